@@ -1,0 +1,110 @@
+"""The functions behind `import fedrelay as fr`. Settings have the same names as in YAML and on the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from fedrelay.comparison import Outcome, run_comparison
+from fedrelay.data.federation import Federation
+from fedrelay.data.open import open_federation
+from fedrelay.errors import SpecError
+from fedrelay.recipes import CATALOGUE
+from fedrelay.result import Result
+from fedrelay.routes.plan import RoundPlan
+from fedrelay.runner import Observer, resume_run, run_experiment
+from fedrelay.setting import prepare
+from fedrelay.spec import Data, comparison, experiment, nested, validate
+
+OwnData = str | Mapping[str, Any] | Federation
+OwnModel = str | Mapping[str, Any] | nn.Module
+
+
+def run(
+    method: str,
+    *,
+    data: OwnData = "digits",
+    model: OwnModel | None = None,
+    observer: Observer | None = None,
+    **settings: Any,
+) -> Result:
+    """Run one method.
+
+    `data` is a known data set, a mapping of its settings, or a federation made with `federate`. `model` is a model of
+    the zoo or your own `nn.Module`, whose present weights are the start. All other settings go by their short names
+    (`clients=100, alpha=0, lr=.05`), sections (`train={"lr": .05}`) or dotted names (`**{"train.lr": .05}`). With
+    `out` the run is kept in a folder and can be resumed.
+
+    >>> run("fedseq", data="digits", clients=100, alpha=0, rounds=60).accuracy
+    """
+    settings, federation, module = _own(settings, data, model)
+    return run_experiment(experiment(method, **settings), federation=federation, module=module, observer=observer)
+
+
+def compare(
+    methods: Sequence[str | Mapping[str, Any]],
+    *,
+    data: OwnData = "digits",
+    model: OwnModel | None = None,
+    observer: Observer | None = None,
+    **settings: Any,
+) -> Outcome:
+    """Run several methods over several `seeds`, everything else equal; settings as in `run`.
+
+    >>> compare(["fedavg", "fedseq"], clients=100, alpha=0, rounds=60, seeds=[1, 2, 3])["fedseq"].results
+    """
+    settings, federation, module = _own(settings, data, model)
+    return run_comparison(comparison(methods, **settings), federation=federation, module=module, observer=observer)
+
+
+def resume(
+    run: str | Path,
+    *,
+    data: Federation | None = None,
+    model: nn.Module | None = None,
+    observer: Observer | None = None,
+) -> Result:
+    """Continue a run from its folder, with your own data and model if it was started with them."""
+    return resume_run(Path(run), federation=data, module=model, observer=observer)
+
+
+def plan(method: str, round: int = 1, *, data: OwnData = "digits", model: OwnModel | None = None, **settings: Any) -> RoundPlan:
+    """How models would travel in a round; nothing is trained."""
+    settings, federation, module = _own(settings, data, model)
+    return prepare(experiment(method, **settings), federation=federation, module=module).plan(round)
+
+
+def load_data(name: str = "digits", *, seed: int = 1, **settings: Any) -> Federation:
+    """A known data set dealt out to clients: `load_data("digits", clients=100, alpha=0)`."""
+    tree = nested({"data": name, **settings})
+    if set(tree) != {"data"}:
+        raise SpecError(f"load_data: takes settings of 'data' only, got {', '.join(sorted(set(tree) - {'data'}))}")
+    chosen = tree["data"] if isinstance(tree["data"], Mapping) else {"name": tree["data"]}
+    return open_federation(validate(Data, chosen, "data."), seed)
+
+
+def methods() -> dict[str, str]:
+    """The names of all methods and what they do; names can be joined with +."""
+    return {name: entry.summary for name, entry in CATALOGUE.items()}
+
+
+def _own(
+    settings: Mapping[str, Any], data: OwnData, model: OwnModel | None
+) -> tuple[dict[str, Any], Federation | None, nn.Module | None]:
+    """Keep the user's own objects apart from the settings, which stay plain data."""
+    plain = dict(settings)
+    federation = module = None
+    if isinstance(data, str | Mapping):
+        plain = {"data": data, **plain}
+    else:
+        federation = data
+        plain = {"data": {"name": data.name, "clients": data.clients}, **plain}
+    if isinstance(model, nn.Module):
+        module = model
+        plain = {"model": {"name": type(model).__name__}, **plain}
+    elif model is not None:
+        plain = {"model": model, **plain}
+    return plain, federation, module

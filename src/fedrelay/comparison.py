@@ -1,0 +1,148 @@
+"""Several methods, several seeds, one table.
+
+A comparison folder holds `comparison.yaml` and one run folder for every method and seed: `METHOD/seed-N`. Running it
+again continues whatever is not complete, so an interrupted comparison loses nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+from torch import nn
+
+from fedrelay.data.federation import Federation
+from fedrelay.errors import DivergedError, RunFolderError, SpecError
+from fedrelay.metrics.curves import mean_std
+from fedrelay.recipes import experiments
+from fedrelay.result import Result
+from fedrelay.runner import Observer, resume_run, run_experiment
+from fedrelay.spec import Comparison, Entrant, Experiment, load_file, validate
+from fedrelay.store import write_atomically
+
+SPEC = "comparison.yaml"
+
+
+@dataclass(frozen=True)
+class Contender:
+    """One method of a comparison with its runs; a diverged run is shown as diverged, not as an accuracy."""
+
+    name: str
+    method: str
+    results: tuple[Result, ...]
+    diverged: tuple[str, ...] = ()
+
+    def mean_std(self, value: Callable[[Result], float]) -> tuple[float, float] | None:
+        """Mean and standard deviation over the seeds that came through."""
+        return mean_std([value(result) for result in self.results]) if self.results else None
+
+    def rounds_to(self, accuracy: float) -> float | None:
+        """Mean number of rounds to an accuracy; None if any seed never got there."""
+        reached = [result.rounds_to(accuracy) for result in self.results]
+        return mean_std([r for r in reached if r is not None])[0] if reached and None not in reached else None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A comparison, done."""
+
+    comparison: Comparison
+    contenders: tuple[Contender, ...]
+
+    @property
+    def reference(self) -> float:
+        """What accuracies are measured against: as set, else that of centralised training if compared, else 1."""
+        if self.comparison.eval.reference is not None:
+            return self.comparison.eval.reference
+        for contender in self.contenders:
+            if contender.method == "centralized" and contender.results:
+                return mean_std([result.accuracy_last for result in contender.results])[0]
+        return 1.0
+
+    def __getitem__(self, name: str) -> Contender:
+        """The contender of that name."""
+        return next(contender for contender in self.contenders if contender.name == name)
+
+
+def run_comparison(
+    comparison: Comparison,
+    *,
+    federation: Federation | None = None,
+    module: nn.Module | None = None,
+    observer: Observer | None = None,
+) -> Outcome:
+    """Run everything that is not yet complete."""
+    runs = experiments(comparison)
+    if comparison.out is not None:
+        _claim(comparison.out, comparison)
+    contenders: dict[str, tuple[list[Result], list[str]]] = {entrant.name: ([], []) for entrant in comparison.methods}
+    for entrant, experiment in runs:
+        results, diverged = contenders[entrant.name]
+        try:
+            results.append(_run(entrant, experiment, comparison.out, federation, module, observer))
+        except DivergedError as error:
+            diverged.append(f"seed {experiment.seed}: {error}")
+    return Outcome(
+        comparison,
+        tuple(
+            Contender(entrant.name, entrant.method, tuple(contenders[entrant.name][0]), tuple(contenders[entrant.name][1]))
+            for entrant in comparison.methods
+        ),
+    )
+
+
+def load_comparison(folder: Path) -> Comparison:
+    """The comparison that a folder holds."""
+    try:
+        return validate(Comparison, {**load_file(folder / SPEC), "out": folder})
+    except SpecError as error:
+        raise RunFolderError(f"{folder}: {SPEC} is damaged: {error}") from None
+
+
+def _claim(folder: Path, comparison: Comparison) -> None:
+    """Take a new folder, or one that holds this very comparison."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        occupied = any(folder.iterdir())
+    except OSError as error:
+        raise RunFolderError(f"{folder}: cannot be created ({error.strerror})") from None
+    if not occupied:
+        spec = comparison.model_dump(mode="json", exclude={"out"})
+        write_atomically(folder / SPEC, yaml.safe_dump(spec, sort_keys=False).encode())
+    elif not (folder / SPEC).is_file() or load_comparison(folder) != comparison:
+        raise RunFolderError(
+            f"{folder}: is not empty and holds something else; 'fedrelay resume {folder}' continues a comparison, "
+            "a new one needs another --out"
+        )
+
+
+def _run(
+    entrant: Entrant,
+    experiment: Experiment,
+    out: Path | None,
+    federation: Federation | None,
+    module: nn.Module | None,
+    observer: Observer | None,
+) -> Result:
+    if out is None:
+        return run_experiment(experiment, federation=federation, module=module, observer=observer)
+    path = out / _folder_name(entrant.name) / f"seed-{experiment.seed}"
+    if (path / "run.json").is_file():
+        return resume_run(path, federation=federation, module=module, observer=observer)
+    _sweep(path)
+    return run_experiment(
+        experiment.model_copy(update={"out": path}), federation=federation, module=module, observer=observer
+    )
+
+
+def _sweep(path: Path) -> None:
+    """Clear what a process killed while it was starting a run left behind: no run.json, so nothing was done yet."""
+    if path.is_dir():
+        for leftover in path.iterdir():
+            leftover.unlink()
+
+
+def _folder_name(label: str) -> str:
+    return "".join(character if character.isalnum() or character in "+-._" else "_" for character in label)

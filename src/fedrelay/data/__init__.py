@@ -1,0 +1,1 @@
+"""Data sets, partitions and federations: who holds what."""

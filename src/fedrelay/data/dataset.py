@@ -1,0 +1,45 @@
+"""A data set as plain arrays: raw samples in compact form, and the rule that turns them into model inputs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+IGNORED_LABEL = -100
+"""Targets with this label (padding of a sequence) count neither in the loss nor in any metric."""
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """Raw values → model inputs, per channel: `(x - shift) * scale`. Token data has none."""
+
+    shift: tuple[float, ...]
+    scale: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """Train and test samples of one learning task.
+
+    Images are `[n, channels, height, width]`, tabular rows `[n, features]`, token sequences `[n, length]`
+    (integers). Labels are `[n]`, or `[n, length]` for a prediction at every position.
+    `client_train` names the natural holder of each train sample (0 … holders-1) where the data has one.
+    """
+
+    name: str
+    kind: Literal["image", "tabular", "tokens"]
+    x_train: NDArray[np.generic]
+    y_train: NDArray[np.int64]
+    x_test: NDArray[np.generic]
+    y_test: NDArray[np.int64]
+    classes: int
+    scaling: Scaling | None = None
+    client_train: NDArray[np.int64] | None = None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of one sample."""
+        return tuple(self.x_train.shape[1:])

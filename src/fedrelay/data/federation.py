@@ -1,0 +1,416 @@
+"""Federations: who holds what, and one way to look at it whatever the data are."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal, NamedTuple, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedrelay.data.dataset import IGNORED_LABEL, Dataset, Scaling
+from fedrelay.data.partition import Holdings, Ints, deal_out
+from fedrelay.data.shift import Range, apply_shift, check_shifts
+from fedrelay.errors import DataError
+from fedrelay.rng import generator
+
+Kind = Literal["image", "tabular", "tokens"]
+Values = Tensor | NDArray[Any] | Sequence[Any]
+
+DEFAULT_ALPHA = 0.5
+_HASHED_BYTES = 64 * 2**20
+
+
+class Samples(NamedTuple):
+    """Model inputs (float32, or int64 tokens) and their labels (int64)."""
+
+    x: Tensor
+    y: Tensor
+
+
+class Federation(Protocol):
+    """Clients 0 … clients-1 with their train samples, and one test set for all."""
+
+    @property
+    def name(self) -> str:
+        """What tables call the data."""
+
+    @property
+    def kind(self) -> Kind:
+        """What a sample is."""
+
+    @property
+    def clients(self) -> int:
+        """How many clients there are."""
+
+    @property
+    def classes(self) -> int:
+        """How many classes there are."""
+
+    @property
+    def sample_shape(self) -> tuple[int, ...]:
+        """The shape of one model input."""
+
+    def size(self, client: int) -> int:
+        """The number of samples of one client."""
+
+    def sizes(self) -> Ints:
+        """The number of samples of every client."""
+
+    def samples(self, client: int) -> Samples:
+        """The samples of one client, the same at every visit, in memory of their own."""
+
+    def histogram(self, client: int) -> Ints:
+        """How many labels of every class a client has."""
+
+    @property
+    def test(self) -> Samples:
+        """The test samples; converted once and kept, so not to be written to."""
+
+    def fingerprint(self) -> str:
+        """A digest of what defines the data, to tell whether two federations are the same."""
+
+
+@dataclass(frozen=True)
+class ArrayFederation:
+    """Clients that share the arrays of a data set.
+
+    The arrays stay as compact as they are and are only read; a visit converts the client's own samples.
+    Client k takes the shift `shifts[k % len(shifts)]`. The test samples are divided evenly and at random
+    among `test_shifts`, or left as they are.
+    """
+
+    dataset: Dataset
+    holdings: Holdings
+    seed: int
+    shifts: tuple[str, ...] = ()
+    test_shifts: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Check the shifts before the first visit."""
+        check_shifts([*self.shifts, *self.test_shifts], self.dataset.kind)
+
+    @property
+    def name(self) -> str:
+        """The name of the data set."""
+        return self.dataset.name
+
+    @property
+    def kind(self) -> Kind:
+        """What a sample is."""
+        return self.dataset.kind
+
+    @property
+    def clients(self) -> int:
+        """How many clients there are."""
+        return self.holdings.clients
+
+    @property
+    def classes(self) -> int:
+        """How many classes there are."""
+        return self.dataset.classes
+
+    @property
+    def sample_shape(self) -> tuple[int, ...]:
+        """The shape of one sample."""
+        return self.dataset.shape
+
+    def size(self, client: int) -> int:
+        """The number of samples of one client."""
+        return len(self.holdings.of(client))
+
+    def sizes(self) -> Ints:
+        """The number of samples of every client."""
+        return self.holdings.sizes()
+
+    def samples(self, client: int) -> Samples:
+        """The samples of one client, converted and shifted afresh."""
+        held = self.holdings.of(client)
+        x = _tensor(self.dataset, self.dataset.x_train[held])
+        if self.shifts:
+            shift = self.shifts[client % len(self.shifts)]
+            x = apply_shift(shift, x, generator(self.seed, "shift", client), values=self._values)
+        return Samples(_scaled(self.dataset, x), torch.from_numpy(self.dataset.y_train[held]))
+
+    def histogram(self, client: int) -> Ints:
+        """How many labels of every class a client has."""
+        return class_counts(self.dataset.y_train[self.holdings.of(client)], self.classes)
+
+    @cached_property
+    def test(self) -> Samples:
+        """The test samples."""
+        x = _tensor(self.dataset, self.dataset.x_test.copy())
+        if self.test_shifts:
+            rng = generator(self.seed, "shift", "test")
+            turn = rng.permutation(len(x)) % len(self.test_shifts)
+            for position, shift in enumerate(self.test_shifts):
+                chosen = torch.from_numpy(turn == position)
+                x[chosen] = apply_shift(shift, x[chosen], rng, values=self._values)
+        return Samples(_scaled(self.dataset, x), torch.from_numpy(self.dataset.y_test.copy()))
+
+    def fingerprint(self) -> str:
+        """A digest of arrays (every so many rows of very large ones), holdings, scaling and shifts."""
+        data = self.dataset
+        shifted = (self.shifts, self.test_shifts, self.seed) if self.shifts or self.test_shifts else ()
+        arrays = (
+            data.x_train,
+            data.y_train,
+            data.x_test,
+            data.y_test,
+            self.holdings.indices,
+            self.holdings.offsets,
+        )
+        return digest(data.name, data.kind, data.classes, data.scaling, shifted, *arrays)
+
+    @cached_property
+    def _values(self) -> Range:
+        return float(self.dataset.x_train.min()), float(self.dataset.x_train.max())
+
+
+@dataclass(frozen=True)
+class PooledFederation:
+    """One client that holds everybody's samples: the centralised baseline."""
+
+    members: Federation
+
+    @property
+    def clients(self) -> int:
+        """One."""
+        return 1
+
+    @property
+    def name(self) -> str:
+        """The name of the members' data."""
+        return self.members.name
+
+    @property
+    def kind(self) -> Kind:
+        """What a sample is."""
+        return self.members.kind
+
+    @property
+    def classes(self) -> int:
+        """How many classes there are."""
+        return self.members.classes
+
+    @property
+    def sample_shape(self) -> tuple[int, ...]:
+        """The shape of one sample."""
+        return self.members.sample_shape
+
+    @property
+    def test(self) -> Samples:
+        """The members' test samples."""
+        return self.members.test
+
+    def size(self, client: int) -> int:
+        """The number of all samples."""
+        return int(self.sizes()[client])
+
+    def sizes(self) -> Ints:
+        """The number of all samples, as the one entry."""
+        return np.array([self.members.sizes().sum()])
+
+    def samples(self, client: int) -> Samples:
+        """All samples, in the order of the members."""
+        # Filled part by part: joining the parts at the end would take twice the memory.
+        total = self.size(client)
+        pool = Samples(*(values.new_empty((total, *values.shape[1:])) for values in self.members.samples(0)))
+        start = 0
+        for member in range(self.members.clients):
+            part = self.members.samples(member)
+            stop = start + len(part.y)
+            pool.x[start:stop], pool.y[start:stop] = part.x, part.y
+            start = stop
+        return pool
+
+    def histogram(self, client: int) -> Ints:
+        """The histograms of all members together."""
+        total = np.zeros(self.classes, dtype=np.int64)
+        for member in range(self.members.clients):
+            total += self.members.histogram(member)
+        return total
+
+    def fingerprint(self) -> str:
+        """A digest that differs from the members' own."""
+        return digest("pooled", self.members.fingerprint())
+
+
+def build_federation(
+    dataset: Dataset,
+    *,
+    clients: int | None = None,
+    partition: str | None = None,
+    alpha: float | None = None,
+    seed: int = 1,
+    shards_per_client: int = 2,
+    shard_size: int | None = None,
+    min_samples: int = 1,
+    shifts: Sequence[str] = (),
+    test_shifts: Sequence[str] = (),
+) -> ArrayFederation:
+    """Deal out a data set by a named rule; settings that the rule does not know are of no effect.
+
+    Without a name the rule is that of `default_partition`; without a number there are 100 clients, or all
+    natural holders; without an alpha it is 0.5.
+    """
+    holdings = deal_out(
+        partition or default_partition(dataset, clients, alpha),
+        dataset.y_train,
+        dataset.client_train,
+        clients,
+        generator(seed, "partition"),
+        alpha=DEFAULT_ALPHA if alpha is None else alpha,
+        shards_per_client=shards_per_client,
+        shard_size=shard_size,
+        min_samples=min_samples,
+    )
+    return ArrayFederation(dataset, holdings, seed, tuple(shifts), tuple(test_shifts))
+
+
+def default_partition(dataset: Dataset, clients: int | None, alpha: float | None) -> str:
+    """`natural` where the data have holders, enough for the clients asked for, and no alpha is; else `dirichlet`."""
+    owner = dataset.client_train
+    enough = owner is not None and (clients is None or clients <= len(np.unique(owner)))
+    return "natural" if enough and alpha is None else "dirichlet"
+
+
+def federate(
+    x: Values,
+    y: Values,
+    x_test: Values,
+    y_test: Values,
+    *,
+    clients: int | None = None,
+    partition: str | None = None,
+    alpha: float | None = None,
+    seed: int = 1,
+    client_ids: Values | None = None,
+    classes: int | None = None,
+    kind: Kind | None = None,
+) -> ArrayFederation:
+    """A federation over your own arrays or tensors, which are checked and not copied.
+
+    Images are `[n, channels, height, width]`; rows `[n, length]` of whole numbers are tokens, other rows
+    `[n, features]` are tabular, unless `kind` says otherwise. Inputs are taken as they are, but 8-bit images
+    are scaled to 0 … 1. `client_ids` names the natural holder of every train sample. There are as many
+    `classes` as the labels of `y` need, unless told. The rest is as in `build_federation`.
+    """
+    train, test = _own_inputs(x, "x"), _own_inputs(x_test, "x_test")
+    if train.shape[1:] != test.shape[1:]:
+        raise DataError(f"x and x_test: samples of different shape, {train.shape[1:]} and {test.shape[1:]}")
+    kind = kind or _kind_of(train)
+    labels, test_labels = _own_labels(y, train, kind, "y"), _own_labels(y_test, test, kind, "y_test")
+    classes = int(labels.max()) + 1 if classes is None else classes
+    for what, values in (("y", labels), ("y_test", test_labels)):
+        if values.max() >= classes:
+            raise DataError(
+                f"{what}: label {values.max()} is outside the {classes} classes, 0 to {classes - 1}"
+            )
+    dataset = Dataset(
+        name="own data",
+        kind=kind,
+        x_train=train,
+        y_train=labels,
+        x_test=test,
+        y_test=test_labels,
+        classes=classes,
+        scaling=Scaling((0.0,), (1 / 255,)) if kind == "image" and train.dtype == np.uint8 else None,
+        client_train=None if client_ids is None else _own_holders(client_ids, len(train)),
+    )
+    return build_federation(dataset, clients=clients, partition=partition, alpha=alpha, seed=seed)
+
+
+def class_counts(labels: NDArray[np.int64], classes: int) -> Ints:
+    """How many labels of every class there are; ignored labels count nowhere."""
+    return np.bincount(labels[labels >= 0], minlength=classes)
+
+
+def digest(*parts: object) -> str:
+    """The sha256 of arrays (every so many rows of huge ones) and of anything with a faithful `repr`."""
+    state = hashlib.sha256()
+    for part in parts:
+        if isinstance(part, np.ndarray):
+            state.update(f"{part.dtype.str}{part.shape}".encode())
+            state.update(np.ascontiguousarray(part[:: 1 + part.nbytes // _HASHED_BYTES]).data)
+        else:
+            state.update(f"{part!r}\x1f".encode())
+    return state.hexdigest()
+
+
+def _array(values: Values) -> NDArray[Any]:
+    return values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
+
+
+def _own_inputs(values: Values, what: str) -> NDArray[Any]:
+    """Inputs as an array with at least one sample, numeric and finite."""
+    x = _array(values)
+    if x.dtype.kind not in "biuf":
+        raise DataError(f"{what}: numbers are needed, got {x.dtype}")
+    if x.ndim < 2 or x.size == 0:
+        raise DataError(f"{what}: at least one sample of at least one value is needed, got shape {x.shape}")
+    if x.dtype.kind == "f":
+        with np.errstate(over="ignore"):
+            x = x.astype(np.float32, copy=False)
+        if infinite := np.count_nonzero(~np.isfinite(x)):
+            raise DataError(f"{what}: {infinite} of {x.size} values are not finite float32 numbers")
+    return x
+
+
+def _own_labels(values: Values, x: NDArray[Any], kind: Kind, what: str) -> NDArray[np.int64]:
+    """Labels as an array that fits the inputs."""
+    y = _array(values)
+    if y.dtype.kind not in "iu":
+        raise DataError(f"{what}: labels are whole numbers 0, 1, …, got {y.dtype}")
+    per_position = kind == "tokens" and y.shape == x.shape
+    if y.shape != (len(x),) and not per_position:
+        shapes = f"[{len(x)}] or {list(x.shape)}" if kind == "tokens" else f"[{len(x)}]"
+        raise DataError(f"{what}: labels of shape {shapes} are needed, got {list(y.shape)}")
+    counted = y[y != IGNORED_LABEL] if per_position else y
+    if counted.min(initial=0) < 0:
+        raise DataError(f"{what}: labels are whole numbers 0, 1, …, got {counted.min()}")
+    return y.astype(np.int64, copy=False)
+
+
+def _own_holders(client_ids: Values, samples: int) -> Ints:
+    """Client ids of any type as 0, 1, …"""
+    owner = _array(client_ids)
+    if owner.shape != (samples,):
+        raise DataError(
+            f"client_ids: one for each of the {samples} samples is needed, got {list(owner.shape)}"
+        )
+    return np.unique(owner, return_inverse=True)[1]
+
+
+def _kind_of(x: NDArray[Any]) -> Kind:
+    if x.ndim == 2:
+        return "tabular" if x.dtype.kind == "f" else "tokens"
+    if x.ndim != 4:
+        raise DataError(
+            f"x: rows [n, values] or images [n, channels, height, width] are needed, got {list(x.shape)}"
+        )
+    if x.shape[3] in (1, 3) and x.shape[1] not in (1, 3):
+        raise DataError(
+            f"x: shape {x.shape} looks like channels last, [n, channels, height, width] is needed"
+        )
+    return "image"
+
+
+def _tensor(dataset: Dataset, x: NDArray[np.generic]) -> Tensor:
+    """An array of which nobody else has a copy, as a tensor of the models' own type."""
+    return torch.from_numpy(x.astype(np.int64 if dataset.kind == "tokens" else np.float32, copy=False))
+
+
+def _scaled(dataset: Dataset, x: Tensor) -> Tensor:
+    """Raw values as model inputs, contiguous; may write to `x`."""
+    if dataset.scaling is None:
+        return x.contiguous()
+    per_channel = (-1, *(1 for _ in x.shape[2:]))
+    shift = torch.tensor(dataset.scaling.shift).view(per_channel)
+    scale = torch.tensor(dataset.scaling.scale).view(per_channel)
+    return x.contiguous().sub_(shift).mul_(scale)

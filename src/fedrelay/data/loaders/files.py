@@ -1,0 +1,97 @@
+"""Opening files that may be missing, damaged or hostile, and checking what they hold."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedrelay.errors import DataError
+
+DEFLATE_LIMIT = 1032
+"""Deflate never expands one byte into more than this: what claims more is damaged."""
+
+
+def damaged(path: Path, defect: str) -> DataError:
+    """The error for a file that is there but cannot be used."""
+    return DataError(f"{path}: {defect}")
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Turn every way in which reading `path` can fail into a `DataError` that names it."""
+    try:
+        yield
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise damaged(path, f"the compressed data is damaged or cut short ({error})") from error
+    except UnicodeDecodeError as error:
+        raise damaged(path, f"is not UTF-8 text ({error.reason} at byte {error.start})") from error
+    except OSError as error:
+        raise damaged(path, f"cannot be read ({error.strerror or error})") from error
+    except MemoryError as error:
+        raise damaged(path, "does not fit into memory") from error
+
+
+def open_binary(path: Path) -> io.BufferedIOBase:
+    """`path` opened for reading, decompressed on the way if its name ends in `.gz`."""
+    return gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb")
+
+
+def read_text(path: Path) -> str:
+    """The whole text of a plain or gzip file."""
+    with reading(path), open_binary(path) as file:
+        return file.read().decode("utf-8")
+
+
+def capacity(path: Path) -> int:
+    """The most bytes a plain or gzip file can possibly hold."""
+    size = path.stat().st_size
+    return size * DEFLATE_LIMIT if path.suffix == ".gz" else size
+
+
+def checked_labels(
+    path: Path, values: Sequence[object] | NDArray[np.generic], classes: int, samples: int
+) -> NDArray[np.int64]:
+    """`values` as labels 0 … `classes`-1, one for each of `samples` samples."""
+    labels = integers(path, values, "labels")
+    if len(labels) != samples:
+        raise damaged(path, f"holds {len(labels)} labels for {samples} samples")
+    if samples == 0:
+        raise damaged(path, "holds no samples")
+    if (worst := _farthest_outside(labels, classes)) is not None:
+        raise damaged(path, f"holds the label {worst}; labels go from 0 to {classes - 1}")
+    return labels
+
+
+def integers(path: Path, values: Sequence[object] | NDArray[np.generic], what: str) -> NDArray[np.int64]:
+    """`values` as one row of 64-bit integers; a column of them is laid flat."""
+    try:
+        array = np.asarray(values)
+    except ValueError as error:
+        raise damaged(path, f"its {what} are not one list of integers") from error
+    if array.size == 0:
+        return np.zeros(0, np.int64)
+    if array.ndim == 2 and array.shape[1] == 1:
+        array = array[:, 0]
+    if array.ndim != 1 or array.dtype.kind not in "iu":
+        raise damaged(path, f"its {what} are {array.dtype} of shape {array.shape}, not one row of integers")
+    return array.astype(np.int64)
+
+
+def dense(ids: NDArray[np.generic]) -> NDArray[np.int64]:
+    """`ids` renumbered 0, 1, 2 … in their sorted order."""
+    _, numbers = np.unique(ids, return_inverse=True)
+    return np.asarray(numbers, np.int64)
+
+
+def _farthest_outside(labels: NDArray[np.int64], classes: int) -> int | None:
+    lowest, highest = int(labels.min()), int(labels.max())
+    if lowest < 0:
+        return lowest
+    return highest if highest >= classes else None

@@ -1,0 +1,105 @@
+"""MNIST and its look-alikes: four IDX files, plain or gzip.
+
+An IDX file is two zero bytes, a type (8 = unsigned byte), the number of dimensions, their lengths as
+big-endian 32-bit integers, and the values.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedrelay.data.dataset import Dataset
+from fedrelay.data.loaders.files import (
+    capacity,
+    checked_labels,
+    damaged,
+    dense,
+    integers,
+    open_binary,
+    reading,
+)
+from fedrelay.data.loaders.images import image_dataset
+from fedrelay.data.loaders.npz import read_arrays
+from fedrelay.data.locate import plain_or_gzip
+
+PARTS = ("train", "t10k")
+FILES = tuple(f"{part}-{kind}-ubyte" for part in PARTS for kind in ("images-idx3", "labels-idx1"))
+WRITERS = "mnist_writer_ids_from_qmnist.npz"
+"""Beside the files of MNIST, this one names the writer of each train digit: the natural clients."""
+DEBIAN_FASHION_MNIST = Path("/usr/share/datasets/fashion-mnist")
+"""Where Debian's package `dataset-fashion-mnist` puts the files of Fashion-MNIST."""
+
+_UNSIGNED_BYTE = 8
+
+
+def recognise(location: Path) -> Path | None:
+    """A folder with all four files."""
+    return location if all(plain_or_gzip(location, name) for name in FILES) else None
+
+
+def load_mnist(folder: Path) -> Dataset:
+    """The digits of MNIST, by writer where the writers are known."""
+    writers = folder / WRITERS
+    return _load(folder, "mnist", writers if writers.is_file() else None)
+
+
+def load_fashion_mnist(folder: Path) -> Dataset:
+    """The clothes of Fashion-MNIST."""
+    return _load(folder, "fashion-mnist", None)
+
+
+def read_idx(path: Path, dimensions: int) -> NDArray[np.uint8]:
+    """The unsigned bytes of an IDX file with this number of dimensions."""
+    with reading(path), open_binary(path) as file:
+        expected = bytes((0, 0, _UNSIGNED_BYTE, dimensions))
+        magic = file.read(4)
+        if magic != expected:
+            found = f"starts with the bytes {magic.hex(' ') or '(none)'}"
+            raise damaged(path, f"{found}, not {expected.hex(' ')}: not the IDX file expected here")
+        lengths = file.read(4 * dimensions)
+        if len(lengths) < 4 * dimensions:
+            raise damaged(path, "ends inside its header")
+        shape = struct.unpack(f">{dimensions}I", lengths)
+        size = math.prod(shape)
+        if size > capacity(path):
+            raise damaged(path, f"its header claims {size:,} values, more than the file can hold")
+        values = file.read(size + 1)
+    if len(values) != size:
+        held = "more" if len(values) > size else f"only {len(values):,}"
+        raise damaged(path, f"its header claims {size:,} values, but it holds {held}")
+    return np.frombuffer(values, np.uint8).reshape(shape).copy()
+
+
+def _load(folder: Path, name: str, writers: Path | None) -> Dataset:
+    train, test = (_read_part(folder, part) for part in PARTS)
+    if train[0].shape[1:] != test[0].shape[1:]:
+        sizes = f"{train[0].shape[2:]} in train, {test[0].shape[2:]} in test"
+        raise damaged(folder, f"the images differ in size: {sizes}")
+    clients = None if writers is None else _read_writers(writers, len(train[0]))
+    return image_dataset(name, train, test, classes=10, client_train=clients)
+
+
+def _read_part(folder: Path, part: str) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    images = read_idx(_existing(folder, f"{part}-images-idx3-ubyte"), dimensions=3)
+    label_file = _existing(folder, f"{part}-labels-idx1-ubyte")
+    labels = checked_labels(label_file, read_idx(label_file, dimensions=1), classes=10, samples=len(images))
+    return images[:, None], labels
+
+
+def _existing(folder: Path, name: str) -> Path:
+    path = plain_or_gzip(folder, name)
+    if path is None:
+        raise damaged(folder / name, "is missing, and so is its .gz")
+    return path
+
+
+def _read_writers(path: Path, samples: int) -> NDArray[np.int64]:
+    writers = integers(path, read_arrays(path, ("train_writer",))["train_writer"], "writers")
+    if len(writers) != samples:
+        raise damaged(path, f"names {len(writers)} writers for {samples} train images")
+    return dense(writers)

@@ -1,0 +1,140 @@
+"""NumPy archives with `x_train`, `y_train`, `x_test`, `y_test` and, where they are known, holders (`client_train`).
+
+What the arrays mean follows from their shape and type:
+
+- 3 or 4 dimensions are images, 2 are the rows of a table;
+- 8-bit images are stored raw and standardised like every other image set;
+- all other numbers are taken as they are, as 32-bit floats: nobody but their maker knows their scale.
+"""
+
+from __future__ import annotations
+
+import math
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.lib import format as npy
+from numpy.typing import NDArray
+
+from fedrelay.data.dataset import Dataset
+from fedrelay.data.loaders.files import DEFLATE_LIMIT, checked_labels, damaged, dense, integers, reading
+from fedrelay.data.loaders.images import channels_first, image_dataset
+
+KEYS = ("x_train", "y_train", "x_test", "y_test")
+
+_HEADER_READERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
+
+
+def recognise(location: Path) -> Path | None:
+    """Any file whose name ends in `.npz`."""
+    return location if location.suffix == ".npz" and location.is_file() else None
+
+
+def load(path: Path) -> Dataset:
+    """The data set in any such archive; it has as many classes as its highest label says."""
+    arrays = read_arrays(path, KEYS, optional=("client_train",))
+    labels = [integers(path, arrays[key], "labels") for key in ("y_train", "y_test")]
+    classes = max((int(part.max()) + 1 for part in labels if part.size), default=0)
+    x_train, y_train, x_test, y_test = _labelled(path, arrays, classes)
+    clients = _clients(path, arrays.get("client_train"), len(x_train))
+    if x_train.dtype == np.uint8 and x_train.ndim == 4:
+        return image_dataset(path.stem, (x_train, y_train), (x_test, y_test), classes, clients)
+    return Dataset(
+        name=path.stem,
+        kind="image" if x_train.ndim == 4 else "tabular",
+        x_train=_finite_floats(path, x_train),
+        y_train=y_train,
+        x_test=_finite_floats(path, x_test),
+        y_test=y_test,
+        classes=classes,
+        client_train=clients,
+    )
+
+
+def load_images(path: Path, name: str, classes: int, client_key: str | None = None) -> Dataset:
+    """A known data set of 8-bit images, with the holders of the train images under `client_key`."""
+    arrays = read_arrays(path, (*KEYS, *([client_key] if client_key else [])))
+    x_train, y_train, x_test, y_test = _labelled(path, arrays, classes)
+    if x_train.dtype != np.uint8 or x_train.ndim != 4:
+        raise damaged(path, f"its samples are {x_train.dtype} of shape {x_train.shape[1:]}, not 8-bit images")
+    clients = _clients(path, arrays[client_key], len(x_train)) if client_key else None
+    return image_dataset(name, (x_train, y_train), (x_test, y_test), classes, clients)
+
+
+def read_arrays(path: Path, required: Sequence[str], optional: Sequence[str] = ()) -> dict[str, NDArray[Any]]:
+    """The named arrays of an archive; all others stay unread."""
+    with reading(path):
+        try:
+            with zipfile.ZipFile(path) as archive:
+                held = {name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")}
+                if missing := [key for key in required if key not in held]:
+                    raise damaged(path, f"lacks the arrays {missing}; it holds {sorted(held)}")
+                wanted = [*required, *(key for key in optional if key in held)]
+                return {key: _read_array(path, archive, key) for key in wanted}
+        except (zipfile.BadZipFile, NotImplementedError, RuntimeError) as error:
+            raise damaged(path, f"is no readable NumPy archive ({error})") from error
+
+
+def _read_array(path: Path, archive: zipfile.ZipFile, key: str) -> NDArray[Any]:
+    """One array, after its header has been checked against what the archive can hold."""
+    member = archive.getinfo(f"{key}.npy")
+    try:
+        with archive.open(member) as file:
+            version = npy.read_magic(file)
+            if version not in _HEADER_READERS:
+                raise damaged(path, f"stores {key} in the unknown format version {version}")
+            shape, _, dtype = _HEADER_READERS[version](file)
+            claimed = dtype.itemsize * math.prod(shape)
+            held = min(member.file_size, member.compress_size * DEFLATE_LIMIT) - file.tell()
+        if dtype.hasobject:
+            raise damaged(path, f"stores {key} as Python objects, which are not read for safety")
+        if claimed > held:
+            raise damaged(path, f"the header of {key} claims {claimed:,} bytes, more than the file can hold")
+        with archive.open(member) as file:
+            array: NDArray[Any] = npy.read_array(file, allow_pickle=False)
+    except ValueError as error:
+        raise damaged(path, f"the array {key} is damaged ({error})") from error
+    return array
+
+
+def _labelled(
+    path: Path, arrays: dict[str, NDArray[Any]], classes: int
+) -> tuple[NDArray[Any], NDArray[np.int64], NDArray[Any], NDArray[np.int64]]:
+    """Samples in the layout of a `Dataset`, and one valid label for each."""
+    x_train, x_test = (_samples(path, key, arrays[key]) for key in ("x_train", "x_test"))
+    if x_train.shape[1:] != x_test.shape[1:]:
+        raise damaged(
+            path, f"train samples have the shape {x_train.shape[1:]}, test samples {x_test.shape[1:]}"
+        )
+    if x_train.dtype != x_test.dtype:
+        raise damaged(path, f"train samples are {x_train.dtype}, test samples {x_test.dtype}")
+    y_train = checked_labels(path, arrays["y_train"], classes, len(x_train))
+    y_test = checked_labels(path, arrays["y_test"], classes, len(x_test))
+    return x_train, y_train, x_test, y_test
+
+
+def _samples(path: Path, key: str, values: NDArray[Any]) -> NDArray[Any]:
+    if values.ndim not in (2, 3, 4) or values.dtype.kind not in "fiub":
+        shape = f"{values.dtype} of shape {values.shape}"
+        raise damaged(path, f"{key} is {shape}; numbers in 2 (table), 3 or 4 (images) dimensions are needed")
+    return values if values.ndim == 2 else channels_first(path, values)
+
+
+def _clients(path: Path, holders: NDArray[Any] | None, samples: int) -> NDArray[np.int64] | None:
+    if holders is None:
+        return None
+    if holders.shape != (samples,) or holders.dtype.kind not in "iuSU":
+        form = f"{holders.dtype} of shape {holders.shape}"
+        raise damaged(path, f"names holders by {form}, not one number or name for each of {samples} samples")
+    return dense(holders)
+
+
+def _finite_floats(path: Path, values: NDArray[Any]) -> NDArray[np.float32]:
+    with np.errstate(over="ignore"):
+        floats = values.astype(np.float32)
+    if not np.isfinite(floats).all():
+        raise damaged(path, "holds samples that are not finite 32-bit numbers")
+    return floats

@@ -1,0 +1,122 @@
+"""NSL-KDD: network connections, normal or one of many attacks. Comma-separated files without header.
+
+Both the one-hot code of the three categorical columns and the scale of the 38 numeric ones are fitted on the
+train rows: a category that only the test rows have becomes a block of zeros. Byte counts and durations span
+nine orders of magnitude, so every numeric column is `log(1 + x)`, then standardised; a constant column
+becomes zeros.
+
+`nsl-kdd` has the 23 labels of the train rows, sorted by name. Test rows of the 17 attacks that no train row
+shows (3,750 of 22,544) cannot be answered and are left out. `nsl-kdd-binary` asks only normal (0) or
+attack (1) and keeps every row.
+"""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedrelay.data.dataset import Dataset
+from fedrelay.data.loaders.files import damaged, read_text
+from fedrelay.data.locate import plain_or_gzip
+
+TRAIN, TEST = "KDDTrain+.txt", "KDDTest+.txt"
+CATEGORICAL = (1, 2, 3)
+NUMERIC = tuple(column for column in range(41) if column not in CATEGORICAL)
+LABEL = 41
+COLUMNS = 43
+
+_log = logging.getLogger(__name__)
+
+
+def recognise(location: Path) -> Path | None:
+    """A folder with both files, plain or gzip."""
+    return location if all(plain_or_gzip(location, name) for name in (TRAIN, TEST)) else None
+
+
+def load(folder: Path) -> Dataset:
+    """One class for each label of the train rows."""
+    train, test = _read(folder, TRAIN), _read(folder, TEST)
+    names = np.unique(train.labels)
+    known = np.isin(test.labels, names)
+    if not known.any():
+        raise damaged(folder / TEST, "no row has a label of the train rows")
+    if unknown := int((~known).sum()):
+        _log.info("nsl-kdd: %d test rows have labels that no train row has and are left out", unknown)
+    y_train, y_test = (np.searchsorted(names, labels) for labels in (train.labels, test.labels[known]))
+    x_train, x_test = _features(train, test)
+    return _dataset("nsl-kdd", (x_train, y_train), (x_test[known], y_test), len(names))
+
+
+def load_binary(folder: Path) -> Dataset:
+    """Normal (0) or attack (1)."""
+    train, test = _read(folder, TRAIN), _read(folder, TEST)
+    y_train, y_test = (part.labels != "normal" for part in (train, test))
+    x_train, x_test = _features(train, test)
+    return _dataset("nsl-kdd-binary", (x_train, y_train), (x_test, y_test), classes=2)
+
+
+class _Rows:
+    """The columns of one file, by what they are."""
+
+    def __init__(self, path: Path) -> None:
+        lines = read_text(path).splitlines()
+        if not lines:
+            raise damaged(path, "holds no rows")
+        for number, line in enumerate(lines, start=1):
+            if (columns := line.count(",") + 1) != COLUMNS:
+                raise damaged(path, f"line {number} has {columns} columns, not {COLUMNS}")
+        try:
+            self.numbers = np.loadtxt(
+                lines, np.float64, comments=None, delimiter=",", usecols=NUMERIC, ndmin=2
+            )
+        except ValueError as error:
+            raise damaged(path, str(error)) from error
+        words = np.loadtxt(lines, str, comments=None, delimiter=",", usecols=(*CATEGORICAL, LABEL), ndmin=2)
+        self.categories, self.labels = words[:, :-1], words[:, -1]
+        if not (np.isfinite(self.numbers).all() and self.numbers.min() >= 0):
+            raise damaged(path, "a numeric column has a value below zero or not finite")
+
+
+def _read(folder: Path, name: str) -> _Rows:
+    path = plain_or_gzip(folder, name)
+    if path is None:
+        raise damaged(folder / name, "is missing, and so is its .gz")
+    return _Rows(path)
+
+
+def _features(train: _Rows, test: _Rows) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """The numeric columns, then one block of zeros and ones for each categorical column."""
+    logs = np.log1p(train.numbers)
+    mean, deviation = logs.mean(axis=0), logs.std(axis=0)
+    constant = np.ptp(logs, axis=0) == 0
+    scale = np.where(constant, 0, 1 / np.where(constant, 1, deviation))
+    vocabularies = [np.unique(column) for column in train.categories.T]
+
+    def encode(rows: _Rows) -> NDArray[np.float32]:
+        numbers = (np.log1p(rows.numbers) - mean) * scale
+        one_hot = [
+            column[:, None] == words for column, words in zip(rows.categories.T, vocabularies, strict=True)
+        ]
+        return np.hstack([numbers, *one_hot]).astype(np.float32)
+
+    return encode(train), encode(test)
+
+
+def _dataset(
+    name: str,
+    train: tuple[NDArray[np.float32], NDArray[np.generic]],
+    test: tuple[NDArray[np.float32], NDArray[np.generic]],
+    classes: int,
+) -> Dataset:
+    return Dataset(
+        name=name,
+        kind="tabular",
+        x_train=train[0],
+        y_train=train[1].astype(np.int64),
+        x_test=test[0],
+        y_test=test[1].astype(np.int64),
+        classes=classes,
+    )

@@ -1,0 +1,141 @@
+"""Shakespeare's plays by speaking role: the next character from the 80 before it.
+
+Two forms are read: one JSON object a line and role (`id`, `speeches`), and LEAF's JSON files (`x` texts of
+80 characters, `y` the next one).
+
+The vocabulary has 80 tokens: padding, unknown, and 78 characters. From the roles' own text, the first 80 %
+of a role's lines are train and the rest test; a role with fewer than two lines is left out. The 4.3 million
+characters would make as many overlapping windows, so one window is taken every `STRIDE` characters, and
+none reaches across the border of train and test. A text too short for a full window gives one, padded on
+the left, that asks for its last character.
+"""
+
+from __future__ import annotations
+
+import logging
+import string
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedrelay.data.dataset import Dataset
+from fedrelay.data.loaders import leaf
+from fedrelay.data.loaders.files import damaged, dense, read_text
+
+LENGTH = 80
+STRIDE = 10
+TRAIN_SHARE = 0.8
+PADDING, UNKNOWN = 0, 1
+CHARACTERS = "\n !\"&'(),-.:;?[]" + string.digits + string.ascii_letters
+CLASSES = len(CHARACTERS) + 2
+
+_TOKEN_OF = np.full(128, UNKNOWN, np.uint8)
+_TOKEN_OF[[ord(character) for character in CHARACTERS]] = np.arange(2, CLASSES)
+
+_log = logging.getLogger(__name__)
+
+Windows = NDArray[np.uint8]
+"""Rows of `LENGTH` tokens and the one that follows."""
+
+
+def recognise(location: Path) -> Path | None:
+    """A `.jsonl[.gz]` file, or a folder with `shakespeare*.jsonl[.gz]` or LEAF's `train` and `test`."""
+    if location.is_file():
+        return location if location.name.endswith((".jsonl", ".jsonl.gz")) else None
+    by_role = sorted([*location.glob("shakespeare*.jsonl"), *location.glob("shakespeare*.jsonl.gz")])
+    return next(iter(by_role), None) or leaf.recognise(location)
+
+
+def load(location: Path, stride: int = STRIDE) -> Dataset:
+    """Tokens `[n, 80]` and the next one; the roles are the natural clients. LEAF has made its own windows."""
+    if location.is_file():
+        train, test = _from_roles(location, stride)
+    else:
+        train, test = (_from_leaf(location / part) for part in ("train", "test"))
+    for windows, part in ((train, "train"), (test, "test")):
+        if not any(map(len, windows.values())):
+            raise damaged(location, f"holds no {part} samples")
+    roles = np.repeat(list(train), [len(windows) for windows in train.values()])
+    x_train, y_train = _samples(train)
+    x_test, y_test = _samples(test)
+    return Dataset(
+        name="shakespeare",
+        kind="tokens",
+        x_train=x_train,
+        y_train=y_train,
+        x_test=x_test,
+        y_test=y_test,
+        classes=CLASSES,
+        client_train=dense(roles),
+    )
+
+
+def encode(text: str) -> NDArray[np.uint8]:
+    """One token for each character."""
+    points = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
+    return _TOKEN_OF[np.minimum(points, len(_TOKEN_OF) - 1)]
+
+
+def windows_of(text: str, stride: int) -> Windows:
+    """The windows of one text, one every `stride` characters."""
+    tokens = encode(text)
+    if 0 < len(tokens) <= LENGTH:
+        tokens = np.pad(tokens, (LENGTH + 1 - len(tokens), 0), constant_values=PADDING)
+    if len(tokens) == 0:
+        return np.zeros((0, LENGTH + 1), np.uint8)
+    return np.lib.stride_tricks.sliding_window_view(tokens, LENGTH + 1)[::stride]
+
+
+def _from_roles(path: Path, stride: int) -> tuple[dict[str, Windows], dict[str, Windows]]:
+    train, test = {}, {}
+    skipped = 0
+    for number, record in enumerate(read_text(path).split("\n"), start=1):
+        if not record.strip():
+            continue
+        role, lines = _role(path, number, record)
+        if role in train:
+            raise damaged(path, f"line {number} repeats the role {role}")
+        if len(lines) < 2:
+            skipped += 1
+            continue
+        border = int(TRAIN_SHARE * len(lines))
+        train[role] = windows_of("\n".join(lines[:border]), stride)
+        test[role] = windows_of("\n".join(lines[border:]), stride)
+    _log.info("shakespeare: %d roles with fewer than two lines are left out", skipped)
+    return train, test
+
+
+def _role(path: Path, number: int, record: str) -> tuple[str, list[str]]:
+    value = leaf.parse_json(path, record)
+    speeches = value.get("speeches") if isinstance(value, dict) else None
+    if not isinstance(speeches, list) or not all(isinstance(speech, str) for speech in speeches):
+        raise damaged(path, f"line {number} is no role: it needs `id` and `speeches`, a list of texts")
+    lines = "\n".join(speeches).split("\n")
+    if value.get("n_lines", len(lines)) != len(lines):
+        raise damaged(path, f"line {number} holds {len(lines)} lines of text but claims {value['n_lines']}")
+    return str(value.get("id", number)), lines
+
+
+def _from_leaf(folder: Path) -> dict[str, Windows]:
+    windows: dict[str, Windows] = {}
+    for user in leaf.read_users(folder):
+        rows = np.stack([_leaf_window(user, x, y) for x, y in zip(user.x, user.y, strict=True)])
+        windows[user.name] = np.concatenate([windows[user.name], rows]) if user.name in windows else rows
+    return windows
+
+
+def _leaf_window(user: leaf.User, text: Any, following: Any) -> NDArray[np.uint8]:
+    if not isinstance(text, str) or not isinstance(following, str):
+        raise damaged(user.path, f"a sample of the user {user.name} is not a text and its next character")
+    if len(text) > LENGTH or len(following) != 1:
+        lengths = f"{len(text)} characters and then {len(following)}"
+        raise damaged(user.path, f"a sample of the user {user.name} has {lengths}, not {LENGTH} and then 1")
+    tokens = encode(text + following)
+    return np.pad(tokens, (LENGTH + 1 - len(tokens), 0), constant_values=PADDING)
+
+
+def _samples(windows: dict[str, Windows]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    rows = np.concatenate(list(windows.values()))
+    return np.ascontiguousarray(rows[:, :LENGTH]), rows[:, LENGTH].astype(np.int64)

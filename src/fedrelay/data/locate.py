@@ -1,0 +1,35 @@
+"""Where data sets may lie on this machine. Only names are looked at; no data is read."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+ROOT_VARIABLE = "FEDRELAY_DATA"
+"""The environment variable that names the folder with all data sets, one sub-folder each."""
+
+
+def search_folders(name: str, *, telling_files: bool = True) -> list[Path]:
+    """The folders in which the data set `name` is looked for, in order.
+
+    `$FEDRELAY_DATA` itself counts too when its content tells which data set it is: by the names of the
+    files (`telling_files`), or by the name of the folder. MNIST and Fashion-MNIST, for example, share
+    their file names, and one must not be taken for the other.
+    """
+    folders = []
+    if root := _folder_from(ROOT_VARIABLE):
+        folders.append(root / name)
+        if telling_files or root.name == name:
+            folders.append(root)
+    cache = _folder_from("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
+    return [*folders, cache / "fedrelay" / name]
+
+
+def plain_or_gzip(folder: Path, name: str) -> Path | None:
+    """The file `name` or `name.gz` in `folder`, if there is one."""
+    return next((path for path in (folder / name, folder / f"{name}.gz") if path.is_file()), None)
+
+
+def _folder_from(variable: str) -> Path | None:
+    value = os.environ.get(variable)
+    return Path(value).expanduser() if value else None

@@ -1,0 +1,26 @@
+"""From the `data` section of an experiment to a federation."""
+
+from __future__ import annotations
+
+from fedrelay.data.federation import Federation, build_federation
+from fedrelay.data.registry import load_dataset
+from fedrelay.data.synthetic import SyntheticFederation
+from fedrelay.spec import Data
+
+
+def open_federation(data: Data, seed: int) -> Federation:
+    """Load the data set and deal it out."""
+    if data.name == "synthetic":
+        return SyntheticFederation(data.clients or 100, data.alpha, data.beta, seed)
+    return build_federation(
+        load_dataset(data.name, data.path),
+        clients=data.clients,
+        partition=data.partition,
+        alpha=data.alpha,
+        seed=seed,
+        shards_per_client=data.shards_per_client,
+        shard_size=data.shard_size,
+        min_samples=data.min_samples,
+        shifts=data.shifts,
+        test_shifts=data.test_shifts,
+    )

@@ -1,0 +1,1 @@
+"""Grouping: who travels with whom."""

@@ -1,0 +1,100 @@
+"""Transfers and bytes. Everything here follows from the plan alone; nothing is measured.
+
+One transfer carries one named payload (the model, or a piece of baggage beside it) from a server or client
+to another. `payloads` says what travels: name → bytes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from fedrelay.routes.plan import RoundPlan
+
+Kind = Literal["s2c", "c2s", "c2c"]
+KINDS: tuple[Kind, ...] = ("s2c", "c2s", "c2c")
+SERVER = -1
+"""Stands for the server where a transfer names its ends."""
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """One payload on its way from `source` to `target` (client numbers, or `SERVER`)."""
+
+    kind: Kind
+    source: int
+    target: int
+    payload: str
+    bytes: int
+
+
+def trips(plan: RoundPlan) -> Iterator[tuple[Kind, int, int]]:
+    """Every (kind, source, target) along which something travels in this round."""
+    if plan.relay == "none":
+        return
+    for route in plan.routes:
+        if not route.clients:
+            continue
+        yield "s2c", SERVER, route.clients[0]
+        for source, target in zip(route.clients, route.clients[1:], strict=False):
+            if plan.relay == "direct":
+                yield "c2c", source, target
+            else:
+                yield "c2s", source, SERVER
+                yield "s2c", SERVER, target
+        yield "c2s", route.clients[-1], SERVER
+
+
+def transfers(plan: RoundPlan, payloads: Mapping[str, int]) -> Iterator[Transfer]:
+    """Every transfer of a round, one for each payload and trip."""
+    for kind, source, target in trips(plan):
+        for payload, size in payloads.items():
+            yield Transfer(kind, source, target, payload, size)
+
+
+@dataclass(frozen=True)
+class Tally:
+    """Sums over transfers: how many of each kind, and how many bytes. Tallies add up."""
+
+    s2c: int = 0
+    c2s: int = 0
+    c2c: int = 0
+    bytes: int = 0
+    bytes_by_payload: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def total(self) -> int:
+        """All transfers, whatever their kind."""
+        return self.s2c + self.c2s + self.c2c
+
+    def __add__(self, other: Tally) -> Tally:
+        """The tally of both."""
+        return Tally(
+            self.s2c + other.s2c,
+            self.c2s + other.c2s,
+            self.c2c + other.c2c,
+            self.bytes + other.bytes,
+            dict(Counter(self.bytes_by_payload) + Counter(other.bytes_by_payload)),
+        )
+
+    def counts(self) -> dict[str, int]:
+        """The number of transfers of each kind."""
+        return {"s2c": self.s2c, "c2s": self.c2s, "c2c": self.c2c}
+
+
+def tally(plan: RoundPlan, payloads: Mapping[str, int]) -> Tally:
+    """The transfers of one round, summed."""
+    kinds = Counter(kind for kind, _, _ in trips(plan))
+    moves = sum(kinds.values())
+    return Tally(
+        *(kinds[kind] * len(payloads) for kind in KINDS),
+        bytes=moves * sum(payloads.values()),
+        bytes_by_payload={name: moves * size for name, size in payloads.items()},
+    )
+
+
+def total(tallies: Iterable[Tally]) -> Tally:
+    """The sum of many tallies."""
+    return sum(tallies, Tally())

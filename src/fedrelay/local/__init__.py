@@ -1,0 +1,1 @@
+"""One hop: what a client does with the model it receives."""

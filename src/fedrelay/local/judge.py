@@ -1,0 +1,62 @@
+"""Evaluation in fixed chunks: integer counts and sums that add up to the same bits whoever computes them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedrelay.data.dataset import IGNORED_LABEL
+from fedrelay.data.federation import Samples
+from fedrelay.local.trainer import cross_entropy, fast_memory_format
+from fedrelay.models.layout import Bench
+
+CHUNK = 512
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What was seen on some test samples; verdicts add up. Arrays count per class."""
+
+    loss: float
+    correct: NDArray[np.int64]
+    predicted: NDArray[np.int64]
+    actual: NDArray[np.int64]
+
+    def __add__(self, other: Verdict) -> Verdict:
+        """The verdict on both."""
+        return Verdict(
+            self.loss + other.loss,
+            self.correct + other.correct,
+            self.predicted + other.predicted,
+            self.actual + other.actual,
+        )
+
+    @property
+    def mean_loss(self) -> float:
+        """Loss per prediction."""
+        return self.loss / max(1, int(self.actual.sum()))
+
+
+def chunks(samples: Samples) -> int:
+    """The number of pieces in which samples are judged."""
+    return -(-len(samples.y) // CHUNK)
+
+
+def judge(bench: Bench, weights: Tensor, samples: Samples, chunk: int) -> Verdict:
+    """Judge a model on one chunk of samples."""
+    piece = slice(chunk * CHUNK, (chunk + 1) * CHUNK)
+    bench.load(weights)
+    bench.module.eval()
+    with torch.no_grad():
+        logits = bench.module(fast_memory_format(samples.x[piece].to(bench.flat.device)))
+        targets = samples.y[piece].to(bench.flat.device)
+        loss = float(cross_entropy(logits, targets, reduction="sum"))
+    actual = targets.flatten().cpu().numpy()
+    counted = actual != IGNORED_LABEL
+    actual, guess = actual[counted], logits.flatten(0, -2).argmax(-1).cpu().numpy()[counted]
+    correct, predicted, present = (np.bincount(which, minlength=logits.shape[-1]) for which in (actual[actual == guess], guess, actual))
+    return Verdict(loss, correct, predicted, present)

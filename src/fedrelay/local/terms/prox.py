@@ -1,0 +1,27 @@
+"""FedProx: a proximal term keeps local models close to where they started.
+
+Paper: T. Li, A. K. Sahu, M. Zaheer, M. Sanjabi, A. Talwalkar, V. Smith. Federated Optimization in Heterogeneous
+Networks. MLSys 2020.
+
+Rule: the loss gains (μ/2)‖θ − a‖², the gradient μ(θ − a).
+
+Deviations: in chains the anchor a is the model received from the predecessor, as FedSeq prescribes; the round's
+global model is an option. The term enters the gradient before momentum (the authors' optimiser adds it after).
+"""
+
+from __future__ import annotations
+
+from pydantic import Field
+from torch import Tensor
+
+from fedrelay.local.terms.base import Anchors, AnchoredTerm
+
+
+class Prox(AnchoredTerm):
+    """The gradient μ(θ − a)."""
+
+    mu: float = Field(0.01, ge=0, description="strength of the pull")
+
+    def add_to(self, gradient: Tensor, theta: Tensor, anchors: Anchors) -> None:
+        """Pull towards the anchor."""
+        gradient.add_(theta - self.anchor_of(anchors), alpha=self.mu)

@@ -1,0 +1,1 @@
+"""Merges: how the server joins what comes home. One file per rule."""

@@ -1,0 +1,62 @@
+"""Accuracy and macro-averaged precision, recall and F1, all from one confusion matrix."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fedrelay.data.dataset import IGNORED_LABEL
+
+
+@dataclass(frozen=True)
+class Scores:
+    """How well a classifier did. The macro scores weigh every class alike, whatever its number of samples."""
+
+    accuracy: float
+    precision: float
+    recall: float
+    f1: float
+
+
+def confusion(y_true: ArrayLike, y_pred: ArrayLike, classes: int) -> NDArray[np.int64]:
+    """Counts by true class (rows) and predicted class (columns), without the targets labelled as ignored."""
+    true, predicted = np.asarray(y_true), np.asarray(y_pred)
+    if true.shape != predicted.shape:
+        raise ValueError(
+            f"labels of shape {true.shape} and predictions of shape {predicted.shape} do not match"
+        )
+    for labels in (true, predicted):
+        if labels.size and not np.issubdtype(labels.dtype, np.integer):
+            raise ValueError(f"labels must be whole numbers, got {labels.dtype}")
+    counted = true != IGNORED_LABEL
+    pairs = np.stack([true[counted], predicted[counted]]).astype(np.int64)
+    if pairs.size and (pairs.min() < 0 or pairs.max() >= classes):
+        raise ValueError(f"labels must lie in 0 … {classes - 1}, got {pairs.min()} … {pairs.max()}")
+    return np.bincount(pairs[0] * classes + pairs[1], minlength=classes**2).reshape(classes, classes)
+
+
+def scores(confusion: NDArray[np.int64]) -> Scores:
+    """The scores of a confusion matrix; a class without predictions or samples adds 0 to the means."""
+    return scores_of_counts(confusion.diagonal(), confusion.sum(axis=0), confusion.sum(axis=1))
+
+
+def scores_of_counts(
+    correct: NDArray[np.int64], predicted: NDArray[np.int64], actual: NDArray[np.int64]
+) -> Scores:
+    """The same from counts per class, for tasks with too many classes for a confusion matrix."""
+    total = actual.sum()
+    if total == 0:
+        raise ValueError("there are no scores without samples")
+    return Scores(
+        accuracy=float(correct.sum() / total),
+        precision=_mean_ratio(correct, predicted),
+        recall=_mean_ratio(correct, actual),
+        f1=_mean_ratio(2 * correct, actual + predicted),
+    )
+
+
+def _mean_ratio(parts: NDArray[np.int64], wholes: NDArray[np.int64]) -> float:
+    # A whole of 0 has only parts of 0, so any positive divisor makes the ratio 0.
+    return float(np.mean(parts / np.maximum(wholes, 1)))

@@ -1,0 +1,1 @@
+"""Models: a small zoo, and the flat layout every method computes on."""

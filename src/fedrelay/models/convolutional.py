@@ -1,0 +1,101 @@
+"""Plain convolutional models: a few convolutions, a few dense layers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import count
+
+from torch import nn
+
+from fedrelay.errors import SpecError
+from fedrelay.models.dense import dense_layers
+from fedrelay.models.net import Net, Shape
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One convolution with ReLU, followed by a 2×2 max-pooling unless `pool` is off."""
+
+    width: int
+    kernel: int
+    padding: int = 0
+    pool: bool = True
+
+    def side(self, side: int) -> int:
+        """The height or width of the output for that of the input; below 1 where the input is too small."""
+        convolved = side + 2 * self.padding - self.kernel + 1
+        return convolved // 2 if self.pool else convolved
+
+    def layers(self, channels: int) -> list[nn.Module]:
+        """The layers of this stage for an input with that many channels."""
+        convolution = nn.Conv2d(channels, self.width, self.kernel, padding=self.padding)
+        return [convolution, nn.ReLU(), *([nn.MaxPool2d(2)] if self.pool else [])]
+
+
+def cnn_s(shape: Shape, classes: int, *, hidden: tuple[int, ...] = (64,)) -> Net:
+    """A small CNN that trains quickly on a CPU."""
+    return _conv_net(shape, classes, (Stage(8, 3, padding=1), Stage(16, 3, padding=1)), hidden)
+
+
+def cnn_3(shape: Shape, classes: int, *, hidden: tuple[int, ...] = (64,)) -> Net:
+    """A CNN with three convolutions, for papers that name no more than that."""
+    return _conv_net(shape, classes, (Stage(32, 3), Stage(64, 3), Stage(64, 3, pool=False)), hidden)
+
+
+def lenet(shape: Shape, classes: int) -> Net:
+    """The LeNet-5 variant of Hsu, Qi and Brown (2019)."""
+    return _conv_net(shape, classes, (Stage(64, 5), Stage(64, 5)), (384, 192))
+
+
+def simple_cnn(shape: Shape, classes: int) -> Net:
+    """The small LeNet of MOON and FedDisco."""
+    return _conv_net(shape, classes, (Stage(6, 5), Stage(16, 5)), (120, 84))
+
+
+def mnist_cnn(shape: Shape, classes: int) -> Net:
+    """The MNIST CNN of McMahan et al. (2017), FedAvg."""
+    return _conv_net(shape, classes, (Stage(32, 5, padding=2), Stage(64, 5, padding=2)), (512,))
+
+
+def leaf_cnn(shape: Shape, classes: int) -> Net:
+    """The FEMNIST CNN of LEAF (Caldas et al., 2018)."""
+    return _conv_net(shape, classes, (Stage(32, 5, padding=2), Stage(64, 5, padding=2)), (2048,))
+
+
+def femnist_cnn(shape: Shape, classes: int) -> Net:
+    """The FEMNIST CNN of the FedSeq code, without a ReLU after the first convolution and the dense layer."""
+    stages = (Stage(32, 3, pool=False), Stage(64, 3))
+    features = nn.Sequential(
+        nn.Conv2d(shape[0], 32, 3),
+        *stages[1].layers(32),
+        nn.Dropout(0.25),
+        nn.Flatten(),
+        nn.Linear(_flat_size(stages, shape), 128),
+        nn.Dropout(0.5),
+    )
+    return Net(features, nn.Linear(128, classes))
+
+
+def _conv_net(shape: Shape, classes: int, stages: Sequence[Stage], hidden: Sequence[int]) -> Net:
+    channels = (shape[0], *(stage.width for stage in stages))
+    convolutions = [
+        layer for stage, width in zip(stages, channels, strict=False) for layer in stage.layers(width)
+    ]
+    dense = dense_layers(_flat_size(stages, shape), hidden)
+    return Net(nn.Sequential(*convolutions, nn.Flatten(), *dense), nn.Linear(hidden[-1], classes))
+
+
+def _flat_size(stages: Sequence[Stage], shape: Shape) -> int:
+    """The number of values that leave the last stage for one image."""
+    _, height, width = shape
+    smallest = next(side for side in count(1) if _side_after(stages, side) >= 1)
+    if min(height, width) < smallest:
+        raise SpecError(f"needs images of at least {smallest}×{smallest} pixels, got {height}×{width}")
+    return stages[-1].width * _side_after(stages, height) * _side_after(stages, width)
+
+
+def _side_after(stages: Iterable[Stage], side: int) -> int:
+    for stage in stages:
+        side = stage.side(side)
+    return side

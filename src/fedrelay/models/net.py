@@ -1,0 +1,28 @@
+"""The one form of every model: layers that make a feature vector, and a linear classifier on top."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from torch import Tensor, nn
+
+Kind = Literal["image", "tabular", "tokens"]
+"""The kinds of samples a model can be made for."""
+
+Shape = tuple[int, ...]
+"""The shape of one sample: (channels, height, width), (features,) or (length,)."""
+
+
+class Net(nn.Module):
+    """A classifier in two parts, `classifier(features(x))`, so that a method can address either of them."""
+
+    def __init__(self, features: nn.Sequential, classifier: nn.Linear) -> None:
+        """Join the two parts; the width of the features is `classifier.in_features`."""
+        super().__init__()
+        self.features = features
+        self.classifier = classifier
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The logits: `[batch, classes]`, or `[batch, length, classes]` for predictions at every position."""
+        logits: Tensor = self.classifier(self.features(x))
+        return logits

@@ -1,0 +1,125 @@
+"""The models by name: what each is, which data it fits, and the one door to build any of them."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from numbers import Integral
+from typing import Any
+
+from fedrelay.errors import SpecError
+from fedrelay.models import convolutional, dense, recurrent, resnet
+from fedrelay.models.net import Kind, Net, Shape
+from fedrelay.spec import unknown
+
+_AXES: dict[Kind, tuple[str, ...]] = {
+    "image": ("channels", "height", "width"),
+    "tabular": ("features",),
+    "tokens": ("length",),
+}
+_TINY_IMAGE_SIDE = 8
+
+
+@dataclass(frozen=True)
+class ModelInfo:
+    """A model of the zoo."""
+
+    name: str
+    summary: str
+    builder: Callable[..., Net]
+    kinds: tuple[Kind, ...]
+
+    @property
+    def options(self) -> Mapping[str, object]:
+        """The options of the model with their defaults: the keyword-only arguments of its builder."""
+        parameters = inspect.signature(self.builder).parameters.values()
+        return {each.name: each.default for each in parameters if each.kind is each.KEYWORD_ONLY}
+
+
+MODELS: dict[str, ModelInfo] = {
+    info.name: info
+    for info in (
+        ModelInfo("logistic", "logistic regression", dense.logistic, ("image", "tabular")),
+        ModelInfo("mlp", "dense, ReLU, one layer of 64 by default", dense.mlp, ("image", "tabular")),
+        ModelInfo("kdd-mlp", "dense 288 tanh, 120 ReLU, dropout", dense.kdd_mlp, ("tabular",)),
+        ModelInfo("cnn-s", "small CNN: conv 8, 16; dense 64", convolutional.cnn_s, ("image",)),
+        ModelInfo("cnn-3", "three-layer CNN: conv 32, 64, 64; dense 64", convolutional.cnn_3, ("image",)),
+        ModelInfo("lenet", "LeNet-5 of Hsu et al. for CIFAR", convolutional.lenet, ("image",)),
+        ModelInfo("simple-cnn", "small LeNet of MOON and FedDisco", convolutional.simple_cnn, ("image",)),
+        ModelInfo("mnist-cnn", "FedAvg's CNN for MNIST", convolutional.mnist_cnn, ("image",)),
+        ModelInfo("leaf-cnn", "LEAF's CNN for FEMNIST", convolutional.leaf_cnn, ("image",)),
+        ModelInfo("femnist-cnn", "FedSeq's CNN for FEMNIST, dropout", convolutional.femnist_cnn, ("image",)),
+        ModelInfo("resnet18", "ResNet-18 with GroupNorm", resnet.resnet18, ("image",)),
+        ModelInfo("char-lstm", "next character from the last step", recurrent.char_lstm, ("tokens",)),
+        ModelInfo("word-lstm", "next word at every position", recurrent.word_lstm, ("tokens",)),
+    )
+}
+"""Every model, by name."""
+
+
+def build_model(
+    name: str,
+    sample_shape: Shape,
+    classes: int,
+    *,
+    kind: Kind | None = None,
+    hidden: tuple[int, ...] | None = None,
+    stem: resnet.Stem | None = None,
+    vocabulary: int | None = None,
+) -> Net:
+    """A new model with PyTorch's default initialisation; seed the global torch generator to fix its weights.
+
+    `kind` tells tabular rows from token sequences, whose shapes look alike. `hidden` gives the widths of the
+    hidden layers, `stem` the first layers of a ResNet, `vocabulary` the number of input tokens where it is
+    not that of the classes; `MODELS[name].options` tells which of them a model has.
+    """
+    info = _info(name)
+    _check_samples(info, sample_shape, classes, kind)
+    given = {"hidden": hidden, "stem": stem, "vocabulary": vocabulary}
+    options = {option: value for option, value in given.items() if value is not None}
+    _check_options(info, options)
+    try:
+        return info.builder(sample_shape, classes, **options)
+    except SpecError as error:
+        raise SpecError(f"model {name!r}: {error}") from None
+
+
+def default_model(kind: Kind, sample_shape: Shape) -> str:
+    """The name of a small model that suits such samples and trains quickly on a CPU."""
+    if kind == "tokens":
+        return "char-lstm"
+    if kind == "tabular" or min(sample_shape[1:]) <= _TINY_IMAGE_SIDE:
+        return "mlp"
+    return "cnn-s"
+
+
+def _info(name: str) -> ModelInfo:
+    if name not in MODELS:
+        raise SpecError(unknown("model", name, MODELS))
+    return MODELS[name]
+
+
+def _check_samples(info: ModelInfo, shape: Shape, classes: int, kind: Kind | None) -> None:
+    if not any(kind in (None, fit) and len(shape) == len(_AXES[fit]) for fit in info.kinds):
+        needed = " or ".join(f"{fit} samples of shape ({', '.join(_AXES[fit])})" for fit in info.kinds)
+        got = f"{kind} samples" if kind else "samples"
+        raise SpecError(f"model {info.name!r} needs {needed}, got {got} of shape {shape}")
+    _check_positive("the sizes of a sample", *shape)
+    _check_positive("the number of classes", classes)
+
+
+def _check_options(info: ModelInfo, options: Mapping[str, Any]) -> None:
+    for option in options:
+        if option not in info.options:
+            raise SpecError(unknown(f"option of model {info.name!r}", option, info.options))
+    if options.get("hidden") == ():
+        raise SpecError(f"model {info.name!r} needs at least one hidden layer, got hidden=()")
+    _check_positive("the widths of hidden layers", *options.get("hidden", ()))
+    _check_positive("the size of the vocabulary", options.get("vocabulary", 1))
+
+
+def _check_positive(what: str, *values: object) -> None:
+    for value in values:
+        if not isinstance(value, Integral) or value < 1:
+            raise SpecError(f"{what} must be positive and whole, got {value!r}")

@@ -1,0 +1,91 @@
+"""What a run gives back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedrelay.metrics.curves import mean_of_last, rounds_to_target, targets_of
+from fedrelay.models.layout import weights_sha256
+from fedrelay.spec import Experiment
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Result:
+    """The history and the final model of one run.
+
+    `history` is a list of rows, one for every evaluated round; `pandas.DataFrame(result.history)` is a table of them.
+    """
+
+    experiment: Experiment
+    history: Sequence[Row]
+    weights: Tensor
+    model: Mapping[str, Tensor]
+    rounds: int
+    client_updates: int
+    transfers: Mapping[str, int]
+    bytes: int
+    seconds: float
+    run: Path | None = None
+
+    @property
+    def complete(self) -> bool:
+        """Whether all rounds were done."""
+        return self.rounds >= self.experiment.rounds
+
+    @property
+    def accuracy(self) -> float:
+        """Test accuracy after the last round, between 0 and 1."""
+        return float(self.history[-1]["accuracy"]) if self.history else float("nan")
+
+    @property
+    def accuracy_last(self) -> float:
+        """Mean test accuracy of the last `eval.last` evaluations."""
+        accuracies = [row["accuracy"] for row in self.history]
+        return mean_of_last(accuracies, self.experiment.eval.last) if accuracies else float("nan")
+
+    def rounds_to(self, accuracy: float) -> int | None:
+        """The first evaluated round with at least this test accuracy."""
+        return rounds_to_target([row["round"] for row in self.history], [row["accuracy"] for row in self.history], accuracy)
+
+    def rounds_to_targets(self, reference: float | None = None) -> dict[float, int | None]:
+        """Rounds to each share of `eval.targets` of the reference accuracy."""
+        settings = self.experiment.eval
+        goals = targets_of(reference or settings.reference or 1.0, settings.targets)
+        return {share: self.rounds_to(goal) for share, goal in goals.items()}
+
+    def load_into(self, module: torch.nn.Module) -> torch.nn.Module:
+        """Put the trained weights into a module of the same architecture."""
+        module.load_state_dict(dict(self.model), strict=False)
+        return module
+
+    def summary(self) -> dict[str, Any]:
+        """The run in one flat object, as `--json` prints it."""
+        last = self.history[-1] if self.history else {}
+        return {
+            "method": self.experiment.method,
+            "data": self.experiment.data.name,
+            "seed": self.experiment.seed,
+            "rounds": self.rounds,
+            "complete": self.complete,
+            "accuracy": self.accuracy,
+            "accuracy_last": self.accuracy_last,
+            "loss": last.get("loss"),
+            "precision": last.get("precision"),
+            "recall": last.get("recall"),
+            "f1": last.get("f1"),
+            "rounds_to": {f"{share:g}": rounds for share, rounds in self.rounds_to_targets().items()},
+            "transfers": dict(self.transfers),
+            "bytes": self.bytes,
+            "client_updates": self.client_updates,
+            "seconds": round(self.seconds, 3),
+            "run": str(self.run) if self.run else None,
+            "weights_sha256": weights_sha256(self.weights),
+        }

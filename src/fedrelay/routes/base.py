@@ -1,0 +1,50 @@
+"""What every way of travelling has in common: it turns a scene and a round number into a plan."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from fedrelay.rng import generator
+from fedrelay.routes.plan import RoundPlan
+from fedrelay.spec import Section
+
+Groups = tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True)
+class Scene:
+    """All that a route may look at."""
+
+    clients: int
+    fraction: float
+    seed: int
+    groups: Groups = ()
+
+    def rng(self, purpose: str, *keys: int) -> np.random.Generator:
+        """The generator for one decision of the route."""
+        return generator(self.seed, purpose, *keys)
+
+
+class Routing(Section, ABC):
+    """A way of travelling. A pure function of scene and round, so any round can be planned at any time."""
+
+    needs_groups: ClassVar[bool] = False
+
+    @abstractmethod
+    def plan(self, scene: Scene, round: int) -> RoundPlan:
+        """The routes of round 1, 2, …"""
+
+
+def sampled_count(population: int, fraction: float) -> int:
+    """m = max(1, ⌊C·N⌋), guarded against products such as 0.29·100 = 28.999…"""
+    return max(1, int(fraction * population + 1e-9))
+
+
+def sample(scene: Scene, round: int, population: int) -> tuple[int, ...]:
+    """The clients or groups that take part in a round, without replacement, in random order."""
+    rng = scene.rng("sample", round)
+    return tuple(rng.choice(population, sampled_count(population, scene.fraction), replace=False).tolist())

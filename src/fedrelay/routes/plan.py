@@ -1,0 +1,65 @@
+"""The round plan: how models travel, as plain frozen data.
+
+A plan can be printed, saved, counted and executed by any engine. It knows nothing of the method that
+made it, and imports nothing of ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+Relay = Literal["direct", "server", "none"]
+"""How a model gets from one client to the next: handed over directly, through the server, or not at all
+(nothing is transferred: the data are pooled in one place)."""
+
+GLOBAL = "global"
+"""The name of the model every route starts from unless it says otherwise."""
+
+
+@dataclass(frozen=True)
+class Hop:
+    """One client's turn in one route: the unit of work, and the key of all its randomness."""
+
+    round: int
+    route: int
+    index: int
+    client: int
+
+
+@dataclass(frozen=True)
+class Route:
+    """One trip of one model: where it starts and whom it visits, in this order.
+
+    A client may appear more than once: a loop over a group is simply a longer trip.
+    """
+
+    clients: tuple[int, ...]
+    start: str = GLOBAL
+
+
+@dataclass(frozen=True)
+class RoundPlan:
+    """Everything that travels in one round. Routes run side by side, the hops of a route one after another."""
+
+    round: int
+    routes: tuple[Route, ...]
+    relay: Relay = "direct"
+
+    def hops(self) -> Iterator[Hop]:
+        """All hops in wavefront order: hop j of every route before hop j+1 of any."""
+        for index in range(self.longest):
+            for number, route in enumerate(self.routes):
+                if index < len(route.clients):
+                    yield Hop(self.round, number, index, route.clients[index])
+
+    @property
+    def longest(self) -> int:
+        """The number of hops of the longest route: what a round costs in time when all run side by side."""
+        return max((len(route.clients) for route in self.routes), default=0)
+
+    @property
+    def client_updates(self) -> int:
+        """The number of hops of all routes together: what a round costs in work."""
+        return sum(len(route.clients) for route in self.routes)

@@ -1,0 +1,37 @@
+"""FedCyclic: one model travels along one ring of clients.
+
+Papers: Fed-Cyclic as in A. Thakkar et al., WACV 2023; the baseline FedCyclic of R. Zaccone et al., FedSeq, ICPR
+2022, and SFL(i) of SPFL, NeurIPS 2025.
+
+Rule: m = max(1, ⌊C·K⌋) clients are sampled each round and visited in the sampled order, starting from the
+global model. The output of the last hop is the next global model: nothing is averaged.
+
+Deviations: none. With `order: fixed`, `start: i` and fraction 1 it is the original Fed-Cyclic and SFL(i):
+always the clients in the order of their numbers, beginning with client i.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from fedrelay.errors import SpecError
+from fedrelay.routes.base import Routing, Scene, sample
+from fedrelay.routes.plan import RoundPlan, Route
+
+
+class Ring(Routing):
+    """One trip visits all sampled clients."""
+
+    order: Literal["random", "fixed"] = Field("random", description="visit in the sampled order, or by client number")
+    start: int = Field(0, ge=0, description="order fixed: the client that comes first")
+
+    def plan(self, scene: Scene, round: int) -> RoundPlan:
+        """A single route."""
+        if self.start >= scene.clients:
+            raise SpecError(f"route.start: must be less than the number of clients ({scene.clients}), got {self.start}")
+        clients = sample(scene, round, scene.clients)
+        if self.order == "fixed":
+            clients = tuple(sorted(clients, key=lambda client: (client - self.start) % scene.clients))
+        return RoundPlan(round, (Route(clients),))

@@ -1,0 +1,23 @@
+"""FedAvg: every sampled client trains the global model on its own; ordinary federated learning.
+
+Paper: B. McMahan, E. Moore, D. Ramage, S. Hampson, B. Agüera y Arcas. Communication-Efficient Learning of
+Deep Networks from Decentralized Data. AISTATS 2017.
+
+Rule: m = max(1, ⌊C·K⌋) clients, each a route of length one from the global model; the server takes the mean
+weighted by samples.
+
+Deviations: none.
+"""
+
+from __future__ import annotations
+
+from fedrelay.routes.base import Routing, Scene, sample
+from fedrelay.routes.plan import RoundPlan, Route
+
+
+class Singletons(Routing):
+    """Every trip visits one client."""
+
+    def plan(self, scene: Scene, round: int) -> RoundPlan:
+        """One route for each sampled client."""
+        return RoundPlan(round, tuple(Route((client,)) for client in sample(scene, round, scene.clients)))

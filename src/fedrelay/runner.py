@@ -1,0 +1,242 @@
+"""The round loop — the one place where the parts meet.
+
+plan → engine runs hops → arrivals → merge → evaluate → record → checkpoint, once for every round.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from types import FrameType
+from typing import Any, Protocol
+
+from torch import Tensor, nn
+
+from fedrelay.data.federation import Federation
+from fedrelay.engines.base import Engine
+from fedrelay.engines.local import one_thread, start_local
+from fedrelay.errors import DivergedError, RunFolderError
+from fedrelay.ledger import Tally
+from fedrelay.metrics.classification import scores_of_counts
+from fedrelay.models.layout import Layout
+from fedrelay.result import Result, Row
+from fedrelay.setting import Setting, prepare
+from fedrelay.spec import Experiment
+from fedrelay.store import RunFolder, State
+
+
+class Observer(Protocol):
+    """Somebody who wants to see a run go by, such as a progress bar."""
+
+    def started(self, experiment: Experiment, round: int) -> None:
+        """A run begins after `round` rounds that are already done."""
+
+    def round_done(self, round: int, row: Row | None) -> None:
+        """A round is done; `row` is its evaluation if there was one."""
+
+
+class Silent:
+    """An observer that shows nothing."""
+
+    def started(self, experiment: Experiment, round: int) -> None:
+        """Nothing."""
+
+    def round_done(self, round: int, row: Row | None) -> None:
+        """Nothing."""
+
+
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C after which the round was finished and everything saved; `result` holds what was done."""
+
+    def __init__(self, result: Result) -> None:
+        super().__init__(f"stopped after round {result.rounds} of {result.experiment.rounds}")
+        self.result = result
+
+
+def run_experiment(
+    experiment: Experiment,
+    *,
+    federation: Federation | None = None,
+    module: nn.Module | None = None,
+    observer: Observer | None = None,
+) -> Result:
+    """Run an experiment from the start, in a new run folder where `out` is given."""
+    setting = prepare(experiment, federation=federation, module=module)
+    state = State(0, setting.first_weights())
+    if experiment.out is None:
+        return _travel(setting, state, None, observer or Silent())
+    facts = {
+        "data_fingerprint": setting.federation.fingerprint(),
+        "own_data": federation is not None,
+        "own_model": module is not None,
+    }
+    folder = RunFolder.create(experiment.out, experiment, facts, setting.summary())
+    try:
+        folder.save(state)
+        return _travel(setting, state, folder, observer or Silent())
+    finally:
+        folder.close()
+
+
+def resume_run(
+    path: Path,
+    *,
+    federation: Federation | None = None,
+    module: nn.Module | None = None,
+    observer: Observer | None = None,
+) -> Result:
+    """Continue a run where its last checkpoint left it; a complete run is simply read."""
+    folder = RunFolder.open(path)
+    try:
+        for own, given, what in (("own_data", federation, "data"), ("own_model", module, "model")):
+            if folder.facts.get(own) and given is None:
+                raise RunFolderError(
+                    f"{path}: was started from Python with {what} of your own; "
+                    f"continue it with fedrelay.resume({str(path)!r}, {what}=…)"
+                )
+        setting = prepare(folder.experiment, federation=federation, module=module, groups=folder.groups)
+        if setting.federation.fingerprint() != folder.facts.get("data_fingerprint"):
+            raise RunFolderError(f"{path}: the data are not those the run was started with")
+        state = folder.restore()
+        if state is None:
+            state = State(0, setting.first_weights())
+        if state.weights.shape != (setting.layout.size,) or state.weights.dtype != setting.layout.dtype:
+            raise RunFolderError(f"{path}: the checkpoint does not fit the model of spec.yaml")
+        return _travel(setting, state, folder, observer or Silent())
+    finally:
+        folder.close()
+
+
+def _travel(setting: Setting, state: State, folder: RunFolder | None, observer: Observer) -> Result:
+    """All rounds that are still to be done."""
+    experiment = setting.experiment
+    book = Book(setting, folder)
+    observer.started(experiment, state.round)
+    if folder is not None and folder.result is not None and state.round >= experiment.rounds:
+        return book.result(state)
+    engine = start_local(setting.job(), experiment.engine.workers)
+    saved = time.monotonic()
+    try:
+        with _finish_round_on_interrupt() as interrupted:
+            while state.round < experiment.rounds and not interrupted():
+                began = time.monotonic()
+                state, row = _round(setting, engine, state, book)
+                state = State(state.round, state.weights, state.seconds + time.monotonic() - began)
+                book.timing(state.round, time.monotonic() - began)
+                if folder and time.monotonic() - saved >= experiment.checkpoint.seconds:
+                    folder.save(state)
+                    saved = time.monotonic()
+                observer.round_done(state.round, row)
+            if folder:
+                folder.save(state)
+            result = book.result(state)
+            if not result.complete:
+                raise Interrupted(result)
+            if folder:
+                folder.finish(result.summary(), result.model)
+            return result
+    except DivergedError as error:
+        if folder:
+            folder.save(state)
+        kept = f"; rounds 1 to {state.round} are kept in {folder.path}" if folder else ""
+        raise DivergedError(f"{experiment.method}: {error}{kept}") from None
+    finally:
+        engine.close()
+
+
+def _round(setting: Setting, engine: Engine, state: State, book: Book) -> tuple[State, Row | None]:
+    """One round: state in, state out."""
+    experiment, round = setting.experiment, state.round + 1
+    plan = setting.plan(round)
+    weights, loss = state.weights, float("nan")
+    if plan.routes:
+        arrivals = engine.travel(plan, weights)
+        steps = sum(arrival.steps for arrival in arrivals)
+        loss = sum(arrival.loss * arrival.steps for arrival in arrivals) / max(1, steps)
+        with one_thread():
+            weights = setting.recipe.merge.apply(weights, arrivals, setting.layout)
+    book.travelled(round, plan.longest, plan.client_updates, setting.tally(plan), [list(r.clients) for r in plan.routes])
+    row = None
+    if round % experiment.eval.every == 0 or round == experiment.rounds:
+        verdict = engine.evaluate(weights)
+        judged = scores_of_counts(verdict.correct, verdict.predicted, verdict.actual)
+        row = book.judged(round, {**asdict(judged), "loss": verdict.mean_loss, "train_loss": loss})
+    return State(round, weights, state.seconds), row
+
+
+class Book:
+    """The records of a run, in memory and, where there is a folder, on disk."""
+
+    def __init__(self, setting: Setting, folder: RunFolder | None) -> None:
+        self.setting, self.folder = setting, folder
+        self.history: list[Row] = folder.lines("metrics") if folder else []
+        self.tally = Tally()
+        self.updates = 0
+        for line in folder.lines("ledger") if folder else []:
+            self.tally += Tally(line["s2c"], line["c2s"], line["c2c"], line["bytes"])
+            self.updates += line["client_updates"]
+
+    def travelled(self, round: int, longest: int, updates: int, transfers: Tally, routes: list[list[int]]) -> None:
+        """Note what travelled."""
+        self.tally += transfers
+        self.updates += updates
+        line = {"round": round, **transfers.counts(), "bytes": transfers.bytes, "client_updates": updates}
+        self._append("ledger", {**line, "longest_route": longest, "routes": routes})
+
+    def judged(self, round: int, metrics: Row) -> Row:
+        """Note an evaluation beside what it has cost so far."""
+        costs = {**self.tally.counts(), "bytes": self.tally.bytes, "client_updates": self.updates}
+        row = {"round": round, **metrics, **costs}
+        self.history.append(row)
+        self._append("metrics", row)
+        return row
+
+    def timing(self, round: int, seconds: float) -> None:
+        """Note how long a round took."""
+        self._append("timings", {"round": round, "seconds": float(f"{seconds:.4f}")})
+
+    def result(self, state: State) -> Result:
+        """All of it, with the model."""
+        layout: Layout = self.setting.layout
+        model: dict[str, Tensor] = layout.state_dict(state.weights)
+        return Result(
+            experiment=self.setting.experiment,
+            history=self.history,
+            weights=state.weights,
+            model=model,
+            rounds=state.round,
+            client_updates=self.updates,
+            transfers=self.tally.counts(),
+            bytes=self.tally.bytes,
+            seconds=state.seconds,
+            run=self.folder.path if self.folder else None,
+        )
+
+    def _append(self, stream: str, row: dict[str, Any]) -> None:
+        if self.folder:
+            self.folder.append(stream, row)
+
+
+@contextmanager
+def _finish_round_on_interrupt() -> Iterator[Any]:
+    """The first Ctrl-C asks to stop after the round, the second stops at once."""
+    asked = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield asked.is_set
+        return
+
+    def ask(signum: int, frame: FrameType | None) -> None:
+        if asked.is_set():
+            raise KeyboardInterrupt
+        asked.set()
+
+    before = signal.signal(signal.SIGINT, ask)
+    try:
+        yield asked.is_set
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -1,0 +1,321 @@
+"""The experiment as frozen, validated data; the same names in YAML, in Python and as `--set a.b=value`.
+
+An `Experiment` is one method with one seed, everything a run needs. A `Comparison` is several methods and
+seeds over otherwise equal settings. Anything unknown, mistyped or impossible is
+a `SpecError` that names the key, what is allowed and the nearest known name.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self, TypeVar
+
+import yaml
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+
+from fedrelay.errors import SpecError
+
+M = TypeVar("M", bound=BaseModel)
+
+
+class Section(BaseModel):
+    """Base of every group of settings: frozen, and an unknown key is an error."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _no_truth_for_numbers(cls, value: Any, info: ValidationInfo) -> Any:
+        """`rounds: yes` is a mistake, not one round."""
+        field = cls.model_fields[str(info.field_name)]
+        if isinstance(value, bool) and "bool" not in str(field.annotation):
+            raise ValueError("must not be a truth value")
+        return value
+
+
+class Data(Section):
+    """Which samples there are and who holds them."""
+
+    name: str = Field("digits", description="a known data set, or the path of an .npz file")
+    path: Path | None = Field(None, description="file or folder to read instead of searching")
+    clients: int | None = Field(None, ge=1, description="number of clients; default 100, or all natural holders")
+    partition: Literal["iid", "dirichlet", "dirichlet-class", "shards", "natural", "quantity"] | None = Field(
+        None, description="how samples are dealt out; default natural where the data has holders, else dirichlet"
+    )
+    alpha: float | None = Field(
+        None, ge=0, description="concentration of the Dirichlet draw; 0 = one class per client; default 0.5"
+    )
+    beta: float = Field(0.5, ge=0, description="synthetic data: how much the clients' inputs differ")
+    shards_per_client: int = Field(2, ge=1, description="shards: how many each client gets")
+    shard_size: int | None = Field(None, ge=1, description="shards: samples in each; default uses all samples")
+    min_samples: int = Field(1, ge=0, description="dirichlet-class: the least a client holds")
+    shifts: tuple[Literal["none", "rotation", "inversion", "noise", "contrast"], ...] = Field(
+        (), description="image changes that clients take in turn (domain shift)"
+    )
+    test_shifts: tuple[Literal["none", "rotation", "inversion", "noise", "contrast"], ...] = Field(
+        (), description="image changes that test samples take in turn"
+    )
+
+
+class Model(Section):
+    """Which network is trained."""
+
+    name: str | None = Field(None, description="a model of the zoo; default: a small one that fits the data")
+    hidden: tuple[Annotated[int, Field(ge=1)], ...] | None = Field(None, description="mlp: widths of the hidden layers")
+    stem: Literal["cifar", "imagenet"] | None = Field(None, description="resnet18: first layer for small or large images")
+
+
+class Train(Section):
+    """One local pass, the same at every client."""
+
+    epochs: int = Field(1, ge=1, description="passes over the client's samples at each visit")
+    batch_size: int = Field(16, ge=1, description="samples per step")
+    lr: float = Field(0.05, gt=0, description="step size")
+    momentum: float = Field(0.0, ge=0, lt=1, description="momentum, reset at every visit")
+    weight_decay: float = Field(0.0, ge=0, description="L2 penalty inside the step")
+    clip: float | None = Field(None, gt=0, description="bound on the norm of each gradient")
+    device: str = Field("cpu", description="where training runs: cpu, cuda, cuda:1, mps")
+
+
+class Eval(Section):
+    """When and against what the global model is judged."""
+
+    every: int = Field(1, ge=1, description="evaluate after every so many rounds, and after the last")
+    last: int = Field(10, ge=1, description="evaluations averaged into accuracy_last")
+    targets: tuple[Annotated[float, Field(gt=0, le=1)], ...] = Field(
+        (0.7, 0.8, 0.9), description="shares of the reference accuracy for rounds-to-target"
+    )
+    reference: float | None = Field(
+        None, gt=0, le=1, description="accuracy of a centralised model; default 1, or that of `centralized` if compared"
+    )
+
+
+class Engine(Section):
+    """Where hops are carried out."""
+
+    name: Literal["local"] = Field("local", description="local: worker processes on this machine")
+    workers: int = Field(0, ge=0, description="processes; 0 = one per core. Results do not depend on it")
+
+
+class Checkpoint(Section):
+    """How often a run can be picked up again; results do not depend on it."""
+
+    seconds: float = Field(5.0, ge=0, description="least time between two checkpoints; 0 = after every round")
+
+
+Options = Mapping[str, Any]
+SECTIONS: dict[str, type[Section]] = {
+    "data": Data,
+    "model": Model,
+    "train": Train,
+    "eval": Eval,
+    "engine": Engine,
+    "checkpoint": Checkpoint,
+}
+PARTS = ("route", "grouping", "terms", "merge")
+"""The parts of a method; their options live under these names and are checked against the method chosen."""
+
+
+class Settings(Section):
+    """What an experiment and a comparison have in common."""
+
+    data: Data = Data()
+    model: Model = Model()
+    train: Train = Train()
+    eval: Eval = Eval()
+    engine: Engine = Engine()
+    checkpoint: Checkpoint = Checkpoint()
+    rounds: int = Field(100, ge=1, description="how many rounds")
+    fraction: float = Field(0.2, gt=0, le=1, description="share of clients (or groups) that take part in a round")
+    route: Options = Field({}, description="options of the method's route")
+    grouping: Options = Field({}, description="options of the method's grouping")
+    terms: Options = Field({}, description="options of the method's local terms, by term name")
+    merge: Options = Field({}, description="options of the method's merge")
+    out: Path | None = Field(None, description="folder to write to")
+
+    @field_validator("data", "model", "engine", mode="before")
+    @classmethod
+    def _name_alone(cls, value: Any) -> Any:
+        """`data: digits` says the same as `data: {name: digits}`."""
+        return {"name": value} if isinstance(value, str) else value
+
+
+Seed = Annotated[int, Field(ge=0, lt=2**63)]
+
+
+class Experiment(Settings):
+    """One method, one seed."""
+
+    method: str = Field(min_length=1, description="a method, or several joined with +, e.g. fedseq+fedprox")
+    seed: Seed = Field(1, description="the root of all randomness")
+
+
+class Entrant(Section):
+    """One method of a comparison, with settings of its own where it needs them."""
+
+    method: str = Field(min_length=1, description="a method, or several joined with +")
+    label: str | None = Field(None, description="how it is called in tables and plots; default: the method")
+    route: Options = Field({}, description="options of the method's route")
+    grouping: Options = Field({}, description="options of the method's grouping")
+    terms: Options = Field({}, description="options of the method's local terms, by term name")
+    merge: Options = Field({}, description="options of the method's merge")
+    train: Options = Field({}, description="train settings that differ from the common ones")
+    fraction: float | None = Field(None, gt=0, le=1, description="own share of clients")
+
+    @property
+    def name(self) -> str:
+        """What tables and folders call it."""
+        return self.label or self.method
+
+
+class Comparison(Settings):
+    """Several methods, several seeds, everything else equal."""
+
+    methods: tuple[Entrant, ...] = Field(min_length=1, description="methods, or {method, label, route, …} to vary one")
+    seeds: tuple[Seed, ...] = Field((1,), min_length=1, description="one run of every method for each")
+
+    @field_validator("methods", mode="before")
+    @classmethod
+    def _names_alone(cls, value: Any) -> Any:
+        if isinstance(value, str) or not isinstance(value, Sequence):
+            return value
+        return [{"method": entry} if isinstance(entry, str) else entry for entry in value]
+
+    @model_validator(mode="after")
+    def _no_duplicates(self) -> Self:
+        for what, values in (("methods", [entrant.name for entrant in self.methods]), ("seeds", list(self.seeds))):
+            twice = sorted({str(value) for value in values if values.count(value) > 1})
+            if twice:
+                raise ValueError(f"{what}: {', '.join(twice)} stands there twice; give each its own label")
+        return self
+
+
+def shortcuts() -> dict[str, str]:
+    """Short names of settings: `clients` for `data.clients`, `lr` for `train.lr`, wherever a name is unique."""
+    owners: dict[str, list[str]] = {}
+    for section, model in SECTIONS.items():
+        for field in model.model_fields:
+            owners.setdefault(field, []).append(f"{section}.{field}")
+    top_level = {*Experiment.model_fields, *Comparison.model_fields}
+    return {name: paths[0] for name, paths in owners.items() if len(paths) == 1 and name not in top_level}
+
+
+def validate(model: type[M], values: Mapping[str, Any], prefix: str = "") -> M:
+    """Build a section from plain values, or say in one message what is wrong with them."""
+    try:
+        return model.model_validate(dict(values))
+    except ValidationError as error:
+        raise SpecError("\n".join(_explain(model, detail, prefix) for detail in error.errors())) from None
+
+
+def experiment(method: str, /, **settings: Any) -> Experiment:
+    """An experiment from keyword arguments: sections, dotted names through `set_path`, or short names."""
+    return validate(Experiment, {**nested(settings), "method": method})
+
+
+def comparison(methods: Sequence[Any], /, **settings: Any) -> Comparison:
+    """A comparison from keyword arguments."""
+    return validate(Comparison, {**nested(settings), "methods": list(methods)})
+
+
+def nested(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings under short or dotted names, put where they belong: `{"lr": 1}` → `{"train": {"lr": 1}}`."""
+    short = shortcuts()
+    tree: dict[str, Any] = {}
+    for name, value in settings.items():
+        set_path(tree, short.get(name, name), value)
+    return tree
+
+
+def set_path(tree: dict[str, Any], path: str, value: Any) -> None:
+    """Put a value at a dotted path: `set_path(tree, "train.lr", .1)`. Mappings are merged."""
+    *parents, leaf = path.split(".")
+    for depth, parent in enumerate(parents):
+        below = tree.setdefault(parent, {})
+        if isinstance(below, str) and parent in SECTIONS:
+            below = tree[parent] = {"name": below}
+        if not isinstance(below, dict):
+            raise SpecError(f"{'.'.join(parents[: depth + 1])}: is a value ({below!r}), it has no {path.split('.')[depth + 1]!r}")
+        tree = below
+    known = tree.get(leaf)
+    if isinstance(known, dict) and isinstance(value, str) and leaf in SECTIONS:
+        value = {"name": value}
+    if isinstance(known, dict) and isinstance(value, Mapping):
+        known.update(value)
+    else:
+        tree[leaf] = dict(value) if isinstance(value, Mapping) else value
+
+
+def parse_assignment(text: str) -> tuple[str, Any]:
+    """`train.lr=0.1` → ("train.lr", 0.1); values are read as YAML."""
+    path, equals, value = text.partition("=")
+    if not equals or not path.strip():
+        raise SpecError(f"--set {text}: expected KEY=VALUE, for example --set train.lr=0.1")
+    try:
+        return path.strip(), yaml.safe_load(value) if value.strip() else ""
+    except yaml.YAMLError:
+        raise SpecError(f"--set {text}: the value is not valid YAML") from None
+
+
+def load_file(path: Path) -> dict[str, Any]:
+    """The settings of a YAML file, not yet validated."""
+    try:
+        tree = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise SpecError(f"{path}: cannot be read ({error.strerror or error})") from None
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f", line {mark.line + 1}" if mark else ""
+        raise SpecError(f"{path}{where}: not valid YAML ({getattr(error, 'problem', None) or 'unreadable text'})") from None
+    if not isinstance(tree, dict) or not all(isinstance(key, str) for key in tree):
+        raise SpecError(f"{path}: an experiment is a mapping of names to values, for example 'method: fedseq'")
+    if ("method" in tree) == ("methods" in tree):
+        raise SpecError(f"{path}: needs either 'method' (one run) or 'methods' (a comparison)")
+    return tree
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """` (did you mean 'x'?)` when something known is close, else nothing."""
+    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
+    return f" (did you mean {close[0]!r}?)" if close else ""
+
+
+def unknown(what: str, name: str, known: Iterable[str], also: Iterable[str] = ()) -> str:
+    """The message for a name nobody knows; `also` are names that may be meant but are not listed."""
+    names = list(known)
+    return f"unknown {what} {name!r}{nearest(name, [*names, *also])}; allowed: {', '.join(names) or 'none'}"
+
+
+def _explain(model: type[BaseModel], detail: Any, prefix: str) -> str:
+    """One pydantic finding as one sentence: key, what is allowed, what was given."""
+    location, given, kind = list(detail["loc"]), detail["input"], detail["type"]
+    key = prefix + ".".join(str(part) for part in location)
+    if kind == "extra_forbidden":
+        short = shortcuts() if len(location) == 1 and issubclass(model, Settings) else {}
+        return f"{key}: {unknown('key', str(location[-1]), _fields_at(model, location[:-1]), also=short)}"
+    if kind == "missing":
+        return f"{key}: is required"
+    message = detail["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
+    hint = nearest(given, detail["ctx"]["expected"].split("'")[1::2]) if kind == "literal_error" and isinstance(given, str) else ""
+    shown = repr(given) if len(repr(given)) <= 60 else repr(given)[:57] + "…"
+    return f"{key}: {message}, got {shown}{hint}" if location else f"{prefix.rstrip('.')}: {message}".lstrip(": ")
+
+
+def _fields_at(model: type[BaseModel], location: Sequence[int | str]) -> list[str]:
+    """The keys allowed at a place inside a model."""
+    for part in location:
+        if isinstance(part, int):
+            model = Entrant
+        elif part in SECTIONS:
+            model = SECTIONS[part]
+    return list(model.model_fields)

@@ -1,0 +1,242 @@
+"""The run folder: everything a run was, is and will need to go on.
+
+    run.json            format, versions, the data's fingerprint; written once
+    spec.yaml           the resolved experiment; written once
+    plan.json           groups and a summary of what travels; written once
+    metrics.jsonl       one line for every evaluated round; the same bytes whenever and wherever the run is done
+    ledger.jsonl        one line for every round: routes, transfers, bytes
+    timings.jsonl       one line for every round: seconds (the only thing that differs between two equal runs)
+    checkpoint.json     names the newest checkpoint and its checksum
+    round-N.safetensors the state after round N
+    model.safetensors   the final model under the module's own names
+    result.json         the summary; a run with this file is complete
+
+Files are replaced whole or get whole lines, never half of either. The checkpoint is the commit point: lines beyond it are
+dropped on resume and written again.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import platform
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import yaml
+from safetensors import SafetensorError
+from safetensors.torch import load as tensors_from_bytes
+from safetensors.torch import save as tensors_to_bytes
+from torch import Tensor
+
+from fedrelay.errors import RunFolderError, SpecError
+from fedrelay.spec import Experiment, load_file, validate
+
+FORMAT = 1
+LINES = ("metrics", "ledger", "timings")
+
+
+@dataclass(frozen=True)
+class State:
+    """All that changes from round to round. State in, state out: nothing hides elsewhere."""
+
+    round: int
+    weights: Tensor
+    seconds: float = 0.0
+
+
+class RunFolder:
+    """One run on disk, locked against a second process while it is open."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock = _lock(path)
+        self._streams: dict[str, int] = {}
+
+    @classmethod
+    def create(cls, path: Path, experiment: Experiment, facts: Mapping[str, Any], plan: Mapping[str, Any]) -> RunFolder:
+        """Start a new run in a new or empty folder."""
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            occupied = any(path.iterdir())
+        except OSError as error:
+            raise RunFolderError(f"{path}: cannot be created ({error.strerror})") from None
+        if occupied:
+            raise RunFolderError(f"{path}: is not empty; continue that run with 'fedrelay resume {path}' or choose another --out")
+        folder = cls(path)
+        spec = experiment.model_dump(mode="json", exclude={"out"})
+        folder.write("spec.yaml", yaml.safe_dump(spec, sort_keys=False).encode())
+        folder.write("plan.json", _json(plan))
+        folder.write("run.json", _json({"format": FORMAT, "versions": versions(), **facts}))
+        return folder
+
+    @classmethod
+    def open(cls, path: Path) -> RunFolder:
+        """Open a run that was begun earlier; anything else is refused and left untouched."""
+        if not path.is_dir():
+            raise RunFolderError(f"{path}: there is no such run folder")
+        if not (path / "run.json").is_file():
+            raise RunFolderError(f"{path}: is not a run folder (run.json is missing)")
+        facts = _read_json(path / "run.json")
+        if facts.get("format") != FORMAT:
+            raise RunFolderError(f"{path}: run.json has format {facts.get('format')!r}, this version reads format {FORMAT}")
+        return cls(path)
+
+    def close(self) -> None:
+        """Release the lock and the streams."""
+        for stream in self._streams.values():
+            os.close(stream)
+        self._streams = {}
+        os.close(self._lock)
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What was written once, at the start."""
+        return _read_json(self.path / "run.json")
+
+    @property
+    def groups(self) -> tuple[tuple[int, ...], ...]:
+        """The groups formed at the start; they are never formed twice."""
+        path = self.path / "plan.json"
+        try:
+            return tuple(tuple(int(client) for client in group) for group in _read_json(path)["groups"])
+        except (KeyError, TypeError, ValueError):
+            raise RunFolderError(f"{path}: is damaged (its groups cannot be read)") from None
+
+    @property
+    def experiment(self) -> Experiment:
+        """The resolved experiment."""
+        try:
+            return validate(Experiment, {**load_file(self.path / "spec.yaml"), "out": self.path})
+        except SpecError as error:
+            raise RunFolderError(f"{self.path}: spec.yaml is damaged: {error}") from None
+
+    @property
+    def result(self) -> dict[str, Any] | None:
+        """The summary of a complete run."""
+        path = self.path / "result.json"
+        return _read_json(path) if path.is_file() else None
+
+    def lines(self, stream: str) -> list[dict[str, Any]]:
+        """All whole lines of a stream."""
+        path = self.path / f"{stream}.jsonl"
+        try:
+            text = path.read_text(encoding="utf-8") if path.exists() else ""
+            rows = [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
+        except (OSError, ValueError) as error:
+            raise RunFolderError(f"{path}: is damaged ({error})") from None
+        if not all(isinstance(row, dict) and isinstance(row.get("round"), int) for row in rows):
+            raise RunFolderError(f"{path}: is damaged (a line without a round)")
+        return rows
+
+    def append(self, stream: str, row: Mapping[str, Any]) -> None:
+        """Add one line with one write, so that a line is there whole or not at all."""
+        if stream not in self._streams:
+            path = self.path / f"{stream}.jsonl"
+            self._streams[stream] = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        os.write(self._streams[stream], _json(row))
+
+    def save(self, state: State, model: Mapping[str, Tensor] | None = None) -> None:
+        """Commit a state: tensors first, then the pointer to them, then the old tensors go."""
+        name = f"round-{state.round}.safetensors"
+        content = tensors_to_bytes({"weights": state.weights})
+        for stream in self._streams.values():
+            os.fsync(stream)
+        self.write(name, content)
+        pointer = {
+            "round": state.round,
+            "seconds": state.seconds,
+            "file": name,
+            "sha256": hashlib.sha256(content).hexdigest(),
+        }
+        self.write("checkpoint.json", _json(pointer))
+        for old in self.path.glob("round-*.safetensors"):
+            if old.name != name:
+                old.unlink()
+
+    def restore(self) -> State | None:
+        """The newest committed state; lines beyond it are dropped. None: the run never got so far."""
+        pointer_path = self.path / "checkpoint.json"
+        if not pointer_path.is_file():
+            return None
+        pointer = _read_json(pointer_path)
+        try:
+            round, file, checksum = int(pointer["round"]), Path(pointer["file"]).name, pointer["sha256"]
+            content = (self.path / file).read_bytes()
+            if hashlib.sha256(content).hexdigest() != checksum:
+                raise RunFolderError(f"{self.path / file}: is damaged (its checksum differs from checkpoint.json)")
+            state = State(round, tensors_from_bytes(content)["weights"], float(pointer["seconds"]))
+        except (KeyError, TypeError, ValueError, OSError, SafetensorError) as error:
+            raise RunFolderError(f"{pointer_path}: does not lead to a checkpoint ({error})") from None
+        kept = {stream: [row for row in self.lines(stream) if row["round"] <= round] for stream in LINES}
+        if len(kept["ledger"]) != round:
+            raise RunFolderError(f"{self.path}: ledger.jsonl has {len(kept['ledger'])} of {round} rounds; the run is damaged")
+        for stream, rows in kept.items():
+            self.write(f"{stream}.jsonl", b"".join(_json(row) for row in rows))
+        return state
+
+    def finish(self, summary: Mapping[str, Any], model: Mapping[str, Tensor]) -> None:
+        """Write the final model and the summary that marks the run complete."""
+        self.write("model.safetensors", tensors_to_bytes({name: tensor.contiguous() for name, tensor in model.items()}))
+        self.write("result.json", _json(summary))
+
+    def write(self, name: str, content: bytes) -> None:
+        """Replace a file whole, or not at all."""
+        write_atomically(self.path / name, content)
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Write beside the file, make it durable, then put it in place."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError as error:
+        raise RunFolderError(f"{path}: cannot be written ({error.strerror})") from None
+
+
+def versions() -> dict[str, str]:
+    """What a run depends on."""
+    packages: Iterable[str] = ("fedrelay", "torch", "numpy", "scipy", "scikit-learn", "ortools", "safetensors")
+    found = {"python": platform.python_version(), "platform": platform.platform()}
+    for package in packages:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            found[package] = "not installed"
+    return found
+
+
+def _lock(path: Path) -> int:
+    """Hold the folder against other processes; the lock goes with the process, however it ends."""
+    try:
+        handle = os.open(path / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+        fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(handle)
+        raise RunFolderError(f"{path}: another process is working on this run") from None
+    except OSError as error:
+        raise RunFolderError(f"{path}: cannot be written ({error.strerror})") from None
+    return handle
+
+
+def _json(value: Mapping[str, Any]) -> bytes:
+    return (json.dumps(value, ensure_ascii=False) + "\n").encode()
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        value = json.loads(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise RunFolderError(f"{path}: is damaged ({error})") from None
+    if not isinstance(value, dict):
+        raise RunFolderError(f"{path}: is damaged (not an object)")
+    return value
