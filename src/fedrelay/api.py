@@ -71,7 +71,9 @@ def resume(
     return resume_run(Path(run), federation=data, module=model, observer=observer)
 
 
-def plan(method: str, round: int = 1, *, data: OwnData = "digits", model: OwnModel | None = None, **settings: Any) -> RoundPlan:
+def plan(
+    method: str, round: int = 1, *, data: OwnData = "digits", model: OwnModel | None = None, **settings: Any
+) -> RoundPlan:
     """How models would travel in a round; nothing is trained."""
     settings, federation, module = _own(settings, data, model)
     return prepare(experiment(method, **settings), federation=federation, module=module).plan(round)

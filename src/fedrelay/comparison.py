@@ -87,7 +87,12 @@ def run_comparison(
     return Outcome(
         comparison,
         tuple(
-            Contender(entrant.name, entrant.method, tuple(contenders[entrant.name][0]), tuple(contenders[entrant.name][1]))
+            Contender(
+                entrant.name,
+                entrant.method,
+                tuple(contenders[entrant.name][0]),
+                tuple(contenders[entrant.name][1]),
+            )
             for entrant in comparison.methods
         ),
     )

@@ -88,8 +88,11 @@ def tally(plan: RoundPlan, payloads: Mapping[str, int]) -> Tally:
     """The transfers of one round, summed."""
     kinds = Counter(kind for kind, _, _ in trips(plan))
     moves = sum(kinds.values())
+    s2c, c2s, c2c = (kinds[kind] * len(payloads) for kind in KINDS)
     return Tally(
-        *(kinds[kind] * len(payloads) for kind in KINDS),
+        s2c,
+        c2s,
+        c2c,
         bytes=moves * sum(payloads.values()),
         bytes_by_payload={name: moves * size for name, size in payloads.items()},
     )

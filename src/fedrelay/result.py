@@ -53,7 +53,9 @@ class Result:
 
     def rounds_to(self, accuracy: float) -> int | None:
         """The first evaluated round with at least this test accuracy."""
-        return rounds_to_target([row["round"] for row in self.history], [row["accuracy"] for row in self.history], accuracy)
+        return rounds_to_target(
+            [row["round"] for row in self.history], [row["accuracy"] for row in self.history], accuracy
+        )
 
     def rounds_to_targets(self, reference: float | None = None) -> dict[float, int | None]:
         """Rounds to each share of `eval.targets` of the reference accuracy."""

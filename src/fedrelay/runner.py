@@ -160,7 +160,9 @@ def _round(setting: Setting, engine: Engine, state: State, book: Book) -> tuple[
         loss = sum(arrival.loss * arrival.steps for arrival in arrivals) / max(1, steps)
         with one_thread():
             weights = setting.recipe.merge.apply(weights, arrivals, setting.layout)
-    book.travelled(round, plan.longest, plan.client_updates, setting.tally(plan), [list(r.clients) for r in plan.routes])
+    book.travelled(
+        round, plan.longest, plan.client_updates, setting.tally(plan), [list(r.clients) for r in plan.routes]
+    )
     row = None
     if round % experiment.eval.every == 0 or round == experiment.rounds:
         verdict = engine.evaluate(weights)

@@ -132,7 +132,9 @@ def _check_fit(module: nn.Module, federation: Federation) -> None:
     mode = module.training
     try:
         with torch.no_grad():
-            logits = module.cpu().eval()(x)
+            module.cpu().eval()
+            dtype = next((p.dtype for p in module.parameters()), x.dtype)
+            logits = module(x.to(dtype) if x.is_floating_point() else x)
     except Exception as error:
         raise SpecError(
             f"model: does not accept samples of shape {federation.sample_shape}: {type(error).__name__}: {error}"

@@ -50,7 +50,8 @@ class Data(Section):
     path: Path | None = Field(None, description="file or folder to read instead of searching")
     clients: int | None = Field(None, ge=1, description="number of clients; default 100, or all natural holders")
     partition: Literal["iid", "dirichlet", "dirichlet-class", "shards", "natural", "quantity"] | None = Field(
-        None, description="how samples are dealt out; default natural where the data has holders, else dirichlet"
+        None,
+        description="how samples are dealt out; default natural where the data has holders, else dirichlet",
     )
     alpha: float | None = Field(
         None, ge=0, description="concentration of the Dirichlet draw; 0 = one class per client; default 0.5"
@@ -72,7 +73,9 @@ class Model(Section):
 
     name: str | None = Field(None, description="a model of the zoo; default: a small one that fits the data")
     hidden: tuple[Annotated[int, Field(ge=1)], ...] | None = Field(None, description="mlp: widths of the hidden layers")
-    stem: Literal["cifar", "imagenet"] | None = Field(None, description="resnet18: first layer for small or large images")
+    stem: Literal["cifar", "imagenet"] | None = Field(
+        None, description="resnet18: first layer for small or large images"
+    )
 
 
 class Train(Section):
@@ -96,7 +99,10 @@ class Eval(Section):
         (0.7, 0.8, 0.9), description="shares of the reference accuracy for rounds-to-target"
     )
     reference: float | None = Field(
-        None, gt=0, le=1, description="accuracy of a centralised model; default 1, or that of `centralized` if compared"
+        None,
+        gt=0,
+        le=1,
+        description="accuracy of a centralised model; default 1, or that of `centralized` if compared",
     )
 
 
@@ -193,8 +199,9 @@ class Comparison(Settings):
 
     @model_validator(mode="after")
     def _no_duplicates(self) -> Self:
-        for what, values in (("methods", [entrant.name for entrant in self.methods]), ("seeds", list(self.seeds))):
-            twice = sorted({str(value) for value in values if values.count(value) > 1})
+        names, seeds = [entrant.name for entrant in self.methods], [str(seed) for seed in self.seeds]
+        for what, values in (("methods", names), ("seeds", seeds)):
+            twice = sorted({value for value in values if values.count(value) > 1})
             if twice:
                 raise ValueError(f"{what}: {', '.join(twice)} stands there twice; give each its own label")
         return self
@@ -245,7 +252,9 @@ def set_path(tree: dict[str, Any], path: str, value: Any) -> None:
         if isinstance(below, str) and parent in SECTIONS:
             below = tree[parent] = {"name": below}
         if not isinstance(below, dict):
-            raise SpecError(f"{'.'.join(parents[: depth + 1])}: is a value ({below!r}), it has no {path.split('.')[depth + 1]!r}")
+            raise SpecError(
+                f"{'.'.join(parents[: depth + 1])}: is a value ({below!r}), it has no {path.split('.')[depth + 1]!r}"
+            )
         tree = below
     known = tree.get(leaf)
     if isinstance(known, dict) and isinstance(value, str) and leaf in SECTIONS:
@@ -276,7 +285,9 @@ def load_file(path: Path) -> dict[str, Any]:
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
         mark = getattr(error, "problem_mark", None)
         where = f", line {mark.line + 1}" if mark else ""
-        raise SpecError(f"{path}{where}: not valid YAML ({getattr(error, 'problem', None) or 'unreadable text'})") from None
+        raise SpecError(
+            f"{path}{where}: not valid YAML ({getattr(error, 'problem', None) or 'unreadable text'})"
+        ) from None
     if not isinstance(tree, dict) or not all(isinstance(key, str) for key in tree):
         raise SpecError(f"{path}: an experiment is a mapping of names to values, for example 'method: fedseq'")
     if ("method" in tree) == ("methods" in tree):
@@ -286,7 +297,7 @@ def load_file(path: Path) -> dict[str, Any]:
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """` (did you mean 'x'?)` when something known is close, else nothing."""
-    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
+    close = difflib.get_close_matches(name.lower(), list(known), n=1, cutoff=0.6)
     return f" (did you mean {close[0]!r}?)" if close else ""
 
 
@@ -306,7 +317,11 @@ def _explain(model: type[BaseModel], detail: Any, prefix: str) -> str:
     if kind == "missing":
         return f"{key}: is required"
     message = detail["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
-    hint = nearest(given, detail["ctx"]["expected"].split("'")[1::2]) if kind == "literal_error" and isinstance(given, str) else ""
+    hint = (
+        nearest(given, detail["ctx"]["expected"].split("'")[1::2])
+        if kind == "literal_error" and isinstance(given, str)
+        else ""
+    )
     shown = repr(given) if len(repr(given)) <= 60 else repr(given)[:57] + "…"
     return f"{key}: {message}, got {shown}{hint}" if location else f"{prefix.rstrip('.')}: {message}".lstrip(": ")
 

@@ -11,8 +11,8 @@
     model.safetensors   the final model under the module's own names
     result.json         the summary; a run with this file is complete
 
-Files are replaced whole or get whole lines, never half of either. The checkpoint is the commit point: lines beyond it are
-dropped on resume and written again.
+Files are replaced whole or get whole lines, never half of either. The checkpoint is the commit point: lines
+beyond it are dropped on resume and written again.
 """
 
 from __future__ import annotations
@@ -67,7 +67,9 @@ class RunFolder:
         except OSError as error:
             raise RunFolderError(f"{path}: cannot be created ({error.strerror})") from None
         if occupied:
-            raise RunFolderError(f"{path}: is not empty; continue that run with 'fedrelay resume {path}' or choose another --out")
+            raise RunFolderError(
+                f"{path}: is not empty; continue that run with 'fedrelay resume {path}' or choose another --out"
+            )
         folder = cls(path)
         spec = experiment.model_dump(mode="json", exclude={"out"})
         folder.write("spec.yaml", yaml.safe_dump(spec, sort_keys=False).encode())
@@ -84,7 +86,9 @@ class RunFolder:
             raise RunFolderError(f"{path}: is not a run folder (run.json is missing)")
         facts = _read_json(path / "run.json")
         if facts.get("format") != FORMAT:
-            raise RunFolderError(f"{path}: run.json has format {facts.get('format')!r}, this version reads format {FORMAT}")
+            raise RunFolderError(
+                f"{path}: run.json has format {facts.get('format')!r}, this version reads format {FORMAT}"
+            )
         return cls(path)
 
     def close(self) -> None:
@@ -175,14 +179,19 @@ class RunFolder:
             raise RunFolderError(f"{pointer_path}: does not lead to a checkpoint ({error})") from None
         kept = {stream: [row for row in self.lines(stream) if row["round"] <= round] for stream in LINES}
         if len(kept["ledger"]) != round:
-            raise RunFolderError(f"{self.path}: ledger.jsonl has {len(kept['ledger'])} of {round} rounds; the run is damaged")
+            raise RunFolderError(
+                f"{self.path}: ledger.jsonl has {len(kept['ledger'])} of {round} rounds; the run is damaged"
+            )
         for stream, rows in kept.items():
             self.write(f"{stream}.jsonl", b"".join(_json(row) for row in rows))
         return state
 
     def finish(self, summary: Mapping[str, Any], model: Mapping[str, Tensor]) -> None:
         """Write the final model and the summary that marks the run complete."""
-        self.write("model.safetensors", tensors_to_bytes({name: tensor.contiguous() for name, tensor in model.items()}))
+        self.write(
+            "model.safetensors",
+            tensors_to_bytes({name: tensor.contiguous() for name, tensor in model.items()}),
+        )
         self.write("result.json", _json(summary))
 
     def write(self, name: str, content: bytes) -> None:
@@ -205,7 +214,15 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 def versions() -> dict[str, str]:
     """What a run depends on."""
-    packages: Iterable[str] = ("fedrelay", "torch", "numpy", "scipy", "scikit-learn", "ortools", "safetensors")
+    packages: Iterable[str] = (
+        "fedrelay",
+        "torch",
+        "numpy",
+        "scipy",
+        "scikit-learn",
+        "ortools",
+        "safetensors",
+    )
     found = {"python": platform.python_version(), "platform": platform.platform()}
     for package in packages:
         try:

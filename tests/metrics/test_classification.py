@@ -37,9 +37,7 @@ def test_agrees_with_scikit_learn(case: tuple[list[int], list[int], int]) -> Non
 
 @given(predictions(), st.randoms(use_true_random=False))
 @settings(deadline=None, max_examples=30)
-def test_the_order_of_samples_does_not_matter(
-    case: tuple[list[int], list[int], int], shuffler: Random
-) -> None:
+def test_the_order_of_samples_does_not_matter(case: tuple[list[int], list[int], int], shuffler: Random) -> None:
     y_true, y_pred, classes = case
     order = list(range(len(y_true)))
     shuffler.shuffle(order)
@@ -56,9 +54,7 @@ def test_a_class_that_is_never_predicted_counts_as_zero() -> None:
 
 
 def test_a_class_absent_from_truth_and_predictions_counts_as_zero() -> None:
-    assert scores(confusion([0, 1], [0, 1], classes=4)) == Scores(
-        accuracy=1.0, precision=0.5, recall=0.5, f1=0.5
-    )
+    assert scores(confusion([0, 1], [0, 1], classes=4)) == Scores(accuracy=1.0, precision=0.5, recall=0.5, f1=0.5)
 
 
 def test_rows_are_the_truth() -> None:

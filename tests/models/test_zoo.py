@@ -76,9 +76,7 @@ def test_every_model_of_the_zoo_is_tested() -> None:
 
 
 @every_model
-def test_split_shapes_and_gradients(
-    name: str, shape: tuple[int, ...], classes: int, options: dict[str, Any]
-) -> None:
+def test_split_shapes_and_gradients(name: str, shape: tuple[int, ...], classes: int, options: dict[str, Any]) -> None:
     torch.manual_seed(0)
     model = build_model(name, shape, classes, **options).eval()
     x = samples(name, shape, classes)

@@ -157,15 +157,9 @@ class ArrayFederation:
         """A digest of arrays (every so many rows of very large ones), holdings, scaling and shifts."""
         data = self.dataset
         shifted = (self.shifts, self.test_shifts, self.seed) if self.shifts or self.test_shifts else ()
-        arrays = (
-            data.x_train,
-            data.y_train,
-            data.x_test,
-            data.y_test,
-            self.holdings.indices,
-            self.holdings.offsets,
-        )
-        return digest(data.name, data.kind, data.classes, data.scaling, shifted, *arrays)
+        arrays = (data.x_train, data.y_train, data.x_test, data.y_test)
+        held = (self.holdings.indices, self.holdings.offsets)
+        return digest(data.name, data.kind, data.classes, data.scaling, shifted, *arrays, *held)
 
     @cached_property
     def _values(self) -> Range:
@@ -260,7 +254,7 @@ def build_federation(
     natural holders; without an alpha it is 0.5.
     """
     holdings = deal_out(
-        partition or default_partition(dataset, clients, alpha),
+        default_partition(dataset, clients, alpha) if partition is None else partition,
         dataset.y_train,
         dataset.client_train,
         clients,
@@ -274,7 +268,7 @@ def build_federation(
 
 
 def default_partition(dataset: Dataset, clients: int | None, alpha: float | None) -> str:
-    """`natural` where the data have holders, enough for the clients asked for, and no alpha is; else `dirichlet`."""
+    """`natural` where there are holders, enough for the clients wanted, and no alpha is; else `dirichlet`."""
     owner = dataset.client_train
     enough = owner is not None and (clients is None or clients <= len(np.unique(owner)))
     return "natural" if enough and alpha is None else "dirichlet"
@@ -304,14 +298,12 @@ def federate(
     train, test = _own_inputs(x, "x"), _own_inputs(x_test, "x_test")
     if train.shape[1:] != test.shape[1:]:
         raise DataError(f"x and x_test: samples of different shape, {train.shape[1:]} and {test.shape[1:]}")
-    kind = kind or _kind_of(train)
+    kind = _own_kind(train, kind)
     labels, test_labels = _own_labels(y, train, kind, "y"), _own_labels(y_test, test, kind, "y_test")
     classes = int(labels.max()) + 1 if classes is None else classes
-    for what, values in (("y", labels), ("y_test", test_labels)):
-        if values.max() >= classes:
-            raise DataError(
-                f"{what}: label {values.max()} is outside the {classes} classes, 0 to {classes - 1}"
-            )
+    for what, most in (("y", labels.max()), ("y_test", test_labels.max())):
+        if not 0 <= most < classes:
+            raise DataError(f"{what}: the greatest label is {most}, it must lie within the {classes} classes")
     dataset = Dataset(
         name="own data",
         kind=kind,
@@ -343,13 +335,19 @@ def digest(*parts: object) -> str:
     return state.hexdigest()
 
 
-def _array(values: Values) -> NDArray[Any]:
-    return values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
+def _array(values: Values, what: str) -> NDArray[Any]:
+    if isinstance(values, Tensor):
+        values = values.detach().cpu()
+        return (values.float() if values.is_floating_point() else values).numpy()
+    try:
+        return np.asarray(values)
+    except ValueError:
+        raise DataError(f"{what}: an array is needed, got rows of different length") from None
 
 
 def _own_inputs(values: Values, what: str) -> NDArray[Any]:
     """Inputs as an array with at least one sample, numeric and finite."""
-    x = _array(values)
+    x = _array(values, what)
     if x.dtype.kind not in "biuf":
         raise DataError(f"{what}: numbers are needed, got {x.dtype}")
     if x.ndim < 2 or x.size == 0:
@@ -364,7 +362,7 @@ def _own_inputs(values: Values, what: str) -> NDArray[Any]:
 
 def _own_labels(values: Values, x: NDArray[Any], kind: Kind, what: str) -> NDArray[np.int64]:
     """Labels as an array that fits the inputs."""
-    y = _array(values)
+    y = _array(values, what)
     if y.dtype.kind not in "iu":
         raise DataError(f"{what}: labels are whole numbers 0, 1, …, got {y.dtype}")
     per_position = kind == "tokens" and y.shape == x.shape
@@ -379,26 +377,26 @@ def _own_labels(values: Values, x: NDArray[Any], kind: Kind, what: str) -> NDArr
 
 def _own_holders(client_ids: Values, samples: int) -> Ints:
     """Client ids of any type as 0, 1, …"""
-    owner = _array(client_ids)
+    owner = _array(client_ids, "client_ids")
     if owner.shape != (samples,):
-        raise DataError(
-            f"client_ids: one for each of the {samples} samples is needed, got {list(owner.shape)}"
-        )
+        raise DataError(f"client_ids: one for each of {samples} samples is needed, got {list(owner.shape)}")
     return np.unique(owner, return_inverse=True)[1]
 
 
-def _kind_of(x: NDArray[Any]) -> Kind:
-    if x.ndim == 2:
-        return "tabular" if x.dtype.kind == "f" else "tokens"
-    if x.ndim != 4:
-        raise DataError(
-            f"x: rows [n, values] or images [n, channels, height, width] are needed, got {list(x.shape)}"
-        )
-    if x.shape[3] in (1, 3) and x.shape[1] not in (1, 3):
-        raise DataError(
-            f"x: shape {x.shape} looks like channels last, [n, channels, height, width] is needed"
-        )
-    return "image"
+def _own_kind(x: NDArray[Any], kind: Kind | None) -> Kind:
+    """The kind asked for, if the inputs can be that, or the one they look like."""
+    whole = x.dtype.kind != "f"
+    fitting: tuple[Kind, ...] = {2: ("tokens", "tabular") if whole else ("tabular",), 4: ("image",)}.get(x.ndim, ())
+    if not fitting:
+        raise DataError(f"x: [n, values] or [n, channels, height, width] is needed, got {list(x.shape)}")
+    if fitting == ("image",) and x.shape[3] in (1, 3) and x.shape[1] not in (1, 3):
+        raise DataError(f"x: {list(x.shape)} has channels last, [n, channels, height, width] is needed")
+    if kind is not None and kind not in fitting:
+        raise DataError(f"x: {x.dtype} of shape {list(x.shape)} can be {' or '.join(fitting)}, not {kind!r}")
+    kind = kind or fitting[0]
+    if kind == "tokens" and x.min() < 0:
+        raise DataError(f"x: tokens are whole numbers 0, 1, …, got {x.min()}; tabular data need kind='tabular'")
+    return kind
 
 
 def _tensor(dataset: Dataset, x: NDArray[np.generic]) -> Tensor:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from fedrelay.data.federation import Federation, build_federation
+from fedrelay.data.federation import DEFAULT_ALPHA, Federation, build_federation
+from fedrelay.data.partition import DEFAULT_CLIENTS
 from fedrelay.data.registry import load_dataset
 from fedrelay.data.synthetic import SyntheticFederation
 from fedrelay.spec import Data
@@ -11,7 +12,8 @@ from fedrelay.spec import Data
 def open_federation(data: Data, seed: int) -> Federation:
     """Load the data set and deal it out."""
     if data.name == "synthetic":
-        return SyntheticFederation(data.clients or 100, data.alpha, data.beta, seed)
+        alpha = DEFAULT_ALPHA if data.alpha is None else data.alpha
+        return SyntheticFederation(data.clients or DEFAULT_CLIENTS, alpha, data.beta, seed)
     return build_federation(
         load_dataset(data.name, data.path),
         clients=data.clients,

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedrelay.errors import DataError, SpecError
-from fedrelay.spec import nearest
+from fedrelay.spec import unknown
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -32,10 +32,10 @@ DEFAULT_CLIENTS = 100
 
 _DRAWN = tuple(name for name in PARTITIONS if name != "natural")
 _NOBODY = -1
-_BLOCK = 1024
+_BLOCK = 1024  # clients drawn for at once
 _MAX_REDRAWS = 100
-_REDRAW_BUDGET = 20_000_000
-_CONCENTRATION_LIMITS = (1e-12, 1e12)  # beyond them a draw is one-hot, or even, to the last bit that matters
+_REDRAW_BUDGET = 20_000_000  # clients × classes over all redraws
+_ALPHA_LIMITS = (1e-12, 1e12)  # beyond them a draw is one-hot, or the mean, to the last bit that matters
 
 
 @dataclass(frozen=True)
@@ -53,9 +53,7 @@ class Holdings:
     def of(self, client: int) -> Ints:
         """The sample ids of one client, ascending."""
         if not 0 <= client < self.clients:
-            raise IndexError(
-                f"client {client} does not exist, there are {self.clients} (0 to {self.clients - 1})"
-            )
+            raise IndexError(f"client {client} does not exist, there are {self.clients} (0 to {self.clients - 1})")
         return self.indices[self.offsets[client] : self.offsets[client + 1]]
 
     def sizes(self) -> Ints:
@@ -78,9 +76,7 @@ def deal_out(
     """Follow the rule of that name; settings that it does not know are of no effect."""
     if name == "natural":
         if owner is None:
-            raise SpecError(
-                f"these samples have no natural holders; partitions that fit: {', '.join(_DRAWN)}"
-            )
+            raise SpecError(f"these samples have no natural holders; partitions that fit: {', '.join(_DRAWN)}")
         return natural(owner, clients, rng)
     count = DEFAULT_CLIENTS if clients is None else clients
     match name:
@@ -94,7 +90,7 @@ def deal_out(
             return dirichlet_per_class(labels, count, alpha, rng, min_samples)
         case "shards":
             return shards(labels, count, shards_per_client, shard_size, rng)
-    raise SpecError(f"unknown partition {name!r}{nearest(name, PARTITIONS)} Allowed: {', '.join(PARTITIONS)}")
+    raise SpecError(unknown("partition", name, PARTITIONS))
 
 
 def iid(n: int, clients: int, rng: np.random.Generator) -> Holdings:
@@ -106,8 +102,7 @@ def iid(n: int, clients: int, rng: np.random.Generator) -> Holdings:
 def quantity(n: int, clients: int, alpha: float, rng: np.random.Generator) -> Holdings:
     """Samples dealt at random, sizes ~ Dirichlet(alpha) with at least one sample each."""
     _check_clients(n, clients)
-    _check_alpha(alpha)
-    shares = _normalised(_log_gammas(np.full(clients, alpha), 1, rng))[0]
+    shares = _normalised(_log_gammas(np.full(clients, _bounded(alpha)), 1, rng))[0]
     return _deal_at_random(1 + _cut(n - clients, shares), rng)
 
 
@@ -146,9 +141,7 @@ def shards(
     """
     _check_labels(labels, clients, "shards")
     if shards_per_client < 1 or (shard_size is not None and shard_size < 1):
-        raise SpecError(
-            f"shards need positive numbers, got {shards_per_client} per client of size {shard_size}"
-        )
+        raise SpecError(f"shards need positive numbers, got {shards_per_client} per client of size {shard_size}")
     needed = clients * shards_per_client
     order, stock = _shuffled_by_class(labels, rng)
     if shard_size is None:
@@ -157,11 +150,8 @@ def shards(
                 f"{needed} shards ({clients} clients × {shards_per_client}) do not fit {len(labels)} samples "
                 f"of {len(stock)} classes: every class needs a shard and every shard a sample"
             )
-        return _deal(
-            order,
-            np.repeat(rng.permutation(needed) // shards_per_client, _cut_by_class(stock, needed)),
-            clients,
-        )
+        holder = rng.permutation(needed) // shards_per_client
+        return _deal(order, np.repeat(holder, _cut_by_class(stock, needed)), clients)
     available = stock // shard_size
     if available.sum() < needed:
         raise DataError(
@@ -170,10 +160,8 @@ def shards(
         )
     dealt = rng.permutation(available.sum())
     holder = np.where(dealt < needed, dealt // shards_per_client, _NOBODY)
-    rank = np.arange(len(labels)) - np.repeat(np.cumsum(stock) - stock, stock)
-    filled = rank < np.repeat(available * shard_size, stock)
     owners = np.full(len(labels), _NOBODY)
-    owners[filled] = np.repeat(holder, shard_size)
+    owners[_first_of_each(available * shard_size, stock)] = np.repeat(holder, shard_size)
     return _deal(order, owners, clients)
 
 
@@ -185,12 +173,13 @@ def dirichlet_per_client(labels: Ints, clients: int, alpha: float, rng: np.rando
     class that is used up drops out and the mix is renormalised, so late clients hold what is left.
     """
     _check_labels(labels, clients, "dirichlet")
-    _check_alpha(alpha)
+    concentration = _bounded(alpha)
     if alpha == 0:
         return one_class(labels, clients, rng)
     order, stock = _shuffled_by_class(labels, rng)
-    concentration = alpha * len(stock) * stock / len(labels)
-    return _deal(order, _draw_mixes(_even(len(labels), clients), stock, concentration, rng), clients)
+    mean = stock / len(labels)
+    owners = _draw_mixes(_even(len(labels), clients), stock, concentration * len(stock) * mean, rng)
+    return _deal(order, owners, clients)
 
 
 def dirichlet_per_class(
@@ -198,25 +187,25 @@ def dirichlet_per_class(
 ) -> Holdings:
     """Every class spread over the clients ~ Dirichlet(alpha) (FedSeq, MOON).
 
-    Who already holds n / clients samples gets none of the classes that follow. The draw is repeated
-    until every client has `min_samples`, at most 100 times and less often in very large federations. Then the
-    best draw is repaired: always the largest client hands over a random sample.
+    Who already holds n / clients samples gets none of the classes that follow. The draw is repeated until
+    every client has `min_samples`, at most 100 times and less often in very large federations. Then the best
+    draw is repaired: always the largest client hands over a random sample. Alpha 0 is `one_class`, as it is.
     """
     _check_labels(labels, clients, "dirichlet-class")
     if min_samples < 0:
         raise SpecError(f"min_samples must be at least 0, got {min_samples}")
     if min_samples * clients > len(labels):
         raise DataError(f"{clients} clients cannot hold at least {min_samples} of {len(labels)} samples each")
-    _check_alpha(alpha)
+    concentration = _bounded(alpha)
     if alpha == 0:
         return one_class(labels, clients, rng)
     order, stock = _shuffled_by_class(labels, rng)
     redraws = min(_MAX_REDRAWS, _REDRAW_BUDGET // (clients * len(stock)))
-    best, fewest = _spread_classes(stock, clients, alpha, rng)
+    best, fewest = _spread_classes(stock, clients, concentration, rng)
     for _ in range(redraws):
         if fewest >= min_samples:
             break
-        owners, smallest = _spread_classes(stock, clients, alpha, rng)
+        owners, smallest = _spread_classes(stock, clients, concentration, rng)
         if smallest > fewest:
             best, fewest = owners, smallest
     return _deal(order, _level(best, clients, min_samples, rng), clients)
@@ -238,9 +227,10 @@ def _check_labels(labels: Ints, clients: int, rule: str) -> None:
     _check_clients(len(labels), clients)
 
 
-def _check_alpha(alpha: float) -> None:
+def _bounded(alpha: float) -> float:
     if math.isnan(alpha) or alpha < 0:
         raise SpecError(f"alpha must be a number ≥ 0, got {alpha}")
+    return float(np.clip(alpha, *_ALPHA_LIMITS))
 
 
 def _held_by(owners: Ints, clients: int) -> Holdings:
@@ -269,6 +259,12 @@ def _shuffled_by_class(labels: Ints, rng: np.random.Generator) -> tuple[Ints, In
     return shuffled[np.argsort(classes[shuffled], kind="stable")], sizes
 
 
+def _first_of_each(wanted: Ints, sizes: Ints) -> NDArray[np.bool_]:
+    """Where the first `wanted[i]` places of every run i are, when runs of these sizes follow each other."""
+    rank = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    return rank < np.repeat(wanted, sizes)
+
+
 def _even(total: int, parts: int) -> Ints:
     return total // parts + (np.arange(parts) < total % parts)
 
@@ -281,9 +277,7 @@ def _cut(total: int, shares: Floats) -> Ints:
 
 def _cut_by_class(stock: Ints, parts: int) -> Ints:
     """Sizes of the parts when every class is cut evenly into its share of them."""
-    return np.concatenate(
-        [_even(size, share) for size, share in zip(stock, _apportion(parts, stock), strict=True)]
-    )
+    return np.concatenate([_even(size, share) for size, share in zip(stock, _apportion(parts, stock), strict=True)])
 
 
 def _apportion(parts: int, weights: Ints) -> Ints:
@@ -302,10 +296,9 @@ def _apportion(parts: int, weights: Ints) -> Ints:
 
 def _log_gammas(concentration: Floats, rows: int, rng: np.random.Generator) -> Floats:
     """Rows of log-gamma draws: Dirichlet once normalised, and in logs a tiny alpha does not underflow."""
-    shape = np.clip(concentration, *_CONCENTRATION_LIMITS)
-    size = (rows, len(shape))
-    draws = np.log(rng.standard_gamma(shape + 1, size))
-    draws -= rng.standard_exponential(size) / shape
+    size = (rows, len(concentration))
+    draws = np.log(rng.standard_gamma(concentration + 1, size))
+    draws -= rng.standard_exponential(size) / concentration
     return draws
 
 
@@ -367,14 +360,14 @@ def _draw_short(wanted: Ints, stock: Ints, live: Ints, mix: Floats, rng: np.rand
         wanted[left] = rng.multinomial(missing, _normalised(mix[live[left]]))
 
 
-def _spread_classes(stock: Ints, clients: int, alpha: float, rng: np.random.Generator) -> tuple[Ints, int]:
+def _spread_classes(stock: Ints, clients: int, concentration: float, rng: np.random.Generator) -> tuple[Ints, int]:
     """One draw of `dirichlet_per_class`: owners of the samples in class order, and the least a client has."""
     held = np.zeros(clients, dtype=np.int64)
     owners = []
     for size in stock:
-        # While samples remain someone is below the mean. A fixed order would round in favour of the same ones.
+        # While samples remain someone is below the mean. A fixed order would round in favour of the same.
         open_clients = rng.permutation(np.flatnonzero(held * clients < stock.sum()))
-        shares = _normalised(_log_gammas(np.full(len(open_clients), alpha), 1, rng))[0]
+        shares = _normalised(_log_gammas(np.full(len(open_clients), concentration), 1, rng))[0]
         counts = _cut(size, shares)
         held[open_clients] += counts
         owners.append(np.repeat(open_clients, counts))
@@ -388,9 +381,8 @@ def _level(owners: Ints, clients: int, least: int, rng: np.random.Generator) -> 
     given = _shaved(sizes, int(lacking.sum()))
     shuffled = rng.permutation(len(owners))
     grouped = shuffled[np.argsort(owners[shuffled], kind="stable")]
-    rank = np.arange(len(owners)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
     levelled = owners.copy()
-    levelled[grouped[rank < np.repeat(given, sizes)]] = np.repeat(np.arange(clients), lacking)
+    levelled[grouped[_first_of_each(given, sizes)]] = np.repeat(np.arange(clients), lacking)
     return levelled
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 
@@ -22,6 +21,7 @@ from fedrelay.data.loaders import (
 )
 from fedrelay.data.locate import ROOT_VARIABLE, search_folders
 from fedrelay.errors import DataError, SpecError
+from fedrelay.spec import unknown
 
 
 @dataclass(frozen=True)
@@ -74,26 +74,24 @@ def load_dataset(name: str, path: Path | None = None) -> Dataset:
     try:
         return source.load(location)
     except (OSError, MemoryError) as error:
-        raise DataError(f"{location}: cannot be loaded ({error or type(error).__name__})") from error
+        raise DataError(f"{location}: cannot be loaded ({str(error) or type(error).__name__})") from error
 
 
 def _unknown(name: str) -> str:
-    nearest = get_close_matches(name.lower(), DATASETS, n=1, cutoff=0)[0]
-    known = ", ".join(DATASETS)
-    return f"unknown data set {name!r}; did you mean {nearest!r}? Known are {known}, and any .npz file"
+    return f"data.name: {unknown('data set', name, [*DATASETS, 'synthetic'])}, and any .npz file"
 
 
 def _missing(source: Source, path: Path | None) -> str:
     places = [_described(place) for place in source.places(path)]
-    return "\n".join(
-        [
-            f"the data set {source.name!r} was not found",
-            f"  looked for: {', '.join(source.files)}",
-            f"  in: {', '.join(places) or 'no folder, because it needs a path'}",
-            f"  it comes from: {source.origin}",
-            f"  put it there, set ${ROOT_VARIABLE} to the folder that has it, or give its path",
-        ]
-    )
+    lines = [
+        f"the data set {source.name!r} was not found",
+        f"  looked for: {', '.join(source.files)}",
+        f"  in: {', '.join(places) or 'no folder, because it needs a path'}",
+        f"  it comes from: {source.origin}",
+    ]
+    if path is None and places:
+        lines.append(f"  put it there, set ${ROOT_VARIABLE} to the folder that has it, or give its path")
+    return "\n".join(lines)
 
 
 def _described(place: Path) -> str:
@@ -218,7 +216,7 @@ _SOURCES = (
         name="image-folder",
         summary="any folder of images by class, with train and test or with domains; needs a path",
         files=("train/<class>/* and test/<class>/*", "or <domain>/<class>/*"),
-        origin="you",
+        origin="your own files",
         recognise=image_folder.recognise,
         load=image_folder.load,
         folders=list,
@@ -227,7 +225,7 @@ _SOURCES = (
         name="npz",
         summary="any NumPy archive of images or tables; needs a path",
         files=(f"a .npz file with {', '.join(npz.KEYS)} and optionally client_train",),
-        origin="you",
+        origin="your own files",
         recognise=npz.recognise,
         load=npz.load,
         folders=list,

@@ -16,15 +16,15 @@ import torch
 from torch import Tensor
 
 from fedrelay.errors import SpecError
-from fedrelay.spec import nearest
+from fedrelay.spec import unknown
 
 Range = tuple[float, float]
 
 SHIFTS: Mapping[str, float] = MappingProxyType(
     {"none": 0.0, "rotation": 45.0, "inversion": 1.0, "noise": 0.25, "contrast": 0.3}
 )
-"""The names of the shifts and their usual strength: degrees of rotation, share of the pixels' distance from
-their mirror value, noise as a share of the value range, share of the contrast that is left."""
+"""The names of the shifts and their usual strength: degrees, share of the way to the mirrored value, standard
+deviation of the noise as a share of the value range, share of the contrast that is left."""
 
 
 def apply_shift(
@@ -37,12 +37,10 @@ def apply_shift(
 ) -> Tensor:
     """The shifted float images `[n, channels, height, width]`, whose raw values lie within `values`."""
     check_shifts([name], "image")
-    if images.ndim != 4:
-        raise SpecError(
-            f"shift {name!r} needs images [n, channels, height, width], got shape {list(images.shape)}"
-        )
     if name == "none":
         return images
+    if images.ndim != 4:
+        raise SpecError(f"shift {name!r} needs images [n, channels, height, width], got shape {list(images.shape)}")
     return _APPLY[name](images, SHIFTS[name] if strength is None else strength, values, rng)
 
 
@@ -50,9 +48,7 @@ def check_shifts(names: Sequence[str], kind: str) -> None:
     """Refuse unknown names, and any shift of what is not an image."""
     for name in names:
         if name not in SHIFTS:
-            raise SpecError(
-                f"unknown shift {name!r}{nearest(name, list(SHIFTS))} Allowed: {', '.join(SHIFTS)}"
-            )
+            raise SpecError(unknown("shift", name, SHIFTS))
         if name != "none" and kind != "image":
             raise SpecError(
                 f"shift {name!r} changes images; these samples are of kind {kind!r}, which allows only 'none'"
@@ -65,9 +61,8 @@ def _rotate(images: Tensor, degrees: float, values: Range, rng: np.random.Genera
         return torch.rot90(images, int(degrees // 90), (-2, -1))
     cos, sin = math.cos(math.radians(degrees)), math.sin(math.radians(degrees))
     turn = torch.tensor([[cos, -sin * height / width, 0.0], [sin * width / height, cos, 0.0]])
-    grid = torch.nn.functional.affine_grid(
-        turn.expand(len(images), 2, 3), list(images.shape), align_corners=False
-    )
+    grid = torch.nn.functional.affine_grid(turn[None], [1, *images.shape[1:]], align_corners=False)
+    grid = grid.expand(len(images), -1, -1, -1)
     return torch.nn.functional.grid_sample(images, grid, padding_mode="border", align_corners=False)
 
 

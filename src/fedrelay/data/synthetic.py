@@ -74,9 +74,7 @@ class SyntheticFederation:
             if not 0 <= getattr(self, name) < math.inf:
                 raise SpecError(f"synthetic: {name} must be a finite number ≥ 0, got {getattr(self, name)}")
         if self.iid and (self.alpha or self.beta):
-            raise SpecError(
-                f"synthetic: iid clients have alpha 0 and beta 0, got {self.alpha} and {self.beta}"
-            )
+            raise SpecError(f"synthetic: iid clients have alpha 0 and beta 0, got {self.alpha} and {self.beta}")
 
     @property
     def name(self) -> str:
@@ -132,9 +130,7 @@ class SyntheticFederation:
 
     def _existing(self, client: int) -> int:
         if not 0 <= client < self.clients:
-            raise IndexError(
-                f"client {client} does not exist, there are {self.clients} (0 to {self.clients - 1})"
-            )
+            raise IndexError(f"client {client} does not exist, there are {self.clients} (0 to {self.clients - 1})")
         return client
 
     def _generate(self, client: int) -> Rows:
@@ -151,9 +147,7 @@ class SyntheticFederation:
         x = centre + spread * rng.standard_normal((total, self.features))
         return x.astype(np.float32), (x @ weights + bias).argmax(axis=1)
 
-    def _model(
-        self, mean: float, rng: np.random.Generator
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def _model(self, mean: float, rng: np.random.Generator) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         return rng.normal(mean, 1, (self.features, self.classes)), rng.normal(mean, 1, self.classes)
 
 

@@ -14,7 +14,7 @@ from fedrelay.errors import DivergedError
 from fedrelay.local.arrival import Arrival, HopReport
 from fedrelay.local.judge import Verdict
 from fedrelay.local.terms.base import Term
-from fedrelay.local.trainer import Trainer
+from fedrelay.local.trainer import Loss, Trainer, cross_entropy
 from fedrelay.models.layout import Layout
 from fedrelay.routes.plan import Hop, RoundPlan
 from fedrelay.spec import Train
@@ -30,11 +30,18 @@ class Job:
     train: Train
     terms: Sequence[Term]
     seed: int
+    loss: Loss = cross_entropy
 
     def trainer(self) -> Trainer:
         """A fresh workbench with its own copy of the module."""
         return Trainer(
-            copy.deepcopy(self.module), self.layout, self.federation, self.train, self.terms, self.seed
+            copy.deepcopy(self.module),
+            self.layout,
+            self.federation,
+            self.train,
+            self.terms,
+            self.seed,
+            self.loss,
         )
 
 

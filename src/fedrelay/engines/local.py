@@ -172,9 +172,7 @@ class PoolEngine:
                 heapq.heappush(queue, (-left, hop.route))
 
         self._work(next_task, done)
-        return _arrivals(
-            plan, lambda route: self.arena.at((route + 1, len(plan.routes[route].clients) % 2)), reports
-        )
+        return _arrivals(plan, lambda route: self.arena.at((route + 1, len(plan.routes[route].clients) % 2)), reports)
 
     def evaluate(self, weights: Tensor) -> Verdict:
         """Judge a model, chunks side by side, summed in their order."""
@@ -216,15 +214,17 @@ class PoolEngine:
                     if task is None:
                         break
                     number = idle.pop()
-                    self.workers[number].connection.send(task)
-                    busy[self.workers[number].connection] = (number, task, deaths)
+                    connection = self.workers[number].connection
+                    with contextlib.suppress(BrokenPipeError):  # a dead worker shows when its answer is read
+                        connection.send(task)
+                    busy[connection] = (number, task, deaths)
                 if not busy:
                     return
-                for connection in wait(list(busy)):
-                    assert isinstance(connection, Connection)
-                    number, task, deaths = busy.pop(connection)
+                for ready in wait(list(busy)):
+                    assert isinstance(ready, Connection)
+                    number, task, deaths = busy.pop(ready)
                     try:
-                        outcome = connection.recv()
+                        outcome = ready.recv()
                     except (EOFError, ConnectionResetError):
                         retries.append((task, self._replace(number, task, deaths + 1)))
                     else:

@@ -48,7 +48,11 @@ class Grouping(Section, ABC):
     def _deal_out(self, leftovers: list[int], groups: list[list[int]], sizes: NDArray[np.int64]) -> None:
         room = sum(max(0, self.max_clients - len(group)) for group in groups)
         if room < len(leftovers):
-            log.warning("the last group stays small (%d clients): the other groups are full", len(leftovers))
+            log.warning(
+                "the last group stays small (%d client%s): the other groups are full",
+                len(leftovers),
+                "s"[: len(leftovers) > 1],
+            )
             groups.append(leftovers)
             return
         by_samples = sorted(groups, key=lambda group: int(sizes[group].sum()))

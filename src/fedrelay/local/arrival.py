@@ -9,7 +9,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class HopReport:
-    """What a client says of its turn: samples held, steps taken, mean training loss, and whether the model is finite."""
+    """What a client says of its turn: samples held, steps taken, mean loss, and whether the model is finite."""
 
     samples: int
     steps: int

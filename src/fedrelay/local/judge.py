@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fedrelay.data.dataset import IGNORED_LABEL
 from fedrelay.data.federation import Samples
-from fedrelay.local.trainer import cross_entropy, fast_memory_format
+from fedrelay.local.trainer import cross_entropy
 from fedrelay.models.layout import Bench
 
 CHUNK = 512
@@ -52,11 +52,13 @@ def judge(bench: Bench, weights: Tensor, samples: Samples, chunk: int) -> Verdic
     bench.load(weights)
     bench.module.eval()
     with torch.no_grad():
-        logits = bench.module(fast_memory_format(samples.x[piece].to(bench.flat.device)))
+        logits = bench.module(bench.inputs(samples.x[piece]))
         targets = samples.y[piece].to(bench.flat.device)
         loss = float(cross_entropy(logits, targets, reduction="sum"))
     actual = targets.flatten().cpu().numpy()
     counted = actual != IGNORED_LABEL
     actual, guess = actual[counted], logits.flatten(0, -2).argmax(-1).cpu().numpy()[counted]
-    correct, predicted, present = (np.bincount(which, minlength=logits.shape[-1]) for which in (actual[actual == guess], guess, actual))
+    correct, predicted, present = (
+        np.bincount(which, minlength=logits.shape[-1]) for which in (actual[actual == guess], guess, actual)
+    )
     return Verdict(loss, correct, predicted, present)

@@ -7,7 +7,7 @@ statistics would be too poor, and meet a lone sample in evaluation mode, because
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 import torch.nn.functional as F  # noqa: N812
@@ -23,6 +23,9 @@ from fedrelay.rng import generator, torch_seed
 from fedrelay.routes.plan import Hop
 from fedrelay.spec import Train
 
+Loss = Callable[[Tensor, Tensor], Tensor]
+"""What a step minimises: (outputs of the module, targets) → scalar."""
+
 
 class Trainer:
     """A workbench that carries out hops. Each process has its own; between hops it keeps nothing."""
@@ -35,19 +38,23 @@ class Trainer:
         train: Train,
         terms: Sequence[Term],
         seed: int,
+        loss: Loss,
     ) -> None:
         self.bench = Bench(module, layout, train.device)
         self.federation = federation
         self.train = train
         self.terms = terms
         self.seed = seed
+        self.loss = loss
         self.norms = [part for part in module.modules() if isinstance(part, nn.modules.batchnorm._BatchNorm)]
 
     def hop(self, hop: Hop, recv: Tensor, broadcast: Tensor, out: Tensor) -> HopReport:
         """Train the received model on one client's samples and write the result to `out`."""
         bench, trained = self.bench, self.bench.layout.trainable
-        x, y = (tensor.to(self.train.device) for tensor in self.federation.samples(hop.client))
-        anchors = Anchors(*(model[:trained].to(self.train.device) for model in (recv, broadcast))) if self.terms else None
+        x, y = self.federation.samples(hop.client)
+        anchors = (
+            Anchors(*(model[:trained].to(self.train.device) for model in (recv, broadcast))) if self.terms else None
+        )
         bench.load(recv)
         bench.module.train()
         optimiser = Sgd(self.train)
@@ -72,7 +79,7 @@ class Trainer:
         if lone:
             for norm in self.norms:
                 norm.eval()
-        loss = cross_entropy(self.bench.module(inputs), targets)
+        loss = self.loss(self.bench.module(inputs), targets)
         if lone:
             for norm in self.norms:
                 norm.train()
@@ -86,19 +93,12 @@ class Trainer:
         # Only BatchNorm models lose the short last batch, and never their only one.
         end = samples - samples % size if self.norms and samples > size else samples
         for _ in range(self.train.epochs):
-            order = torch.from_numpy(rng.permutation(samples)).to(y.device)
-            inputs, targets = fast_memory_format(x[order]), y[order]
+            order = torch.from_numpy(rng.permutation(samples))
+            inputs, targets = self.bench.inputs(x[order]), y[order].to(self.train.device)
             for begin in range(0, end, size):
                 yield inputs[begin : min(begin + size, end)], targets[begin : min(begin + size, end)]
 
 
 def cross_entropy(logits: Tensor, targets: Tensor, reduction: str = "mean") -> Tensor:
     """The loss of a batch; predictions at every position of a sequence count as separate samples."""
-    return F.cross_entropy(
-        logits.flatten(0, -2), targets.flatten(), ignore_index=IGNORED_LABEL, reduction=reduction
-    )
-
-
-def fast_memory_format(inputs: Tensor) -> Tensor:
-    """Images channels-last: convolutions on a CPU then run about twice as fast."""
-    return inputs.contiguous(memory_format=torch.channels_last) if inputs.dim() == 4 else inputs
+    return F.cross_entropy(logits.flatten(0, -2), targets.flatten(), ignore_index=IGNORED_LABEL, reduction=reduction)

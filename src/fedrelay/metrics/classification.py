@@ -24,9 +24,7 @@ def confusion(y_true: ArrayLike, y_pred: ArrayLike, classes: int) -> NDArray[np.
     """Counts by true class (rows) and predicted class (columns), without the targets labelled as ignored."""
     true, predicted = np.asarray(y_true), np.asarray(y_pred)
     if true.shape != predicted.shape:
-        raise ValueError(
-            f"labels of shape {true.shape} and predictions of shape {predicted.shape} do not match"
-        )
+        raise ValueError(f"labels of shape {true.shape} and predictions of shape {predicted.shape} do not match")
     for labels in (true, predicted):
         if labels.size and not np.issubdtype(labels.dtype, np.integer):
             raise ValueError(f"labels must be whole numbers, got {labels.dtype}")
@@ -42,9 +40,7 @@ def scores(confusion: NDArray[np.int64]) -> Scores:
     return scores_of_counts(confusion.diagonal(), confusion.sum(axis=0), confusion.sum(axis=1))
 
 
-def scores_of_counts(
-    correct: NDArray[np.int64], predicted: NDArray[np.int64], actual: NDArray[np.int64]
-) -> Scores:
+def scores_of_counts(correct: NDArray[np.int64], predicted: NDArray[np.int64], actual: NDArray[np.int64]) -> Scores:
     """The same from counts per class, for tasks with too many classes for a confusion matrix."""
     total = actual.sum()
     if total == 0:

@@ -79,9 +79,7 @@ def femnist_cnn(shape: Shape, classes: int) -> Net:
 
 def _conv_net(shape: Shape, classes: int, stages: Sequence[Stage], hidden: Sequence[int]) -> Net:
     channels = (shape[0], *(stage.width for stage in stages))
-    convolutions = [
-        layer for stage, width in zip(stages, channels, strict=False) for layer in stage.layers(width)
-    ]
+    convolutions = [layer for stage, width in zip(stages, channels, strict=False) for layer in stage.layers(width)]
     dense = dense_layers(_flat_size(stages, shape), hidden)
     return Net(nn.Sequential(*convolutions, nn.Flatten(), *dense), nn.Linear(hidden[-1], classes))
 

@@ -62,7 +62,9 @@ class Layout:
         offset = 0
         for part, name, tensor in _parts(module):
             if part == "counted" and tensor.numel() and int(tensor.long().abs().max()) > 2**24:
-                raise SpecError(f"model: integer buffer {name!r} holds values beyond 2**24, which cannot travel exactly")
+                raise SpecError(
+                    f"model: integer buffer {name!r} holds values beyond 2**24, which cannot travel exactly"
+                )
             entries.append(Entry(name, tuple(tensor.shape), offset, part, tensor.dtype))
             offset += tensor.numel()
         return cls(tuple(entries), dtype, _aliases(module, {entry.name for entry in entries}))
@@ -136,6 +138,11 @@ class Bench:
     def trained(self) -> Tensor:
         """The trainable part of `flat`."""
         return self.flat[: self.layout.trainable]
+
+    def inputs(self, x: Tensor) -> Tensor:
+        """Samples as the module expects them; images channels-last, which makes convolutions on a CPU fast."""
+        x = x.to(self.flat.device, self.flat.dtype if x.is_floating_point() else x.dtype)
+        return x.contiguous(memory_format=torch.channels_last) if x.dim() == 4 else x
 
     def load(self, flat: Tensor) -> None:
         """Take over a model."""

@@ -34,9 +34,7 @@ def char_lstm(
     return Net(features, nn.Linear(hidden[-1], classes))
 
 
-def word_lstm(
-    shape: Shape, classes: int, *, hidden: tuple[int, ...] = (670,), vocabulary: int | None = None
-) -> Net:
+def word_lstm(shape: Shape, classes: int, *, hidden: tuple[int, ...] = (670,), vocabulary: int | None = None) -> Net:
     """The next-word LSTM of Reddi et al. (2021) on StackOverflow, with a prediction at every position."""
     embedding = nn.Embedding(vocabulary or classes, 96)
     features = nn.Sequential(embedding, *_lstm_layers(96, hidden), nn.Linear(hidden[-1], 96))

@@ -44,10 +44,7 @@ def resnet18(shape: Shape, classes: int, *, stem: Stem | None = None) -> Net:
     if stem is None:
         stem = "cifar" if max(shape[1:]) <= LARGEST_CIFAR_STEM_SIDE else "imagenet"
     widths = (64, 64, 64, 128, 128, 256, 256, 512, 512)
-    blocks = [
-        Residual(inputs, outputs, stride=1 if inputs == outputs else 2)
-        for inputs, outputs in pairwise(widths)
-    ]
+    blocks = [Residual(inputs, outputs, stride=1 if inputs == outputs else 2) for inputs, outputs in pairwise(widths)]
     features = nn.Sequential(*_stem(stem, shape[0]), *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten())
     return Net(features, nn.Linear(widths[-1], classes))
 

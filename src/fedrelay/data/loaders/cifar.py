@@ -71,7 +71,7 @@ def recognise(location: Path, layout: Layout) -> Path | None:
     for folder in (location / layout.folder, location):
         if all((folder / batch).is_file() for batch in layout.batches):
             return folder
-    files = (location / layout.archive, *sorted(location.glob(f"{layout.name}*.npz")))
+    files = (location / layout.archive, *_numpy_archives(location, layout.name))
     return next((path for path in files if path.is_file()), None)
 
 
@@ -84,6 +84,12 @@ def load(location: Path, layout: Layout) -> Dataset:
     images, labels = zip(*(parts[batch] for batch in layout.train), strict=True)
     train = np.concatenate(images), np.concatenate(labels)
     return image_dataset(layout.name, train, parts[layout.test], layout.classes)
+
+
+def _numpy_archives(folder: Path, name: str) -> list[Path]:
+    """Archives whose name begins with `name` and no further digit: a cifar100 is no cifar10."""
+    archives = sorted(folder.glob(f"{name}*.npz"))
+    return [path for path in archives if not path.stem.removeprefix(name)[:1].isdigit()]
 
 
 def _from_folder(folder: Path, layout: Layout) -> dict[str, bytes]:
@@ -182,7 +188,7 @@ class _BatchUnpickler(pickle.Unpickler):
 def _unpickle(path: Path, raw: bytes) -> object:
     try:
         for opcode, argument, _ in pickletools.genops(raw):
-            if "PUT" in opcode.name and int(argument) > len(raw):
+            if "PUT" in opcode.name and isinstance(argument, int) and argument > len(raw):
                 raise ValueError("it claims more objects than it can hold")
         return _BatchUnpickler(io.BytesIO(raw), encoding="bytes").load()
     except _RefusedError as error:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedrelay.data.dataset import Dataset
+from fedrelay.data.dataset import Dataset, Scaling
 from fedrelay.data.loaders.images import image_dataset
 from fedrelay.data.loaders.split import stratified_split
 
@@ -27,10 +27,11 @@ def recognise(location: Path) -> Path | None:
 
 
 def load(_package: Path) -> Dataset:
-    """Grey values 0 … 16, `[n, 1, 8, 8]`, 10 classes."""
+    """Grey values 0 … 16, which models see as 0 … 1, `[n, 1, 8, 8]`, 10 classes."""
     from sklearn.datasets import load_digits
 
     flat, labels = load_digits(return_X_y=True)
     x, y = flat.reshape(-1, 1, 8, 8).astype(np.uint8), labels.astype(np.int64)
     train, test = stratified_split(y, "digits-split")
-    return image_dataset("digits", (x[train], y[train]), (x[test], y[test]), classes=10)
+    to_unit_range = Scaling((0.0,), (1 / 16,))
+    return image_dataset("digits", (x[train], y[train]), (x[test], y[test]), classes=10, scaling=to_unit_range)

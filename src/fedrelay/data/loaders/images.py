@@ -21,8 +21,9 @@ def image_dataset(
     test: tuple[NDArray[np.uint8], NDArray[np.int64]],
     classes: int,
     client_train: NDArray[np.int64] | None = None,
+    scaling: Scaling | None = None,
 ) -> Dataset:
-    """A data set of raw 8-bit images, standardised by the train images' own mean and deviation."""
+    """A data set of raw 8-bit images, standardised by the train images' own mean and deviation unless scaled."""
     return Dataset(
         name=name,
         kind="image",
@@ -31,7 +32,7 @@ def image_dataset(
         x_test=test[0],
         y_test=test[1],
         classes=classes,
-        scaling=standardisation(train[0]),
+        scaling=scaling or standardisation(train[0]),
         client_train=client_train,
     )
 

@@ -1,4 +1,4 @@
-"""NumPy archives with `x_train`, `y_train`, `x_test`, `y_test` and, where they are known, holders (`client_train`).
+"""NumPy archives with `x_train`, `y_train`, `x_test`, `y_test` and perhaps `client_train`, who holds what.
 
 What the arrays mean follows from their shape and type:
 
@@ -106,9 +106,7 @@ def _labelled(
     """Samples in the layout of a `Dataset`, and one valid label for each."""
     x_train, x_test = (_samples(path, key, arrays[key]) for key in ("x_train", "x_test"))
     if x_train.shape[1:] != x_test.shape[1:]:
-        raise damaged(
-            path, f"train samples have the shape {x_train.shape[1:]}, test samples {x_test.shape[1:]}"
-        )
+        raise damaged(path, f"train samples have the shape {x_train.shape[1:]}, test samples {x_test.shape[1:]}")
     if x_train.dtype != x_test.dtype:
         raise damaged(path, f"train samples are {x_train.dtype}, test samples {x_test.dtype}")
     y_train = checked_labels(path, arrays["y_train"], classes, len(x_train))

@@ -69,9 +69,7 @@ class _Rows:
             if (columns := line.count(",") + 1) != COLUMNS:
                 raise damaged(path, f"line {number} has {columns} columns, not {COLUMNS}")
         try:
-            self.numbers = np.loadtxt(
-                lines, np.float64, comments=None, delimiter=",", usecols=NUMERIC, ndmin=2
-            )
+            self.numbers = np.loadtxt(lines, np.float64, comments=None, delimiter=",", usecols=NUMERIC, ndmin=2)
         except ValueError as error:
             raise damaged(path, str(error)) from error
         words = np.loadtxt(lines, str, comments=None, delimiter=",", usecols=(*CATEGORICAL, LABEL), ndmin=2)
@@ -97,9 +95,7 @@ def _features(train: _Rows, test: _Rows) -> tuple[NDArray[np.float32], NDArray[n
 
     def encode(rows: _Rows) -> NDArray[np.float32]:
         numbers = (np.log1p(rows.numbers) - mean) * scale
-        one_hot = [
-            column[:, None] == words for column, words in zip(rows.categories.T, vocabularies, strict=True)
-        ]
+        one_hot = [column[:, None] == words for column, words in zip(rows.categories.T, vocabularies, strict=True)]
         return np.hstack([numbers, *one_hot]).astype(np.float32)
 
     return encode(train), encode(test)

@@ -30,7 +30,7 @@ VOCABULARY = 10_000
 USERS = 40_000
 SENTENCES = 128
 TEST_SENTENCES = 10_000
-PADDING, START, END, UNKNOWN = range(4)
+PADDING, START, END, UNKNOWN = range(SPECIAL := 4)
 
 _log = logging.getLogger(__name__)
 
@@ -48,16 +48,19 @@ def load(
     test_sentences: int = TEST_SENTENCES,
 ) -> Dataset:
     """Tokens `[n, 20]` and their successors `[n, 20]`; the users are the natural clients."""
-    train = dict(islice(_read_users(folder / TRAIN, sentences), users))
-    _log.info("stackoverflow: %d users, up to %d sentences each", len(train), sentences)
-    of_all_users = chain.from_iterable(rows for _, rows in _read_users(folder / TEST, sentences))
-    test = list(islice(of_all_users, test_sentences))
-    counts = Counter(word for rows in train.values() for row in rows for word in row)
-    if not counts or not test:
-        raise damaged(folder / (TEST if counts else TRAIN), "holds no sentences")
+    # Two passes over the train file: the words of all sentences at once would take gigabytes.
+    counts: Counter[bytes] = Counter()
+    for rows in islice(_read_users(folder / TRAIN, sentences), users):
+        counts.update(chain.from_iterable(rows))
     token_of = _vocabulary(counts, vocabulary)
-    x_train, y_train = _samples([row for rows in train.values() for row in rows], token_of)
-    x_test, y_test = _samples(test, token_of)
+    train = [_tokens(rows, token_of) for rows in islice(_read_users(folder / TRAIN, sentences), users)]
+    test_rows = islice(chain.from_iterable(_read_users(folder / TEST, sentences)), test_sentences)
+    test = _tokens(list(test_rows), token_of)
+    if not train or not len(test):
+        raise damaged(folder / (TEST if train else TRAIN), "holds no sentences")
+    _log.info("stackoverflow: %d users with up to %d sentences each", len(train), sentences)
+    x_train, y_train = _samples(np.concatenate(train))
+    x_test, y_test = _samples(test)
     return Dataset(
         name="stackoverflow",
         kind="tokens",
@@ -65,13 +68,13 @@ def load(
         y_train=y_train,
         x_test=x_test,
         y_test=y_test,
-        classes=len(token_of) + 4,
-        client_train=np.repeat(np.arange(len(train)), [len(rows) for rows in train.values()]),
+        classes=len(token_of) + SPECIAL,
+        client_train=np.repeat(np.arange(len(train)), [len(tokens) for tokens in train]),
     )
 
 
-def _read_users(path: Path, sentences: int) -> Iterator[tuple[str, list[list[bytes]]]]:
-    """Each user that has sentences, with the words of the first ones."""
+def _read_users(path: Path, limit: int) -> Iterator[list[list[bytes]]]:
+    """The words of the first sentences of each user that has any."""
     h5py = _import_h5py()
     try:
         with reading(path), h5py.File(path, "r") as file:
@@ -80,11 +83,13 @@ def _read_users(path: Path, sentences: int) -> Iterator[tuple[str, list[list[byt
                 raise damaged(path, "has no group `examples`")
             for user in examples:
                 tokens = examples.get(f"{user}/tokens")
-                if not isinstance(tokens, h5py.Dataset) or tokens.ndim != 1 or not _is_text(h5py, tokens):
-                    raise damaged(path, f"examples/{user} has no list of sentences `tokens`")
-                rows = [sentence.split()[:LENGTH] for sentence in tokens[:sentences]]
+                if not isinstance(tokens, h5py.Dataset) or tokens.ndim != 1:
+                    raise damaged(path, f"examples/{user} has no list `tokens`")
+                if h5py.check_string_dtype(tokens.dtype) is None:
+                    raise damaged(path, f"examples/{user}/tokens does not hold texts")
+                rows = [sentence.split()[:LENGTH] for sentence in tokens[:limit]]
                 if rows := [row for row in rows if row]:
-                    yield user, rows
+                    yield rows
     except (RuntimeError, KeyError, ValueError) as error:
         raise damaged(path, f"is a damaged HDF5 file ({error})") from error
 
@@ -99,20 +104,22 @@ def _import_h5py() -> Any:
 
 
 def _vocabulary(counts: Counter[bytes], size: int) -> dict[bytes, int]:
-    """The most frequent words, numbered after the four special tokens; ties go by spelling."""
+    """The most frequent words, numbered after the special tokens; ties go by spelling."""
     ranked = sorted(counts, key=lambda word: (-counts[word], word))
-    return {word: token for token, word in enumerate(ranked[:size], start=UNKNOWN + 1)}
+    return {word: token for token, word in enumerate(ranked[:size], start=SPECIAL)}
 
 
-def _samples(
-    rows: list[list[bytes]], token_of: dict[bytes, int]
-) -> tuple[NDArray[np.uint16 | np.int32], NDArray[np.int64]]:
-    """Start and words as input; words and end, where there is room for it, as targets."""
-    dtype = np.uint16 if len(token_of) + 4 <= 2**16 else np.int32
-    tokens = np.full((len(rows), LENGTH + 1), PADDING, dtype)
+def _tokens(rows: list[list[bytes]], token_of: dict[bytes, int]) -> NDArray[np.uint16]:
+    """Each sentence as start, words and, where there is room for it, end."""
+    tokens = np.full((len(rows), LENGTH + 1), PADDING, np.uint16)
     for slot, words in zip(tokens, rows, strict=True):
         numbered = [START, *(token_of.get(word, UNKNOWN) for word in words), END][: LENGTH + 1]
         slot[: len(numbered)] = numbered
+    return tokens
+
+
+def _samples(tokens: NDArray[np.uint16]) -> tuple[NDArray[np.uint16], NDArray[np.int64]]:
+    """Every token but the last, and its successor."""
     targets = tokens[:, 1:].astype(np.int64)
     targets[targets == PADDING] = IGNORED_LABEL
     return np.ascontiguousarray(tokens[:, :-1]), targets

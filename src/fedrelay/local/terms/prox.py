@@ -14,7 +14,7 @@ from __future__ import annotations
 from pydantic import Field
 from torch import Tensor
 
-from fedrelay.local.terms.base import Anchors, AnchoredTerm
+from fedrelay.local.terms.base import AnchoredTerm, Anchors
 
 
 class Prox(AnchoredTerm):

@@ -1,0 +1,41 @@
+# Two commands for a fresh machine: `make demo` and `make test`. Both set up their own environment.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+DEMO := demo
+
+.PHONY: help demo test install lint clean
+
+help:
+	@echo "make demo   install, compare three methods on embedded data, draw the curves"
+	@echo "make test   install, then ruff, mypy and the whole test suite"
+	@echo "make clean  remove the environment and everything that was generated"
+
+# The stamp is older than the files it depends on whenever they change, so nothing is installed twice.
+$(VENV)/.installed: pyproject.toml constraints.txt
+	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) not found: Python 3.11 or newer is needed"; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed"; exit 1; }
+	@test -d $(VENV) || $(PYTHON) -m venv $(VENV)
+	@echo "Installing FedRelay into $(VENV) (a few minutes the first time) …"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+install: $(VENV)/.installed
+
+demo: install
+	@rm -rf $(DEMO)
+	@$(BIN)/fedrelay compare examples/digits.yaml --out $(DEMO)
+
+# Data sets are optional: tests that need one skip where it is not found.
+test: export FEDRELAY_DATA := $(or $(FEDRELAY_DATA),$(if $(wildcard ../shared/data/README.md),$(abspath ../shared/data)))
+test: export OMP_NUM_THREADS := 1
+test: lint
+	@$(BIN)/pytest -q -n 2 --dist loadfile
+
+lint: install
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+
+clean:
+	rm -rf $(VENV) $(DEMO) runs .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,76 @@
+"""The program `fedrelay`: its commands, and what becomes of errors."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from importlib.metadata import version
+from typing import Annotated
+
+import typer
+from typer.main import get_command
+
+from fedrelay.cli import catalogue, data, planning, running
+from fedrelay.cli.screen import complain
+from fedrelay.cli.settings import examples
+from fedrelay.cli.stopping import terminated_like_interrupted
+from fedrelay.errors import FedRelayError
+
+_ClickException = typer.BadParameter.__mro__[2]  # typer exports this class under no name of its own
+
+app = typer.Typer(
+    name="fedrelay",
+    help="Federated learning in which models travel from client to client.",
+    epilog=examples(
+        "fedrelay run fedseq --clients 100 --alpha 0 --rounds 60",
+        "fedrelay compare fedavg fedseq --alpha 0 --seeds 1,2,3",
+        "fedrelay methods show fedseq+fedprox",
+    ),
+    rich_markup_mode="rich",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["--help", "-h"]},
+)
+running.register(app)
+planning.register(app)
+catalogue.register(app)
+data.register(app)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"fedrelay {version('fedrelay')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _program(
+    _version: Annotated[
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="show the version and exit"),
+    ] = False,
+) -> None:
+    pass
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the program and give back its exit code; without arguments it shows its help."""
+    words = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
+    try:
+        with terminated_like_interrupted():
+            code = get_command(app).main(words, prog_name="fedrelay", standalone_mode=False)
+    except FedRelayError as error:
+        complain(str(error))
+        return error.exit_code
+    except _ClickException as error:
+        complain(_usage(error))
+        return 2
+    return code if isinstance(code, int) else 0
+
+
+def _usage(error: BaseException) -> str:
+    """Wrong usage in one line, and where to look."""
+    context = getattr(error, "ctx", None)
+    path = context.command_path if context else "fedrelay"
+    message = error.format_message() if hasattr(error, "format_message") else str(error)
+    return f"{message}\nTry '{path} --help'"

@@ -1,0 +1,73 @@
+"""`fedrelay data`: which data sets there are, and who would hold what."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedrelay.cli.screen import Screen
+from fedrelay.cli.settings import DATA_FLAGS, Assignments, Json, Quiet, Tree, apply, examples, takes_settings
+from fedrelay.errors import SpecError
+from fedrelay.spec import Experiment, validate
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command group."""
+    group = typer.Typer(rich_markup_mode="rich")
+    group.callback(invoke_without_command=True)(data)
+    group.command(
+        epilog=examples(
+            "fedrelay data show digits --clients 100 --alpha 0",
+            "fedrelay data show mnist --partition natural --plot mnist.png",
+            "fedrelay data show digits --partition shards --set shards_per_client=3",
+        )
+    )(show)
+    app.add_typer(group, name="data", epilog=examples("fedrelay data", "fedrelay data show digits --alpha 0"))
+
+
+def data(context: typer.Context) -> None:
+    """List all data sets and where they were found."""
+    if context.invoked_subcommand is None:
+        from fedrelay.data.registry import DATASETS
+        from fedrelay.report.listings import dataset_list
+
+        Screen().show(*dataset_list(DATASETS.values()))
+
+
+@takes_settings(*DATA_FLAGS)
+def show(
+    name: Annotated[str, typer.Argument(metavar="[NAME]", help="a data set, or an .npz file")] = "digits",
+    plot: Annotated[
+        Path | None, typer.Option("--plot", metavar="FILE.png", help="draw the class mix of every client")
+    ] = None,
+    quiet: Quiet = False,
+    json: Json = False,
+    *,
+    settings: Assignments,
+) -> None:
+    """Show how a data set is dealt out to clients."""
+    from fedrelay.data.open import open_federation
+    from fedrelay.report.holdings import holdings_of
+    from fedrelay.report.listings import holdings_page
+
+    screen = Screen(quiet=quiet, json=json)
+    experiment = _data_alone(apply({"data": {"name": name}}, settings))
+    with screen.listening():
+        holdings = holdings_of(open_federation(experiment.data, experiment.seed))
+    screen.show(holdings_page(holdings, histograms=plot is None))
+    if plot is not None:
+        from fedrelay.report.plots import draw_holdings
+
+        draw_holdings(holdings, plot)
+        screen.show(f"\nclass mix drawn in [bold]{plot}[/bold]")
+    screen.emit(holdings.summary())
+
+
+def _data_alone(tree: Tree) -> Experiment:
+    """An experiment of which only data and seed matter; anything else would have no effect."""
+    others = sorted(set(tree) - {"data", "seed"})
+    if others:
+        raise SpecError(f"{others[0]}: has no effect here; 'data show' takes settings of 'data' and the seed")
+    return validate(Experiment, {"method": "fedavg", **tree})

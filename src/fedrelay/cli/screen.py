@@ -1,0 +1,76 @@
+"""Where things are shown: results on stdout, progress and notes on stderr, JSON alone on stdout when asked for."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console, RenderableType
+from rich.text import Text
+
+
+class Screen:
+    """The two consoles of one command, and how much of them is used."""
+
+    def __init__(self, *, quiet: bool = False, json: bool = False) -> None:
+        self.quiet = quiet
+        self.json = json
+        self.notes = Console(stderr=True, quiet=quiet, highlight=False)
+        self.results = self.notes if json else Console(quiet=quiet, highlight=False)
+
+    def show(self, *things: RenderableType) -> None:
+        """Show results, unless `--quiet`."""
+        for thing in things:
+            self.results.print(thing)
+
+    def emit(self, value: Mapping[str, Any]) -> None:
+        """Print the JSON object, if `--json`."""
+        if self.json:
+            text = json.dumps(finite(value), ensure_ascii=False)
+            Console(highlight=False).print(Text(text), soft_wrap=True)
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """Show warnings of the package as notes, each kind once."""
+        logger, handler = logging.getLogger("fedrelay"), _Notes(self.notes)
+        propagates, logger.propagate = logger.propagate, False
+        logger.addHandler(handler)
+        try:
+            yield
+        finally:
+            logger.removeHandler(handler)
+            logger.propagate = propagates
+
+
+def complain(message: str) -> None:
+    """An error, on stderr, never hidden."""
+    Console(stderr=True, highlight=False).print(Text("fedrelay: ", "bold red") + Text(message, "none"), soft_wrap=True)
+
+
+def finite(value: Any) -> Any:
+    """The same value with null where JSON has no number."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(name): finite(below) for name, below in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [finite(below) for below in value]
+    return value
+
+
+class _Notes(logging.Handler):
+    """Warnings as short yellow notes. Equal but for their numbers counts as the same note."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__(logging.WARNING)
+        self.console = console
+        self.seen: set[str] = set()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.msg not in self.seen:
+            self.seen.add(record.msg)
+            self.console.print(Text(f"note: {record.getMessage()}", "yellow"), soft_wrap=True)

@@ -1,0 +1,172 @@
+"""From the command line to an experiment: options named after the spec, `--set`, and METHOD or FILE.
+
+A file comes first, options win over it, `--set` wins over both.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import wraps
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args, get_origin
+
+import typer
+
+from fedrelay.errors import SpecError
+from fedrelay.spec import SECTIONS, Experiment, load_file, parse_assignment, set_path, shortcuts
+
+Tree = dict[str, Any]
+Assignments = Sequence[tuple[str, Any]]
+"""Dotted or short names and their values, in the order in which they apply."""
+
+
+@dataclass(frozen=True)
+class SettingOption:
+    """An option that stands for one key of the spec and takes its help from there."""
+
+    flag: str
+    path: str
+    kind: type
+    panel: str
+
+    @property
+    def parameter(self) -> str:
+        """The option as a Python name."""
+        return self.flag.removeprefix("--").replace("-", "_")
+
+    @property
+    def help(self) -> str:
+        """What the spec says of the key, with its choices."""
+        section, _, leaf = self.path.rpartition(".")
+        field = (SECTIONS[section] if section else Experiment).model_fields[leaf]
+        choices = ", ".join(_choices(field.annotation))
+        return f"{field.description}: {choices}" if choices else str(field.description)
+
+    def as_parameter(self) -> inspect.Parameter:
+        """The option as typer wants to see it."""
+        annotation = Annotated[self.kind | None, typer.Option(self.flag, help=self.help, rich_help_panel=self.panel)]
+        return inspect.Parameter(self.parameter, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+
+
+OPTIONS = {
+    option.flag: option
+    for option in (
+        SettingOption("--data", "data.name", str, "Data"),
+        SettingOption("--data-path", "data.path", Path, "Data"),
+        SettingOption("--clients", "data.clients", int, "Data"),
+        SettingOption("--partition", "data.partition", str, "Data"),
+        SettingOption("--alpha", "data.alpha", float, "Data"),
+        SettingOption("--model", "model.name", str, "Training"),
+        SettingOption("--rounds", "rounds", int, "Training"),
+        SettingOption("--fraction", "fraction", float, "Training"),
+        SettingOption("--epochs", "train.epochs", int, "Training"),
+        SettingOption("--lr", "train.lr", float, "Training"),
+        SettingOption("--batch-size", "train.batch_size", int, "Training"),
+        SettingOption("--seed", "seed", int, "Training"),
+        SettingOption("--workers", "engine.workers", int, "Running"),
+        SettingOption("--out", "out", Path, "Running"),
+    )
+}
+DATA_FLAGS = ("--data-path", "--clients", "--partition", "--alpha", "--seed")
+PLAN_FLAGS = tuple(flag for flag in OPTIONS if flag not in ("--workers", "--out"))
+ALL_FLAGS = tuple(OPTIONS)
+
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="no progress and no tables; errors still show")]
+Json = Annotated[bool, typer.Option("--json", help="one JSON object on stdout, all else on stderr")]
+_Set = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="any other setting, such as route.loops=2 or terms.prox.mu=0.1; repeatable, wins over all else",
+    ),
+]
+
+
+def takes_settings(*flags: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command these options and `--set`; their values arrive together as its argument `settings`."""
+    options = [OPTIONS[flag] for flag in flags]
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        @wraps(command)
+        def with_settings(**given: Any) -> None:
+            chosen = [(option.path, given.pop(option.parameter)) for option in options]
+            assigned = [parse_assignment(text) for text in given.pop("assignments") or ()]
+            command(**given, settings=[*((path, value) for path, value in chosen if value is not None), *assigned])
+
+        own = [
+            parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+            for name, parameter in inspect.signature(command, eval_str=True).parameters.items()
+            if name != "settings"
+        ]
+        added = [option.as_parameter() for option in options]
+        last = inspect.Parameter("assignments", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=_Set)
+        parameters = [*own, *added, last]
+        with_settings.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        with_settings.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+        return with_settings
+
+    return decorate
+
+
+def apply(tree: Tree, settings: Assignments) -> Tree:
+    """Put settings into a tree, which is changed and returned."""
+    short = shortcuts()
+    for path, value in settings:
+        set_path(tree, short.get(path, path), value)
+    return tree
+
+
+def one_method(source: str, settings: Assignments) -> Tree:
+    """The settings of one run, from a method or a file that has one."""
+    if not names_file(source):
+        return apply({"method": source}, settings)
+    tree = load_file(Path(source))
+    if "methods" in tree:
+        raise SpecError(f"{source}: has 'methods', it is a comparison; use 'fedrelay compare {source}'")
+    return apply(tree, settings)
+
+
+def many_methods(sources: Sequence[str], settings: Assignments) -> Tree:
+    """The settings of a comparison, from methods or one file."""
+    files = [source for source in sources if names_file(source)]
+    if not files:
+        return apply({"methods": list(sources)}, settings)
+    if len(sources) > 1:
+        raise SpecError(f"{files[0]}: a file is compared alone; list methods, or give one file")
+    tree = load_file(Path(files[0]))
+    if "method" in tree:
+        raise SpecError(f"{files[0]}: has 'method', it is a single run; use 'fedrelay run {files[0]}'")
+    return apply(tree, settings)
+
+
+def names_file(source: str) -> bool:
+    """Whether METHOD|FILE means a file; a folder is neither."""
+    path = Path(source)
+    if path.is_dir():
+        raise SpecError(f"{source}: is a folder; 'fedrelay resume {source}' continues a run")
+    return path.suffix.lower() in (".yaml", ".yml") or os.sep in source or path.is_file()
+
+
+def free_folder(name: str) -> Path:
+    """`runs/NAME`, or `runs/NAME-2`, `-3`, … where that exists."""
+    folder, number = Path("runs") / name, 1
+    while folder.exists():
+        number += 1
+        folder = Path("runs") / f"{name}-{number}"
+    return folder
+
+
+def examples(*commands: str) -> str:
+    """The examples below a command's help."""
+    return "\n\n".join(["[bold]Examples[/bold]", *(f"[dim]$[/dim] {command}" for command in commands)])
+
+
+def _choices(annotation: Any) -> Iterable[str]:
+    """The values of the literal inside an annotation."""
+    if get_origin(annotation) is Literal:
+        return [str(value) for value in get_args(annotation)]
+    return [choice for part in get_args(annotation) for choice in _choices(part)]

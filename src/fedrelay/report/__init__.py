@@ -1,0 +1,1 @@
+"""Reports: tables for the terminal, plots, progress, and the numbers behind them."""

@@ -1,0 +1,65 @@
+"""Numbers as people read them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+NONE = "–"
+"""Stands where there is no value."""
+
+_UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
+
+
+def percent(share: float | None, digits: int = 1) -> str:
+    """0.961 → `96.1 %`."""
+    return NONE if share is None or math.isnan(share) else f"{100 * share:.{digits}f} %"
+
+
+def spread(mean_std: tuple[float, float] | None, runs: int) -> str:
+    """Mean and deviation of shares in percent, `96.1 ± 0.4`; a single run has no deviation."""
+    if mean_std is None or math.isnan(mean_std[0]):
+        return NONE
+    mean, std = mean_std
+    return f"{100 * mean:.1f} ± {100 * std:.1f}" if runs > 1 else f"{100 * mean:.1f}"
+
+
+def count(number: float | None) -> str:
+    """1200 → `1,200`; a mean that is not whole keeps one digit."""
+    if number is None:
+        return NONE
+    return f"{number:,.0f}" if float(number).is_integer() else f"{number:,.1f}"
+
+
+def size(number: float | None) -> str:
+    """25396800 → `25.4 MB`; units are powers of 1000, as on the wire."""
+    if number is None:
+        return NONE
+    power = 0
+    while power < len(_UNITS) - 1 and round(number, 1 if power else 0) >= 1000:
+        number, power = number / 1000, power + 1
+    return f"{number:.{1 if power else 0}f} {_UNITS[power]}"
+
+
+def duration(seconds: float | None) -> str:
+    """Seconds below a minute, then `3:20` or `1:02:05`."""
+    if seconds is None or not math.isfinite(seconds):
+        return NONE
+    if seconds < 59.95:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def plural(number: int, noun: str) -> str:
+    """`1 client`, `20 clients`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def shortened(items: Sequence[object], most: int, separator: str) -> str:
+    """All items joined, or the first and last of many with dots between."""
+    if len(items) <= most:
+        return separator.join(map(str, items))
+    tail = most // 3
+    return separator.join([*map(str, items[: most - tail]), "…", *map(str, items[len(items) - tail :])])

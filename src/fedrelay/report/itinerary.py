@@ -1,0 +1,101 @@
+"""A round plan in words and numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from fedrelay.ledger import KINDS
+from fedrelay.report.format import count, plural, shortened, size
+from fedrelay.report.tables import facts_grid
+from fedrelay.setting import Setting
+
+MOST_ROUTES = 12
+"""So many routes are listed one by one."""
+
+MOST_STOPS = 12
+"""So many clients of a route are named."""
+
+_RELAYS = {
+    "direct": "direct: clients hand the model to each other",
+    "server": "server: the model goes through the server between clients",
+    "none": "none: the data are in one place, nothing travels",
+}
+
+
+def plan_report(setting: Setting, round: int) -> dict[str, Any]:
+    """One round and the whole run, as `--json` prints them."""
+    plan, run = setting.plan(round), setting.summary()
+    transfers = setting.tally(plan)
+    lengths = [len(route.clients) for route in plan.routes]
+    return {
+        "method": setting.experiment.method,
+        "data": setting.experiment.data.name,
+        "clients": run["clients"],
+        "groups": len(run["groups"]),
+        "parameters": run["parameters"],
+        "payloads": run["payloads"],
+        "round": round,
+        "relay": plan.relay,
+        "routes": [list(route.clients) for route in plan.routes],
+        "chain": {
+            "min": min(lengths, default=0),
+            "mean": sum(lengths) / max(1, len(lengths)),
+            "max": max(lengths, default=0),
+        },
+        "client_updates": plan.client_updates,
+        "transfers": transfers.counts(),
+        "bytes": transfers.bytes,
+        "total": {name: run[name] for name in ("rounds", "client_updates", "longest_route", "transfers", "bytes")},
+    }
+
+
+def itinerary(report: Mapping[str, Any]) -> RenderableType:
+    """A plan for the terminal."""
+    total, chain = report["total"], report["chain"]
+    groups = f" in {plural(report['groups'], 'group')}" if report["groups"] else ""
+    title = Text(f"{report['method']} on {report['data']}, round {report['round']}", style="bold")
+    payload = ", ".join(f"{name} {size(weight)}" for name, weight in report["payloads"].items())
+    facts = {
+        "clients": f"{count(report['clients'])}{groups}",
+        "what travels": f"{payload} ({count(report['parameters'])} parameters)",
+        "relay": _RELAYS[report["relay"]],
+        "chain length": f"min {chain['min']}   mean {count(round(chain['mean'], 1))}   max {chain['max']}",
+    }
+    return Group(title, facts_grid(facts), Text(), _routes(report["routes"]), Text(), _cost(report, total))
+
+
+def _routes(routes: Sequence[Sequence[int]]) -> Table:
+    """Who is visited, in order; trips of one client share a line."""
+    if routes and all(len(route) == 1 for route in routes):
+        clients = shortened([route[0] for route in routes], 3 * MOST_STOPS, ", ")
+        return facts_grid({f"{plural(len(routes), 'trip')} of 1": clients})
+    lines = {
+        f"route {number} of {len(routes)}": f"{shortened(route, MOST_STOPS, ' → ')}{_length(route)}"
+        for number, route in enumerate(routes[:MOST_ROUTES], start=1)
+    }
+    if len(routes) > MOST_ROUTES:
+        lines["…"] = f"{len(routes) - MOST_ROUTES} more"
+    return facts_grid(lines or {"routes": "none: nobody has data"})
+
+
+def _length(route: Sequence[int]) -> str:
+    return f"  ({len(route)})" if len(route) > MOST_STOPS else ""
+
+
+def _cost(report: Mapping[str, Any], total: Mapping[str, Any]) -> Table:
+    """Transfers of the round beside those of the run."""
+    table = Table.grid(padding=(0, 3, 0, 0))
+    table.add_column(style="dim")
+    columns = ("updates", *(kind.upper() for kind in KINDS), "traffic")
+    for _ in columns:
+        table.add_column(justify="right")
+    table.add_row("", *(Text(column, style="bold") for column in columns))
+    for name, costs in ((f"round {report['round']}", report), (f"all {count(total['rounds'])} rounds", total)):
+        moves = (count(costs["transfers"][kind]) for kind in KINDS)
+        table.add_row(f"  {name}", count(costs["client_updates"]), *moves, size(costs["bytes"]))
+    return table

@@ -1,0 +1,166 @@
+"""Pages of what there is: methods and their parts, data sets and their holders."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from fedrelay.data.locate import ROOT_VARIABLE
+from fedrelay.data.registry import Source
+from fedrelay.recipes import Blueprint, Entry
+from fedrelay.report.format import NONE, count
+from fedrelay.report.holdings import HoldingsReport
+from fedrelay.report.tables import facts_grid, plain_table
+from fedrelay.spec import Section
+
+BINS = 8
+BAR = 24
+
+
+def method_list(catalogue: Mapping[str, Entry]) -> RenderableType:
+    """All methods."""
+    table = plain_table("method", "what it does", "brings")
+    for name, entry in catalogue.items():
+        table.add_row(Text(name, style="bold"), entry.summary, ", ".join(_brought(entry)))
+    hint = "Join names with + as long as no two bring the same part: fedseq+fedprox."
+    more = "fedrelay methods show NAME explains one, with its options."
+    return Group(table, Text(), Text(f"  {hint}\n  {more}", style="dim"))
+
+
+def method_page(plan: Blueprint, described: Callable[[type[Section]], str]) -> Iterator[RenderableType]:
+    """A method's parts: their options, and the text that opens each part's file."""
+    yield Text(plan.name, style="bold")
+    yield facts_grid({where: part.__name__ for where, part in plan.parts()})
+    for where, part in plan.parts():
+        opening, *paragraphs = _paragraphs(described(part))
+        yield Text()
+        yield Text(f"{where}: {opening}", style="bold")
+        for paragraph in paragraphs:
+            yield Padding(paragraph, (0, 0, 0, 2))
+        yield Padding(_options(where, part), (1, 0, 0, 2))
+
+
+def dataset_list(sources: Iterable[Source]) -> Iterator[RenderableType]:
+    """All data sets, where they were found, and where they are looked for."""
+    table = plain_table("data set", "what it is", "found")
+    searched: dict[Path, None] = {}
+    for source in sources:
+        found = source.find()
+        table.add_row(Text(source.name, style="bold" if found else "dim"), source.summary, _place(source, found))
+        searched |= dict.fromkeys(folder.parent for folder in source.folders() if folder.name == source.name)
+    table.add_row(
+        Text("synthetic", style="bold"),
+        "made up on demand, Synthetic(α, β) of FedProx; any number of clients",
+        "always",
+    )
+    yield table
+    yield Text()
+    yield facts_grid({"searched": "\n".join(f"{_short(folder)}/NAME" for folder in searched)})
+    yield Text(f"  ${ROOT_VARIABLE} names a folder with one sub-folder per data set;", style="dim")
+    yield Text("  --data-path points at one directly.", style="dim")
+
+
+def holdings_page(report: HoldingsReport, *, histograms: bool) -> RenderableType:
+    """A partition in numbers and, if wanted, in small bars."""
+    facts = report.summary()
+    rows: dict[str, RenderableType] = {
+        "clients": count(facts["clients"]),
+        "samples": f"{count(facts['samples'])} to train, {count(facts['test_samples'])} to test, {report.classes} classes",
+        "samples per client": _span(facts["samples_per_client"]),
+        "classes per client": _span(facts["classes_per_client"]),
+        "median CPD": f"{_decimal(facts['median_cpd'])}  (class distance of two clients; 0 alike, 1.26 disjoint)",
+        "balance ratio": f"{_decimal(facts['balance_ratio'])}  (rarest over commonest class, all clients)",
+    }
+    if facts["looked_at"] < facts["clients"]:
+        rows["looked at"] = f"classes of {count(facts['looked_at'])} clients, evenly chosen"
+    page: list[RenderableType] = [Text(report.name, style="bold"), facts_grid(rows)]
+    if histograms:
+        page += [Text(), _bars("samples", report.sizes), Text(), _bars("classes", report.classes_held)]
+    return Group(*page)
+
+
+def _brought(entry: Entry) -> Iterator[str]:
+    """The parts a name brings."""
+    if entry.route is not None:
+        yield "route"
+    if entry.grouping is not None:
+        yield "grouping"
+    yield from (f"term {name}" for name in entry.terms)
+    if entry.merge is not None:
+        yield "merge"
+
+
+def _options(where: str, part: type[Section]) -> RenderableType:
+    """The options of a part as they are typed."""
+    if not part.model_fields:
+        return Text("no options", style="dim")
+    table = Table.grid(padding=(0, 3, 0, 0))
+    table.add_column(no_wrap=True, style="cyan")
+    table.add_column()
+    for name, field in part.model_fields.items():
+        table.add_row(f"--set {where}.{name}={_typed(field.default)}", field.description or "")
+    return table
+
+
+def _typed(default: Any) -> str:
+    """A default value as YAML has it."""
+    if isinstance(default, bool) or default is None:
+        return str(default).lower().replace("none", "null")
+    return f"{default:g}" if isinstance(default, float) else str(default)
+
+
+def _paragraphs(text: str) -> list[str]:
+    """Paragraphs without their line breaks; indented ones keep theirs."""
+    blocks = [block for block in re.split(r"\n\s*\n", text.strip("\n")) if block.strip()]
+    return [block if block.startswith(" ") else " ".join(block.split()) for block in blocks] or [""]
+
+
+def _place(source: Source, found: Path | None) -> Text:
+    if found is None:
+        return Text("needs a path" if not source.folders() else "not found", style="dim")
+    return Text("always") if source.name == "digits" else Text(_short(found), overflow="fold")
+
+
+def _short(path: Path) -> str:
+    """A path with ~ for the home folder."""
+    home = Path.home()
+    return f"~/{path.relative_to(home)}" if path.is_relative_to(home) else str(path)
+
+
+def _span(values: Mapping[str, float]) -> str:
+    return "   ".join(f"{name} {count(values[name])}" for name in ("min", "median", "max"))
+
+
+def _decimal(value: float | None) -> str:
+    return NONE if value is None else f"{value:.2f}"
+
+
+def _bars(what: str, values: NDArray[np.int64]) -> Table:
+    """A histogram over clients in text."""
+    edges = _edges(values)
+    counts, _ = np.histogram(values, bins=edges)
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(justify="right", style="dim")
+    table.add_column(style="cyan", no_wrap=True)
+    table.add_column(justify="right")
+    table.add_row(f"  {what}", "", Text("clients", style="dim"))
+    for low, high, held in zip(edges[:-1], edges[1:] - 1, counts, strict=True):
+        name = count(low) if low == high else f"{count(low)}–{count(high)}"
+        table.add_row(f"  {name}", "█" * round(BAR * held / max(1, counts.max())) or ("▏" if held else ""), count(held))
+    return table
+
+
+def _edges(values: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Whole-numbered edges of at most `BINS` equal bins, the last beyond the greatest value."""
+    low, high = int(values.min()), int(values.max())
+    width = -(-(high - low + 1) // BINS)
+    return np.arange(low, high + width + 1, width)

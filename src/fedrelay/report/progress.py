@@ -1,0 +1,141 @@
+"""Runs going by: a bar on a terminal, a plain line now and then in a log."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.text import Text
+
+from fedrelay.report.format import duration, percent
+from fedrelay.result import Row
+from fedrelay.runner import Observer, Silent
+from fedrelay.spec import Experiment
+
+LINES_PER_RUN = 10
+"""How often a run shows up in a log, at most."""
+
+
+@contextmanager
+def watching(console: Console, titles: Sequence[str], announce: Callable[[Experiment], None]) -> Iterator[Observer]:
+    """An observer that shows runs on a console; `titles` are theirs in order, `announce` heads the first."""
+    if console.quiet:
+        yield Silent()
+    elif console.is_terminal:
+        with _bars(console) as progress:
+            yield Announcing(announce, Bar(progress, titles))
+    else:
+        yield Announcing(announce, Lines(console, titles))
+
+
+class Announcing:
+    """Says what is about to run once the first run has begun, then lets another observer watch."""
+
+    def __init__(self, announce: Callable[[Experiment], None], watcher: Observer) -> None:
+        self.announce: Callable[[Experiment], None] | None = announce
+        self.watcher = watcher
+
+    def started(self, experiment: Experiment, round: int) -> None:
+        """A run begins."""
+        if self.announce is not None:
+            self.announce(experiment)
+            self.announce = None
+        self.watcher.started(experiment, round)
+
+    def round_done(self, round: int, row: Row | None) -> None:
+        """A round is done."""
+        self.watcher.round_done(round, row)
+
+
+class Lines:
+    """At most some ten lines a run."""
+
+    def __init__(self, console: Console, titles: Sequence[str]) -> None:
+        self.console = console
+        self.titles = iter(titles)
+
+    def started(self, experiment: Experiment, round: int) -> None:
+        """A new run, or one that goes on."""
+        self.title, self.rounds = next(self.titles, experiment.method), experiment.rounds
+        self.first, self.began = round, time.monotonic()
+        self.accuracy: float | None = None
+        if round >= self.rounds:
+            self._say("already complete")
+        elif round:
+            self._say(f"continues after round {round}")
+
+    def round_done(self, round: int, row: Row | None) -> None:
+        """A word at every tenth of the run and at its end."""
+        if row is not None:
+            self.accuracy = row["accuracy"]
+        step = -(-self.rounds // LINES_PER_RUN)
+        if round % step == 0 or round == self.rounds:
+            spent = time.monotonic() - self.began
+            left = spent / (round - self.first) * (self.rounds - round)
+            when = f"{duration(left)} left" if round < self.rounds else f"done in {duration(spent)}"
+            self._say(f"round {round}/{self.rounds}, accuracy {percent(self.accuracy)}, {when}")
+
+    def _say(self, what: str) -> None:
+        self.console.print(Text(f"  {self.title}: {what}"), soft_wrap=True)
+
+
+class Bar:
+    """One bar for the run under way; where there are several runs, one line for each that is done."""
+
+    def __init__(self, progress: Progress, titles: Sequence[str]) -> None:
+        self.progress = progress
+        self.several = len(titles) > 1
+        self.width = max(map(len, titles), default=0)
+        self.titles = iter(titles)
+        self.task: TaskID | None = None
+
+    def started(self, experiment: Experiment, round: int) -> None:
+        """A new run takes the bar."""
+        self.clear()
+        self.progress.start()
+        self.title, self.rounds = next(self.titles, experiment.method), experiment.rounds
+        self.began, self.accuracy = time.monotonic(), ""
+        self.task = self.progress.add_task(self.title, total=self.rounds, completed=round, accuracy="")
+        if round >= self.rounds:
+            self._keep("already complete")
+
+    def round_done(self, round: int, row: Row | None) -> None:
+        """Move the bar."""
+        if row is not None:
+            self.accuracy = percent(row["accuracy"])
+        if self.task is not None:
+            self.progress.update(self.task, completed=round, accuracy=self.accuracy)
+        if round == self.rounds:
+            self._keep(f"{self.accuracy:>7}   {duration(time.monotonic() - self.began):>8}")
+
+    def clear(self) -> None:
+        """Take the bar away."""
+        if self.task is not None:
+            self.progress.remove_task(self.task)
+            self.task = None
+
+    def _keep(self, what: str) -> None:
+        """A line that stays."""
+        if self.several:
+            self.progress.console.print(Text(f"  {self.title:<{self.width}}   {what}"))
+
+
+@contextmanager
+def _bars(console: Console) -> Iterator[Progress]:
+    progress = Progress(
+        TextColumn("  {task.description}"),
+        BarColumn(bar_width=20, complete_style="cyan", finished_style="cyan"),
+        TextColumn("round {task.completed:.0f}/{task.total:.0f}"),
+        TextColumn("[bold]{task.fields[accuracy]:>7}"),
+        TimeRemainingColumn(compact=True),
+        TextColumn("[dim]Ctrl-C saves"),
+        console=console,
+        transient=True,
+    )
+    try:
+        yield progress
+    finally:
+        progress.stop()

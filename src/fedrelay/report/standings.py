@@ -1,0 +1,145 @@
+"""A comparison in numbers: one standing for each method, the same for table, CSV and JSON."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fedrelay.comparison import Contender, Outcome
+from fedrelay.errors import RunFolderError
+from fedrelay.ledger import KINDS
+from fedrelay.metrics.curves import speed_up, targets_of
+from fedrelay.result import Result
+
+MeanStd = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How one method did, over its seeds. Costs are means; None where no run came through."""
+
+    contender: Contender
+    accuracy: MeanStd | None
+    accuracy_last: MeanStd | None
+    rounds_to: Mapping[float, float | None]
+    speed_up: Mapping[float, float | None]
+    client_updates: float | None
+    longest_chain: float | None
+    transfers: Mapping[str, float | None]
+    bytes: float | None
+    seconds: float | None
+
+    @property
+    def name(self) -> str:
+        """What the comparison calls the method."""
+        return self.contender.name
+
+    def facts(self) -> dict[str, Any]:
+        """Everything, as JSON has it."""
+        return {
+            "method": self.contender.method,
+            "accuracy": _named(self.accuracy),
+            "accuracy_last": _named(self.accuracy_last),
+            "rounds_to": {f"{share:g}": rounds for share, rounds in self.rounds_to.items()},
+            "speed_up": {f"{share:g}": factor for share, factor in self.speed_up.items()},
+            "client_updates": self.client_updates,
+            "longest_chain": self.longest_chain,
+            "transfers": dict(self.transfers),
+            "bytes": self.bytes,
+            "seconds": self.seconds,
+            "diverged": list(self.contender.diverged),
+            "runs": [result.summary() for result in self.contender.results],
+        }
+
+    def row(self) -> dict[str, Any]:
+        """Everything but the runs, as one line of a table."""
+        facts = self.facts()
+        runs, diverged = facts.pop("runs"), facts.pop("diverged")
+        return {"label": self.name, **_flat(facts), "runs": len(runs), "diverged": len(diverged)}
+
+
+def standings(outcome: Outcome) -> list[Standing]:
+    """One for each method, in the order of the comparison; speed-ups are against the first."""
+    goals = targets_of(outcome.reference, outcome.comparison.eval.targets)
+    first = _rounds_to(outcome.contenders[0], goals)
+    return [_standing(contender, goals, first) for contender in outcome.contenders]
+
+
+def comparison_facts(outcome: Outcome) -> dict[str, Any]:
+    """The comparison as `results.json` and `--json` have it."""
+    return {
+        "reference": outcome.reference,
+        "methods": {standing.name: standing.facts() for standing in standings(outcome)},
+        "out": str(outcome.comparison.out) if outcome.comparison.out else None,
+    }
+
+
+def as_csv(rows: Iterable[Standing]) -> str:
+    """The comparison as a table for other programs."""
+    lines = [standing.row() for standing in rows]
+    text = io.StringIO()
+    writer = csv.DictWriter(text, fieldnames=list(lines[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(lines)
+    return text.getvalue()
+
+
+def plan_facts(run: Path) -> dict[str, Any]:
+    """What `plan.json` of a run folder says of the whole run."""
+    path = run / "plan.json"
+    try:
+        facts: dict[str, Any] = json.loads(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise RunFolderError(f"{path}: is damaged ({error})") from None
+    return facts
+
+
+def _standing(contender: Contender, goals: Mapping[float, float], first: Mapping[float, float | None]) -> Standing:
+    def mean(value: Callable[[Result], float | None]) -> float | None:
+        values = [each for each in map(value, contender.results) if each is not None]
+        return _whole(sum(values) / len(values)) if values else None
+
+    reached = _rounds_to(contender, goals)
+    return Standing(
+        contender=contender,
+        accuracy=contender.mean_std(lambda result: result.accuracy),
+        accuracy_last=contender.mean_std(lambda result: result.accuracy_last),
+        rounds_to=reached,
+        speed_up={share: speed_up(first[share], rounds) for share, rounds in reached.items()},
+        client_updates=mean(lambda result: result.client_updates),
+        longest_chain=mean(lambda result: plan_facts(result.run).get("longest_route") if result.run else None),
+        transfers={kind: mean(lambda result, kind=kind: result.transfers[kind]) for kind in KINDS},
+        bytes=mean(lambda result: result.bytes),
+        seconds=mean(lambda result: result.seconds),
+    )
+
+
+def _rounds_to(contender: Contender, goals: Mapping[float, float]) -> dict[float, float | None]:
+    """Mean rounds to each target; a seed that diverged never got there."""
+    return {share: None if contender.diverged else _whole(contender.rounds_to(goal)) for share, goal in goals.items()}
+
+
+def _whole(number: float | None) -> float | None:
+    """A mean of equal counts is a count again."""
+    return int(number) if number is not None and float(number).is_integer() else number
+
+
+def _named(mean_std: MeanStd | None) -> dict[str, float | None]:
+    mean, std = mean_std or (None, None)
+    return {"mean": mean, "std": std}
+
+
+def _flat(facts: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested values under joined names: `accuracy_mean`."""
+    flat: dict[str, Any] = {}
+    for name, value in facts.items():
+        if isinstance(value, Mapping):
+            flat |= _flat(value, f"{prefix}{name}_")
+        else:
+            flat[prefix + name] = value
+    return flat

@@ -1,0 +1,191 @@
+"""Tables of runs and comparisons for the terminal, readable on 80 columns."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from rich import box
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from fedrelay.comparison import Outcome
+from fedrelay.ledger import KINDS
+from fedrelay.metrics.curves import targets_of
+from fedrelay.report.format import NONE, count, duration, percent, plural, size, spread
+from fedrelay.report.standings import Standing, standings
+from fedrelay.result import Result
+from fedrelay.spec import Data, Experiment
+
+
+def facts_grid(rows: Mapping[str, RenderableType]) -> Table:
+    """Names and values in two columns."""
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    grid.add_column(style="dim", no_wrap=True)
+    grid.add_column(overflow="fold")
+    for name, value in rows.items():
+        grid.add_row(f"  {name}", value)
+    return grid
+
+
+def plain_table(*columns: str, numeric: bool = False) -> Table:
+    """An open table with one rule below its head; all columns but the first hold numbers if `numeric`."""
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=True, header_style="bold", show_edge=False)
+    for index, column in enumerate(columns):
+        table.add_column(column, justify="right" if numeric and index else "left", no_wrap=numeric and index > 0)
+    return table
+
+
+def heading(
+    names: Sequence[str], experiment: Experiment, plan: Mapping[str, Any], seeds: Sequence[int]
+) -> RenderableType:
+    """What is about to run. `plan` is the run's plan in numbers."""
+    train = experiment.train
+    model = experiment.model.name or "the one that suits the data"
+    title = Text(f"{', '.join(names)} on {experiment.data.name}", style="bold")
+    rows = {
+        "clients": f"{_clients(experiment.data, plan)}{_dealt(experiment.data)}",
+        "model": f"{model}, {count(plan.get('parameters'))} parameters",
+        "training": f"{plural(train.epochs, 'epoch')} per visit, batches of {train.batch_size}, step size {train.lr:g}",
+        "rounds": f"{experiment.rounds:,}, {percent(experiment.fraction, 0)} take part in each",
+        "seeds" if len(seeds) > 1 else "seed": ", ".join(map(str, seeds)),
+    }
+    return Group(title, facts_grid(rows))
+
+
+def result_table(result: Result) -> RenderableType:
+    """One run in numbers."""
+    settings = result.experiment.eval
+    last = result.history[-1] if result.history else {}
+    reached = result.rounds_to_targets()
+    of = f" of {percent(settings.reference)}" if settings.reference is not None else ""
+    rows: dict[str, RenderableType] = {
+        "accuracy": Text(percent(result.accuracy), style="bold"),
+        f"mean of last {min(settings.last, len(result.history))}": percent(result.accuracy_last),
+        "loss": f"{last['loss']:.3f}" if "loss" in last else NONE,
+        "macro F1": percent(last.get("f1")),
+    }
+    for share, rounds in reached.items():
+        rows[f"rounds to {percent(share, 0)}{of}"] = count(rounds)
+    rows |= {
+        "client updates": count(result.client_updates),
+        "transfers": _transfers(result.transfers),
+        "traffic": size(result.bytes),
+        "time": duration(result.seconds),
+    }
+    if result.run is not None:
+        rows["run folder"] = str(result.run)
+    return facts_grid(rows)
+
+
+def run_advice(result: Result) -> RenderableType:
+    """What to do after a run."""
+    method = result.experiment.method
+    others = "fedavg" if method != "fedavg" else "fedseq"
+    return facts_grid(
+        {
+            "the model": f"{result.run}/model.safetensors",
+            "every round": f"{result.run}/metrics.jsonl",
+            "next": f"fedrelay compare {others} {method}, with the same options",
+        }
+    )
+
+
+def comparison_tables(outcome: Outcome) -> RenderableType:
+    """A comparison in numbers: how well and how soon, then at what cost, then what went wrong."""
+    rows = standings(outcome)
+    return Group(_quality(outcome, rows), Text(), _costs(rows), *_remarks(outcome))
+
+
+def comparison_advice(outcome: Outcome) -> RenderableType:
+    """What to look at after a comparison."""
+    out = outcome.comparison.out
+    first = next((contender for contender in outcome.contenders if contender.results), None)
+    rows = {
+        "curves": f"{out}/curves.png",
+        "table": f"{out}/table.csv",
+        "all numbers": f"{out}/results.json",
+        "every round": f"{out}/METHOD/seed-N/metrics.jsonl",
+    }
+    if first is not None:
+        options = "" if len(outcome.comparison.seeds) > 1 else ", or more --seeds for error bars"
+        rows["next"] = (
+            f"look at the curves{options}; fedrelay methods show {shlex.quote(outcome.contenders[-1].method)}"
+        )
+    return facts_grid(rows)
+
+
+def _clients(data: Data, plan: Mapping[str, Any]) -> str:
+    """As set, else as planned: centralised training counts as one client there."""
+    return count(data.clients or plan.get("clients"))
+
+
+def _dealt(data: Data) -> str:
+    """How samples are dealt out, as far as it was set."""
+    said = [data.partition or "", "" if data.alpha is None else f"alpha {data.alpha:g}"]
+    return "".join(f", {word}" for word in said if word)
+
+
+def _transfers(transfers: Mapping[str, float | None]) -> str:
+    return "   ".join(f"{count(transfers[kind])} {kind.upper()}" for kind in KINDS)
+
+
+def _quality(outcome: Outcome, rows: Sequence[Standing]) -> Table:
+    last = outcome.comparison.eval.last
+    goals = targets_of(outcome.reference, outcome.comparison.eval.targets)
+    heads = [f"rounds to\n{percent(goal)}" for goal in goals.values()]
+    table = plain_table("\nmethod", f"accuracy %\nlast {last}", "accuracy %\nfinal", *heads, numeric=True)
+    for standing in rows:
+        runs = len(standing.contender.results)
+        if not runs:
+            table.add_row(standing.name, Text("diverged", style="red"), *[NONE] * (1 + len(goals)))
+            continue
+        mark = "*" if standing.contender.diverged else ""
+        table.add_row(
+            standing.name + mark,
+            Text(spread(standing.accuracy_last, runs), style="bold"),
+            spread(standing.accuracy, runs),
+            *(_reached(standing, share, first=standing is rows[0]) for share in goals),
+        )
+    return table
+
+
+def _reached(standing: Standing, share: float, *, first: bool) -> Text:
+    """Rounds to a target and, beside them, how many times sooner than the first method."""
+    factor = standing.speed_up[share]
+    cell = Text(count(standing.rounds_to[share]))
+    if factor is not None and not first:
+        cell.append(f" {factor:5.1f}×", style="dim")
+    return cell
+
+
+def _costs(rows: Sequence[Standing]) -> Table:
+    columns = ("method", "updates", "longest\nchain", "S2C", "C2S", "C2C", "traffic", "time")
+    table = plain_table(*(column if "\n" in column else f"\n{column}" for column in columns), numeric=True)
+    for standing in rows:
+        table.add_row(
+            standing.name,
+            count(standing.client_updates),
+            count(standing.longest_chain),
+            *(count(standing.transfers[kind]) for kind in KINDS),
+            size(standing.bytes),
+            duration(standing.seconds),
+        )
+    return table
+
+
+def _remarks(outcome: Outcome) -> Iterator[RenderableType]:
+    """What the tables leave unsaid."""
+    yield Text()
+    names = [contender.name for contender in outcome.contenders]
+    if len(names) > 1:
+        yield Text(f"  ×: rounds {names[0]} needs over rounds the method needs", style="dim")
+    if outcome.reference != 1:
+        yield Text(f"  rounds to: shares of the reference accuracy, {percent(outcome.reference)}", style="dim")
+    for contender in outcome.contenders:
+        if contender.diverged and contender.results:
+            yield Text(f"  * {contender.name}: means over the seeds that did not diverge", style="yellow")
+        for reason in contender.diverged:
+            yield Text(f"  {contender.name} diverged, {reason}", style="red")

@@ -1,0 +1,59 @@
+"""Toy federations and models with exact numbers, shared by all tests."""
+
+from __future__ import annotations
+
+import os
+
+# Children of tests compute with one thread too; results do not depend on it, the machine's patience does.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, settings
+
+from fedrelay.data.dataset import Dataset
+from fedrelay.data.federation import ArrayFederation
+from fedrelay.data.partition import Holdings
+
+# Deterministic, and patient with a busy machine.
+settings.register_profile(
+    "fedrelay", deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("fedrelay")
+
+
+def make_federation(sizes: list[int], classes: int = 3, features: int = 4, seed: int = 0) -> ArrayFederation:
+    """Clients of the given sizes with random rows."""
+    rng = np.random.default_rng(seed)
+    total = sum(sizes)
+    offsets = np.concatenate([[0], np.cumsum(sizes)])
+
+    def rows(count: int) -> np.ndarray:
+        return rng.normal(size=(count, features)).astype(np.float32)
+
+    def labels(count: int) -> np.ndarray:
+        return rng.integers(0, classes, count)
+
+    dataset = Dataset("toy", "tabular", rows(total), labels(total), rows(20), labels(20), classes)
+    return ArrayFederation(dataset, Holdings(np.arange(total), offsets), seed=0)
+
+
+@pytest.fixture
+def toy() -> ArrayFederation:
+    """Six clients of unequal size."""
+    return make_federation([5, 9, 3, 8, 4, 7])
+
+
+@pytest.fixture
+def linear() -> torch.nn.Module:
+    """A linear classifier with fixed weights."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return torch.nn.Linear(4, 3)
+
+
+@pytest.fixture
+def small() -> dict[str, object]:
+    """Settings of a run that takes a second."""
+    return {"data": "digits", "clients": 20, "alpha": 0, "rounds": 3, "fraction": 0.3, "batch_size": 8}

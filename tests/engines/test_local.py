@@ -1,0 +1,184 @@
+"""The local engine: the same bits whoever computes them, and what happens when a worker dies."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from fedrelay.engines.base import Job
+from fedrelay.engines.local import InlineEngine, PoolEngine, start_local
+from fedrelay.errors import DivergedError, EngineError
+from fedrelay.local.terms.prox import Prox
+from fedrelay.models.layout import Layout
+from fedrelay.routes.plan import RoundPlan, Route
+from fedrelay.spec import Train
+
+PLAN = RoundPlan(1, (Route((0, 1, 2, 3)), Route((4,)), Route((5, 0)), Route((2, 2, 2))))
+
+
+def job_of(federation, module, **train):
+    return Job(
+        module,
+        Layout.of(module),
+        federation,
+        Train(**{"batch_size": 2, **train}),
+        (Prox(mu=0.1, anchor="round"),),
+        3,
+    )
+
+
+@pytest.fixture
+def engines():
+    opened = []
+
+    def open_engine(engine):
+        opened.append(engine)
+        return engine
+
+    yield open_engine
+    for engine in opened:
+        engine.close()
+
+
+def outcome(engine, job, plan=PLAN):
+    start = job.layout.flatten(job.module)
+    arrivals = engine.travel(plan, start)
+    models = torch.stack([arrival.weights.clone() for arrival in arrivals])
+    return models, [(a.route, a.clients, a.samples, a.steps, a.loss) for a in arrivals]
+
+
+@pytest.mark.parametrize("workers", [2, 4])
+def test_worker_processes_give_the_same_bits(toy, linear, engines, workers):
+    job = job_of(toy, linear)
+    models, facts = outcome(InlineEngine(job), job)
+    pool = engines(PoolEngine(job, workers))
+    for _ in range(2):  # the second round reuses workers and memory
+        pooled_models, pooled_facts = outcome(pool, job)
+        assert torch.equal(models, pooled_models)
+        assert facts == pooled_facts
+
+
+def test_the_order_of_the_routes_does_not_matter_to_a_route(toy, linear):
+    job = job_of(toy, linear)
+    alone = InlineEngine(job).travel(RoundPlan(1, PLAN.routes[:1]), job.layout.flatten(linear))
+    among = InlineEngine(job).travel(PLAN, job.layout.flatten(linear))
+    assert torch.equal(alone[0].weights, among[0].weights)
+
+
+def test_a_route_is_its_hops_one_after_another(toy, linear):
+    job = job_of(toy, linear)
+    (arrival,) = InlineEngine(job).travel(RoundPlan(1, (Route((3, 1)),)), job.layout.flatten(linear))
+    assert (arrival.samples, arrival.steps) == (8 + 9, 4 + 5)
+
+
+def test_more_routes_than_before_find_room(toy, linear, engines):
+    job = job_of(toy, linear)
+    pool = engines(PoolEngine(job, 2))
+    outcome(pool, job, RoundPlan(1, (Route((0,)),)))
+    models, _ = outcome(pool, job)
+    assert torch.equal(models, outcome(InlineEngine(job), job)[0])
+
+
+def test_evaluation_gives_the_same_bits(toy, linear, engines):
+    job = job_of(toy, linear)
+    weights = job.layout.flatten(linear)
+    one, two = InlineEngine(job).evaluate(weights), engines(PoolEngine(job, 2)).evaluate(weights)
+    assert one.loss == two.loss
+    assert one.correct.tolist() == two.correct.tolist()
+
+
+def test_the_callers_threads_and_random_stream_are_left_alone(toy, linear):
+    job = job_of(toy, linear)
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+    before = torch.get_num_threads()
+    outcome(InlineEngine(job), job)
+    assert torch.get_num_threads() == before
+    assert torch.equal(torch.rand(3), expected)
+
+
+def test_a_worker_killed_between_rounds_is_replaced(toy, linear, engines):
+    job = job_of(toy, linear)
+    pool = engines(PoolEngine(job, 2))
+    models, _ = outcome(pool, job)
+    os.kill(pool.workers[0].process.pid, signal.SIGKILL)
+    again, _ = outcome(pool, job)
+    assert torch.equal(models, again)
+    assert all(worker.process.is_alive() for worker in pool.workers)
+
+
+class Suicidal(nn.Module):
+    """Kills its own process when it sees the marked client, once if there is a file to remember it by."""
+
+    def __init__(self, memory: str, parent: int):
+        super().__init__()
+        self.linear = nn.Linear(4, 3)
+        self.memory, self.parent = memory, parent
+
+    def forward(self, x):
+        if self.training and os.getpid() != self.parent and len(x) == 1 and not Path(self.memory).exists():
+            if self.memory != "/nonexistent/never":
+                Path(self.memory).touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return self.linear(x)
+
+
+def test_a_hop_whose_worker_died_is_done_again(toy, tmp_path, engines):
+    module = Suicidal(str(tmp_path / "died"), os.getpid())
+    job = job_of(toy, module)
+    expected, _ = outcome(InlineEngine(job), job)
+    found, _ = outcome(engines(PoolEngine(job, 2)), job)
+    assert (tmp_path / "died").exists()
+    assert torch.equal(expected, found)
+
+
+def test_a_hop_that_always_kills_its_worker_ends_the_run(toy, engines):
+    job = job_of(toy, Suicidal("/nonexistent/never", os.getpid()))
+    pool = engines(PoolEngine(job, 2))
+    with pytest.raises(EngineError, match=r"died 3 times in a row \(signal SIGKILL\)"):
+        outcome(pool, job)
+    assert pool.workers == []
+
+
+class Broken(nn.Linear):
+    """Raises while training."""
+
+    def forward(self, x):
+        if self.training:
+            raise ValueError("no such luck")
+        return super().forward(x)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_an_error_of_the_model_names_the_client(toy, engines, workers):
+    job = job_of(toy, Broken(4, 3))
+    engine = engines(start_local(job, workers))
+    with pytest.raises(EngineError, match=r"round 1: training on client \d failed: ValueError: no such luck"):
+        outcome(engine, job)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_divergence_names_the_hop(toy, linear, engines, workers):
+    job = job_of(toy, linear, lr=1e38)
+    engine = engines(start_local(job, workers))
+    with pytest.raises(
+        DivergedError, match=r"round 1: the model left client \d \(route \d, hop \d\) with non-finite weights"
+    ):
+        outcome(engine, job)
+
+
+def test_closing_leaves_no_process_behind(toy, linear):
+    job = job_of(toy, linear)
+    pool = PoolEngine(job, 2)
+    outcome(pool, job)
+    processes = [worker.process for worker in pool.workers]
+    pool.close()
+    assert not any(process.is_alive() for process in processes)
+    outcome(pool, job)  # a closed pool opens again when needed
+    pool.close()

@@ -1,0 +1,177 @@
+"""The training pass against plain PyTorch, and its edge rules."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import nn
+
+from fedrelay.engines.base import Job
+from fedrelay.local.terms.prox import Prox
+from fedrelay.models.layout import Layout
+from fedrelay.rng import generator
+from fedrelay.routes.plan import Hop
+from fedrelay.spec import Train
+
+HOP = Hop(2, 1, 3, 1)  # client 1 holds nine samples
+
+
+def run_hop(module, federation, hop=HOP, *, terms=(), recv=None, broadcast=None, **train):
+    layout = Layout.of(module)
+    trainer = Job(module, layout, federation, Train(**train), terms, seed=7).trainer()
+    recv = layout.flatten(module) if recv is None else recv
+    out = torch.empty_like(recv)
+    report = trainer.hop(hop, recv, recv if broadcast is None else broadcast, out)
+    return out, report
+
+
+def plain_pytorch(module, federation, *, epochs=1, batch_size=4, clip=None, **optimiser):
+    """The same pass with nothing of ours but the order of the samples."""
+    module = copy.deepcopy(module).train()
+    x, y = federation.samples(HOP.client)
+    rng = generator(7, "batches", HOP.round, HOP.route, HOP.index, HOP.client)
+    sgd = torch.optim.SGD(module.parameters(), **optimiser)
+    for _ in range(epochs):
+        order = torch.from_numpy(rng.permutation(len(y)))
+        for begin in range(0, len(y), batch_size):
+            batch = order[begin : begin + batch_size]
+            sgd.zero_grad()
+            F.cross_entropy(module(x[batch]), y[batch]).backward()
+            if clip:
+                nn.utils.clip_grad_norm_(module.parameters(), clip)
+            sgd.step()
+    return Layout.of(module).flatten(module)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"lr": 0.1},
+        {"lr": 0.1, "epochs": 3},
+        {"lr": 0.1, "momentum": 0.9, "epochs": 2},
+        {"lr": 0.1, "weight_decay": 0.01, "momentum": 0.5},
+        {"lr": 0.1, "clip": 0.2},
+    ],
+)
+def test_the_pass_is_plain_sgd(toy, linear, settings):
+    out, report = run_hop(linear, toy, batch_size=4, **settings)
+    expected = plain_pytorch(linear, toy, batch_size=4, **settings)
+    torch.testing.assert_close(out, expected, rtol=1e-6, atol=1e-7)
+    epochs = settings.get("epochs", 1)
+    assert (report.samples, report.steps, report.finite) == (9, 3 * epochs, True)
+
+
+def test_one_full_batch_is_one_gradient_step(toy, linear):
+    x, y = toy.samples(1)
+    module = copy.deepcopy(linear)
+    loss = F.cross_entropy(module(x), y)
+    loss.backward()
+    out, report = run_hop(linear, toy, batch_size=100, lr=0.5)
+    step = torch.cat([(p - 0.5 * p.grad).detach().flatten() for p in module.parameters()])
+    torch.testing.assert_close(out, step)
+    assert report.loss == pytest.approx(loss.item(), rel=1e-6)
+
+
+def test_a_hop_depends_on_its_key_and_leaves_its_inputs_alone(toy, linear):
+    layout = Layout.of(linear)
+    recv = layout.flatten(linear)
+    before = recv.clone()
+    one, _ = run_hop(linear, toy, recv=recv, batch_size=2)
+    again, _ = run_hop(linear, toy, recv=recv, batch_size=2)
+    other, _ = run_hop(linear, toy, Hop(3, 1, 3, 1), recv=recv, batch_size=2)
+    assert torch.equal(one, again)
+    assert not torch.equal(one, other)
+    assert torch.equal(recv, before)
+    assert torch.equal(layout.flatten(linear), before)
+
+
+def test_dropout_is_keyed_too(toy):
+    module = nn.Sequential(nn.Linear(4, 16), nn.Dropout(0.5), nn.Linear(16, 3))
+    torch.manual_seed(1)
+    one, _ = run_hop(module, toy)
+    torch.manual_seed(2)
+    again, _ = run_hop(module, toy)
+    assert torch.equal(one, again)
+
+
+class BatchSizes(nn.Module):
+    """Notes the batches it sees."""
+
+    def __init__(self, *layers):
+        super().__init__()
+        self.net = nn.Sequential(*layers)
+        self.seen = []
+
+    def forward(self, x):
+        self.seen.append((len(x), self.net[0].training))
+        return self.net(x)
+
+
+@pytest.mark.parametrize(
+    ("client", "batch_size", "expected"),
+    [
+        (1, 4, [(4, True), (4, True)]),  # nine samples: the ninth is dropped
+        (2, 4, [(3, True)]),  # three samples: the only batch is kept
+        (2, 1, [(1, False)] * 3),  # lone samples meet frozen statistics
+    ],
+)
+def test_batchnorm_models_drop_a_short_last_batch(toy, client, batch_size, expected):
+    module = BatchSizes(nn.BatchNorm1d(4), nn.Linear(4, 3))
+    trainer = Job(module, Layout.of(module), toy, Train(batch_size=batch_size), (), seed=7).trainer()
+    recv = Layout.of(module).flatten(module)
+    out = torch.empty_like(recv)
+    trainer.hop(Hop(1, 0, 0, client), recv, recv, out)
+    assert trainer.bench.module.seen == expected
+    assert out[-1].item() == sum(training for _, training in expected)  # batches tracked
+    assert all(norm.training for norm in trainer.norms)
+
+
+def test_other_models_keep_it(toy):
+    module = BatchSizes(nn.Linear(4, 3))
+    trainer = Job(module, Layout.of(module), toy, Train(batch_size=4), (), seed=7).trainer()
+    recv = Layout.of(module).flatten(module)
+    trainer.hop(HOP, recv, recv, torch.empty_like(recv))
+    assert [size for size, _ in trainer.bench.module.seen] == [4, 4, 1]
+
+
+def test_divergence_is_reported(toy, linear):
+    _, report = run_hop(linear, toy, lr=1e38, epochs=5, batch_size=1)
+    assert not report.finite
+
+
+class TestProx:
+    def test_without_strength_nothing_changes(self, toy, linear):
+        plain, _ = run_hop(linear, toy, batch_size=2)
+        prox, _ = run_hop(linear, toy, batch_size=2, terms=(Prox(mu=0),))
+        assert torch.equal(plain, prox)
+
+    def test_the_first_step_is_that_of_plain_sgd(self, toy, linear):
+        plain, _ = run_hop(linear, toy, batch_size=100)
+        prox, _ = run_hop(linear, toy, batch_size=100, terms=(Prox(mu=3.0),))
+        assert torch.equal(plain, prox)
+
+    def test_a_strong_pull_holds_the_model_in_place(self, toy, linear):
+        layout = Layout.of(linear)
+        out, _ = run_hop(linear, toy, batch_size=1, epochs=20, lr=1e-4, terms=(Prox(mu=5e3),))
+        free, _ = run_hop(linear, toy, batch_size=1, epochs=20, lr=1e-4)
+        start = layout.flatten(linear)
+        assert (out - start).norm() < 0.1 * (free - start).norm()
+
+    def test_the_anchor_is_the_received_model_or_the_rounds(self, toy, linear):
+        recv = Layout.of(linear).flatten(linear)
+        shifted = recv + 1.0
+        from_recv, _ = run_hop(linear, toy, recv=recv, broadcast=shifted, batch_size=100, lr=0.1, terms=(Prox(mu=2.0),))
+        from_round, _ = run_hop(
+            linear,
+            toy,
+            recv=recv,
+            broadcast=shifted,
+            batch_size=100,
+            lr=0.1,
+            terms=(Prox(mu=2.0, anchor="round"),),
+        )
+        # One step: the pull towards the round's model adds η·μ·1 to every weight.
+        torch.testing.assert_close(from_round - from_recv, torch.full_like(recv, 0.2))

@@ -1,0 +1,97 @@
+"""`kill -9` at random moments, then resume: the same bits as if nothing had happened."""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+ARGUMENTS = [
+    "--data",
+    "digits",
+    "--clients",
+    "40",
+    "--alpha",
+    "0",
+    "--rounds",
+    "40",
+    "--batch-size",
+    "4",
+    "--workers",
+    "2",
+]
+
+
+def program(*arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "fedrelay.cli", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def finish(*arguments: str) -> dict[str, object]:
+    process = program(*arguments)
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err
+    return dict(json.loads(out.splitlines()[-1]))
+
+
+def children(pid: int) -> list[int]:
+    found = Path(f"/proc/{pid}/task/{pid}/children")
+    return [int(child) for child in found.read_text().split()] if found.exists() else []
+
+
+def alive(pid: int) -> bool:
+    state = Path(f"/proc/{pid}/stat")
+    return state.exists() and state.read_text().rsplit(")", 1)[1].split()[0] != "Z"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.parametrize("checkpoint_seconds", ["0", "0.3"])
+def test_a_run_killed_again_and_again_ends_with_the_same_bits(tmp_path, checkpoint_seconds):
+    settings = [*ARGUMENTS, "--set", f"checkpoint.seconds={checkpoint_seconds}"]
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    expected = finish("run", "fedseq", *settings, "--out", str(whole), "--json")
+    moments = random.Random(int(float(checkpoint_seconds) * 10))
+    command = ["run", "fedseq", *settings, "--out", str(killed), "--json"]
+    kills = 0
+    while True:
+        process = program(*command)
+        lines = (
+            0 if not (killed / "ledger.jsonl").exists() else len((killed / "ledger.jsonl").read_bytes().splitlines())
+        )
+        goal, deadline = lines + moments.randint(1, 12), time.monotonic() + 60
+        while process.poll() is None and time.monotonic() < deadline:
+            ledger = killed / "ledger.jsonl"
+            if ledger.exists() and len(ledger.read_bytes().splitlines()) >= goal:
+                break
+            time.sleep(0.002)
+        time.sleep(moments.random() * 0.03)
+        workers = children(process.pid)
+        process.kill()
+        out, err = process.communicate()
+        if process.returncode == 0:
+            break
+        assert process.returncode == -signal.SIGKILL, err
+        kills += 1
+        gone = time.monotonic() + 10
+        while any(alive(worker) for worker in workers) and time.monotonic() < gone:
+            time.sleep(0.01)
+        assert not any(alive(worker) for worker in workers), "workers outlived their parent"
+        command = ["resume", str(killed), "--json"]
+    assert kills >= 2
+    found = json.loads(out.splitlines()[-1])
+    assert found["weights_sha256"] == expected["weights_sha256"]
+    for name in ("metrics.jsonl", "ledger.jsonl", "model.safetensors"):
+        assert (killed / name).read_bytes() == (whole / name).read_bytes()
+    for key in ("accuracy", "accuracy_last", "loss", "transfers", "bytes", "client_updates", "rounds"):
+        assert found[key] == expected[key]

@@ -1,0 +1,158 @@
+"""The catalogue and the + grammar."""
+
+from __future__ import annotations
+
+import pytest
+
+from fedrelay.errors import SpecError
+from fedrelay.local.terms.prox import Prox
+from fedrelay.merge.last import Last
+from fedrelay.merge.mean import Mean
+from fedrelay.recipes import CATALOGUE, blueprint, described, experiments, recipe
+from fedrelay.routes.chains import Chains
+from fedrelay.routes.ring import Ring
+from fedrelay.routes.singletons import Singletons
+from fedrelay.spec import comparison, experiment
+
+
+def test_names_bring_their_parts():
+    method = recipe(experiment("fedseq+fedprox", terms={"prox": {"mu": 0.5}}, route={"loops": 2}))
+    assert method.route == Chains(loops=2)
+    assert method.terms == (Prox(mu=0.5),)
+    assert method.merge == Mean()
+    assert method.grouping is not None
+
+
+def test_what_nobody_brings_is_ordinary_federated_learning():
+    method = recipe(experiment("fedprox"))
+    assert (method.route, method.merge, method.grouping) == (Singletons(), Mean(), None)
+
+
+def test_a_route_has_its_usual_merge():
+    assert recipe(experiment("fedcyclic")).merge == Last()
+    assert recipe(experiment("fedcyclic+fedprox")).route == Ring()
+
+
+def test_the_order_of_names_does_not_matter():
+    one, two = blueprint("fedseq+fedprox"), blueprint("fedprox + fedseq")
+    assert dict(one.parts()) == dict(two.parts())
+
+
+@pytest.mark.parametrize(
+    ("method", "message"),
+    [
+        ("fedsec", "method: unknown name 'fedsec' (did you mean 'fedseq'?); allowed: fedavg, fedcyclic"),
+        ("fedseq+", "method: unknown name ''"),
+        ("fedseq+fedcyclic", "'fedseq' and 'fedcyclic' both bring a route; keep one"),
+        ("fedavg+fedseq", "'fedavg' and 'fedseq' both bring a route; keep one"),
+        ("fedprox+fedprox", "the term 'prox' is there twice"),
+    ],
+)
+def test_conflicts_are_refused(method, message):
+    with pytest.raises(SpecError) as refused:
+        blueprint(method)
+    assert message in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("method", "options", "message"),
+    [
+        (
+            "fedseq",
+            {"route": {"lops": 2}},
+            "route.lops: unknown key 'lops' (did you mean 'loops'?); allowed: loops",
+        ),
+        ("fedseq", {"route": {"loops": 0}}, "route.loops: must be greater than or equal to 1, got 0"),
+        ("fedseq", {"grouping": {"max_clients": "x"}}, "grouping.max_clients: must be a valid integer"),
+        ("fedavg", {"grouping": {"max_clients": 3}}, "grouping: method 'fedavg' forms no groups"),
+        ("fedavg", {"route": {"loops": 2}}, "route.loops: unknown key 'loops'; allowed: none"),
+        (
+            "fedavg",
+            {"terms": {"prox": {"mu": 1}}},
+            "terms.prox: unknown term 'prox'; allowed: none in method 'fedavg'",
+        ),
+        ("fedprox", {"terms": {"prox": 3}}, "terms.prox: must be a mapping of options, got 3"),
+        (
+            "fedprox",
+            {"terms": {"prox": {"mu": -1}}},
+            "terms.prox.mu: must be greater than or equal to 0, got -1",
+        ),
+        (
+            "fedavg",
+            {"merge": {"weights": "unifrom"}},
+            "merge.weights: must be 'samples' or 'uniform', got 'unifrom' (did you mean 'uniform'?)",
+        ),
+    ],
+)
+def test_options_are_checked_against_the_method(method, options, message):
+    with pytest.raises(SpecError) as refused:
+        recipe(experiment(method, **options))
+    assert message in str(refused.value)
+
+
+@pytest.mark.parametrize("name", CATALOGUE)
+def test_every_name_is_documented(name):
+    entry = CATALOGUE[name]
+    assert entry.summary
+    brought = [part for part in (entry.route, entry.grouping, entry.merge, *entry.terms.values()) if part]
+    assert brought
+    for part in brought:
+        assert "Deviations:" in described(part)
+        assert all(field.description for field in part.model_fields.values())
+
+
+class TestComparisons:
+    def test_methods_in_order_seeds_within(self):
+        runs = experiments(comparison(["fedavg", "fedseq"], seeds=[3, 4], rounds=7))
+        assert [(entrant.name, run.seed) for entrant, run in runs] == [
+            ("fedavg", 3),
+            ("fedavg", 4),
+            ("fedseq", 3),
+            ("fedseq", 4),
+        ]
+        assert {run.rounds for _, run in runs} == {7}
+
+    def test_common_options_go_to_the_methods_that_take_them(self):
+        runs = experiments(
+            comparison(["fedavg", "fedseq", "fedprox"], grouping={"max_clients": 5}, terms={"prox": {"mu": 3}})
+        )
+        found = {entrant.name: (dict(run.grouping), dict(run.terms)) for entrant, run in runs}
+        assert found == {
+            "fedavg": ({}, {}),
+            "fedseq": ({"max_clients": 5}, {}),
+            "fedprox": ({}, {"prox": {"mu": 3}}),
+        }
+
+    def test_own_settings_win(self):
+        entry = {
+            "method": "fedseq",
+            "label": "mine",
+            "grouping": {"max_clients": 2},
+            "train": {"lr": 0.5},
+            "fraction": 0.9,
+        }
+        ((_, run),) = experiments(comparison([entry], grouping={"max_clients": 5}, lr=0.1, epochs=3))
+        assert (run.grouping["max_clients"], run.train.lr, run.train.epochs, run.fraction) == (2, 0.5, 3, 0.9)
+
+    @pytest.mark.parametrize(
+        ("methods", "options", "message"),
+        [
+            (
+                ["fedavg"],
+                {"grouping": {"max_clients": 5}},
+                "grouping: no method of this comparison takes these options",
+            ),
+            (
+                ["fedavg", "fedseq"],
+                {"grouping": {"bogus": 5}},
+                "grouping: no method of this comparison takes these options",
+            ),
+            (["fedavg", "fedsec"], {}, "did you mean 'fedseq'?"),
+            ([{"method": "fedseq", "train": {"lr": -1}}], {}, "train.lr: must be greater than 0"),
+            ([{"method": "fedseq", "route": {"x": 1}}], {}, "route.x: unknown key"),
+        ],
+    )
+    def test_mistakes_show_before_anything_runs(self, methods, options, message):
+        with pytest.raises(SpecError) as refused:
+            experiments(comparison(methods, **options))
+        assert message in str(refused.value)
