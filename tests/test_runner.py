@@ -16,8 +16,9 @@ import fedrelay as fr
 from fedrelay.data.dataset import Dataset
 from fedrelay.data.federation import ArrayFederation
 from fedrelay.data.partition import Holdings
-from fedrelay.engines.base import Job
-from fedrelay.engines.local import InlineEngine
+from fedrelay.engines.crew import InlineCrew
+from fedrelay.engines.local import LocalEngine
+from fedrelay.local.trainer import Job
 from fedrelay.merge.last import Last
 from fedrelay.merge.mean import Mean
 from fedrelay.models.layout import Layout
@@ -41,15 +42,16 @@ class Quadratic(nn.Module):
         return 0.5 * samples[:, 0] * (self.x - samples[:, 1]) ** 2
 
 
-def quadratic_engine(*clients: tuple[float, float]) -> tuple[InlineEngine, Layout]:
+def quadratic_engine(*clients: tuple[float, float], lr: float = 0.1) -> tuple[LocalEngine, Layout]:
     rows = np.array(clients, dtype=np.float32)
     labels = np.zeros(len(rows), dtype=np.int64)
     dataset = Dataset("quadratic", "tabular", rows, labels, rows, labels, 1)
     federation = ArrayFederation(dataset, Holdings(np.arange(len(rows)), np.arange(len(rows) + 1)), seed=0)
     module = Quadratic()
     layout = Layout.of(module)
-    train = Train(lr=0.1)
-    return InlineEngine(Job(module, layout, federation, train, (), 1, loss=lambda out, y: out.mean())), layout
+    train = Train(lr=lr)
+    job = Job(module, layout, federation, train, (), 1, loss=lambda out, y: out.mean())
+    return LocalEngine(job, InlineCrew(job)), layout
 
 
 def after_one_round(engine, layout, merge, *routes):
@@ -142,9 +144,7 @@ class TestEqualities:
         )
 
     def test_small_steps_make_the_order_of_a_ring_irrelevant_to_first_order(self):
-        engine, layout = quadratic_engine((1, 1), (2, -1), (0.5, 3))
-        tiny = engine.trainer.train.model_copy(update={"lr": 1e-6})
-        engine.trainer.train = tiny
+        engine, layout = quadratic_engine((1, 1), (2, -1), (0.5, 3), lr=1e-6)
         there, back = (after_one_round(engine, layout, Last(), order) for order in ((0, 1, 2), (2, 1, 0)))
         assert there == pytest.approx(1e-6 * (1 - 2 + 1.5), rel=1e-4)
         assert back == pytest.approx(there, rel=1e-4)

@@ -19,7 +19,8 @@ from torch import Tensor, nn
 
 from fedrelay.data.federation import Federation
 from fedrelay.engines.base import Engine
-from fedrelay.engines.local import one_thread, start_local
+from fedrelay.engines.crew import one_thread
+from fedrelay.engines.local import start_local
 from fedrelay.errors import DivergedError, RunFolderError
 from fedrelay.ledger import Tally
 from fedrelay.metrics.classification import scores_of_counts

@@ -11,10 +11,9 @@ from torch import Tensor, nn
 
 from fedrelay.data.federation import Federation, PooledFederation
 from fedrelay.data.open import open_federation
-from fedrelay.engines.base import Job
 from fedrelay.errors import SpecError
 from fedrelay.ledger import Tally, tally, total
-from fedrelay.local.trainer import cross_entropy
+from fedrelay.local.trainer import Job, cross_entropy
 from fedrelay.models.layout import Layout
 from fedrelay.models.zoo import build_model, default_model
 from fedrelay.recipes import Recipe, recipe
@@ -59,8 +58,16 @@ class Setting:
 
     def job(self) -> Job:
         """What an engine needs."""
-        experiment = self.experiment
-        return Job(self.module, self.layout, self.federation, experiment.train, self.recipe.terms, experiment.seed)
+        wanted = self.experiment
+        return Job(
+            module=self.module,
+            layout=self.layout,
+            federation=self.federation,
+            train=wanted.train,
+            terms=self.recipe.terms,
+            seed=wanted.seed,
+            lanes=wanted.engine.lanes,
+        )
 
     def summary(self) -> dict[str, Any]:
         """The plan in numbers, over all rounds."""

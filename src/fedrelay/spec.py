@@ -111,6 +111,12 @@ class Engine(Section):
 
     name: Literal["local"] = Field("local", description="local: worker processes on this machine")
     workers: int = Field(0, ge=0, description="processes; 0 = one per core. Results do not depend on it")
+    lanes: int = Field(
+        8,
+        ge=1,
+        description="models trained side by side as one stack where the model allows it; 1 = each alone. "
+        "Another number may round differently",
+    )
 
 
 class Checkpoint(Section):

@@ -87,13 +87,15 @@ class TestArrayFederation:
         assert x.shape == (0, 2, 4, 4)
         assert y.shape == (0,)
 
-    def test_samples_are_nobody_elses(self) -> None:
-        x, y = self.federation.samples(2)
-        x.zero_()
-        y.zero_()
-        again = self.federation.samples(2)
-        assert again.x.abs().sum() > 0
-        assert again.y.tolist() == [1, 2, 0, 1, 0, 2, 0, 1, 2]
+    def test_small_data_are_converted_once_and_large_data_at_every_visit(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        once, again = self.federation.samples(2), self.federation.samples(2)
+        assert once.x.data_ptr() == again.x.data_ptr()
+        monkeypatch.setattr("fedrelay.data.federation._CONVERTED_BYTES", 0)
+        large = replace(self.federation)
+        afresh, anew = large.samples(2), large.samples(2)
+        assert afresh.x.data_ptr() != anew.x.data_ptr()
+        assert torch.equal(once.x, afresh.x)
+        assert once.y.tolist() == afresh.y.tolist() == [1, 2, 0, 1, 0, 2, 0, 1, 2]
 
     def test_test_set_is_converted_once(self) -> None:
         assert self.federation.test is self.federation.test

@@ -10,10 +10,11 @@ import pytest
 import torch
 from torch import nn
 
-from fedrelay.engines.base import Job
-from fedrelay.engines.local import InlineEngine, PoolEngine, start_local
+from fedrelay.engines.crew import ForkedCrew, InlineCrew
+from fedrelay.engines.local import LocalEngine, start_local
 from fedrelay.errors import DivergedError, EngineError
 from fedrelay.local.terms.prox import Prox
+from fedrelay.local.trainer import Job
 from fedrelay.models.layout import Layout
 from fedrelay.routes.plan import RoundPlan, Route
 from fedrelay.spec import Train
@@ -21,15 +22,9 @@ from fedrelay.spec import Train
 PLAN = RoundPlan(1, (Route((0, 1, 2, 3)), Route((4,)), Route((5, 0)), Route((2, 2, 2))))
 
 
-def job_of(federation, module, **train):
-    return Job(
-        module,
-        Layout.of(module),
-        federation,
-        Train(**{"batch_size": 2, **train}),
-        (Prox(mu=0.1, anchor="round"),),
-        3,
-    )
+def job_of(federation, module, lanes=1, **train):
+    terms = (Prox(mu=0.1, anchor="round"),)
+    return Job(module, Layout.of(module), federation, Train(**{"batch_size": 2, **train}), terms, 3, lanes)
 
 
 @pytest.fixture
@@ -53,10 +48,11 @@ def outcome(engine, job, plan=PLAN):
 
 
 @pytest.mark.parametrize("workers", [2, 4])
-def test_worker_processes_give_the_same_bits(toy, linear, engines, workers):
-    job = job_of(toy, linear)
-    models, facts = outcome(InlineEngine(job), job)
-    pool = engines(PoolEngine(job, workers))
+@pytest.mark.parametrize("lanes", [1, 2, 8])
+def test_worker_processes_give_the_same_bits(toy, linear, engines, workers, lanes):
+    job = job_of(toy, linear, lanes)
+    models, facts = outcome(LocalEngine(job, InlineCrew(job)), job)
+    pool = engines(LocalEngine(job, ForkedCrew(job, workers)))
     for _ in range(2):  # the second round reuses workers and memory
         pooled_models, pooled_facts = outcome(pool, job)
         assert torch.equal(models, pooled_models)
@@ -65,29 +61,32 @@ def test_worker_processes_give_the_same_bits(toy, linear, engines, workers):
 
 def test_the_order_of_the_routes_does_not_matter_to_a_route(toy, linear):
     job = job_of(toy, linear)
-    alone = InlineEngine(job).travel(RoundPlan(1, PLAN.routes[:1]), job.layout.flatten(linear))
-    among = InlineEngine(job).travel(PLAN, job.layout.flatten(linear))
+    alone = LocalEngine(job, InlineCrew(job)).travel(RoundPlan(1, PLAN.routes[:1]), job.layout.flatten(linear))
+    among = LocalEngine(job, InlineCrew(job)).travel(PLAN, job.layout.flatten(linear))
     assert torch.equal(alone[0].weights, among[0].weights)
 
 
 def test_a_route_is_its_hops_one_after_another(toy, linear):
     job = job_of(toy, linear)
-    (arrival,) = InlineEngine(job).travel(RoundPlan(1, (Route((3, 1)),)), job.layout.flatten(linear))
+    (arrival,) = LocalEngine(job, InlineCrew(job)).travel(RoundPlan(1, (Route((3, 1)),)), job.layout.flatten(linear))
     assert (arrival.samples, arrival.steps) == (8 + 9, 4 + 5)
 
 
 def test_more_routes_than_before_find_room(toy, linear, engines):
     job = job_of(toy, linear)
-    pool = engines(PoolEngine(job, 2))
+    pool = engines(LocalEngine(job, ForkedCrew(job, 2)))
     outcome(pool, job, RoundPlan(1, (Route((0,)),)))
     models, _ = outcome(pool, job)
-    assert torch.equal(models, outcome(InlineEngine(job), job)[0])
+    assert torch.equal(models, outcome(LocalEngine(job, InlineCrew(job)), job)[0])
 
 
 def test_evaluation_gives_the_same_bits(toy, linear, engines):
     job = job_of(toy, linear)
     weights = job.layout.flatten(linear)
-    one, two = InlineEngine(job).evaluate(weights), engines(PoolEngine(job, 2)).evaluate(weights)
+    one, two = (
+        LocalEngine(job, InlineCrew(job)).evaluate(weights),
+        engines(LocalEngine(job, ForkedCrew(job, 2))).evaluate(weights),
+    )
     assert one.loss == two.loss
     assert one.correct.tolist() == two.correct.tolist()
 
@@ -98,19 +97,19 @@ def test_the_callers_threads_and_random_stream_are_left_alone(toy, linear):
     expected = torch.rand(3)
     torch.manual_seed(5)
     before = torch.get_num_threads()
-    outcome(InlineEngine(job), job)
+    outcome(LocalEngine(job, InlineCrew(job)), job)
     assert torch.get_num_threads() == before
     assert torch.equal(torch.rand(3), expected)
 
 
 def test_a_worker_killed_between_rounds_is_replaced(toy, linear, engines):
     job = job_of(toy, linear)
-    pool = engines(PoolEngine(job, 2))
+    pool = engines(LocalEngine(job, ForkedCrew(job, 2)))
     models, _ = outcome(pool, job)
-    os.kill(pool.workers[0].process.pid, signal.SIGKILL)
+    os.kill(pool.crew.workers[0].process.pid, signal.SIGKILL)
     again, _ = outcome(pool, job)
     assert torch.equal(models, again)
-    assert all(worker.process.is_alive() for worker in pool.workers)
+    assert all(worker.process.is_alive() for worker in pool.crew.workers)
 
 
 class Suicidal(nn.Module):
@@ -132,18 +131,18 @@ class Suicidal(nn.Module):
 def test_a_hop_whose_worker_died_is_done_again(toy, tmp_path, engines):
     module = Suicidal(str(tmp_path / "died"), os.getpid())
     job = job_of(toy, module)
-    expected, _ = outcome(InlineEngine(job), job)
-    found, _ = outcome(engines(PoolEngine(job, 2)), job)
+    expected, _ = outcome(LocalEngine(job, InlineCrew(job)), job)
+    found, _ = outcome(engines(LocalEngine(job, ForkedCrew(job, 2))), job)
     assert (tmp_path / "died").exists()
     assert torch.equal(expected, found)
 
 
 def test_a_hop_that_always_kills_its_worker_ends_the_run(toy, engines):
     job = job_of(toy, Suicidal("/nonexistent/never", os.getpid()))
-    pool = engines(PoolEngine(job, 2))
-    with pytest.raises(EngineError, match=r"died 3 times in a row \(signal SIGKILL\)"):
+    pool = engines(LocalEngine(job, ForkedCrew(job, 2)))
+    with pytest.raises(EngineError, match=r"died 3 times in a row on the same task \(signal SIGKILL\)"):
         outcome(pool, job)
-    assert pool.workers == []
+    assert pool.crew.workers == []
 
 
 class Broken(nn.Linear):
@@ -175,9 +174,9 @@ def test_divergence_names_the_hop(toy, linear, engines, workers):
 
 def test_closing_leaves_no_process_behind(toy, linear):
     job = job_of(toy, linear)
-    pool = PoolEngine(job, 2)
+    pool = LocalEngine(job, ForkedCrew(job, 2))
     outcome(pool, job)
-    processes = [worker.process for worker in pool.workers]
+    processes = [worker.process for worker in pool.crew.workers]
     pool.close()
     assert not any(process.is_alive() for process in processes)
     outcome(pool, job)  # a closed pool opens again when needed

@@ -9,9 +9,9 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import nn
 
-from fedrelay.engines.base import Job
 from fedrelay.local.terms.prox import Prox
-from fedrelay.models.layout import Layout
+from fedrelay.local.trainer import EagerTrainer, Job
+from fedrelay.models.layout import Bench, Layout
 from fedrelay.rng import generator
 from fedrelay.routes.plan import Hop
 from fedrelay.spec import Train
@@ -19,12 +19,16 @@ from fedrelay.spec import Train
 HOP = Hop(2, 1, 3, 1)  # client 1 holds nine samples
 
 
+def eager(job):
+    return EagerTrainer(job, Bench(copy.deepcopy(job.module), job.layout))
+
+
 def run_hop(module, federation, hop=HOP, *, terms=(), recv=None, broadcast=None, **train):
     layout = Layout.of(module)
-    trainer = Job(module, layout, federation, Train(**train), terms, seed=7).trainer()
+    trainer = eager(Job(module, layout, federation, Train(**train), terms, seed=7))
     recv = layout.flatten(module) if recv is None else recv
     out = torch.empty_like(recv)
-    report = trainer.hop(hop, recv, recv if broadcast is None else broadcast, out)
+    (report,) = trainer.train([hop], [recv], recv if broadcast is None else broadcast, [out])
     return out, report
 
 
@@ -120,10 +124,10 @@ class BatchSizes(nn.Module):
 )
 def test_batchnorm_models_drop_a_short_last_batch(toy, client, batch_size, expected):
     module = BatchSizes(nn.BatchNorm1d(4), nn.Linear(4, 3))
-    trainer = Job(module, Layout.of(module), toy, Train(batch_size=batch_size), (), seed=7).trainer()
+    trainer = eager(Job(module, Layout.of(module), toy, Train(batch_size=batch_size), (), seed=7))
     recv = Layout.of(module).flatten(module)
     out = torch.empty_like(recv)
-    trainer.hop(Hop(1, 0, 0, client), recv, recv, out)
+    trainer.train([Hop(1, 0, 0, client)], [recv], recv, [out])
     assert trainer.bench.module.seen == expected
     assert out[-1].item() == sum(training for _, training in expected)  # batches tracked
     assert all(norm.training for norm in trainer.norms)
@@ -131,9 +135,9 @@ def test_batchnorm_models_drop_a_short_last_batch(toy, client, batch_size, expec
 
 def test_other_models_keep_it(toy):
     module = BatchSizes(nn.Linear(4, 3))
-    trainer = Job(module, Layout.of(module), toy, Train(batch_size=4), (), seed=7).trainer()
+    trainer = eager(Job(module, Layout.of(module), toy, Train(batch_size=4), (), seed=7))
     recv = Layout.of(module).flatten(module)
-    trainer.hop(HOP, recv, recv, torch.empty_like(recv))
+    trainer.train([HOP], [recv], recv, [torch.empty_like(recv)])
     assert [size for size, _ in trainer.bench.module.seen] == [4, 4, 1]
 
 

@@ -16,7 +16,7 @@ from fedrelay.cli.settings import examples
 from fedrelay.cli.stopping import terminated_like_interrupted
 from fedrelay.errors import FedRelayError
 
-_ClickException = typer.BadParameter.__mro__[2]  # typer exports this class under no name of its own
+_ClickException: type[Exception] = typer.BadParameter.__mro__[2]  # typer exports this class under no name of its own
 
 app = typer.Typer(
     name="fedrelay",

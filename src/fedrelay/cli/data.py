@@ -40,7 +40,10 @@ def data(context: typer.Context) -> None:
 def show(
     name: Annotated[str, typer.Argument(metavar="[NAME]", help="a data set, or an .npz file")] = "digits",
     plot: Annotated[
-        Path | None, typer.Option("--plot", metavar="FILE.png", help="draw the class mix of every client")
+        Path | None,
+        typer.Option(
+            "--plot", metavar="FILE.png", help="draw the class mix of every client; a folder gets NAME-partition.png"
+        ),
     ] = None,
     quiet: Quiet = False,
     json: Json = False,
@@ -51,6 +54,7 @@ def show(
     from fedrelay.data.open import open_federation
     from fedrelay.report.holdings import holdings_of
     from fedrelay.report.listings import holdings_page
+    from fedrelay.report.tables import facts_grid
 
     screen = Screen(quiet=quiet, json=json)
     experiment = _data_alone(apply({"data": {"name": name}}, settings))
@@ -60,8 +64,9 @@ def show(
     if plot is not None:
         from fedrelay.report.plots import draw_holdings
 
-        draw_holdings(holdings, plot)
-        screen.show(f"\nclass mix drawn in [bold]{plot}[/bold]")
+        file = plot / f"{holdings.name}-partition.png" if plot.is_dir() else plot
+        draw_holdings(holdings, file)
+        screen.show("", facts_grid({"class mix": str(file)}))
     screen.emit(holdings.summary())
 
 

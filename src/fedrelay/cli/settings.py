@@ -47,7 +47,8 @@ class SettingOption:
 
     def as_parameter(self) -> inspect.Parameter:
         """The option as typer wants to see it."""
-        annotation = Annotated[self.kind | None, typer.Option(self.flag, help=self.help, rich_help_panel=self.panel)]
+        kind: Any = self.kind | None
+        annotation = Annotated[kind, typer.Option(self.flag, help=self.help, rich_help_panel=self.panel)]
         return inspect.Parameter(self.parameter, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -24,6 +25,7 @@ Values = Tensor | NDArray[Any] | Sequence[Any]
 
 DEFAULT_ALPHA = 0.5
 _HASHED_BYTES = 64 * 2**20
+_CONVERTED_BYTES = 512 * 2**20
 
 
 class Samples(NamedTuple):
@@ -63,7 +65,7 @@ class Federation(Protocol):
         """The number of samples of every client."""
 
     def samples(self, client: int) -> Samples:
-        """The samples of one client, the same at every visit, in memory of their own."""
+        """The samples of one client, the same at every visit; not to be written to."""
 
     def histogram(self, client: int) -> Ints:
         """How many labels of every class a client has."""
@@ -80,7 +82,8 @@ class Federation(Protocol):
 class ArrayFederation:
     """Clients that share the arrays of a data set.
 
-    The arrays stay as compact as they are and are only read; a visit converts the client's own samples.
+    The arrays are only read. Data that take little room as model inputs are converted once; of larger data a visit
+    converts the client's own samples, so that memory does not multiply.
     Client k takes the shift `shifts[k % len(shifts)]`. The test samples are divided evenly and at random
     among `test_shifts`, or left as they are.
     """
@@ -122,14 +125,18 @@ class ArrayFederation:
 
     def size(self, client: int) -> int:
         """The number of samples of one client."""
-        return len(self.holdings.of(client))
+        span = self.holdings.span(client)
+        return int(span.stop - span.start)
 
     def sizes(self) -> Ints:
         """The number of samples of every client."""
         return self.holdings.sizes()
 
     def samples(self, client: int) -> Samples:
-        """The samples of one client, converted and shifted afresh."""
+        """The samples of one client: a slice of what was converted once, or converted and shifted afresh."""
+        if self._converted is not None:
+            span = self.holdings.span(client)
+            return Samples(self._converted.x[span], self._converted.y[span])
         held = self.holdings.of(client)
         x = _tensor(self.dataset, self.dataset.x_train[held])
         if self.shifts:
@@ -160,6 +167,15 @@ class ArrayFederation:
         arrays = (data.x_train, data.y_train, data.x_test, data.y_test)
         held = (self.holdings.indices, self.holdings.offsets)
         return digest(data.name, data.kind, data.classes, data.scaling, shifted, *arrays, *held)
+
+    @cached_property
+    def _converted(self) -> Samples | None:
+        """All train samples as model inputs, client after client, where they fit into memory twice."""
+        held = self.holdings.indices
+        if self.shifts or 4 * len(held) * math.prod(self.sample_shape) > _CONVERTED_BYTES:
+            return None
+        x = _scaled(self.dataset, _tensor(self.dataset, self.dataset.x_train[held]))
+        return Samples(x, torch.from_numpy(self.dataset.y_train[held]))
 
     @cached_property
     def _values(self) -> Range:

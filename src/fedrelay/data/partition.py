@@ -50,11 +50,15 @@ class Holdings:
         """How many clients there are."""
         return len(self.offsets) - 1
 
-    def of(self, client: int) -> Ints:
-        """The sample ids of one client, ascending."""
+    def span(self, client: int) -> slice:
+        """Where the samples of one client lie when all are in the order of `indices`."""
         if not 0 <= client < self.clients:
             raise IndexError(f"client {client} does not exist, there are {self.clients} (0 to {self.clients - 1})")
-        return self.indices[self.offsets[client] : self.offsets[client + 1]]
+        return slice(int(self.offsets[client]), int(self.offsets[client + 1]))
+
+    def of(self, client: int) -> Ints:
+        """The sample ids of one client, ascending."""
+        return self.indices[self.span(client)]
 
     def sizes(self) -> Ints:
         """The number of samples of every client."""

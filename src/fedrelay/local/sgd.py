@@ -9,24 +9,21 @@ from fedrelay.spec import Train
 
 
 class Sgd:
-    """The optimiser of one hop; momentum starts at zero and lives on the last axis."""
+    """The optimiser of one hop, for one model `[size]` or several side by side `[lanes, size]`."""
 
-    def __init__(self, train: Train) -> None:
+    def __init__(self, train: Train, start: Tensor) -> None:
         self.train = train
-        self.velocity: Tensor | None = None
+        self.velocity = torch.zeros_like(start) if train.momentum else None
 
     def step(self, theta: Tensor, gradient: Tensor) -> None:
-        """Update `theta` in place; `gradient` is used up."""
+        """Update `theta`, or the first lanes of it, in place; `gradient` is used up."""
         train = self.train
         if train.clip is not None:
             norm = torch.linalg.vector_norm(gradient, dim=-1, keepdim=True)
-            gradient.mul_((train.clip / norm).clamp(max=1.0).nan_to_num(nan=1.0))
+            gradient.mul_((train.clip / norm).clamp(max=1.0))
         if train.weight_decay:
             gradient.add_(theta, alpha=train.weight_decay)
-        if train.momentum:
-            if self.velocity is None:
-                self.velocity = gradient.clone()
-            else:
-                self.velocity.mul_(train.momentum).add_(gradient)
-            gradient = self.velocity
+        if self.velocity is not None:
+            velocity = self.velocity[: len(theta)]
+            gradient = velocity.mul_(train.momentum).add_(gradient)
         theta.add_(gradient, alpha=-train.lr)

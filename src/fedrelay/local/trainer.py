@@ -8,9 +8,13 @@ statistics would be too poor, and meet a lone sample in evaluation mode, because
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
 
+import numpy as np
 import torch
 import torch.nn.functional as F  # noqa: N812
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fedrelay.data.dataset import IGNORED_LABEL
@@ -27,78 +31,112 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 """What a step minimises: (outputs of the module, targets) → scalar."""
 
 
-class Trainer:
-    """A workbench that carries out hops. Each process has its own; between hops it keeps nothing."""
+def cross_entropy(logits: Tensor, targets: Tensor, reduction: str = "mean") -> Tensor:
+    """The loss of a batch; predictions at every position of a sequence count as separate samples."""
+    return F.cross_entropy(logits.flatten(0, -2), targets.flatten(), ignore_index=IGNORED_LABEL, reduction=reduction)
 
-    def __init__(
-        self,
-        module: nn.Module,
-        layout: Layout,
-        federation: Federation,
-        train: Train,
-        terms: Sequence[Term],
-        seed: int,
-        loss: Loss,
-    ) -> None:
-        self.bench = Bench(module, layout, train.device)
-        self.federation = federation
-        self.train = train
-        self.terms = terms
-        self.seed = seed
-        self.loss = loss
-        self.norms = [part for part in module.modules() if isinstance(part, nn.modules.batchnorm._BatchNorm)]
 
-    def hop(self, hop: Hop, recv: Tensor, broadcast: Tensor, out: Tensor) -> HopReport:
-        """Train the received model on one client's samples and write the result to `out`."""
-        bench, trained = self.bench, self.bench.layout.trainable
-        x, y = self.federation.samples(hop.client)
-        anchors = (
-            Anchors(*(model[:trained].to(self.train.device) for model in (recv, broadcast))) if self.terms else None
-        )
+@dataclass(frozen=True)
+class Job:
+    """All that is needed to carry out hops."""
+
+    module: nn.Module
+    layout: Layout
+    federation: Federation
+    train: Train
+    terms: Sequence[Term]
+    seed: int
+    lanes: int = 1
+    loss: Loss = cross_entropy
+
+
+class Trainer(Protocol):
+    """Carries out hops. Each process has its own; between calls it keeps nothing."""
+
+    def train(
+        self, hops: Sequence[Hop], received: Sequence[Tensor], broadcast: Tensor, out: Sequence[Tensor]
+    ) -> list[HopReport]:
+        """Train each received model on its hop's client and write it to its place in `out`."""
+
+
+class EagerTrainer:
+    """One model after another, by automatic differentiation: any module, any device."""
+
+    def __init__(self, job: Job, bench: Bench) -> None:
+        self.job = job
+        self.bench = bench
+        modules = bench.module.modules()
+        self.norms = [part for part in modules if isinstance(part, nn.modules.batchnorm._BatchNorm)]
+
+    def train(
+        self, hops: Sequence[Hop], received: Sequence[Tensor], broadcast: Tensor, out: Sequence[Tensor]
+    ) -> list[HopReport]:
+        """Train each model in turn."""
+        return [self._hop(hop, recv, broadcast, place) for hop, recv, place in zip(hops, received, out, strict=True)]
+
+    def _hop(self, hop: Hop, recv: Tensor, broadcast: Tensor, out: Tensor) -> HopReport:
+        bench, train, terms = self.bench, self.job.train, self.job.terms
+        trained = bench.layout.trainable
+        x, y = self.job.federation.samples(hop.client)
+        anchors = Anchors(*(model[:trained].to(train.device) for model in (recv, broadcast)))
         bench.load(recv)
         bench.module.train()
-        optimiser = Sgd(self.train)
+        optimiser = Sgd(train, bench.trained)
         total = torch.zeros((), dtype=torch.float64)
         steps = 0
         for inputs, targets in self._batches(hop, x, y):
             loss = self._loss(inputs, targets)
             bench.gradient.zero_()
             loss.backward()  # type: ignore[no-untyped-call]
-            for term in self.terms:
-                assert anchors is not None
+            for term in terms:
                 term.add_to(bench.gradient, bench.trained, anchors)
             optimiser.step(bench.trained, bench.gradient)
-            total += loss.detach()
+            total += loss.detach().cpu()
             steps += 1
         bench.store(out)
-        finite = bool(torch.isfinite(out).all())
-        return HopReport(len(y), steps, float(total) / max(1, steps), finite)
+        return HopReport(len(y), steps, float(total) / max(1, steps), is_finite(out))
 
     def _loss(self, inputs: Tensor, targets: Tensor) -> Tensor:
-        lone = len(targets) == 1 and self.norms
-        if lone:
-            for norm in self.norms:
-                norm.eval()
-        loss = self.loss(self.bench.module(inputs), targets)
-        if lone:
-            for norm in self.norms:
-                norm.train()
+        lone = len(targets) == 1
+        for norm in self.norms if lone else ():
+            norm.eval()
+        loss = self.job.loss(self.bench.module(inputs), targets)
+        for norm in self.norms if lone else ():
+            norm.train()
         return loss
 
     def _batches(self, hop: Hop, x: Tensor, y: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-        key = (hop.round, hop.route, hop.index, hop.client)
-        rng = generator(self.seed, "batches", *key)
-        torch.manual_seed(torch_seed(self.seed, "dropout", *key))
-        size, samples = self.train.batch_size, len(y)
+        train = self.job.train
+        seed_torch(torch_seed(self.job.seed, "dropout", *key_of(hop)), train.device)
+        size, samples = train.batch_size, len(y)
         # Only BatchNorm models lose the short last batch, and never their only one.
         end = samples - samples % size if self.norms and samples > size else samples
-        for _ in range(self.train.epochs):
-            order = torch.from_numpy(rng.permutation(samples))
-            inputs, targets = self.bench.inputs(x[order]), y[order].to(self.train.device)
+        for order in orders(self.job, hop, samples):
+            index = torch.from_numpy(order)
+            inputs, targets = self.bench.inputs(x[index]), y[index].to(train.device)
             for begin in range(0, end, size):
                 yield inputs[begin : min(begin + size, end)], targets[begin : min(begin + size, end)]
 
 
-def cross_entropy(logits: Tensor, targets: Tensor, reduction: str = "mean") -> Tensor:
-    """The loss of a batch; predictions at every position of a sequence count as separate samples."""
-    return F.cross_entropy(logits.flatten(0, -2), targets.flatten(), ignore_index=IGNORED_LABEL, reduction=reduction)
+def orders(job: Job, hop: Hop, samples: int) -> Iterator[NDArray[np.int64]]:
+    """The order in which a client's samples are seen, for each epoch."""
+    rng = generator(job.seed, "batches", *key_of(hop))
+    return (rng.permutation(samples) for _ in range(job.train.epochs))
+
+
+def key_of(hop: Hop) -> tuple[int, int, int, int]:
+    """What a hop's randomness depends on, besides the seed and the purpose."""
+    return hop.round, hop.route, hop.index, hop.client
+
+
+def is_finite(model: Tensor) -> bool:
+    """Whether a model is still among the finite numbers."""
+    return bool(torch.isfinite(model).all())
+
+
+def seed_torch(seed: int, device: str) -> None:
+    """Seed what dropout draws from; seeding the CPU's generator alone is a hundred times faster than all devices'."""
+    if device == "cpu":
+        torch.default_generator.manual_seed(seed)
+    else:
+        torch.manual_seed(seed)

@@ -24,7 +24,7 @@ def targets_of(reference: float, shares: Sequence[float] = SHARES) -> dict[float
     return {share: round(share * reference, 12) for share in shares}
 
 
-def speed_up(baseline_rounds: int | None, method_rounds: int | None) -> float | None:
+def speed_up(baseline_rounds: float | None, method_rounds: float | None) -> float | None:
     """How many times fewer rounds a method needs than the baseline; None where either missed the target.
 
     None as well where the method was there at round 0, before any training: no ratio exists.

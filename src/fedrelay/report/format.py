@@ -31,6 +31,11 @@ def count(number: float | None) -> str:
     return f"{number:,.0f}" if float(number).is_integer() else f"{number:,.1f}"
 
 
+def whole(number: float | None) -> str:
+    """A count or a mean of counts without digits, `1,197`."""
+    return count(None if number is None else round(number))
+
+
 def size(number: float | None) -> str:
     """25396800 → `25.4 MB`; units are powers of 1000, as on the wire."""
     if number is None:

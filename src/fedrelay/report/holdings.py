@@ -29,7 +29,8 @@ class HoldingsReport:
     @property
     def classes_held(self) -> NDArray[np.int64]:
         """How many classes each client looked at holds."""
-        return np.count_nonzero(self.histograms, axis=1)
+        held: NDArray[np.int64] = (self.histograms > 0).sum(axis=1)
+        return held
 
     def summary(self) -> dict[str, Any]:
         """The partition in one object, as `--json` prints it."""

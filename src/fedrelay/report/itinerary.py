@@ -63,7 +63,7 @@ def itinerary(report: Mapping[str, Any]) -> RenderableType:
     facts = {
         "clients": f"{count(report['clients'])}{groups}",
         "what travels": f"{payload} ({count(report['parameters'])} parameters)",
-        "relay": _RELAYS[report["relay"]],
+        "relay": _RELAYS[report["relay"]] if chain["max"] > 1 or report["relay"] == "none" else "not needed",
         "chain length": f"min {chain['min']}   mean {count(round(chain['mean'], 1))}   max {chain['max']}",
     }
     return Group(title, facts_grid(facts), Text(), _routes(report["routes"]), Text(), _cost(report, total))
@@ -95,7 +95,10 @@ def _cost(report: Mapping[str, Any], total: Mapping[str, Any]) -> Table:
     for _ in columns:
         table.add_column(justify="right")
     table.add_row("", *(Text(column, style="bold") for column in columns))
-    for name, costs in ((f"round {report['round']}", report), (f"all {count(total['rounds'])} rounds", total)):
+    for name, costs in (
+        (f"round {report['round']}", report),
+        (f"all {count(total['rounds'])} rounds", total),
+    ):
         moves = (count(costs["transfers"][kind]) for kind in KINDS)
         table.add_row(f"  {name}", count(costs["client_updates"]), *moves, size(costs["bytes"]))
     return table

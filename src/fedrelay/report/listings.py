@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -45,7 +46,7 @@ def method_page(plan: Blueprint, described: Callable[[type[Section]], str]) -> I
         yield Text()
         yield Text(f"{where}: {opening}", style="bold")
         for paragraph in paragraphs:
-            yield Padding(paragraph, (0, 0, 0, 2))
+            yield Padding(_labelled(paragraph), (0, 0, 0, 2))
         yield Padding(_options(where, part), (1, 0, 0, 2))
 
 
@@ -74,10 +75,11 @@ def holdings_page(report: HoldingsReport, *, histograms: bool) -> RenderableType
     facts = report.summary()
     rows: dict[str, RenderableType] = {
         "clients": count(facts["clients"]),
-        "samples": f"{count(facts['samples'])} to train, {count(facts['test_samples'])} to test, {report.classes} classes",
+        "samples": f"{count(facts['samples'])} to train, {count(facts['test_samples'])} to test",
+        "classes": count(report.classes),
         "samples per client": _span(facts["samples_per_client"]),
         "classes per client": _span(facts["classes_per_client"]),
-        "median CPD": f"{_decimal(facts['median_cpd'])}  (class distance of two clients; 0 alike, 1.26 disjoint)",
+        "median CPD": f"{_decimal(facts['median_cpd'])}  (0: clients alike, 1.26: no class in common)",
         "balance ratio": f"{_decimal(facts['balance_ratio'])}  (rarest over commonest class, all clients)",
     }
     if facts["looked_at"] < facts["clients"]:
@@ -124,16 +126,29 @@ def _paragraphs(text: str) -> list[str]:
     return [block if block.startswith(" ") else " ".join(block.split()) for block in blocks] or [""]
 
 
+def _labelled(paragraph: str) -> Text:
+    """A paragraph whose opening word, as in `Rule: …`, stands out."""
+    text = Text(paragraph)
+    if label := re.match(r"\w+:", paragraph):
+        text.stylize("bold", 0, label.end())
+    return text
+
+
 def _place(source: Source, found: Path | None) -> Text:
     if found is None:
         return Text("needs a path" if not source.folders() else "not found", style="dim")
-    return Text("always") if source.name == "digits" else Text(_short(found), overflow="fold")
+    if source.name == "digits":
+        return Text("always")
+    return Text(_short(found if found.is_dir() else found.parent), overflow="fold")
 
 
 def _short(path: Path) -> str:
-    """A path with ~ for the home folder."""
-    home = Path.home()
-    return f"~/{path.relative_to(home)}" if path.is_relative_to(home) else str(path)
+    """A path with `$FEDRELAY_DATA` or `~` for what it begins with."""
+    root = os.environ.get(ROOT_VARIABLE)
+    for name, folder in ((f"${ROOT_VARIABLE}", Path(root).expanduser() if root else None), ("~", Path.home())):
+        if folder is not None and path.is_relative_to(folder):
+            return f"{name}/{path.relative_to(folder)}".removesuffix("/.")
+    return str(path)
 
 
 def _span(values: Mapping[str, float]) -> str:
@@ -141,7 +156,7 @@ def _span(values: Mapping[str, float]) -> str:
 
 
 def _decimal(value: float | None) -> str:
-    return NONE if value is None else f"{value:.2f}"
+    return NONE if value is None else f"{value:.3f}"
 
 
 def _bars(what: str, values: NDArray[np.int64]) -> Table:

@@ -18,6 +18,9 @@ from fedrelay.spec import Experiment
 LINES_PER_RUN = 10
 """How often a run shows up in a log, at most."""
 
+LEAST_SECONDS = 1.0
+"""The least time between two lines of a run."""
+
 
 @contextmanager
 def watching(console: Console, titles: Sequence[str], announce: Callable[[Experiment], None]) -> Iterator[Observer]:
@@ -60,7 +63,7 @@ class Lines:
     def started(self, experiment: Experiment, round: int) -> None:
         """A new run, or one that goes on."""
         self.title, self.rounds = next(self.titles, experiment.method), experiment.rounds
-        self.first, self.began = round, time.monotonic()
+        self.first, self.began, self.said = round, time.monotonic(), time.monotonic()
         self.accuracy: float | None = None
         if round >= self.rounds:
             self._say("already complete")
@@ -68,12 +71,12 @@ class Lines:
             self._say(f"continues after round {round}")
 
     def round_done(self, round: int, row: Row | None) -> None:
-        """A word at every tenth of the run and at its end."""
+        """A word at the end, and at every tenth of the run unless it runs by too fast to read."""
         if row is not None:
             self.accuracy = row["accuracy"]
-        step = -(-self.rounds // LINES_PER_RUN)
-        if round % step == 0 or round == self.rounds:
-            spent = time.monotonic() - self.began
+        step, now = -(-self.rounds // LINES_PER_RUN), time.monotonic()
+        if round == self.rounds or (round % step == 0 and now - self.said >= LEAST_SECONDS):
+            spent, self.said = now - self.began, now
             left = spent / (round - self.first) * (self.rounds - round)
             when = f"{duration(left)} left" if round < self.rounds else f"done in {duration(spent)}"
             self._say(f"round {round}/{self.rounds}, accuracy {percent(self.accuracy)}, {when}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,6 @@ from fedrelay.comparison import Contender, Outcome
 from fedrelay.errors import RunFolderError
 from fedrelay.ledger import KINDS
 from fedrelay.metrics.curves import speed_up, targets_of
-from fedrelay.result import Result
 
 MeanStd = tuple[float, float]
 
@@ -93,17 +92,14 @@ def plan_facts(run: Path) -> dict[str, Any]:
     """What `plan.json` of a run folder says of the whole run."""
     path = run / "plan.json"
     try:
-        facts: dict[str, Any] = json.loads(path.read_bytes())
-    except (OSError, ValueError) as error:
+        facts = json.loads(path.read_bytes())
+        return {name: facts[name] for name in ("clients", "parameters", "longest_route")}
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise RunFolderError(f"{path}: is damaged ({error})") from None
-    return facts
 
 
 def _standing(contender: Contender, goals: Mapping[float, float], first: Mapping[float, float | None]) -> Standing:
-    def mean(value: Callable[[Result], float | None]) -> float | None:
-        values = [each for each in map(value, contender.results) if each is not None]
-        return _whole(sum(values) / len(values)) if values else None
-
+    results = contender.results
     reached = _rounds_to(contender, goals)
     return Standing(
         contender=contender,
@@ -111,17 +107,22 @@ def _standing(contender: Contender, goals: Mapping[float, float], first: Mapping
         accuracy_last=contender.mean_std(lambda result: result.accuracy_last),
         rounds_to=reached,
         speed_up={share: speed_up(first[share], rounds) for share, rounds in reached.items()},
-        client_updates=mean(lambda result: result.client_updates),
-        longest_chain=mean(lambda result: plan_facts(result.run).get("longest_route") if result.run else None),
-        transfers={kind: mean(lambda result, kind=kind: result.transfers[kind]) for kind in KINDS},
-        bytes=mean(lambda result: result.bytes),
-        seconds=mean(lambda result: result.seconds),
+        client_updates=_mean(result.client_updates for result in results),
+        longest_chain=_mean(plan_facts(result.run)["longest_route"] for result in results if result.run),
+        transfers={kind: _mean(result.transfers[kind] for result in results) for kind in KINDS},
+        bytes=_mean(result.bytes for result in results),
+        seconds=_mean(result.seconds for result in results),
     )
 
 
 def _rounds_to(contender: Contender, goals: Mapping[float, float]) -> dict[float, float | None]:
     """Mean rounds to each target; a seed that diverged never got there."""
     return {share: None if contender.diverged else _whole(contender.rounds_to(goal)) for share, goal in goals.items()}
+
+
+def _mean(values: Iterable[float]) -> float | None:
+    known = list(values)
+    return _whole(sum(known) / len(known)) if known else None
 
 
 def _whole(number: float | None) -> float | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -11,10 +10,10 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from fedrelay.comparison import Outcome
+from fedrelay.comparison import Contender, Outcome
 from fedrelay.ledger import KINDS
 from fedrelay.metrics.curves import targets_of
-from fedrelay.report.format import NONE, count, duration, percent, plural, size, spread
+from fedrelay.report.format import NONE, count, duration, percent, plural, size, spread, whole
 from fedrelay.report.standings import Standing, standings
 from fedrelay.result import Result
 from fedrelay.spec import Data, Experiment
@@ -47,7 +46,7 @@ def heading(
     title = Text(f"{', '.join(names)} on {experiment.data.name}", style="bold")
     rows = {
         "clients": f"{_clients(experiment.data, plan)}{_dealt(experiment.data)}",
-        "model": f"{model}, {count(plan.get('parameters'))} parameters",
+        "model": f"{model}, {count(plan['parameters'])} parameters",
         "training": f"{plural(train.epochs, 'epoch')} per visit, batches of {train.batch_size}, step size {train.lr:g}",
         "rounds": f"{experiment.rounds:,}, {percent(experiment.fraction, 0)} take part in each",
         "seeds" if len(seeds) > 1 else "seed": ", ".join(map(str, seeds)),
@@ -96,30 +95,39 @@ def run_advice(result: Result) -> RenderableType:
 def comparison_tables(outcome: Outcome) -> RenderableType:
     """A comparison in numbers: how well and how soon, then at what cost, then what went wrong."""
     rows = standings(outcome)
-    return Group(_quality(outcome, rows), Text(), _costs(rows), *_remarks(outcome))
+    return Group(_quality(outcome, rows), Text(), _costs(rows), *_remarks(outcome, rows))
 
 
 def comparison_advice(outcome: Outcome) -> RenderableType:
     """What to look at after a comparison."""
     out = outcome.comparison.out
-    first = next((contender for contender in outcome.contenders if contender.results), None)
     rows = {
         "curves": f"{out}/curves.png",
         "table": f"{out}/table.csv",
         "all numbers": f"{out}/results.json",
         "every round": f"{out}/METHOD/seed-N/metrics.jsonl",
     }
-    if first is not None:
-        options = "" if len(outcome.comparison.seeds) > 1 else ", or more --seeds for error bars"
-        rows["next"] = (
-            f"look at the curves{options}; fedrelay methods show {shlex.quote(outcome.contenders[-1].method)}"
-        )
+    best = _best(outcome)
+    if best is not None:
+        rows["next"] = f"look at the curves; fedrelay methods show {best.method}"
+    if len(outcome.comparison.seeds) == 1:
+        rows["error bars"] = "compare with --seeds 1,2,3"
     return facts_grid(rows)
+
+
+def _best(outcome: Outcome) -> Contender | None:
+    """The federated method with the highest final level."""
+    federated = [each for each in outcome.contenders if each.results and each.method != "centralized"]
+    return max(
+        federated,
+        key=lambda contender: sum(result.accuracy_last for result in contender.results) / len(contender.results),
+        default=None,
+    )
 
 
 def _clients(data: Data, plan: Mapping[str, Any]) -> str:
     """As set, else as planned: centralised training counts as one client there."""
-    return count(data.clients or plan.get("clients"))
+    return count(data.clients or plan["clients"])
 
 
 def _dealt(data: Data) -> str:
@@ -137,28 +145,31 @@ def _quality(outcome: Outcome, rows: Sequence[Standing]) -> Table:
     goals = targets_of(outcome.reference, outcome.comparison.eval.targets)
     heads = [f"rounds to\n{percent(goal)}" for goal in goals.values()]
     table = plain_table("\nmethod", f"accuracy %\nlast {last}", "accuracy %\nfinal", *heads, numeric=True)
-    for standing in rows:
+    reached = [_reached(rows, share) for share in goals]
+    for number, standing in enumerate(rows):
         runs = len(standing.contender.results)
-        if not runs:
-            table.add_row(standing.name, Text("diverged", style="red"), *[NONE] * (1 + len(goals)))
-            continue
-        mark = "*" if standing.contender.diverged else ""
+        level = Text(spread(standing.accuracy_last, runs), style="bold") if runs else Text("diverged", style="red")
         table.add_row(
-            standing.name + mark,
-            Text(spread(standing.accuracy_last, runs), style="bold"),
+            standing.name + ("*" if standing.contender.diverged and runs else ""),
+            level,
             spread(standing.accuracy, runs),
-            *(_reached(standing, share, first=standing is rows[0]) for share in goals),
+            *(column[number] for column in reached),
         )
     return table
 
 
-def _reached(standing: Standing, share: float, *, first: bool) -> Text:
-    """Rounds to a target and, beside them, how many times sooner than the first method."""
-    factor = standing.speed_up[share]
-    cell = Text(count(standing.rounds_to[share]))
-    if factor is not None and not first:
-        cell.append(f" {factor:5.1f}×", style="dim")
-    return cell
+def _reached(rows: Sequence[Standing], share: float) -> list[Text]:
+    """One column: rounds to a target and, beside them, how many times sooner than the first method."""
+    factors = ["", *(_factor(standing.speed_up[share]) for standing in rows[1:])]
+    width = max(map(len, factors))
+    return [
+        Text(count(standing.rounds_to[share])).append(f"{factor:>{width}}", style="dim")
+        for standing, factor in zip(rows, factors, strict=True)
+    ]
+
+
+def _factor(speed_up: float | None) -> str:
+    return "" if speed_up is None else f"  {speed_up:.1f}×"
 
 
 def _costs(rows: Sequence[Standing]) -> Table:
@@ -167,21 +178,20 @@ def _costs(rows: Sequence[Standing]) -> Table:
     for standing in rows:
         table.add_row(
             standing.name,
-            count(standing.client_updates),
-            count(standing.longest_chain),
-            *(count(standing.transfers[kind]) for kind in KINDS),
+            whole(standing.client_updates),
+            whole(standing.longest_chain),
+            *(whole(standing.transfers[kind]) for kind in KINDS),
             size(standing.bytes),
             duration(standing.seconds),
         )
     return table
 
 
-def _remarks(outcome: Outcome) -> Iterator[RenderableType]:
+def _remarks(outcome: Outcome, rows: Sequence[Standing]) -> Iterator[RenderableType]:
     """What the tables leave unsaid."""
     yield Text()
-    names = [contender.name for contender in outcome.contenders]
-    if len(names) > 1:
-        yield Text(f"  ×: rounds {names[0]} needs over rounds the method needs", style="dim")
+    if any(factor is not None for standing in rows[1:] for factor in standing.speed_up.values()):
+        yield Text(f"  ×: how many times sooner than {rows[0].name}", style="dim")
     if outcome.reference != 1:
         yield Text(f"  rounds to: shares of the reference accuracy, {percent(outcome.reference)}", style="dim")
     for contender in outcome.contenders:

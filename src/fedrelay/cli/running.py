@@ -1,0 +1,186 @@
+"""`fedrelay run`, `compare` and `resume`."""
+
+from __future__ import annotations
+
+import json as json_format
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fedrelay.cli.screen import Screen, finite
+from fedrelay.cli.settings import (
+    ALL_FLAGS,
+    Assignments,
+    Json,
+    Quiet,
+    examples,
+    free_folder,
+    many_methods,
+    one_method,
+    takes_settings,
+)
+from fedrelay.cli.stopping import resumable
+from fedrelay.errors import DivergedError, SpecError
+from fedrelay.spec import Comparison, Experiment, Settings, validate
+
+if TYPE_CHECKING:  # these import torch, which would make --help slow
+    from fedrelay.comparison import Outcome
+    from fedrelay.result import Result
+    from fedrelay.runner import Observer
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command(
+        epilog=examples(
+            "fedrelay run fedseq --clients 100 --alpha 0 --rounds 60",
+            "fedrelay run fedseq+fedprox --set terms.prox.mu=0.1 --out runs/mine",
+            "fedrelay run examples/fedseq.yaml --rounds 10 --json",
+        )
+    )(run)
+    app.command(
+        epilog=examples(
+            "fedrelay compare fedavg fedseq centralized --alpha 0 --seeds 1,2,3",
+            "fedrelay compare examples/digits.yaml --rounds 20",
+        )
+    )(compare)
+    app.command(
+        epilog=examples("fedrelay resume runs/fedseq-digits-seed1", "fedrelay resume runs/compare-digits"),
+    )(resume)
+
+
+@takes_settings(*ALL_FLAGS)
+def run(
+    source: Annotated[str, typer.Argument(metavar="METHOD|FILE", help="a method such as fedseq, or a YAML file")],
+    quiet: Quiet = False,
+    json: Json = False,
+    *,
+    settings: Assignments,
+) -> None:
+    """Run one method and keep everything in a run folder."""
+    from fedrelay.runner import run_experiment
+
+    experiment = validate(Experiment, one_method(source, settings))
+    out = experiment.out or free_folder(f"{experiment.method}-{_data_name(experiment)}-seed{experiment.seed}")
+    screen = Screen(quiet=quiet, json=json)
+    with _watched(screen, out, [experiment.method], [experiment.seed]) as observer:
+        result = run_experiment(experiment.model_copy(update={"out": out}), observer=observer)
+    _show_run(screen, result)
+
+
+@takes_settings(*ALL_FLAGS)
+def compare(
+    sources: Annotated[list[str], typer.Argument(metavar="FILE|METHOD…", help="methods, or one YAML file")],
+    seeds: Annotated[
+        str | None,
+        typer.Option("--seeds", metavar="1,2,…", help="one run of every method for each", rich_help_panel="Training"),
+    ] = None,
+    quiet: Quiet = False,
+    json: Json = False,
+    *,
+    settings: Assignments,
+) -> None:
+    """Run several methods over several seeds, everything else equal."""
+    comparison = validate(Comparison, many_methods(sources, _with_seeds(settings, seeds)))
+    out = comparison.out or free_folder(f"compare-{_data_name(comparison)}")
+    _compare(Screen(quiet=quiet, json=json), comparison.model_copy(update={"out": out}), out)
+
+
+def resume(
+    folder: Annotated[Path, typer.Argument(metavar="RUN", help="the folder of a run or of a comparison")],
+    quiet: Quiet = False,
+    json: Json = False,
+) -> None:
+    """Continue a run or a comparison where it stopped; of a complete one, show the result."""
+    from fedrelay.comparison import SPEC, load_comparison
+    from fedrelay.runner import resume_run
+
+    screen = Screen(quiet=quiet, json=json)
+    if (folder / SPEC).is_file():
+        _compare(screen, load_comparison(folder), folder)
+        return
+    complete = (folder / "result.json").is_file()
+    with _watched(screen, folder) as observer:
+        result = resume_run(folder, observer=observer)
+    if complete:
+        screen.show("This run was complete already; here is its result.\n")
+    _show_run(screen, result)
+
+
+def _compare(screen: Screen, comparison: Comparison, out: Path) -> None:
+    from fedrelay.comparison import run_comparison
+    from fedrelay.recipes import experiments
+    from fedrelay.report.standings import comparison_facts
+    from fedrelay.report.tables import comparison_advice, comparison_tables
+
+    titles = [f"{entrant.name}, seed {experiment.seed}" for entrant, experiment in experiments(comparison)]
+    names = [entrant.name for entrant in comparison.methods]
+    with _watched(screen, out, names, comparison.seeds, titles) as observer:
+        outcome = run_comparison(comparison, observer=observer)
+    _write(outcome, out)
+    screen.show("", comparison_tables(outcome), "", comparison_advice(outcome))
+    screen.emit(comparison_facts(outcome))
+    if not any(contender.results for contender in outcome.contenders):
+        raise DivergedError(f"every run diverged; what there is lies in {out}")
+
+
+def _write(outcome: Outcome, out: Path) -> None:
+    """The files of a comparison: curves, table, all numbers."""
+    from fedrelay.report.plots import draw_curves
+    from fedrelay.report.standings import as_csv, comparison_facts, standings
+    from fedrelay.store import write_atomically
+
+    facts = json_format.dumps(finite(comparison_facts(outcome)), indent=1, ensure_ascii=False)
+    write_atomically(out / "results.json", f"{facts}\n".encode())
+    write_atomically(out / "table.csv", as_csv(standings(outcome)).encode())
+    draw_curves(outcome, out / "curves.png")
+
+
+def _show_run(screen: Screen, result: Result) -> None:
+    from fedrelay.report.tables import result_table, run_advice
+
+    screen.show(result_table(result), "", run_advice(result))
+    screen.emit(result.summary())
+
+
+@contextmanager
+def _watched(
+    screen: Screen,
+    folder: Path,
+    names: Sequence[str] = (),
+    seeds: Sequence[int] = (),
+    titles: Sequence[str] = (),
+) -> Iterator[Observer]:
+    """An observer that shows runs go by under a heading; an interruption says how to continue."""
+    from fedrelay.report.progress import watching
+    from fedrelay.report.standings import plan_facts
+    from fedrelay.report.tables import heading
+
+    def announce(experiment: Experiment) -> None:
+        plan = plan_facts(experiment.out or folder)
+        screen.show(heading(names or [experiment.method], experiment, plan, seeds or [experiment.seed]), "")
+
+    with screen.listening(), resumable(folder), watching(screen.notes, titles, announce) as observer:
+        yield observer
+
+
+def _with_seeds(settings: Assignments, seeds: str | None) -> Assignments:
+    """`--seed N` is a comparison with one seed; `--set seeds=…` still wins."""
+    single = [value for path, value in settings if path == "seed"]
+    if single and seeds is not None:
+        raise SpecError("--seed and --seeds: give one of them")
+    if seeds is not None:
+        try:
+            single = [int(number) for number in seeds.split(",")]
+        except ValueError:
+            raise SpecError(f"--seeds: must be whole numbers separated by commas, got {seeds!r}") from None
+    others = [(path, value) for path, value in settings if path != "seed"]
+    return [("seeds", single), *others] if single else others
+
+
+def _data_name(settings: Settings) -> str:
+    """The data in a folder's name; a file goes by its stem."""
+    return Path(settings.data.name).stem or "data"

@@ -1,0 +1,47 @@
+"""Convoys: which routes of a round travel side by side as one stack of models.
+
+Which routes these are depends on the plan, the data and `engine.lanes` alone, never on the number of workers: a
+stack of another size may round differently, and results must be the same bits everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+from fedrelay.routes.plan import Hop, RoundPlan
+
+
+@dataclass(frozen=True)
+class Convoy:
+    """Some routes of a round, the longest first."""
+
+    round: int
+    routes: tuple[tuple[int, tuple[int, ...]], ...]
+    """(number of the route in the plan, clients)."""
+
+    def waves(self) -> Iterator[list[Hop]]:
+        """The hops that are done side by side, wave after wave."""
+        for index in range(len(self.routes[0][1])):
+            yield [
+                Hop(self.round, number, index, clients[index])
+                for number, clients in self.routes
+                if index < len(clients)
+            ]
+
+
+def convoys(plan: RoundPlan, samples: Callable[[int], int], lanes: int) -> list[Convoy]:
+    """Deal out the routes to as few convoys as `lanes` allows, alike routes together, the longest convoy first."""
+
+    def work(number: int) -> tuple[int, int, int]:
+        clients = plan.routes[number].clients
+        return -len(clients), -sum(samples(client) for client in clients), number
+
+    numbers = sorted(range(len(plan.routes)), key=work)
+    count = -(-len(numbers) // lanes)
+    bounds = [len(numbers) * part // max(1, count) for part in range(count + 1)]
+    return [
+        Convoy(plan.round, tuple((number, plan.routes[number].clients) for number in numbers[begin:end]))
+        for begin, end in pairwise(bounds)
+    ]

@@ -1,0 +1,233 @@
+"""Crews: who carries out tasks on this machine, and the memory they share.
+
+Workers are forked, so data sets and modules are simply there, and models lie in memory that all processes see: a task
+is sent as a few integers, no model or data set is ever pickled. A task writes only where no other does and never to its
+own input, so one whose worker died can be done again. Each process computes with one thread; results do not depend on
+how many processes there are.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import ctypes
+import mmap
+import multiprocessing
+import os
+import signal
+import warnings
+from collections.abc import Iterator, Sequence
+from multiprocessing.connection import Connection, wait
+from typing import Any, Protocol, TypeVar
+
+import torch
+from torch import Tensor
+
+from fedrelay.errors import EngineError, FedRelayError
+from fedrelay.local.lanes import trainer_for
+from fedrelay.local.trainer import Job
+from fedrelay.models.layout import Bench
+
+MOST_DEATHS = 3
+"""A task whose worker died this often is given up."""
+
+Outcome = TypeVar("Outcome", covariant=True)
+T = TypeVar("T")
+
+
+class Workplace:
+    """What one process needs to carry out tasks: its own copy of the module, and the models it shares with others.
+
+    Row 0 of `models` holds the model of the round, row r + 1 that of route r.
+    """
+
+    def __init__(self, job: Job, models: Tensor) -> None:
+        self.job = job
+        self.models = models
+        self.bench = Bench(copy.deepcopy(job.module), job.layout, job.train.device)
+        self.trainer = trainer_for(job, self.bench)
+
+
+class Task(Protocol[Outcome]):
+    """Something to do at a workplace."""
+
+    def run(self, place: Workplace) -> Outcome:
+        """Do it."""
+
+
+class Crew(Protocol):
+    """Carries out tasks."""
+
+    def models(self, rows: int) -> Tensor:
+        """Room for so many models, `[rows, size]`, that every workplace sees; kept until more rows are asked for."""
+
+    def carry_out(self, tasks: Sequence[Task[T]]) -> list[T]:
+        """Do all tasks; outcomes in the order of the tasks."""
+
+    def close(self) -> None:
+        """Let go of processes and memory."""
+
+
+class InlineCrew:
+    """One task after another in this process."""
+
+    def __init__(self, job: Job) -> None:
+        self.place = Workplace(job, torch.empty(0, job.layout.size, dtype=job.layout.dtype))
+
+    def models(self, rows: int) -> Tensor:
+        """Ordinary memory."""
+        if rows > len(self.place.models):
+            self.place.models = self.place.models.new_empty(rows, self.place.job.layout.size)
+        return self.place.models
+
+    def carry_out(self, tasks: Sequence[Task[T]]) -> list[T]:
+        """Do all tasks in their order."""
+        with one_thread():
+            return [task.run(self.place) for task in tasks]
+
+    def close(self) -> None:
+        """Nothing to let go of."""
+
+
+class ForkedCrew:
+    """Worker processes that take the next task as soon as they are free, in the order given."""
+
+    def __init__(self, job: Job, workers: int) -> None:
+        self.job = job
+        self.count = workers
+        self.workers: list[Worker] = []
+        self.arena = shared_tensor(job, 1)
+        # Converted here once, not in every worker after the fork.
+        job.federation.test  # noqa: B018
+        job.federation.samples(0)
+
+    def models(self, rows: int) -> Tensor:
+        """Shared memory. Workers inherit it when they are forked, so a larger one needs new workers."""
+        if rows > len(self.arena):
+            self.close()
+            self.arena = shared_tensor(self.job, max(rows, 2 * len(self.arena)))
+        return self.arena
+
+    def carry_out(self, tasks: Sequence[Task[T]]) -> list[T]:
+        """Keep all workers busy until everything is done."""
+        while len(self.workers) < self.count:
+            self.workers.append(Worker(self.job, self.arena, self.workers))
+        waiting = [(number, 0) for number in reversed(range(len(tasks)))]
+        idle = list(range(self.count))
+        busy: dict[Connection, tuple[int, int, int]] = {}
+        outcomes: dict[int, T] = {}
+        try:
+            while waiting or busy:
+                while waiting and idle:
+                    (number, deaths), worker = waiting.pop(), idle.pop()
+                    connection = self.workers[worker].connection
+                    with contextlib.suppress(BrokenPipeError):  # a dead worker shows when its answer is read
+                        connection.send(tasks[number])
+                    busy[connection] = (number, deaths, worker)
+                for ready in wait(list(busy)):
+                    assert isinstance(ready, Connection)
+                    number, deaths, worker = busy.pop(ready)
+                    idle.append(worker)
+                    try:
+                        outcome: Any = ready.recv()
+                    except (EOFError, ConnectionResetError):
+                        self._replace(worker, deaths + 1)
+                        waiting.append((number, deaths + 1))
+                        continue
+                    if isinstance(outcome, FedRelayError):
+                        raise outcome
+                    outcomes[number] = outcome
+        except BaseException:
+            self.close()  # answers still under way would be taken for those of the next call
+            raise
+        return [outcomes[number] for number in range(len(tasks))]
+
+    def close(self) -> None:
+        """Send all workers home."""
+        for worker in self.workers:
+            worker.stop()
+        self.workers = []
+
+    def _replace(self, number: int, deaths: int) -> None:
+        worker = self.workers[number]
+        worker.stop()
+        if deaths >= MOST_DEATHS:
+            raise EngineError(
+                f"a worker process died {deaths} times in a row on the same task ({worker.last_words()}); "
+                "is there enough memory?"
+            )
+        self.workers[number] = Worker(self.job, self.arena, self.workers)
+
+
+class Worker:
+    """One forked process and the pipe to it."""
+
+    def __init__(self, job: Job, models: Tensor, siblings: list[Worker]) -> None:
+        context = multiprocessing.get_context("fork")
+        self.connection, theirs = context.Pipe()
+        # A child that kept its siblings' pipes open would keep them from noticing that the parent is gone.
+        foreign = [self.connection, *(sibling.connection for sibling in siblings)]
+        self.process = context.Process(target=_serve, args=(theirs, foreign, job, models), daemon=True)
+        with warnings.catch_warnings():
+            # Forking beside other threads is discouraged; the child takes no lock of theirs and computes alone.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            self.process.start()
+        theirs.close()
+
+    def stop(self) -> None:
+        """End the process, whatever it is doing: tasks can be done again, nothing is lost."""
+        self.connection.close()
+        self.process.terminate()
+        self.process.join()
+
+    def last_words(self) -> str:
+        """How the process ended."""
+        code = self.process.exitcode
+        return f"signal {signal.Signals(-code).name}" if code is not None and code < 0 else f"exit code {code}"
+
+
+def _serve(connection: Connection, foreign: list[Connection], job: Job, models: Tensor) -> None:
+    """The life of a worker: tasks in, outcomes out, until the parent is gone."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's business
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    for other in foreign:
+        if not other.closed:
+            other.close()
+    torch.set_num_threads(1)
+    _keep_freed_memory()
+    place = Workplace(job, models)
+    with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):
+        while True:
+            task: Task[Any] = connection.recv()
+            try:
+                connection.send(task.run(place))
+            except FedRelayError as error:
+                connection.send(error)
+    os._exit(0)
+
+
+def shared_tensor(job: Job, rows: int) -> Tensor:
+    """Memory that all forked processes see. It costs nothing until it is touched and goes with the last process."""
+    memory = mmap.mmap(-1, rows * job.layout.bytes)
+    return torch.frombuffer(memory, dtype=job.layout.dtype).view(rows, job.layout.size)
+
+
+@contextlib.contextmanager
+def one_thread() -> Iterator[None]:
+    """Compute with one thread and leave the caller's settings and random stream as they were."""
+    before = torch.get_num_threads()
+    with torch.random.fork_rng(devices=[]):
+        torch.set_num_threads(1)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(before)
+
+
+def _keep_freed_memory() -> None:
+    """Tell glibc not to hand large freed buffers back to the kernel: fetching them again costs a third of a step."""
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        trim_threshold, mmap_threshold = -1, -3
+        mallopt(trim_threshold, 2**30)
+        mallopt(mmap_threshold, 2**30)

@@ -1,0 +1,207 @@
+"""Figures for papers: learning curves of a comparison, and the class mix of every client.
+
+Drawn with the Agg backend, without a display and without global state. Colours are safe for colour-blind eyes:
+those of Okabe and Ito for lines, Tol's muted scheme for up to ten classes, viridis for more.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib import colormaps, rc_context
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import ListedColormap, Normalize
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator, PercentFormatter
+from numpy.typing import NDArray
+
+from fedrelay.comparison import Contender, Outcome
+from fedrelay.errors import SpecError
+from fedrelay.report.holdings import HoldingsReport
+from fedrelay.store import write_atomically
+
+FORMATS = ("png", "pdf", "svg")
+DPI = 200
+
+LINE_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+LINE_STYLES = ("-", (0, (6, 2)), (0, (2, 1.5)), "-.")
+CLASS_COLOURS = (
+    "#332288", "#88CCEE", "#44AA99", "#117733", "#999933", "#DDCC77", "#CC6677", "#882255", "#AA4499", "#BBBBBB",
+)  # fmt: skip
+GREY = "#808080"
+MOST_SHADES = 64
+"""Beyond so many classes, neighbouring class numbers share a shade."""
+
+MOST_NUMBERED = 30
+"""Up to so many clients stand in their own order, with their numbers; more are ordered by their main class."""
+
+MOST_BARS = 1000
+
+STYLE: dict[Any, Any] = {
+    "font.size": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": "#404040",
+    "axes.linewidth": 0.8,
+    "axes.titlesize": 9,
+    "axes.titlelocation": "left",
+    "xtick.color": "#404040",
+    "ytick.color": "#404040",
+    "legend.frameon": False,
+    "svg.hashsalt": "fedrelay",
+}
+
+
+def draw_curves(outcome: Outcome, path: Path) -> None:
+    """Accuracy over rounds and, beside it, over traffic; mean and deviation over seeds."""
+    shown = [each for each in outcome.contenders if each.results and each.method != "centralized"]
+    shown = shown or [each for each in outcome.contenders if each.results]
+    if not shown:
+        return
+    seeds = max(len(contender.results) for contender in shown)
+    traffic = max(result.bytes for contender in shown for result in contender.results)
+    with rc_context(STYLE):
+        figure = Figure(figsize=(7.2, 3.4), layout="constrained")
+        left, right = figure.subplots(1, 2, sharey=True)
+        _accuracy_over(left, shown, "round", 1)
+        left.set(xlabel="round", ylabel="test accuracy")
+        if traffic:
+            unit, name = (1e9, "GB") if traffic >= 1e10 else (1e6, "MB")
+            _accuracy_over(right, shown, "bytes", unit)
+            right.set(xlabel=f"traffic, {name}")
+        else:
+            _accuracy_over(right, shown, "client_updates", 1)
+            right.set(xlabel="client updates")
+        if seeds > 1:
+            left.set_title(f"mean ± standard deviation of {seeds} seeds", color=GREY)
+        _reference_line(outcome, left, right)
+        handles, labels = left.get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside lower center", ncols=min(4, len(labels)), handlelength=2.4)
+        _save(figure, path)
+
+
+def draw_holdings(report: HoldingsReport, path: Path) -> None:
+    """Samples of every client above, the mix of their classes below."""
+    order = _order(report)
+    counts = _shades(report.histograms[order])
+    totals = counts.sum(axis=1)
+    shares = counts / np.maximum(1, totals)[:, None]
+    with rc_context(STYLE):
+        figure = Figure(figsize=(7.2, 3.8), layout="constrained")
+        upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(1, 2.4))
+        _bars(upper, report.sizes[report.looked_at[order]], "#6F7C85")
+        upper.set(ylabel="samples", title=_title(report))
+        upper.yaxis.set_major_locator(MaxNLocator(3, integer=True))
+        upper.tick_params(axis="x", length=0)
+        colours = _class_colours(counts.shape[1])
+        tops = shares.cumsum(axis=1)
+        for shade in reversed(range(counts.shape[1])):  # each over the last: bars side by side would show seams
+            _bars(lower, tops[:, shade], colours(shade))
+        lower.set(ylabel="class mix", ylim=(0, 1), xlim=(-0.5, len(order) - 0.5))
+        lower.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
+        _name_clients(lower, report, order)
+        _name_classes(figure, (upper, lower), report.classes, colours)
+        _save(figure, path)
+
+
+def _accuracy_over(axes: Axes, contenders: Sequence[Contender], key: str, unit: float) -> None:
+    """One line for each method over a column of the history; a band where there are several seeds."""
+    for number, contender in enumerate(contenders):
+        histories = [result.history for result in contender.results]
+        x = np.mean([[row[key] / unit for row in history] for history in histories], axis=0)
+        y = np.array([[row["accuracy"] for row in history] for history in histories])
+        mean = y.mean(axis=0)
+        colour = LINE_COLOURS[number % len(LINE_COLOURS)]
+        style = LINE_STYLES[number // len(LINE_COLOURS) % len(LINE_STYLES)]
+        axes.plot(x, mean, color=colour, linestyle=style, linewidth=1.4, label=contender.name, zorder=3)
+        if len(y) > 1:
+            std = y.std(axis=0, ddof=1)
+            low, high = np.clip(mean - std, 0, 1), np.clip(mean + std, 0, 1)
+            axes.fill_between(x, low, high, color=colour, alpha=0.18, linewidth=0, zorder=2)
+    axes.set_xlim(left=0)
+    axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
+    axes.xaxis.set_major_locator(MaxNLocator(6, integer=key != "bytes"))
+    axes.grid(axis="y", color="#E4E4E4", linewidth=0.6)
+    axes.set_axisbelow(True)
+
+
+def _reference_line(outcome: Outcome, *panels: Axes) -> None:
+    """The accuracy that the methods are measured against, if there is one."""
+    if outcome.reference == 1:
+        return
+    name = "centralised training" if outcome.comparison.eval.reference is None else "reference"
+    for axes in panels:
+        axes.axhline(outcome.reference, color=GREY, linestyle="--", linewidth=1.1, zorder=1, label=name)
+
+
+def _order(report: HoldingsReport) -> NDArray[np.int64]:
+    """Few clients by number; many by main class and its share, every so many of them if they are very many."""
+    clients = len(report.looked_at)
+    if clients <= MOST_NUMBERED:
+        return np.arange(clients)
+    share = report.histograms.max(axis=1) / np.maximum(1, report.histograms.sum(axis=1))
+    order = np.lexsort((-share, report.histograms.argmax(axis=1)))
+    return order[np.linspace(0, clients - 1, min(clients, MOST_BARS)).astype(np.int64)]
+
+
+def _shades(histograms: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Class counts, with neighbouring classes joined where there are too many to tell apart."""
+    classes = histograms.shape[1]
+    if classes <= MOST_SHADES:
+        return histograms
+    starts = np.arange(MOST_SHADES) * classes // MOST_SHADES
+    joined: NDArray[np.int64] = np.add.reduceat(histograms, starts, axis=1)
+    return joined
+
+
+def _class_colours(shades: int) -> ListedColormap:
+    if shades <= len(CLASS_COLOURS):
+        return ListedColormap(CLASS_COLOURS[:shades])
+    return ListedColormap(colormaps["viridis"](np.linspace(0, 1, shades)))
+
+
+def _bars(axes: Axes, heights: NDArray[Any], colour: Any) -> None:
+    """Few bars stand apart, many are one shape."""
+    if len(heights) <= MOST_NUMBERED:
+        axes.bar(np.arange(len(heights)), heights, 0.86, color=colour, linewidth=0)
+    else:
+        axes.stairs(heights, np.arange(len(heights) + 1) - 0.5, fill=True, color=colour, linewidth=0)
+
+
+def _title(report: HoldingsReport) -> str:
+    return f"{report.name}: {len(report.sizes):,} clients, {int(report.sizes.sum()):,} samples"
+
+
+def _name_clients(axes: Axes, report: HoldingsReport, order: NDArray[np.int64]) -> None:
+    if len(report.looked_at) <= MOST_NUMBERED:
+        axes.set_xticks(range(len(order)))
+        axes.set_xlabel("client")
+    else:
+        axes.set_xticks([])
+        axes.set_xlabel("clients, ordered by their most frequent class")
+
+
+def _name_classes(figure: Figure, panels: Sequence[Axes], classes: int, colours: ListedColormap) -> None:
+    """A key for few classes, a scale for many."""
+    scale = ScalarMappable(Normalize(-0.5, classes - 0.5), colours)
+    bar = figure.colorbar(scale, ax=list(panels), label="class", aspect=30, pad=0.01)
+    bar.outline.set_visible(False)
+    bar.ax.tick_params(length=0)
+    bar.ax.yaxis.set_major_locator(MaxNLocator(10, integer=True))
+
+
+def _save(figure: Figure, path: Path) -> None:
+    """Write a figure whole or not at all."""
+    kind = path.suffix.removeprefix(".").lower()
+    if kind not in FORMATS:
+        raise SpecError(f"{path}: a figure must end in {', '.join(f'.{each}' for each in FORMATS)}")
+    FigureCanvasAgg(figure)
+    content = io.BytesIO()
+    figure.savefig(content, format=kind, dpi=DPI)
+    write_atomically(path, content.getvalue())
