@@ -11,13 +11,14 @@ from functools import lru_cache
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from fedrelay.data.federation import Samples
 from fedrelay.local.arrival import HopReport
 from fedrelay.local.sgd import Sgd
 from fedrelay.local.terms.base import Anchors
-from fedrelay.local.trainer import EagerTrainer, Job, Trainer, cross_entropy, is_finite, orders
+from fedrelay.local.trainer import EagerTrainer, Job, Trainer, cross_entropy, orders
 from fedrelay.models.dense_stack import BoundStack, DenseStack
 from fedrelay.models.layout import Bench
 from fedrelay.routes.plan import Hop
@@ -49,13 +50,12 @@ class StackedTrainer:
         flat = self.flat[: len(hops)]
         torch.stack([received[number] for number in lanes], out=flat)
         losses = self._run([hops[number] for number in lanes], [samples[number] for number in lanes], flat, broadcast)
+        finite = torch.isfinite(flat).all(dim=-1).tolist()
         reports: dict[int, HopReport] = {}
         for lane, number in enumerate(lanes):
             out[number].copy_(flat[lane])
             count = steps[number]
-            reports[number] = HopReport(
-                len(samples[number].y), count, losses[lane] / max(1, count), is_finite(flat[lane])
-            )
+            reports[number] = HopReport(len(samples[number].y), count, losses[lane] / max(1, count), finite[lane])
         return [reports[number] for number in range(len(hops))]
 
     def _run(self, hops: list[Hop], samples: list[Samples], flat: Tensor, broadcast: Tensor) -> list[float]:
@@ -75,7 +75,7 @@ class StackedTrainer:
                 for term in job.terms:
                     term.add_to(gradient, theta, Anchors(anchors.recv[:lanes], anchors.round))
             optimiser.step(theta, gradient)
-        return [float(total) for total in totals]
+        return totals.tolist()
 
     def _schedule(self, hops: list[Hop], samples: list[Samples]) -> list[tuple[Tensor, Tensor, int]]:
         """For every step: samples of all lanes still under way, how much each counts, and how many lanes these are."""
@@ -86,13 +86,11 @@ class StackedTrainer:
         rows = np.zeros((steps[0], len(hops), width), dtype=np.int64)
         shares = np.zeros((steps[0], len(hops), width), dtype=np.float64)
         for lane, (hop, size) in enumerate(zip(hops, sizes, strict=True)):
-            step = 0
-            for order in orders(self.job, hop, size):
-                for begin in range(0, size, self.job.train.batch_size):
-                    batch = order[begin : begin + self.job.train.batch_size]
-                    rows[step, lane, : len(batch)] = starts[lane] + batch
-                    shares[step, lane, : len(batch)] = 1 / len(batch)
-                    step += 1
+            filled = self._filled(size, width)
+            for epoch, order in enumerate(orders(self.job, hop, size)):
+                span = slice(epoch * len(filled), (epoch + 1) * len(filled))
+                rows[span, lane][filled > 0] = starts[lane] + order
+                shares[span, lane] = filled
         under_way = [sum(count > step for count in steps) for step in range(steps[0])]
         all_rows = torch.from_numpy(rows)
         all_shares = torch.from_numpy(shares).to(self.flat.dtype).unsqueeze(-1)
@@ -100,6 +98,12 @@ class StackedTrainer:
             (all_rows[step, :lanes].reshape(-1), all_shares[step, :lanes], lanes)
             for step, lanes in enumerate(under_way)
         ]
+
+    def _filled(self, size: int, width: int) -> NDArray[np.float64]:
+        """How much each place of one epoch counts, `[steps, width]`: 1/b in a batch of b, 0 where it is left empty."""
+        places = (np.arange(-(-size // width) * width).reshape(-1, width) < size).astype(np.float64)
+        places /= places.sum(axis=1, keepdims=True)
+        return places
 
     def _steps(self, samples: int) -> int:
         return self.job.train.epochs * -(-samples // self.job.train.batch_size)

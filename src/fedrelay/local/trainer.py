@@ -94,7 +94,7 @@ class EagerTrainer:
             total += loss.detach().cpu()
             steps += 1
         bench.store(out)
-        return HopReport(len(y), steps, float(total) / max(1, steps), is_finite(out))
+        return HopReport(len(y), steps, float(total) / max(1, steps), bool(torch.isfinite(out).all()))
 
     def _loss(self, inputs: Tensor, targets: Tensor) -> Tensor:
         lone = len(targets) == 1
@@ -127,11 +127,6 @@ def orders(job: Job, hop: Hop, samples: int) -> Iterator[NDArray[np.int64]]:
 def key_of(hop: Hop) -> tuple[int, int, int, int]:
     """What a hop's randomness depends on, besides the seed and the purpose."""
     return hop.round, hop.route, hop.index, hop.client
-
-
-def is_finite(model: Tensor) -> bool:
-    """Whether a model is still among the finite numbers."""
-    return bool(torch.isfinite(model).all())
 
 
 def seed_torch(seed: int, device: str) -> None:
