@@ -4,11 +4,12 @@ VENV := .venv
 BIN := $(VENV)/bin
 DEMO := demo
 
-.PHONY: help demo test install lint clean
+.PHONY: help demo test install lint docs clean
 
 help:
 	@echo "make demo   install, compare three methods on embedded data, draw the curves"
 	@echo "make test   install, then ruff, mypy and the whole test suite"
+	@echo "make docs   make the pages that follow from the code"
 	@echo "make clean  remove the environment and everything that was generated"
 
 # The stamp is older than the files it depends on whenever they change, so nothing is installed twice.
@@ -36,6 +37,9 @@ lint: install
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
+
+docs: install
+	@$(BIN)/python -m fedrelay.report.pages docs
 
 clean:
 	rm -rf $(VENV) $(DEMO) runs .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -60,13 +60,14 @@ def show(
     experiment = _data_alone(apply({"data": {"name": name}}, settings))
     with screen.listening():
         holdings = holdings_of(open_federation(experiment.data, experiment.seed))
-    screen.show(holdings_page(holdings, histograms=plot is None))
+    page = [holdings_page(holdings, histograms=plot is None)]
     if plot is not None:
         from fedrelay.report.plots import draw_holdings
 
         file = plot / f"{holdings.name}-partition.png" if plot.is_dir() else plot
         draw_holdings(holdings, file)
-        screen.show("", facts_grid({"class mix": str(file)}))
+        page += ["", facts_grid({"class mix": str(file)})]
+    screen.show(*page)
     screen.emit(holdings.summary())
 
 

@@ -26,7 +26,9 @@ from fedrelay.errors import SpecError
 from fedrelay.report.holdings import HoldingsReport
 from fedrelay.store import write_atomically
 
-FORMATS = ("png", "pdf", "svg")
+FORMATS: dict[str, dict[str, None]] = {"png": {}, "pdf": {"CreationDate": None}, "svg": {"Date": None}}
+"""What a figure can be written as, and the metadata left out so that equal figures have equal bytes."""
+
 DPI = 200
 
 LINE_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -203,5 +205,5 @@ def _save(figure: Figure, path: Path) -> None:
         raise SpecError(f"{path}: a figure must end in {', '.join(f'.{each}' for each in FORMATS)}")
     FigureCanvasAgg(figure)
     content = io.BytesIO()
-    figure.savefig(content, format=kind, dpi=DPI)
+    figure.savefig(content, format=kind, dpi=DPI, metadata=FORMATS[kind])
     write_atomically(path, content.getvalue())

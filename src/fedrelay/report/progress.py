@@ -134,7 +134,7 @@ def _bars(console: Console) -> Iterator[Progress]:
         TextColumn("round {task.completed:.0f}/{task.total:.0f}"),
         TextColumn("[bold]{task.fields[accuracy]:>7}"),
         TimeRemainingColumn(compact=True),
-        TextColumn("[dim]Ctrl-C saves"),
+        TextColumn("[dim]Ctrl-C: save and stop"),
         console=console,
         transient=True,
     )

@@ -1,7 +1,7 @@
 """FedCyclic: one model travels along one ring of clients.
 
-Papers: Fed-Cyclic as in A. Thakkar et al., WACV 2023; the baseline FedCyclic of R. Zaccone et al., FedSeq, ICPR
-2022, and SFL(i) of SPFL, NeurIPS 2025.
+Papers: S. Jain, K. R. Jerripothula. Federated Learning for Commercial Image Sources. WACV 2023 (Fed-Cyclic); with
+sampled clients the baseline of A. Silvi et al., IEEE Access 2024; SFL(i) of H. Liang et al., SPFL, NeurIPS 2025.
 
 Rule: m = max(1, ⌊C·K⌋) clients are sampled each round and visited in the sampled order, starting from the
 global model. The output of the last hop is the next global model: nothing is averaged.

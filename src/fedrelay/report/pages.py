@@ -1,0 +1,112 @@
+"""docs/methods.md, made from the text that opens each part's file, so that it cannot fall behind the code.
+
+python -m fedrelay.report.pages > docs/methods.md
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from pydantic.fields import FieldInfo
+
+from fedrelay.recipes import CATALOGUE, blueprint, described
+from fedrelay.spec import SECTIONS, Comparison, Experiment, Section
+
+_METHODS = """\
+# Methods
+
+Every method is a route, a grouping, local terms and a merge; names join with `+` as long as no two bring the same part.
+This page is made from the text that opens each part's file: paper, rule, deviations. Options are set as
+`--set NAME=VALUE`, or under the same names in YAML and Python.
+"""
+
+_SETTINGS = """\
+# Settings
+
+One experiment is one set of names: nested in YAML and Python, dotted after `--set`, or short where a name is unique
+(`lr` for `train.lr`). An unknown key, a wrong type or an impossible value is refused with one message.
+
+```yaml
+method: fedseq            # or methods: [fedavg, fedseq] to compare
+data: {name: digits, clients: 100, alpha: 0}
+train: {lr: 0.05, batch_size: 8}
+rounds: 60
+grouping: {max_clients: 10}
+```
+
+Options of a method's parts are listed by `fedrelay methods show NAME` and in [methods.md](methods.md).
+"""
+
+_HEAD = "\n| setting | default | meaning |\n|---|---|---|"
+
+
+def methods_page() -> str:
+    """All methods, then all parts."""
+    return "\n".join([_METHODS, *_overview(), *_parts(), ""])
+
+
+def settings_page() -> str:
+    """All settings, section by section."""
+    return "\n".join([_SETTINGS, *_sections(), *_top_level(), ""])
+
+
+def _overview() -> Iterator[str]:
+    yield "| method | what it does | route | grouping | terms | merge |"
+    yield "|---|---|---|---|---|---|"
+    for name, entry in CATALOGUE.items():
+        plan = blueprint(name)
+        grouping = _link(plan.grouping) if plan.grouping else "–"
+        terms = ", ".join(_link(term) for term in plan.terms.values()) or "–"
+        yield f"| `{name}` | {entry.summary} | {_link(plan.route)} | {grouping} | {terms} | {_link(plan.merge)} |"
+
+
+def _parts() -> Iterator[str]:
+    """Every part once, in the order in which the catalogue mentions them."""
+    seen: set[type[Section]] = set()
+    for name in CATALOGUE:
+        for where, part in blueprint(name).parts():
+            if part not in seen:
+                seen.add(part)
+                yield from _part(where, part)
+
+
+def _part(where: str, part: type[Section]) -> Iterator[str]:
+    yield f"\n## {part.__name__}\n"
+    yield f"`{where}` · `{part.__module__}`\n"
+    yield described(part)
+    if part.model_fields:
+        yield _HEAD.replace("setting", "option")
+        yield from (_row(f"{where}.{name}", field) for name, field in part.model_fields.items())
+
+
+def _sections() -> Iterator[str]:
+    for section, model in SECTIONS.items():
+        yield f"\n## {section}\n\n{(model.__doc__ or '').splitlines()[0]}"
+        yield _HEAD
+        yield from (_row(f"{section}.{name}", field) for name, field in model.model_fields.items())
+
+
+def _top_level() -> Iterator[str]:
+    yield "\n## The experiment itself\n\n`method` and `seed` make one run, `methods` and `seeds` a comparison."
+    yield _HEAD
+    fields = {**Experiment.model_fields, **Comparison.model_fields}
+    yield from (_row(name, field) for name, field in fields.items() if name not in SECTIONS)
+
+
+def _row(name: str, field: FieldInfo) -> str:
+    meaning = (field.description or "").replace("|", r"\|")
+    default = "required" if field.is_required() else "–" if field.default in (None, (), {}) else f"`{field.default}`"
+    return f"| `{name}` | {default} | {meaning} |"
+
+
+def _link(part: type[Section]) -> str:
+    return f"[{part.__name__}](#{part.__name__.lower()})"
+
+
+PAGES: dict[str, Callable[[], str]] = {"methods.md": methods_page, "settings.md": settings_page}
+
+if __name__ == "__main__":
+    for page, make in PAGES.items():
+        (Path(sys.argv[1]) / page).write_text(make(), encoding="utf-8")

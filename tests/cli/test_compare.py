@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+import csv
+import json
+
+import pytest
+
+
+@pytest.fixture
+def compared(program, tiny):
+    return program("compare", "fedavg", "fedseq", "centralized", *tiny, "--seeds", "1,2", "--out", "here", "--json")
+
+
+def test_a_comparison_writes_and_prints_the_same_numbers(compared, tmp_path):
+    assert compared.code == 0, compared.err
+    assert compared.out.count("\n") == 1
+    facts = compared.json
+    assert set(facts) == {"reference", "methods", "out"}
+    assert facts["out"] == "here"
+    assert list(facts["methods"]) == ["fedavg", "fedseq", "centralized"]
+    central = facts["methods"]["centralized"]
+    assert facts["reference"] == central["accuracy_last"]["mean"]
+    assert central["transfers"] == {"s2c": 0, "c2s": 0, "c2c": 0}
+    averaged = facts["methods"]["fedavg"]
+    assert [run["seed"] for run in averaged["runs"]] == [1, 2]
+    accuracies = [run["accuracy"] for run in averaged["runs"]]
+    assert averaged["accuracy"]["mean"] == pytest.approx(sum(accuracies) / 2)
+    assert averaged["longest_chain"] == 1
+    assert averaged["bytes"] == 8 * 4810 * 4
+    assert json.loads((tmp_path / "here/results.json").read_text()) == facts
+
+
+def test_tables_and_picture(compared, tmp_path):
+    assert max(map(len, compared.err.splitlines())) <= 80
+    assert "longest" in compared.err
+    assert "here/curves.png" in compared.err
+    assert "fedavg, seed 1: round 2/2" in compared.err
+    assert (tmp_path / "here/curves.png").read_bytes().startswith(b"\x89PNG")
+    with (tmp_path / "here/table.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [row["label"] for row in rows] == ["fedavg", "fedseq", "centralized"]
+    assert float(rows[0]["accuracy_mean"]) == compared.json["methods"]["fedavg"]["accuracy"]["mean"]
+    assert rows[0]["transfers_s2c"] == "4"
+    assert rows[0]["runs"] == "2"
+
+
+def test_a_comparison_resumes_and_continues(compared, program, tmp_path):
+    (tmp_path / "here/fedseq/seed-2/result.json").unlink()
+    again = program("resume", "here", "--json")
+    assert again.code == 0, again.err
+    assert "fedseq, seed 1: already complete" in again.err
+    assert again.json["methods"]["fedseq"]["accuracy"] == compared.json["methods"]["fedseq"]["accuracy"]
+
+
+def test_a_file_with_labels_and_one_seed(program, tmp_path):
+    (tmp_path / "many.yaml").write_text(
+        "methods:\n- fedseq\n- {method: fedseq, label: twice, route: {loops: 2}}\n"
+        "data: {name: digits, clients: 10}\nrounds: 50\ntrain: {batch_size: 32}\nseeds: [1, 2, 3]\n"
+    )
+    ended = program("compare", "many.yaml", "--rounds", "1", "--seed", "5", "--workers", "1")
+    assert ended.code == 0, ended.err
+    assert "twice" in ended.out
+    assert "±" not in ended.out
+    assert (tmp_path / "runs/compare-digits/twice/seed-5/result.json").is_file()
+
+
+def test_a_method_that_diverged_is_named_with_its_reason(program, tmp_path):
+    (tmp_path / "wild.yaml").write_text(
+        "methods:\n- fedavg\n- {method: fedavg, label: wild, train: {lr: 1.0e+30}}\n"
+        "data: {name: digits, clients: 10}\nrounds: 2\ntrain: {batch_size: 32}\n"
+    )
+    ended = program("compare", "wild.yaml", "--workers", "1", "--out", "here")
+    assert ended.code == 0, ended.err
+    row = next(line for line in ended.out.splitlines() if line.split()[:1] == ["wild"])
+    assert row.split()[1] == "diverged"
+    assert "wild diverged, seed 1: fedavg: round 1" in ended.out
+    facts = json.loads((tmp_path / "here/results.json").read_text())
+    assert facts["methods"]["wild"]["accuracy"] == {"mean": None, "std": None}
+    assert facts["methods"]["wild"]["runs"] == []
+
+
+def test_a_comparison_in_which_everything_diverged_fails(program, tiny, tmp_path):
+    ended = program("compare", "fedavg", *tiny, "--lr", "1e30", "--out", "here", "--json")
+    assert ended.code == 5
+    assert ended.json["methods"]["fedavg"]["runs"] == []
+    assert "every run diverged" in ended.err
+    assert not (tmp_path / "here/curves.png").exists()

@@ -1,0 +1,116 @@
+"""The program as a process: signals, pipes and how long it takes to say hello."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from importlib.metadata import entry_points
+from pathlib import Path
+
+import fedrelay
+from fedrelay.cli import main
+
+RUN = ["run", "fedseq", "--clients", "10", "--alpha", "0", "--seed", "3", "--set", "checkpoint.seconds=60"]
+QUICK = [*RUN, "--rounds", "40", "--batch-size", "32"]
+SLOW = [*RUN, "--rounds", "5", "--batch-size", "1", "--epochs", "30"]
+
+
+def start(*words: str, cwd: Path) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "fedrelay.cli", *words],
+        cwd=cwd,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def wait_for(file: Path, lines: int, process: subprocess.Popen[str]) -> None:
+    """Until a file has so many lines."""
+    deadline = time.monotonic() + 60
+    while not file.exists() or file.read_bytes().count(b"\n") < lines:
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def test_a_run_stopped_with_ctrl_c_resumes_to_the_same_bits(program, tmp_path):
+    process = start(*QUICK, "--workers", "2", "--out", "stopped", cwd=tmp_path)
+    wait_for(tmp_path / "stopped/ledger.jsonl", 3, process)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "Traceback" not in err
+    done = json.loads((tmp_path / "stopped/checkpoint.json").read_text())["round"]
+    assert 3 <= done < 40
+    assert f"stopped after round {done} of 40" in err
+    assert "everything is saved" in err
+    assert err.endswith("fedrelay resume stopped\n")
+    resumed = program("resume", "stopped", "--json")
+    assert resumed.code == 0, resumed.err
+    assert f"continues after round {done}" in resumed.err
+    whole = program(*QUICK, "--workers", "1", "--out", "whole", "--json")
+    assert resumed.json["weights_sha256"] == whole.json["weights_sha256"]
+    for name in ("metrics.jsonl", "ledger.jsonl"):
+        assert (tmp_path / "stopped" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+
+
+def test_sigterm_does_what_ctrl_c_does(program, tmp_path):
+    def terminate() -> None:
+        while not (tmp_path / "stopped/ledger.jsonl").exists():
+            time.sleep(0.005)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    thread = threading.Thread(target=terminate, daemon=True)
+    thread.start()
+    ended = program(*RUN, "--rounds", "5000", "--workers", "1", "--out", "stopped")
+    assert ended.code == 130
+    assert "of 5000 (fedseq, seed 3); everything is saved" in ended.err
+
+
+def test_a_second_ctrl_c_stops_at_once(tmp_path):
+    process = start(*SLOW, "--workers", "2", "--out", "slow", cwd=tmp_path)
+    wait_for(tmp_path / "slow/checkpoint.json", 1, process)
+    time.sleep(0.5)
+    process.send_signal(signal.SIGINT)
+    time.sleep(0.3)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "Traceback" not in err
+    assert "stopped at once" in err
+    assert err.endswith("fedrelay resume slow\n")
+
+
+def test_a_closed_pipe_is_no_error_worth_a_traceback(tmp_path):
+    command = f"{sys.executable} -m fedrelay.cli data | head -1"
+    done = subprocess.run(command, shell=True, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert len(done.stdout.splitlines()) == 1
+    assert done.stderr == ""
+
+
+def test_help_needs_no_torch():
+    """The commands import what is heavy only when they run; the package's own door is left aside here."""
+    code = (
+        "import sys, types\n"
+        "door = types.ModuleType('fedrelay')\n"
+        f"door.__path__ = [{str(Path(fedrelay.__file__).parent)!r}]\n"
+        "sys.modules['fedrelay'] = door\n"
+        "from fedrelay.cli import main\n"
+        "main(['run', '--help'])\n"
+        "heavy = {'torch', 'numpy', 'matplotlib', 'sklearn'} & set(sys.modules)\n"
+        "sys.exit(f'imported {heavy}' if heavy else 0)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "METHOD|FILE" in done.stdout
+
+
+def test_the_entry_point():
+    (entry,) = entry_points(group="console_scripts", name="fedrelay")
+    assert entry.load() is main

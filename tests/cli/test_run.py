@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+import yaml
+
+KEYS = {
+    "method", "seed", "rounds", "accuracy", "accuracy_last", "loss", "transfers", "bytes", "client_updates", "seconds",
+    "run", "weights_sha256",
+}  # fmt: skip
+
+
+def test_a_run_shows_heading_progress_result_and_advice(program, tiny, tmp_path):
+    ended = program("run", "fedavg", *tiny, "--model", "mlp", "--alpha", "0")
+    assert ended.code == 0
+    heading, result, advice = ended.out.split("\n\n")
+    assert heading.startswith("fedavg on digits")
+    assert "10, alpha 0" in heading
+    assert "mlp, 4,810 parameters" in heading
+    assert "2, 20 % take part in each" in heading
+    for name in ("accuracy", "mean of last 2", "loss", "macro F1", "rounds to 90 %", "client updates", "time"):
+        assert name in result
+    assert "4 S2C   4 C2S   0 C2C" in result
+    assert "153.9 kB" in result  # 8 transfers of 4,810 float32 values
+    assert "runs/fedavg-digits-seed1" in result
+    assert "fedrelay compare" in advice
+    assert "fedavg: round 2/2, accuracy" in ended.err
+    assert max(map(len, ended.out.splitlines())) <= 80
+
+
+def test_json_is_the_last_and_only_line_on_stdout(program, tiny):
+    ended = program("run", "fedseq", *tiny, "--seed", "7", "--json")
+    assert ended.code == 0
+    assert ended.out.count("\n") == 1
+    assert set(ended.json) >= KEYS
+    assert ended.json["method"] == "fedseq"
+    assert ended.json["seed"] == 7
+    assert ended.json["rounds"] == 2
+    assert set(ended.json["transfers"]) == {"s2c", "c2s", "c2c"}
+    assert "fedseq on digits" in ended.err
+
+
+def test_json_equals_the_result_in_the_run_folder(program, tiny, tmp_path):
+    ended = program("run", "fedavg", *tiny, "--json", "--out", "here")
+    assert ended.json == json.loads((tmp_path / "here/result.json").read_text())
+
+
+def test_quiet_shows_nothing_but_json(program, tiny):
+    silent = program("run", "fedseq", *tiny, "--quiet")
+    assert (silent.code, silent.out, silent.err) == (0, "", "")
+    spoken = program("run", "fedseq", *tiny, "-q", "--json")
+    assert spoken.json["rounds"] == 2
+    assert spoken.err == ""
+
+
+def test_default_folders_are_numbered(program, tiny, tmp_path):
+    for _ in range(3):
+        assert program("run", "fedavg+fedprox", *tiny, "-q").code == 0
+    found = sorted(folder.name for folder in (tmp_path / "runs").iterdir())
+    assert found == [f"fedavg+fedprox-digits-seed1{suffix}" for suffix in ("", "-2", "-3")]
+
+
+def test_options_win_over_the_file_and_set_wins_over_options(program, tmp_path):
+    (tmp_path / "one.yaml").write_text(
+        "method: fedseq\ndata: {name: digits, clients: 10}\nrounds: 9\ntrain: {lr: 0.5, epochs: 3, batch_size: 64}\n"
+    )
+    words = ["--rounds", "5", "--lr", "0.2", "--set", "lr=.1", "--set", "rounds=1", "--set", "route.loops=2"]
+    ended = program("run", "one.yaml", *words, "--workers", "1", "--out", "out", "-q")
+    assert ended.code == 0, ended.err
+    spec = yaml.safe_load((tmp_path / "out/spec.yaml").read_text())
+    assert spec["rounds"] == 1
+    assert spec["train"]["lr"] == 0.1
+    assert spec["train"]["epochs"] == 3
+    assert spec["route"] == {"loops": 2}
+    assert spec["data"]["clients"] == 10
+
+
+@pytest.mark.parametrize(
+    ("words", "key", "value"),
+    [
+        (["--set", "grouping.max_clients=3"], ("grouping",), {"max_clients": 3}),
+        (["--set", "terms.prox.mu=.5"], ("terms",), {"prox": {"mu": 0.5}}),
+        (["--set", "eval.targets=[.5, .6]"], ("eval", "targets"), [0.5, 0.6]),
+        (["--set", "train={lr: .1, momentum: .9}"], ("train", "momentum"), 0.9),
+        (["--alpha", "0", "--partition", "dirichlet"], ("data", "alpha"), 0),
+    ],
+)
+def test_any_key_of_the_spec_can_be_set(program, tiny, tmp_path, words, key, value):
+    ended = program("run", "fedseq+fedprox", *tiny, "--rounds", "1", *words, "--out", "out", "-q")
+    assert ended.code == 0, ended.err
+    found = yaml.safe_load((tmp_path / "out/spec.yaml").read_text())
+    for part in key:
+        found = found[part]
+    assert found == value
+
+
+def test_warnings_appear_once_as_notes(program, tiny):
+    ended = program("run", "fedseq", *tiny, "--set", "grouping.max_clients=3")
+    assert ended.err.count("note: the last group stays small") == 1
+    again = program("compare", "fedseq", *tiny, "--set", "grouping.max_clients=3", "--seeds", "1,2,3")
+    assert again.err.count("note: ") == 1
+
+
+def test_resuming_a_complete_run_shows_its_result(program, tiny):
+    done = program("run", "fedavg", *tiny, "--out", "here", "--json")
+    again = program("resume", "here")
+    assert again.code == 0
+    assert "complete already" in again.out
+    assert "accuracy" in again.out
+    assert program("resume", "here", "--json").json == done.json
+
+
+def test_a_diverged_run_says_where_and_what_to_do(program, tiny):
+    ended = program("run", "fedavg", *tiny, "--lr", "1e30", "--out", "here")
+    assert ended.code == 5
+    assert "fedrelay: fedavg: round 1" in ended.err
+    assert "lower train.lr" in ended.err
+    assert "here" in ended.err

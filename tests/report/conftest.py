@@ -1,0 +1,73 @@
+"""Results and comparisons made up of round numbers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+import torch
+
+from fedrelay.comparison import Contender, Outcome
+from fedrelay.result import Result
+from fedrelay.spec import comparison, experiment
+
+MakeOutcome = Callable[..., Outcome]
+
+
+def make_result(
+    folder: Path, method: str, accuracies: Sequence[float], seed: int = 1, traffic: int = 1000, **settings: object
+) -> Result:
+    """A run with these accuracies; every round costs 2 updates and 3 transfers."""
+    rounds = len(accuracies)
+    run = folder / f"{method}-{seed}"
+    run.mkdir(parents=True)
+    (run / "plan.json").write_text(json.dumps({"clients": 10, "parameters": 4810, "longest_route": 2}))
+    history = [
+        {"round": t, "accuracy": accuracy, "loss": 0.5, "f1": accuracy, "client_updates": 2 * t, "bytes": traffic * t}
+        for t, accuracy in enumerate(accuracies, start=1)
+    ]
+    return Result(
+        experiment=experiment(method, rounds=rounds, seed=seed, **settings),
+        history=history,
+        weights=torch.zeros(3),
+        model={},
+        rounds=rounds,
+        client_updates=2 * rounds,
+        transfers={"s2c": rounds, "c2s": rounds, "c2c": rounds},
+        bytes=traffic * rounds,
+        seconds=1.5,
+        run=run,
+    )
+
+
+@pytest.fixture
+def result(tmp_path: Path) -> Result:
+    """One run of four rounds."""
+    return make_result(tmp_path, "fedseq", [0.5, 0.75, 0.85, 0.8])
+
+
+@pytest.fixture
+def outcome(tmp_path: Path) -> MakeOutcome:
+    """Call with method → accuracies of every seed; an empty list is a method that diverged."""
+
+    def make(methods: dict[str, list[list[float]]], **settings: object) -> Outcome:
+        contenders = [
+            Contender(
+                method,
+                method,
+                tuple(
+                    make_result(tmp_path, method, curve, seed, 0 if method == "centralized" else 1000, **settings)
+                    for seed, curve in enumerate(curves, start=1)
+                ),
+                () if curves else ("seed 1: round 3: the model left client 7",),
+            )
+            for method, curves in methods.items()
+        ]
+        seeds = list(range(1, 1 + max(len(curves) for curves in methods.values())))
+        return Outcome(
+            comparison(list(methods), seeds=seeds or [1], out=tmp_path / "out", **settings), tuple(contenders)
+        )
+
+    return make

@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedrelay.report.format import count, duration, percent, plural, shortened, size, spread, whole
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [(0, "0 B"), (999, "999 B"), (1000, "1.0 kB"), (153920, "153.9 kB"), (25_396_800, "25.4 MB"), (999_960, "1.0 MB")],
+)
+def test_sizes_have_units(number, text):
+    assert size(number) == text
+
+
+@given(st.integers(0, 10**18))
+def test_a_size_is_never_long(number):
+    value, unit = size(number).split(" ")
+    assert 0 <= float(value) <= 1000
+    assert unit in ("B", "kB", "MB", "GB", "TB", "PB")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0.04, "0.0 s"), (1.94, "1.9 s"), (59.97, "1:00"), (200, "3:20"), (3725, "1:02:05")]
+)
+def test_durations(seconds, text):
+    assert duration(seconds) == text
+
+
+def test_numbers_that_are_not_there():
+    assert [percent(None), percent(math.nan), count(None), size(None), duration(math.inf), spread(None, 3)] == ["–"] * 6
+
+
+def test_shares_are_percent():
+    assert percent(0.9614) == "96.1 %"
+    assert percent(0.2, 0) == "20 %"
+    assert spread((0.9614, 0.004), 3) == "96.1 ± 0.4"
+    assert spread((0.9614, 0.0), 1) == "96.1"
+
+
+def test_counts():
+    assert count(1200) == "1,200"
+    assert count(46.5) == "46.5"
+    assert whole(1196.7) == "1,197"
+    assert plural(1, "group") == "1 group"
+    assert plural(2, "group") == "2 groups"
+
+
+def test_long_lists_keep_both_ends():
+    assert shortened([1, 2, 3], 3, ", ") == "1, 2, 3"
+    assert shortened(range(10), 6, " → ") == "0 → 1 → 2 → 3 → … → 8 → 9"

@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import io
+import re
+
+import pytest
+from rich.console import Console
+
+from fedrelay.report import progress
+from fedrelay.report.progress import watching
+from fedrelay.runner import Silent
+from fedrelay.spec import experiment
+
+
+def watch(rounds, *, terminal, titles=(), start=0, every=1, console=None):
+    console = console or Console(file=io.StringIO(), force_terminal=terminal, width=80)
+    announced = []
+    with watching(console, titles, announced.append) as observer:
+        for _ in titles or [None]:
+            spec = experiment("fedavg", rounds=rounds)
+            observer.started(spec, start)
+            for number in range(start + 1, rounds + 1):
+                observer.round_done(number, {"accuracy": number / rounds} if number % every == 0 else None)
+    assert len(announced) == 1
+    return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", console.file.getvalue())
+
+
+@pytest.mark.parametrize("rounds", [1, 2, 9, 10, 11, 100, 1005])
+def test_a_log_gets_at_most_ten_lines_a_run(monkeypatch, rounds):
+    monkeypatch.setattr(progress, "LEAST_SECONDS", 0)
+    lines = watch(rounds, terminal=False).splitlines()
+    assert len(lines) <= 11
+    assert lines[-1].startswith(f"  fedavg: round {rounds}/{rounds}, accuracy 100.0 %, done in")
+    assert all(" left" in line for line in lines[:-1])
+
+
+def test_a_fast_run_says_only_how_it_ended():
+    assert len(watch(100, terminal=False).splitlines()) == 1
+
+
+def test_a_log_remembers_the_last_evaluation(monkeypatch):
+    monkeypatch.setattr(progress, "LEAST_SECONDS", 0)
+    lines = watch(10, terminal=False, every=4).splitlines()
+    assert "accuracy –" in lines[2]
+    assert "accuracy 40.0 %" in lines[3]
+    assert "accuracy 40.0 %" in lines[6]
+
+
+def test_a_log_says_where_a_run_goes_on():
+    assert watch(8, terminal=False, start=5).splitlines()[0] == "  fedavg: continues after round 5"
+    assert watch(8, terminal=False, start=8) == "  fedavg: already complete\n"
+
+
+def test_a_terminal_gets_a_bar():
+    text = watch(4, terminal=True)
+    assert "fedavg" in text
+    assert "round 4/4" in text
+    assert "100.0 %" in text
+
+
+def test_several_runs_leave_a_line_each():
+    text = watch(2, terminal=True, titles=["fedavg, seed 1", "fedseq, seed 1"])
+    assert re.search(r"fedavg, seed 1 +100\.0 % +0\.0 s", text)
+    assert re.search(r"fedseq, seed 1 +100\.0 % +0\.0 s", text)
+
+
+def test_quiet_is_silent():
+    with watching(Console(quiet=True), [], lambda _: pytest.fail("announced")) as observer:
+        assert isinstance(observer, Silent)
