@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
@@ -9,8 +10,11 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import redirect_stdout, suppress
 from importlib.metadata import entry_points
 from pathlib import Path
+
+import pytest
 
 import fedrelay
 from fedrelay.cli import main
@@ -76,9 +80,9 @@ def test_sigterm_does_what_ctrl_c_does(program, tmp_path):
 def test_a_second_ctrl_c_stops_at_once(tmp_path):
     process = start(*SLOW, "--workers", "2", "--out", "slow", cwd=tmp_path)
     wait_for(tmp_path / "slow/checkpoint.json", 1, process)
-    time.sleep(0.5)
+    time.sleep(0.2)
     process.send_signal(signal.SIGINT)
-    time.sleep(0.3)
+    time.sleep(0.2)
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130
@@ -92,6 +96,21 @@ def test_a_closed_pipe_is_no_error_worth_a_traceback(tmp_path):
     done = subprocess.run(command, shell=True, cwd=tmp_path, capture_output=True, text=True, check=True)
     assert len(done.stdout.splitlines()) == 1
     assert done.stderr == ""
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_full_disk_gets_one_message(program):
+    with suppress(OSError), Path("/dev/full").open("w") as full, redirect_stdout(full):
+        ended = program("plan", "fedseq", "--clients", "10")
+    assert ended.code == 1
+    assert ended.err == "fedrelay: [Errno 28] No space left on device\n"
+
+
+def test_an_old_terminal_shows_what_it_can(program):
+    terminal = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    with redirect_stdout(terminal):
+        assert program("plan", "fedseq", "--clients", "10").code == 0
+    assert b" ? " in terminal.buffer.getvalue()
 
 
 def test_help_needs_no_torch():

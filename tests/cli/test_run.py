@@ -61,6 +61,13 @@ def test_default_folders_are_numbered(program, tiny, tmp_path):
     assert found == [f"fedavg+fedprox-digits-seed1{suffix}" for suffix in ("", "-2", "-3")]
 
 
+def test_a_method_is_a_method_even_where_a_folder_has_its_name(program, tiny, tmp_path):
+    (tmp_path / "fedavg").mkdir()
+    assert program("run", "fedavg", *tiny, "--rounds", "1", "-q").code == 0
+    assert program("run", "fedavg + fedprox", *tiny, "--rounds", "1", "-q").code == 0
+    assert (tmp_path / "runs/fedavg+fedprox-digits-seed1").is_dir()
+
+
 def test_options_win_over_the_file_and_set_wins_over_options(program, tmp_path):
     (tmp_path / "one.yaml").write_text(
         "method: fedseq\ndata: {name: digits, clients: 10}\nrounds: 9\ntrain: {lr: 0.5, epochs: 3, batch_size: 64}\n"

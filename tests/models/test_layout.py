@@ -121,3 +121,13 @@ def test_the_fingerprint_sees_every_bit():
     assert weights_sha256(flat) == "15ec7bf0b50732b49f8228e07d24365338f9e3ab994b00af08e5a3bffe55fd8b"
     flat[1] = -0.0
     assert weights_sha256(flat) != "15ec7bf0b50732b49f8228e07d24365338f9e3ab994b00af08e5a3bffe55fd8b"
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_images_run_channels_last_through_convolutions(channels):
+    module = nn.Conv2d(channels, 4, 3)
+    bench = Bench(module, Layout.of(module))
+    x = torch.randn(5, channels, 8, 8)
+    assert module(bench.inputs(x)).is_contiguous(memory_format=torch.channels_last)
+    assert torch.equal(bench.inputs(x), x)
+    assert bench.inputs(x[0, 0].long()).dtype == torch.int64

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from collections.abc import Sequence
 from importlib.metadata import version
@@ -56,6 +57,9 @@ def _program(
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the program and give back its exit code; without arguments it shows its help."""
     words = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # an old terminal shows ? for →
     try:
         with terminated_like_interrupted():
             code = get_command(app).main(words, prog_name="fedrelay", standalone_mode=False)
@@ -65,6 +69,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except _ClickException as error:
         complain(_usage(error))
         return 2
+    except OSError as error:  # such as a full disk
+        complain(str(error))
+        return FedRelayError.exit_code
     return code if isinstance(code, int) else 0
 
 

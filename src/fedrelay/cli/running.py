@@ -64,7 +64,7 @@ def run(
     from fedrelay.runner import run_experiment
 
     experiment = validate(Experiment, one_method(source, settings))
-    out = experiment.out or free_folder(f"{experiment.method}-{_data_name(experiment)}-seed{experiment.seed}")
+    out = experiment.out or free_folder(f"{_joined(experiment.method)}-{_data_name(experiment)}-seed{experiment.seed}")
     screen = Screen(quiet=quiet, json=json)
     with _watched(screen, out, [experiment.method], [experiment.seed]) as observer:
         result = run_experiment(experiment.model_copy(update={"out": out}), observer=observer)
@@ -179,6 +179,11 @@ def _with_seeds(settings: Assignments, seeds: str | None) -> Assignments:
             raise SpecError(f"--seeds: must be whole numbers separated by commas, got {seeds!r}") from None
     others = [(path, value) for path, value in settings if path != "seed"]
     return [("seeds", single), *others] if single else others
+
+
+def _joined(method: str) -> str:
+    """The method in a folder's name, without the spaces that + may have."""
+    return "".join(method.split())
 
 
 def _data_name(settings: Settings) -> str:

@@ -30,7 +30,7 @@ class Screen:
     def emit(self, value: Mapping[str, Any]) -> None:
         """Print the JSON object, if `--json`."""
         if self.json:
-            text = json.dumps(finite(value), ensure_ascii=False)
+            text = json.dumps(finite(value))
             Console(highlight=False).print(Text(text), soft_wrap=True)
 
     @contextmanager

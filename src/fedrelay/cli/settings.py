@@ -145,7 +145,11 @@ def many_methods(sources: Sequence[str], settings: Assignments) -> Tree:
 
 
 def names_file(source: str) -> bool:
-    """Whether METHOD|FILE means a file; a folder is neither."""
+    """Whether METHOD|FILE means a file. A method is a method even where a file has its name; a folder is neither."""
+    from fedrelay.recipes import CATALOGUE
+
+    if all(name.strip() in CATALOGUE for name in source.split("+")):
+        return False
     path = Path(source)
     if path.is_dir():
         raise SpecError(f"{source}: is a folder; 'fedrelay resume {source}' continues a run")

@@ -22,7 +22,7 @@ class Convoy:
     """(number of the route in the plan, clients)."""
 
     def waves(self) -> Iterator[list[Hop]]:
-        """The hops that are done side by side, wave after wave."""
+        """Hops in wavefront order: turn j of every route before turn j + 1 of any."""
         for index in range(len(self.routes[0][1])):
             yield [
                 Hop(self.round, number, index, clients[index])

@@ -142,7 +142,8 @@ class Bench:
     def inputs(self, x: Tensor) -> Tensor:
         """Samples as the module expects them; images channels-last, which makes convolutions on a CPU fast."""
         x = x.to(self.flat.device, self.flat.dtype if x.is_floating_point() else x.dtype)
-        return x.contiguous(memory_format=torch.channels_last) if x.dim() == 4 else x
+        # Not `contiguous`, which leaves the strides of single-channel images as they are.
+        return x.to(memory_format=torch.channels_last) if x.dim() == 4 else x
 
     def load(self, flat: Tensor) -> None:
         """Take over a model."""

@@ -145,6 +145,8 @@ def _quality(outcome: Outcome, rows: Sequence[Standing]) -> Table:
     goals = targets_of(outcome.reference, outcome.comparison.eval.targets)
     heads = [f"rounds to\n{percent(goal)}" for goal in goals.values()]
     table = plain_table("\nmethod", f"accuracy %\nlast {last}", "accuracy %\nfinal", *heads, numeric=True)
+    for column in table.columns[3:]:
+        column.justify = "left"  # cells of two numbers are aligned by themselves
     reached = [_reached(rows, share) for share in goals]
     for number, standing in enumerate(rows):
         runs = len(standing.contender.results)
@@ -160,11 +162,12 @@ def _quality(outcome: Outcome, rows: Sequence[Standing]) -> Table:
 
 def _reached(rows: Sequence[Standing], share: float) -> list[Text]:
     """One column: rounds to a target and, beside them, how many times sooner than the first method."""
+    rounds = [count(standing.rounds_to[share]) for standing in rows]
     factors = ["", *(_factor(standing.speed_up[share]) for standing in rows[1:])]
-    width = max(map(len, factors))
+    left, right = max(map(len, rounds)), max(map(len, factors))
     return [
-        Text(count(standing.rounds_to[share])).append(f"{factor:>{width}}", style="dim")
-        for standing, factor in zip(rows, factors, strict=True)
+        Text(f"{number:>{left}}").append(f"{factor:>{right}}", style="dim")
+        for number, factor in zip(rounds, factors, strict=True)
     ]
 
 

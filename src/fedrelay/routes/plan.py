@@ -6,7 +6,6 @@ made it, and imports nothing of ours.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -46,13 +45,6 @@ class RoundPlan:
     round: int
     routes: tuple[Route, ...]
     relay: Relay = "direct"
-
-    def hops(self) -> Iterator[Hop]:
-        """All hops in wavefront order: hop j of every route before hop j+1 of any."""
-        for index in range(self.longest):
-            for number, route in enumerate(self.routes):
-                if index < len(route.clients):
-                    yield Hop(self.round, number, index, route.clients[index])
 
     @property
     def longest(self) -> int:

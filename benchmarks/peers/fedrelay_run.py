@@ -1,0 +1,80 @@
+"""FedRelay: FedAvg through `fedrelay.run` on all cores, timed from the end of one round to the end of another."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any
+
+import fedrelay as fr
+from fedrelay.engines.local import start_local
+from fedrelay.result import Row
+from fedrelay.setting import prepare
+from fedrelay.spec import Experiment, experiment
+from workload import BATCH, LEARNING_RATE, POPULATION, SAMPLES, STEPS, WARM_UP, Case, report, task
+
+
+class Clock:
+    """Notes the end of every round."""
+
+    def __init__(self) -> None:
+        self.ends: list[float] = []
+
+    def started(self, experiment: Experiment, round: int) -> None:
+        """Nothing has happened yet."""
+
+    def round_done(self, round: int, row: Row | None) -> None:
+        """One round is done."""
+        self.ends.append(time.perf_counter())
+
+    def seconds(self, rounds: int) -> float:
+        """How long the rounds after the warm-up took."""
+        return self.ends[WARM_UP + rounds - 1] - self.ends[WARM_UP - 1]
+
+
+def federation_of(case: Case) -> fr.Federation:
+    """The data of a case, each client with its own samples."""
+    x, y = case.data()
+    samples, labels = x.flatten(0, 1), y.flatten()
+    owner = [client for client in range(POPULATION) for _ in range(SAMPLES)]
+    return fr.federate(samples, labels, samples, labels, client_ids=owner, clients=POPULATION, partition="natural")
+
+
+def settings_of(case: Case, rounds: int) -> dict[str, Any]:
+    """What a run is asked to do. Only the last round is judged, and it is not timed."""
+    return {
+        "rounds": rounds,
+        "fraction": case.fraction,
+        "eval": {"every": rounds},
+        "train": {"batch_size": BATCH, "epochs": 1, "lr": LEARNING_RATE},
+    }
+
+
+def check_steps(method: str, federation: fr.Federation, case: Case, **settings: Any) -> None:
+    """Make sure that every client takes the steps it should, in a round of its own."""
+    made = prepare(experiment(method, **settings), federation=federation, module=case.model())
+    engine = start_local(made.job(), workers=1)
+    for arrival in engine.travel(made.plan(1), made.first_weights()):
+        assert arrival.steps == STEPS * len(arrival.clients)
+    engine.close()
+
+
+def main() -> None:
+    """Train the warm-up rounds, those that are timed, and a last one."""
+    wanted = task()
+    case = wanted.case
+    federation = federation_of(case)
+    settings = settings_of(case, WARM_UP + wanted.rounds + 1)
+    if case.clients > 10:
+        settings["engine"] = {"lanes": -(-case.clients // (os.cpu_count() or 1))}  # one stack for each core
+    check_steps("fedavg", federation, case, **settings)
+    clock = Clock()
+    result = fr.run("fedavg", data=federation, model=case.model(), observer=clock, **settings)
+    assert result.client_updates == case.clients * settings["rounds"]
+    warm = fr.run("fedavg", data=federation, model=case.model(), **settings | {"rounds": WARM_UP})
+    loss = case.loss(warm.load_into(case.model()))
+    report(case, clock.seconds(wanted.rounds), wanted.rounds * case.clients, loss=loss)
+
+
+if __name__ == "__main__":
+    main()
