@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from fedrelay.cli.screen import finite
 from fedrelay.data.registry import DATASETS
 from fedrelay.recipes import CATALOGUE
 
@@ -145,7 +146,5 @@ def test_data_show_takes_short_names(program):
 
 
 def test_json_is_valid_where_numbers_are_not_finite():
-    from fedrelay.cli.screen import finite
-
     value = {"a": float("nan"), "b": [1.5, float("inf")], 3: ("x", None)}
     assert json.loads(json.dumps(finite(value), allow_nan=False)) == {"a": None, "b": [1.5, None], "3": ["x", None]}

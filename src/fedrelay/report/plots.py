@@ -121,7 +121,8 @@ def _accuracy_over(axes: Axes, contenders: Sequence[Contender], key: str, unit: 
         mean = y.mean(axis=0)
         colour = LINE_COLOURS[number % len(LINE_COLOURS)]
         style = LINE_STYLES[number // len(LINE_COLOURS) % len(LINE_STYLES)]
-        axes.plot(x, mean, color=colour, linestyle=style, linewidth=1.4, label=contender.name, zorder=3)
+        look: dict[str, Any] = {"color": colour, "linestyle": style, "marker": "o" if len(x) == 1 else ""}
+        axes.plot(x, mean, linewidth=1.4, label=contender.name, zorder=3, **look)
         if len(y) > 1:
             std = y.std(axis=0, ddof=1)
             low, high = np.clip(mean - std, 0, 1), np.clip(mean + std, 0, 1)
