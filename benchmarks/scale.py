@@ -40,6 +40,9 @@ def measure(clients: int) -> dict[str, float]:
         def started(self, experiment: object, round: int) -> None:
             """Nothing."""
 
+        def stopping(self) -> None:
+            """Nothing."""
+
         def round_done(self, round: int, row: object) -> None:
             """The time."""
             self.moments.append(time.perf_counter())

@@ -23,7 +23,8 @@ LAYERS = [
     ("setting", "store", "result"),
     ("runner",),
     ("comparison",),
-    ("api", "report"),
+    ("api", "bench"),
+    ("report",),
     ("",),  # the public door
     ("cli",),
 ]

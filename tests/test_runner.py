@@ -255,6 +255,9 @@ def test_the_first_interrupt_finishes_the_round(small):
         def started(self, experiment, round):
             pass
 
+        def stopping(self):
+            pass
+
         def round_done(self, round, row):
             if round == 2:
                 os.kill(os.getpid(), signal.SIGINT)

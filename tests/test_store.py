@@ -30,6 +30,9 @@ def stop_after(round_to_stop: int):
         def started(self, experiment, round):
             pass
 
+        def stopping(self):
+            pass
+
         def round_done(self, round, row):
             if round == round_to_stop:
                 raise ZeroDivisionError("the process dies here")

@@ -13,24 +13,18 @@ from pathlib import Path
 
 from nvflare.app_opt.pt.recipes.cyclic import CyclicRecipe
 from nvflare.recipe.sim_env import SimEnv
-from torch import Tensor, nn
+from torch import nn
 from workload import CASES, STEPS, WARM_UP, report, task
 
 CLIENTS = 2
 
 
-class Network(nn.Module):
-    """The network as a class that the server can make itself."""
+class Network(nn.Sequential):
+    """The network as a class that the server can make itself, from its one argument."""
 
     def __init__(self, case: str) -> None:
-        super().__init__()
+        super().__init__(*CASES[case].model())
         self.case = case
-        self.network = CASES[case].model()
-
-    def forward(self, x: Tensor) -> Tensor:
-        """The logits."""
-        logits: Tensor = self.network(x)
-        return logits
 
 
 def main() -> None:

@@ -5,21 +5,27 @@
 >>> result.accuracy, result.history[-1]["bytes"]
 """
 
-from fedrelay.api import compare, load_data, methods, plan, resume, run
-from fedrelay.comparison import Contender, Outcome
-from fedrelay.data.federation import Federation, federate
-from fedrelay.errors import (
-    DataError,
-    DivergedError,
-    EngineError,
-    FedRelayError,
-    RunFolderError,
-    SpecError,
-)
-from fedrelay.result import Result
-from fedrelay.routes.plan import RoundPlan, Route
-from fedrelay.runner import Interrupted
-from fedrelay.spec import Comparison, Experiment
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fedrelay.api import compare, load_data, methods, plan, resume, run
+    from fedrelay.comparison import Contender, Outcome
+    from fedrelay.data.federation import Federation, federate
+    from fedrelay.errors import (
+        DataError,
+        DivergedError,
+        EngineError,
+        FedRelayError,
+        RunFolderError,
+        SpecError,
+    )
+    from fedrelay.result import Result
+    from fedrelay.routes.plan import RoundPlan, Route
+    from fedrelay.runner import Interrupted
+    from fedrelay.spec import Comparison, Experiment
 
 __all__ = [
     "Comparison",
@@ -45,3 +51,41 @@ __all__ = [
     "resume",
     "run",
 ]
+
+_ROOMS = {
+    "Comparison": "fedrelay.spec",
+    "Contender": "fedrelay.comparison",
+    "DataError": "fedrelay.errors",
+    "DivergedError": "fedrelay.errors",
+    "EngineError": "fedrelay.errors",
+    "Experiment": "fedrelay.spec",
+    "FedRelayError": "fedrelay.errors",
+    "Federation": "fedrelay.data.federation",
+    "Interrupted": "fedrelay.runner",
+    "Outcome": "fedrelay.comparison",
+    "Result": "fedrelay.result",
+    "RoundPlan": "fedrelay.routes.plan",
+    "Route": "fedrelay.routes.plan",
+    "RunFolderError": "fedrelay.errors",
+    "SpecError": "fedrelay.errors",
+    "compare": "fedrelay.api",
+    "federate": "fedrelay.data.federation",
+    "load_data": "fedrelay.api",
+    "methods": "fedrelay.api",
+    "plan": "fedrelay.api",
+    "resume": "fedrelay.api",
+    "run": "fedrelay.api",
+}
+"""Where each name lives. It is fetched when first used: importing torch takes seconds, `--help` should not."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _ROOMS:
+        raise AttributeError(f"module 'fedrelay' has no attribute {name!r}")
+    value = getattr(import_module(_ROOMS[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -19,6 +19,7 @@ from fedrelay.metrics.curves import mean_std
 from fedrelay.recipes import experiments
 from fedrelay.result import Result
 from fedrelay.runner import Observer, resume_run, run_experiment
+from fedrelay.setting import prepare
 from fedrelay.spec import Comparison, Entrant, Experiment, load_file, validate
 from fedrelay.store import write_atomically
 
@@ -76,7 +77,7 @@ def run_comparison(
     """Run everything that is not yet complete."""
     runs = experiments(comparison)
     if comparison.out is not None:
-        _claim(comparison.out, comparison)
+        _claim(comparison.out, comparison, lambda: prepare(runs[0][1], federation=federation, module=module))
     contenders: dict[str, tuple[list[Result], list[str]]] = {entrant.name: ([], []) for entrant in comparison.methods}
     for entrant, experiment in runs:
         results, diverged = contenders[entrant.name]
@@ -106,8 +107,10 @@ def load_comparison(folder: Path) -> Comparison:
         raise RunFolderError(f"{folder}: {SPEC} is damaged: {error}") from None
 
 
-def _claim(folder: Path, comparison: Comparison) -> None:
-    """Take a new folder, or one that holds this very comparison."""
+def _claim(folder: Path, comparison: Comparison, rehearse: Callable[[], object]) -> None:
+    """Take a new folder, or one that holds this very comparison; what cannot run shows before anything is written."""
+    if not folder.exists():
+        rehearse()
     try:
         folder.mkdir(parents=True, exist_ok=True)
         occupied = any(folder.iterdir())

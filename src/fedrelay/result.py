@@ -30,6 +30,7 @@ class Result:
     model: Mapping[str, Tensor]
     rounds: int
     client_updates: int
+    longest_route: int
     transfers: Mapping[str, int]
     bytes: int
     seconds: float
@@ -87,6 +88,7 @@ class Result:
             "transfers": dict(self.transfers),
             "bytes": self.bytes,
             "client_updates": self.client_updates,
+            "longest_route": self.longest_route,
             "seconds": round(self.seconds, 3),
             "run": str(self.run) if self.run else None,
             "weights_sha256": weights_sha256(self.weights),

@@ -8,7 +8,7 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -40,6 +40,9 @@ class Observer(Protocol):
     def round_done(self, round: int, row: Row | None) -> None:
         """A round is done; `row` is its evaluation if there was one."""
 
+    def stopping(self) -> None:
+        """Ctrl-C was pressed; the run stops after the round under way."""
+
 
 class Silent:
     """An observer that shows nothing."""
@@ -48,6 +51,9 @@ class Silent:
         """Nothing."""
 
     def round_done(self, round: int, row: Row | None) -> None:
+        """Nothing."""
+
+    def stopping(self) -> None:
         """Nothing."""
 
 
@@ -76,7 +82,7 @@ def run_experiment(
         "own_data": federation is not None,
         "own_model": module is not None,
     }
-    folder = RunFolder.create(experiment.out, experiment, facts, setting.summary())
+    folder = RunFolder.create(experiment.out, setting.experiment, facts, setting.summary())
     try:
         folder.save(state)
         return _travel(setting, state, folder, observer or Silent())
@@ -123,7 +129,7 @@ def _travel(setting: Setting, state: State, folder: RunFolder | None, observer: 
     engine = start_local(setting.job(), experiment.engine.workers)
     saved = time.monotonic()
     try:
-        with _finish_round_on_interrupt() as interrupted:
+        with _finish_round_on_interrupt(observer) as interrupted:
             while state.round < experiment.rounds and not interrupted():
                 began = time.monotonic()
                 state, row = _round(setting, engine, state, book)
@@ -179,15 +185,17 @@ class Book:
         self.setting, self.folder = setting, folder
         self.history: list[Row] = folder.lines("metrics") if folder else []
         self.tally = Tally()
-        self.updates = 0
+        self.updates = self.longest_route = 0
         for line in folder.lines("ledger") if folder else []:
             self.tally += Tally(line["s2c"], line["c2s"], line["c2c"], line["bytes"])
             self.updates += line["client_updates"]
+            self.longest_route = max(self.longest_route, line["longest_route"])
 
     def travelled(self, round: int, longest: int, updates: int, transfers: Tally, routes: list[list[int]]) -> None:
         """Note what travelled."""
         self.tally += transfers
         self.updates += updates
+        self.longest_route = max(self.longest_route, longest)
         line = {"round": round, **transfers.counts(), "bytes": transfers.bytes, "client_updates": updates}
         self._append("ledger", {**line, "longest_route": longest, "routes": routes})
 
@@ -214,6 +222,7 @@ class Book:
             model=model,
             rounds=state.round,
             client_updates=self.updates,
+            longest_route=self.longest_route,
             transfers=self.tally.counts(),
             bytes=self.tally.bytes,
             seconds=state.seconds,
@@ -226,7 +235,7 @@ class Book:
 
 
 @contextmanager
-def _finish_round_on_interrupt() -> Iterator[Any]:
+def _finish_round_on_interrupt(observer: Observer) -> Iterator[Callable[[], bool]]:
     """The first Ctrl-C asks to stop after the round, the second stops at once."""
     asked = threading.Event()
     if threading.current_thread() is not threading.main_thread():
@@ -237,6 +246,7 @@ def _finish_round_on_interrupt() -> Iterator[Any]:
         if asked.is_set():
             raise KeyboardInterrupt
         asked.set()
+        observer.stopping()
 
     before = signal.signal(signal.SIGINT, ask)
     try:

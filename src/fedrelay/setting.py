@@ -101,7 +101,9 @@ def prepare(
         federation = PooledFederation(federation)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(torch_seed(experiment.seed, "init"))
-        module = module or _zoo_model(experiment, federation)
+        if module is None:
+            experiment = _with_model_named(experiment, federation)
+            module = _zoo_model(experiment, federation)
         _check_fit(module, federation)
     if not groups and method.grouping is not None:
         groups = method.grouping.form(federation.sizes(), experiment.seed)
@@ -111,12 +113,20 @@ def prepare(
     return setting
 
 
+def _with_model_named(experiment: Experiment, federation: Federation) -> Experiment:
+    """The experiment with the default model spelled out, so that a run folder does not depend on the default."""
+    if experiment.model.name is not None:
+        return experiment
+    at_every_position = federation.test.y.dim() > 1
+    name = "word-lstm" if at_every_position else default_model(federation.kind, federation.sample_shape)
+    return experiment.model_copy(update={"model": experiment.model.model_copy(update={"name": name})})
+
+
 def _zoo_model(experiment: Experiment, federation: Federation) -> nn.Module:
     wanted = experiment.model
-    sequence = federation.test.y.dim() > 1
-    name = wanted.name or ("word-lstm" if sequence else default_model(federation.kind, federation.sample_shape))
+    assert wanted.name is not None
     return build_model(
-        name,
+        wanted.name,
         federation.sample_shape,
         federation.classes,
         kind=federation.kind,

@@ -35,6 +35,7 @@ def make_result(
         model={},
         rounds=rounds,
         client_updates=2 * rounds,
+        longest_route=2,
         transfers={"s2c": rounds, "c2s": rounds, "c2c": rounds},
         bytes=traffic * rounds,
         seconds=1.5,

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 from typer.main import get_command
 
-from fedrelay.cli import catalogue, data, planning, running
+from fedrelay.cli import catalogue, data, planning, running, speed
 from fedrelay.cli.screen import complain
 from fedrelay.cli.settings import examples
 from fedrelay.cli.stopping import terminated_like_interrupted
@@ -36,6 +36,7 @@ running.register(app)
 planning.register(app)
 catalogue.register(app)
 data.register(app)
+speed.register(app)
 
 
 def _show_version(wanted: bool) -> None:

@@ -52,6 +52,10 @@ class Announcing:
         """A round is done."""
         self.watcher.round_done(round, row)
 
+    def stopping(self) -> None:
+        """Ctrl-C was pressed."""
+        self.watcher.stopping()
+
 
 class Lines:
     """At most some ten lines a run."""
@@ -80,6 +84,10 @@ class Lines:
             left = spent / (round - self.first) * (self.rounds - round)
             when = f"{duration(left)} left" if round < self.rounds else f"done in {duration(spent)}"
             self._say(f"round {round}/{self.rounds}, accuracy {percent(self.accuracy)}, {when}")
+
+    def stopping(self) -> None:
+        """Ctrl-C was pressed."""
+        self._say("stopping after this round …")
 
     def _say(self, what: str) -> None:
         self.console.print(Text(f"  {self.title}: {what}"), soft_wrap=True)
@@ -113,6 +121,11 @@ class Bar:
             self.progress.update(self.task, completed=round, accuracy=self.accuracy)
         if round == self.rounds:
             self._keep(f"{self.accuracy:>7}   {duration(time.monotonic() - self.began):>8}")
+
+    def stopping(self) -> None:
+        """Ctrl-C was pressed."""
+        if self.task is not None:
+            self.progress.update(self.task, description=f"{self.title}: stopping after this round …")
 
     def clear(self) -> None:
         """Take the bar away."""

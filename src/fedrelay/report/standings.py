@@ -93,7 +93,7 @@ def plan_facts(run: Path) -> dict[str, Any]:
     path = run / "plan.json"
     try:
         facts = json.loads(path.read_bytes())
-        return {name: facts[name] for name in ("clients", "parameters", "longest_route")}
+        return {name: facts[name] for name in ("clients", "parameters")}
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise RunFolderError(f"{path}: is damaged ({error})") from None
 
@@ -108,7 +108,7 @@ def _standing(contender: Contender, goals: Mapping[float, float], first: Mapping
         rounds_to=reached,
         speed_up={share: speed_up(first[share], rounds) for share, rounds in reached.items()},
         client_updates=_mean(result.client_updates for result in results),
-        longest_chain=_mean(plan_facts(result.run)["longest_route"] for result in results if result.run),
+        longest_chain=_mean(result.longest_route for result in results),
         transfers={kind: _mean(result.transfers[kind] for result in results) for kind in KINDS},
         bytes=_mean(result.bytes for result in results),
         seconds=_mean(result.seconds for result in results),

@@ -10,6 +10,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from fedrelay.bench import Pace
 from fedrelay.comparison import Contender, Outcome
 from fedrelay.ledger import KINDS
 from fedrelay.metrics.curves import targets_of
@@ -35,6 +36,21 @@ def plain_table(*columns: str, numeric: bool = False) -> Table:
     for index, column in enumerate(columns):
         table.add_column(column, justify="right" if numeric and index else "left", no_wrap=numeric and index > 0)
     return table
+
+
+def pace_table(paces: Sequence[Pace]) -> RenderableType:
+    """Milliseconds for a client update, and how many times faster than the first contender of the workload."""
+    table = plain_table("one client update", "ms", "best – worst", "times faster", numeric=True)
+    baselines = {pace.workload: pace.median for pace in reversed(paces)}
+    for pace in paces:
+        table.add_row(
+            f"{pace.workload}, {pace.contender}",
+            f"{1e3 * pace.median:.3f}",
+            f"{1e3 * pace.best:.3f} – {1e3 * pace.worst:.3f}",
+            f"{baselines[pace.workload] / pace.median:.1f}×",
+        )
+    hint = "5 SGD steps of batch 20 on 100 samples, 10 clients a round; compare within one run only"
+    return Group(table, Text(), Text(f"  {hint}", style="dim"))
 
 
 def heading(

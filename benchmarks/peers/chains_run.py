@@ -1,0 +1,105 @@
+"""FedRelay's FedSeq: ten models travel through ten clients each. Times hops, and what lies between them.
+
+A hand-over is everything between the last step at one client and the first step at the next in the same process:
+noting the report, storing and loading the model, drawing and gathering the next client's batches. Both ends are
+stamped where they happen, in the worker, so no large times are subtracted from each other.
+
+Variants: `all` (default workers), `one` (a single worker process), `inline` (`engine.workers: 1`, no process).
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import time
+from collections.abc import Iterator
+from statistics import median
+
+import fedrelay as fr
+import torch
+from fedrelay import runner
+from fedrelay.engines.crew import ForkedCrew
+from fedrelay.engines.local import LocalEngine
+from fedrelay.local import lanes
+from fedrelay.local.trainer import EagerTrainer, Job
+from fedrelay.routes.plan import Hop
+from fedrelay_run import Clock, check_steps, federation_of, settings_of
+from torch import Tensor
+from workload import POPULATION, SAMPLES, WARM_UP, report, task
+
+CHAINS, LENGTH = 10, 10
+
+
+class Stamps:
+    """(process, first step begins, last step ends) of every hop, in memory that all workers write to."""
+
+    def __init__(self, rounds: int) -> None:
+        shape = (rounds + 1, CHAINS, LENGTH, 3)
+        memory = mmap.mmap(-1, 8 * torch.Size(shape).numel())
+        self.values = torch.frombuffer(memory, dtype=torch.float64).view(shape)
+
+    def write(self, hop: Hop, begin: float, end: float) -> None:
+        """One hop is done."""
+        self.values[hop.round, hop.route, hop.index] = torch.tensor([os.getpid(), begin, end], dtype=torch.float64)
+
+    def handover_share(self, rounds: range) -> float:
+        """The median time between hops as a share of the median time from hop to hop, within a round and a process."""
+        gaps, hops = [], []
+        for round in rounds:
+            stamped = self.values[round].flatten(0, 1).tolist()
+            for process in {process for process, _, _ in stamped}:
+                mine = sorted((begin, end) for owner, begin, end in stamped if owner == process)
+                for (begin, end), (following, _) in zip(mine, mine[1:], strict=False):
+                    gaps.append(following - end)
+                    hops.append(following - begin)
+        return median(gaps) / median(hops)
+
+
+def stamping(stamps: Stamps) -> type[EagerTrainer]:
+    """The trainer that notes when its steps begin and end; otherwise FedRelay's own."""
+
+    class StampingTrainer(EagerTrainer):
+        """Stamps hops."""
+
+        def _batches(self, hop: Hop, x: Tensor, y: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+            batches = super()._batches(hop, x, y)
+            first = next(batches)
+            begin = time.perf_counter()
+            yield first
+            yield from batches
+            stamps.write(hop, begin, time.perf_counter())
+
+    return StampingTrainer
+
+
+def one_forked_worker(job: Job, workers: int) -> LocalEngine:
+    """A crew of one, which FedRelay itself would replace by its main process."""
+    return LocalEngine(job, ForkedCrew(job, 1))
+
+
+def main() -> None:
+    """Train the warm-up rounds, those that are timed, and a last one."""
+    wanted = task(("all", "one", "inline"))
+    case, rounds = wanted.case, WARM_UP + wanted.rounds + 1
+    federation = federation_of(case)
+    settings = settings_of(case, rounds) | {
+        "fraction": 1.0,
+        "grouping": {"max_clients": LENGTH, "min_samples": LENGTH * SAMPLES},
+        "engine": {"workers": 1 if wanted.variant == "inline" else 0},
+    }
+    check_steps("fedseq", federation, case, **settings)
+    stamps = Stamps(rounds)
+    lanes.EagerTrainer = stamping(stamps)  # type: ignore[misc]
+    if wanted.variant == "one":
+        runner.start_local = one_forked_worker
+    clock = Clock()
+    result = fr.run("fedseq", data=federation, model=case.model(), observer=clock, **settings)
+    assert result.client_updates == POPULATION * rounds
+    assert result.transfers["c2c"] == CHAINS * (LENGTH - 1) * rounds
+    timed = range(WARM_UP + 1, WARM_UP + wanted.rounds + 1)
+    share = stamps.handover_share(timed)
+    report(case, clock.seconds(wanted.rounds), wanted.rounds * POPULATION, handover=share)
+
+
+if __name__ == "__main__":
+    main()
