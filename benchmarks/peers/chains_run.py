@@ -4,7 +4,7 @@ A hand-over is everything between the last step at one client and the first step
 noting the report, storing and loading the model, drawing and gathering the next client's batches. Both ends are
 stamped where they happen, in the worker, so no large times are subtracted from each other.
 
-Variants: `all` (default workers), `one` (a single worker process), `inline` (`engine.workers: 1`, no process).
+Variants: `two` workers, `one` worker process, `none` (`engine.workers: 1`: all in the main process).
 """
 
 from __future__ import annotations
@@ -13,19 +13,21 @@ import mmap
 import os
 import time
 from collections.abc import Iterator
+from itertools import pairwise
 from statistics import median
 
-import fedrelay as fr
 import torch
+from fedrelay_run import Clock, check_steps, federation_of, settings_of
+from torch import Tensor
+from workload import POPULATION, SAMPLES, WARM_UP, report, task
+
+import fedrelay as fr
 from fedrelay import runner
 from fedrelay.engines.crew import ForkedCrew
 from fedrelay.engines.local import LocalEngine
 from fedrelay.local import lanes
 from fedrelay.local.trainer import EagerTrainer, Job
 from fedrelay.routes.plan import Hop
-from fedrelay_run import Clock, check_steps, federation_of, settings_of
-from torch import Tensor
-from workload import POPULATION, SAMPLES, WARM_UP, report, task
 
 CHAINS, LENGTH = 10, 10
 
@@ -49,7 +51,7 @@ class Stamps:
             stamped = self.values[round].flatten(0, 1).tolist()
             for process in {process for process, _, _ in stamped}:
                 mine = sorted((begin, end) for owner, begin, end in stamped if owner == process)
-                for (begin, end), (following, _) in zip(mine, mine[1:], strict=False):
+                for (begin, end), (following, _) in pairwise(mine):
                     gaps.append(following - end)
                     hops.append(following - begin)
         return median(gaps) / median(hops)
@@ -79,13 +81,13 @@ def one_forked_worker(job: Job, workers: int) -> LocalEngine:
 
 def main() -> None:
     """Train the warm-up rounds, those that are timed, and a last one."""
-    wanted = task(("all", "one", "inline"))
+    wanted = task(("two", "one", "none"))
     case, rounds = wanted.case, WARM_UP + wanted.rounds + 1
     federation = federation_of(case)
     settings = settings_of(case, rounds) | {
         "fraction": 1.0,
         "grouping": {"max_clients": LENGTH, "min_samples": LENGTH * SAMPLES},
-        "engine": {"workers": 1 if wanted.variant == "inline" else 0},
+        "engine": {"workers": 1 if wanted.variant == "none" else 2},
     }
     check_steps("fedseq", federation, case, **settings)
     stamps = Stamps(rounds)

@@ -6,22 +6,21 @@ import os
 import time
 from typing import Any
 
+from workload import BATCH, LEARNING_RATE, POPULATION, SAMPLES, STEPS, WARM_UP, Case, report, task
+
 import fedrelay as fr
 from fedrelay.engines.local import start_local
 from fedrelay.result import Row
+from fedrelay.runner import Silent
 from fedrelay.setting import prepare
-from fedrelay.spec import Experiment, experiment
-from workload import BATCH, LEARNING_RATE, POPULATION, SAMPLES, STEPS, WARM_UP, Case, report, task
+from fedrelay.spec import experiment
 
 
-class Clock:
+class Clock(Silent):
     """Notes the end of every round."""
 
     def __init__(self) -> None:
         self.ends: list[float] = []
-
-    def started(self, experiment: Experiment, round: int) -> None:
-        """Nothing has happened yet."""
 
     def round_done(self, round: int, row: Row | None) -> None:
         """One round is done."""

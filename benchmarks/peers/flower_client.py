@@ -1,4 +1,4 @@
-"""The client of the Flower contender. A module of its own, so that Ray's workers find it by name and keep its caches."""
+"""The client of the Flower contender; a module of its own, so that Ray's actors find it by name and keep its caches."""
 
 from __future__ import annotations
 

@@ -162,6 +162,30 @@ def test_an_error_of_the_model_names_the_client(toy, engines, workers):
         outcome(engine, job)
 
 
+class BlindWhenJudged(nn.Linear):
+    """Raises while it is evaluated."""
+
+    def forward(self, x):
+        if not self.training:
+            raise ValueError("I cannot see")
+        return super().forward(x)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_an_error_while_evaluating_says_so(toy, engines, workers):
+    job = job_of(toy, BlindWhenJudged(4, 3))
+    engine = engines(start_local(job, workers))
+    with pytest.raises(EngineError, match="evaluating the model failed: ValueError: I cannot see"):
+        engine.evaluate(job.layout.flatten(job.module))
+
+
+def test_there_are_never_more_workers_than_tasks(toy, linear, engines):
+    job = job_of(toy, linear)
+    pool = engines(LocalEngine(job, ForkedCrew(job, 16)))
+    outcome(pool, job)
+    assert len(pool.crew.workers) == len(PLAN.routes)
+
+
 @pytest.mark.parametrize("workers", [1, 2])
 def test_divergence_names_the_hop(toy, linear, engines, workers):
     job = job_of(toy, linear, lr=1e38)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import asdict
 from typing import Annotated
 
@@ -28,9 +27,10 @@ def bench(
     if workers < 0 or rounds < 1:
         raise SpecError(f"--workers must be at least 0 and --rounds at least 1, got {workers} and {rounds}")
     from fedrelay.bench import bench as measure
+    from fedrelay.engines.local import cores
     from fedrelay.report.tables import pace_table
 
     screen = Screen(quiet=quiet, json=json)
-    paces = list(measure(workers or os.cpu_count() or 1, rounds))
+    paces = list(measure(workers or cores(), rounds))
     screen.show(pace_table(paces))
     screen.emit({"paces": [asdict(pace) for pace in paces]})

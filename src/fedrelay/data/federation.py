@@ -227,9 +227,13 @@ class PooledFederation:
         return np.array([self.members.sizes().sum()])
 
     def samples(self, client: int) -> Samples:
-        """All samples, in the order of the members."""
+        """All samples, in the order of the members; put together once and kept."""
+        return self._pool
+
+    @cached_property
+    def _pool(self) -> Samples:
         # Filled part by part: joining the parts at the end would take twice the memory.
-        total = self.size(client)
+        total = self.size(0)
         pool = Samples(*(values.new_empty((total, *values.shape[1:])) for values in self.members.samples(0)))
         start = 0
         for member in range(self.members.clients):

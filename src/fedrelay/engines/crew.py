@@ -109,11 +109,11 @@ class ForkedCrew:
         return self.arena
 
     def carry_out(self, tasks: Sequence[Task[T]]) -> list[T]:
-        """Keep all workers busy until everything is done."""
-        while len(self.workers) < self.count:
+        """Keep all workers busy until everything is done; there are never more of them than tasks."""
+        while len(self.workers) < min(self.count, len(tasks)):
             self.workers.append(Worker(self.job, self.arena, self.workers))
         waiting = [(number, 0) for number in reversed(range(len(tasks)))]
-        idle = list(range(self.count))
+        idle = list(range(len(self.workers)))
         busy: dict[Connection, tuple[int, int, int]] = {}
         outcomes: dict[int, T] = {}
         try:
@@ -203,6 +203,8 @@ def _serve(connection: Connection, foreign: list[Connection], job: Job, models: 
                 connection.send(task.run(place))
             except FedRelayError as error:
                 connection.send(error)
+            except Exception as error:
+                connection.send(EngineError(f"a worker failed: {type(error).__name__}: {error}"))
     os._exit(0)
 
 

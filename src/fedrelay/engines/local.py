@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -17,7 +18,7 @@ from fedrelay.errors import EngineError, FedRelayError
 from fedrelay.local.arrival import Arrival, HopReport, arrival
 from fedrelay.local.judge import Verdict, chunks, judge
 from fedrelay.local.trainer import Job
-from fedrelay.routes.plan import Hop, RoundPlan
+from fedrelay.routes.plan import RoundPlan
 
 Reports = dict[int, list[HopReport]]
 """What the clients of each route say, in the order of their turns."""
@@ -28,9 +29,14 @@ def start_local(job: Job, workers: int) -> Engine:
 
     With one worker, on other systems than Linux, or with a device other than the CPU, all runs in this process.
     """
-    count = workers or os.cpu_count() or 1
+    count = workers or cores()
     forks = sys.platform == "linux" and torch.device(job.train.device).type == "cpu"
     return LocalEngine(job, ForkedCrew(job, count) if forks and count > 1 else InlineCrew(job))
+
+
+def cores() -> int:
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class LocalEngine:
@@ -77,7 +83,10 @@ class Trip:
         for wave in self.convoy.waves():
             rows = [place.models[hop.route + 1] for hop in wave]
             received = rows if wave[0].index else [place.models[0]] * len(wave)
-            for hop, report in zip(wave, _train(place, wave, received, rows), strict=True):
+            clients = ", ".join(str(hop.client) for hop in wave)
+            with _named(f"round {wave[0].round}: training on client {clients}"):
+                found = place.trainer.train(wave, received, place.models[0], rows)
+            for hop, report in zip(wave, found, strict=True):
                 check_finite(hop, report)
                 reports[hop.route].append(report)
         return reports
@@ -91,17 +100,16 @@ class Judgement:
 
     def run(self, place: Workplace) -> Verdict:
         """One chunk."""
-        return judge(place.bench, place.models[0], place.job.federation.test, self.chunk)
+        with _named("evaluating the model"):
+            return judge(place.bench, place.models[0], place.job.federation.test, self.chunk)
 
 
-def _train(place: Workplace, wave: Sequence[Hop], received: list[Tensor], out: list[Tensor]) -> list[HopReport]:
-    """Hops whose unexpected failures name the clients."""
+@contextmanager
+def _named(doing: str) -> Iterator[None]:
+    """Failures nobody foresaw, such as those of a user's own module, say what was being done."""
     try:
-        return place.trainer.train(wave, received, place.models[0], out)
+        yield
     except FedRelayError:
         raise
     except Exception as error:
-        clients = ", ".join(str(hop.client) for hop in wave)
-        raise EngineError(
-            f"round {wave[0].round}: training on client {clients} failed: {type(error).__name__}: {error}"
-        ) from error
+        raise EngineError(f"{doing} failed: {type(error).__name__}: {error}") from error

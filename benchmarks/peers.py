@@ -1,0 +1,231 @@
+"""How fast client updates are: FedRelay against Flower, pfl, NVFlare and bare PyTorch, on one machine, in one run.
+
+    .venv/bin/python benchmarks/peers.py              print the tables (a quarter of an hour)
+    .venv/bin/python benchmarks/peers.py --quick      fewer rounds and repetitions, to see that all is well
+    .venv/bin/python benchmarks/peers.py --write      and write docs/peers.md
+    .venv/bin/python benchmarks/peers.py --nvflare    NVFlare's cyclic workflow as well
+
+Everybody trains the same model on the same data (`peers/workload.py`). Contenders take turns, each time in a fresh
+process, so that a busy moment of the machine does not fall on one of them alone. Peers live in virtual environments
+of their own, `benchmarks/.venvs/`, which are made when they are missing. Leave the machine alone meanwhile.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import signal
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from peers import table
+from peers.environments import ENVIRONMENTS, Environment, own_versions
+from peers.processes import ContenderError, measure
+from peers.workload import CASES
+
+SCRIPTS = Path(__file__).parent / "peers"
+PAGE = Path(__file__).parent.parent / "docs" / "peers.md"
+QUICK = 4
+"""A quick run has this many times fewer rounds."""
+SAME_LOSS = 0.01
+"""How much the losses after the warm-up may differ: clients are sampled and samples shuffled differently."""
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A script, the interpreter that runs it, and how many rounds of each case it is timed for."""
+
+    name: str
+    script: str
+    rounds: Mapping[str, int]
+    variant: str | None = None
+    environment: Environment | None = None
+    launcher: tuple[str, ...] = ()
+
+    def command(self, case: str, rounds: int) -> list[str]:
+        """What is run for one measurement."""
+        python = self.environment.python if self.environment else sys.executable
+        variant = [self.variant] if self.variant else []
+        return [str(python), *self.launcher, str(SCRIPTS / self.script), case, str(rounds), *variant]
+
+
+def torchrun(processes: int) -> tuple[str, ...]:
+    """PyTorch's own launcher, by which pfl's simulation uses several cores."""
+    return ("-m", "torch.distributed.run", "--standalone", "--local-addr=127.0.0.1", f"--nproc-per-node={processes}")
+
+
+FLOWER, PFL, NVFLARE = (ENVIRONMENTS[name] for name in ("flower", "pfl", "nvflare"))
+PFL_ROUNDS = {"conv": 40, "dense": 100, "dense-100": 20}
+CONTENDERS = (
+    Contender(table.FEDRELAY, "fedrelay_run.py", {"conv": 60, "dense": 500, "dense-100": 80}),
+    Contender(table.BARE, "bare.py", {"conv": 60, "dense": 200, "dense-100": 20}, "all"),
+    Contender("bare PyTorch, one core", "bare.py", {"conv": 30, "dense": 100, "dense-100": 10}, "one"),
+    Contender(table.FLOWER, "flower_run.py", {"conv": 20, "dense": 20}, environment=FLOWER),
+    Contender(table.PFL[0], "pfl_run.py", PFL_ROUNDS, environment=PFL, launcher=torchrun(os.cpu_count() or 1)),
+    Contender(table.PFL[1], "pfl_run.py", PFL_ROUNDS, environment=PFL),
+    Contender(table.CHAINS, "chains_run.py", {"conv": 6}, "two"),
+    Contender(table.ONE_WORKER[0], "chains_run.py", {"conv": 4}, "one"),
+    Contender(table.ONE_WORKER[1], "chains_run.py", {"conv": 4}, "none"),
+    Contender(table.NVFLARE, "nvflare_run.py", {"conv": 8}, environment=NVFLARE),
+)
+
+
+@dataclass
+class Race:
+    """What has been measured so far, and who has dropped out."""
+
+    repeats: int
+    quick: bool
+    times: dict[tuple[str, str], list[float]] = field(default_factory=dict)
+    firsts: dict[str, dict[str, Any]] = field(default_factory=dict)
+    out: set[str] = field(default_factory=set)
+
+    def run(self, contenders: Sequence[Contender]) -> None:
+        """All repetitions: one after another, each with every case, each case with every contender."""
+        turns = [(case, each) for case in CASES for each in contenders if case in each.rounds]
+        for repeat in range(1, self.repeats + 1):
+            for number, (case, contender) in enumerate(turns, start=1):
+                if contender.name not in self.out:
+                    where = f"repetition {repeat}/{self.repeats}, {number}/{len(turns)}"
+                    say(f"{where}: {contender.name}, {case} …", end=" ")
+                    self.turn(case, contender)
+
+    def turn(self, case: str, contender: Contender) -> None:
+        """One measurement; a peer that fails drops out, FedRelay may not."""
+        rounds = max(2, contender.rounds[case] // (QUICK if self.quick else 1))
+        try:
+            found = measure(contender.command(case, rounds))
+            self.check(case, found)
+        except ContenderError as error:
+            if contender.environment is None:
+                raise SystemExit(f"\n{contender.name}, {case}: {error}") from None
+            say(f"drops out: {error}")
+            self.out.add(contender.name)
+            return
+        say(f"{1000 * found['seconds']:.3g} ms")
+        self.times.setdefault((contender.name, case), []).append(found["seconds"])
+        if contender.name == table.CHAINS:
+            self.times.setdefault((table.HAND_OVER, case), []).append(found["handover"])
+
+    def check(self, case: str, found: Mapping[str, Any]) -> None:
+        """Everybody must do the work of the first: the same data and weights, and as much learned from them."""
+        first = self.firsts.setdefault(case, dict(found))
+        if found["work"] != first["work"]:
+            raise ContenderError("trained other data or other first weights than the rest")
+        if "loss" in found and abs(found["loss"] / first["loss"] - 1) > SAME_LOSS:
+            raise ContenderError(f"came to a loss of {found['loss']:.4f} instead of {first['loss']:.4f}")
+
+
+def entered(wanted: argparse.Namespace, versions: dict[str, str]) -> Iterator[Contender]:
+    """The contenders that take part; makes environments that are missing and notes the versions in use."""
+    for environment in ENVIRONMENTS.values():
+        mine = [each for each in CONTENDERS if each.environment is environment]
+        if environment is NVFLARE and not wanted.nvflare:
+            say("NVFlare is left out; --nvflare brings it in")
+            continue
+        found = environment.versions()
+        if found is None:
+            say(f"making {environment.python.parent.parent} with {' and '.join(environment.requirements)} …")
+            problem = environment.install()
+            found = environment.versions()
+            if found is None:
+                say(f"{environment.name} is left out: it cannot be installed here ({problem or 'it does not import'})")
+                continue
+        versions |= found
+        yield from mine
+
+
+def page(race: Race, versions: Mapping[str, str]) -> str:
+    """The Markdown page."""
+    titles = {case.name: case.title for case in CASES.values()}
+    software = ", ".join(f"{name} {version}" for name, version in versions.items())
+    return f"""# Speed against peers
+
+Written by `.venv/bin/python benchmarks/peers.py --write`. A client update is one epoch of five SGD steps of batch 20
+over 100 samples; a round takes 10 or 100 of 100 clients. Times are whole rounds (sampling, hand-over, training,
+aggregation; no evaluation, no start-up) divided by their client updates. Everybody trains the same network from the
+same weights on the same data, which is checked by fingerprint, by counting steps and by the loss after three rounds.
+Contenders take turns in fresh processes, {race.repeats} times; shown are the median and, in brackets, the least and
+the most. Ratios are taken within each repetition.
+
+Machine: {os.cpu_count()} cores, {cpu_model()}. Software: {software}.
+
+{table.goals_table(race.times)}
+
+{table.times_table(race.times, titles)}
+
+The convolutional network has two convolutions (8 and 16 channels, 3×3), each with ReLU and pooling, and dense layers of
+64 and 10 for images of 28×28; the dense one has layers of 64 and 10 for 64 features.
+
+What to know about the comparison:
+
+- FedRelay runs with its default settings, except for 100 clients a round: there `engine.lanes` is the number of clients
+  divided by that of cores. It runs through `fedrelay.run`, merging and book-keeping included.
+- Bare PyTorch is no competitor but a yardstick: plain training loops in one process per core, without server or
+  hand-over, with channels-last weights and the same memory settings as FedRelay's workers.
+- Flower runs its simulation on Ray with one CPU per client and its message API, the faster of its two. Model and data
+  stay in the actors. Its rounds contain waits of a tenth of a second, so its time per update falls with larger rounds.
+- pfl runs with and without one process per core; the faster counts. Its batches are cut once and never shuffled.
+- NVFlare's hops pass through real messages between processes and contain waits of about half a second; they are what
+  its simulator takes, not what a federation over a network would.
+- Peers get channels-last weights, too, but not FedRelay's memory settings: those are part of what FedRelay does.
+- The hand-over is all that lies between the last step at one client and the first at the next: reports, a check for
+  non-finite weights, two copies of the model, and shuffling and gathering the next client's samples.
+"""
+
+
+def cpu_model() -> str:
+    """What the processor calls itself."""
+    information = Path("/proc/cpuinfo")
+    lines = information.read_text().splitlines() if information.exists() else []
+    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())
+
+
+def say(text: str, end: str = "\n") -> None:
+    """A line of progress."""
+    print(text, end=end, file=sys.stderr, flush=True)
+
+
+def positive(text: str) -> int:
+    """A number of repetitions."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"must be a positive whole number, got {text!r}")
+    return int(text)
+
+
+def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help=f"{QUICK} times fewer rounds, two repetitions")
+    parser.add_argument("--repeats", type=positive, help="how often each contender is measured (default 5)")
+    parser.add_argument("--nvflare", action="store_true", help="also measure NVFlare's cyclic workflow")
+    parser.add_argument("--write", nargs="?", type=Path, const=PAGE, metavar="FILE", help="write docs/peers.md")
+    return parser.parse_args(given)
+
+
+def main() -> None:
+    """Measure, judge, print."""
+    wanted = arguments()
+    signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGINT))
+    if os.getloadavg()[0] > 0.5:
+        say(f"the machine is busy (load {os.getloadavg()[0]:.1f}): times will be long and noisy")
+    race = Race(wanted.repeats or (2 if wanted.quick else 5), wanted.quick)
+    versions = own_versions()
+    try:
+        ours = [each for each in CONTENDERS if each.environment is None]
+        theirs = list(entered(wanted, versions))
+        race.run(sorted(ours + theirs, key=CONTENDERS.index))
+    except KeyboardInterrupt:
+        raise SystemExit("\nstopped; nothing is left running") from None
+    print(page(race, versions))
+    if wanted.write:
+        wanted.write.write_text(page(race, versions))
+        say(f"wrote {wanted.write}")
+
+
+if __name__ == "__main__":
+    main()

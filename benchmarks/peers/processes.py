@@ -1,0 +1,90 @@
+"""Contenders as child processes that leave nothing behind, whatever they start and however they end."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import tempfile
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+TIME_LIMIT = 900.0
+MARK = "FEDRELAY_PEERS_FAMILY"
+QUIET = {
+    "FLWR_TELEMETRY_ENABLED": "0",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_DISABLE_IMPORT_WARNING": "1",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "GLOO_SOCKET_IFNAME": "lo",
+    "OMP_NUM_THREADS": "1",
+}
+"""No telemetry, loopback only, and one thread per process: with more, small models only get slower."""
+
+
+class ContenderError(Exception):
+    """A contender failed; the message says how."""
+
+
+def measure(command: Sequence[str]) -> dict[str, Any]:
+    """Run a contender's script to its end and give back the line of JSON it printed."""
+    family = uuid.uuid4().hex
+    with tempfile.TemporaryDirectory(prefix="peers-", ignore_cleanup_errors=True) as folder:
+        own = {MARK: family, "RAY_TMPDIR": folder, "FLWR_HOME": folder, "TMPDIR": folder}
+        # A session of its own: Ctrl-C reaches this process alone, which then ends the whole family.
+        child = subprocess.Popen(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=folder,
+            env={**os.environ, **QUIET, **own},
+            start_new_session=True,
+        )
+        try:
+            out, errors = child.communicate(timeout=TIME_LIMIT)
+        except subprocess.TimeoutExpired:
+            raise ContenderError(f"not done after {TIME_LIMIT:.0f} s") from None
+        finally:
+            end_family(family)
+            child.wait()
+    if child.returncode:
+        raise ContenderError(f"exit code {child.returncode}: {last_line(errors)}")
+    return result_in(out)
+
+
+def result_in(output: str) -> dict[str, Any]:
+    """The last line of an output that is a measurement; peers print other things as well."""
+    for line in reversed(output.splitlines()):
+        with contextlib.suppress(json.JSONDecodeError):
+            found = json.loads(line)
+            if isinstance(found, dict) and "seconds" in found:
+                return found
+    raise ContenderError(f"printed no measurement, but {last_line(output)!r}")
+
+
+def end_family(family: str) -> None:
+    """Kill every process that carries the family's mark, also those that left its session."""
+    for process in relatives(family):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process, signal.SIGKILL)
+
+
+def relatives(family: str) -> list[int]:
+    """The processes that inherited the family's mark."""
+    mark = f"{MARK}={family}".encode()
+    found = []
+    for environment in Path("/proc").glob("[0-9]*/environ"):
+        with contextlib.suppress(OSError):  # gone meanwhile, or somebody else's
+            if mark in environment.read_bytes().split(b"\0"):
+                found.append(int(environment.parent.name))
+    return found
+
+
+def last_line(text: str) -> str:
+    """The last line that says something."""
+    return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "nothing")

@@ -1,0 +1,122 @@
+"""From measured times to ratios, goals and tables. Pure: no clock, no processes, nothing but arithmetic."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+Measured = Mapping[tuple[str, str], Sequence[float]]
+"""(contender, case) → what was measured, one value for each repetition."""
+
+FEDRELAY = "FedRelay"
+CHAINS = "FedRelay FedSeq, two workers"
+ONE_WORKER = ("FedRelay FedSeq, one worker", "FedRelay FedSeq, no worker")
+BARE = "bare PyTorch, all cores"
+FLOWER, NVFLARE = "Flower", "NVFlare cyclic"
+PFL = ("pfl, one process per core", "pfl, one process")
+HAND_OVER = "hand-over"
+"""Not a contender: the share of a hop that is spent between clients."""
+
+
+@dataclass(frozen=True)
+class Spread:
+    """The median of some values, and how far they lie apart."""
+
+    middle: float
+    least: float
+    most: float
+
+    @classmethod
+    def of(cls, values: Iterable[float]) -> Spread:
+        """Sum up at least one value."""
+        ordered = sorted(values)
+        return cls(median(ordered), ordered[0], ordered[-1])
+
+    def shown(self, form: str = "{:.3g}") -> str:
+        """`4.2 (3.9–4.4)`."""
+        middle, least, most = (form.format(value) for value in (self.middle, self.least, self.most))
+        return f"{middle} ({least}–{most})"
+
+
+@dataclass(frozen=True)
+class Goal:
+    """How many times longer others should take than `than`; of several others the fastest counts.
+
+    Where there is no `than`, a share that is at most the bound.
+    """
+
+    title: str
+    case: str
+    others: tuple[str, ...]
+    bound: float
+    than: str | None = FEDRELAY
+
+    def measured(self, times: Measured) -> Spread | None:
+        """The ratio of every repetition, or nothing where one side was not measured."""
+        others = [times[other, self.case] for other in self.others if times.get((other, self.case))]
+        if not others:
+            return None
+        fastest = min(others, key=median)
+        if self.than is None:
+            return Spread.of(fastest)
+        ours = times.get((self.than, self.case))
+        return Spread.of(ratios(fastest, ours)) if ours else None
+
+    def met(self, spread: Spread) -> bool:
+        """Whether the median keeps the bound."""
+        return spread.middle <= self.bound if self.than is None else spread.middle >= self.bound
+
+    def row(self, times: Measured) -> tuple[str, ...]:
+        """Title, bound, what was measured, and the verdict."""
+        sign, form = ("≤", "{:.1%}") if self.than is None else ("≥", "{:.3g}×")
+        bound = f"{sign} {form.format(self.bound)}"
+        spread = self.measured(times)
+        if spread is None:
+            return self.title, bound, "not measured", "—"
+        return self.title, bound, spread.shown(form), "met" if self.met(spread) else "**not met**"
+
+
+GOALS = (
+    Goal("convolutional: Flower / FedRelay", "conv", (FLOWER,), 4),
+    Goal("convolutional: pfl / FedRelay", "conv", PFL, 2.5),
+    Goal("convolutional: bare PyTorch on all cores / FedRelay", "conv", (BARE,), 0.9),
+    Goal("dense, 10 clients: Flower / FedRelay", "dense", (FLOWER,), 80),
+    Goal("dense, 10 clients: pfl / FedRelay", "dense", PFL, 8),
+    Goal("dense, 100 clients: pfl / FedRelay", "dense-100", PFL, 20),
+    Goal("FedSeq, convolutional: hand-over as a share of a hop", "conv", (HAND_OVER,), 0.02, than=None),
+    Goal("FedSeq, convolutional: one worker / two workers", "conv", ONE_WORKER, 1.8, than=CHAINS),
+    Goal("hop of NVFlare's cyclic workflow / hop with one worker", "conv", (NVFLARE,), 30, than=ONE_WORKER[0]),
+)
+
+
+def ratios(theirs: Sequence[float], ours: Sequence[float]) -> list[float]:
+    """Their time over ours, repetition by repetition: what slows the whole machine for a while cancels out."""
+    return [their / our for their, our in zip(theirs, ours, strict=False)]
+
+
+def goals_table(times: Measured, goals: Sequence[Goal] = GOALS) -> str:
+    """All goals and whether they are met."""
+    return markdown(("ratio", "goal", "measured", "verdict"), (goal.row(times) for goal in goals))
+
+
+def times_table(times: Measured, cases: Mapping[str, str]) -> str:
+    """Milliseconds for one client update: a row for each contender, a column for each case (name → title)."""
+    contenders = dict.fromkeys(contender for contender, _ in times if contender != HAND_OVER)
+
+    def rows() -> Iterator[tuple[str, ...]]:
+        for contender in contenders:
+            cells = (times.get((contender, case)) for case in cases)
+            yield contender, *(_milliseconds(values) if values else "" for values in cells)
+
+    return markdown(("ms per client update", *cases.values()), rows())
+
+
+def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A Markdown table."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _milliseconds(seconds: Sequence[float]) -> str:
+    return Spread.of(1000 * value for value in seconds).shown()
