@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedrelay.rng import derive, generator, torch_seed
+from fedrelay.rng import Keyed, derive, generator, torch_seed
 
 
 def test_a_key_always_gives_the_same_numbers():
@@ -32,3 +32,21 @@ def test_keys_do_not_run_into_each_other():
 
 def test_torch_seeds_fit_torch():
     assert 0 <= torch_seed(7, "init") < 2**63
+
+
+@given(st.integers(0, 2**40), st.lists(st.integers(0, 99), min_size=1, max_size=5))
+def test_a_keyed_generator_gives_the_numbers_of_a_new_one(seed, keys):
+    keyed = Keyed(seed, "x")
+    for key in keys:
+        rng = keyed.at(key)
+        drawn = (
+            rng.permutation(7).tolist(),
+            rng.integers(0, 100, 3, dtype="int32").tolist(),
+            rng.normal(size=2).tolist(),
+        )
+        rng = generator(seed, "x", key)
+        assert drawn == (
+            rng.permutation(7).tolist(),
+            rng.integers(0, 100, 3, dtype="int32").tolist(),
+            rng.normal(size=2).tolist(),
+        )

@@ -7,6 +7,7 @@ trained, on the number of workers, or on where a run was interrupted.
 from __future__ import annotations
 
 import hashlib
+from typing import Any
 
 import numpy as np
 
@@ -23,6 +24,26 @@ def generator(seed: int, purpose: str, *keys: Key) -> np.random.Generator:
     """A fresh NumPy generator for one purpose, e.g. `generator(seed, "batches", round, route, hop, client)`."""
     key = np.frombuffer(derive(seed, purpose, *keys), dtype="<u8").astype(np.uint64)
     return np.random.Generator(np.random.Philox(key=key))
+
+
+class Keyed:
+    """A generator that takes a new key for every use: much cheaper than a new generator, and the same numbers.
+
+    What is drawn under one key must be drawn before the next key is set.
+    """
+
+    def __init__(self, seed: int, purpose: str) -> None:
+        self.seed, self.purpose = seed, purpose
+        self.bits = np.random.Philox(key=0)
+        self.generator = np.random.Generator(self.bits)
+        self.fresh: Any = self.bits.state
+
+    def at(self, *keys: Key) -> np.random.Generator:
+        """The generator `generator(seed, purpose, *keys)` would give."""
+        key = np.frombuffer(derive(self.seed, self.purpose, *keys), dtype="<u8").astype(np.uint64)
+        state: Any = {**self.fresh, "state": {**self.fresh["state"], "key": key}}
+        self.bits.state = state
+        return self.generator
 
 
 def torch_seed(seed: int, purpose: str, *keys: Key) -> int:

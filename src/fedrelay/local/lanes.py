@@ -18,7 +18,7 @@ from fedrelay.data.federation import Samples
 from fedrelay.local.arrival import HopReport
 from fedrelay.local.sgd import Sgd
 from fedrelay.local.terms.base import Anchors
-from fedrelay.local.trainer import EagerTrainer, Job, Trainer, cross_entropy, orders
+from fedrelay.local.trainer import EagerTrainer, Job, Shuffle, Trainer, cross_entropy, is_finite
 from fedrelay.models.dense_stack import BoundStack, DenseStack
 from fedrelay.models.layout import Bench
 from fedrelay.routes.plan import Hop
@@ -36,6 +36,7 @@ class StackedTrainer:
 
     def __init__(self, job: Job, stack: DenseStack) -> None:
         self.job = job
+        self.shuffle = Shuffle(job)
         self.flat = torch.zeros(job.lanes, job.layout.size, dtype=job.layout.dtype)
         self.gradient = torch.zeros_like(self.flat)
         self.bound = lru_cache(maxsize=None)(lambda lanes: stack.bind(self.flat[:lanes], self.gradient[:lanes]))
@@ -50,7 +51,7 @@ class StackedTrainer:
         flat = self.flat[: len(hops)]
         torch.stack([received[number] for number in lanes], out=flat)
         losses = self._run([hops[number] for number in lanes], [samples[number] for number in lanes], flat, broadcast)
-        finite = torch.isfinite(flat).all(dim=-1).tolist()
+        finite = is_finite(flat).tolist()
         reports: dict[int, HopReport] = {}
         for lane, number in enumerate(lanes):
             out[number].copy_(flat[lane])
@@ -86,8 +87,8 @@ class StackedTrainer:
         rows = np.zeros((steps[0], len(hops), width), dtype=np.int64)
         shares = np.zeros((steps[0], len(hops), width), dtype=np.float64)
         for lane, (hop, size) in enumerate(zip(hops, sizes, strict=True)):
-            filled = self._filled(size, width)
-            for epoch, order in enumerate(orders(self.job, hop, size)):
+            filled = places(size, width)
+            for epoch, order in enumerate(self.shuffle.orders(hop, size)):
                 span = slice(epoch * len(filled), (epoch + 1) * len(filled))
                 rows[span, lane][filled > 0] = starts[lane] + order
                 shares[span, lane] = filled
@@ -99,11 +100,14 @@ class StackedTrainer:
             for step, lanes in enumerate(under_way)
         ]
 
-    def _filled(self, size: int, width: int) -> NDArray[np.float64]:
-        """How much each place of one epoch counts, `[steps, width]`: 1/b in a batch of b, 0 where it is left empty."""
-        places = (np.arange(-(-size // width) * width).reshape(-1, width) < size).astype(np.float64)
-        places /= places.sum(axis=1, keepdims=True)
-        return places
-
     def _steps(self, samples: int) -> int:
         return self.job.train.epochs * -(-samples // self.job.train.batch_size)
+
+
+@lru_cache(maxsize=1024)
+def places(samples: int, width: int) -> NDArray[np.float64]:
+    """How much each place of one epoch counts, `[steps, width]`: 1/b in a batch of b, 0 where it is left empty."""
+    taken = (np.arange(-(-samples // width) * width).reshape(-1, width) < samples).astype(np.float64)
+    taken /= taken.sum(axis=1, keepdims=True)
+    taken.flags.writeable = False
+    return taken

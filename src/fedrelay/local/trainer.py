@@ -23,7 +23,7 @@ from fedrelay.local.arrival import HopReport
 from fedrelay.local.sgd import Sgd
 from fedrelay.local.terms.base import Anchors, Term
 from fedrelay.models.layout import Bench, Layout
-from fedrelay.rng import generator, torch_seed
+from fedrelay.rng import Keyed, torch_seed
 from fedrelay.routes.plan import Hop
 from fedrelay.spec import Train
 
@@ -65,6 +65,7 @@ class EagerTrainer:
     def __init__(self, job: Job, bench: Bench) -> None:
         self.job = job
         self.bench = bench
+        self.shuffle = Shuffle(job)
         modules = bench.module.modules()
         self.norms = [part for part in modules if isinstance(part, nn.modules.batchnorm._BatchNorm)]
 
@@ -94,7 +95,7 @@ class EagerTrainer:
             total += loss.detach().cpu()
             steps += 1
         bench.store(out)
-        return HopReport(len(y), steps, float(total) / max(1, steps), bool(torch.isfinite(out).all()))
+        return HopReport(len(y), steps, float(total) / max(1, steps), bool(is_finite(out)))
 
     def _loss(self, inputs: Tensor, targets: Tensor) -> Tensor:
         lone = len(targets) == 1
@@ -111,17 +112,29 @@ class EagerTrainer:
         size, samples = train.batch_size, len(y)
         # Only BatchNorm models lose the short last batch, and never their only one.
         end = samples - samples % size if self.norms and samples > size else samples
-        for order in orders(self.job, hop, samples):
+        for order in self.shuffle.orders(hop, samples):
             index = torch.from_numpy(order)
             inputs, targets = self.bench.inputs(x[index]), y[index].to(train.device)
             for begin in range(0, end, size):
                 yield inputs[begin : min(begin + size, end)], targets[begin : min(begin + size, end)]
 
 
-def orders(job: Job, hop: Hop, samples: int) -> Iterator[NDArray[np.int64]]:
-    """The order in which a client's samples are seen, for each epoch."""
-    rng = generator(job.seed, "batches", *key_of(hop))
-    return (rng.permutation(samples) for _ in range(job.train.epochs))
+class Shuffle:
+    """The order in which a client's samples are seen."""
+
+    def __init__(self, job: Job) -> None:
+        self.epochs = job.train.epochs
+        self.keyed = Keyed(job.seed, "batches")
+
+    def orders(self, hop: Hop, samples: int) -> list[NDArray[np.int64]]:
+        """One order for each epoch of a hop."""
+        rng = self.keyed.at(*key_of(hop))
+        return [rng.permutation(samples) for _ in range(self.epochs)]
+
+
+def is_finite(models: Tensor) -> Tensor:
+    """Whether models on the last axis are among the finite numbers; a sum is only if every weight is."""
+    return torch.isfinite(models.sum(-1))
 
 
 def key_of(hop: Hop) -> tuple[int, int, int, int]:
