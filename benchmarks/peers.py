@@ -30,7 +30,7 @@ from peers.workload import CASES
 SCRIPTS = Path(__file__).parent / "peers"
 PAGE = Path(__file__).parent.parent / "docs" / "peers.md"
 QUICK = 4
-"""A quick run has this many times fewer rounds."""
+"""A quick run has a quarter of the rounds."""
 SAME_LOSS = 0.01
 """How much the losses after the warm-up may differ: clients are sampled and samples shuffled differently."""
 
@@ -106,7 +106,7 @@ class Race:
             say(f"drops out: {error}")
             self.out.add(contender.name)
             return
-        say(f"{1000 * found['seconds']:.3g} ms")
+        say(f"{table.brief(1000 * found['seconds'])} ms")
         self.times.setdefault((contender.name, case), []).append(found["seconds"])
         if contender.name == table.CHAINS:
             self.times.setdefault((table.HAND_OVER, case), []).append(found["handover"])
@@ -149,10 +149,12 @@ Written by `.venv/bin/python benchmarks/peers.py --write`. A client update is on
 over 100 samples; a round takes 10 or 100 of 100 clients. Times are whole rounds (sampling, hand-over, training,
 aggregation; no evaluation, no start-up) divided by their client updates. Everybody trains the same network from the
 same weights on the same data, which is checked by fingerprint, by counting steps and by the loss after three rounds.
-Contenders take turns in fresh processes, {race.repeats} times; shown are the median and, in brackets, the least and
-the most. Ratios are taken within each repetition.
+Contenders take turns in fresh processes; shown are the median and, in brackets, the least and the most of several
+repetitions. Ratios are taken within each repetition.
 
-Machine: {os.cpu_count()} cores, {cpu_model()}. Software: {software}.
+- machine: {os.cpu_count()} cores, {cpu_model()}
+- software: {software}
+- repetitions: {race.repeats}{", quick: a quarter of the rounds" if race.quick else ""}
 
 {table.goals_table(race.times)}
 
@@ -173,7 +175,7 @@ What to know about the comparison:
 - NVFlare's hops pass through real messages between processes and contain waits of about half a second; they are what
   its simulator takes, not what a federation over a network would.
 - Peers get channels-last weights, too, but not FedRelay's memory settings: those are part of what FedRelay does.
-- The hand-over is all that lies between the last step at one client and the first at the next: reports, a check for
+- The hand-over is all CPU time between the last step at one client and the first at the next: reports, a check for
   non-finite weights, two copies of the model, and shuffling and gathering the next client's samples.
 """
 
@@ -200,7 +202,7 @@ def positive(text: str) -> int:
 def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help=f"{QUICK} times fewer rounds, two repetitions")
+    parser.add_argument("--quick", action="store_true", help="a quarter of the rounds, two repetitions")
     parser.add_argument("--repeats", type=positive, help="how often each contender is measured (default 5)")
     parser.add_argument("--nvflare", action="store_true", help="also measure NVFlare's cyclic workflow")
     parser.add_argument("--write", nargs="?", type=Path, const=PAGE, metavar="FILE", help="write docs/peers.md")
@@ -220,7 +222,8 @@ def main() -> None:
         theirs = list(entered(wanted, versions))
         race.run(sorted(ours + theirs, key=CONTENDERS.index))
     except KeyboardInterrupt:
-        raise SystemExit("\nstopped; nothing is left running") from None
+        say("\nstopped; nothing is left running")
+        sys.exit(130)
     print(page(race, versions))
     if wanted.write:
         wanted.write.write_text(page(race, versions))

@@ -46,8 +46,8 @@ class Environment:
     def install(self) -> str | None:
         """Make it afresh; gives back what went wrong, if anything did."""
         venv.create(FOLDER / self.name, with_pip=True, clear=True)
-        pip = [self.python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-        done = subprocess.run([*pip, "-c", CONSTRAINTS, *self.requirements], capture_output=True, text=True)
+        pip = [str(self.python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+        done = subprocess.run([*pip, "-c", str(CONSTRAINTS), *self.requirements], capture_output=True, text=True)
         errors = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]
         return None if done.returncode == 0 else (errors or ["pip failed"])[-1]
 
@@ -64,7 +64,7 @@ ENVIRONMENTS = {
 
 def versions_in(python: Path, modules: tuple[str, ...], packages: tuple[str, ...]) -> dict[str, str] | None:
     """The versions of some packages as an interpreter sees them, or None where a module does not import."""
-    command = [python, "-c", _VERSIONS, ",".join(modules), ",".join(packages)]
+    command = [str(python), "-c", _VERSIONS, ",".join(modules), ",".join(packages)]
     asked = subprocess.run(command, capture_output=True, text=True)
     if asked.returncode:
         return None

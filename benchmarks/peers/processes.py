@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import tempfile
+import time
 import uuid
 from collections.abc import Sequence
 from pathlib import Path
@@ -69,9 +70,11 @@ def result_in(output: str) -> dict[str, Any]:
 
 def end_family(family: str) -> None:
     """Kill every process that carries the family's mark, also those that left its session."""
-    for process in relatives(family):
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(process, signal.SIGKILL)
+    while found := relatives(family):  # until nobody was started meanwhile
+        for process in found:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
+        time.sleep(0.05)
 
 
 def relatives(family: str) -> list[int]:

@@ -33,10 +33,14 @@ class Spread:
         ordered = sorted(values)
         return cls(median(ordered), ordered[0], ordered[-1])
 
-    def shown(self, form: str = "{:.3g}") -> str:
-        """`4.2 (3.9–4.4)`."""
-        middle, least, most = (form.format(value) for value in (self.middle, self.least, self.most))
-        return f"{middle} ({least}–{most})"
+    def shown(self, unit: str = "") -> str:
+        """`4.2× (3.9–4.4)`."""
+        middle, least, most = (brief(value) for value in (self.middle, self.least, self.most))
+        return f"{middle}{unit} ({least}–{most})"
+
+    def times(self, factor: float) -> Spread:
+        """In another unit."""
+        return Spread(factor * self.middle, factor * self.least, factor * self.most)
 
 
 @dataclass(frozen=True)
@@ -69,12 +73,12 @@ class Goal:
 
     def row(self, times: Measured) -> tuple[str, ...]:
         """Title, bound, what was measured, and the verdict."""
-        sign, form = ("≤", "{:.1%}") if self.than is None else ("≥", "{:.3g}×")
-        bound = f"{sign} {form.format(self.bound)}"
+        sign, unit, factor = ("≤", " %", 100) if self.than is None else ("≥", "×", 1)
+        bound = f"{sign} {brief(factor * self.bound)}{unit}"
         spread = self.measured(times)
         if spread is None:
             return self.title, bound, "not measured", "—"
-        return self.title, bound, spread.shown(form), "met" if self.met(spread) else "**not met**"
+        return self.title, bound, spread.times(factor).shown(unit), "met" if self.met(spread) else "**not met**"
 
 
 GOALS = (
@@ -107,7 +111,7 @@ def times_table(times: Measured, cases: Mapping[str, str]) -> str:
     def rows() -> Iterator[tuple[str, ...]]:
         for contender in contenders:
             cells = (times.get((contender, case)) for case in cases)
-            yield contender, *(_milliseconds(values) if values else "" for values in cells)
+            yield contender, *(Spread.of(values).times(1000).shown() if values else "" for values in cells)
 
     return markdown(("ms per client update", *cases.values()), rows())
 
@@ -118,5 +122,6 @@ def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def _milliseconds(seconds: Sequence[float]) -> str:
-    return Spread.of(1000 * value for value in seconds).shown()
+def brief(value: float) -> str:
+    """Three digits, more only before the point."""
+    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"

@@ -49,7 +49,8 @@ class Case:
                 *(nn.Flatten(), nn.Linear(16 * side * side, 64), nn.ReLU(), nn.Linear(64, CLASSES)),
             )
             # Makes convolutions on a CPU fast. Of images with one channel the weights alone decide the order.
-            return network.to(memory_format=torch.channels_last)
+            network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+            return network
 
     def data(self) -> tuple[Tensor, Tensor]:
         """Inputs `[clients, samples, …]` and labels `[clients, samples]`: random, but with something to learn."""
@@ -90,7 +91,7 @@ def local_pass(model: nn.Module, x: Tensor, y: Tensor) -> int:
     x, y = x[order], y[order]
     for begin in range(0, len(y), BATCH):
         optimiser.zero_grad()
-        F.cross_entropy(model(x[begin : begin + BATCH]), y[begin : begin + BATCH]).backward()
+        F.cross_entropy(model(x[begin : begin + BATCH]), y[begin : begin + BATCH]).backward()  # type: ignore[no-untyped-call]
         optimiser.step()
     return -(-len(y) // BATCH)
 

@@ -66,7 +66,7 @@ class Result:
 
     def load_into(self, module: torch.nn.Module) -> torch.nn.Module:
         """Put the trained weights into a module of the same architecture."""
-        module.load_state_dict(dict(self.model), strict=False)
+        module.load_state_dict(dict(self.model))
         return module
 
     def summary(self) -> dict[str, Any]:

@@ -114,6 +114,7 @@ class Engine(Section):
     lanes: int = Field(
         8,
         ge=1,
+        le=1024,
         description="models trained side by side as one stack where the model allows it; 1 = each alone. "
         "Another number may round differently",
     )

@@ -186,6 +186,14 @@ def test_there_are_never_more_workers_than_tasks(toy, linear, engines):
     assert len(pool.crew.workers) == len(PLAN.routes)
 
 
+def test_models_that_cannot_be_stacked_use_all_workers(toy, engines):
+    module = nn.Sequential(nn.Linear(4, 3), nn.LayerNorm(3))
+    job = job_of(toy, module, lanes=8)
+    pool = engines(LocalEngine(job, ForkedCrew(job, 4)))
+    outcome(pool, job)
+    assert len(pool.crew.workers) == 4
+
+
 @pytest.mark.parametrize("workers", [1, 2])
 def test_divergence_names_the_hop(toy, linear, engines, workers):
     job = job_of(toy, linear, lr=1e38)

@@ -74,6 +74,33 @@ def test_other_models_are_left_to_automatic_differentiation(module):
     assert stack_of(module) is None
 
 
+class Doubled(nn.Linear):
+    """Not what it seems."""
+
+    def forward(self, x):
+        return 2 * super().forward(x)
+
+
+def test_what_only_looks_like_a_chain_is_left_alone():
+    hooked = nn.Sequential(nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 3))
+    assert stack_of(hooked) is not None
+    handle = hooked[1].register_forward_hook(lambda module, args, out: 2 * out)
+    assert stack_of(hooked) is None
+    handle.remove()
+    hooked.register_forward_pre_hook(lambda module, args: None)
+    assert stack_of(hooked) is None
+    assert stack_of(nn.Sequential(Doubled(3, 3))) is None
+    shared = nn.Linear(3, 3)
+    assert stack_of(nn.Sequential(shared, nn.ReLU(), shared)) is None
+
+
+def test_one_activation_may_serve_several_layers():
+    activation = nn.ReLU()
+    stack = stack_of(nn.Sequential(nn.Linear(3, 4), activation, nn.Linear(4, 4), activation, nn.Linear(4, 2)))
+    assert stack is not None
+    assert [layer.activation for layer in stack.layers] == ["relu", "relu", "none"]
+
+
 def test_frozen_and_shared_weights_too():
     frozen = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
     frozen[0].requires_grad_(False)

@@ -17,6 +17,7 @@ from fedrelay.engines.crew import Crew, ForkedCrew, InlineCrew, Workplace
 from fedrelay.errors import EngineError, FedRelayError
 from fedrelay.local.arrival import Arrival, HopReport, arrival
 from fedrelay.local.judge import Verdict, chunks, judge
+from fedrelay.local.lanes import stack_for
 from fedrelay.local.trainer import Job
 from fedrelay.routes.plan import RoundPlan
 
@@ -45,12 +46,14 @@ class LocalEngine:
     def __init__(self, job: Job, crew: Crew) -> None:
         self.job = job
         self.crew = crew
+        # Models that cannot be stacked gain nothing from a convoy but lose the workers it does not use.
+        self.lanes = job.lanes if stack_for(job) is not None else 1
 
     def travel(self, plan: RoundPlan, broadcast: Tensor) -> list[Arrival]:
         """Carry out all routes of a round."""
         models = self.crew.models(len(plan.routes) + 1)
         models[0].copy_(broadcast)
-        trips = [Trip(convoy) for convoy in convoys(plan, self.job.federation.size, self.job.lanes)]
+        trips = [Trip(convoy) for convoy in convoys(plan, self.job.federation.size, self.lanes)]
         reports: Reports = {}
         for outcome in self.crew.carry_out(trips):
             reports.update(outcome)

@@ -24,10 +24,15 @@ from fedrelay.models.layout import Bench
 from fedrelay.routes.plan import Hop
 
 
-def trainer_for(job: Job, bench: Bench) -> Trainer:
-    """The fastest trainer for a job; which one depends on the job alone, never on timing."""
+def stack_for(job: Job) -> DenseStack | None:
+    """How a job's models are stacked, if they can be; it depends on the job alone, never on timing."""
     stackable = job.lanes > 1 and job.train.device == "cpu" and job.loss is cross_entropy
-    stack = DenseStack.of(job.module, job.layout) if stackable else None
+    return DenseStack.of(job.module, job.layout) if stackable else None
+
+
+def trainer_for(job: Job, bench: Bench) -> Trainer:
+    """The fastest trainer for a job."""
+    stack = stack_for(job)
     return StackedTrainer(job, stack) if stack is not None else EagerTrainer(job, bench)
 
 

@@ -28,18 +28,19 @@ class Mean(Merge):
     weights: Literal["samples", "uniform"] = Field("samples", description="how much each route counts")
 
     def apply(self, current: Tensor, arrivals: Sequence[Arrival], layout: Layout) -> Tensor:
-        """One matrix product over the stacked arrivals."""
+        """The weighted sum of all arrivals."""
         counts = [arrival.samples if self.weights == "samples" else 1 for arrival in arrivals]
         if sum(counts) == 0:
             return current.clone()
-        return weighted_mean(torch.stack([arrival.weights for arrival in arrivals]), counts, layout)
+        return weighted_mean([arrival.weights for arrival in arrivals], counts, layout)
 
 
-def weighted_mean(models: Tensor, counts: Sequence[float], layout: Layout) -> Tensor:
-    """The mean over the first axis of `[models, size]`, weighted by counts; counters by maximum."""
-    shares = torch.tensor(counts, dtype=torch.float64)
-    shares /= shares.sum()
-    merged = (shares @ models.double()).to(models.dtype)
+def weighted_mean(models: Sequence[Tensor], counts: Sequence[float], layout: Layout) -> Tensor:
+    """The mean of models weighted by counts; counters by maximum."""
+    total = torch.zeros(layout.size, dtype=torch.float64)
+    for model, count in zip(models, counts, strict=True):
+        total.add_(model, alpha=count)  # one after another: a stack in float64 would take several times the memory
+    merged = total.div_(sum(counts)).to(layout.dtype)
     if layout.counters < layout.size:
-        merged[layout.counters :] = models[:, layout.counters :].amax(0)
+        merged[layout.counters :] = torch.stack([model[layout.counters :] for model in models]).amax(0)
     return merged

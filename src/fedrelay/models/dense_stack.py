@@ -21,6 +21,8 @@ from fedrelay.models.net import Net
 
 Activation = Literal["none", "relu", "tanh"]
 
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+
 
 @dataclass(frozen=True)
 class DenseLayer:
@@ -42,21 +44,27 @@ class DenseStack:
         """Read a module's layers, or None if it has others than those that can be stacked."""
         entries = {entry.name: entry for entry in layout.entries}
         layers: list[DenseLayer] = []
+        seen: set[nn.Module] = set()
         for name, part in _steps(module, ""):
-            if isinstance(part, nn.Linear):
+            # A subclass may compute something else, a hook may change the result, a repeated layer shares its weights.
+            if any(getattr(part, hooks) for hooks in _HOOKS):
+                return None
+            if type(part) is nn.Linear and part not in seen:
                 weight = entries.get(f"{name}.weight".lstrip("."))
                 bias = entries.get(f"{name}.bias".lstrip(".")) if part.bias is not None else None
-                if weight is None or weight.part != "trained" or (bias is not None and bias.part != "trained"):
+                if weight is None or (part.bias is not None and bias is None):
                     return None
                 layers.append(DenseLayer(weight, bias, "none"))
-            elif isinstance(part, nn.ReLU | nn.Tanh) and layers and layers[-1].activation == "none":
-                activation: Activation = "relu" if isinstance(part, nn.ReLU) else "tanh"
+            elif type(part) in (nn.ReLU, nn.Tanh) and layers and layers[-1].activation == "none":
+                activation: Activation = "relu" if type(part) is nn.ReLU else "tanh"
                 layers[-1] = DenseLayer(layers[-1].weight, layers[-1].bias, activation)
-            elif not (isinstance(part, nn.Flatten) and not layers and part.start_dim == 1 and part.end_dim == -1):
+            elif not (type(part) in (Net, nn.Sequential) or (_flattens(part) and not layers)):
                 return None
+            seen.add(part)
         trained = {layer.weight.name for layer in layers} | {layer.bias.name for layer in layers if layer.bias}
-        whole = layers and layers[-1].activation == "none" and trained == set(entries)
-        return cls(tuple(layers)) if whole else None
+        stackable = layers and layers[-1].activation == "none" and trained == set(entries)
+        all_trained = all(entry.part == "trained" for entry in layout.entries)
+        return cls(tuple(layers)) if stackable and all_trained else None
 
     def bind(self, flat: Tensor, gradient: Tensor) -> BoundStack:
         """The layers of the models in `flat`, `[lanes, size]`, whose gradients go to `gradient` of the same shape."""
@@ -133,12 +141,16 @@ class BoundStack:
 
 
 def _steps(module: nn.Module, prefix: str) -> Iterator[tuple[str, nn.Module]]:
-    """The parts of a chain in the order in which they are applied."""
-    if isinstance(module, Net | nn.Sequential) and type(module).forward in (Net.forward, nn.Sequential.forward):
-        for name, part in module.named_children():
-            yield from _steps(part, f"{prefix}.{name}".lstrip("."))
-    else:
-        yield prefix, module
+    """Containers and the parts of their chains, in the order in which they are applied."""
+    yield prefix, module
+    if type(module) in (Net, nn.Sequential):
+        for name, part in module._modules.items():  # not named_children, which leaves out what is repeated
+            if part is not None:
+                yield from _steps(part, f"{prefix}.{name}".lstrip("."))
+
+
+def _flattens(part: nn.Module) -> bool:
+    return type(part) is nn.Flatten and (part.start_dim, part.end_dim) == (1, -1)
 
 
 def _stacked(entry: Entry, flat: Tensor) -> Tensor:

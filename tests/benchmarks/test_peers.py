@@ -1,0 +1,240 @@
+"""The benchmark against peers: its arithmetic, its workload and its processes. No peer is needed."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+import time
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+import torch
+
+from fedrelay.models.layout import Layout
+from fedrelay.models.zoo import build_model
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+
+
+def load(name: str) -> ModuleType:
+    """A module of the benchmark, which is no package of ours."""
+    sys.path.insert(0, str(BENCHMARKS))
+    try:
+        return importlib.import_module(name)
+    finally:
+        sys.path.remove(str(BENCHMARKS))
+
+
+table, workload, processes = (load(f"peers.{name}") for name in ("table", "workload", "processes"))
+
+
+@pytest.fixture(scope="module")
+def peers() -> ModuleType:
+    """The command itself."""
+    spec = importlib.util.spec_from_file_location("peers_command", BENCHMARKS / "peers.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["peers_command"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_ratios_are_taken_within_repetitions() -> None:
+    assert table.ratios([8.0, 6.0], [2.0, 3.0]) == [4.0, 2.0]
+
+
+def test_ratios_of_a_peer_that_dropped_out_use_what_there_is() -> None:
+    assert table.ratios([8.0], [2.0, 3.0]) == [4.0]
+
+
+def test_goal_takes_the_median_of_ratios_and_their_spread() -> None:
+    goal = table.Goal("x", "conv", ("peer",), 3.0)
+    times = {("peer", "conv"): [8.0, 6.0, 9.0], ("FedRelay", "conv"): [2.0, 3.0, 3.0]}
+    spread = goal.measured(times)
+    assert spread == table.Spread(3.0, 2.0, 4.0)
+    assert goal.met(spread)
+    assert goal.row(times) == ("x", "≥ 3×", "3× (2–4)", "met")
+
+
+def test_goal_just_missed() -> None:
+    times = {("peer", "conv"): [2.99], ("FedRelay", "conv"): [1.0]}
+    assert table.Goal("x", "conv", ("peer",), 3.0).row(times) == ("x", "≥ 3×", "2.99× (2.99–2.99)", "**not met**")
+
+
+def test_the_fastest_variant_of_a_peer_counts() -> None:
+    times = {("slow", "conv"): [9.0, 9.0], ("fast", "conv"): [4.0, 6.0], ("FedRelay", "conv"): [2.0, 2.0]}
+    assert table.Goal("x", "conv", ("slow", "fast"), 3.0).measured(times) == table.Spread(2.5, 2.0, 3.0)
+
+
+def test_goal_nobody_measured() -> None:
+    goal = table.Goal("x", "conv", ("peer",), 3.0)
+    assert goal.row({("FedRelay", "conv"): [1.0]}) == ("x", "≥ 3×", "not measured", "—")
+    assert goal.row({("peer", "conv"): [1.0]})[2] == "not measured"
+
+
+def test_share_must_stay_below_its_bound() -> None:
+    goal = table.Goal("x", "conv", (table.HAND_OVER,), 0.02, than=None)
+    low, high = ({(table.HAND_OVER, "conv"): [value]} for value in (0.0199, 0.0201))
+    assert goal.row(low) == ("x", "≤ 2 %", "1.99 % (1.99–1.99)", "met")
+    assert goal.row(high)[3] == "**not met**"
+
+
+def test_times_are_milliseconds_and_the_hand_over_is_no_contender() -> None:
+    times = {("A", "conv"): [0.001, 0.003, 0.002], ("B", "dense"): [1.25], (table.HAND_OVER, "conv"): [0.1]}
+    assert table.times_table(times, {"conv": "Conv", "dense": "Dense"}).splitlines() == [
+        "| ms per client update | Conv | Dense |",
+        "| --- | --- | --- |",
+        "| A | 2 (1–3) |  |",
+        "| B |  | 1250 (1250–1250) |",
+    ]
+
+
+def test_every_goal_names_contenders_that_are_measured(peers: ModuleType) -> None:
+    timed = {(each.name, case) for each in peers.CONTENDERS for case in each.rounds} | {(table.HAND_OVER, "conv")}
+    for goal in table.GOALS:
+        assert {(name, goal.case) for name in (*goal.others, *([goal.than] if goal.than else []))} <= timed
+
+
+def test_every_contender_has_its_script(peers: ModuleType) -> None:
+    for contender in peers.CONTENDERS:
+        assert (peers.SCRIPTS / contender.script).is_file()
+        assert set(contender.rounds) <= set(workload.CASES)
+
+
+@pytest.mark.parametrize("name", ["conv", "dense"])
+def test_workload_is_always_the_same(name: str) -> None:
+    case = workload.CASES[name]
+    torch.manual_seed(123)
+    before = torch.random.get_rng_state()
+    first = case.fingerprint()
+    torch.manual_seed(321)
+    assert case.fingerprint() == first
+    torch.manual_seed(123)
+    case.model()
+    assert torch.equal(torch.random.get_rng_state(), before)  # nobody else's randomness is touched
+    x, y = case.data()
+    assert x.shape == (100, 100, *case.shape)
+    assert np.unique(y.numpy()).tolist() == list(range(10))
+
+
+def test_cases_differ_in_their_work() -> None:
+    assert workload.CASES["conv"].fingerprint() != workload.CASES["dense"].fingerprint()
+    assert workload.CASES["dense-100"].fingerprint() == workload.CASES["dense"].fingerprint()
+
+
+@pytest.mark.parametrize(("name", "model"), [("conv", "cnn-s"), ("dense", "mlp")])
+def test_models_are_those_of_the_zoo(name: str, model: str) -> None:
+    case = workload.CASES[name]
+    kind = "image" if len(case.shape) == 3 else "tabular"
+    zoo = Layout.of(build_model(model, case.shape, 10, kind=kind))
+    assert [entry.shape for entry in Layout.of(case.model()).entries] == [entry.shape for entry in zoo.entries]
+
+
+def test_local_pass_takes_five_steps_and_learns() -> None:
+    case = workload.CASES["dense"]
+    model, (x, y) = case.model(), case.data()
+    seen: list[int] = []
+    model.register_forward_hook(lambda module, inputs, outputs: seen.append(len(outputs)))
+    with torch.random.fork_rng(devices=[]):
+        assert workload.local_pass(model, x[0], y[0]) == 5
+    assert seen == [20] * 5
+    assert case.loss(model) < case.loss(case.model())
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (["--repeats", "0"], "argument --repeats: must be a positive whole number, got '0'"),
+        (["--repeats", "many"], "argument --repeats: must be a positive whole number, got 'many'"),
+        (["--fast"], "unrecognized arguments: --fast"),
+    ],
+)
+def test_wrong_arguments(peers: ModuleType, capsys: pytest.CaptureFixture[str], given: list[str], message: str) -> None:
+    with pytest.raises(SystemExit) as stop:
+        peers.arguments(given)
+    assert stop.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+def test_page_is_written_only_when_asked(peers: ModuleType) -> None:
+    assert peers.arguments([]).write is None
+    assert peers.arguments(["--write"]).write == BENCHMARKS.parent / "docs" / "peers.md"
+    assert peers.arguments(["--write", "x.md"]).write == Path("x.md")
+
+
+def test_page_shows_verdicts_and_versions(peers: ModuleType) -> None:
+    race = peers.Race(repeats=2, quick=True)
+    race.times = {("FedRelay", "conv"): [0.01, 0.02], ("Flower", "conv"): [0.05, 0.07]}
+    page = peers.page(race, {"torch": "2.0"})
+    assert "| convolutional: Flower / FedRelay | ≥ 4× | 4.25× (3.5–5) | met |" in page
+    assert "- software: torch 2.0\n- repetitions: 2, quick" in page
+
+
+def test_contender_that_does_other_work_is_refused(peers: ModuleType) -> None:
+    race = peers.Race(repeats=1, quick=True)
+    race.check("conv", {"work": "a", "loss": 2.0})
+    race.check("conv", {"work": "a", "loss": 2.01})
+    race.check("conv", {"work": "a"})
+    with pytest.raises(processes.ContenderError, match="other data"):
+        race.check("conv", {"work": "b"})
+    with pytest.raises(processes.ContenderError, match=r"a loss of 2\.1000 instead of 2\.0000"):
+        race.check("conv", {"work": "a", "loss": 2.1})
+
+
+def test_measurement_is_found_among_other_output() -> None:
+    output = 'hello\n{"seconds": 1.5}\n{"other": 1}\n3\nbye\n'
+    assert processes.result_in(output) == {"seconds": 1.5}
+    with pytest.raises(processes.ContenderError, match="printed no measurement, but 'bye'"):
+        processes.result_in("hello\nbye\n\n")
+
+
+def test_failure_of_a_contender_says_why() -> None:
+    with pytest.raises(processes.ContenderError, match="exit code 3: no luck"):
+        processes.measure([sys.executable, "-c", "import sys; print('no luck', file=sys.stderr); sys.exit(3)"])
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
+def test_nothing_is_left_running(tmp_path: Path) -> None:
+    script = f"""
+import subprocess, sys
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], start_new_session=True,
+                         stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+open({str(tmp_path / "pid")!r}, "w").write(str(child.pid))
+print('{{"seconds": 1.0}}')
+"""
+    assert processes.measure([sys.executable, "-c", script]) == {"seconds": 1.0}
+    assert gone(int((tmp_path / "pid").read_text()))
+
+
+def gone(process: int) -> bool:
+    """Whether a process has ended, or will in a moment."""
+    for _ in range(100):
+        try:
+            os.kill(process, 0)
+        except ProcessLookupError:
+            return True
+        if "Z" in Path(f"/proc/{process}/stat").read_text().split(")")[1][:3]:
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def test_script_refuses_an_unknown_case(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys, "argv", ["bare.py", "tabular", "3"])
+    with pytest.raises(SystemExit):
+        workload.task()
+    assert "argument case: invalid choice: 'tabular'" in capsys.readouterr().err
+
+
+def test_fedrelay_does_the_work() -> None:
+    case = workload.CASES["dense"]
+    found = processes.measure([sys.executable, str(BENCHMARKS / "peers" / "fedrelay_run.py"), "dense", "2"])
+    assert found["updates"] == 20
+    assert found["seconds"] > 0
+    assert found["work"] == case.fingerprint()
+    assert found["loss"] == pytest.approx(1.57, rel=0.01)
+    assert case.loss(case.model()) == pytest.approx(2.43, rel=0.01)
