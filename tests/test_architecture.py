@@ -103,6 +103,7 @@ def test_the_public_door():
         "FedRelayError",
         "Federation",
         "Interrupted",
+        "Observer",
         "Outcome",
         "Result",
         "RoundPlan",

@@ -94,3 +94,17 @@ def test_a_damaged_comparison_is_named(tmp_path):
     (tmp_path / "comparison.yaml").write_text("methods: [fedavg]\nbogus: 1\n")
     with pytest.raises(fr.RunFolderError, match=r"comparison\.yaml is damaged: bogus: unknown key"):
         load_comparison(tmp_path)
+
+
+def test_labels_cannot_lead_out_of_the_folder(tiny, tmp_path):
+    (tmp_path / "seed-1").mkdir()
+    (tmp_path / "seed-1" / "thesis.tex").write_text("precious")
+    fr.compare([{"method": "fedavg", "label": ".."}], **tiny, out=tmp_path / "out")
+    assert [path.name for path in (tmp_path / "seed-1").iterdir()] == ["thesis.tex"]
+    assert (tmp_path / "out" / "_" / "seed-1" / "result.json").is_file()
+
+
+def test_nothing_is_written_for_what_cannot_run(tiny, tmp_path):
+    with pytest.raises(fr.SpecError, match="did you mean 'cnn-s'"):
+        fr.compare(["fedavg"], **tiny, model="cnn-z", out=tmp_path / "out")
+    assert not (tmp_path / "out").exists()

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedrelay.ledger import SERVER, Tally, Transfer, tally, total, transfers
+from fedrelay.ledger import SERVER, Tally, Transfer, tally, transfers
 from fedrelay.routes.plan import RoundPlan, Route
 
 MODEL = {"model": 40}
@@ -68,4 +68,4 @@ def test_the_tally_is_the_sum_of_the_transfers(lengths, relay):
 
 def test_tallies_add_up():
     one, two = tally(chains(3), MODEL), tally(chains(1, 1), MODEL)
-    assert total([one, two]) == Tally(3, 3, 2, 320, {"model": 320})
+    assert one + two == Tally(3, 3, 2, 320, {"model": 320})

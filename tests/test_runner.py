@@ -279,7 +279,65 @@ def test_runs_work_outside_the_main_thread(small):
 
 def test_a_setting_can_be_planned_without_training(small):
     setting = prepare(experiment("fedseq", **small, **{"grouping.max_clients": 4}))
+    cost = setting.cost(setting.plan(round) for round in (1, 2, 3))
+    assert cost["transfers"] == {"s2c": 3, "c2s": 3, "c2c": 9}
+    assert (cost["client_updates"], cost["longest_route"], cost["rounds"]) == (12, 4, 3)
     summary = setting.summary()
-    assert summary["transfers"] == {"s2c": 3, "c2s": 3, "c2c": 9}
-    assert (summary["client_updates"], summary["longest_route"], summary["rounds"]) == (12, 4, 3)
+    assert summary["first_round"]["transfers"] == {"s2c": 1, "c2s": 1, "c2c": 3}
     assert sorted(client for group in summary["groups"] for client in group) == list(range(20))
+
+
+def test_runs_in_several_threads_do_not_disturb_each_other(toy):
+    module = nn.Sequential(nn.Linear(4, 16), nn.Dropout(0.5), nn.Linear(16, 3))
+    settings = {"data": toy, "model": module, "rounds": 5, "fraction": 1.0, "batch_size": 2, "workers": 1}
+    expected = sha(fr.run("fedavg", **settings))
+    found = []
+    threads = [threading.Thread(target=lambda: found.append(sha(fr.run("fedavg", **settings)))) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [expected] * 3
+
+
+class Wandering(nn.Module):
+    """Replaces a buffer instead of changing it."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(4, 3)
+        self.register_buffer("mean", torch.zeros(4))
+
+    def forward(self, x):
+        if self.training:
+            self.mean = 0.9 * self.mean + 0.1 * x.mean(0)
+        return self.linear(x - self.mean)
+
+
+def test_modules_that_replace_their_buffers_give_the_same_bits_too(toy):
+    settings = {"data": toy, "model": Wandering(), "rounds": 3, "fraction": 1.0, "batch_size": 2}
+    assert len({sha(fr.run("fedavg", **settings, workers=workers)) for workers in (1, 2, 3)}) == 1
+
+
+def test_the_users_module_is_left_exactly_as_it_was(toy):
+    module = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4).eval(), nn.Linear(4, 3))
+    fr.run("fedavg", data=toy, model=module, rounds=1)
+    assert not module[1].training
+    assert module[1].num_batches_tracked == 0
+
+
+def test_lazy_modules_take_their_shape_from_the_data(toy):
+    assert fr.run("fedavg", data=toy, model=nn.LazyLinear(3), rounds=1).weights.numel() == 4 * 3 + 3
+
+
+def test_trained_weights_do_not_load_into_another_architecture(toy, linear):
+    result = fr.run("fedavg", data=toy, model=linear, rounds=1)
+    with pytest.raises(RuntimeError, match="Missing key"):
+        result.load_into(nn.Sequential(nn.Linear(4, 3)))
+
+
+def test_settings_without_effect_are_refused(toy):
+    with pytest.raises(fr.SpecError, match="alpha, clients: has no effect on data of your own"):
+        fr.run("fedavg", data=toy, alpha=0, clients=3)
+    with pytest.raises(fr.SpecError, match=r"data\.partition: has no effect on synthetic data"):
+        fr.run("fedavg", data="synthetic", partition="shards")

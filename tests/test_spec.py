@@ -129,12 +129,25 @@ class TestComparison:
                 "methods.0.lable: unknown key 'lable' (did you mean 'label'?)",
             ),
             ([3], {}, "methods.0: "),
+            (
+                [{"method": "fedavg", "label": "a b"}, {"method": "fedseq", "label": "A b"}],
+                {},
+                "the labels 'a b' and 'A b' would share a folder",
+            ),
         ],
     )
     def test_mistakes(self, methods, settings, message):
         with pytest.raises(SpecError) as refused:
             comparison(methods, **settings)
         assert message in str(refused.value)
+
+    @pytest.mark.parametrize(
+        ("label", "folder"),
+        [("fedseq+fedprox", "fedseq+fedprox"), ("..", "_"), ("../x", "_x"), ("a/b", "a_b"), ("µ=1", "µ_1")],
+    )
+    def test_folders_stay_inside(self, label, folder):
+        (entrant,) = comparison([{"method": "fedavg", "label": label}]).methods
+        assert entrant.folder == folder
 
     def test_methods_must_be_a_list(self):
         with pytest.raises(SpecError, match="methods: "):

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 import yaml
@@ -175,7 +176,11 @@ def other_data(folder: Path) -> None:
         (damage("round-2.safetensors", b"short"), r"its checksum differs"),
         (flip_a_byte, r"its checksum differs"),
         (damage("metrics.jsonl", b"not json\n"), r"metrics\.jsonl: is damaged"),
-        (damage("metrics.jsonl", b"[1]\n"), r"a line without a round"),
+        (damage("metrics.jsonl", b"[1]\n"), r"metrics\.jsonl: is damaged \(a line without round, accuracy\)"),
+        (damage("ledger.jsonl", b'{"round": 1}\n{"round": 2}\n'), r"a line without s2c, c2s, c2c"),
+        (damage("checkpoint.json", None), r"checkpoint\.json is missing; the run is damaged"),
+        (damage("plan.json", b'{"clients": 20, "groups": [[0, 999]]}'), r"plan\.json: is damaged"),
+        (damage("plan.json", b'{"clients": 20, "groups": [[0, 1], [1]]}'), r"plan\.json: is damaged"),
         (lose_a_round, r"ledger\.jsonl has 1 of 2 rounds"),
         (other_model, r"does not fit the model of spec\.yaml"),
         (other_data, r"the data are not those the run was started with"),
@@ -209,6 +214,10 @@ def test_foreign_folders_are_refused(tmp_path, small):
         fr.resume(tmp_path / "thesis")
     with pytest.raises(fr.RunFolderError, match="is not empty"):
         fr.run("fedavg", **small, out=tmp_path / "thesis")
+    (tmp_path / "thesis" / "run.json").write_text("{}")
+    with pytest.raises(fr.RunFolderError, match="holds a run; continue it with"):
+        fr.run("fedavg", **small, out=tmp_path / "thesis")
+    (tmp_path / "thesis" / "run.json").unlink()
     assert [path.name for path in (tmp_path / "thesis").iterdir()] == ["chapter1.tex"]
 
 
@@ -261,3 +270,49 @@ def test_only_the_newest_checkpoint_is_kept(tmp_path):
         folder.save(State(round, torch.zeros(2)))
     folder.close()
     assert [path.name for path in (tmp_path / "run").glob("*.safetensors")] == ["round-2.safetensors"]
+
+
+def test_a_run_that_died_before_it_began_is_begun_anew(tmp_path, small, run):
+    half = tmp_path / "half"
+    half.mkdir()
+    for name in (".lock", "spec.yaml", ".plan.json.77.tmp"):
+        (half / name).write_bytes(b"")
+    assert fr.run("fedseq", **small, out=half).history == fr.resume(run).history
+
+
+def test_a_folder_is_open_only_once_in_a_process(run):
+    folder = RunFolder.open(run)
+    with pytest.raises(fr.RunFolderError, match="is open in this process already"):
+        fr.resume(run)
+    folder.close()
+    assert fr.resume(run).complete
+
+
+def test_links_are_not_followed_out_of_the_folder(tmp_path, small):
+    folder = begun(tmp_path, small)
+    (folder / ".lock").unlink()
+    (folder / ".lock").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(fr.RunFolderError, match="cannot be written"):
+        fr.resume(folder)
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_a_run_is_resumed_from_any_directory(tmp_path, monkeypatch):
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(40, 5)).astype(np.float32), rng.integers(0, 3, 40)
+    np.savez(tmp_path / "own.npz", x_train=x, y_train=y, x_test=x, y_test=y)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ZeroDivisionError):
+        fr.run("fedavg", data="own.npz", clients=4, rounds=3, out="run", observer=stop_after(1))
+    (tmp_path / "deeper").mkdir()
+    monkeypatch.chdir(tmp_path / "deeper")
+    assert fr.resume("../run").complete
+
+
+def test_other_versions_are_noted(tmp_path, small, caplog):
+    folder = begun(tmp_path, small)
+    facts = json.loads((folder / "run.json").read_text())
+    facts["versions"]["torch"] = "1.0"
+    (folder / "run.json").write_text(json.dumps(facts))
+    assert fr.resume(folder).complete
+    assert f"torch 1.0 → {torch.__version__}" in caplog.text

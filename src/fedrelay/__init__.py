@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     )
     from fedrelay.result import Result
     from fedrelay.routes.plan import RoundPlan, Route
-    from fedrelay.runner import Interrupted
+    from fedrelay.runner import Interrupted, Observer
     from fedrelay.spec import Comparison, Experiment
 
 __all__ = [
@@ -37,6 +37,7 @@ __all__ = [
     "FedRelayError",
     "Federation",
     "Interrupted",
+    "Observer",
     "Outcome",
     "Result",
     "RoundPlan",
@@ -62,6 +63,7 @@ _ROOMS = {
     "FedRelayError": "fedrelay.errors",
     "Federation": "fedrelay.data.federation",
     "Interrupted": "fedrelay.runner",
+    "Observer": "fedrelay.runner",
     "Outcome": "fedrelay.comparison",
     "Result": "fedrelay.result",
     "RoundPlan": "fedrelay.routes.plan",

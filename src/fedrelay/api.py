@@ -17,7 +17,7 @@ from fedrelay.result import Result
 from fedrelay.routes.plan import RoundPlan
 from fedrelay.runner import Observer, resume_run, run_experiment
 from fedrelay.setting import prepare
-from fedrelay.spec import Data, comparison, experiment, nested, validate
+from fedrelay.spec import Data, comparison, experiment, nested, shortcuts, validate
 
 OwnData = str | Mapping[str, Any] | Federation
 OwnModel = str | Mapping[str, Any] | nn.Module
@@ -103,6 +103,9 @@ def _own(
         plain = {"data": data, **plain}
     else:
         federation = data
+        useless = [name for name in plain if shortcuts().get(name, name).split(".")[0] == "data"]
+        if useless:
+            raise SpecError(f"{', '.join(useless)}: has no effect on data of your own; say it to federate or load_data")
         plain = {"data": {"name": data.name, "clients": data.clients}, **plain}
     if isinstance(model, nn.Module):
         module = model

@@ -136,21 +136,9 @@ def _run(
 ) -> Result:
     if out is None:
         return run_experiment(experiment, federation=federation, module=module, observer=observer)
-    path = out / _folder_name(entrant.name) / f"seed-{experiment.seed}"
+    path = out / entrant.folder / f"seed-{experiment.seed}"
     if (path / "run.json").is_file():
         return resume_run(path, federation=federation, module=module, observer=observer)
-    _sweep(path)
     return run_experiment(
         experiment.model_copy(update={"out": path}), federation=federation, module=module, observer=observer
     )
-
-
-def _sweep(path: Path) -> None:
-    """Clear what a process killed while it was starting a run left behind: no run.json, so nothing was done yet."""
-    if path.is_dir():
-        for leftover in path.iterdir():
-            leftover.unlink()
-
-
-def _folder_name(label: str) -> str:
-    return "".join(character if character.isalnum() or character in "+-._" else "_" for character in label)

@@ -7,7 +7,7 @@ to another. `payloads` says what travels: name → bytes.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -86,18 +86,9 @@ class Tally:
 
 def tally(plan: RoundPlan, payloads: Mapping[str, int]) -> Tally:
     """The transfers of one round, summed."""
-    kinds = Counter(kind for kind, _, _ in trips(plan))
-    moves = sum(kinds.values())
-    s2c, c2s, c2c = (kinds[kind] * len(payloads) for kind in KINDS)
-    return Tally(
-        s2c,
-        c2s,
-        c2c,
-        bytes=moves * sum(payloads.values()),
-        bytes_by_payload={name: moves * size for name, size in payloads.items()},
-    )
-
-
-def total(tallies: Iterable[Tally]) -> Tally:
-    """The sum of many tallies."""
-    return sum(tallies, Tally())
+    kinds: Counter[Kind] = Counter()
+    sizes: Counter[str] = Counter()
+    for transfer in transfers(plan, payloads):
+        kinds[transfer.kind] += 1
+        sizes[transfer.payload] += transfer.bytes
+    return Tally(kinds["s2c"], kinds["c2s"], kinds["c2c"], sizes.total(), dict(sizes))

@@ -5,6 +5,8 @@ plan → engine runs hops → arrivals → merge → evaluate → record → che
 
 from __future__ import annotations
 
+import logging
+import math
 import signal
 import threading
 import time
@@ -28,7 +30,9 @@ from fedrelay.models.layout import Layout
 from fedrelay.result import Result, Row
 from fedrelay.setting import Setting, prepare
 from fedrelay.spec import Experiment
-from fedrelay.store import RunFolder, State
+from fedrelay.store import RunFolder, State, versions
+
+log = logging.getLogger(__name__)
 
 
 class Observer(Protocol):
@@ -77,12 +81,14 @@ def run_experiment(
     state = State(0, setting.first_weights())
     if experiment.out is None:
         return _travel(setting, state, None, observer or Silent())
+    experiment = setting.experiment
+    assert experiment.out is not None
     facts = {
         "data_fingerprint": setting.federation.fingerprint(),
         "own_data": federation is not None,
         "own_model": module is not None,
     }
-    folder = RunFolder.create(experiment.out, setting.experiment, facts, setting.summary())
+    folder = RunFolder.create(experiment.out, experiment, facts, setting.summary())
     try:
         folder.save(state)
         return _travel(setting, state, folder, observer or Silent())
@@ -106,9 +112,10 @@ def resume_run(
                     f"{path}: was started from Python with {what} of your own; "
                     f"continue it with fedrelay.resume({str(path)!r}, {what}=…)"
                 )
-        setting = prepare(folder.experiment, federation=federation, module=module, groups=folder.groups)
+        setting = prepare(folder.experiment, federation=federation, module=module, groups=folder.groups or None)
         if setting.federation.fingerprint() != folder.facts.get("data_fingerprint"):
             raise RunFolderError(f"{path}: the data are not those the run was started with")
+        _warn_of_other_versions(folder)
         state = folder.restore()
         if state is None:
             state = State(0, setting.first_weights())
@@ -160,7 +167,7 @@ def _round(setting: Setting, engine: Engine, state: State, book: Book) -> tuple[
     """One round: state in, state out."""
     experiment, round = setting.experiment, state.round + 1
     plan = setting.plan(round)
-    weights, loss = state.weights, float("nan")
+    weights, loss = state.weights, None
     if plan.routes:
         arrivals = engine.travel(plan, weights)
         steps = sum(arrival.steps for arrival in arrivals)
@@ -174,8 +181,25 @@ def _round(setting: Setting, engine: Engine, state: State, book: Book) -> tuple[
     if round % experiment.eval.every == 0 or round == experiment.rounds:
         verdict = engine.evaluate(weights)
         judged = scores_of_counts(verdict.correct, verdict.predicted, verdict.actual)
-        row = book.judged(round, {**asdict(judged), "loss": verdict.mean_loss, "train_loss": loss})
+        test_loss = verdict.mean_loss if math.isfinite(verdict.mean_loss) else None
+        row = book.judged(round, {**asdict(judged), "loss": test_loss, "train_loss": loss})
     return State(round, weights, state.seconds), row
+
+
+def _warn_of_other_versions(folder: RunFolder) -> None:
+    """Another version of torch may round differently; the run goes on, but the promise of equal bits is gone."""
+    then, now = folder.facts.get("versions", {}), versions()
+    changed = [
+        f"{name} {then[name]} → {now[name]}"
+        for name in ("torch", "numpy", "python")
+        if then.get(name, now[name]) != now[name]
+    ]
+    if changed:
+        log.warning(
+            "%s was started with other versions (%s); results may differ in the last bits",
+            folder.path,
+            ", ".join(changed),
+        )
 
 
 class Book:
@@ -187,7 +211,7 @@ class Book:
         self.tally = Tally()
         self.updates = self.longest_route = 0
         for line in folder.lines("ledger") if folder else []:
-            self.tally += Tally(line["s2c"], line["c2s"], line["c2c"], line["bytes"])
+            self.tally += Tally(line["s2c"], line["c2s"], line["c2c"], line["bytes"], line.get("payloads", {}))
             self.updates += line["client_updates"]
             self.longest_route = max(self.longest_route, line["longest_route"])
 
@@ -196,8 +220,9 @@ class Book:
         self.tally += transfers
         self.updates += updates
         self.longest_route = max(self.longest_route, longest)
-        line = {"round": round, **transfers.counts(), "bytes": transfers.bytes, "client_updates": updates}
-        self._append("ledger", {**line, "longest_route": longest, "routes": routes})
+        costs = {**transfers.counts(), "bytes": transfers.bytes, "payloads": dict(transfers.bytes_by_payload)}
+        work = {"client_updates": updates, "longest_route": longest, "routes": routes}
+        self._append("ledger", {"round": round, **costs, **work})
 
     def judged(self, round: int, metrics: Row) -> Row:
         """Note an evaluation beside what it has cost so far."""

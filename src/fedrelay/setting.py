@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import copy
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -12,9 +14,9 @@ from torch import Tensor, nn
 from fedrelay.data.federation import Federation, PooledFederation
 from fedrelay.data.open import open_federation
 from fedrelay.errors import SpecError
-from fedrelay.ledger import Tally, tally, total
+from fedrelay.ledger import Tally, tally
 from fedrelay.local.trainer import Job, cross_entropy
-from fedrelay.models.layout import Layout
+from fedrelay.models.layout import TORCH_GLOBALS, Layout
 from fedrelay.models.zoo import build_model, default_model
 from fedrelay.recipes import Recipe, recipe
 from fedrelay.rng import torch_seed
@@ -38,8 +40,7 @@ class Setting:
         """The plan of a round; clients without samples are passed over."""
         plan = self.recipe.route.plan(self.scene, round)
         routes = (
-            Route(tuple(client for client in route.clients if self.federation.size(client)), route.start)
-            for route in plan.routes
+            Route(tuple(client for client in route.clients if self.federation.size(client))) for route in plan.routes
         )
         return RoundPlan(round, tuple(route for route in routes if route.clients), plan.relay)
 
@@ -70,19 +71,28 @@ class Setting:
         )
 
     def summary(self) -> dict[str, Any]:
-        """The plan in numbers, over all rounds."""
-        plans = [self.plan(round) for round in range(1, self.experiment.rounds + 1)]
-        transfers = total(self.tally(plan) for plan in plans)
+        """What is known before the first round, and what that round will cost."""
         return {
             "clients": self.federation.clients,
             "groups": [list(group) for group in self.scene.groups],
             "payloads": dict(self.payloads),
             "parameters": self.layout.trainable,
-            "rounds": len(plans),
+            "first_round": self.cost([self.plan(1)]),
+        }
+
+    def cost(self, plans: Iterable[RoundPlan]) -> dict[str, Any]:
+        """What rounds cost, before anything is trained."""
+        rounds = updates = longest = 0
+        transfers = Tally()
+        for plan in plans:
+            rounds, updates, longest = rounds + 1, updates + plan.client_updates, max(longest, plan.longest)
+            transfers += self.tally(plan)
+        return {
+            "rounds": rounds,
+            "client_updates": updates,
+            "longest_route": longest,
             "transfers": transfers.counts(),
             "bytes": transfers.bytes,
-            "client_updates": sum(plan.client_updates for plan in plans),
-            "longest_route": max(plan.longest for plan in plans),
         }
 
 
@@ -99,18 +109,29 @@ def prepare(
     federation = federation or open_federation(experiment.data, experiment.seed)
     if method.pools_data:
         federation = PooledFederation(federation)
-    with torch.random.fork_rng(devices=[]):
+    with TORCH_GLOBALS, torch.random.fork_rng(devices=[]):
         torch.manual_seed(torch_seed(experiment.seed, "init"))
+        experiment = _with_full_paths(experiment)
         if module is None:
             experiment = _with_model_named(experiment, federation)
             module = _zoo_model(experiment, federation)
         _check_fit(module, federation)
-    if not groups and method.grouping is not None:
+    if method.grouping is None:
+        groups = ()
+    elif groups is None:
         groups = method.grouping.form(federation.sizes(), experiment.seed)
-    scene = Scene(federation.clients, experiment.fraction, experiment.seed, groups or ())
+    scene = Scene(federation.clients, experiment.fraction, experiment.seed, groups)
     setting = Setting(experiment, method, federation, scene, module, Layout.of(module))
     setting.plan(1)  # impossible route options show before anything is written
     return setting
+
+
+def _with_full_paths(experiment: Experiment) -> Experiment:
+    """The experiment with paths that mean the same in every working directory, so that a run can be resumed in any."""
+    data = experiment.data
+    name = str(Path(data.name).resolve()) if data.name.endswith(".npz") else data.name
+    path = data.path.resolve() if data.path is not None else None
+    return experiment.model_copy(update={"data": data.model_copy(update={"name": name, "path": path})})
 
 
 def _with_model_named(experiment: Experiment, federation: Federation) -> Experiment:
@@ -146,18 +167,17 @@ def _check_device(device: str) -> None:
 def _check_fit(module: nn.Module, federation: Federation) -> None:
     """Two test samples through the model say whether it fits the data."""
     x, y = federation.test.x[:2], federation.test.y[:2]
-    mode = module.training
     try:
+        # Lazy modules take their shape from the first samples; all others are left exactly as they are.
+        lazy = any(isinstance(parameter, nn.UninitializedParameter) for parameter in module.parameters())
+        rehearsal = (module if lazy else copy.deepcopy(module)).cpu().eval()
         with torch.no_grad():
-            module.cpu().eval()
-            dtype = next((p.dtype for p in module.parameters()), x.dtype)
-            logits = module(x.to(dtype) if x.is_floating_point() else x)
+            dtype = next((p.dtype for p in rehearsal.parameters()), x.dtype)
+            logits = rehearsal(x.to(dtype) if x.is_floating_point() else x)
     except Exception as error:
         raise SpecError(
             f"model: does not accept samples of shape {federation.sample_shape}: {type(error).__name__}: {error}"
         ) from None
-    finally:
-        module.train(mode)
     wanted = (*y.shape, federation.classes)
     if not isinstance(logits, Tensor) or tuple(logits.shape) != wanted:
         found = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__

@@ -8,6 +8,7 @@ a `SpecError` that names the key, what is allowed and the nearest known name.
 from __future__ import annotations
 
 import difflib
+import reprlib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
@@ -187,8 +188,13 @@ class Entrant(Section):
 
     @property
     def name(self) -> str:
-        """What tables and folders call it."""
+        """What tables call it."""
         return self.label or self.method
+
+    @property
+    def folder(self) -> str:
+        """What its folder is called: the name without characters that mean something to a file system."""
+        return "".join(each if each.isalnum() or each in "+-_. " else "_" for each in self.name).strip(". ") or "_"
 
 
 class Comparison(Settings):
@@ -211,6 +217,11 @@ class Comparison(Settings):
             twice = sorted({value for value in values if values.count(value) > 1})
             if twice:
                 raise ValueError(f"{what}: {', '.join(twice)} stands there twice; give each its own label")
+        folders: dict[str, str] = {}
+        for entrant in self.methods:
+            other = folders.setdefault(entrant.folder.casefold(), entrant.name)
+            if other != entrant.name:
+                raise ValueError(f"methods: the labels {other!r} and {entrant.name!r} would share a folder")
         return self
 
 
@@ -329,7 +340,7 @@ def _explain(model: type[BaseModel], detail: Any, prefix: str) -> str:
         if kind == "literal_error" and isinstance(given, str)
         else ""
     )
-    shown = repr(given) if len(repr(given)) <= 60 else repr(given)[:57] + "…"
+    shown = reprlib.repr(given)
     return f"{key}: {message}, got {shown}{hint}" if location else f"{prefix.rstrip('.')}: {message}".lstrip(": ")
 
 

@@ -38,7 +38,16 @@ from fedrelay.errors import RunFolderError, SpecError
 from fedrelay.spec import Experiment, load_file, validate
 
 FORMAT = 1
-LINES = ("metrics", "ledger", "timings")
+STREAMS: dict[str, tuple[str, ...]] = {
+    "metrics": ("round", "accuracy"),
+    "ledger": ("round", "s2c", "c2s", "c2c", "bytes", "client_updates", "longest_route"),
+    "timings": ("round", "seconds"),
+}
+"""The streams of a run and the numbers every line of them has."""
+
+_WRITTEN_FIRST = (".lock", "spec.yaml", "plan.json")
+_OPEN: set[Path] = set()
+"""Folders open in this process; locks of the operating system only keep others out."""
 
 
 @dataclass(frozen=True)
@@ -55,21 +64,28 @@ class RunFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._place = path.resolve()
+        if self._place in _OPEN:
+            raise RunFolderError(f"{path}: is open in this process already")
         self._lock = _lock(path)
+        _OPEN.add(self._place)
         self._streams: dict[str, int] = {}
 
     @classmethod
     def create(cls, path: Path, experiment: Experiment, facts: Mapping[str, Any], plan: Mapping[str, Any]) -> RunFolder:
-        """Start a new run in a new or empty folder."""
+        """Start a new run in a new or empty folder, or where one died before it had begun."""
         try:
             path.mkdir(parents=True, exist_ok=True)
-            occupied = any(path.iterdir())
+            present = {file.name for file in path.iterdir()}
         except OSError as error:
             raise RunFolderError(f"{path}: cannot be created ({error.strerror})") from None
-        if occupied:
+        foreign = {name for name in present if name not in _WRITTEN_FIRST and not _is_temporary(name)}
+        if "run.json" in foreign:
             raise RunFolderError(
-                f"{path}: is not empty; continue that run with 'fedrelay resume {path}' or choose another --out"
+                f"{path}: holds a run; continue it with 'fedrelay resume {path}' or choose another --out"
             )
+        if foreign:
+            raise RunFolderError(f"{path}: is not empty; choose another --out")
         folder = cls(path)
         spec = experiment.model_dump(mode="json", exclude={"out"})
         folder.write("spec.yaml", yaml.safe_dump(spec, sort_keys=False).encode())
@@ -97,6 +113,7 @@ class RunFolder:
             os.close(stream)
         self._streams = {}
         os.close(self._lock)
+        _OPEN.discard(self._place)
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -108,9 +125,14 @@ class RunFolder:
         """The groups formed at the start; they are never formed twice."""
         path = self.path / "plan.json"
         try:
-            return tuple(tuple(int(client) for client in group) for group in _read_json(path)["groups"])
+            facts = _read_json(path)
+            groups = tuple(tuple(int(client) for client in group) for group in facts["groups"])
+            members = [client for group in groups for client in group]
+            if len(set(members)) < len(members) or not set(members) <= set(range(int(facts["clients"]))):
+                raise ValueError
         except (KeyError, TypeError, ValueError):
             raise RunFolderError(f"{path}: is damaged (its groups cannot be read)") from None
+        return groups
 
     @property
     def experiment(self) -> Experiment:
@@ -132,20 +154,29 @@ class RunFolder:
         try:
             text = path.read_text(encoding="utf-8") if path.exists() else ""
             rows = [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise RunFolderError(f"{path}: is damaged ({error})") from None
-        if not all(isinstance(row, dict) and isinstance(row.get("round"), int) for row in rows):
-            raise RunFolderError(f"{path}: is damaged (a line without a round)")
+        for row in rows:
+            numbers = row if isinstance(row, dict) else {}
+            missing = [name for name in STREAMS[stream] if not isinstance(numbers.get(name), int | float)]
+            if missing or not isinstance(numbers.get("payloads", {}), dict):
+                raise RunFolderError(f"{path}: is damaged (a line without {', '.join(missing) or 'payloads'})")
         return rows
 
     def append(self, stream: str, row: Mapping[str, Any]) -> None:
         """Add one line with one write, so that a line is there whole or not at all."""
-        if stream not in self._streams:
-            path = self.path / f"{stream}.jsonl"
-            self._streams[stream] = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-        os.write(self._streams[stream], _json(row))
+        path = self.path / f"{stream}.jsonl"
+        line = _json(row)
+        try:
+            if stream not in self._streams:
+                self._streams[stream] = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o644)
+            written = os.write(self._streams[stream], line)
+        except OSError as error:
+            raise RunFolderError(f"{path}: cannot be written ({error.strerror})") from None
+        if written < len(line):
+            raise RunFolderError(f"{path}: cannot be written (the disk is full)")
 
-    def save(self, state: State, model: Mapping[str, Tensor] | None = None) -> None:
+    def save(self, state: State) -> None:
         """Commit a state: tensors first, then the pointer to them, then the old tensors go."""
         name = f"round-{state.round}.safetensors"
         content = tensors_to_bytes({"weights": state.weights})
@@ -167,6 +198,8 @@ class RunFolder:
         """The newest committed state; lines beyond it are dropped. None: the run never got so far."""
         pointer_path = self.path / "checkpoint.json"
         if not pointer_path.is_file():
+            if self.lines("ledger"):
+                raise RunFolderError(f"{self.path}: checkpoint.json is missing; the run is damaged")
             return None
         pointer = _read_json(pointer_path)
         try:
@@ -177,13 +210,16 @@ class RunFolder:
             state = State(round, tensors_from_bytes(content)["weights"], float(pointer["seconds"]))
         except (KeyError, TypeError, ValueError, OSError, SafetensorError) as error:
             raise RunFolderError(f"{pointer_path}: does not lead to a checkpoint ({error})") from None
-        kept = {stream: [row for row in self.lines(stream) if row["round"] <= round] for stream in LINES}
+        kept = {stream: [row for row in self.lines(stream) if row["round"] <= round] for stream in STREAMS}
         if len(kept["ledger"]) != round:
             raise RunFolderError(
                 f"{self.path}: ledger.jsonl has {len(kept['ledger'])} of {round} rounds; the run is damaged"
             )
         for stream, rows in kept.items():
             self.write(f"{stream}.jsonl", b"".join(_json(row) for row in rows))
+        for leftover in self.path.iterdir():
+            if _is_temporary(leftover.name):
+                leftover.unlink()
         return state
 
     def finish(self, summary: Mapping[str, Any], model: Mapping[str, Tensor]) -> None:
@@ -208,8 +244,17 @@ def write_atomically(path: Path, content: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
     except OSError as error:
         raise RunFolderError(f"{path}: cannot be written ({error.strerror})") from None
+
+
+def _is_temporary(name: str) -> bool:
+    return name.startswith(".") and name.endswith(".tmp")
 
 
 def versions() -> dict[str, str]:
@@ -235,7 +280,7 @@ def versions() -> dict[str, str]:
 def _lock(path: Path) -> int:
     """Hold the folder against other processes; the lock goes with the process, however it ends."""
     try:
-        handle = os.open(path / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+        handle = os.open(path / ".lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
         fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(handle)
@@ -252,7 +297,7 @@ def _json(value: Mapping[str, Any]) -> bytes:
 def _read_json(path: Path) -> dict[str, Any]:
     try:
         value = json.loads(path.read_bytes())
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise RunFolderError(f"{path}: is damaged ({error})") from None
     if not isinstance(value, dict):
         raise RunFolderError(f"{path}: is damaged (not an object)")

@@ -8,12 +8,12 @@ from fedrelay.data.dataset import IGNORED_LABEL
 from fedrelay.data.federation import Samples
 from fedrelay.local.judge import CHUNK, chunks, judge
 from fedrelay.metrics.classification import scores_of_counts
-from fedrelay.models.layout import Bench, Layout
+from fedrelay.models.layout import Layout, Workbench
 
 
 def bench_of(module):
     layout = Layout.of(module)
-    return Bench(module, layout), layout.flatten(module)
+    return Workbench(module, layout), layout.flatten(module)
 
 
 def test_chunks_add_up_to_the_whole():

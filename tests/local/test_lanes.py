@@ -13,7 +13,7 @@ from torch import nn
 from fedrelay.local.lanes import StackedTrainer, trainer_for
 from fedrelay.local.terms.prox import Prox
 from fedrelay.local.trainer import EagerTrainer, Job
-from fedrelay.models.layout import Bench, Layout
+from fedrelay.models.layout import Layout, Workbench
 from fedrelay.models.zoo import build_model
 from fedrelay.routes.plan import Hop
 from fedrelay.spec import Train
@@ -32,7 +32,10 @@ def both(federation, clients, terms=(), **train):
     hops = [Hop(1, route, 0, client) for route, client in enumerate(clients)]
     received = [start + 0.01 * route for route in range(len(hops))]
     found = []
-    for trainer in (EagerTrainer(job, Bench(copy.deepcopy(module), layout)), trainer_for(job, Bench(module, layout))):
+    for trainer in (
+        EagerTrainer(job, Workbench(copy.deepcopy(module), layout)),
+        trainer_for(job, Workbench(module, layout)),
+    ):
         out = [torch.empty_like(start) for _ in hops]
         reports = trainer.train(hops, received, start, out)
         found.append((torch.stack(out), reports))
@@ -84,7 +87,7 @@ def test_a_diverging_lane_leaves_the_others_alone(toy):
     module = network()
     layout = Layout.of(module)
     job = Job(module, layout, toy, Train(batch_size=2), (), 5, lanes=4)
-    trainer = trainer_for(job, Bench(module, layout))
+    trainer = trainer_for(job, Workbench(module, layout))
     start = layout.flatten(module)
     hops = [Hop(1, route, 0, route) for route in range(3)]
     clean, spoiled = ([torch.empty_like(start) for _ in hops] for _ in range(2))
@@ -106,10 +109,10 @@ def test_a_diverging_lane_leaves_the_others_alone(toy):
 )
 def test_the_choice_depends_on_the_job_alone(toy, module, lanes, kind):
     job = Job(module, Layout.of(module), toy, Train(), (), 5, lanes=lanes)
-    assert isinstance(trainer_for(job, Bench(module, job.layout)), kind)
+    assert isinstance(trainer_for(job, Workbench(module, job.layout)), kind)
 
 
 def test_an_own_loss_is_left_to_automatic_differentiation(toy):
     module = network()
     job = Job(module, Layout.of(module), toy, Train(), (), 5, lanes=8, loss=lambda out, y: out.sum())
-    assert isinstance(trainer_for(job, Bench(module, job.layout)), EagerTrainer)
+    assert isinstance(trainer_for(job, Workbench(module, job.layout)), EagerTrainer)

@@ -11,7 +11,7 @@ from torch import nn
 
 from fedrelay.local.terms.prox import Prox
 from fedrelay.local.trainer import EagerTrainer, Job
-from fedrelay.models.layout import Bench, Layout
+from fedrelay.models.layout import Layout, Workbench
 from fedrelay.rng import generator
 from fedrelay.routes.plan import Hop
 from fedrelay.spec import Train
@@ -20,7 +20,7 @@ HOP = Hop(2, 1, 3, 1)  # client 1 holds nine samples
 
 
 def eager(job):
-    return EagerTrainer(job, Bench(copy.deepcopy(job.module), job.layout))
+    return EagerTrainer(job, Workbench(copy.deepcopy(job.module), job.layout))
 
 
 def run_hop(module, federation, hop=HOP, *, terms=(), recv=None, broadcast=None, **train):

@@ -6,12 +6,22 @@ from fedrelay.data.federation import DEFAULT_ALPHA, Federation, build_federation
 from fedrelay.data.partition import DEFAULT_CLIENTS
 from fedrelay.data.registry import load_dataset
 from fedrelay.data.synthetic import SyntheticFederation
+from fedrelay.errors import SpecError
 from fedrelay.spec import Data
 
 
 def open_federation(data: Data, seed: int) -> Federation:
     """Load the data set and deal it out."""
     if data.name == "synthetic":
+        useless = {
+            "path": data.path,
+            "partition": data.partition,
+            "shifts": data.shifts,
+            "test_shifts": data.test_shifts,
+        }
+        for name, value in useless.items():
+            if value:
+                raise SpecError(f"data.{name}: has no effect on synthetic data, whose clients are made one by one")
         alpha = DEFAULT_ALPHA if data.alpha is None else data.alpha
         return SyntheticFederation(data.clients or DEFAULT_CLIENTS, alpha, data.beta, seed)
     return build_federation(

@@ -26,7 +26,7 @@ from torch import Tensor
 from fedrelay.errors import EngineError, FedRelayError
 from fedrelay.local.lanes import trainer_for
 from fedrelay.local.trainer import Job
-from fedrelay.models.layout import Bench
+from fedrelay.models.layout import TORCH_GLOBALS, Workbench
 
 MOST_DEATHS = 3
 """A task whose worker died this often is given up."""
@@ -44,7 +44,7 @@ class Workplace:
     def __init__(self, job: Job, models: Tensor) -> None:
         self.job = job
         self.models = models
-        self.bench = Bench(copy.deepcopy(job.module), job.layout, job.train.device)
+        self.bench = Workbench(copy.deepcopy(job.module), job.layout, job.train.device)
         self.trainer = trainer_for(job, self.bench)
 
 
@@ -130,7 +130,7 @@ class ForkedCrew:
                     idle.append(worker)
                     try:
                         outcome: Any = ready.recv()
-                    except (EOFError, ConnectionResetError):
+                    except (EOFError, OSError):
                         self._replace(worker, deaths + 1)
                         waiting.append((number, deaths + 1))
                         continue
@@ -168,10 +168,15 @@ class Worker:
         # A child that kept its siblings' pipes open would keep them from noticing that the parent is gone.
         foreign = [self.connection, *(sibling.connection for sibling in siblings)]
         self.process = context.Process(target=_serve, args=(theirs, foreign, job, models), daemon=True)
-        with warnings.catch_warnings():
-            # Forking beside other threads is discouraged; the child takes no lock of theirs and computes alone.
-            warnings.simplefilter("ignore", DeprecationWarning)
-            self.process.start()
+        # Until the child has set its own, a signal would find the parent's handlers in it.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+        try:
+            with warnings.catch_warnings():
+                # Forking beside other threads is discouraged; the child takes no lock of theirs and computes alone.
+                warnings.simplefilter("ignore", DeprecationWarning)
+                self.process.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
         theirs.close()
 
     def stop(self) -> None:
@@ -190,13 +195,14 @@ def _serve(connection: Connection, foreign: list[Connection], job: Job, models: 
     """The life of a worker: tasks in, outcomes out, until the parent is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's business
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM})
     for other in foreign:
         if not other.closed:
             other.close()
     torch.set_num_threads(1)
     _keep_freed_memory()
     place = Workplace(job, models)
-    with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):
+    with contextlib.suppress(EOFError, OSError):
         while True:
             task: Task[Any] = connection.recv()
             try:
@@ -216,9 +222,12 @@ def shared_tensor(job: Job, rows: int) -> Tensor:
 
 @contextlib.contextmanager
 def one_thread() -> Iterator[None]:
-    """Compute with one thread and leave the caller's settings and random stream as they were."""
-    before = torch.get_num_threads()
-    with torch.random.fork_rng(devices=[]):
+    """Compute with one thread and leave the caller's settings and random stream as they were.
+
+    Both belong to the whole process, so runs in several threads of it take turns.
+    """
+    with TORCH_GLOBALS, torch.random.fork_rng(devices=[]):
+        before = torch.get_num_threads()
         torch.set_num_threads(1)
         try:
             yield

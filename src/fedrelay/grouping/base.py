@@ -49,7 +49,7 @@ class Grouping(Section, ABC):
         room = sum(max(0, self.max_clients - len(group)) for group in groups)
         if room < len(leftovers):
             log.warning(
-                "the last group stays small (%d client%s): the other groups are full",
+                "the last group stays small (%d client%s): no other group has room",
                 len(leftovers),
                 "s"[: len(leftovers) > 1],
             )

@@ -12,7 +12,7 @@ from torch import Tensor
 from fedrelay.data.dataset import IGNORED_LABEL
 from fedrelay.data.federation import Samples
 from fedrelay.local.trainer import cross_entropy
-from fedrelay.models.layout import Bench
+from fedrelay.models.layout import Workbench
 
 CHUNK = 512
 
@@ -46,7 +46,7 @@ def chunks(samples: Samples) -> int:
     return -(-len(samples.y) // CHUNK)
 
 
-def judge(bench: Bench, weights: Tensor, samples: Samples, chunk: int) -> Verdict:
+def judge(bench: Workbench, weights: Tensor, samples: Samples, chunk: int) -> Verdict:
     """Judge a model on one chunk of samples."""
     piece = slice(chunk * CHUNK, (chunk + 1) * CHUNK)
     bench.load(weights)

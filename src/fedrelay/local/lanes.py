@@ -20,7 +20,7 @@ from fedrelay.local.sgd import Sgd
 from fedrelay.local.terms.base import Anchors
 from fedrelay.local.trainer import EagerTrainer, Job, Shuffle, Trainer, cross_entropy, is_finite
 from fedrelay.models.dense_stack import BoundStack, DenseStack
-from fedrelay.models.layout import Bench
+from fedrelay.models.layout import Workbench
 from fedrelay.routes.plan import Hop
 
 
@@ -30,7 +30,7 @@ def stack_for(job: Job) -> DenseStack | None:
     return DenseStack.of(job.module, job.layout) if stackable else None
 
 
-def trainer_for(job: Job, bench: Bench) -> Trainer:
+def trainer_for(job: Job, bench: Workbench) -> Trainer:
     """The fastest trainer for a job."""
     stack = stack_for(job)
     return StackedTrainer(job, stack) if stack is not None else EagerTrainer(job, bench)

@@ -22,7 +22,7 @@ from fedrelay.data.federation import Federation
 from fedrelay.local.arrival import HopReport
 from fedrelay.local.sgd import Sgd
 from fedrelay.local.terms.base import Anchors, Term
-from fedrelay.models.layout import Bench, Layout
+from fedrelay.models.layout import Layout, Workbench
 from fedrelay.rng import Keyed, torch_seed
 from fedrelay.routes.plan import Hop
 from fedrelay.spec import Train
@@ -62,7 +62,7 @@ class Trainer(Protocol):
 class EagerTrainer:
     """One model after another, by automatic differentiation: any module, any device."""
 
-    def __init__(self, job: Job, bench: Bench) -> None:
+    def __init__(self, job: Job, bench: Workbench) -> None:
         self.job = job
         self.bench = bench
         self.shuffle = Shuffle(job)

@@ -12,7 +12,8 @@ stops counting, a larger constant is refused.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+import threading
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
 from typing import Literal
@@ -23,6 +24,9 @@ from torch import Tensor, nn
 from fedrelay.errors import SpecError
 
 Part = Literal["trained", "carried", "counted"]
+
+TORCH_GLOBALS = threading.RLock()
+"""Held while torch's process-wide state (random stream, number of threads) is changed."""
 
 
 @dataclass(frozen=True)
@@ -61,10 +65,8 @@ class Layout:
         entries: list[Entry] = []
         offset = 0
         for part, name, tensor in _parts(module):
-            if part == "counted" and tensor.numel() and int(tensor.long().abs().max()) > 2**24:
-                raise SpecError(
-                    f"model: integer buffer {name!r} holds values beyond 2**24, which cannot travel exactly"
-                )
+            if part == "counted" and tensor.numel() and int(tensor.long().abs().max()) > 2 / torch.finfo(dtype).eps:
+                raise SpecError(f"model: integer buffer {name!r} holds values too large to travel exactly as {dtype}")
             entries.append(Entry(name, tuple(tensor.shape), offset, part, tensor.dtype))
             offset += tensor.numel()
         return cls(tuple(entries), dtype, _aliases(module, {entry.name for entry in entries}))
@@ -101,18 +103,13 @@ class Layout:
         named = {entry.name: entry.view(flat).to(entry.dtype).clone() for entry in self.entries}
         return named | {alias: named[name].clone() for alias, name in self.aliases}
 
-    def from_state_dict(self, state: Mapping[str, Tensor]) -> Tensor:
-        """The flat tensor of named tensors."""
-        flat = torch.empty(self.size, dtype=self.dtype)
-        for entry in self.entries:
-            entry.view(flat).copy_(state[entry.name])
-        return flat
 
-
-class Bench:
+class Workbench:
     """A module whose parameters, buffers and gradients are views into two flat tensors.
 
-    Training works on `flat` and `gradient` directly; loading a model is one copy.
+    Training works on `flat` and `gradient` directly; loading a model is one copy. Buffers that a module replaces
+    instead of changing them are read where the module put them, and everything else it keeps (buffers that are not
+    part of its state) is set back at every load: nothing leaks from one client to the next.
     """
 
     def __init__(self, module: nn.Module, layout: Layout, device: torch.device | str = "cpu") -> None:
@@ -120,19 +117,24 @@ class Bench:
         self.layout = layout
         self.flat = layout.flatten(module).to(device)
         self.gradient = torch.zeros(layout.trainable, dtype=layout.dtype, device=device)
-        self._counters: list[tuple[Entry, Tensor]] = []
+        self._buffers: list[tuple[Entry, nn.Module, str]] = []
         for entry in layout.entries:
             owner, leaf = _owner(module, entry.name)
-            if entry.part == "counted":
-                self._counters.append((entry, getattr(owner, leaf)))
-            elif leaf in owner._parameters:
-                parameter = owner._parameters[leaf]
-                assert parameter is not None
-                parameter.data = entry.view(self.flat)
-                if entry.part == "trained":
-                    parameter.grad = entry.view(self.gradient)
-            else:
-                owner._buffers[leaf] = entry.view(self.flat)
+            if leaf not in owner._parameters:
+                self._buffers.append((entry, owner, leaf))
+                continue
+            parameter = owner._parameters[leaf]
+            assert parameter is not None
+            parameter.data = entry.view(self.flat)
+            if entry.part == "trained":
+                parameter.grad = entry.view(self.gradient)
+        travelling = {(id(owner), leaf) for _, owner, leaf in self._buffers}
+        self._private = [
+            (owner, leaf, value.clone())
+            for owner in module.modules()
+            for leaf, value in owner._buffers.items()
+            if value is not None and (id(owner), leaf) not in travelling
+        ]
 
     @property
     def trained(self) -> Tensor:
@@ -148,19 +150,25 @@ class Bench:
     def load(self, flat: Tensor) -> None:
         """Take over a model."""
         self.flat.copy_(flat)
-        for entry, counter in self._counters:
-            counter.copy_(entry.view(self.flat))
+        for entry, owner, leaf in self._buffers:
+            view = entry.view(self.flat)
+            owner._buffers[leaf] = view if entry.part == "carried" else view.to(entry.dtype)
+        for owner, leaf, value in self._private:
+            owner._buffers[leaf] = value.clone()
 
     def store(self, flat: Tensor) -> None:
         """Hand the model on."""
-        for entry, counter in self._counters:
-            entry.view(self.flat).copy_(counter)
+        for entry, owner, leaf in self._buffers:
+            value = owner._buffers[leaf]
+            assert value is not None
+            if entry.part == "counted" or value.data_ptr() != entry.view(self.flat).data_ptr():
+                entry.view(self.flat).copy_(value.detach())
         flat.copy_(self.flat)
 
 
 def weights_sha256(flat: Tensor) -> str:
     """The fingerprint by which runs are compared bit for bit."""
-    return hashlib.sha256(flat.detach().cpu().contiguous().numpy().tobytes()).hexdigest()
+    return hashlib.sha256(flat.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes()).hexdigest()
 
 
 def _parts(module: nn.Module) -> Iterator[tuple[Part, str, Tensor]]:

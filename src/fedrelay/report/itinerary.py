@@ -30,6 +30,7 @@ _RELAYS = {
 def plan_report(setting: Setting, round: int) -> dict[str, Any]:
     """One round and the whole run, as `--json` prints them."""
     plan, run = setting.plan(round), setting.summary()
+    whole_run = setting.cost(setting.plan(each) for each in range(1, setting.experiment.rounds + 1))
     transfers = setting.tally(plan)
     lengths = [len(route.clients) for route in plan.routes]
     return {
@@ -50,7 +51,7 @@ def plan_report(setting: Setting, round: int) -> dict[str, Any]:
         "client_updates": plan.client_updates,
         "transfers": transfers.counts(),
         "bytes": transfers.bytes,
-        "total": {name: run[name] for name in ("rounds", "client_updates", "longest_route", "transfers", "bytes")},
+        "total": whole_run,
     }
 
 

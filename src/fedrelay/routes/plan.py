@@ -13,9 +13,6 @@ Relay = Literal["direct", "server", "none"]
 """How a model gets from one client to the next: handed over directly, through the server, or not at all
 (nothing is transferred: the data are pooled in one place)."""
 
-GLOBAL = "global"
-"""The name of the model every route starts from unless it says otherwise."""
-
 
 @dataclass(frozen=True)
 class Hop:
@@ -29,13 +26,12 @@ class Hop:
 
 @dataclass(frozen=True)
 class Route:
-    """One trip of one model: where it starts and whom it visits, in this order.
+    """One trip of one model from the server: whom it visits, in this order.
 
     A client may appear more than once: a loop over a group is simply a longer trip.
     """
 
     clients: tuple[int, ...]
-    start: str = GLOBAL
 
 
 @dataclass(frozen=True)
