@@ -75,6 +75,8 @@ def plan(
     method: str, round: int = 1, *, data: OwnData = "digits", model: OwnModel | None = None, **settings: Any
 ) -> RoundPlan:
     """How models would travel in a round; nothing is trained."""
+    if not isinstance(round, int) or round < 1:
+        raise SpecError(f"round: must be a whole number from 1, got {round!r}")
     settings, federation, module = _own(settings, data, model)
     return prepare(experiment(method, **settings), federation=federation, module=module).plan(round)
 
@@ -101,6 +103,8 @@ def _own(
     federation = module = None
     if isinstance(data, str | Mapping):
         plain = {"data": data, **plain}
+    elif not hasattr(data, "samples"):
+        raise SpecError(f"data: must be a name, a mapping of settings or a federation, got {type(data).__name__}")
     else:
         federation = data
         useless = [name for name in plain if shortcuts().get(name, name).split(".")[0] == "data"]
@@ -109,6 +113,9 @@ def _own(
         plain = {"data": {"name": data.name, "clients": data.clients}, **plain}
     if isinstance(model, nn.Module):
         module = model
+        useless = [name for name in plain if shortcuts().get(name, name).split(".")[0] == "model"]
+        if useless:
+            raise SpecError(f"{', '.join(useless)}: has no effect on a model of your own")
         plain = {"model": {"name": type(model).__name__}, **plain}
     elif model is not None:
         plain = {"model": model, **plain}

@@ -64,7 +64,10 @@ class Outcome:
 
     def __getitem__(self, name: str) -> Contender:
         """The contender of that name."""
-        return next(contender for contender in self.contenders if contender.name == name)
+        for contender in self.contenders:
+            if contender.name == name:
+                return contender
+        raise KeyError(f"no contender {name!r}; there are {', '.join(each.name for each in self.contenders)}")
 
 
 def run_comparison(

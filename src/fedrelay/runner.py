@@ -35,6 +35,10 @@ from fedrelay.store import RunFolder, State, versions
 log = logging.getLogger(__name__)
 
 
+SAME_PRESS = 0.5
+"""Interrupts within so many seconds count as one: `timeout` and process managers often send two at once."""
+
+
 class Observer(Protocol):
     """Somebody who wants to see a run go by, such as a progress bar."""
 
@@ -119,6 +123,9 @@ def resume_run(
         state = folder.restore()
         if state is None:
             state = State(0, setting.first_weights())
+        due = [round for round in range(1, state.round + 1) if _is_evaluated(setting.experiment, round)]
+        if [row["round"] for row in folder.lines("metrics")] != due:
+            raise RunFolderError(f"{path}: metrics.jsonl lacks rounds; the run is damaged")
         if state.weights.shape != (setting.layout.size,) or state.weights.dtype != setting.layout.dtype:
             raise RunFolderError(f"{path}: the checkpoint does not fit the model of spec.yaml")
         return _travel(setting, state, folder, observer or Silent())
@@ -178,12 +185,16 @@ def _round(setting: Setting, engine: Engine, state: State, book: Book) -> tuple[
         round, plan.longest, plan.client_updates, setting.tally(plan), [list(r.clients) for r in plan.routes]
     )
     row = None
-    if round % experiment.eval.every == 0 or round == experiment.rounds:
+    if _is_evaluated(experiment, round):
         verdict = engine.evaluate(weights)
         judged = scores_of_counts(verdict.correct, verdict.predicted, verdict.actual)
         test_loss = verdict.mean_loss if math.isfinite(verdict.mean_loss) else None
         row = book.judged(round, {**asdict(judged), "loss": test_loss, "train_loss": loss})
     return State(round, weights, state.seconds), row
+
+
+def _is_evaluated(experiment: Experiment, round: int) -> bool:
+    return round % experiment.eval.every == 0 or round == experiment.rounds
 
 
 def _warn_of_other_versions(folder: RunFolder) -> None:
@@ -262,16 +273,19 @@ class Book:
 @contextmanager
 def _finish_round_on_interrupt(observer: Observer) -> Iterator[Callable[[], bool]]:
     """The first Ctrl-C asks to stop after the round, the second stops at once."""
-    asked = threading.Event()
+    asked, first = threading.Event(), 0.0
     if threading.current_thread() is not threading.main_thread():
         yield asked.is_set
         return
 
     def ask(signum: int, frame: FrameType | None) -> None:
-        if asked.is_set():
+        nonlocal first
+        if not asked.is_set():
+            asked.set()
+            first = time.monotonic()
+            observer.stopping()
+        elif time.monotonic() - first > SAME_PRESS:
             raise KeyboardInterrupt
-        asked.set()
-        observer.stopping()
 
     before = signal.signal(signal.SIGINT, ask)
     try:

@@ -146,18 +146,23 @@ def _with_model_named(experiment: Experiment, federation: Federation) -> Experim
 def _zoo_model(experiment: Experiment, federation: Federation) -> nn.Module:
     wanted = experiment.model
     assert wanted.name is not None
-    return build_model(
-        wanted.name,
-        federation.sample_shape,
-        federation.classes,
-        kind=federation.kind,
-        hidden=wanted.hidden,
-        stem=wanted.stem,
-    )
+    try:
+        return build_model(
+            wanted.name,
+            federation.sample_shape,
+            federation.classes,
+            kind=federation.kind,
+            hidden=wanted.hidden,
+            stem=wanted.stem,
+        )
+    except (RuntimeError, MemoryError, OverflowError, TypeError) as error:
+        raise SpecError(f"model: cannot be built ({str(error).splitlines()[0]})") from None
 
 
 def _check_device(device: str) -> None:
     try:
+        if torch.device(device).type == "meta":
+            raise RuntimeError("it holds no numbers")
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
         reason = str(error).splitlines()[0]

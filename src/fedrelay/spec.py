@@ -8,6 +8,7 @@ a `SpecError` that names the key, what is allowed and the nearest known name.
 from __future__ import annotations
 
 import difflib
+import re
 import reprlib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -67,6 +68,27 @@ class Data(Section):
     test_shifts: tuple[Literal["none", "rotation", "inversion", "noise", "contrast"], ...] = Field(
         (), description="image changes that test samples take in turn"
     )
+
+    @model_validator(mode="after")
+    def _nothing_without_effect(self) -> Self:
+        """A setting that the chosen data or partition does not use is a mistake."""
+        chosen = "synthetic" if self.name == "synthetic" else self.partition or "dirichlet"
+        for setting, used_by in _USED_BY.items():
+            changed = getattr(self, setting) != type(self).model_fields[setting].default
+            if changed and chosen not in used_by:
+                what = "synthetic data" if chosen == "synthetic" else f"the partition {chosen!r}"
+                raise ValueError(f"{setting}: has no effect with {what}; it belongs to {', '.join(used_by)}")
+        return self
+
+
+_USED_BY = {
+    "alpha": ("dirichlet", "dirichlet-class", "quantity", "synthetic"),
+    "beta": ("synthetic",),
+    "shards_per_client": ("shards",),
+    "shard_size": ("shards",),
+    "min_samples": ("dirichlet-class",),
+}
+"""The partitions, or the synthetic data, that look at a setting."""
 
 
 class Model(Section):
@@ -213,10 +235,10 @@ class Comparison(Settings):
     @model_validator(mode="after")
     def _no_duplicates(self) -> Self:
         names, seeds = [entrant.name for entrant in self.methods], [str(seed) for seed in self.seeds]
-        for what, values in (("methods", names), ("seeds", seeds)):
+        for what, values, advice in (("methods", names, "; give each its own label"), ("seeds", seeds, "")):
             twice = sorted({value for value in values if values.count(value) > 1})
             if twice:
-                raise ValueError(f"{what}: {', '.join(twice)} stands there twice; give each its own label")
+                raise ValueError(f"{what}: {', '.join(twice)} stands there twice{advice}")
         folders: dict[str, str] = {}
         for entrant in self.methods:
             other = folders.setdefault(entrant.folder.casefold(), entrant.name)
@@ -250,7 +272,7 @@ def experiment(method: str, /, **settings: Any) -> Experiment:
 
 def comparison(methods: Sequence[Any], /, **settings: Any) -> Comparison:
     """A comparison from keyword arguments."""
-    return validate(Comparison, {**nested(settings), "methods": list(methods)})
+    return validate(Comparison, {**nested(settings), "methods": methods})
 
 
 def nested(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -289,15 +311,15 @@ def parse_assignment(text: str) -> tuple[str, Any]:
     if not equals or not path.strip():
         raise SpecError(f"--set {text}: expected KEY=VALUE, for example --set train.lr=0.1")
     try:
-        return path.strip(), yaml.safe_load(value) if value.strip() else ""
-    except yaml.YAMLError:
+        return path.strip(), yaml.load(value, _UniqueKeys) if value.strip() else ""
+    except (yaml.YAMLError, RecursionError):
         raise SpecError(f"--set {text}: the value is not valid YAML") from None
 
 
 def load_file(path: Path) -> dict[str, Any]:
     """The settings of a YAML file, not yet validated."""
     try:
-        tree = yaml.safe_load(path.read_text(encoding="utf-8"))
+        tree = yaml.load(path.read_text(encoding="utf-8"), _UniqueKeys)
     except OSError as error:
         raise SpecError(f"{path}: cannot be read ({error.strerror or error})") from None
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
@@ -311,6 +333,20 @@ def load_file(path: Path) -> dict[str, Any]:
     if ("method" in tree) == ("methods" in tree):
         raise SpecError(f"{path}: needs either 'method' (one run) or 'methods' (a comparison)")
     return tree
+
+
+class _UniqueKeys(yaml.SafeLoader):
+    """Plain data only, and a key that stands there twice is an error instead of a silent winner."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if key.value in seen and isinstance(key, yaml.ScalarNode):
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"the key {key.value!r} stands there twice", key.start_mark
+                )
+            seen.add(str(key.value))
+        return super().construct_mapping(node, deep)
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
@@ -335,13 +371,16 @@ def _explain(model: type[BaseModel], detail: Any, prefix: str) -> str:
     if kind == "missing":
         return f"{key}: is required"
     message = detail["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
+    message = re.sub(r"a valid (dictionary|mapping).*", "a mapping of settings", message)
     hint = (
         nearest(given, detail["ctx"]["expected"].split("'")[1::2])
         if kind == "literal_error" and isinstance(given, str)
         else ""
     )
     shown = reprlib.repr(given)
-    return f"{key}: {message}, got {shown}{hint}" if location else f"{prefix.rstrip('.')}: {message}".lstrip(": ")
+    if kind == "value_error" and isinstance(given, Mapping | BaseModel):
+        return f"{key}.{message}" if location else f"{prefix}{message}"  # of a whole section; it names its own key
+    return f"{key}: {message}, got {shown}{hint}"
 
 
 def _fields_at(model: type[BaseModel], location: Sequence[int | str]) -> list[str]:

@@ -87,10 +87,12 @@ class RunFolder:
         if foreign:
             raise RunFolderError(f"{path}: is not empty; choose another --out")
         folder = cls(path)
-        spec = experiment.model_dump(mode="json", exclude={"out"})
-        folder.write("spec.yaml", yaml.safe_dump(spec, sort_keys=False).encode())
-        folder.write("plan.json", _json(plan))
-        folder.write("run.json", _json({"format": FORMAT, "versions": versions(), **facts}))
+        spec = yaml.safe_dump(experiment.model_dump(mode="json", exclude={"out"}), sort_keys=False).encode()
+        contents = {"spec.yaml": spec, "plan.json": _json(plan)}
+        for name, content in contents.items():
+            folder.write(name, content)
+        checksums = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
+        folder.write("run.json", _json({"format": FORMAT, "versions": versions(), "sha256": checksums, **facts}))
         return folder
 
     @classmethod
@@ -101,10 +103,18 @@ class RunFolder:
         if not (path / "run.json").is_file():
             raise RunFolderError(f"{path}: is not a run folder (run.json is missing)")
         facts = _read_json(path / "run.json")
+        checksums = facts.get("sha256")
         if facts.get("format") != FORMAT:
             raise RunFolderError(
                 f"{path}: run.json has format {facts.get('format')!r}, this version reads format {FORMAT}"
             )
+        for name in ("spec.yaml", "plan.json"):
+            try:
+                found = hashlib.sha256((path / name).read_bytes()).hexdigest()
+            except OSError as error:
+                raise RunFolderError(f"{path / name}: cannot be read ({error.strerror})") from None
+            if not isinstance(checksums, dict) or checksums.get(name) != found:
+                raise RunFolderError(f"{path / name}: is not what the run was started with (its checksum differs)")
         return cls(path)
 
     def close(self) -> None:
@@ -291,7 +301,7 @@ def _lock(path: Path) -> int:
 
 
 def _json(value: Mapping[str, Any]) -> bytes:
-    return (json.dumps(value, ensure_ascii=False) + "\n").encode()
+    return (json.dumps(value) + "\n").encode()
 
 
 def _read_json(path: Path) -> dict[str, Any]:

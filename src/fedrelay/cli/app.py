@@ -70,6 +70,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except _ClickException as error:
         complain(_usage(error))
         return 2
+    except KeyboardInterrupt:
+        complain("stopped")
+        return 130
+    except MemoryError as error:
+        complain(f"there is not enough memory ({str(error).splitlines()[0] if str(error) else 'no details'})")
+        return FedRelayError.exit_code
     except OSError as error:  # such as a full disk
         complain(str(error))
         return FedRelayError.exit_code

@@ -151,7 +151,7 @@ def names_file(source: str) -> bool:
     if all(name.strip() in CATALOGUE for name in source.split("+")):
         return False
     path = Path(source)
-    if path.is_dir():
+    if source and path.is_dir():
         raise SpecError(f"{source}: is a folder; 'fedrelay resume {source}' continues a run")
     return path.suffix.lower() in (".yaml", ".yml") or os.sep in source or path.is_file()
 

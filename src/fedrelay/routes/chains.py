@@ -24,7 +24,7 @@ class Chains(Routing):
     """Every trip visits the clients of one sampled group."""
 
     needs_groups: ClassVar[bool] = True
-    loops: int = Field(1, ge=1, description="how often a model goes through its group in a round (E_S)")
+    loops: int = Field(1, ge=1, le=1000, description="how often a model goes through its group in a round (E_S)")
 
     def plan(self, scene: Scene, round: int) -> RoundPlan:
         """One route for each sampled group."""

@@ -12,9 +12,9 @@ always the clients in the order of their numbers, beginning with client i.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from fedrelay.errors import SpecError
 from fedrelay.routes.base import Routing, Scene, sample
@@ -26,6 +26,12 @@ class Ring(Routing):
 
     order: Literal["random", "fixed"] = Field("random", description="visit in the sampled order, or by client number")
     start: int = Field(0, ge=0, description="order fixed: the client that comes first")
+
+    @model_validator(mode="after")
+    def _start_needs_an_order(self) -> Self:
+        if self.start and self.order == "random":
+            raise ValueError("start: has no effect with order random")
+        return self
 
     def plan(self, scene: Scene, round: int) -> RoundPlan:
         """A single route."""
