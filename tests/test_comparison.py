@@ -38,6 +38,8 @@ def test_a_diverged_method_does_not_stop_the_others(tiny):
     wild = {"method": "fedavg", "label": "wild", "train": {"lr": 1e38}}
     outcome = fr.compare([wild, "fedseq"], **tiny, seeds=[1, 2])
     assert outcome["wild"].results == ()
+    with pytest.raises(KeyError, match="no contender 'tame'; there are wild, fedseq"):
+        outcome["tame"]
     assert len(outcome["wild"].diverged) == 2
     assert outcome["wild"].diverged[0].startswith("seed 1: fedavg: round 1: the model left client")
     assert outcome["wild"].mean_std(lambda result: result.accuracy) is None

@@ -246,7 +246,7 @@ def test_a_diverged_run_says_so(small):
 def test_impossible_options_show_before_anything_is_done(small, tmp_path):
     out = tmp_path / "run"
     with pytest.raises(fr.SpecError, match=r"route\.start"):
-        fr.run("fedcyclic", **small, out=out, **{"route.start": 99})
+        fr.run("fedcyclic", **small, out=out, **{"route.start": 99, "route.order": "fixed"})
     assert not out.exists()
 
 
@@ -341,3 +341,21 @@ def test_settings_without_effect_are_refused(toy):
         fr.run("fedavg", data=toy, alpha=0, clients=3)
     with pytest.raises(fr.SpecError, match=r"data\.partition: has no effect on synthetic data"):
         fr.run("fedavg", data="synthetic", partition="shards")
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: fr.run("fedavg", data=5), "data: must be a name, a mapping of settings or a federation, got int"),
+        (lambda: fr.run("fedavg", model=nn.Linear(1, 1), hidden=[3]), "hidden: has no effect on a model of your own"),
+        (lambda: fr.plan("fedavg", 0), "round: must be a whole number from 1, got 0"),
+        (lambda: fr.compare("fedavg"), "methods: must be a"),
+        (lambda: fr.run("fedcyclic", **{"route.start": 1}), "route.start: has no effect with order random"),
+        (lambda: fr.run("fedavg", device="meta"), "train.device: 'meta' cannot be used here"),
+        (lambda: fr.run("fedavg", hidden=[10**12]), "model: cannot be built"),
+    ],
+)
+def test_odd_calls_get_one_clear_message(call, message):
+    with pytest.raises(fr.SpecError) as refused:
+        call()
+    assert message in str(refused.value)

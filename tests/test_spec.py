@@ -79,10 +79,17 @@ def test_every_short_name_leads_to_one_setting():
         ({"partition": "dirichlt"}, "got 'dirichlt' (did you mean 'dirichlet'?)"),
         ({"hidden": [0]}, "model.hidden.0: must be greater than or equal to 1, got 0"),
         ({"targets": [1.2]}, "eval.targets.0: must be less than or equal to 1, got 1.2"),
-        ({"train": 3}, "train: must be a valid dictionary or instance of Train, got 3"),
+        ({"train": 3}, "train: must be a mapping of settings, got 3"),
         ({"engine": "cloud"}, "engine.name: must be 'local', got 'cloud'"),
-        ({"route": 3}, "route: must be a valid dictionary, got 3"),
+        ({"route": 3}, "route: must be a mapping of settings, got 3"),
         ({"train.lr.x": 3}, "train.lr: must be a valid number, got {'x': 3}"),
+        (
+            {"partition": "iid", "alpha": 1},
+            "data.alpha: has no effect with the partition 'iid'; it belongs to dirichlet,",
+        ),
+        ({"shard_size": 3}, "data.shard_size: has no effect with the partition 'dirichlet'; it belongs to shards"),
+        ({"data": "synthetic", "min_samples": 3}, "data.min_samples: has no effect with synthetic data"),
+        ({"beta": 3}, "data.beta: has no effect with the partition 'dirichlet'; it belongs to synthetic"),
         ({"rounds": 3, "rounds.x": 1}, "rounds: is a value (3), it has no 'x'"),
     ],
 )
@@ -190,6 +197,7 @@ class TestFiles:
             ("1: 2", "is a mapping of names to values"),
             ("rounds: 3", "needs either 'method' (one run) or 'methods' (a comparison)"),
             ("method: a\nmethods: [b]", "needs either 'method'"),
+            ("method: a\nrounds: 2\nrounds: 3", "line 3: not valid YAML (the key 'rounds' stands there twice)"),
             ("method: !!python/object/apply:os.system ['true']", "not valid YAML"),
         ],
     )

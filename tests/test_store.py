@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import subprocess
@@ -142,6 +143,21 @@ def flip_a_byte(folder: Path) -> None:
     path.write_bytes(content)
 
 
+def reseal(folder: Path) -> None:
+    """Make the checksums fit, as somebody who wants to deceive would."""
+    facts = json.loads((folder / "run.json").read_text())
+    facts["sha256"] = {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in facts["sha256"]}
+    (folder / "run.json").write_text(json.dumps(facts))
+
+
+def resealed(name: str, content: bytes):
+    def apply(folder: Path) -> None:
+        (folder / name).write_bytes(content)
+        reseal(folder)
+
+    return apply
+
+
 def lose_a_round(folder: Path) -> None:
     lines = (folder / "ledger.jsonl").read_text().splitlines(keepends=True)
     (folder / "ledger.jsonl").write_text(lines[1])
@@ -151,12 +167,14 @@ def other_model(folder: Path) -> None:
     spec = yaml.safe_load((folder / "spec.yaml").read_text())
     spec["model"]["hidden"] = [7]
     (folder / "spec.yaml").write_text(yaml.safe_dump(spec))
+    reseal(folder)
 
 
 def other_data(folder: Path) -> None:
     spec = yaml.safe_load((folder / "spec.yaml").read_text())
     spec["data"]["alpha"] = 100.0
     (folder / "spec.yaml").write_text(yaml.safe_dump(spec))
+    reseal(folder)
 
 
 @pytest.mark.parametrize(
@@ -166,10 +184,11 @@ def other_data(folder: Path) -> None:
         (damage("run.json", b"\x00garbage"), r"run\.json: is damaged"),
         (damage("run.json", b"[1]"), r"run\.json: is damaged \(not an object\)"),
         (damage("run.json", b'{"format": 99}'), r"has format 99, this version reads format 1"),
-        (damage("spec.yaml", b"method: [unclosed"), r"spec\.yaml is damaged"),
-        (damage("spec.yaml", b"method: fedseq\nbogus: 1\n"), r"spec\.yaml is damaged: bogus: unknown key"),
+        (damage("spec.yaml", b"method: fedavg"), r"spec\.yaml: is not what the run was started with"),
+        (resealed("spec.yaml", b"method: [unclosed"), r"spec\.yaml is damaged"),
+        (resealed("spec.yaml", b"method: fedseq\nbogus: 1\n"), r"spec\.yaml is damaged: bogus: unknown key"),
         (damage("spec.yaml", None), r"spec\.yaml"),
-        (damage("plan.json", b"{}"), r"plan\.json: is damaged"),
+        (resealed("plan.json", b"{}"), r"plan\.json: is damaged"),
         (damage("checkpoint.json", b"{}"), r"does not lead to a checkpoint"),
         (damage("checkpoint.json", b"\xff\xfe"), r"checkpoint\.json: is damaged"),
         (damage("round-2.safetensors", None), r"does not lead to a checkpoint"),
@@ -179,8 +198,11 @@ def other_data(folder: Path) -> None:
         (damage("metrics.jsonl", b"[1]\n"), r"metrics\.jsonl: is damaged \(a line without round, accuracy\)"),
         (damage("ledger.jsonl", b'{"round": 1}\n{"round": 2}\n'), r"a line without s2c, c2s, c2c"),
         (damage("checkpoint.json", None), r"checkpoint\.json is missing; the run is damaged"),
-        (damage("plan.json", b'{"clients": 20, "groups": [[0, 999]]}'), r"plan\.json: is damaged"),
-        (damage("plan.json", b'{"clients": 20, "groups": [[0, 1], [1]]}'), r"plan\.json: is damaged"),
+        (resealed("plan.json", b'{"clients": 20, "groups": [[0, 999]]}'), r"plan\.json: is damaged"),
+        (resealed("plan.json", b'{"clients": 20, "groups": [[0, 1], [1]]}'), r"plan\.json: is damaged"),
+        (damage("metrics.jsonl", None), r"metrics\.jsonl lacks rounds"),
+        (damage("metrics.jsonl", b'{"round": 1, "accuracy": 0.5}\n'), r"metrics\.jsonl lacks rounds"),
+        (damage("run.json", b"[" * 100_000), r"run\.json: is damaged"),
         (lose_a_round, r"ledger\.jsonl has 1 of 2 rounds"),
         (other_model, r"does not fit the model of spec\.yaml"),
         (other_data, r"the data are not those the run was started with"),
@@ -316,3 +338,9 @@ def test_other_versions_are_noted(tmp_path, small, caplog):
     (folder / "run.json").write_text(json.dumps(facts))
     assert fr.resume(folder).complete
     assert f"torch 1.0 → {torch.__version__}" in caplog.text
+
+
+def test_odd_paths_do_no_harm(tmp_path, small):
+    odd = tmp_path / os.fsdecode(b"bad\xff \xc3\xbc")
+    assert fr.run("fedavg", **small, out=odd).complete
+    assert fr.resume(odd).complete

@@ -82,7 +82,7 @@ CASES = {
     "model that does not fit": ("run fedavg --model char-lstm", 2, "char-lstm"),
     "unusable device": ("run fedavg --set device=warp:9", 2, "train.device: 'warp:9' cannot be used"),
     "start beyond the clients": ("run fedcyclic --set route.start=500", 2, "route.start"),
-    "out folder occupied": ("run fedavg --out finished", 4, "finished: is not empty"),
+    "out folder occupied": ("run fedavg --out finished", 4, "finished: holds a run; continue it with"),
     "out folder is a file": ("run fedavg --out plain.txt", 4, "plain.txt: cannot be created"),
     "out folder of a comparison occupied": ("compare fedavg --out finished", 4, "finished: is not empty"),
     "round beyond the last": ("plan fedseq --rounds 5 --round 6", 2, "--round: must be between 1 and"),
@@ -95,7 +95,7 @@ CASES = {
     "foreign folder": ("resume foreign", 4, "foreign: is not a run folder"),
     "run of another format": ("resume later", 4, "run.json has format 99"),
     "damaged checkpoint": ("resume damaged", 4, "is damaged (its checksum differs"),
-    "damaged spec": ("resume misspelt", 4, "spec.yaml is damaged"),
+    "damaged spec": ("resume misspelt", 4, "spec.yaml: is not what the run was started with"),
     "damaged comparison": ("resume mixed", 4, "comparison.yaml is damaged"),
 }
 
