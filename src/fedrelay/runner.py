@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any, Protocol
@@ -120,12 +121,9 @@ def resume_run(
         if setting.federation.fingerprint() != folder.facts.get("data_fingerprint"):
             raise RunFolderError(f"{path}: the data are not those the run was started with")
         _warn_of_other_versions(folder)
-        state = folder.restore()
+        state = folder.restore(partial(_is_evaluated, setting.experiment))
         if state is None:
             state = State(0, setting.first_weights())
-        due = [round for round in range(1, state.round + 1) if _is_evaluated(setting.experiment, round)]
-        if [row["round"] for row in folder.lines("metrics")] != due:
-            raise RunFolderError(f"{path}: metrics.jsonl lacks rounds; the run is damaged")
         if state.weights.shape != (setting.layout.size,) or state.weights.dtype != setting.layout.dtype:
             raise RunFolderError(f"{path}: the checkpoint does not fit the model of spec.yaml")
         return _travel(setting, state, folder, observer or Silent())

@@ -22,7 +22,7 @@ import hashlib
 import json
 import os
 import platform
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -204,8 +204,11 @@ class RunFolder:
             if old.name != name:
                 old.unlink()
 
-    def restore(self) -> State | None:
-        """The newest committed state; lines beyond it are dropped. None: the run never got so far."""
+    def restore(self, evaluated: Callable[[int], bool]) -> State | None:
+        """The newest committed state; lines beyond it are dropped. None: the run never got so far.
+
+        `evaluated` tells which rounds must have a line of metrics.
+        """
         pointer_path = self.path / "checkpoint.json"
         if not pointer_path.is_file():
             if self.lines("ledger"):
@@ -225,6 +228,9 @@ class RunFolder:
             raise RunFolderError(
                 f"{self.path}: ledger.jsonl has {len(kept['ledger'])} of {round} rounds; the run is damaged"
             )
+        due = [each for each in range(1, round + 1) if evaluated(each)]
+        if [row["round"] for row in kept["metrics"]] != due:
+            raise RunFolderError(f"{self.path}: metrics.jsonl lacks rounds; the run is damaged")
         for stream, rows in kept.items():
             self.write(f"{stream}.jsonl", b"".join(_json(row) for row in rows))
         for leftover in self.path.iterdir():
