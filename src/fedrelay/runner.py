@@ -162,7 +162,7 @@ def _travel(setting: Setting, state: State, folder: RunFolder | None, observer: 
     except DivergedError as error:
         if folder:
             folder.save(state)
-        kept = f"; rounds 1 to {state.round} are kept in {folder.path}" if folder else ""
+        kept = f"; rounds 1 to {state.round} are kept in {folder.path}" if folder and state.round else ""
         raise DivergedError(f"{experiment.method}: {error}{kept}") from None
     finally:
         engine.close()
