@@ -16,7 +16,6 @@ from typing import Any
 
 from fedrelay.errors import SpecError
 from fedrelay.grouping.base import Grouping
-from fedrelay.grouping.random import RandomGroups
 from fedrelay.local.terms.base import Term
 from fedrelay.local.terms.prox import Prox
 from fedrelay.merge.base import Merge
@@ -46,7 +45,7 @@ class Entry:
 CATALOGUE: dict[str, Entry] = {
     "fedavg": Entry("clients train side by side, the server averages", route=Singletons),
     "fedcyclic": Entry("one model travels around a ring of clients", route=Ring, usual_merge=Last),
-    "fedseq": Entry("models travel through groups, groups are averaged", route=Chains, grouping=RandomGroups),
+    "fedseq": Entry("models travel through groups, groups are averaged", route=Chains, grouping=Grouping),
     "fedprox": Entry("clients stay close to the model they received", terms={"prox": Prox}),
     "centralized": Entry("all data in one place: the upper bound", route=Pooled, usual_merge=Last, pools_data=True),
 }

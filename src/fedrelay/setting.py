@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from fedrelay.data.federation import Federation, PooledFederation
 from fedrelay.data.open import open_federation
 from fedrelay.errors import SpecError
+from fedrelay.grouping.profiles import Evidence
 from fedrelay.ledger import Tally, tally
 from fedrelay.local.trainer import Job, cross_entropy
 from fedrelay.models.layout import TORCH_GLOBALS, Layout
@@ -119,7 +120,7 @@ def prepare(
     if method.grouping is None:
         groups = ()
     elif groups is None:
-        groups = method.grouping.form(federation.sizes(), experiment.seed)
+        groups = method.grouping.form(Evidence(federation, experiment.seed))
     scene = Scene(federation.clients, experiment.fraction, experiment.seed, groups)
     setting = Setting(experiment, method, federation, scene, module, Layout.of(module))
     setting.plan(1)  # impossible route options show before anything is written

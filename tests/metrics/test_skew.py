@@ -8,7 +8,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedrelay.metrics import skew
-from fedrelay.metrics.skew import balance_ratio, covered_classes, cpd, median_cpd, pairwise_cpd
+from fedrelay.metrics.skew import (
+    balance_ratio,
+    covered_classes,
+    cpd,
+    cpd_matrix,
+    group_histograms,
+    group_quality,
+    median_cpd,
+    pairwise_cpd,
+)
 
 counts = st.lists(st.integers(0, 50), min_size=4, max_size=4).filter(any)
 
@@ -65,3 +74,25 @@ def test_balance_and_coverage() -> None:
     assert balance_ratio([0, 0]) == 0
     assert covered_classes([4, 0, 8, 0]) == 0.5
     assert covered_classes([1, 1]) == 1
+
+
+def test_the_matrix_holds_all_pairs() -> None:
+    histograms = np.array([[10, 0], [0, 5], [3, 3], [0, 0]])
+    matrix = cpd_matrix(histograms)
+    np.testing.assert_allclose(matrix[np.triu_indices(3, 1)], pairwise_cpd(histograms))
+    np.testing.assert_array_equal(matrix, matrix.T)
+    np.testing.assert_allclose(np.diag(matrix), 0, atol=1e-15)
+    assert np.isfinite(matrix).all()
+
+
+def test_quality_of_groups() -> None:
+    histograms = np.array([[4, 0], [0, 2], [6, 0], [0, 0], [2, 2]])
+    groups = [(0, 1), (2,), (4,)]
+    quality = group_quality(groups, histograms, histograms.sum(axis=1))
+    assert group_histograms(groups, histograms).tolist() == [[4, 2], [6, 0], [2, 2]]
+    assert quality.median_cpd == median_cpd([[4, 2], [6, 0], [2, 2]])
+    assert quality.balance_ratio == pytest.approx((0.5 + 0 + 1) / 3)
+    assert quality.covered_classes == pytest.approx((1 + 0.5 + 1) / 3)
+    assert quality.clients.tolist() == [2, 1, 1]
+    assert quality.samples.tolist() == [6, 6, 4]
+    assert group_quality(groups[:1], histograms, histograms.sum(axis=1)).median_cpd is None

@@ -1,64 +1,182 @@
-"""What every grouping has in common: it splits clients into groups that are large enough and not too large."""
+"""Who travels with whom: clients are described by vectors and put into groups.
+
+Papers: R. Zaccone et al., FedSeq, ICPR 2022 (random, kmeans, greedy, the bounds); S. Zeng et al., FedGSP, DASFAA 2022
+(icg); A. Silvi et al., IEEE Access 2024 (norm-cosine, icg in FedSeq2Par).
+
+Rule: a profile ψ describes every client that holds data, an assigner φ forms groups. `random` shuffles. `kmeans`
+takes one client after another from clusters of clients that are alike. `greedy` adds the client with the highest
+distance τ from the group. Their groups are closed at `min_samples` or `max_clients`; leftovers go to the groups with
+room. `icg` makes a given number of equal groups, each with one client of every cluster. Every client is in one group,
+unless icg drops it.
+
+Deviations: a last group that is too small stays where no other has room. Without `groups`, icg makes as many as the
+bounds ask for. More on each rule in the files bounds, random, kmeans, greedy, distances and icg beside this one.
+"""
 
 from __future__ import annotations
 
-import logging
-from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from typing import Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
+from pydantic import Field, model_validator
 
+from fedrelay.errors import DivergedError
+from fedrelay.grouping.bounds import Bounds
+from fedrelay.grouping.distances import DISTANCES, DistanceName
+from fedrelay.grouping.greedy import GroupVector, Start, greedy_groups
+from fedrelay.grouping.icg import Leftovers, icg_groups
+from fedrelay.grouping.kmeans import Order, kmeans_groups
+from fedrelay.grouping.profiles import PROFILES, Evidence, ProfileName, Vectors
+from fedrelay.grouping.random import random_groups
+from fedrelay.rng import generator
 from fedrelay.routes.base import Groups
 from fedrelay.spec import Section
 
-log = logging.getLogger(__name__)
+AssignerName = Literal["random", "kmeans", "greedy", "icg"]
+
+OPTIONS: dict[AssignerName, frozenset[str]] = {
+    "random": frozenset(),
+    "kmeans": frozenset({"profile", "clusters", "order"}),
+    "greedy": frozenset({"profile", "distance", "start", "vector", "candidates"}),
+    "icg": frozenset({"profile", "groups", "iterations", "leftovers"}),
+}
+"""What each assigner looks at besides the bounds."""
+
+_BOUNDS = frozenset({"max_clients", "min_samples"})
 
 
-class Grouping(Section, ABC):
-    """A way to form groups, and the bounds every group keeps."""
+class Grouping(Section):
+    """How groups are formed, and the bounds they keep."""
 
+    assign: AssignerName = Field("random", description="how groups are formed: random, kmeans, greedy or icg")
     max_clients: int = Field(11, ge=1, description="a group with this many clients is closed (K_S,max)")
     min_samples: int = Field(800, ge=1, description="a group with this many samples is closed (|D_S|min)")
+    profile: ProfileName = Field(
+        "hist", description="how clients are described: hist (class shares) or counts (samples per class)"
+    )
+    distance: DistanceName | None = Field(
+        None,
+        description="greedy: what the next client is chosen by: euclidean, cosine, norm-cosine, kl, gini or "
+        "wasserstein; default kl for class probabilities, else cosine",
+    )
+    start: Start = Field(
+        "random", description="greedy: a group's first client, random or the best complement of uniform classes"
+    )
+    vector: GroupVector = Field(
+        "samples", description="greedy: a group's vector: mean by samples, plain mean, or halving, u ← (u + v)/2"
+    )
+    candidates: int = Field(
+        4000, ge=1, description="greedy: clients looked at for each place; random ones where more are left"
+    )
+    clusters: int | None = Field(None, ge=1, description="kmeans: clusters; default one for each class")
+    order: Order = Field("random", description="kmeans: which client of a cluster is next, a random one or the last")
+    groups: int | None = Field(
+        None, ge=1, description="icg: the number of groups, instead of max_clients and min_samples"
+    )
+    iterations: int = Field(10, ge=1, description="icg: the most rounds of clustering")
+    leftovers: Leftovers = Field(
+        "spread", description="icg: clients that are too few for one more in every group: spread, or drop"
+    )
 
-    @abstractmethod
-    def form(self, sizes: NDArray[np.int64], seed: int) -> Groups:
-        """A partition of all clients that hold data."""
+    @model_validator(mode="after")
+    def _everything_has_an_effect(self) -> Self:
+        taken = effective_options(self.assign, counted=self.groups is not None)
+        for name, field in type(self).model_fields.items():
+            if name not in {"assign", *taken} and getattr(self, name) != field.default:
+                raise ValueError(without_effect(name, self.assign))
+        return self
 
-    def fill(self, order: Iterable[int], sizes: NDArray[np.int64]) -> Groups:
-        """Fill groups one client at a time, closing each at its bounds, and deal out what remains.
-
-        The clients of a last group with too few samples go one by one to the groups with room, those with the fewest
-        samples first. Where no group has room, the small group stays as it is.
-        """
-        groups: list[list[int]] = []
-        open_group: list[int] = []
-        held = 0
-        for client in order:
-            open_group.append(client)
-            held += int(sizes[client])
-            if held >= self.min_samples or len(open_group) >= self.max_clients:
-                groups.append(open_group)
-                open_group, held = [], 0
-        if open_group:
-            self._deal_out(open_group, groups, sizes)
-        return tuple(tuple(group) for group in groups)
-
-    def _deal_out(self, leftovers: list[int], groups: list[list[int]], sizes: NDArray[np.int64]) -> None:
-        room = sum(max(0, self.max_clients - len(group)) for group in groups)
-        if room < len(leftovers):
-            log.warning(
-                "the last group stays small (%d client%s): no other group has room",
-                len(leftovers),
-                "s"[: len(leftovers) > 1],
+    @model_validator(mode="after")
+    def _profile_and_distance_fit(self) -> Self:
+        profile, distance = PROFILES[self.profile], DISTANCES[self.tau]
+        known = {"probabilities": profile.probabilities, "non_negative": profile.non_negative}
+        if self.assign == "greedy" and not distance.accepts(**known):
+            fitting = [name for name, each in DISTANCES.items() if each.accepts(**known)]
+            raise ValueError(
+                f"distance: {self.tau!r} needs {distance.needs}, which profile {self.profile!r} does not give; "
+                f"allowed: {', '.join(fitting)}"
             )
-            groups.append(leftovers)
-            return
-        by_samples = sorted(groups, key=lambda group: int(sizes[group].sum()))
-        turn = 0
-        for client in leftovers:
-            while len(by_samples[turn % len(groups)]) >= self.max_clients:
-                turn += 1
-            by_samples[turn % len(groups)].append(client)
-            turn += 1
+        if self.start == "uniform" and not profile.probabilities:
+            raise ValueError(f"start: 'uniform' needs class probabilities, not given by profile {self.profile!r}")
+        return self
+
+    @property
+    def tau(self) -> DistanceName:
+        """The distance of greedy grouping."""
+        return self.distance or ("kl" if PROFILES[self.profile].probabilities else "cosine")
+
+    @property
+    def name(self) -> str:
+        """What tables call it, such as greedy/kl or icg/counts."""
+        distance = self.tau if self.assign == "greedy" else None
+        profile = None if self.assign == "random" or self.profile == "hist" else self.profile
+        return "/".join(filter(None, (self.assign, distance, profile)))
+
+    @property
+    def bounds(self) -> Bounds:
+        """When a group is closed."""
+        return Bounds(self.max_clients, self.min_samples)
+
+    def form(self, evidence: Evidence) -> Groups:
+        """A partition of all clients that hold data (but for those that icg may drop)."""
+        sizes = evidence.federation.sizes()
+        holders = np.flatnonzero(sizes)
+        if not len(holders):
+            return ()
+        vectors = self.describe(evidence, holders)
+        rng = generator(evidence.seed, "grouping")
+        groups = self.arrange(vectors, sizes[holders], rng, classes=evidence.federation.classes)
+        return tuple(tuple(holders[list(group)].tolist()) for group in groups)
+
+    def describe(self, evidence: Evidence, clients: NDArray[np.int64]) -> Vectors:
+        """The profile's vectors of these clients; random groups need none."""
+        if self.assign == "random":
+            return np.empty((len(clients), 0))
+        vectors = PROFILES[self.profile].describe(evidence, clients)
+        broken = np.flatnonzero(~np.isfinite(vectors).all(axis=1))
+        if len(broken):
+            raise DivergedError(f"grouping: the profile {self.profile!r} of client {clients[broken[0]]} is not finite")
+        return vectors
+
+    def arrange(self, vectors: Vectors, sizes: NDArray[np.int64], rng: np.random.Generator, *, classes: int) -> Groups:
+        """Groups of the rows of `vectors`, each a client with so many samples."""
+        match self.assign:
+            case "random":
+                return random_groups(sizes, self.bounds, rng)
+            case "kmeans":
+                clusters = self.clusters or classes
+                return kmeans_groups(vectors, sizes, self.bounds, rng, clusters=clusters, order=self.order)
+            case "greedy":
+                return greedy_groups(
+                    vectors,
+                    sizes,
+                    self.bounds,
+                    rng,
+                    distance=DISTANCES[self.tau],
+                    start=self.start,
+                    vector=self.vector,
+                    candidates=self.candidates,
+                )
+            case "icg":
+                count = self.groups or usual_count(sizes, self.bounds)
+                return icg_groups(vectors, rng, groups=count, leftovers=self.leftovers, iterations=self.iterations)
+
+
+def usual_count(sizes: NDArray[np.int64], bounds: Bounds) -> int:
+    """The number of groups that bounds ask for: as many as have enough samples, and none with too many clients."""
+    enough_samples, few_clients = int(sizes.sum()) // bounds.min_samples, -(-len(sizes) // bounds.max_clients)
+    return min(len(sizes), max(1, enough_samples, few_clients))
+
+
+def effective_options(assign: AssignerName, *, counted: bool) -> frozenset[str]:
+    """The options an assigner looks at; `counted` says that the number of groups is given."""
+    return OPTIONS[assign] | (frozenset() if assign == "icg" and counted else _BOUNDS)
+
+
+def without_effect(option: str, assign: AssignerName) -> str:
+    """Why an option is refused."""
+    if option in _BOUNDS:
+        return f"{option}: has no effect where the number of groups is given"
+    owners = [repr(name) for name, options in OPTIONS.items() if option in options]
+    return f"{option}: has no effect with assign {assign!r}; it is an option of {', '.join(owners)}"

@@ -2,7 +2,9 @@
 
 Paper: the baseline grouping of R. Zaccone et al., FedSeq, ICPR 2022.
 
-Deviations: when the last group is too small and no other group has room, it is kept (the authors' code stops).
+Rule: shuffle the clients; each group takes the next ones until it is closed.
+
+Deviations: none.
 """
 
 from __future__ import annotations
@@ -10,15 +12,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from fedrelay.grouping.base import Grouping
-from fedrelay.rng import generator
+from fedrelay.grouping.bounds import Bounds, fill
 from fedrelay.routes.base import Groups
 
 
-class RandomGroups(Grouping):
+def random_groups(sizes: NDArray[np.int64], bounds: Bounds, rng: np.random.Generator) -> Groups:
     """Groups that look at nothing but the number of samples."""
-
-    def form(self, sizes: NDArray[np.int64], seed: int) -> Groups:
-        """Shuffle the clients that hold data and fill groups in that order."""
-        holders = np.flatnonzero(sizes)
-        return self.fill(generator(seed, "grouping").permutation(holders).tolist(), sizes)
+    return fill(rng.permutation(len(sizes)).tolist(), sizes, bounds)

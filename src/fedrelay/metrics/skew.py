@@ -8,6 +8,8 @@ kernel here, for which the expectation has a closed form.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -44,6 +46,16 @@ def median_cpd(histograms: ArrayLike, gamma: float = 0.5) -> float | None:
     return float(np.median(distances)) if len(distances) else None
 
 
+def cpd_matrix(histograms: ArrayLike, gamma: float = 0.5) -> NDArray[np.float64]:
+    """The CPD of every row from every row."""
+    counts = np.asarray(histograms, dtype=np.float64)
+    shares = counts / np.maximum(1, counts.sum(axis=1, keepdims=True))
+    squares = np.square(shares).sum(axis=1)
+    distances = squares[:, None] + squares - 2 * shares @ shares.T
+    matrix: NDArray[np.float64] = _kernel_gap(gamma) * np.maximum(0, distances)
+    return matrix
+
+
 def balance_ratio(histogram: ArrayLike) -> float:
     """Rarest class over most frequent class: 1 for equal classes, 0 if one is missing."""
     counts = np.asarray(histogram)
@@ -54,6 +66,41 @@ def balance_ratio(histogram: ArrayLike) -> float:
 def covered_classes(histogram: ArrayLike) -> float:
     """The share of classes that occur."""
     return float(np.mean(np.asarray(histogram) > 0))
+
+
+@dataclass(frozen=True)
+class GroupQuality:
+    """How alike groups are, and how complete each is."""
+
+    median_cpd: float | None
+    """Over all pairs of groups; None for a single one."""
+
+    balance_ratio: float
+    covered_classes: float
+    """Means over groups."""
+
+    clients: NDArray[np.int64]
+    samples: NDArray[np.int64]
+    """Of each group."""
+
+
+def group_quality(
+    groups: Sequence[Sequence[int]], histograms: NDArray[np.int64], sizes: NDArray[np.int64], gamma: float = 0.5
+) -> GroupQuality:
+    """The quality of groups of clients; `histograms` and `sizes` have one entry for every client."""
+    counts = group_histograms(groups, histograms)
+    return GroupQuality(
+        median_cpd=median_cpd(counts, gamma),
+        balance_ratio=float(np.mean([balance_ratio(each) for each in counts])),
+        covered_classes=float(np.mean([covered_classes(each) for each in counts])),
+        clients=np.array([len(group) for group in groups]),
+        samples=np.array([sizes[list(group)].sum() for group in groups]),
+    )
+
+
+def group_histograms(groups: Sequence[Sequence[int]], histograms: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The class counts of every group."""
+    return np.stack([histograms[list(group)].sum(axis=0) for group in groups])
 
 
 def _kernel_gap(gamma: float) -> float:

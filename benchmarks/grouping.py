@@ -1,0 +1,189 @@
+"""How long it takes to form groups, how much memory, and how good they are.
+
+    .venv/bin/python benchmarks/grouping.py              everything, about five minutes
+    .venv/bin/python benchmarks/grouping.py --fast       without the cases of 40,000 clients
+    .venv/bin/python benchmarks/grouping.py --quality    the quality tables alone
+
+Every case runs in a process of its own, with one thread; the time is that of forming the groups from given vectors, the
+memory the peak of the whole process. Quality is measured, not judged: no threshold is behind these tables.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # a busy machine would measure the waiting of threads for each other
+
+import numpy as np
+
+from fedrelay.grouping import transport
+from fedrelay.grouping.base import Grouping
+from fedrelay.metrics.skew import GroupQuality, group_quality
+from fedrelay.rng import generator
+
+Counts = np.ndarray
+SAMPLES = 100
+DISTANCES = ("euclidean", "cosine", "norm-cosine", "kl", "gini", "wasserstein")
+
+
+@dataclass(frozen=True)
+class Case:
+    """Clients, how they are grouped, and how long that may take."""
+
+    clients: int
+    classes: int
+    grouping: Grouping
+    goal: float
+    repeats: int = 1
+
+    @property
+    def title(self) -> str:
+        """What the table calls it."""
+        groups = f", M = {self.grouping.groups:,}" if self.grouping.groups else ""
+        return f"{self.grouping.name}, K = {self.clients:,}{groups}, {self.classes} classes"
+
+
+def icg(clients: int, groups: int, goal: float, repeats: int = 1) -> Case:
+    """Inter-cluster grouping of clients with 62 classes, as in FEMNIST."""
+    return Case(clients, 62, Grouping(assign="icg", groups=groups), goal, repeats)
+
+
+CASES = [
+    icg(364, 52, 0.030, repeats=9),
+    icg(3_500, 175, 1, repeats=3),
+    icg(3_500, 25, 3, repeats=3),
+    *(icg(40_000, groups, 60) for groups in (50, 200, 1_000, 5_000, 20_000)),
+    *(Case(40_000, 100, Grouping(assign="greedy", distance=name), 60) for name in DISTANCES),
+    Case(40_000, 100, Grouping(assign="kmeans"), 60),
+]
+
+
+def population(clients: int, classes: int, alpha: float, seed: int = 0) -> Counts:
+    """Class counts of clients with `SAMPLES` samples each; `alpha` 0 gives each one class, as evenly as possible."""
+    rng = generator(seed, "grouping benchmark", clients, classes)
+    if alpha == 0:
+        return SAMPLES * np.eye(classes, dtype=np.int64)[rng.permutation(clients) % classes]
+    shares = rng.dirichlet(np.full(classes, alpha), clients)
+    return np.stack([rng.multinomial(SAMPLES, each) for each in shares])
+
+
+def formed(counts: Counts, grouping: Grouping, seed: int = 1) -> list[tuple[int, ...]]:
+    """Groups from true histograms."""
+    sizes = counts.sum(axis=1)
+    vectors = counts / sizes[:, None] if grouping.profile == "hist" else counts.astype(np.float64)
+    return list(grouping.arrange(vectors, sizes, generator(seed, "grouping"), classes=counts.shape[1]))
+
+
+def measure(case: Case) -> dict[str, float]:
+    """Seconds (median) and peak memory of one case, in this process."""
+    counts = population(case.clients, case.classes, 0.3)
+    formed(counts[:40], Grouping(assign="icg"))  # loads the solver
+    laps = []
+    for _ in range(case.repeats):
+        began = time.perf_counter()
+        formed(counts, case.grouping)
+        laps.append(time.perf_counter() - began)
+    return {"seconds": statistics.median(laps), "bytes": 1024.0 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss}
+
+
+def times(cases: list[Case]) -> Iterator[str]:
+    """A row for each case, as soon as it is measured."""
+    yield "| grouping, clients described by class shares of Dirichlet(0.3) | seconds | goal | peak memory, MB |"
+    yield "|---|---:|---:|---:|"
+    for case in cases:
+        command = [sys.executable, __file__, "--measure", str(CASES.index(case))]
+        found = json.loads(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout)
+        yield f"| {case.title} | {found['seconds']:.3g} | {case.goal:g} | {found['bytes'] / 1e6:,.0f} |"
+
+
+def exactness() -> Iterator[str]:
+    """What stopping within the proved gap costs, where the exact solution can be had."""
+    yield "| ICG, K = 3,500, 62 classes, mean of 3 seeds | median CPD, exact | within the gap | difference |"
+    yield "|---|---:|---:|---:|"
+    counts = population(3_500, 62, 0.3)
+    large = transport.LARGE
+    for groups in (25, 70, 175):
+        found = []
+        for transport.LARGE in (1 << 62, 0):
+            ways = [formed(counts, Grouping(assign="icg", groups=groups), seed) for seed in (1, 2, 3)]
+            found.append(statistics.fmean(quality(counts, each).median_cpd or 0 for each in ways))
+        exact, near = found
+        yield f"| M = {groups} | {exact:.6f} | {near:.6f} | {100 * (near / exact - 1):+.1f} % |"
+    transport.LARGE = large
+
+
+def balance() -> Iterator[str]:
+    """How complete groups are: 200 clients with 10 classes, groups of ten, five seeds."""
+    ten = {"max_clients": 10, "min_samples": 10 * SAMPLES}
+    ways = [Grouping(assign=name, **ten) for name in ("random", "kmeans", "icg")]
+    ways += [Grouping(assign="greedy", distance=name, **ten) for name in DISTANCES]
+    alphas = (0.0, 0.2, 0.5)
+    yield "| balance ratio / classes covered; K = 200 | " + " | ".join(f"α = {alpha:g}" for alpha in alphas) + " |"
+    yield "|---|" + "---:|" * len(alphas)
+    for way in ways:
+        cells = []
+        for alpha in alphas:
+            populations = {seed: population(200, 10, alpha, seed) for seed in range(1, 6)}
+            found = [quality(counts, formed(counts, way, seed)) for seed, counts in populations.items()]
+            ratio, covered = (
+                statistics.fmean(getattr(each, name) for each in found) for name in ("balance_ratio", "covered_classes")
+            )
+            cells.append(f"{ratio:.3f} / {covered:.2f}")
+        yield f"| {way.name} | " + " | ".join(cells) + " |"
+
+
+def likeness() -> Iterator[str]:
+    """How alike groups are: 120 clients in 10 groups, five seeds."""
+    ways: dict[str, Callable[[Counts, int], list[tuple[int, ...]]]] = {
+        "single clients": lambda counts, seed: [(client,) for client in range(len(counts))],
+        "random groups": lambda counts, seed: formed(counts, Grouping(max_clients=12, min_samples=10**9), seed),
+        "icg": lambda counts, seed: formed(counts, Grouping(assign="icg", groups=10), seed),
+        "icg/counts": lambda counts, seed: formed(counts, Grouping(assign="icg", groups=10, profile="counts"), seed),
+    }
+    yield "| median CPD; K = 120, M = 10, Dirichlet(0.3) | CPD | below single clients | below random groups |"
+    yield "|---|---:|---:|---:|"
+    for classes in (10, 62):
+        populations = {seed: population(120, classes, 0.3, seed) for seed in range(1, 6)}
+        means = {}
+        for name, form in ways.items():
+            found = [quality(counts, form(counts, seed)).median_cpd or 0 for seed, counts in populations.items()]
+            means[name] = statistics.fmean(found)
+        for name, mean in means.items():
+            below = (f"{100 * (1 - mean / means[other]):.0f} %" for other in ("single clients", "random groups"))
+            yield f"| {name}, {classes} classes | {mean:.5f} | {' | '.join(below)} |"
+
+
+def quality(counts: Counts, groups: list[tuple[int, ...]]) -> GroupQuality:
+    """The quality of groups."""
+    return group_quality(groups, counts, counts.sum(axis=1))
+
+
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--measure", type=int, metavar="CASE", help="measure one case in this process, print JSON")
+    parser.add_argument("--fast", action="store_true", help="leave out the cases of 40,000 clients")
+    parser.add_argument("--quality", action="store_true", help="leave out the times")
+    options = parser.parse_args()
+    if options.measure is not None:
+        print(json.dumps(measure(CASES[options.measure])))
+        return
+    cases = [case for case in CASES if not options.fast or case.clients < 40_000]
+    tables = [exactness(), balance(), likeness()]
+    for table in tables if options.quality else [times(cases), *tables]:
+        for line in table:
+            print(line, flush=True)
+        print()
+
+
+if __name__ == "__main__":
+    main()

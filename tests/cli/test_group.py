@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+import pytest
+
+DATA = ["--clients", "40", "--alpha", "0"]
+
+
+def test_help_has_examples(program):
+    ended = program("group", "--help")
+    assert ended.code == 0
+    assert "$ fedrelay group --clients 100 --alpha 0" in ended.out
+
+
+def test_all_ways_in_one_table(program, tmp_path):
+    ended = program("group", "--data", "digits", *DATA)
+    assert ended.code == 0
+    for name in ("single clients", "random", "kmeans", "greedy/kl", "icg"):
+        assert f" {name} " in ended.out
+    assert "fedrelay run fedseq --set grouping.assign=" in ended.out
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_one_way_against_random_groups_and_single_clients(program):
+    facts = program("group", *DATA, "--assign", "greedy", "--distance", "cosine", "--max-clients", "10", "--json").json
+    names = [way["name"] for way in facts["groupings"]]
+    assert names == ["single clients", "random", "greedy/cosine"]
+    single, random, greedy = facts["groupings"]
+    assert greedy["median_cpd"] < random["median_cpd"] < single["median_cpd"]
+    assert greedy["options"] == {"assign": "greedy", "max_clients": 10, "distance": "cosine"}
+    assert len(greedy["groups"]) == 4
+
+
+def test_several_ways_share_the_options_that_have_an_effect_on_them(program):
+    words = ["--assign", "greedy/kl", "--assign", "icg/counts", "--assign", "kl/greedy", "--assign", "random"]
+    facts = program("group", *DATA, *words, "--groups", "8", "--set", "grouping.max_clients=4", "--json").json
+    assert {way["name"]: way["options"] for way in facts["groupings"]} == {
+        "single clients": None,
+        "random": {"max_clients": 4},
+        "greedy/kl": {"assign": "greedy", "max_clients": 4, "distance": "kl"},
+        "icg/counts": {"assign": "icg", "profile": "counts", "groups": 8},
+    }
+
+
+def test_the_groups_are_those_of_a_run(program):
+    facts = program("group", *DATA, "--assign", "icg", "--seed", "5", "--json").json
+    words = ["--fraction", "1", "--seed", "5", "--set", "grouping.assign=icg", "--json"]
+    plan = program("plan", "fedseq", *DATA, *words).json
+    assert sorted(map(sorted, plan["routes"])) == sorted(map(sorted, facts["groupings"][2]["groups"]))
+
+
+def test_quiet_shows_nothing(program):
+    ended = program("group", *DATA, "--assign", "icg", "-q")
+    assert (ended.code, ended.out, ended.err) == (0, "", "")
+
+
+@pytest.mark.parametrize(("place", "file"), [("mix.svg", "mix.svg"), (".", "digits-groups.png")])
+def test_a_picture(program, tmp_path, place, file):
+    ended = program("group", *DATA, "--assign", "kmeans", "--plot", place)
+    assert ended.code == 0
+    assert file in ended.out
+    assert (tmp_path / file).stat().st_size > 1000
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        ("--assign gredy", 2, "--assign gredy: unknown word 'gredy' (did you mean 'greedy'?); allowed: random"),
+        ("--assign kl", 2, "--assign kl: needs one of random, kmeans, greedy, icg"),
+        ("--assign greedy/kl/gini", 2, "'kl' and 'gini' cannot both be"),
+        ("--assign greedy/", 2, "unknown word ''"),
+        ("--assign kmeans/kl", 2, "grouping.distance: has no effect with assign 'kmeans'"),
+        ("--assign greedy/counts/kl", 2, "grouping.distance: 'kl' needs class probabilities"),
+        ("--assign icg --distance kl", 2, "grouping.distance: has no effect with assign 'icg'"),
+        ("--assign greedy --distance klx", 2, "grouping.distance: must be"),
+        ("--assign icg --groups 0", 2, "grouping.groups: must be greater than or equal to 1"),
+        ("--set grouping.assign=icg", 2, "grouping.assign: is said with --assign here"),
+        ("--set grouping.max_client=3", 2, "unknown key 'max_client' (did you mean 'max_clients'?)"),
+        ("--set grouping=3", 2, "grouping: must be a mapping of options, got 3"),
+        ("--set lr=1", 2, "train: has no effect here"),
+        ("--clients 5000", 3, "5000 clients cannot share"),
+        ("--data mnits", 2, "unknown data set 'mnits'"),
+        ("--clients 10 --plot mix.bmp", 2, "mix.bmp: a figure must end in"),
+    ],
+)
+def test_bad_input_gets_one_clear_message(program, tmp_path, words, code, message):
+    ended = program("group", *words.split(" "))
+    assert ended.code == code, ended.err
+    assert message in ended.err
+    assert ended.err.count("fedrelay: ") == 1
+    assert "Traceback" not in ended.err
+    assert ended.out == ""
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,175 @@
+"""The section `grouping`: which options go together, and what it gives to routes."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedrelay.data.federation import federate
+from fedrelay.errors import DivergedError, SpecError
+from fedrelay.grouping.base import OPTIONS, AssignerName, Grouping, usual_count
+from fedrelay.grouping.bounds import Bounds
+from fedrelay.grouping.distances import DISTANCES, DistanceName
+from fedrelay.grouping.profiles import PROFILES, Evidence, Profile
+from fedrelay.spec import validate
+
+WAYS = [
+    {},
+    {"assign": "kmeans"},
+    {"assign": "kmeans", "order": "last", "clusters": 2},
+    *({"assign": "greedy", "distance": name} for name in DISTANCES),
+    {"assign": "greedy", "start": "uniform", "vector": "halving", "candidates": 3},
+    {"assign": "greedy", "profile": "counts"},
+    {"assign": "icg"},
+    {"assign": "icg", "profile": "counts", "groups": 4, "iterations": 2},
+]
+
+
+def ids(way):
+    return Grouping(**way).name
+
+
+def test_names_of_options_are_names_of_parts():
+    assert set(get_args(AssignerName)) == set(OPTIONS)
+    assert set(get_args(DistanceName)) == set(DISTANCES)
+    assert set().union(*OPTIONS.values()) | {"assign", "max_clients", "min_samples"} == set(Grouping.model_fields)
+
+
+def test_random_groups_stay_what_they_were(make_clients):
+    equal = make_clients([[100]] * 24 + [[0]])
+    assert Grouping().form(Evidence(equal, 1)) == (
+        (1, 18, 23, 12, 9, 16, 21, 22),
+        (13, 7, 15, 11, 4, 14, 3, 5),
+        (0, 8, 6, 2, 17, 10, 19, 20),
+    )
+    sizes = [100, 0, 120, 90, 60, 100, 100, 200, 0, 30, 100, 100]
+    unequal = make_clients([[size] for size in sizes])
+    assert Grouping(max_clients=4, min_samples=250).form(Evidence(unequal, 7)) == (
+        (0, 4, 11),
+        (10, 2, 6),
+        (5, 9, 3, 7),
+    )
+
+
+@pytest.mark.parametrize("way", WAYS, ids=ids)
+def test_every_way_is_a_partition_of_the_clients_that_hold_data(way, make_clients, make_counts):
+    counts = make_counts(30, 4, 0.3)
+    counts[[0, 7, 29]] = 0
+    evidence = Evidence(make_clients(counts), 3)
+    groups = Grouping(**way).form(evidence)
+    assert sorted(client for group in groups for client in group) == sorted(set(range(30)) - {0, 7, 29})
+    assert all(isinstance(client, int) for group in groups for client in group)
+    assert Grouping(**way).form(evidence) == groups
+
+
+@given(st.sampled_from(WAYS), st.lists(st.lists(st.integers(0, 30), min_size=3, max_size=3), min_size=1, max_size=25))
+@settings(max_examples=60)
+def test_any_histograms_at_all(make_clients, way, counts):
+    federation = make_clients(counts)
+    groups = Grouping(**way).form(Evidence(federation, 1))
+    assert sorted(client for group in groups for client in group) == np.flatnonzero(federation.sizes()).tolist()
+    if "groups" not in way:
+        assert all(len(group) <= 11 for group in groups)
+
+
+@pytest.mark.parametrize("assign", ["kmeans", "greedy", "icg"])
+def test_a_single_class(assign, make_clients):
+    groups = Grouping(assign=assign, max_clients=3).form(Evidence(make_clients([[5]] * 9), 1))
+    assert sorted(len(group) for group in groups) == [3, 3, 3]
+
+
+def test_nobody_holds_data(make_clients):
+    assert Grouping(assign="icg").form(Evidence(make_clients([[0, 0]] * 3), 1)) == ()
+
+
+@pytest.mark.parametrize("assign", ["kmeans", "greedy", "icg"])
+def test_one_class_each_and_equal_sizes_give_complete_groups(assign, make_clients):
+    counts = np.random.default_rng(0).permutation(np.repeat(np.eye(5, dtype=int) * 20, 6, axis=0))
+    groups = Grouping(assign=assign, max_clients=5, min_samples=100).form(Evidence(make_clients(counts), 2))
+    assert [counts[list(group)].sum(axis=0).tolist() for group in groups] == [[20] * 5] * 6
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"distance": "kl"}, "grouping.distance: has no effect with assign 'random'; it is an option of 'greedy'"),
+        ({"profile": "counts"}, "grouping.profile: has no effect with assign 'random'"),
+        ({"assign": "kmeans", "distance": "cosine"}, "grouping.distance: has no effect with assign 'kmeans'"),
+        ({"assign": "kmeans", "leftovers": "drop"}, "grouping.leftovers: has no effect with assign 'kmeans'"),
+        ({"assign": "greedy", "groups": 3}, "grouping.groups: has no effect with assign 'greedy'"),
+        ({"assign": "icg", "vector": "mean"}, "grouping.vector: has no effect with assign 'icg'"),
+        ({"assign": "icg", "groups": 3, "max_clients": 4}, "grouping.max_clients: has no effect where the number"),
+        (
+            {"assign": "greedy", "distance": "kl", "profile": "counts"},
+            "grouping.distance: 'kl' needs class probabilities, which profile 'counts' does not give; "
+            "allowed: euclidean, cosine, norm-cosine, wasserstein",
+        ),
+        ({"assign": "greedy", "distance": "gini", "profile": "counts"}, "'gini' needs class probabilities"),
+        ({"assign": "greedy", "start": "uniform", "profile": "counts"}, "grouping.start: 'uniform' needs class prob"),
+        ({"assign": "gredy"}, "grouping.assign: must be 'random', 'kmeans', 'greedy' or 'icg', got 'gredy' (did you"),
+        ({"assign": "icg", "groups": 0}, "grouping.groups: must be greater than or equal to 1"),
+        ({"assign": "greedy", "profile": "clf2"}, "grouping.profile: must be"),
+    ],
+)
+def test_what_cannot_be_is_refused(options, message):
+    with pytest.raises(SpecError) as refused:
+        validate(Grouping, options, "grouping.")
+    assert message in str(refused.value)
+
+
+def test_a_default_that_is_spelled_out_is_no_mistake():
+    for assign in OPTIONS:
+        assert Grouping(**{**Grouping().model_dump(), "assign": assign}) == Grouping(assign=assign)
+
+
+def test_negative_entries_rule_norm_cosine_out(monkeypatch):
+    monkeypatch.setitem(PROFILES, "counts", Profile(lambda *_: None, probabilities=False, non_negative=False))
+    with pytest.raises(ValueError, match="needs vectors without negative entries"):
+        Grouping(assign="greedy", profile="counts", distance="norm-cosine")
+
+
+def test_a_profile_that_is_not_finite_names_the_client(monkeypatch, make_clients):
+    def broken(evidence, clients):
+        return np.where(clients == 2, np.nan, 1.0)[:, None]
+
+    monkeypatch.setitem(PROFILES, "counts", Profile(broken, probabilities=False, non_negative=True))
+    with pytest.raises(DivergedError, match="the profile 'counts' of client 2 is not finite"):
+        Grouping(assign="icg", profile="counts").form(Evidence(make_clients([[1, 2]] * 4), 1))
+
+
+@pytest.mark.parametrize(
+    ("options", "name"),
+    [
+        ({}, "random"),
+        ({"assign": "greedy"}, "greedy/kl"),
+        ({"assign": "greedy", "profile": "counts"}, "greedy/cosine/counts"),
+        ({"assign": "icg", "profile": "counts"}, "icg/counts"),
+    ],
+)
+def test_names(options, name):
+    assert Grouping(**options).name == name
+
+
+@pytest.mark.parametrize(
+    ("sizes", "bounds", "expected"),
+    [
+        (np.full(500, 100), Bounds(11, 800), 62),
+        (np.full(100, 14), Bounds(11, 800), 10),
+        (np.full(3, 5), Bounds(11, 800), 1),
+        (np.full(3, 9000), Bounds(11, 800), 3),
+    ],
+)
+def test_icg_makes_as_many_groups_as_the_bounds_ask_for(sizes, bounds, expected):
+    assert usual_count(sizes, bounds) == expected
+
+
+def test_a_federation_of_ones_own():
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(200, 3)).astype(np.float32), rng.integers(0, 4, 200)
+    own = federate(x, y, x[:5], y[:5], clients=20, alpha=0.1)
+    groups = Grouping(assign="greedy", max_clients=4).form(Evidence(own, 1))
+    assert sorted(map(len, groups)) == [4] * 5
