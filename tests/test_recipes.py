@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fedrelay.errors import SpecError
+from fedrelay.grouping.base import Grouping
 from fedrelay.local.terms.prox import Prox
 from fedrelay.merge.last import Last
 from fedrelay.merge.mean import Mean
@@ -21,6 +22,12 @@ def test_names_bring_their_parts():
     assert method.terms == (Prox(mu=0.5),)
     assert method.merge == Mean()
     assert method.grouping is not None
+
+
+def test_a_grouping_is_chosen_by_its_options():
+    method = recipe(experiment("fedseq", grouping={"assign": "greedy", "distance": "cosine"}))
+    assert method.grouping == Grouping(assign="greedy", distance="cosine")
+    assert recipe(experiment("fedseq")).grouping == Grouping()
 
 
 def test_what_nobody_brings_is_ordinary_federated_learning():
@@ -65,6 +72,7 @@ def test_conflicts_are_refused(method, message):
         ("fedseq", {"route": {"loops": 0}}, "route.loops: must be greater than or equal to 1, got 0"),
         ("fedseq", {"grouping": {"max_clients": "x"}}, "grouping.max_clients: must be a valid integer"),
         ("fedavg", {"grouping": {"max_clients": 3}}, "grouping: method 'fedavg' forms no groups"),
+        ("fedseq", {"grouping": {"distance": "kl"}}, "grouping.distance: has no effect with assign 'random'"),
         ("fedavg", {"route": {"loops": 2}}, "route.loops: unknown key 'loops'; allowed: none"),
         (
             "fedavg",

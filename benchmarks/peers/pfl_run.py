@@ -91,6 +91,8 @@ def main() -> None:
     if processes.global_rank == 0:
         seconds = clock.ends[-1] - clock.ends[WARM_UP - 1]
         report(case, seconds, wanted.rounds * case.clients, loss=clock.loss, processes=processes.world_size)
+    if processes.world_size > 1:
+        torch.distributed.destroy_process_group()  # without it a process now and then aborts on its way out
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import tempfile
@@ -54,7 +55,7 @@ def measure(command: Sequence[str]) -> dict[str, Any]:
             end_family(family)
             child.wait()
     if child.returncode:
-        raise ContenderError(f"exit code {child.returncode}: {last_line(errors)}")
+        raise ContenderError(f"exit code {child.returncode}: {reason_in(errors)}")
     return result_in(out)
 
 
@@ -65,7 +66,7 @@ def result_in(output: str) -> dict[str, Any]:
             found = json.loads(line)
             if isinstance(found, dict) and "seconds" in found:
                 return found
-    raise ContenderError(f"printed no measurement, but {last_line(output)!r}")
+    raise ContenderError(f"printed no measurement, but {reason_in(output)!r}")
 
 
 def end_family(family: str) -> None:
@@ -88,6 +89,8 @@ def relatives(family: str) -> list[int]:
     return found
 
 
-def last_line(text: str) -> str:
-    """The last line that says something."""
-    return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "nothing")
+def reason_in(output: str) -> str:
+    """The last line that names an error, or else the last that says something."""
+    lines = [line.strip() for line in output.splitlines() if any(letter.isalpha() for letter in line)]
+    errors = [line for line in lines if re.match(r"[\w.]*(Error|Exception)\b", line)]
+    return (errors or lines or ["nothing"])[-1]

@@ -57,15 +57,15 @@ class Goal:
     than: str | None = FEDRELAY
 
     def measured(self, times: Measured) -> Spread | None:
-        """The ratio of every repetition, or nothing where one side was not measured."""
-        others = [times[other, self.case] for other in self.others if times.get((other, self.case))]
-        if not others:
+        """The ratio of every repetition, or nothing where somebody was not measured.
+
+        Without the fastest of several others the ratio would look better than it is, so all of them are needed.
+        """
+        needed = (*self.others, self.than) if self.than else self.others
+        if not all(times.get((contender, self.case)) for contender in needed):
             return None
-        fastest = min(others, key=median)
-        if self.than is None:
-            return Spread.of(fastest)
-        ours = times.get((self.than, self.case))
-        return Spread.of(ratios(fastest, ours)) if ours else None
+        fastest = min((times[other, self.case] for other in self.others), key=median)
+        return Spread.of(ratios(fastest, times[self.than, self.case]) if self.than else fastest)
 
     def met(self, spread: Spread) -> bool:
         """Whether the median keeps the bound."""

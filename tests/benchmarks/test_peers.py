@@ -70,6 +70,11 @@ def test_the_fastest_variant_of_a_peer_counts() -> None:
     assert table.Goal("x", "conv", ("slow", "fast"), 3.0).measured(times) == table.Spread(2.5, 2.0, 3.0)
 
 
+def test_goal_is_not_judged_without_all_variants_of_a_peer() -> None:
+    times = {("slow", "conv"): [9.0], ("FedRelay", "conv"): [2.0]}
+    assert table.Goal("x", "conv", ("slow", "fast"), 3.0).measured(times) is None
+
+
 def test_goal_nobody_measured() -> None:
     goal = table.Goal("x", "conv", ("peer",), 3.0)
     assert goal.row({("FedRelay", "conv"): [1.0]}) == ("x", "≥ 3×", "not measured", "—")
@@ -174,6 +179,22 @@ def test_page_shows_verdicts_and_versions(peers: ModuleType) -> None:
     assert "- software: torch 2.0\n- repetitions: 2, quick" in page
 
 
+def test_command_prints_the_page_and_writes_it(
+    peers: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    found = {"seconds": 0.002, "work": "a", "loss": 1.0, "handover": 0.01}
+    monkeypatch.setattr(peers, "measure", lambda command: found)
+    monkeypatch.setattr(peers, "entered", lambda wanted, versions: iter(()))
+    monkeypatch.setattr(peers, "own_versions", lambda: {"torch": "2.0"})
+    monkeypatch.setattr(peers.signal, "signal", lambda number, handler: None)
+    monkeypatch.setattr(sys, "argv", ["peers.py", "--quick", "--write", str(tmp_path / "peers.md")])
+    peers.main()
+    page = (tmp_path / "peers.md").read_text()
+    assert capsys.readouterr().out == page + "\n"
+    assert "| FedSeq, convolutional: hand-over as a share of a hop | ≤ 2 % | 1 % (1–1) | met |" in page
+    assert "| convolutional: Flower / FedRelay | ≥ 4× | not measured | — |" in page
+
+
 def test_contender_that_does_other_work_is_refused(peers: ModuleType) -> None:
     race = peers.Race(repeats=1, quick=True)
     race.check("conv", {"work": "a", "loss": 2.0})
@@ -190,6 +211,48 @@ def test_measurement_is_found_among_other_output() -> None:
     assert processes.result_in(output) == {"seconds": 1.5}
     with pytest.raises(processes.ContenderError, match="printed no measurement, but 'bye'"):
         processes.result_in("hello\nbye\n\n")
+
+
+@pytest.mark.parametrize(
+    ("output", "reason"),
+    [
+        ("Traceback:\n  raise\nValueError: bad port\n======\n\n", "ValueError: bad port"),
+        ("one\ntwo\n-----\n", "two"),
+        ("\n", "nothing"),
+    ],
+)
+def test_reason_of_a_failure(output: str, reason: str) -> None:
+    assert processes.reason_in(output) == reason
+
+
+def test_contender_gets_a_second_chance(peers: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    tries = iter([processes.ContenderError("port taken"), {"seconds": 1.0, "work": "a"}])
+
+    def measure(command: list[str]) -> dict[str, object]:
+        outcome = next(tries)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    monkeypatch.setattr(peers, "measure", measure)
+    race = peers.Race(repeats=1, quick=True)
+    flower = next(each for each in peers.CONTENDERS if each.name == "Flower")
+    race.turn("conv", flower)
+    assert race.times == {("Flower", "conv"): [1.0]}
+    assert not race.out
+
+
+def test_peer_that_fails_drops_out_and_the_page_says_so(peers: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    def measure(command: list[str]) -> dict[str, object]:
+        raise processes.ContenderError("no luck")
+
+    monkeypatch.setattr(peers, "measure", measure)
+    race = peers.Race(repeats=1, quick=True)
+    by_name = {each.name: each for each in peers.CONTENDERS}
+    race.turn("conv", by_name["Flower"])
+    assert "- dropped out: Flower (conv: no luck)\n" in peers.page(race, {})
+    with pytest.raises(SystemExit, match="FedRelay, conv: no luck"):
+        race.turn("conv", by_name["FedRelay"])
 
 
 def test_failure_of_a_contender_says_why() -> None:

@@ -79,6 +79,18 @@ def test_beyond_large_the_gap_is_proved(monkeypatch):
         assert best - 1e-9 <= found <= (1 + transport.GAP) * best
 
 
+def test_a_large_problem_that_stops_early_is_balanced_and_no_worse(monkeypatch):
+    monkeypatch.setattr(transport, "LARGE", 0)
+    monkeypatch.setattr(transport, "FLOWS", 1)
+    monkeypatch.setattr(transport, "_market_prices", lambda problem: np.zeros(len(problem.centres)))
+    vectors = population("a line", 200, 0)
+    centres = vectors.reshape(5, 40, -1).mean(axis=0)
+    labels = assigned(vectors, centres, 5)
+    assert np.bincount(labels).tolist() == [5] * 40
+    at_first, best = cost(vectors, centres, np.arange(200) % 40), least_cost(vectors, centres, 5)
+    assert best < cost(vectors, centres, labels) < at_first
+
+
 def test_small_costs_are_not_lost_beside_large_ones():
     far = np.array([[0.0, 5.0], [1e6, 5.0]])
     near = np.array([[0.0, 1e-3], [0.0, -1e-3]])

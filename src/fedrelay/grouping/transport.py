@@ -7,12 +7,14 @@ prices come from a sample by annealed Sinkhorn steps. The point's present cluste
 always a solution and never a worse one.
 
 The potentials of that flow then tell of every arc left out whether it could lower the cost. Arcs that could are added
-and the flow is solved again, until there are none: the result is exact. Beyond `LARGE` pairs it may also stop as soon
-as duality proves it to be within `GAP` of the optimum.
+and the flow is solved again, until there are none: the result is exact. Beyond `LARGE` pairs of point and cluster that
+can take long where many points are nearly the same; there it stops as soon as duality proves the flow to be within
+`GAP` of the optimum, and after `FLOWS` flows at the latest.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -28,9 +30,14 @@ NEAREST = 8
 
 LARGE = 1 << 22
 GAP = 5e-3
+FLOWS = 4
 
 _BITS = 40
+"""How finely costs are told apart: to 2⁻⁴⁰ of their range."""
+
 _BLOCK = 1 << 20
+"""Pairs looked at together, which bounds memory."""
+
 _SAMPLED_PAIRS = 1 << 26
 
 
@@ -113,35 +120,43 @@ class _Problem:
 def _solved(problem: _Problem, present: Ints) -> tuple[Ints, Ints]:
     """Arcs in ascending order, and how many points take each."""
     clusters = len(problem.centres)
-    if clusters <= 2 * NEAREST:
-        costs = np.concatenate([block.reshape(-1) for _, block in problem.reduced(np.zeros(clusters))])
-        arcs = np.arange(problem.pairs)
-        return arcs, _flow(problem, arcs, _whole(problem, costs)[0])
+    if clusters > 2 * NEAREST:
+        return _solved_on_few_arcs(problem, present)
+    costs = np.concatenate([block.reshape(-1) for _, block in problem.reduced(np.zeros(clusters))])
+    arcs = np.arange(problem.pairs)
+    return arcs, _flow(problem, arcs, _whole(problem, costs)[0])
+
+
+def _solved_on_few_arcs(problem: _Problem, present: Ints) -> tuple[Ints, Ints]:
+    """The same from a few arcs for each point, and more where they are missed."""
+    clusters = len(problem.centres)
     prices = _market_prices(problem)
     near, bound = _cheaper(problem, prices, np.full(len(problem.points), np.inf))
     arcs = _union(present, near)
-    while True:
+    for flows in itertools.count(1):
         costs = problem.costs(arcs)
         whole, unit = _whole(problem, costs)
         flow = _flow(problem, arcs, whole)
-        if _good_enough(problem, float(flow @ costs), bound):
-            return arcs, flow
+        if _good_enough(problem, float(flow @ costs), bound, flows):
+            break
         used = flow > 0
         steps = _potentials(arcs, whole, used, clusters, np.rint(prices / unit).astype(np.int64))
         prices = unit * steps.astype(np.float64)
         points, heads = np.divmod(arcs[used], clusters)
         paid = np.empty(len(problem.points))
         paid[points] = costs[used] - prices[heads]
-        missing, proved = _cheaper(problem, prices, paid - 4 * unit)
-        bound = max(bound, proved)
-        if not len(missing) or _good_enough(problem, float(flow @ costs), bound):
-            return arcs, flow
-        arcs = _union(arcs, missing)
+        missed, proved = _cheaper(problem, prices, paid - 4 * unit)  # less than that is rounding
+        bound, wider = max(bound, proved), _union(arcs, missed)
+        if len(wider) == len(arcs) or _good_enough(problem, float(flow @ costs), bound, flows):
+            break
+        arcs = wider
+    return arcs, flow
 
 
-def _good_enough(problem: _Problem, cost: float, bound: float) -> bool:
-    """Whether a large problem may stop here: no assignment costs less than the bound."""
-    return problem.pairs > LARGE and cost - bound <= GAP * (bound + problem.own_costs)
+def _good_enough(problem: _Problem, cost: float, bound: float, flows: int) -> bool:
+    """Whether a large problem may stop here; no assignment costs less than the bound."""
+    close = cost - bound <= GAP * (bound + problem.own_costs)
+    return problem.pairs > LARGE and (close or flows >= FLOWS)
 
 
 def _whole(problem: _Problem, costs: Floats) -> tuple[Ints, float]:
@@ -165,7 +180,7 @@ def _flow(problem: _Problem, arcs: Ints, costs: Ints) -> Ints:
     demands = np.full(len(problem.centres), -problem.capacity, dtype=np.int64)
     solver.set_nodes_supplies(nodes, np.concatenate([problem.counts, demands]))
     status = solver.solve()
-    assert status == solver.OPTIMAL, status  # the present assignment is a solution, so there is one
+    assert status == solver.OPTIMAL, status  # the present assignment is a solution
     flow: Ints = solver.flows(numbers)
     return flow
 
@@ -230,14 +245,14 @@ def _potentials(arcs: Ints, costs: Ints, used: NDArray[np.bool_], clusters: int,
 
 def _cheaper(problem: _Problem, prices: Floats, paid: Floats) -> tuple[Ints, float]:
     """The best arcs of the points that could do better than what they pay, and a cost no assignment goes below."""
-    missing = []
+    found = []
     bound = problem.capacity * float(prices.sum())
     for points, reduced in problem.reduced(prices):
         cheapest = reduced.min(axis=1)
         bound += float(problem.counts[points] @ cheapest)
         better = cheapest < paid[points]
-        missing.append(_lowest(reduced[better], points[better], len(problem.centres)))
-    return np.concatenate(missing), bound
+        found.append(_lowest(reduced[better], points[better], len(problem.centres)))
+    return np.concatenate(found), bound
 
 
 def _union(left: Ints, right: Ints) -> Ints:
