@@ -17,8 +17,8 @@ SOURCE = Path(fedrelay.__file__).parent
 LAYERS = [
     ("errors", "rng", "spec", "routes.plan"),
     ("data", "models", "metrics"),
-    ("local", "routes", "ledger"),
-    ("grouping", "merge", "engines"),
+    ("local", "routes", "ledger", "clock"),
+    ("grouping", "selection", "merge", "engines"),
     ("recipes",),
     ("setting", "store", "result"),
     ("runner",),

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedrelay.ledger import SERVER, Tally, Transfer, tally, transfers
+from fedrelay.ledger import SERVER, Tally, Transfer, errand, ledger_line, tally, transfers
 from fedrelay.routes.plan import RoundPlan, Route
 
 MODEL = {"model": 40}
@@ -69,3 +69,16 @@ def test_the_tally_is_the_sum_of_the_transfers(lengths, relay):
 def test_tallies_add_up():
     one, two = tally(chains(3), MODEL), tally(chains(1, 1), MODEL)
     assert one + two == Tally(3, 3, 2, 320, {"model": 320})
+
+
+def test_an_errand_is_one_payload_to_every_client_and_one_back():
+    assert errand(12, ("model", 100), ("profile", 4)) == Tally(12, 12, 0, 1248, {"model": 1200, "profile": 48})
+    assert errand(2, ("model", 100), ("model", 60)) == Tally(2, 2, 0, 320, {"model": 320})
+
+
+def test_a_line_of_the_ledger():
+    line = ledger_line(3, tally(chains(2), MODEL), updates=2, longest=2, routes=[(0, 1)])
+    assert line == {
+        "round": 3, "s2c": 1, "c2s": 1, "c2c": 1, "bytes": 120, "payloads": {"model": 120},
+        "client_updates": 2, "longest_route": 2, "routes": [[0, 1]],
+    }  # fmt: skip

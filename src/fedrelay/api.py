@@ -11,6 +11,7 @@ from torch import nn
 from fedrelay.comparison import Outcome, run_comparison
 from fedrelay.data.federation import Federation
 from fedrelay.data.open import open_federation
+from fedrelay.data.public import PublicFederation
 from fedrelay.errors import SpecError
 from fedrelay.recipes import CATALOGUE
 from fedrelay.result import Result
@@ -74,7 +75,7 @@ def resume(
 def plan(
     method: str, round: int = 1, *, data: OwnData = "digits", model: OwnModel | None = None, **settings: Any
 ) -> RoundPlan:
-    """How models would travel in a round; nothing is trained."""
+    """How models would travel in a round; nothing is trained, but for profiles of clients where groups need them."""
     if not isinstance(round, int) or round < 1:
         raise SpecError(f"round: must be a whole number from 1, got {round!r}")
     settings, federation, module = _own(settings, data, model)
@@ -107,10 +108,12 @@ def _own(
         raise SpecError(f"data: must be a name, a mapping of settings or a federation, got {type(data).__name__}")
     else:
         federation = data
-        useless = [name for name in plain if shortcuts().get(name, name).split(".")[0] == "data"]
+        paths = {name: shortcuts().get(name, name) for name in plain}
+        useless = [name for name, path in paths.items() if path.split(".")[0] == "data" and path != "data.public"]
         if useless:
             raise SpecError(f"{', '.join(useless)}: has no effect on data of your own; say it to federate or load_data")
-        plain = {"data": {"name": data.name, "clients": data.clients}, **plain}
+        public = {"public": data.per_class} if isinstance(data, PublicFederation) else {}
+        plain = {"data": {"name": data.name, "clients": data.clients, **public}, **plain}
     if isinstance(model, nn.Module):
         module = model
         useless = [name for name in plain if shortcuts().get(name, name).split(".")[0] == "model"]

@@ -6,7 +6,7 @@ again continues whatever is not complete, so an interrupted comparison loses not
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,10 +16,10 @@ from torch import nn
 from fedrelay.data.federation import Federation
 from fedrelay.errors import DivergedError, RunFolderError, SpecError
 from fedrelay.metrics.curves import mean_std
-from fedrelay.recipes import experiments
+from fedrelay.recipes import experiments, recipe
 from fedrelay.result import Result
 from fedrelay.runner import Observer, resume_run, run_experiment
-from fedrelay.setting import prepare
+from fedrelay.setting import rehearse
 from fedrelay.spec import Comparison, Entrant, Experiment, load_file, validate
 from fedrelay.store import write_atomically
 
@@ -80,7 +80,7 @@ def run_comparison(
     """Run everything that is not yet complete."""
     runs = experiments(comparison)
     if comparison.out is not None:
-        _claim(comparison.out, comparison, lambda: prepare(runs[0][1], federation=federation, module=module))
+        _claim(comparison.out, comparison, lambda: _rehearse([run for _, run in runs], federation, module))
     contenders: dict[str, tuple[list[Result], list[str]]] = {entrant.name: ([], []) for entrant in comparison.methods}
     for entrant, experiment in runs:
         results, diverged = contenders[entrant.name]
@@ -127,6 +127,18 @@ def _claim(folder: Path, comparison: Comparison, rehearse: Callable[[], object])
             f"{folder}: is not empty and holds something else; 'fedrelay resume {folder}' continues a comparison, "
             "a new one needs another --out"
         )
+
+
+def _rehearse(runs: Sequence[Experiment], federation: Federation | None, module: nn.Module | None) -> None:
+    """The first run and, of the same seed, those whose clients have to be fit to describe themselves."""
+    first, *others = runs
+    for run in (first, *(other for other in others if other.seed == first.seed and _is_demanding(other))):
+        rehearse(run, federation=federation, module=module)
+
+
+def _is_demanding(experiment: Experiment) -> bool:
+    grouping = recipe(experiment).grouping
+    return grouping is not None and grouping.trains
 
 
 def _run(

@@ -7,9 +7,9 @@ to another. `payloads` says what travels: name → bytes.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from fedrelay.routes.plan import RoundPlan
 
@@ -92,3 +92,20 @@ def tally(plan: RoundPlan, payloads: Mapping[str, int]) -> Tally:
         kinds[transfer.kind] += 1
         sizes[transfer.payload] += transfer.bytes
     return Tally(kinds["s2c"], kinds["c2s"], kinds["c2c"], sizes.total(), dict(sizes))
+
+
+def ledger_line(
+    round: int, transfers: Tally, *, updates: int, longest: int, routes: Sequence[Sequence[int]] = ()
+) -> dict[str, Any]:
+    """One round as the ledger has it; round 0 is what was done once, before the first."""
+    costs = {**transfers.counts(), "bytes": transfers.bytes, "payloads": dict(transfers.bytes_by_payload)}
+    work = {"client_updates": updates, "longest_route": longest, "routes": [list(route) for route in routes]}
+    return {"round": round, **costs, **work}
+
+
+def errand(clients: int, down: tuple[str, int], up: tuple[str, int]) -> Tally:
+    """Every client gets one payload from the server and sends one back: (name, bytes) each."""
+    sizes: Counter[str] = Counter()
+    for payload, size in (down, up):
+        sizes[payload] += clients * size
+    return Tally(clients, clients, 0, sizes.total(), dict(sizes))

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+from pydantic.fields import FieldInfo
 
 from fedrelay.errors import SpecError
 from fedrelay.grouping.base import Grouping
@@ -27,6 +29,9 @@ from fedrelay.routes.pooled import Pooled
 from fedrelay.routes.ring import Ring
 from fedrelay.routes.singletons import Singletons
 from fedrelay.spec import PARTS, Comparison, Entrant, Experiment, Section, unknown, validate
+
+PUBLIC = 10
+"""Public samples of every class, where a method looks at them and nothing else is said."""
 
 
 @dataclass(frozen=True)
@@ -141,14 +146,34 @@ def experiments(comparison: Comparison) -> list[tuple[Entrant, Experiment]]:
         if entrant.fraction is not None:
             settings["fraction"] = entrant.fraction
         runs += [(entrant, validate(Experiment, {**settings, "seed": seed})) for seed in comparison.seeds]
-    for _, experiment in runs:
-        recipe(experiment)
-    return runs
+    resolved = with_public_set([experiment for _, experiment in runs])
+    return [(entrant, experiment) for (entrant, _), experiment in zip(runs, resolved, strict=True)]
+
+
+def with_public_set(experiments: Sequence[Experiment]) -> list[Experiment]:
+    """Experiments that are compared, with the size of the public set said: the same for all that leave it open.
+
+    A method that looks at public samples takes them out of the test set of all others.
+    """
+    groupings = [recipe(experiment).grouping for experiment in experiments]
+    usual = PUBLIC if any(grouping is not None and grouping.needs_public for grouping in groupings) else 0
+    return [
+        experiment.model_copy(update={"data": experiment.data.model_copy(update={"public": usual})})
+        if experiment.data.public is None
+        else experiment
+        for experiment in experiments
+    ]
 
 
 def described(part: type[Section]) -> str:
     """The opening of the file a part lives in: what it is, its paper, its rule, its deviations."""
     return inspect.getdoc(sys.modules[part.__module__]) or ""
+
+
+def options_of(part: type[Section]) -> dict[str, FieldInfo]:
+    """The options of a part, its own before those it has in common with others."""
+    fields = part.model_fields
+    return dict(sorted(fields.items(), key=lambda each: each[0] not in part.__annotations__))
 
 
 def _only(method: str, names: list[str], part: str) -> tuple[str | None, Any]:

@@ -25,10 +25,11 @@ from fedrelay.engines.base import Engine
 from fedrelay.engines.crew import one_thread
 from fedrelay.engines.local import start_local
 from fedrelay.errors import DivergedError, RunFolderError
-from fedrelay.ledger import Tally
+from fedrelay.ledger import Tally, ledger_line
 from fedrelay.metrics.classification import scores_of_counts
 from fedrelay.models.layout import Layout
 from fedrelay.result import Result, Row
+from fedrelay.routes.plan import RoundPlan
 from fedrelay.setting import Setting, prepare
 from fedrelay.spec import Experiment
 from fedrelay.store import RunFolder, State, versions
@@ -43,6 +44,9 @@ SAME_PRESS = 0.5
 class Observer(Protocol):
     """Somebody who wants to see a run go by, such as a progress bar."""
 
+    def profiling(self, done: int, clients: int) -> None:
+        """Before the run begins, so many of the clients have described themselves, for groups to be formed."""
+
     def started(self, experiment: Experiment, round: int) -> None:
         """A run begins after `round` rounds that are already done."""
 
@@ -55,6 +59,9 @@ class Observer(Protocol):
 
 class Silent:
     """An observer that shows nothing."""
+
+    def profiling(self, done: int, clients: int) -> None:
+        """Nothing."""
 
     def started(self, experiment: Experiment, round: int) -> None:
         """Nothing."""
@@ -82,10 +89,15 @@ def run_experiment(
     observer: Observer | None = None,
 ) -> Result:
     """Run an experiment from the start, in a new run folder where `out` is given."""
-    setting = prepare(experiment, federation=federation, module=module)
-    state = State(0, setting.first_weights())
+    observer = observer or Silent()
+    if experiment.out is not None:
+        RunFolder.check(experiment.out)  # before clients train for their profiles
+    setting = prepare(
+        experiment, federation=federation, module=module, watch=lambda done, clients: observer.profiling(done, clients)
+    )
+    state = State(0, setting.first_weights(), setting.survey_seconds)
     if experiment.out is None:
-        return _travel(setting, state, None, observer or Silent())
+        return _travel(setting, state, None, observer)
     experiment = setting.experiment
     assert experiment.out is not None
     facts = {
@@ -93,10 +105,10 @@ def run_experiment(
         "own_data": federation is not None,
         "own_model": module is not None,
     }
-    folder = RunFolder.create(experiment.out, experiment, facts, setting.summary())
+    folder = RunFolder.create(experiment.out, experiment, facts, setting.summary(), setting.keepsakes())
     try:
         folder.save(state)
-        return _travel(setting, state, folder, observer or Silent())
+        return _travel(setting, state, folder, observer)
     finally:
         folder.close()
 
@@ -117,7 +129,13 @@ def resume_run(
                     f"{path}: was started from Python with {what} of your own; "
                     f"continue it with fedrelay.resume({str(path)!r}, {what}=…)"
                 )
-        setting = prepare(folder.experiment, federation=federation, module=module, groups=folder.groups or None)
+        setting = prepare(
+            folder.experiment,
+            federation=federation,
+            module=module,
+            groups=folder.groups or None,
+            survey=folder.survey,
+        )
         if setting.federation.fingerprint() != folder.facts.get("data_fingerprint"):
             raise RunFolderError(f"{path}: the data are not those the run was started with")
         _warn_of_other_versions(folder)
@@ -179,9 +197,7 @@ def _round(setting: Setting, engine: Engine, state: State, book: Book) -> tuple[
         loss = sum(arrival.loss * arrival.steps for arrival in arrivals) / max(1, steps)
         with one_thread():
             weights = setting.recipe.merge.apply(weights, arrivals, setting.layout)
-    book.travelled(
-        round, plan.longest, plan.client_updates, setting.tally(plan), [list(r.clients) for r in plan.routes]
-    )
+    book.travelled(plan, setting.tally(plan))
     row = None
     if _is_evaluated(experiment, round):
         verdict = engine.evaluate(weights)
@@ -219,19 +235,22 @@ class Book:
         self.history: list[Row] = folder.lines("metrics") if folder else []
         self.tally = Tally()
         self.updates = self.longest_route = 0
-        for line in folder.lines("ledger") if folder else []:
-            self.tally += Tally(line["s2c"], line["c2s"], line["c2c"], line["bytes"], line.get("payloads", {}))
-            self.updates += line["client_updates"]
-            self.longest_route = max(self.longest_route, line["longest_route"])
+        opening = setting.opening()
+        for line in folder.lines("ledger") if folder else [opening] if opening else []:
+            self._count(line)
 
-    def travelled(self, round: int, longest: int, updates: int, transfers: Tally, routes: list[list[int]]) -> None:
+    def travelled(self, plan: RoundPlan, transfers: Tally) -> None:
         """Note what travelled."""
-        self.tally += transfers
-        self.updates += updates
-        self.longest_route = max(self.longest_route, longest)
-        costs = {**transfers.counts(), "bytes": transfers.bytes, "payloads": dict(transfers.bytes_by_payload)}
-        work = {"client_updates": updates, "longest_route": longest, "routes": routes}
-        self._append("ledger", {"round": round, **costs, **work})
+        routes = [route.clients for route in plan.routes]
+        line = ledger_line(plan.round, transfers, updates=plan.client_updates, longest=plan.longest, routes=routes)
+        self._count(line)
+        self._append("ledger", line)
+
+    def _count(self, line: Row) -> None:
+        """Add a line of the ledger to the sums."""
+        self.tally += Tally(line["s2c"], line["c2s"], line["c2c"], line["bytes"], line.get("payloads", {}))
+        self.updates += line["client_updates"]
+        self.longest_route = max(self.longest_route, line["longest_route"])
 
     def judged(self, round: int, metrics: Row) -> Row:
         """Note an evaluation beside what it has cost so far."""

@@ -1,29 +1,42 @@
-"""An experiment made concrete: data loaded, groups formed, model built, ready to plan any round. Nothing is trained."""
+"""An experiment made concrete: data loaded, model built, groups formed, ready to plan any round.
+
+Nothing is trained, unless the groups depend on what clients compute about themselves: then every client does that once.
+"""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from fedrelay.data.federation import Federation, PooledFederation
 from fedrelay.data.open import open_federation
+from fedrelay.data.public import PublicFederation, with_public
+from fedrelay.engines.local import start_local
 from fedrelay.errors import SpecError
-from fedrelay.grouping.profiles import Evidence
-from fedrelay.ledger import Tally, tally
+from fedrelay.grouping.profiles import Evidence, Survey
+from fedrelay.grouping.profiles.probe import FILES
+from fedrelay.ledger import Tally, ledger_line, tally
+from fedrelay.local.portrait import Likeness, Portrait
 from fedrelay.local.trainer import Job, cross_entropy
 from fedrelay.models.layout import TORCH_GLOBALS, Layout
 from fedrelay.models.zoo import build_model, default_model
-from fedrelay.recipes import Recipe, recipe
+from fedrelay.recipes import Recipe, recipe, with_public_set
 from fedrelay.rng import torch_seed
 from fedrelay.routes.base import Groups, Scene
 from fedrelay.routes.plan import RoundPlan, Route
 from fedrelay.spec import Experiment
+
+Watch = Callable[[int, int], None]
+"""Told how many clients have described themselves, and how many there are."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +49,10 @@ class Setting:
     scene: Scene
     module: nn.Module
     layout: Layout
+    survey: Survey | None = None
+    """What clients said of themselves, if the groups depend on it."""
+
+    survey_seconds: float = 0.0
 
     def plan(self, round: int) -> RoundPlan:
         """The plan of a round; clients without samples are passed over."""
@@ -71,6 +88,36 @@ class Setting:
             lanes=wanted.engine.lanes,
         )
 
+    def evidence(self, watch: Watch | None = None) -> Evidence:
+        """What profiles may look at; clients that have to compute something do so on an engine of their own."""
+
+        def portray(
+            job: Job, portrait: Portrait, clients: Sequence[int], weights: Tensor
+        ) -> Iterator[tuple[int, Likeness]]:
+            with closing(start_local(job, self.experiment.engine.workers)) as engine:
+                for done, picture in enumerate(engine.portray(portrait, clients, weights), start=1):
+                    yield picture
+                    if watch is not None and job.federation is self.federation:  # a probe's owner is no client
+                        watch(done, len(clients))
+
+        return Evidence(self.federation, self.experiment.seed, self.job(), portray)
+
+    def opening(self) -> dict[str, Any] | None:
+        """The ledger's line for what clients did before the first round, if they did anything."""
+        if self.survey is None or self.survey.transfers is None:
+            return None
+        updates = self.survey.updates
+        return ledger_line(0, self.survey.transfers, updates=updates, longest=min(1, updates))
+
+    def keepsakes(self) -> dict[str, dict[str, Tensor]]:
+        """What a run keeps of the pass before its first round, file by file, so that it is never repeated."""
+        if self.survey is None or self.survey.transfers is None:
+            return {}
+        clients = torch.from_numpy(np.flatnonzero(self.federation.sizes()))
+        profiles = {"clients": clients, "vectors": torch.from_numpy(np.ascontiguousarray(self.survey.vectors))}
+        probe = {"probe.safetensors": dict(self.survey.probe)} if self.survey.probe else {}
+        return {"profiles.safetensors": profiles, **probe}
+
     def summary(self) -> dict[str, Any]:
         """What is known before the first round, and what that round will cost."""
         return {
@@ -78,6 +125,7 @@ class Setting:
             "groups": [list(group) for group in self.scene.groups],
             "payloads": dict(self.payloads),
             "parameters": self.layout.trainable,
+            "profiling": self.opening(),
             "first_round": self.cost([self.plan(1)]),
         }
 
@@ -103,11 +151,41 @@ def prepare(
     federation: Federation | None = None,
     module: nn.Module | None = None,
     groups: Groups | None = None,
+    survey: Survey | None = None,
+    watch: Watch | None = None,
 ) -> Setting:
-    """Make an experiment concrete, with data and module of the caller's own where given."""
+    """Make an experiment concrete, with data, module and groups of the caller's own where given."""
+    setting = outline(experiment, federation=federation, module=module)
+    grouping = setting.recipe.grouping
+    if grouping is not None:
+        evidence, began = setting.evidence(watch), time.monotonic()
+        if groups is None:
+            survey = grouping.survey(evidence)
+            groups = grouping.form(evidence, survey)
+        seconds = time.monotonic() - began if grouping.trains else 0.0
+        scene = replace(setting.scene, groups=groups)
+        setting = replace(setting, scene=scene, survey=survey, survey_seconds=seconds)
+    setting.plan(1)  # impossible route options show before anything is written
+    return setting
+
+
+def rehearse(experiment: Experiment, *, federation: Federation | None = None, module: nn.Module | None = None) -> None:
+    """Find out whether an experiment can be made concrete, without training anything."""
+    grouping = recipe(experiment).grouping
+    if grouping is not None and grouping.trains:
+        outline(experiment, federation=federation, module=module)
+    else:
+        prepare(experiment, federation=federation, module=module)
+
+
+def outline(
+    experiment: Experiment, *, federation: Federation | None = None, module: nn.Module | None = None
+) -> Setting:
+    """All of a setting but its groups, which may take time to form."""
     method = recipe(experiment)
     _check_device(experiment.train.device)
-    federation = federation or open_federation(experiment.data, experiment.seed)
+    [experiment] = with_public_set([experiment])
+    federation = _with_public(experiment, federation)
     if method.pools_data:
         federation = PooledFederation(federation)
     with TORCH_GLOBALS, torch.random.fork_rng(devices=[]):
@@ -117,14 +195,23 @@ def prepare(
             experiment = _with_model_named(experiment, federation)
             module = _zoo_model(experiment, federation)
         _check_fit(module, federation)
-    if method.grouping is None:
-        groups = ()
-    elif groups is None:
-        groups = method.grouping.form(Evidence(federation, experiment.seed))
-    scene = Scene(federation.clients, experiment.fraction, experiment.seed, groups)
+    scene = Scene(federation.clients, experiment.fraction, experiment.seed, ())
     setting = Setting(experiment, method, federation, scene, module, Layout.of(module))
-    setting.plan(1)  # impossible route options show before anything is written
+    if method.grouping is not None:
+        method.grouping.check(setting.evidence())
     return setting
+
+
+def _with_public(experiment: Experiment, own: Federation | None) -> Federation:
+    """The data of an experiment, or the caller's own, with the public set apart."""
+    if own is None:
+        return open_federation(experiment.data, experiment.seed)
+    wanted = experiment.data.public or 0
+    if not isinstance(own, PublicFederation):
+        return with_public(own, wanted, experiment.seed)
+    if wanted != own.per_class:
+        raise SpecError(f"data.public: these data have a public set of {own.per_class} per class already, not {wanted}")
+    return own
 
 
 def _with_full_paths(experiment: Experiment) -> Experiment:
@@ -132,7 +219,11 @@ def _with_full_paths(experiment: Experiment) -> Experiment:
     data = experiment.data
     name = str(Path(data.name).resolve()) if data.name.endswith(".npz") else data.name
     path = data.path.resolve() if data.path is not None else None
-    return experiment.model_copy(update={"data": data.model_copy(update={"name": name, "path": path})})
+    grouping, probe = experiment.grouping, experiment.grouping.get("probe")
+    if isinstance(probe, str) and probe.lower().endswith(FILES):
+        grouping = {**grouping, "probe": str(Path(probe).expanduser().resolve())}
+    update = {"data": data.model_copy(update={"name": name, "path": path}), "grouping": grouping}
+    return experiment.model_copy(update=update)
 
 
 def _with_model_named(experiment: Experiment, federation: Federation) -> Experiment:

@@ -69,6 +69,13 @@ class Data(Section):
         (), description="image changes that test samples take in turn"
     )
 
+    public: int | None = Field(
+        None,
+        ge=0,
+        description="test samples of every class that everybody may look at, taken out of the test set for all methods "
+        "alike; default 10 where a method looks at them, else 0",
+    )
+
     @model_validator(mode="after")
     def _nothing_without_effect(self) -> Self:
         """A setting that the chosen data or partition does not use is a mistake."""

@@ -1,15 +1,17 @@
 """The run folder: everything a run was, is and will need to go on.
 
-    run.json            format, versions, the data's fingerprint; written once
-    spec.yaml           the resolved experiment; written once
-    plan.json           groups and a summary of what travels; written once
-    metrics.jsonl       one line for every evaluated round; the same bytes whenever and wherever the run is done
-    ledger.jsonl        one line for every round: routes, transfers, bytes
-    timings.jsonl       one line for every round: seconds (the only thing that differs between two equal runs)
-    checkpoint.json     names the newest checkpoint and its checksum
-    round-N.safetensors the state after round N
-    model.safetensors   the final model under the module's own names
-    result.json         the summary; a run with this file is complete
+    run.json              format, versions, the data's fingerprint; written once
+    spec.yaml             the resolved experiment; written once
+    plan.json             groups and a summary of what travels; written once
+    profiles.safetensors  what clients said of themselves, where groups depend on it; written once
+    probe.safetensors     the probe network that looked at them, where there was one; written once
+    metrics.jsonl         one line for every evaluated round; the same bytes whenever and wherever the run is done
+    ledger.jsonl          one line for every round: routes, transfers, bytes; round 0: the profiles of clients
+    timings.jsonl         one line for every round: seconds (the only thing that differs between two equal runs)
+    checkpoint.json       names the newest checkpoint and its checksum
+    round-N.safetensors   the state after round N
+    model.safetensors     the final model under the module's own names
+    result.json           the summary; a run with this file is complete
 
 Files are replaced whole or get whole lines, never half of either. The checkpoint is the commit point: lines
 beyond it are dropped on resume and written again.
@@ -28,6 +30,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import yaml
 from safetensors import SafetensorError
 from safetensors.torch import load as tensors_from_bytes
@@ -35,6 +38,7 @@ from safetensors.torch import save as tensors_to_bytes
 from torch import Tensor
 
 from fedrelay.errors import RunFolderError, SpecError
+from fedrelay.grouping.profiles import Survey
 from fedrelay.spec import Experiment, load_file, validate
 
 FORMAT = 1
@@ -45,7 +49,8 @@ STREAMS: dict[str, tuple[str, ...]] = {
 }
 """The streams of a run and the numbers every line of them has."""
 
-_WRITTEN_FIRST = (".lock", "spec.yaml", "plan.json")
+PROFILES, PROBE = "profiles.safetensors", "probe.safetensors"
+_WRITTEN_FIRST = (".lock", "spec.yaml", "plan.json", PROFILES, PROBE)
 _OPEN: set[Path] = set()
 """Folders open in this process; locks of the operating system only keep others out."""
 
@@ -72,11 +77,11 @@ class RunFolder:
         self._streams: dict[str, int] = {}
 
     @classmethod
-    def create(cls, path: Path, experiment: Experiment, facts: Mapping[str, Any], plan: Mapping[str, Any]) -> RunFolder:
-        """Start a new run in a new or empty folder, or where one died before it had begun."""
+    def check(cls, path: Path) -> None:
+        """See whether a new run can start in a folder, and leave it as it is."""
         try:
-            path.mkdir(parents=True, exist_ok=True)
-            present = {file.name for file in path.iterdir()}
+            present = {file.name for file in path.iterdir()} if path.is_dir() else set()
+            nearest = next(each for each in (path, *path.absolute().parents) if each.exists())
         except OSError as error:
             raise RunFolderError(f"{path}: cannot be created ({error.strerror})") from None
         foreign = {name for name in present if name not in _WRITTEN_FIRST and not _is_temporary(name)}
@@ -86,13 +91,41 @@ class RunFolder:
             )
         if foreign:
             raise RunFolderError(f"{path}: is not empty; choose another --out")
+        if not nearest.is_dir():
+            raise RunFolderError(f"{path}: cannot be created ({nearest} is a file)")
+        if not os.access(nearest, os.W_OK | os.X_OK):
+            raise RunFolderError(f"{path}: cannot be written (no permission for {nearest})")
+
+    @classmethod
+    def create(
+        cls,
+        path: Path,
+        experiment: Experiment,
+        facts: Mapping[str, Any],
+        plan: Mapping[str, Any],
+        keepsakes: Mapping[str, Mapping[str, Tensor]] | None = None,
+    ) -> RunFolder:
+        """Start a new run in a new or empty folder, or where one died before it had begun.
+
+        `keepsakes` are tensors that are kept beside the plan, file by file.
+        """
+        cls.check(path)
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise RunFolderError(f"{path}: cannot be created ({error.strerror})") from None
         folder = cls(path)
         spec = yaml.safe_dump(experiment.model_dump(mode="json", exclude={"out"}), sort_keys=False).encode()
-        contents = {"spec.yaml": spec, "plan.json": _json(plan)}
+        kept = {name: tensors_to_bytes(dict(tensors)) for name, tensors in (keepsakes or {}).items()}
+        contents = {"spec.yaml": spec, "plan.json": _json(plan), **kept}
+        for name in (PROFILES, PROBE):
+            (path / name).unlink(missing_ok=True)
         for name, content in contents.items():
             folder.write(name, content)
         checksums = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
         folder.write("run.json", _json({"format": FORMAT, "versions": versions(), "sha256": checksums, **facts}))
+        if folder.opening is not None:
+            folder.append("ledger", folder.opening)
         return folder
 
     @classmethod
@@ -108,12 +141,13 @@ class RunFolder:
             raise RunFolderError(
                 f"{path}: run.json has format {facts.get('format')!r}, this version reads format {FORMAT}"
             )
-        for name in ("spec.yaml", "plan.json"):
+        checksums = checksums if isinstance(checksums, dict) else {}
+        for name in dict.fromkeys(("spec.yaml", "plan.json", *(Path(each).name for each in checksums))):
             try:
                 found = hashlib.sha256((path / name).read_bytes()).hexdigest()
             except OSError as error:
                 raise RunFolderError(f"{path / name}: cannot be read ({error.strerror})") from None
-            if not isinstance(checksums, dict) or checksums.get(name) != found:
+            if checksums.get(name) != found:
                 raise RunFolderError(f"{path / name}: is not what the run was started with (its checksum differs)")
         return cls(path)
 
@@ -143,6 +177,24 @@ class RunFolder:
         except (KeyError, TypeError, ValueError):
             raise RunFolderError(f"{path}: is damaged (its groups cannot be read)") from None
         return groups
+
+    @property
+    def opening(self) -> dict[str, Any] | None:
+        """The ledger's line for the pass before the first round, if there was one."""
+        opening = _read_json(self.path / "plan.json").get("profiling")
+        return opening if isinstance(opening, dict) else None
+
+    @property
+    def survey(self) -> Survey | None:
+        """What clients said of themselves before the first round, if they were asked; they are never asked twice."""
+        path = self.path / PROFILES
+        if not path.is_file():
+            return None
+        try:
+            vectors = tensors_from_bytes(path.read_bytes())["vectors"].numpy().astype(np.float64)
+        except (OSError, KeyError, SafetensorError) as error:
+            raise RunFolderError(f"{path}: is damaged ({error})") from None
+        return Survey(vectors)
 
     @property
     def experiment(self) -> Experiment:
@@ -210,9 +262,11 @@ class RunFolder:
         `evaluated` tells which rounds must have a line of metrics.
         """
         pointer_path = self.path / "checkpoint.json"
+        opening = [self.opening] if self.opening is not None else []
         if not pointer_path.is_file():
-            if self.lines("ledger"):
+            if any(row["round"] for row in self.lines("ledger")):
                 raise RunFolderError(f"{self.path}: checkpoint.json is missing; the run is damaged")
+            self.write("ledger.jsonl", b"".join(_json(row) for row in opening))
             return None
         pointer = _read_json(pointer_path)
         try:
@@ -224,10 +278,11 @@ class RunFolder:
         except (KeyError, TypeError, ValueError, OSError, SafetensorError) as error:
             raise RunFolderError(f"{pointer_path}: does not lead to a checkpoint ({error})") from None
         kept = {stream: [row for row in self.lines(stream) if row["round"] <= round] for stream in STREAMS}
-        if len(kept["ledger"]) != round:
-            raise RunFolderError(
-                f"{self.path}: ledger.jsonl has {len(kept['ledger'])} of {round} rounds; the run is damaged"
-            )
+        travelled = [row["round"] for row in kept["ledger"]]
+        if travelled != [*(0 for _ in opening), *range(1, round + 1)]:
+            done = sum(1 <= each <= round for each in travelled)
+            what = f"{done} of {round} rounds" if done != round else "another pass before the first round"
+            raise RunFolderError(f"{self.path}: ledger.jsonl has {what}; the run is damaged")
         due = [each for each in range(1, round + 1) if evaluated(each)]
         if [row["round"] for row in kept["metrics"]] != due:
             raise RunFolderError(f"{self.path}: metrics.jsonl lacks rounds; the run is damaged")

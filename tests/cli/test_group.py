@@ -41,6 +41,48 @@ def test_several_ways_share_the_options_that_have_an_effect_on_them(program):
     }
 
 
+TRAINED = ["--clients", "12", "--alpha", "0", "--batch-size", "16", "--workers", "1", "--set", "grouping.epochs=2"]
+
+
+def test_profiles_that_are_trained(program):
+    words = ["--profile", "conf", "--assign", "greedy", "--assign", "gini/greedy/conf", "--assign", "kmeans/clf"]
+    ended = program("group", *TRAINED, *words, "--set", "grouping.max_clients=4", "--json")
+    assert ended.code == 0, ended.err
+    assert ended.err.count("profiling clients: 12/12") == 2  # conf and clf, whoever asks for them
+    options = {way["name"]: way["options"] for way in ended.json["groupings"][2:]}
+    common = {"epochs": 2, "max_clients": 4}
+    assert options == {
+        "greedy/kl/conf": {**common, "assign": "greedy", "profile": "conf"},
+        "greedy/gini/conf": {**common, "assign": "greedy", "profile": "conf", "distance": "gini"},
+        "kmeans/clf": {**common, "assign": "kmeans", "profile": "clf"},
+    }
+
+
+@pytest.mark.parametrize("profile", ["conf", "clf"])
+def test_groups_of_trained_profiles_are_those_of_a_run(program, profile):
+    facts = program("group", *TRAINED, "--assign", f"icg/{profile}", "--json").json
+    words = ["--fraction", "1", "--set", "grouping.assign=icg", "--set", f"grouping.profile={profile}", "--json"]
+    plan = program("plan", "fedseq", *TRAINED, *words).json
+    assert sorted(map(sorted, plan["routes"])) == sorted(map(sorted, facts["groupings"][2]["groups"]))
+    assert plan["profiling"]["transfers"] == {"s2c": 12, "c2s": 12, "c2c": 0}
+    assert plan["profiling"]["client_updates"] == 12
+    assert plan["total"]["transfers"]["s2c"] == 12 + 100 * len(plan["routes"])
+    assert plan["total"]["bytes"] > 100 * plan["bytes"]
+
+
+def test_a_plan_shows_the_pass_apart(program):
+    words = ["--rounds", "5", "--set", "grouping.assign=greedy", "--set", "grouping.profile=conf"]
+    text = program("plan", "fedseq", *TRAINED, *words).out
+    assert "profiling, once" in text
+    assert "all 5 rounds and profiling" in text
+
+
+def test_long_names_fit_a_narrow_terminal(program):
+    ended = program("group", "--clients", "5", "--assign", "greedy/norm-cosine/counts")
+    assert "greedy/norm-cosine/" in ended.out
+    assert max(map(len, ended.out.splitlines())) <= 80
+
+
 def test_the_groups_are_those_of_a_run(program):
     facts = program("group", *DATA, "--assign", "icg", "--seed", "5", "--json").json
     words = ["--fraction", "1", "--seed", "5", "--set", "grouping.assign=icg", "--json"]
@@ -76,7 +118,15 @@ def test_a_picture(program, tmp_path, place, file):
         ("--set grouping.assign=icg", 2, "grouping.assign: is said with --assign here"),
         ("--set grouping.max_client=3", 2, "unknown key 'max_client' (did you mean 'max_clients'?)"),
         ("--set grouping=3", 2, "grouping: must be a mapping of options, got 3"),
-        ("--set lr=1", 2, "train: has no effect here"),
+        ("--set lr=1", 2, "train: has no effect here, where no profile is trained; clf, conf, t2v and weights are"),
+        ("--workers 2", 2, "engine: has no effect here, where no profile is trained"),
+        ("--set rounds=3 --profile conf", 2, "rounds: has no effect here; 'group' takes settings of 'grouping', data"),
+        ("--profile conf --set train.epochs=2", 2, "train.epochs: has no effect here; profiles are trained for group"),
+        ("--profile cnof", 2, "grouping.profile: must be 'hist', 'counts', 'clf', 'conf', 't2v' or 'weights', got"),
+        ("--assign greedy/clf/kl", 2, "'kl' needs class probabilities, which profile 'clf' does not give"),
+        ("--assign greedy/conf --set data.public=0", 2, "data.public: must be at least 1 for the profile 'conf'"),
+        ("--data synthetic --assign greedy/t2v", 2, "grouping.profile: 't2v' shows clients' images to a probe"),
+        ("--assign greedy/conf --set train=3", 2, "train: must be a mapping of settings"),
         ("--clients 5000", 3, "5000 clients cannot share"),
         ("--data mnits", 2, "unknown data set 'mnits'"),
         ("--clients 10 --plot mix.bmp", 2, "mix.bmp: a figure must end in"),

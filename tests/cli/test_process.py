@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from fedrelay.cli import main
+from fedrelay.report.progress import Lines
 
 RUN = ["run", "fedseq", "--clients", "10", "--alpha", "0", "--seed", "3", "--set", "checkpoint.seconds=60"]
 QUICK = [*RUN, "--rounds", "40", "--batch-size", "32"]
@@ -75,6 +76,23 @@ def test_sigterm_does_what_ctrl_c_does(program, tmp_path):
     ended = program(*RUN, "--rounds", "5000", "--workers", "1", "--out", "stopped")
     assert ended.code == 130
     assert "of 5000 (fedseq, seed 3); everything is saved" in ended.err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("run fedseq --out stopped --set grouping.profile=conf", "stopped before the first round; nothing was saved"),
+        ("plan fedseq --set grouping.profile=clf", "stopped"),
+        ("group --assign icg/conf", "stopped"),
+    ],
+)
+def test_ctrl_c_while_clients_describe_themselves(program, tmp_path, monkeypatch, words, message):
+    monkeypatch.setattr(Lines, "profiling", lambda *_: os.kill(os.getpid(), signal.SIGINT))
+    assign = [] if words.startswith("group") else ["--set", "grouping.assign=icg"]
+    ended = program(*words.split(" "), *assign, "--clients", "20", "--workers", "2", "--set", "grouping.epochs=1")
+    assert ended.code == 130
+    assert ended.err.endswith(f"fedrelay: {message}\n")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_second_ctrl_c_stops_at_once(tmp_path):

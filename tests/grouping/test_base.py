@@ -14,7 +14,7 @@ from fedrelay.errors import DivergedError, SpecError
 from fedrelay.grouping.base import OPTIONS, AssignerName, Grouping, usual_count
 from fedrelay.grouping.bounds import Bounds
 from fedrelay.grouping.distances import DISTANCES, DistanceName
-from fedrelay.grouping.profiles import PROFILES, Evidence, Profile
+from fedrelay.grouping.profiles import PROFILES, Evidence, Profile, ProfileOptions, Survey
 from fedrelay.spec import validate
 
 WAYS = [
@@ -36,7 +36,10 @@ def ids(way):
 def test_names_of_options_are_names_of_parts():
     assert set(get_args(AssignerName)) == set(OPTIONS)
     assert set(get_args(DistanceName)) == set(DISTANCES)
-    assert set().union(*OPTIONS.values()) | {"assign", "max_clients", "min_samples"} == set(Grouping.model_fields)
+    own = set().union(*OPTIONS.values()) | {"assign", "max_clients", "min_samples"}
+    of_profiles = set().union(*(profile.options for profile in PROFILES.values()))
+    assert of_profiles == set(ProfileOptions.model_fields)
+    assert own | of_profiles == set(Grouping.model_fields)
 
 
 def test_random_groups_stay_what_they_were(make_clients):
@@ -113,6 +116,28 @@ def test_one_class_each_and_equal_sizes_give_complete_groups(assign, make_client
         ({"assign": "gredy"}, "grouping.assign: must be 'random', 'kmeans', 'greedy' or 'icg', got 'gredy' (did you"),
         ({"assign": "icg", "groups": 0}, "grouping.groups: must be greater than or equal to 1"),
         ({"assign": "greedy", "profile": "clf2"}, "grouping.profile: must be"),
+        ({"assign": "greedy", "profile": "clf", "distance": "kl"}, "'kl' needs class probabilities"),
+        ({"assign": "greedy", "profile": "t2v", "distance": "gini"}, "'gini' needs class probabilities"),
+        (
+            {"assign": "greedy", "profile": "clf", "distance": "norm-cosine"},
+            "grouping.distance: 'norm-cosine' needs vectors without negative entries, which profile 'clf' does not "
+            "give; allowed: euclidean, cosine, wasserstein",
+        ),
+        ({"assign": "greedy", "profile": "weights", "distance": "norm-cosine"}, "needs vectors without negative"),
+        ({"epochs": 3}, "epochs: has no effect with assign 'random'; it is an option of profile 'clf', 'conf', 'weigh"),
+        ({"assign": "icg", "epochs": 3}, "grouping.epochs: has no effect with profile 'hist'"),
+        ({"assign": "icg", "profile": "t2v", "epochs": 3}, "grouping.epochs: has no effect with profile 't2v'"),
+        ({"assign": "icg", "profile": "conf", "layers": "last"}, "layers: has no effect with profile 'conf'; it is an"),
+        ({"assign": "icg", "profile": "clf", "probe": "mnist"}, "probe: has no effect with profile 'clf'; it is an op"),
+        ({"assign": "icg", "profile": "conf", "variance": 0.5}, "variance: has no effect with profile 'conf'"),
+        ({"assign": "icg", "profile": "clf", "normalise": "softmax"}, "normalise: has no effect with profile 'clf'"),
+        ({"assign": "icg", "profile": "clf", "relative": True}, "relative: has no effect with profile 'clf'"),
+        ({"assign": "icg", "profile": "weights", "relative": True}, "relative: has no effect on principal components"),
+        (
+            {"assign": "icg", "profile": "clf", "standardise": True, "variance": None},
+            "grouping.standardise: has no effect without principal components",
+        ),
+        ({"assign": "icg", "profile": "clf", "variance": 1.5}, "grouping.variance: must be less than or equal to 1"),
     ],
 )
 def test_what_cannot_be_is_refused(options, message):
@@ -133,8 +158,8 @@ def test_negative_entries_rule_norm_cosine_out(monkeypatch):
 
 
 def test_a_profile_that_is_not_finite_names_the_client(monkeypatch, make_clients):
-    def broken(evidence, clients):
-        return np.where(clients == 2, np.nan, 1.0)[:, None]
+    def broken(evidence, clients, options):
+        return Survey(np.where(clients == 2, np.nan, 1.0)[:, None])
 
     monkeypatch.setitem(PROFILES, "counts", Profile(broken, probabilities=False, non_negative=True))
     with pytest.raises(DivergedError, match="the profile 'counts' of client 2 is not finite"):
@@ -148,6 +173,10 @@ def test_a_profile_that_is_not_finite_names_the_client(monkeypatch, make_clients
         ({"assign": "greedy"}, "greedy/kl"),
         ({"assign": "greedy", "profile": "counts"}, "greedy/cosine/counts"),
         ({"assign": "icg", "profile": "counts"}, "icg/counts"),
+        ({"assign": "greedy", "profile": "conf"}, "greedy/kl/conf"),
+        ({"assign": "greedy", "profile": "clf"}, "greedy/cosine/clf"),
+        ({"assign": "greedy", "profile": "t2v"}, "greedy/norm-cosine/t2v"),
+        ({"assign": "kmeans", "profile": "weights", "variance": None, "relative": True}, "kmeans/weights"),
     ],
 )
 def test_names(options, name):

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import copy
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.conftest import make_federation
 from torch import nn
 
-from fedrelay.local.lanes import StackedTrainer, trainer_for
+from fedrelay.data.dataset import Dataset
+from fedrelay.data.federation import ArrayFederation
+from fedrelay.data.partition import Holdings
+from fedrelay.local.lanes import MOST_MULTIPLICATIONS, StackedTrainer, lanes_for, trainer_for
 from fedrelay.local.terms.prox import Prox
 from fedrelay.local.trainer import EagerTrainer, Job
 from fedrelay.models.layout import Layout, Workbench
@@ -24,10 +29,20 @@ def network():
     return nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 3))
 
 
-def both(federation, clients, terms=(), **train):
-    module = network()
+def images(sizes):
+    """Clients with small images of few levels of brightness, so that neighbours are often equal."""
+    rng = np.random.default_rng(0)
+    offsets = np.concatenate([[0], np.cumsum(sizes)])
+    total = int(offsets[-1])
+    x = rng.integers(0, 3, (total, 1, 8, 8)).astype(np.float32)
+    dataset = Dataset("toy", "image", x, rng.integers(0, 3, total), x[:2], rng.integers(0, 3, 2), 3)
+    return ArrayFederation(dataset, Holdings(np.arange(total), offsets), seed=0)
+
+
+def both(federation, clients, terms=(), module=None, lanes=8, **train):
+    module = module or network()
     layout = Layout.of(module)
-    job = Job(module, layout, federation, Train(**train), terms, 5, lanes=8)
+    job = Job(module, layout, federation, Train(**train), terms, 5, lanes=lanes)
     start = layout.flatten(module)
     hops = [Hop(1, route, 0, client) for route, client in enumerate(clients)]
     received = [start + 0.01 * route for route in range(len(hops))]
@@ -78,9 +93,44 @@ def test_terms_act_on_every_lane(toy, anchor):
     st.integers(1, 3),
 )
 def test_any_clients_and_batch_sizes(clients, batch_size, epochs):
-    from tests.conftest import make_federation
-
     assert_alike(both(make_federation([5, 9, 3, 8, 4, 7]), clients, batch_size=batch_size, epochs=epochs, lr=0.1))
+
+
+@pytest.mark.parametrize("train", [{}, {"momentum": 0.9, "weight_decay": 0.01, "clip": 0.5, "epochs": 2}])
+def test_convolutional_models_on_unequal_clients(train):
+    torch.manual_seed(4)
+    module = build_model("cnn-s", (1, 8, 8), 3)
+    terms = (Prox(mu=0.5, anchor="round"),) if train else ()
+    clients = images([5, 19, 3, 8, 1, 7])
+    assert_alike(both(clients, range(6), terms, module, batch_size=4, lr=0.05, **train))
+
+
+@pytest.mark.parametrize("lanes", [2, 3, 5, 6])
+def test_more_hops_than_lanes_take_turns(toy, lanes):
+    assert_alike(both(toy, [3, 1, 0, 5, 2, 4], lanes=lanes, batch_size=4, lr=0.1))
+
+
+@pytest.mark.parametrize("sizes", [[0, 3, 0], [0, 0]])
+def test_clients_without_samples_hand_the_model_on(sizes):
+    assert_alike(both(make_federation(sizes), range(len(sizes)), batch_size=4, lr=0.1))
+
+
+def test_the_same_bits_at_every_visit():
+    torch.manual_seed(4)
+    module = build_model("cnn-s", (1, 8, 8), 3)
+    layout = Layout.of(module)
+    job = Job(module, layout, images([5, 19, 3, 8, 1, 70]), Train(batch_size=16), (), 5, lanes=8)
+    start = layout.flatten(module)
+
+    def visit(trainer, clients):
+        out = [torch.empty_like(start) for _ in clients]
+        trainer.train([Hop(1, route, 0, client) for route, client in enumerate(clients)], [start] * 8, start, out)
+        return torch.stack(out)
+
+    fresh, used = (trainer_for(job, Workbench(module, layout)) for _ in range(2))
+    for clients in ([5, 1, 0], [2], [4, 4], [1, 3]):  # other widths and numbers of lanes
+        visit(used, clients)
+    assert torch.equal(visit(fresh, [0, 1, 2, 3]), visit(used, [0, 1, 2, 3]))
 
 
 def test_a_diverging_lane_leaves_the_others_alone(toy):
@@ -98,13 +148,27 @@ def test_a_diverging_lane_leaves_the_others_alone(toy):
     assert torch.equal(clean[2], spoiled[2])
 
 
+def test_a_client_with_broken_samples_leaves_the_others_alone():
+    clean, spoiled = images([9, 3, 5]), images([9, 3, 5])
+    spoiled.samples(0).x.fill_(torch.nan)  # among them what would fill up the short batches of others
+    models = []
+    for federation in (clean, spoiled):
+        torch.manual_seed(4)
+        ((_, _), (stacked, reports)) = both(
+            federation, range(3), module=build_model("cnn-s", (1, 8, 8), 3), batch_size=4
+        )
+        models.append(stacked)
+    assert [report.finite for report in reports] == [False, True, True]
+    assert torch.equal(models[0][1:], models[1][1:])
+
+
 @pytest.mark.parametrize(
     ("module", "lanes", "kind"),
     [
         (network(), 8, StackedTrainer),
         (network(), 1, EagerTrainer),
         (nn.Sequential(nn.Linear(4, 3), nn.Dropout(0.1)), 8, EagerTrainer),
-        (build_model("cnn-s", (1, 8, 8), 3), 8, EagerTrainer),
+        (build_model("cnn-s", (1, 8, 8), 3), 8, EagerTrainer),  # not for these samples
     ],
 )
 def test_the_choice_depends_on_the_job_alone(toy, module, lanes, kind):
@@ -116,3 +180,26 @@ def test_an_own_loss_is_left_to_automatic_differentiation(toy):
     module = network()
     job = Job(module, Layout.of(module), toy, Train(), (), 5, lanes=8, loss=lambda out, y: out.sum())
     assert isinstance(trainer_for(job, Workbench(module, job.layout)), EagerTrainer)
+
+
+CNN_S = 8 * 9 * 8 * 8 + 16 * 8 * 9 * 4 * 4 + 64 * 16 * 2 * 2 + 3 * 64
+"""The multiplications that the model takes for one image of 8×8."""
+
+
+@pytest.mark.parametrize(
+    ("name", "batch_size", "lanes", "kind"),
+    [
+        ("mlp", 16, 8, StackedTrainer),
+        ("cnn-s", 16, 8, StackedTrainer),
+        ("cnn-s", MOST_MULTIPLICATIONS // CNN_S // 8, 8, StackedTrainer),
+        ("cnn-s", MOST_MULTIPLICATIONS // CNN_S // 8 + 1, 7, StackedTrainer),
+        ("cnn-s", MOST_MULTIPLICATIONS // CNN_S, 1, StackedTrainer),
+        ("cnn-s", MOST_MULTIPLICATIONS // CNN_S + 1, 1, EagerTrainer),
+        ("resnet18", 16, 1, EagerTrainer),
+    ],
+)
+def test_large_models_and_batches_get_fewer_lanes(name, batch_size, lanes, kind):
+    module = build_model(name, (1, 8, 8), 3)
+    job = Job(module, Layout.of(module), images([5, 3]), Train(batch_size=batch_size), (), 5, lanes=8)
+    assert lanes_for(job) == lanes
+    assert isinstance(trainer_for(job, Workbench(module, job.layout)), kind)

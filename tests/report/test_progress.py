@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from fedrelay.report import progress
-from fedrelay.report.progress import watching
+from fedrelay.report.progress import watching, watching_profiles
 from fedrelay.runner import Silent
 from fedrelay.spec import experiment
 
@@ -62,6 +62,38 @@ def test_several_runs_leave_a_line_each():
     text = watch(2, terminal=True, titles=["fedavg, seed 1", "fedseq, seed 1"])
     assert re.search(r"fedavg, seed 1 +100\.0 % +0\.0 s", text)
     assert re.search(r"fedseq, seed 1 +100\.0 % +0\.0 s", text)
+
+
+def profiled(terminal, clients=3):
+    console = Console(file=io.StringIO(), force_terminal=terminal, width=80)
+    with watching(console, ["fedseq"], lambda _: None) as observer:
+        for done in range(1, clients + 1):
+            observer.profiling(done, clients)
+        observer.started(experiment("fedseq", rounds=1), 0)
+        observer.round_done(1, {"accuracy": 0.5})
+    return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", console.file.getvalue())
+
+
+def test_a_log_says_that_clients_described_themselves(monkeypatch):
+    lines = profiled(terminal=False).splitlines()
+    assert lines[0] == "  profiling clients: 3/3"
+    assert lines[1].startswith("  fedseq: round 1/1")
+    monkeypatch.setattr(progress, "LEAST_SECONDS_OF_PROFILING", 0)
+    assert profiled(terminal=False).splitlines()[:3] == [f"  profiling clients: {done}/3" for done in (1, 2, 3)]
+
+
+def test_a_terminal_gets_a_bar_for_profiles_and_then_one_for_rounds():
+    text = profiled(terminal=True)
+    assert re.search(r"profiling clients .* client \d/3 .* Ctrl-C: stop", text)
+    assert text.index("profiling clients") < text.index("round 1/1")
+    assert text.rindex("profiling clients") < text.index("fedseq")
+
+
+def test_profiles_alone_can_be_watched():
+    console = Console(file=io.StringIO(), force_terminal=False, width=80)
+    with watching_profiles(console) as watch:
+        watch(2, 2)
+    assert console.file.getvalue() == "  profiling clients: 2/2\n"
 
 
 def test_quiet_is_silent():

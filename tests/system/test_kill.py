@@ -56,9 +56,15 @@ def alive(pid: int) -> bool:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-@pytest.mark.parametrize("checkpoint_seconds", ["0", "0.3"])
-def test_a_run_killed_again_and_again_ends_with_the_same_bits(tmp_path, checkpoint_seconds):
+@pytest.mark.parametrize(
+    ("checkpoint_seconds", "grouping"),
+    [("0", ()), ("0.3", ("assign=greedy", "profile=conf", "epochs=1"))],
+    ids=["a checkpoint every round", "groups by confidence"],
+)
+def test_a_run_killed_again_and_again_ends_with_the_same_bits(tmp_path, checkpoint_seconds, grouping):
     settings = [*ARGUMENTS, "--set", f"checkpoint.seconds={checkpoint_seconds}"]
+    for option in grouping:
+        settings += ["--set", f"grouping.{option}"]
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     expected = finish("run", "fedseq", *settings, "--out", str(whole), "--json")
     moments = random.Random(int(float(checkpoint_seconds) * 10))

@@ -14,7 +14,7 @@ from typer.main import get_command
 from fedrelay.cli import catalogue, data, grouping, planning, running, speed
 from fedrelay.cli.screen import complain
 from fedrelay.cli.settings import examples
-from fedrelay.cli.stopping import terminated_like_interrupted
+from fedrelay.cli.stopping import Stopped, terminated_like_interrupted
 from fedrelay.errors import FedRelayError
 
 _ClickException: type[Exception] = typer.BadParameter.__mro__[2]  # typer exports this class under no name of its own
@@ -80,6 +80,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:  # such as a full disk
         complain(str(error))
         return FedRelayError.exit_code
+    if code == Stopped.exit_code:  # typer makes a plain exit of an interrupt
+        complain("stopped")
     return code if isinstance(code, int) else 0
 
 

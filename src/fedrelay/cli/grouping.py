@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from fedrelay.cli.screen import Screen
-from fedrelay.cli.settings import DATA_FLAGS, Assignments, Json, Quiet, Tree, apply, examples, takes_settings
+from fedrelay.cli.settings import (
+    DATA_FLAGS,
+    TRAINING_FLAGS,
+    Assignments,
+    Json,
+    Quiet,
+    Tree,
+    apply,
+    examples,
+    takes_settings,
+)
 from fedrelay.errors import SpecError
 from fedrelay.spec import Experiment, unknown, validate
 
 if TYPE_CHECKING:  # imports torch, which would make --help slow
     from fedrelay.grouping.base import Grouping
+    from fedrelay.grouping.profiles import Evidence, ProfileName
+    from fedrelay.setting import Watch
 
 ALL_WAYS = ("kmeans", "greedy", "icg")
 
@@ -28,23 +40,32 @@ def register(app: typer.Typer) -> None:
             "fedrelay group --clients 100 --alpha 0",
             "fedrelay group --clients 100 --alpha 0.2 --assign greedy --distance kl --plot groups.png",
             "fedrelay group --assign greedy/kl --assign greedy/cosine --assign icg --set grouping.groups=10",
+            "fedrelay group --alpha 0 --assign greedy/kl/conf --assign greedy/clf --assign kmeans/t2v --model mlp",
         )
     )(group)
 
 
-@takes_settings("--data", *DATA_FLAGS)
+@takes_settings("--data", *DATA_FLAGS, *TRAINING_FLAGS)
 def group(
     ways: Annotated[
         list[str] | None,
         typer.Option(
             "--assign",
             metavar="WAY",
-            help="random, kmeans, greedy or icg, with its distance or profile: greedy/kl, icg/counts; repeatable",
+            help="random, kmeans, greedy or icg, with its distance or profile: greedy/kl/conf, icg/counts; repeatable",
             rich_help_panel=_PANEL,
         ),
     ] = None,
     distance: Annotated[
         str | None, typer.Option("--distance", help="for greedy ways that name none", rich_help_panel=_PANEL)
+    ] = None,
+    profile: Annotated[
+        str | None,
+        typer.Option(
+            "--profile",
+            help="for ways that name none: hist, counts, clf, conf, t2v or weights; the last four train something",
+            rich_help_panel=_PANEL,
+        ),
     ] = None,
     groups: Annotated[
         int | None, typer.Option("--groups", help="how many groups icg makes", rich_help_panel=_PANEL)
@@ -67,18 +88,18 @@ def group(
     settings: Assignments,
 ) -> None:
     """Form groups in one or several ways and compare them with random groups and single clients."""
-    from fedrelay.data.open import open_federation
     from fedrelay.report.grouping import draw_groupings, grouping_page, grouping_report
+    from fedrelay.report.progress import watching_profiles
     from fedrelay.report.tables import facts_grid
 
     screen = Screen(quiet=quiet, json=json)
     tree = apply({}, settings)
-    given = {"distance": distance, "groups": groups, "max_clients": max_clients, "min_samples": min_samples}
+    bounds = {"max_clients": max_clients, "min_samples": min_samples}
+    given = {"profile": profile, "distance": distance, "groups": groups, **bounds}
     options = {**{name: value for name, value in given.items() if value is not None}, **_grouping_options(tree)}
     choices = _choices(ways or ALL_WAYS, options)
-    experiment = _data_alone(tree)
-    with screen.listening():
-        report = grouping_report(open_federation(experiment.data, experiment.seed), experiment.seed, choices)
+    with screen.listening(), watching_profiles(screen.notes) as watch:
+        report = grouping_report(_evidence(tree, choices.values(), watch), choices)
     page = [grouping_page(report)]
     if plot is not None:
         file = plot / f"{report.data}-groups.png" if plot.is_dir() else plot
@@ -91,6 +112,7 @@ def group(
 def _choices(ways: Sequence[str], options: Mapping[str, Any]) -> dict[str, Grouping]:
     """Random groups and the ways asked for, by name; each takes those of the options that have an effect on it."""
     from fedrelay.grouping.base import Grouping, effective_options, without_effect
+    from fedrelay.grouping.profiles import PROFILES
 
     for name in options:
         if name not in Grouping.model_fields:
@@ -98,13 +120,15 @@ def _choices(ways: Sequence[str], options: Mapping[str, Any]) -> dict[str, Group
     choices: dict[str, Grouping] = {}
     unused = set(options)
     for way in ({"assign": "random"}, *map(_parsed, ways)):
-        effective = effective_options(way["assign"], counted="groups" in options)
+        asked = way.get("profile", options.get("profile"))
+        profile: ProfileName = asked if asked in PROFILES else "hist"  # an unknown one is refused below
+        effective = effective_options(way["assign"], profile, counted="groups" in options)
         common = {name: value for name, value in options.items() if name in effective}
         grouping = validate(Grouping, common | way, "grouping.")
         choices[grouping.name] = grouping
         unused -= common.keys()
     for name in unused:
-        raise SpecError(f"grouping.{without_effect(name, grouping.assign)}")
+        raise SpecError(f"grouping.{without_effect(name, grouping.assign, grouping.profile)}")
     return choices
 
 
@@ -141,9 +165,31 @@ def _grouping_options(tree: Tree) -> Mapping[str, Any]:
     return options
 
 
-def _data_alone(tree: Tree) -> Experiment:
-    """An experiment of which only data and seed matter; anything else would have no effect."""
-    others = sorted(set(tree) - {"data", "seed"})
-    if others:
-        raise SpecError(f"{others[0]}: has no effect here; 'group' takes settings of 'data', 'grouping' and the seed")
+def _evidence(tree: Tree, groupings: Collection[Grouping], watch: Watch) -> Evidence:
+    """What the ways may look at: data and, where clients have to train, a model and how it is trained."""
+    from fedrelay.data.open import open_federation
+    from fedrelay.grouping.profiles import Evidence
+    from fedrelay.recipes import PUBLIC
+    from fedrelay.setting import outline
+
+    trained = any(grouping.trains for grouping in groupings)
+    experiment = _without_rounds(tree, trained=trained)
+    if experiment.data.public is None:
+        public = PUBLIC if any(grouping.needs_public for grouping in groupings) else 0
+        experiment = experiment.model_copy(update={"data": experiment.data.model_copy(update={"public": public})})
+    if trained:
+        return outline(experiment).evidence(watch)
+    return Evidence(open_federation(experiment.data, experiment.seed), experiment.seed)
+
+
+def _without_rounds(tree: Tree, *, trained: bool) -> Experiment:
+    """An experiment of which data and seed matter and, for profiles that are trained, how they are."""
+    taken = ("data", "seed", *(("model", "train", "engine") if trained else ()))
+    for name in sorted(set(tree) - set(taken)):
+        if name in ("model", "train", "engine"):
+            raise SpecError(f"{name}: has no effect here, where no profile is trained; clf, conf, t2v and weights are")
+        raise SpecError(f"{name}: has no effect here; 'group' takes settings of 'grouping', {', '.join(taken)}")
+    train = tree.get("train", {})
+    if isinstance(train, Mapping) and "epochs" in train:
+        raise SpecError("train.epochs: has no effect here; profiles are trained for grouping.epochs")
     return validate(Experiment, {"method": "fedseq", **tree})

@@ -32,15 +32,16 @@ def plan(
     *,
     settings: Assignments,
 ) -> None:
-    """Show how models would travel in a round and what that costs; nothing is trained."""
+    """Show how models would travel in a round and what that costs; nothing is trained but for profiles of clients."""
     from fedrelay.report.itinerary import itinerary, plan_report
+    from fedrelay.report.progress import watching_profiles
     from fedrelay.setting import prepare
 
     screen = Screen(quiet=quiet, json=json)
     experiment = validate(Experiment, one_method(source, settings))
     if not 1 <= round <= experiment.rounds:
         raise SpecError(f"--round: must be between 1 and the number of rounds ({experiment.rounds}), got {round}")
-    with screen.listening():
-        report = plan_report(prepare(experiment), round)
+    with screen.listening(), watching_profiles(screen.notes) as watch:
+        report = plan_report(prepare(experiment, watch=watch), round)
     screen.show(itinerary(report))
     screen.emit(report)

@@ -72,7 +72,10 @@ OPTIONS = {
     )
 }
 DATA_FLAGS = ("--data-path", "--clients", "--partition", "--alpha", "--seed")
-PLAN_FLAGS = tuple(flag for flag in OPTIONS if flag not in ("--workers", "--out"))
+TRAINING_FLAGS = ("--model", "--lr", "--batch-size", "--workers")
+"""What matters where clients train for their profiles, and for nothing else."""
+
+PLAN_FLAGS = tuple(flag for flag in OPTIONS if flag != "--out")
 ALL_FLAGS = tuple(OPTIONS)
 
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="no progress and no tables; errors still show")]

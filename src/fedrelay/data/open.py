@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fedrelay.data.federation import DEFAULT_ALPHA, Federation, build_federation
 from fedrelay.data.partition import DEFAULT_CLIENTS
+from fedrelay.data.public import with_public
 from fedrelay.data.registry import load_dataset
 from fedrelay.data.synthetic import SyntheticFederation
 from fedrelay.errors import SpecError
@@ -11,7 +12,11 @@ from fedrelay.spec import Data
 
 
 def open_federation(data: Data, seed: int) -> Federation:
-    """Load the data set and deal it out."""
+    """Load the data set, deal it out and put the public set apart, if one is asked for."""
+    return with_public(_dealt_out(data, seed), data.public or 0, seed)
+
+
+def _dealt_out(data: Data, seed: int) -> Federation:
     if data.name == "synthetic":
         useless = {
             "path": data.path,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from torch import Tensor
@@ -9,6 +10,7 @@ from torch import Tensor
 from fedrelay.errors import DivergedError
 from fedrelay.local.arrival import Arrival, HopReport
 from fedrelay.local.judge import Verdict
+from fedrelay.local.portrait import Likeness, Portrait
 from fedrelay.routes.plan import Hop, RoundPlan
 
 
@@ -17,6 +19,9 @@ class Engine(Protocol):
 
     def travel(self, plan: RoundPlan, broadcast: Tensor) -> list[Arrival]:
         """Carry out all routes of a round; arrivals in the order of the plan, valid until the next call."""
+
+    def portray(self, portrait: Portrait, clients: Sequence[int], weights: Tensor) -> Iterator[tuple[int, Likeness]]:
+        """Have clients describe themselves, each from these weights: (place in `clients`, vector), as they come."""
 
     def evaluate(self, weights: Tensor) -> Verdict:
         """Judge a model on the federation's test samples."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -14,12 +14,19 @@ from torch import Tensor
 from fedrelay.engines.base import Engine, check_finite
 from fedrelay.engines.convoys import Convoy, convoys
 from fedrelay.engines.crew import Crew, ForkedCrew, InlineCrew, Workplace
-from fedrelay.errors import EngineError, FedRelayError
+from fedrelay.errors import DivergedError, EngineError, FedRelayError
 from fedrelay.local.arrival import Arrival, HopReport, arrival
 from fedrelay.local.judge import Verdict, chunks, judge
 from fedrelay.local.lanes import stack_for
+from fedrelay.local.portrait import Likeness, Portrait
 from fedrelay.local.trainer import Job
-from fedrelay.routes.plan import RoundPlan
+from fedrelay.routes.plan import Hop, RoundPlan, Route
+
+BEFORE = 0
+"""The round of all that is done before the first one; its randomness has no other user."""
+
+SITTINGS_AT_A_TIME = 4
+"""So many for each worker, then their vectors are handed on: few enough to see progress, enough to keep all busy."""
 
 Reports = dict[int, list[HopReport]]
 """What the clients of each route say, in the order of their turns."""
@@ -62,6 +69,17 @@ class LocalEngine:
             for number, route in enumerate(plan.routes)
         ]
 
+    def portray(self, portrait: Portrait, clients: Sequence[int], weights: Tensor) -> Iterator[tuple[int, Likeness]]:
+        """Clients that train do so in convoys, the others alone; those with the most samples come first."""
+        self.crew.models(1)[0].copy_(weights)
+        plan = RoundPlan(BEFORE, tuple(Route((client,)) for client in clients))
+        lanes = self.lanes if portrait.trains else 1
+        sittings = [Sitting(portrait, convoy) for convoy in convoys(plan, self.job.federation.size, lanes)]
+        step = SITTINGS_AT_A_TIME * (self.crew.count if isinstance(self.crew, ForkedCrew) else 1)
+        for begin in range(0, len(sittings), step):
+            for pictures in self.crew.carry_out(sittings[begin : begin + step]):
+                yield from pictures
+
     def evaluate(self, weights: Tensor) -> Verdict:
         """Judge a model, chunks side by side, summed in their order."""
         self.crew.models(1)[0].copy_(weights)
@@ -93,6 +111,38 @@ class Trip:
                 check_finite(hop, report)
                 reports[hop.route].append(report)
         return reports
+
+
+@dataclass(frozen=True)
+class Sitting:
+    """Have the clients of a convoy train the model that lies ready, if the portrait asks for it, and portray them."""
+
+    portrait: Portrait
+    convoy: Convoy
+
+    def run(self, place: Workplace) -> list[tuple[int, Likeness]]:
+        """The place of each client in the list, and its vector."""
+        start = place.models[0]
+        # A client's randomness is its own, whoever else is portrayed.
+        hops = [Hop(self.convoy.round, 0, 0, clients[0]) for _, clients in self.convoy.routes]
+        names = ", ".join(str(hop.client) for hop in hops)
+        with _named(f"profiling client {names}"):
+            models = self._trained(place, hops, start) if self.portrait.trains else [start] * len(hops)
+            return [
+                (number, self.portrait.of(hop.client, model, place.bench, place.job))
+                for (number, _), hop, model in zip(self.convoy.routes, hops, models, strict=True)
+            ]
+
+    @staticmethod
+    def _trained(place: Workplace, hops: list[Hop], start: Tensor) -> list[Tensor]:
+        models = list(start.new_empty(len(hops), len(start)))
+        for hop, report in zip(hops, place.trainer.train(hops, [start] * len(hops), start, models), strict=True):
+            if not report.finite:
+                raise DivergedError(
+                    f"profiling: the model left client {hop.client} with non-finite weights; "
+                    "lower train.lr or set train.clip"
+                )
+        return models
 
 
 @dataclass(frozen=True)

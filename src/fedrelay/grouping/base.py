@@ -1,16 +1,21 @@
 """Who travels with whom: clients are described by vectors and put into groups.
 
 Papers: R. Zaccone et al., FedSeq, ICPR 2022 (random, kmeans, greedy, the bounds); S. Zeng et al., FedGSP, DASFAA 2022
-(icg); A. Silvi et al., IEEE Access 2024 (norm-cosine, icg in FedSeq2Par).
+(icg); A. Silvi et al., IEEE Access 2024 (norm-cosine, Task2Vec, icg in FedSeq2Par); M. Arafeh et al., WFSL, IEEE 2025
+(weights).
 
-Rule: a profile ψ describes every client that holds data, an assigner φ forms groups. `random` shuffles. `kmeans`
+Rule: a profile ψ describes every client that holds data, an assigner φ forms groups. `hist` and `counts` are the true
+class histogram; for the others every client computes something once, before the first round: `clf` the linear layers
+and `weights` all weights of a model it has trained a little, `conf` how sure such a model is of every class on public
+samples, `t2v` which filters of a probe network matter for its images. `random` shuffles. `kmeans`
 takes one client after another from clusters of clients that are alike. `greedy` adds the client with the highest
 distance τ from the group. Their groups are closed at `min_samples` or `max_clients`; leftovers go to the groups with
 room. `icg` makes a given number of equal groups, each with one client of every cluster. Every client is in one group,
 unless icg drops it.
 
 Deviations: a last group that is too small stays where no other has room. Without `groups`, icg makes as many as the
-bounds ask for. More on each rule in the files bounds, random, kmeans, greedy, distances and icg beside this one.
+bounds ask for. More on each rule in the files bounds, random, kmeans, greedy, distances and icg beside this one, and on
+each profile in the folder profiles.
 """
 
 from __future__ import annotations
@@ -27,11 +32,10 @@ from fedrelay.grouping.distances import DISTANCES, DistanceName
 from fedrelay.grouping.greedy import GroupVector, Start, greedy_groups
 from fedrelay.grouping.icg import Leftovers, icg_groups
 from fedrelay.grouping.kmeans import Order, kmeans_groups
-from fedrelay.grouping.profiles import PROFILES, Evidence, ProfileName, Vectors
+from fedrelay.grouping.profiles import PROFILES, Evidence, Profile, ProfileName, ProfileOptions, Survey, Vectors
 from fedrelay.grouping.random import random_groups
 from fedrelay.rng import generator
 from fedrelay.routes.base import Groups
-from fedrelay.spec import Section
 
 AssignerName = Literal["random", "kmeans", "greedy", "icg"]
 
@@ -46,19 +50,21 @@ OPTIONS: dict[AssignerName, frozenset[str]] = {
 _BOUNDS = frozenset({"max_clients", "min_samples"})
 
 
-class Grouping(Section):
+class Grouping(ProfileOptions):
     """How groups are formed, and the bounds they keep."""
 
     assign: AssignerName = Field("random", description="how groups are formed: random, kmeans, greedy or icg")
     max_clients: int = Field(11, ge=1, description="a group with this many clients is closed (K_S,max)")
     min_samples: int = Field(800, ge=1, description="a group with this many samples is closed (|D_S|min)")
     profile: ProfileName = Field(
-        "hist", description="how clients are described: hist (class shares) or counts (samples per class)"
+        "hist",
+        description="how clients are described: hist (class shares), counts (samples per class), clf (trained linear "
+        "layers), conf (confidence on public samples), t2v (Task2Vec) or weights (trained weights)",
     )
     distance: DistanceName | None = Field(
         None,
         description="greedy: what the next client is chosen by: euclidean, cosine, norm-cosine, kl, gini or "
-        "wasserstein; default kl for class probabilities, else cosine",
+        "wasserstein; default kl for class probabilities, norm-cosine for t2v, else cosine",
     )
     start: Start = Field(
         "random", description="greedy: a group's first client, random or the best complement of uniform classes"
@@ -81,10 +87,16 @@ class Grouping(Section):
 
     @model_validator(mode="after")
     def _everything_has_an_effect(self) -> Self:
-        taken = effective_options(self.assign, counted=self.groups is not None)
+        taken = effective_options(self.assign, self.profile, counted=self.groups is not None)
         for name, field in type(self).model_fields.items():
             if name not in {"assign", *taken} and getattr(self, name) != field.default:
-                raise ValueError(without_effect(name, self.assign))
+                raise ValueError(without_effect(name, self.assign, self.profile))
+        if self.standardise and self.variance is None:
+            raise ValueError("standardise: has no effect without principal components (variance null)")
+        if self.relative and self.variance is not None:
+            raise ValueError(
+                "relative: has no effect on principal components, which are centred; it needs variance null"
+            )
         return self
 
     @model_validator(mode="after")
@@ -104,7 +116,7 @@ class Grouping(Section):
     @property
     def tau(self) -> DistanceName:
         """The distance of greedy grouping."""
-        return self.distance or ("kl" if PROFILES[self.profile].probabilities else "cosine")
+        return self.distance or PROFILES[self.profile].usual_distance
 
     @property
     def name(self) -> str:
@@ -118,26 +130,53 @@ class Grouping(Section):
         """When a group is closed."""
         return Bounds(self.max_clients, self.min_samples)
 
-    def form(self, evidence: Evidence) -> Groups:
-        """A partition of all clients that hold data (but for those that icg may drop)."""
+    @property
+    def psi(self) -> Profile | None:
+        """The profile, if groups depend on one."""
+        return None if self.assign == "random" else PROFILES[self.profile]
+
+    @property
+    def trains(self) -> bool:
+        """Whether clients have to compute something before groups can be formed."""
+        return self.psi is not None and self.psi.trained
+
+    @property
+    def needs_public(self) -> bool:
+        """Whether it looks at the public set."""
+        return self.psi is not None and self.psi.needs_public
+
+    @property
+    def description(self) -> str:
+        """What decides on the vectors of clients: groupings that agree in it can share a survey."""
+        looked_at = {"profile", *self.psi.options} if self.psi is not None else set()
+        return self.model_dump_json(include=looked_at)
+
+    def check(self, evidence: Evidence) -> None:
+        """Refuse data or a model that cannot be described, before anybody trains."""
+        if self.psi is not None:
+            self.psi.check(evidence, self)
+
+    def form(self, evidence: Evidence, survey: Survey | None = None) -> Groups:
+        """A partition of all clients that hold data (but for those that icg may drop), by a survey if given."""
         sizes = evidence.federation.sizes()
         holders = np.flatnonzero(sizes)
         if not len(holders):
             return ()
-        vectors = self.describe(evidence, holders)
+        vectors = (survey or self.survey(evidence)).vectors
         rng = generator(evidence.seed, "grouping")
         groups = self.arrange(vectors, sizes[holders], rng, classes=evidence.federation.classes)
         return tuple(tuple(holders[list(group)].tolist()) for group in groups)
 
-    def describe(self, evidence: Evidence, clients: NDArray[np.int64]) -> Vectors:
-        """The profile's vectors of these clients; random groups need none."""
-        if self.assign == "random":
-            return np.empty((len(clients), 0))
-        vectors = PROFILES[self.profile].describe(evidence, clients)
-        broken = np.flatnonzero(~np.isfinite(vectors).all(axis=1))
+    def survey(self, evidence: Evidence) -> Survey:
+        """The vectors of all clients that hold data; random groups need none."""
+        clients = np.flatnonzero(evidence.federation.sizes())
+        if self.psi is None or not len(clients):
+            return Survey(np.empty((len(clients), 0)))
+        found = self.psi.describe(evidence, clients, self)
+        broken = np.flatnonzero(~np.isfinite(found.vectors).all(axis=1))
         if len(broken):
             raise DivergedError(f"grouping: the profile {self.profile!r} of client {clients[broken[0]]} is not finite")
-        return vectors
+        return found
 
     def arrange(self, vectors: Vectors, sizes: NDArray[np.int64], rng: np.random.Generator, *, classes: int) -> Groups:
         """Groups of the rows of `vectors`, each a client with so many samples."""
@@ -169,14 +208,19 @@ def usual_count(sizes: NDArray[np.int64], bounds: Bounds) -> int:
     return min(len(sizes), max(1, enough_samples, few_clients))
 
 
-def effective_options(assign: AssignerName, *, counted: bool) -> frozenset[str]:
-    """The options an assigner looks at; `counted` says that the number of groups is given."""
-    return OPTIONS[assign] | (frozenset() if assign == "icg" and counted else _BOUNDS)
+def effective_options(assign: AssignerName, profile: ProfileName, *, counted: bool) -> frozenset[str]:
+    """The options an assigner and its profile look at; `counted` says that the number of groups is given."""
+    bounds = frozenset() if assign == "icg" and counted else _BOUNDS
+    return OPTIONS[assign] | bounds | (frozenset() if assign == "random" else PROFILES[profile].options)
 
 
-def without_effect(option: str, assign: AssignerName) -> str:
+def without_effect(option: str, assign: AssignerName, profile: ProfileName) -> str:
     """Why an option is refused."""
     if option in _BOUNDS:
         return f"{option}: has no effect where the number of groups is given"
+    if option in ProfileOptions.model_fields:
+        owners = [repr(name) for name, each in PROFILES.items() if option in each.options]
+        chosen = f"assign {assign!r}" if assign == "random" else f"profile {profile!r}"
+        return f"{option}: has no effect with {chosen}; it is an option of profile {', '.join(owners)}"
     owners = [repr(name) for name, options in OPTIONS.items() if option in options]
     return f"{option}: has no effect with assign {assign!r}; it is an option of {', '.join(owners)}"

@@ -11,16 +11,15 @@ import numpy as np
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
-from matplotlib.colors import PowerNorm
+from matplotlib.colors import ListedColormap, PowerNorm
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 from numpy.typing import NDArray
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from fedrelay.data.federation import Federation
 from fedrelay.grouping.base import Grouping
-from fedrelay.grouping.profiles import Evidence
+from fedrelay.grouping.profiles import Evidence, Survey
 from fedrelay.metrics.skew import GroupQuality, cpd_matrix, group_histograms, group_quality
 from fedrelay.report.format import NONE, count, percent, plural
 from fedrelay.report.plots import GREY, STYLE, _bars, _class_colours, _name_classes, _save, _shades
@@ -32,6 +31,12 @@ SINGLE = "single clients"
 
 MOST_DRAWN = 300
 """So many groups are drawn, evenly chosen among more."""
+
+MOST_ACROSS = 7
+"""So many ways stand side by side in the picture, further ones below them."""
+
+LONGEST_NAME = 18
+"""Longer names take two lines of the table."""
 
 
 @dataclass(frozen=True)
@@ -75,11 +80,19 @@ class GroupingReport:
         return {**facts, "groupings": [way.summary() for way in self.ways]}
 
 
-def grouping_report(federation: Federation, seed: int, choices: Mapping[str, Grouping]) -> GroupingReport:
-    """Form groups in every one of these ways."""
+def grouping_report(evidence: Evidence, choices: Mapping[str, Grouping]) -> GroupingReport:
+    """Form groups in every one of these ways; those that describe clients alike do so once."""
+    federation = evidence.federation
+    for grouping in choices.values():
+        grouping.check(evidence)
     sizes = federation.sizes()
     histograms = np.stack([federation.histogram(client) for client in range(federation.clients)])
-    formed = {name: grouping.form(Evidence(federation, seed)) for name, grouping in choices.items()}
+    surveys: dict[str, Survey] = {}
+    formed: dict[str, Groups] = {}
+    for name, grouping in choices.items():
+        described = grouping.description
+        surveys[described] = surveys.get(described) or grouping.survey(evidence)
+        formed[name] = grouping.form(evidence, surveys[described])
     singles: Groups = tuple((client,) for client in np.flatnonzero(sizes).tolist())
 
     def way(name: str, groups: Groups) -> Way:
@@ -98,7 +111,7 @@ def grouping_page(report: GroupingReport) -> RenderableType:
     for way in report.ways:
         quality = way.quality
         table.add_row(
-            way.name,
+            _folded(way.name),
             count(len(way.groups)),
             _span(quality.clients),
             _span(quality.samples),
@@ -120,29 +133,44 @@ def draw_groupings(report: GroupingReport, path: Path) -> None:
     """For every way the class mix of its groups, and below it how unlike they are, pair by pair."""
     drawn = [way.histograms[_order(way.histograms)] for way in report.ways]
     distances = [cpd_matrix(histograms) for histograms in drawn]
-    furthest = max(float(matrix.max()) for matrix in distances) or 1.0
+    scale = ScalarMappable(PowerNorm(0.5, 0, max(float(matrix.max()) for matrix in distances) or 1.0), "magma_r")
+    colours = _class_colours(_shades(drawn[0]).shape[1])
+    shelves = -(-len(report.ways) // MOST_ACROSS)
+    across = -(-len(report.ways) // shelves)
     with rc_context(STYLE):
-        figure = Figure(figsize=(1.2 + 1.9 * len(report.ways), 4.2), layout="constrained")
-        panels = figure.subplots(2, len(report.ways), squeeze=False)
-        scale = ScalarMappable(PowerNorm(0.5, 0, furthest), "magma_r")
-        colours = _class_colours(_shades(drawn[0]).shape[1])
-        for way, histograms, matrix, upper, lower in zip(report.ways, drawn, distances, *panels, strict=True):
+        figure = Figure(figsize=(1.2 + 1.9 * across, 4.2 * shelves), layout="constrained")
+        panels = figure.subplots(2 * shelves, across, squeeze=False)
+        for axes in panels.flat:
+            axes.set(xticks=[], yticks=[])
+        for number, (way, histograms, matrix) in enumerate(zip(report.ways, drawn, distances, strict=True)):
+            shelf, place = divmod(number, across)
+            upper, lower = panels[2 * shelf, place], panels[2 * shelf + 1, place]
             upper.set_title(f"{way.name}\n{plural(len(way.groups), 'group' if way.grouping else 'client')}")
             _draw_mix(upper, histograms, colours)
             lower.imshow(matrix, cmap=scale.cmap, norm=scale.norm, interpolation="nearest")
             lower.set_title(f"median CPD {_decimals(way.quality.median_cpd)}", color=GREY)
             lower.spines[:].set_visible(False)
-            upper.set(xticks=[], yticks=[])
-            lower.set(xticks=[], yticks=[])
-        panels[0][0].set(ylabel="class mix", yticks=[0, 0.5, 1])
-        panels[0][0].yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
-        panels[1][0].set_ylabel("distance of groups")
-        _name_classes(figure, list(panels[0]), report.classes, colours)
-        bar = figure.colorbar(scale, ax=list(panels[1]), label="CPD", aspect=15, pad=0.01)
-        bar.outline.set_visible(False)
-        bar.set_ticks([furthest * share**2 for share in (0, 0.25, 0.5, 0.75, 1)])
-        bar.ax.yaxis.set_major_formatter("{x:.2g}")
+        for upper, lower in zip(panels[::2], panels[1::2], strict=True):
+            _name_shelf(figure, list(upper), list(lower), report.classes, colours, scale)
+        for number in range(len(report.ways), shelves * across):  # places that no way took
+            for axes in panels[-2:, number % across]:
+                axes.set_axis_off()
         _save(figure, path)
+
+
+def _name_shelf(
+    figure: Figure, upper: list[Axes], lower: list[Axes], classes: int, colours: ListedColormap, scale: ScalarMappable
+) -> None:
+    """What the panels of one shelf show: axes at its left, keys at its right."""
+    upper[0].set(ylabel="class mix", yticks=[0, 0.5, 1])
+    upper[0].yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
+    lower[0].set_ylabel("distance of groups")
+    _name_classes(figure, upper, classes, colours)
+    bar = figure.colorbar(scale, ax=lower, label="CPD", aspect=15, pad=0.01)
+    bar.outline.set_visible(False)
+    _, furthest = scale.get_clim()
+    bar.set_ticks([furthest * share**2 for share in (0, 0.25, 0.5, 0.75, 1)])
+    bar.ax.yaxis.set_major_formatter("{x:.2g}")
 
 
 def _draw_mix(axes: Axes, histograms: NDArray[np.int64], colours: Any) -> None:
@@ -171,6 +199,12 @@ def _advice(best: Way | None) -> list[RenderableType]:
     options = best.grouping.model_dump(exclude_defaults=True)
     words = "".join(f" --set grouping.{name}={value}" for name, value in options.items())
     return [Text(), facts_grid({"most alike": best.name, "use it": f"fedrelay run fedseq{words}, with the same data"})]
+
+
+def _folded(name: str) -> str:
+    """A long name on two lines, broken before its last word: the table fits a narrow terminal."""
+    head, _, tail = name.rpartition("/")
+    return f"{head}/\n  {tail}" if len(name) > LONGEST_NAME else name
 
 
 def _range(values: NDArray[np.int64]) -> dict[str, float]:

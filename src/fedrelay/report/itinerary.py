@@ -31,7 +31,9 @@ def plan_report(setting: Setting, round: int) -> dict[str, Any]:
     """One round and the whole run, as `--json` prints them."""
     plan, run = setting.plan(round), setting.summary()
     whole_run = setting.cost(setting.plan(each) for each in range(1, setting.experiment.rounds + 1))
-    transfers = setting.tally(plan)
+    transfers, opening = setting.tally(plan), setting.opening()
+    if opening is not None:
+        whole_run = _with_opening(whole_run, opening)
     lengths = [len(route.clients) for route in plan.routes]
     return {
         "method": setting.experiment.method,
@@ -51,7 +53,25 @@ def plan_report(setting: Setting, round: int) -> dict[str, Any]:
         "client_updates": plan.client_updates,
         "transfers": transfers.counts(),
         "bytes": transfers.bytes,
+        "profiling": None if opening is None else _cost_of(opening),
         "total": whole_run,
+    }
+
+
+def _cost_of(line: Mapping[str, Any]) -> dict[str, Any]:
+    """A line of the ledger in the form of the other costs."""
+    transfers = {kind: line[kind] for kind in KINDS}
+    return {"client_updates": line["client_updates"], "transfers": transfers, "bytes": line["bytes"]}
+
+
+def _with_opening(total: Mapping[str, Any], opening: Mapping[str, Any]) -> dict[str, Any]:
+    """What all rounds cost together with what was done once before them."""
+    once = _cost_of(opening)
+    return {
+        **total,
+        "client_updates": total["client_updates"] + once["client_updates"],
+        "transfers": {kind: total["transfers"][kind] + once["transfers"][kind] for kind in KINDS},
+        "bytes": total["bytes"] + once["bytes"],
     }
 
 
@@ -96,9 +116,11 @@ def _cost(report: Mapping[str, Any], total: Mapping[str, Any]) -> Table:
     for _ in columns:
         table.add_column(justify="right")
     table.add_row("", *(Text(column, style="bold") for column in columns))
+    once = report["profiling"]
     for name, costs in (
+        *([("profiling, once", once)] if once else []),
         (f"round {report['round']}", report),
-        (f"all {count(total['rounds'])} rounds", total),
+        (f"all {count(total['rounds'])} rounds{' and profiling' if once else ''}", total),
     ):
         moves = (count(costs["transfers"][kind]) for kind in KINDS)
         table.add_row(f"  {name}", count(costs["client_updates"]), *moves, size(costs["bytes"]))

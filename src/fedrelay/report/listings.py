@@ -17,7 +17,7 @@ from rich.text import Text
 
 from fedrelay.data.locate import ROOT_VARIABLE
 from fedrelay.data.registry import Source
-from fedrelay.recipes import Blueprint, Entry
+from fedrelay.recipes import Blueprint, Entry, options_of
 from fedrelay.report.format import NONE, count
 from fedrelay.report.holdings import HoldingsReport
 from fedrelay.report.tables import facts_grid, plain_table
@@ -108,7 +108,7 @@ def _options(where: str, part: type[Section]) -> RenderableType:
     table = Table.grid(padding=(0, 3, 0, 0))
     table.add_column(no_wrap=True, style="cyan")
     table.add_column()
-    for name, field in part.model_fields.items():
+    for name, field in options_of(part).items():
         table.add_row(f"--set {where}.{name}={_typed(field.default)}", field.description or "")
     return table
 

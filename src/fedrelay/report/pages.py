@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pydantic.fields import FieldInfo
 
-from fedrelay.recipes import CATALOGUE, blueprint, described
+from fedrelay.recipes import CATALOGUE, blueprint, described, options_of
 from fedrelay.spec import SECTIONS, Comparison, Experiment, Section
 
 _METHODS = """\
@@ -78,7 +78,7 @@ def _part(where: str, part: type[Section]) -> Iterator[str]:
     yield described(part)
     if part.model_fields:
         yield _HEAD.replace("setting", "option")
-        yield from (_row(f"{where}.{name}", field) for name, field in part.model_fields.items())
+        yield from (_row(f"{where}.{name}", field) for name, field in options_of(part).items())
 
 
 def _sections() -> Iterator[str]:

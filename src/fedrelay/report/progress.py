@@ -13,6 +13,7 @@ from rich.text import Text
 from fedrelay.report.format import duration, percent
 from fedrelay.result import Row
 from fedrelay.runner import Observer, Silent
+from fedrelay.setting import Watch
 from fedrelay.spec import Experiment
 
 LINES_PER_RUN = 10
@@ -20,6 +21,11 @@ LINES_PER_RUN = 10
 
 LEAST_SECONDS = 1.0
 """The least time between two lines of a run."""
+
+LEAST_SECONDS_OF_PROFILING = 10.0
+"""The least time between two lines about clients that describe themselves."""
+
+PROFILING = "profiling clients"
 
 
 @contextmanager
@@ -34,12 +40,23 @@ def watching(console: Console, titles: Sequence[str], announce: Callable[[Experi
         yield Announcing(announce, Lines(console, titles))
 
 
+@contextmanager
+def watching_profiles(console: Console) -> Iterator[Watch]:
+    """Shows clients describe themselves, where no run follows."""
+    with watching(console, (), lambda _: None) as observer:
+        yield observer.profiling
+
+
 class Announcing:
     """Says what is about to run once the first run has begun, then lets another observer watch."""
 
     def __init__(self, announce: Callable[[Experiment], None], watcher: Observer) -> None:
         self.announce: Callable[[Experiment], None] | None = announce
         self.watcher = watcher
+
+    def profiling(self, done: int, clients: int) -> None:
+        """Clients describe themselves."""
+        self.watcher.profiling(done, clients)
 
     def started(self, experiment: Experiment, round: int) -> None:
         """A run begins."""
@@ -63,6 +80,14 @@ class Lines:
     def __init__(self, console: Console, titles: Sequence[str]) -> None:
         self.console = console
         self.titles = iter(titles)
+        self.said = time.monotonic()
+
+    def profiling(self, done: int, clients: int) -> None:
+        """A word now and then, and at the end."""
+        now = time.monotonic()
+        if done == clients or now - self.said >= LEAST_SECONDS_OF_PROFILING:
+            self.said = now
+            self.console.print(Text(f"  profiling clients: {done}/{clients}"), soft_wrap=True)
 
     def started(self, experiment: Experiment, round: int) -> None:
         """A new run, or one that goes on."""
@@ -102,14 +127,22 @@ class Bar:
         self.width = max(map(len, titles), default=0)
         self.titles = iter(titles)
         self.task: TaskID | None = None
+        self.profiles = False
+
+    def profiling(self, done: int, clients: int) -> None:
+        """A bar of its own, which goes when the run begins."""
+        if self.task is None or not self.profiles:
+            self._begin(PROFILING, clients, unit="client", hint="stop")
+            self.profiles = True
+        assert self.task is not None
+        self.progress.update(self.task, completed=done)
 
     def started(self, experiment: Experiment, round: int) -> None:
         """A new run takes the bar."""
-        self.clear()
-        self.progress.start()
         self.title, self.rounds = next(self.titles, experiment.method), experiment.rounds
         self.began, self.accuracy = time.monotonic(), ""
-        self.task = self.progress.add_task(self.title, total=self.rounds, completed=round, accuracy="")
+        self._begin(self.title, self.rounds, unit="round", hint="save and stop", completed=round)
+        self.profiles = False
         if round >= self.rounds:
             self._keep("already complete")
 
@@ -133,6 +166,14 @@ class Bar:
             self.progress.remove_task(self.task)
             self.task = None
 
+    def _begin(self, title: str, total: int, *, unit: str, hint: str, completed: int = 0) -> None:
+        """Put up a new bar in place of the last."""
+        self.clear()
+        self.progress.start()
+        self.task = self.progress.add_task(
+            title, total=total, completed=completed, accuracy="", unit=unit, hint=f"Ctrl-C: {hint}"
+        )
+
     def _keep(self, what: str) -> None:
         """A line that stays."""
         if self.several:
@@ -144,10 +185,10 @@ def _bars(console: Console) -> Iterator[Progress]:
     progress = Progress(
         TextColumn("  {task.description}"),
         BarColumn(bar_width=20, complete_style="cyan", finished_style="cyan"),
-        TextColumn("round {task.completed:.0f}/{task.total:.0f}"),
+        TextColumn("{task.fields[unit]} {task.completed:.0f}/{task.total:.0f}"),
         TextColumn("[bold]{task.fields[accuracy]:>7}"),
         TimeRemainingColumn(compact=True),
-        TextColumn("[dim]Ctrl-C: save and stop"),
+        TextColumn("[dim]{task.fields[hint]}"),
         console=console,
         transient=True,
     )

@@ -2,11 +2,22 @@
 
 from typing import Literal
 
-from fedrelay.grouping.profiles.base import Evidence, Profile, Vectors
+from fedrelay.grouping.profiles.base import Evidence, Profile, ProfileOptions, Survey, Vectors
+from fedrelay.grouping.profiles.clf import CLF
+from fedrelay.grouping.profiles.conf import CONF
 from fedrelay.grouping.profiles.hist import COUNTS, HIST
+from fedrelay.grouping.profiles.t2v import T2V
+from fedrelay.grouping.profiles.weights import WEIGHTS
 
-ProfileName = Literal["hist", "counts"]
+ProfileName = Literal["hist", "counts", "clf", "conf", "t2v", "weights"]
 
-PROFILES: dict[ProfileName, Profile] = {"hist": HIST, "counts": COUNTS}
+PROFILES: dict[ProfileName, Profile] = {
+    "hist": HIST,
+    "counts": COUNTS,
+    "clf": CLF,
+    "conf": CONF,
+    "t2v": T2V,
+    "weights": WEIGHTS,
+}
 
-__all__ = ["PROFILES", "Evidence", "Profile", "ProfileName", "Vectors"]
+__all__ = ["PROFILES", "Evidence", "Profile", "ProfileName", "ProfileOptions", "Survey", "Vectors"]

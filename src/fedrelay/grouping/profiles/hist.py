@@ -14,7 +14,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from fedrelay.grouping.profiles.base import Evidence, Profile, Vectors
+from fedrelay.grouping.profiles.base import Evidence, Profile, Survey, Vectors
 
 
 def class_counts(evidence: Evidence, clients: NDArray[np.int64]) -> Vectors:
@@ -31,5 +31,12 @@ def class_shares(evidence: Evidence, clients: NDArray[np.int64]) -> Vectors:
     return shares
 
 
-HIST = Profile(class_shares, probabilities=True, non_negative=True)
-COUNTS = Profile(class_counts, probabilities=False, non_negative=True)
+HIST = Profile(
+    lambda evidence, clients, _: Survey(class_shares(evidence, clients)),
+    probabilities=True,
+    non_negative=True,
+    usual_distance="kl",
+)
+COUNTS = Profile(
+    lambda evidence, clients, _: Survey(class_counts(evidence, clients)), probabilities=False, non_negative=True
+)

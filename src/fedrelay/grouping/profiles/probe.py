@@ -1,0 +1,192 @@
+"""Probe networks: what looks at clients' images for ψ_t2v, and how images are made to fit it.
+
+A probe is the feature part of a network that was trained on another task. It is either trained here, a small CNN on a
+data set of images, or a ResNet-18 whose weights come from a file in torchvision's layout.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F  # noqa: N812
+from safetensors import SafetensorError
+from safetensors.torch import load_file as load_safetensors
+from torch import Tensor, nn
+
+from fedrelay.data.dataset import Dataset, Scaling
+from fedrelay.data.federation import ArrayFederation, Federation
+from fedrelay.data.partition import Holdings
+from fedrelay.data.registry import load_dataset
+from fedrelay.errors import SpecError
+from fedrelay.grouping.profiles.base import Evidence
+from fedrelay.grouping.profiles.clf import TrainedWeights
+from fedrelay.local.trainer import Job
+from fedrelay.models.layout import TORCH_GLOBALS, Layout
+from fedrelay.models.zoo import build_model
+from fedrelay.rng import generator, torch_seed
+from fedrelay.spec import Train
+
+FILES = (".safetensors", ".pt", ".pth")
+"""How the name of a file with weights ends."""
+
+RESNET_INPUT = (3, 64, 64)
+"""What a ResNet-18 from a file looks at: large enough for its stem, small enough for a CPU."""
+
+MOST_SAMPLES, SAMPLES_SEEN = 5_000, 25_000
+"""So many samples of a data set train a small probe, at most, and so many are seen in all epochs together, at least."""
+
+
+@dataclass(frozen=True)
+class Lens:
+    """Makes any images fit a probe: zero mean and unit variance, its channels, its size."""
+
+    shape: tuple[int, ...]
+    mean: float
+    deviation: float
+
+    @classmethod
+    def onto(cls, shape: tuple[int, ...], federation: Federation) -> Lens:
+        """For the images of a federation, whose values are judged by its test samples."""
+        values = federation.test.x.double()
+        return cls(shape, float(values.mean()), float(values.std()) or 1.0)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Images as the probe wants to see them; grey is the mean of colours, colours of grey are all the same."""
+        x = (x - self.mean) / self.deviation
+        channels, *side = self.shape
+        if x.shape[1] != channels:
+            x = x.mean(dim=1, keepdim=True).expand(-1, channels, -1, -1)
+        if list(x.shape[2:]) != side:
+            x = F.interpolate(x, size=side, mode="bilinear", antialias=True)
+        return x
+
+
+@dataclass(frozen=True)
+class Probe:
+    """The feature part of a trained network and the shape of the images it looks at."""
+
+    module: nn.Module
+    shape: tuple[int, ...]
+
+
+def make_probe(evidence: Evidence, source: str) -> Probe:
+    """The probe that a file holds, or one trained on a data set."""
+    if source.lower().endswith(FILES):
+        return read_resnet18(Path(source).expanduser())
+    return train_probe(evidence, probe_dataset(source))
+
+
+def probe_dataset(name: str) -> Dataset:
+    """The images a probe is trained on."""
+    try:
+        dataset = load_dataset(name)
+    except SpecError as error:
+        message = str(error).removeprefix("data.name: ")
+        raise SpecError(f"grouping.probe: {message}, or a file that ends in {', '.join(FILES)}") from None
+    if dataset.kind != "image":
+        raise SpecError(f"grouping.probe: a probe looks at images, but the data {name!r} are {dataset.kind}")
+    return dataset
+
+
+def train_probe(evidence: Evidence, dataset: Dataset) -> Probe:
+    """A small CNN, trained on at most some thousand samples as one client would train it."""
+    rows = generator(evidence.seed, "probe").permutation(len(dataset.y_train))[:MOST_SAMPLES]
+    channels = dataset.shape[0]
+    raw = dataset.x_train[rows].astype(np.float64)
+    scaling = Scaling((float(raw.mean()),) * channels, (1 / (float(raw.std()) or 1.0),) * channels)
+    owner = ArrayFederation(replace(dataset, scaling=scaling), Holdings(rows, np.array([0, len(rows)])), evidence.seed)
+    seed = torch_seed(evidence.seed, "probe")
+    with TORCH_GLOBALS, torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        network = build_model("cnn-s", dataset.shape, dataset.classes, kind="image")
+    layout = Layout.of(network)
+    train = Train(epochs=-(-SAMPLES_SEEN // len(rows)), batch_size=32, lr=0.02, momentum=0.9)
+    job = Job(network, layout, owner, train, terms=(), seed=seed)
+    whole = TrainedWeights(((0, layout.size),))
+    weights = evidence.portraits(job, whole, [0], layout.flatten(network))[0]
+    network.load_state_dict(layout.state_dict(torch.from_numpy(weights)))
+    return Probe(network.features, dataset.shape)
+
+
+class Block(nn.Module):
+    """A residual block with BatchNorm, its parts named as torchvision names them."""
+
+    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(outputs)
+        self.conv2 = nn.Conv2d(outputs, outputs, 3, 1, 1, bias=False)
+        self.bn2 = nn.BatchNorm2d(outputs)
+        self.downsample: nn.Module = nn.Identity()
+        if stride > 1 or inputs != outputs:
+            projection = nn.Conv2d(inputs, outputs, 1, stride, bias=False)
+            self.downsample = nn.Sequential(projection, nn.BatchNorm2d(outputs))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The block's output."""
+        body = self.bn2(self.conv2(torch.relu(self.bn1(self.conv1(x)))))
+        return torch.relu(body + self.downsample(x))
+
+
+class ResNet18(nn.Module):
+    """ResNet-18 without its classifier, its parts named as torchvision names them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(3, 64, 7, 2, 3, bias=False)
+        self.bn1 = nn.BatchNorm2d(64)
+        self.layer1 = nn.Sequential(Block(64, 64, 1), Block(64, 64, 1))
+        self.layer2 = nn.Sequential(Block(64, 128, 2), Block(128, 128, 1))
+        self.layer3 = nn.Sequential(Block(128, 256, 2), Block(256, 256, 1))
+        self.layer4 = nn.Sequential(Block(256, 512, 2), Block(512, 512, 1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Features of images."""
+        x = F.max_pool2d(torch.relu(self.bn1(self.conv1(x))), 3, 2, 1)
+        return self.layer4(self.layer3(self.layer2(self.layer1(x)))).mean(dim=(2, 3))  # type: ignore[no-any-return]
+
+
+def read_resnet18(path: Path) -> Probe:
+    """The weights of a ResNet-18 in torchvision's layout; its classifier is not needed."""
+    found = _tensors(path)
+    with TORCH_GLOBALS, torch.random.fork_rng(devices=[]):
+        module = ResNet18()
+    wanted = module.state_dict()
+    for name, tensor in wanted.items():
+        if name not in found and name.endswith("num_batches_tracked"):  # older files have none
+            continue
+        if name not in found:
+            raise _not_resnet(path, f"{name} is missing")
+        if found[name].shape != tensor.shape:
+            raise _not_resnet(path, f"{name} has shape {tuple(found[name].shape)}, not {tuple(tensor.shape)}")
+        if not torch.isfinite(found[name]).all():
+            raise _not_resnet(path, f"{name} is not finite")
+        tensor.copy_(found[name])
+    foreign = [name for name in found if name not in wanted and not name.startswith("fc.")]
+    if foreign:
+        raise _not_resnet(path, f"it has {foreign[0]} too")
+    return Probe(module, RESNET_INPUT)
+
+
+def _tensors(path: Path) -> Mapping[str, Tensor]:
+    if not path.is_file():
+        raise SpecError(f"grouping.probe: there is no file {path}")
+    try:
+        if path.suffix.lower() == ".safetensors":
+            return load_safetensors(path)
+        found = torch.load(path, map_location="cpu", weights_only=True)
+    except (OSError, RuntimeError, ValueError, EOFError, KeyError, pickle.UnpicklingError, SafetensorError) as error:
+        reason = (str(error) or type(error).__name__).splitlines()[0]
+        raise SpecError(f"grouping.probe: {path} cannot be read as weights ({reason[:120]})") from None
+    if not isinstance(found, Mapping) or not all(isinstance(each, Tensor) for each in found.values()):
+        raise _not_resnet(path, "it holds something else than named tensors")
+    return found
+
+
+def _not_resnet(path: Path, reason: str) -> SpecError:
+    return SpecError(f"grouping.probe: {path} does not hold a ResNet-18 in torchvision's layout ({reason})")

@@ -1,0 +1,147 @@
+"""ψ_t2v: Task2Vec: which filters of a probe network matter for a client's images and labels.
+
+Papers: A. Achille et al., Task2Vec, ICCV 2019; A. Silvi et al., IEEE Access 2024 (for grouping).
+
+Rule: a probe network φ was trained on another task. For every client: (1) φ stays as it is, a linear classifier on its
+features is fitted to the client's labels (Adam, step size 4e-4, weight decay 1e-4, 10 epochs, every class drawn as
+often as any other); (2) for every batch of images labels are drawn from the network's own prediction, and the squares
+of the gradient of their cross-entropy are averaged over the batches: the diagonal of the Fisher information; (3) the
+entries of every weight tensor are averaged for each filter; (4) the vector are all filters but those of the
+classifier. Biases are left out, weights of normalising layers count as filters.
+
+Deviations: the paper's probe is a ResNet-18 trained on ImageNet. Here it is a small CNN (cnn-s) trained on
+`grouping.probe`, a data set, unless that names a file with the weights of such a ResNet-18; it is kept with the run.
+Images are brought to zero mean and unit variance by the statistics of the test set, and resized to what the probe was
+trained on (64×64 colour for a ResNet-18). An epoch of (1), and (2), draw 9,984 samples in batches of 64, as in the
+authors' code. All clients get the same first classifier and the same draws, so that clients with equal data have equal
+vectors. Normalising layers use their stored statistics. It is a one-off pass: the probe goes to every client, and its
+vector comes back.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+import torch.nn.functional as F  # noqa: N812
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedrelay.errors import SpecError
+from fedrelay.grouping.profiles.base import Evidence, Profile, ProfileOptions, Survey, bytes_of
+from fedrelay.grouping.profiles.probe import Lens, make_probe
+from fedrelay.ledger import errand
+from fedrelay.local.portrait import Likeness
+from fedrelay.local.trainer import Job
+from fedrelay.models.layout import Layout, Workbench
+from fedrelay.rng import generator
+
+BATCH = 64
+EPOCHS = 10
+BATCHES = 156
+STEP_SIZE, WEIGHT_DECAY = 4e-4, 1e-4
+
+
+@dataclass(frozen=True)
+class Fisher:
+    """How much the filters of a probe matter; the job's module is the probe."""
+
+    lens: Lens
+    trains: bool = False
+
+    def of(self, client: int, weights: Tensor, bench: Workbench, job: Job) -> Likeness:
+        """The diagonal of the Fisher information, filter by filter."""
+        bench.load(weights)
+        bench.module.eval()
+        x, y = job.federation.samples(client)
+        features = self._features(bench, x)
+        classifier = fitted(features, y.to(features.device), job.federation.classes, job.seed)
+        information = self._information(bench, x, y, classifier, job.seed)
+        filters = [
+            entry.view(information).flatten(1).mean(dim=1) if len(entry.shape) > 1 else entry.view(information)
+            for entry in job.layout.entries
+            if entry.part == "trained" and entry.name.rpartition(".")[2] == "weight"
+        ]
+        found: Likeness = torch.cat(filters).float().cpu().numpy()
+        return found
+
+    def _features(self, bench: Workbench, x: Tensor) -> Tensor:
+        with torch.no_grad():
+            return torch.cat([bench.module(bench.inputs(self.lens(part))) for part in torch.split(x, 8 * BATCH)])
+
+    def _information(self, bench: Workbench, x: Tensor, y: Tensor, classifier: Tensor, seed: int) -> Tensor:
+        """The mean square of the gradients of batches whose labels the network drew itself."""
+        order, dice = balanced(y, BATCHES * BATCH, seed, "fisher"), generator(seed, "task2vec", "labels")
+        total = torch.zeros_like(bench.gradient, dtype=torch.float64)
+        for rows in torch.split(order, BATCH):
+            logits = F.linear(bench.module(bench.inputs(self.lens(x[rows]))), classifier[:, :-1], classifier[:, -1])
+            thresholds = torch.from_numpy(dice.random((len(rows), 1)))
+            drawn = (logits.detach().double().softmax(-1).cumsum(-1).cpu() < thresholds).sum(-1)
+            bench.gradient.zero_()
+            loss = F.cross_entropy(logits, drawn.clamp(max=logits.shape[1] - 1).to(logits.device))
+            loss.backward()  # type: ignore[no-untyped-call]
+            total += bench.gradient.double().square()
+        return total / BATCHES
+
+
+def fitted(features: Tensor, y: Tensor, classes: int, seed: int) -> Tensor:
+    """A linear classifier on features that do not change: weights and, in the last column, biases.
+
+    Adam is written out: most of its time would be spent on the bookkeeping of an optimiser for a few hundred numbers.
+    """
+    inputs = torch.cat([features, features.new_ones(len(features), 1)], dim=1)
+    targets = F.one_hot(y, classes).to(inputs)
+    bound = features.shape[1] ** -0.5
+    start = generator(seed, "task2vec", "classifier").uniform(-bound, bound, (classes, inputs.shape[1]))
+    theta = torch.from_numpy(start).to(inputs)
+    mean, square = torch.zeros_like(theta), torch.zeros_like(theta)
+    order = balanced(y, EPOCHS * BATCHES * BATCH, seed, "fit").to(inputs.device)
+    for step, rows in enumerate(torch.split(order, BATCH), start=1):
+        x = inputs[rows]
+        gradient = (torch.softmax(x @ theta.T, -1) - targets[rows]).T @ x / len(rows) + WEIGHT_DECAY * theta
+        mean.lerp_(gradient, 0.1)
+        square.mul_(0.999).addcmul_(gradient, gradient, value=0.001)
+        scale = (square / (1 - 0.999**step)).sqrt_().add_(1e-8)
+        theta.addcdiv_(mean, scale, value=-STEP_SIZE / (1 - 0.9**step))
+    return theta
+
+
+def balanced(y: Tensor, draws: int, seed: int, purpose: str) -> Tensor:
+    """So many samples, drawn with replacement such that every class comes as often as any other."""
+    labels = y.cpu().numpy()
+    shares = 1 / np.bincount(labels)[labels]
+    return torch.from_numpy(generator(seed, "task2vec", purpose).choice(len(labels), draws, p=shares / shares.sum()))
+
+
+def embeddings(evidence: Evidence, clients: NDArray[np.int64], options: ProfileOptions) -> Survey:
+    """The Task2Vec embedding of every client."""
+    check_images(evidence, options)
+    probe = make_probe(evidence, options.probe)
+    layout = Layout.of(probe.module)
+    job = replace(evidence.untrained(), module=probe.module, layout=layout, terms=(), seed=evidence.seed, lanes=1)
+    portrait, weights = Fisher(Lens.onto(probe.shape, evidence.federation)), layout.flatten(probe.module)
+    rows = evidence.portraits(job, portrait, clients.tolist(), weights)
+    transfers = errand(len(clients), ("probe", layout.bytes), ("profile", bytes_of(rows)))
+    return Survey(rows.astype(np.float64), transfers, probe=layout.state_dict(weights))
+
+
+def check_images(evidence: Evidence, options: ProfileOptions) -> None:
+    """A probe looks at images."""
+    federation = evidence.federation
+    if federation.kind != "image":
+        raise SpecError(
+            f"grouping.profile: 't2v' shows clients' images to a probe network; the data {federation.name!r} are "
+            f"{federation.kind}"
+        )
+
+
+T2V = Profile(
+    embeddings,
+    probabilities=False,
+    non_negative=True,
+    usual_distance="norm-cosine",
+    options=frozenset({"probe"}),
+    trained=True,
+    check=check_images,
+)

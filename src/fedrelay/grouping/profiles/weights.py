@@ -1,0 +1,43 @@
+"""ψ_weights: all weights of the model after a client has trained it once.
+
+Paper: M. Arafeh et al., WFSL, IEEE 2025 (the client selector compares clients by weights after a profiling pass).
+
+Rule: every client trains the run's first weights for `epochs` epochs (1) with the run's train settings and no local
+terms. Its vector are all trained weights, in principal components that explain 90 % of the variance.
+
+Deviations: the paper does not say how many components there are. With `variance: null` the weights stand for
+themselves, and with `relative` their change since the first weights does: the weights of clients are all but parallel,
+their changes are not. (Components are centred, so to them both are the same.) The training is a one-off pass: the
+model goes to every client and its weights come back.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedrelay.grouping.profiles.base import Evidence, Profile, ProfileOptions, Survey, bytes_of, pretraining
+from fedrelay.grouping.profiles.clf import TrainedWeights, compressed
+from fedrelay.ledger import errand
+
+EPOCHS = 1
+
+
+def trained_weights(evidence: Evidence, clients: NDArray[np.int64], options: ProfileOptions) -> Survey:
+    """The weights of every client."""
+    job, start = pretraining(evidence, options.epochs or EPOCHS)
+    portrait = TrainedWeights(((0, job.layout.trainable),))
+    rows = evidence.portraits(job, portrait, clients.tolist(), start)
+    transfers = errand(len(clients), ("model", job.layout.bytes), ("model", bytes_of(rows)))
+    if options.relative:
+        rows -= start[: job.layout.trainable].double().numpy().astype(rows.dtype)
+    return Survey(compressed(rows, options), transfers, updates=len(clients))
+
+
+WEIGHTS = Profile(
+    trained_weights,
+    probabilities=False,
+    non_negative=False,
+    options=frozenset({"epochs", "variance", "standardise", "relative"}),
+    trained=True,
+)

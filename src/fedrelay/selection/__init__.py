@@ -1,0 +1,1 @@
+"""Which clients take part: all, random ones, or those that a genetic search finds."""
