@@ -15,12 +15,15 @@ SOURCE = Path(fedrelay.__file__).parent
 
 # A module may import from its own layer and from those below it, never from above.
 LAYERS = [
-    ("errors", "rng", "spec", "routes.plan"),
+    ("errors", "files", "rng", "spec", "routes.plan", "grouping.growth"),
     ("data", "models", "metrics"),
     ("local", "routes", "ledger", "clock"),
     ("grouping", "selection", "merge", "engines"),
+    ("warmup",),
     ("recipes",),
-    ("setting", "store", "result"),
+    ("store", "result"),
+    ("setting",),
+    ("server",),
     ("runner",),
     ("comparison",),
     ("api", "bench"),

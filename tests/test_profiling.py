@@ -15,7 +15,7 @@ import fedrelay as fr
 from fedrelay import setting as settings_of
 from fedrelay.setting import prepare
 from fedrelay.spec import experiment
-from fedrelay.store import RunFolder
+from fedrelay.store import PROFILES, RunFolder
 
 CLIENTS = 12
 CONF = {
@@ -130,8 +130,9 @@ def test_vectors_are_kept_with_the_run(tmp_path):
     assert kept["clients"].tolist() == list(range(CLIENTS))
     np.testing.assert_array_equal(kept["vectors"].numpy(), setting.survey.vectors)
     folder = RunFolder.open(tmp_path / "run")
-    np.testing.assert_array_equal(folder.survey.vectors, setting.survey.vectors)
-    groups = setting.recipe.grouping.form(setting.evidence(), folder.survey)
+    survey = folder.survey(PROFILES)
+    np.testing.assert_array_equal(survey.vectors, setting.survey.vectors)
+    groups = setting.recipe.grouping.form(setting.evidence(), survey)
     assert groups == folder.groups == setting.scene.groups
     folder.close()
 

@@ -102,7 +102,7 @@ def test_options_are_checked_against_the_method(method, options, message):
 def test_every_name_is_documented(name):
     entry = CATALOGUE[name]
     assert entry.summary
-    brought = [part for part in (entry.route, entry.grouping, entry.merge, *entry.terms.values()) if part]
+    brought = [part for part in (entry.route, entry.grouping, entry.merge, entry.warmup, *entry.terms.values()) if part]
     assert brought
     for part in brought:
         assert "Deviations:" in described(part)

@@ -16,9 +16,11 @@ import fedrelay as fr
 from fedrelay.data.dataset import Dataset
 from fedrelay.data.federation import ArrayFederation
 from fedrelay.data.partition import Holdings
+from fedrelay.engines.base import Departure
 from fedrelay.engines.crew import InlineCrew
 from fedrelay.engines.local import LocalEngine
 from fedrelay.local.trainer import Job
+from fedrelay.merge.base import Homecoming
 from fedrelay.merge.last import Last
 from fedrelay.merge.mean import Mean
 from fedrelay.models.layout import Layout
@@ -55,8 +57,10 @@ def quadratic_engine(*clients: tuple[float, float], lr: float = 0.1) -> tuple[Lo
 
 
 def after_one_round(engine, layout, merge, *routes):
-    arrivals = engine.travel(RoundPlan(1, tuple(Route(route) for route in routes)), torch.zeros(1, dtype=torch.float64))
-    return merge.apply(torch.zeros(1, dtype=torch.float64), arrivals, layout).item()
+    start = torch.zeros(1, dtype=torch.float64)
+    arrivals = engine.travel(RoundPlan(1, tuple(Route(route) for route in routes)), Departure(start))
+    home = Homecoming(start, arrivals, layout, 2, Train(), lambda client: np.ones(1, dtype=np.int64))
+    return merge.apply(home).weights.item()
 
 
 class TestExactNumbers:

@@ -76,7 +76,7 @@ def stamping(stamps: Stamps) -> type[EagerTrainer]:
     return StampingTrainer
 
 
-def one_forked_worker(job: Job, workers: int) -> LocalEngine:
+def one_forked_worker(job: Job, workers: int, *rest: Any) -> LocalEngine:
     """A crew of one, which FedRelay itself would replace by its main process."""
     return LocalEngine(job, ForkedCrew(job, 1))
 

@@ -9,6 +9,7 @@ from typing import Any
 from workload import BATCH, LEARNING_RATE, POPULATION, SAMPLES, STEPS, WARM_UP, Case, report, task
 
 import fedrelay as fr
+from fedrelay.engines.base import Departure
 from fedrelay.engines.local import start_local
 from fedrelay.result import Row
 from fedrelay.runner import Silent
@@ -53,7 +54,7 @@ def check_steps(method: str, federation: fr.Federation, case: Case, **settings: 
     """Make sure that every client takes the steps it should, in a round of its own."""
     made = prepare(experiment(method, **settings), federation=federation, module=case.model())
     engine = start_local(made.job(), workers=1)
-    for arrival in engine.travel(made.plan(1), made.first_weights()):
+    for arrival in engine.travel(made.plan(1), Departure(made.first_weights())):
         assert arrival.steps == STEPS * len(arrival.clients)
     engine.close()
 

@@ -17,11 +17,14 @@ import torch
 from torch import nn
 
 from fedrelay.data.federation import Federation, federate
+from fedrelay.engines.base import Departure
 from fedrelay.engines.crew import one_thread
 from fedrelay.engines.local import start_local
-from fedrelay.local.trainer import cross_entropy
+from fedrelay.local.loss import cross_entropy
+from fedrelay.server import received
 from fedrelay.setting import prepare
 from fedrelay.spec import experiment
+from fedrelay.store import State
 
 ROUTES, SAMPLES, BATCH, LR = 10, 100, 20, 0.01
 
@@ -89,11 +92,11 @@ def _engine(workload: Workload, federation: Federation, workers: int) -> Iterato
     )
     setting = prepare(wanted, federation=federation)
     engine = start_local(setting.job(), workers)
-    weights = setting.first_weights()
+    state = State(0, setting.first_weights())
 
     def run_round(round: int) -> None:
-        arrivals = engine.travel(setting.plan(round), weights)
-        setting.recipe.merge.apply(weights, arrivals, setting.layout)
+        plan = setting.plan(round)
+        received(setting, plan, state, engine.travel(plan, Departure(state.weights)))
 
     try:
         yield run_round

@@ -23,7 +23,7 @@ import heapq
 import io
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Self
@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Literal, Self
 from pydantic import Field, model_validator
 
 from fedrelay.errors import DataError
-from fedrelay.ledger import SERVER, trips
+from fedrelay.ledger import SERVER, Extras, Kind, trips
 from fedrelay.rng import generator
 from fedrelay.routes.plan import Relay, RoundPlan, Route
 from fedrelay.spec import Section, unknown
@@ -105,8 +105,8 @@ class Clock(Section):
 
     @model_validator(mode="after")
     def _everything_has_an_effect(self) -> Self:
-        for name, field in type(self).model_fields.items():
-            if name not in {"profile", *OPTIONS[self.profile]} and getattr(self, name) != field.default:
+        for name, each in type(self).model_fields.items():
+            if name not in {"profile", *OPTIONS[self.profile]} and getattr(self, name) != each.default:
                 owners = [repr(profile) for profile, options in OPTIONS.items() if name in options]
                 raise ValueError(
                     f"{name}: has no effect with profile {self.profile!r}; it is an option of {', '.join(owners)}"
@@ -265,31 +265,36 @@ class Stopwatch:
     payloads: Mapping[str, int]
     """What travels on every trip, all of it together: name → bytes."""
 
+    extras: Extras = field(default_factory=dict)
+    """What else travels on trips of one kind."""
+
     def visit_time(self, client: int) -> float:
         """Seconds of training at one client."""
         return self.sample_flops * self.samples(client) * self.epochs / self.device(client).flops
 
     def transfer_time(self, source: int, target: int) -> float:
         """Seconds from one end to the other, either of which may be the `SERVER`."""
-        bits = 8 * sum(self.payloads.values())
         if source == SERVER:
-            return bits / self.device(target).down + self.device(target).latency
+            return self._bits("s2c") / self.device(target).down + self.device(target).latency
         if target == SERVER:
-            return bits / self.device(source).up + self.device(source).latency
+            return self._bits("c2s") / self.device(source).up + self.device(source).latency
         sender, receiver = self.device(source), self.device(target)
-        return bits / min(sender.up, receiver.down) + sender.latency + receiver.latency
+        return self._bits("c2c") / min(sender.up, receiver.down) + sender.latency + receiver.latency
+
+    def _bits(self, kind: Kind) -> int:
+        return 8 * (sum(self.payloads.values()) + sum(self.extras.get(kind, {}).values()))
 
     def trip_time(self, clients: Sequence[int], relay: Relay = "direct") -> TripTime:
         """How long one model is under way through these clients, from the server and back, with nobody in its way."""
         route = Route(tuple(clients))
-        return self._trip(route, self._ways(route, relay), waiting=0.0)
+        return self._trip(route, self._ways(route, RoundPlan(0, (route,), relay)), waiting=0.0)
 
     def round_time(self, plan: RoundPlan) -> RoundTime:
         """How long a round takes: all routes set out at once, and a client trains one model at a time.
 
         A model that comes to a client at work on another one waits for its turn; who comes first is served first.
         """
-        ways = [self._ways(route, plan.relay) for route in plan.routes]
+        ways = [self._ways(route, plan) for route in plan.routes]
         waits = [0.0] * len(ways)
         free_at: dict[int, float] = {}
         coming = [(ways[number][0], number, 0) for number, route in enumerate(plan.routes) if route.clients]
@@ -313,12 +318,16 @@ class Stopwatch:
             samples=sum(map(self.samples, route.clients)),
         )
 
-    def _ways(self, route: Route, relay: Relay) -> list[float]:
+    def _ways(self, route: Route, plan: RoundPlan) -> list[float]:
         """Seconds on the way to every client in turn, and at last home."""
-        if relay == "none":
+        if plan.relay == "none":
             return [0.0] * (len(route.clients) + 1)
+        if plan.relay == "peers":  # one after another to everybody else
+            holders = [other.clients[-1] for other in plan.routes if other is not route]
+            sending = sum(self.transfer_time(route.clients[-1], holder) for holder in holders)
+            return [0.0] * len(route.clients) + [sending]
         ways = [0.0]
-        for _, source, target in trips(RoundPlan(0, (route,), relay)):
+        for _, source, target in trips(RoundPlan(0, (route,), plan.relay)):
             ways[-1] += self.transfer_time(source, target)
             if target != SERVER:
                 ways.append(0.0)

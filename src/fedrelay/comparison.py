@@ -15,13 +15,13 @@ from torch import nn
 
 from fedrelay.data.federation import Federation
 from fedrelay.errors import DivergedError, RunFolderError, SpecError
+from fedrelay.files import write_atomically
 from fedrelay.metrics.curves import mean_std
 from fedrelay.recipes import experiments, recipe
 from fedrelay.result import Result
 from fedrelay.runner import Observer, resume_run, run_experiment
 from fedrelay.setting import rehearse
 from fedrelay.spec import Comparison, Entrant, Experiment, load_file, validate
-from fedrelay.store import write_atomically
 
 SPEC = "comparison.yaml"
 

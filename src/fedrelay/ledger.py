@@ -1,7 +1,7 @@
 """Transfers and bytes. Everything here follows from the plan alone; nothing is measured.
 
 One transfer carries one named payload (the model, or a piece of baggage beside it) from a server or client
-to another. `payloads` says what travels: name → bytes.
+to another. `payloads` says what travels on every trip, name → bytes; `extras` what else travels on trips of one kind.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from fedrelay.routes.plan import RoundPlan
 
 Kind = Literal["s2c", "c2s", "c2c"]
 KINDS: tuple[Kind, ...] = ("s2c", "c2s", "c2c")
+Extras = Mapping[Kind, Mapping[str, int]]
+NOTHING: Extras = {}
 SERVER = -1
 """Stands for the server where a transfer names its ends."""
 
@@ -34,6 +36,10 @@ def trips(plan: RoundPlan) -> Iterator[tuple[Kind, int, int]]:
     """Every (kind, source, target) along which something travels in this round."""
     if plan.relay == "none":
         return
+    if plan.relay == "peers":
+        holders = [route.clients[-1] for route in plan.routes if route.clients]
+        yield from (("c2c", source, target) for source in holders for target in holders if source != target)
+        return
     for route in plan.routes:
         if not route.clients:
             continue
@@ -47,10 +53,10 @@ def trips(plan: RoundPlan) -> Iterator[tuple[Kind, int, int]]:
         yield "c2s", route.clients[-1], SERVER
 
 
-def transfers(plan: RoundPlan, payloads: Mapping[str, int]) -> Iterator[Transfer]:
+def transfers(plan: RoundPlan, payloads: Mapping[str, int], extras: Extras = NOTHING) -> Iterator[Transfer]:
     """Every transfer of a round, one for each payload and trip."""
     for kind, source, target in trips(plan):
-        for payload, size in payloads.items():
+        for payload, size in (*payloads.items(), *extras.get(kind, {}).items()):
             yield Transfer(kind, source, target, payload, size)
 
 
@@ -84,11 +90,11 @@ class Tally:
         return {"s2c": self.s2c, "c2s": self.c2s, "c2c": self.c2c}
 
 
-def tally(plan: RoundPlan, payloads: Mapping[str, int]) -> Tally:
+def tally(plan: RoundPlan, payloads: Mapping[str, int], extras: Extras = NOTHING) -> Tally:
     """The transfers of one round, summed."""
     kinds: Counter[Kind] = Counter()
     sizes: Counter[str] = Counter()
-    for transfer in transfers(plan, payloads):
+    for transfer in transfers(plan, payloads, extras):
         kinds[transfer.kind] += 1
         sizes[transfer.payload] += transfer.bytes
     return Tally(kinds["s2c"], kinds["c2s"], kinds["c2c"], sizes.total(), dict(sizes))

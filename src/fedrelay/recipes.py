@@ -1,6 +1,6 @@
 """The catalogue: which parts a method's name brings, and the `+` grammar that joins names.
 
-A name brings a route, a grouping, local terms or a merge. Two names that bring the same part are refused.
+A name brings a route, a grouping, local terms, a merge or a warm-up. Two names that bring the same part are refused.
 What nobody brings is ordinary federated learning: single clients, plain SGD, the mean by samples.
 
 Adding a method is one file for its part and one line in `CATALOGUE`.
@@ -16,19 +16,46 @@ from typing import Any
 
 from pydantic.fields import FieldInfo
 
+from fedrelay.clock import Clock
 from fedrelay.errors import SpecError
 from fedrelay.grouping.base import Grouping
 from fedrelay.local.terms.base import Term
+from fedrelay.local.terms.contrast import Contrast
+from fedrelay.local.terms.control import Control
+from fedrelay.local.terms.drift import Drift
+from fedrelay.local.terms.fisher import Fisher
+from fedrelay.local.terms.fusion import Fusion
+from fedrelay.local.terms.glam import Glam
+from fedrelay.local.terms.mmd import Mmd
 from fedrelay.local.terms.prox import Prox
 from fedrelay.merge.base import Merge
+from fedrelay.merge.disco import Disco
+from fedrelay.merge.drift import DriftMean
+from fedrelay.merge.ida import Ida
 from fedrelay.merge.last import Last
 from fedrelay.merge.mean import Mean
+from fedrelay.merge.momentum import Momentum
+from fedrelay.merge.nova import Nova
+from fedrelay.merge.optimisers import Adagrad, Adam, Yogi
+from fedrelay.routes.asynchronous import Asynchronous
 from fedrelay.routes.base import Routing
 from fedrelay.routes.chains import Chains
+from fedrelay.routes.growing import Growing
 from fedrelay.routes.pooled import Pooled
 from fedrelay.routes.ring import Ring
+from fedrelay.routes.rotations import Rotations
 from fedrelay.routes.singletons import Singletons
+from fedrelay.routes.slots import Slots
+from fedrelay.routes.star import Star
 from fedrelay.spec import PARTS, Comparison, Entrant, Experiment, Section, unknown, validate
+from fedrelay.warmup.base import Phase, Warmup
+from fedrelay.warmup.fedavg import FedAvgFirst
+from fedrelay.warmup.wfsl import Wfsl
+
+Options = Mapping[str, Any]
+
+PUBLIC = 10
+"""Public samples of every class, where a method looks at them and nothing else is said."""
 
 PUBLIC = 10
 """Public samples of every class, where a method looks at them and nothing else is said."""
@@ -44,14 +71,80 @@ class Entry:
     terms: Mapping[str, type[Term]] = field(default_factory=dict)
     merge: type[Merge] | None = None
     usual_merge: type[Merge] = Mean
+    warmup: type[Warmup] | None = None
     pools_data: bool = False
+    defaults: Mapping[str, Options] = field(default_factory=dict)
+    """Part → options other than the part's own defaults."""
 
+
+_ICG = {"assign": "icg"}
+_UNIFORM = {"merge": {"weights": "uniform"}}
+_FEDGSP_TRIPS = {"order": "fixed", "relay": "server"}
 
 CATALOGUE: dict[str, Entry] = {
     "fedavg": Entry("clients train side by side, the server averages", route=Singletons),
     "fedcyclic": Entry("one model travels around a ring of clients", route=Ring, usual_merge=Last),
+    "fedstar": Entry("every client mixes its model with everybody's", route=Star, defaults=_UNIFORM),
     "fedseq": Entry("models travel through groups, groups are averaged", route=Chains, grouping=Grouping),
+    "fedseqinter": Entry("models go from group to group, averaged now and then", route=Slots, grouping=Grouping),
+    "fedasyncseq": Entry("the same without waiting for slow groups", route=Asynchronous, grouping=Grouping),
+    "fedseq2par": Entry(
+        "from few long groups to many short ones", route=Growing, grouping=Grouping, defaults={"grouping": _ICG}
+    ),
+    "fedgsp": Entry(
+        "the same, with new balanced groups every round",
+        route=Growing,
+        grouping=Grouping,
+        defaults={
+            "route": {"growth": "log", "alpha": 2.0, "beta": 10, "regroup": "always", "relay": "server"},
+            "grouping": {**_ICG, "profile": "counts", "leftovers": "drop"},
+            **_UNIFORM,
+        },
+    ),
+    "naivegsp": Entry(
+        "fixed random groups, always in the same order",
+        route=Chains,
+        grouping=Grouping,
+        defaults={"route": _FEDGSP_TRIPS, **_UNIFORM},
+    ),
+    "naivegsp-icg": Entry(
+        "fixed balanced groups, always in the same order",
+        route=Chains,
+        grouping=Grouping,
+        defaults={"route": _FEDGSP_TRIPS, "grouping": {**_ICG, "profile": "counts"}, **_UNIFORM},
+    ),
+    "astraea": Entry(
+        "groups that come closest to uniform classes",
+        route=Chains,
+        grouping=Grouping,
+        defaults={"grouping": {"assign": "greedy", "distance": "kl"}},
+    ),
+    "spfl": Entry("every model visits every client, each from another start", route=Rotations, defaults=_UNIFORM),
+    "wfsl": Entry("one model is warmed up through chosen clients first", warmup=Wfsl),
+    "fedavg-first": Entry("rounds of FedAvg before another method", warmup=FedAvgFirst),
+    "ewc": Entry(
+        "a ring in which clients keep what mattered to the last", route=Ring, terms={"fisher": Fisher}, usual_merge=Last
+    ),
+    "glam": Entry("clients also learn from the last and the global model", terms={"glam": Glam}),
     "fedprox": Entry("clients stay close to the model they received", terms={"prox": Prox}),
+    "scaffold": Entry("control variates correct the drift of clients", terms={"control": Control}),
+    "feddyn": Entry("a dynamic penalty brings clients' optima together", terms={"drift": Drift}, merge=DriftMean),
+    "feddc": Entry(
+        "drift is decoupled and corrected",
+        terms={"drift": Drift, "control": Control},
+        merge=DriftMean,
+        defaults={"terms.drift": {"alpha": 0.01}},
+    ),
+    "moon": Entry("features stay close to the anchor's, away from the client's last", terms={"contrast": Contrast}),
+    "fedmmd": Entry("outputs stay close to the anchor's in distribution", terms={"mmd": Mmd}),
+    "fedfusion": Entry("features are fused with the anchor's", terms={"fusion": Fusion}),
+    "fednova": Entry("updates are normalised by the steps taken", merge=Nova),
+    "feddisco": Entry("clients with unlike classes count less", merge=Disco),
+    "fedadagrad": Entry("the server steps by Adagrad", merge=Adagrad),
+    "fedadam": Entry("the server steps by Adam", merge=Adam),
+    "fedyogi": Entry("the server steps by Yogi", merge=Yogi),
+    "fedavgm": Entry("the server steps with momentum", merge=Momentum),
+    "ida": Entry("models far from the mean count less", merge=Ida),
     "centralized": Entry("all data in one place: the upper bound", route=Pooled, usual_merge=Last, pools_data=True),
 }
 
@@ -65,10 +158,14 @@ class Blueprint:
     grouping: type[Grouping] | None
     terms: Mapping[str, type[Term]]
     merge: type[Merge]
+    warmup: type[Warmup] | None
     pools_data: bool
+    defaults: Mapping[str, Options]
 
     def parts(self) -> Iterator[tuple[str, type[Section]]]:
-        """Every part under the name its options have: `route`, `grouping`, `terms.prox`, `merge`."""
+        """Every part under the name its options have: `warmup`, `route`, `grouping`, `terms.prox`, `merge`."""
+        if self.warmup is not None:
+            yield "warmup", self.warmup
         yield "route", self.route
         if self.grouping is not None:
             yield "grouping", self.grouping
@@ -87,6 +184,17 @@ class Recipe:
     terms: tuple[Term, ...]
     merge: Merge
     pools_data: bool
+    warmup: Warmup | None
+    clock: Clock
+
+    def phases(self, rounds: int) -> tuple[Phase, ...]:
+        """All rounds of a run: those of the warm-up, if there is one, and the method's own."""
+        before = self.warmup.phases() if self.warmup is not None else ()
+        rest = rounds - sum(phase.rounds for phase in before)
+        if rest < 0:
+            raise SpecError(f"rounds: the warm-up alone takes {rounds - rest} rounds, got {rounds}")
+        own = (Phase(rest, self.route, self.terms, self.merge),) if rest else ()
+        return (*before, *own)
 
 
 def blueprint(method: str) -> Blueprint:
@@ -97,7 +205,8 @@ def blueprint(method: str) -> Blueprint:
             raise SpecError(f"method: {unknown('name', name, CATALOGUE)}")
     route_name, route = _only(method, names, "route")
     _, grouping = _only(method, names, "grouping")
-    _, merge = _only(method, names, "merge")
+    merge_name, merge = _only(method, names, "merge")
+    _, warmup = _only(method, names, "warmup")
     terms: dict[str, type[Term]] = {}
     for name in names:
         for term, kind in CATALOGUE[name].terms.items():
@@ -108,27 +217,50 @@ def blueprint(method: str) -> Blueprint:
         raise SpecError(f"method {method!r}: {route_name!r} does not use groups")
     usual = CATALOGUE[route_name].usual_merge if route_name else Mean
     pools = any(CATALOGUE[name].pools_data for name in names)
-    return Blueprint(method, route or Singletons, grouping, terms, merge or usual, pools)
+    defaults: dict[str, Options] = {}
+    for name in names:
+        defaults |= CATALOGUE[name].defaults
+    if merge_name is not None:  # what a route says of the merge is about its usual one
+        defaults.pop("merge", None)
+    return Blueprint(method, route or Singletons, grouping, terms, merge or usual, warmup, pools, defaults)
 
 
 def recipe(experiment: Experiment) -> Recipe:
     """The method of an experiment with its options, each checked against the part that takes it."""
     plan = blueprint(experiment.method)
-    options = {part: dict(getattr(experiment, part)) for part in PARTS}
     parts = dict(plan.parts())
-    for name in options["terms"]:
+    for name in experiment.terms:
         if f"terms.{name}" not in parts:
             raise SpecError(f"terms.{name}: {unknown('term', name, plan.terms)} in method {plan.name!r}")
-    if options["grouping"] and plan.grouping is None:
-        raise SpecError(f"grouping: method {plan.name!r} forms no groups and takes no grouping options")
-    return Recipe(
-        plan.name,
-        validate(plan.route, options["route"], "route."),
-        validate(plan.grouping, options["grouping"], "grouping.") if plan.grouping else None,
-        tuple(validate(term, _term_options(options, name), f"terms.{name}.") for name, term in plan.terms.items()),
-        validate(plan.merge, options["merge"], "merge."),
-        plan.pools_data,
+    for part, what in (("grouping", "forms no groups"), ("warmup", "has no warm-up")):
+        if getattr(experiment, part) and part not in parts:
+            raise SpecError(f"{part}: method {plan.name!r} {what} and takes no {part} options")
+    made: dict[str, Any] = {
+        part: validate(kind, _options(plan, experiment, part), f"{part}.") for part, kind in parts.items()
+    }
+    terms = tuple(made[f"terms.{name}"] for name in plan.terms)
+    clock = validate(Clock, experiment.clock, "clock.")
+    found = Recipe(
+        plan.name, made["route"], made.get("grouping"), terms, made["merge"], plan.pools_data, made.get("warmup"), clock
     )
+    if found.route.counts_groups and found.grouping is not None:
+        found.grouping.check_counted(plan.name)
+    found.phases(experiment.rounds)
+    return found
+
+
+def _options(plan: Blueprint, experiment: Experiment, part: str) -> Mapping[str, Any]:
+    """What was said of a part, over what the method's names say."""
+    section, _, name = part.partition(".")
+    given = dict(getattr(experiment, section))
+    if name:
+        given = given.get(name, {})
+        if not isinstance(given, Mapping):
+            raise SpecError(f"{part}: must be a mapping of options, got {given!r}")
+    usual = plan.defaults.get(part, {})
+    if given.get("assign", usual.get("assign")) != usual.get("assign"):
+        usual = {}  # what goes with one way of grouping says nothing of another
+    return {**usual, **given}
 
 
 def experiments(comparison: Comparison) -> list[tuple[Entrant, Experiment]]:
@@ -171,9 +303,15 @@ def described(part: type[Section]) -> str:
 
 
 def options_of(part: type[Section]) -> dict[str, FieldInfo]:
-    """The options of a part, its own before those it has in common with others."""
-    fields = part.model_fields
-    return dict(sorted(fields.items(), key=lambda each: each[0] not in part.__annotations__))
+    """The options of a part, its own before those it has in common with others; those of a section by dotted names."""
+    found: dict[str, FieldInfo] = {}
+    for name, each in sorted(part.model_fields.items(), key=lambda pair: pair[0] not in part.__annotations__):
+        if isinstance(each.default, Section):
+            inner = type(each.default).model_fields
+            found |= {f"{name}.{below}": option for below, option in inner.items()}
+        else:
+            found[name] = each
+    return found
 
 
 def _only(method: str, names: list[str], part: str) -> tuple[str | None, Any]:
@@ -182,13 +320,6 @@ def _only(method: str, names: list[str], part: str) -> tuple[str | None, Any]:
     if len(bringing) > 1:
         raise SpecError(f"method {method!r}: {bringing[0]!r} and {bringing[1]!r} both bring a {part}; keep one")
     return (bringing[0], getattr(CATALOGUE[bringing[0]], part)) if bringing else (None, None)
-
-
-def _term_options(options: Mapping[str, Mapping[str, Any]], name: str) -> Mapping[str, Any]:
-    given = options["terms"].get(name, {})
-    if not isinstance(given, Mapping):
-        raise SpecError(f"terms.{name}: must be a mapping of options, got {given!r}")
-    return given
 
 
 def _fitting(plan: Blueprint, part: str, options: Mapping[str, Any]) -> dict[str, Any]:

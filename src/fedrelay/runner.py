@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -26,13 +26,15 @@ from fedrelay.engines.crew import one_thread
 from fedrelay.engines.local import start_local
 from fedrelay.errors import DivergedError, RunFolderError
 from fedrelay.ledger import Tally, ledger_line
+from fedrelay.local.keepsakes import Keepsakes
 from fedrelay.metrics.classification import scores_of_counts
 from fedrelay.models.layout import Layout
 from fedrelay.result import Result, Row
 from fedrelay.routes.plan import RoundPlan
-from fedrelay.setting import Setting, prepare
+from fedrelay.server import departure, mean_loss, preview, received
+from fedrelay.setting import Setting, VirtualTime, prepare
 from fedrelay.spec import Experiment
-from fedrelay.store import RunFolder, State, versions
+from fedrelay.store import PROFILES, SELECTION, RunFolder, State, versions
 
 log = logging.getLogger(__name__)
 
@@ -105,7 +107,7 @@ def run_experiment(
         "own_data": federation is not None,
         "own_model": module is not None,
     }
-    folder = RunFolder.create(experiment.out, experiment, facts, setting.summary(), setting.keepsakes())
+    folder = RunFolder.create(experiment.out, experiment, facts, setting.summary(), setting.findings())
     try:
         folder.save(state)
         return _travel(setting, state, folder, observer)
@@ -134,7 +136,8 @@ def resume_run(
             federation=federation,
             module=module,
             groups=folder.groups or None,
-            survey=folder.survey,
+            survey=folder.survey(PROFILES),
+            selection=folder.survey(SELECTION),
         )
         if setting.federation.fingerprint() != folder.facts.get("data_fingerprint"):
             raise RunFolderError(f"{path}: the data are not those the run was started with")
@@ -156,21 +159,31 @@ def _travel(setting: Setting, state: State, folder: RunFolder | None, observer: 
     observer.started(experiment, state.round)
     if folder is not None and folder.result is not None and state.round >= experiment.rounds:
         return book.result(state)
-    engine = start_local(setting.job(), experiment.engine.workers)
+    keepsakes = Keepsakes(folder.path / "clients" if folder else None)
+    keepsakes.restore(state.round)
+    engine: Engine | None = None
     saved = time.monotonic()
     try:
         with _finish_round_on_interrupt(observer) as interrupted:
             while state.round < experiment.rounds and not interrupted():
                 began = time.monotonic()
+                _, before = setting.phase(state.round + 1)
+                if engine is None or state.round == before:
+                    if engine is not None:
+                        engine.close()
+                    engine = start_local(setting.job(state.round + 1), experiment.engine.workers, keepsakes)
+                if state.round == before:  # another program begins, with the model alone
+                    state = replace(state, server={}, waiting={})
+                    keepsakes.clear()
                 state, row = _round(setting, engine, state, book)
-                state = State(state.round, state.weights, state.seconds + time.monotonic() - began)
+                state = replace(state, seconds=state.seconds + time.monotonic() - began)
                 book.timing(state.round, time.monotonic() - began)
                 if folder and time.monotonic() - saved >= experiment.checkpoint.seconds:
-                    folder.save(state)
+                    _save(folder, state, keepsakes)
                     saved = time.monotonic()
                 observer.round_done(state.round, row)
             if folder:
-                folder.save(state)
+                _save(folder, state, keepsakes)
             result = book.result(state)
             if not result.complete:
                 raise Interrupted(result)
@@ -179,32 +192,40 @@ def _travel(setting: Setting, state: State, folder: RunFolder | None, observer: 
             return result
     except DivergedError as error:
         if folder:
-            folder.save(state)
+            _save(folder, state, keepsakes)
         kept = f"; rounds 1 to {state.round} are kept in {folder.path}" if folder and state.round else ""
         raise DivergedError(f"{experiment.method}: {error}{kept}") from None
     finally:
-        engine.close()
+        if engine is not None:
+            engine.close()
+
+
+def _save(folder: RunFolder, state: State, keepsakes: Keepsakes) -> None:
+    """What clients keep first, then the checkpoint that refers to it."""
+    keepsakes.commit(state.round)
+    folder.save(state)
+    keepsakes.forget_before(state.round)
 
 
 def _round(setting: Setting, engine: Engine, state: State, book: Book) -> tuple[State, Row | None]:
     """One round: state in, state out."""
     experiment, round = setting.experiment, state.round + 1
     plan = setting.plan(round)
-    weights, loss = state.weights, None
+    loss = None
     if plan.routes:
-        arrivals = engine.travel(plan, weights)
-        steps = sum(arrival.steps for arrival in arrivals)
-        loss = sum(arrival.loss * arrival.steps for arrival in arrivals) / max(1, steps)
+        arrivals = engine.travel(plan, departure(plan, state))
+        loss = mean_loss(arrivals)
         with one_thread():
-            weights = setting.recipe.merge.apply(weights, arrivals, setting.layout)
-    book.travelled(plan, setting.tally(plan))
+            state = received(setting, plan, state, arrivals)
+    state = replace(state, round=round)
+    book.travelled(plan, setting.tally(plan), setting.virtual_time(plan))
     row = None
     if _is_evaluated(experiment, round):
-        verdict = engine.evaluate(weights)
+        verdict = engine.evaluate(preview(setting, state))
         judged = scores_of_counts(verdict.correct, verdict.predicted, verdict.actual)
         test_loss = verdict.mean_loss if math.isfinite(verdict.mean_loss) else None
         row = book.judged(round, {**asdict(judged), "loss": test_loss, "train_loss": loss})
-    return State(round, weights, state.seconds), row
+    return state, row
 
 
 def _is_evaluated(experiment: Experiment, round: int) -> bool:
@@ -235,14 +256,16 @@ class Book:
         self.history: list[Row] = folder.lines("metrics") if folder else []
         self.tally = Tally()
         self.updates = self.longest_route = 0
+        self.virtual_seconds = self.idle_seconds = 0.0
         opening = setting.opening()
         for line in folder.lines("ledger") if folder else [opening] if opening else []:
             self._count(line)
 
-    def travelled(self, plan: RoundPlan, transfers: Tally) -> None:
-        """Note what travelled."""
+    def travelled(self, plan: RoundPlan, transfers: Tally, time: VirtualTime) -> None:
+        """Note what travelled, and how long that would have taken."""
         routes = [route.clients for route in plan.routes]
         line = ledger_line(plan.round, transfers, updates=plan.client_updates, longest=plan.longest, routes=routes)
+        line |= {"virtual_seconds": time.seconds, "idle_seconds": time.idle}
         self._count(line)
         self._append("ledger", line)
 
@@ -251,10 +274,13 @@ class Book:
         self.tally += Tally(line["s2c"], line["c2s"], line["c2c"], line["bytes"], line.get("payloads", {}))
         self.updates += line["client_updates"]
         self.longest_route = max(self.longest_route, line["longest_route"])
+        self.virtual_seconds += line.get("virtual_seconds", 0.0)
+        self.idle_seconds += line.get("idle_seconds", 0.0)
 
     def judged(self, round: int, metrics: Row) -> Row:
         """Note an evaluation beside what it has cost so far."""
-        costs = {**self.tally.counts(), "bytes": self.tally.bytes, "client_updates": self.updates}
+        costs: Row = {**self.tally.counts(), "bytes": self.tally.bytes, "client_updates": self.updates}
+        costs["virtual_seconds"] = self.virtual_seconds
         row = {"round": round, **metrics, **costs}
         self.history.append(row)
         self._append("metrics", row)
@@ -267,11 +293,12 @@ class Book:
     def result(self, state: State) -> Result:
         """All of it, with the model."""
         layout: Layout = self.setting.layout
-        model: dict[str, Tensor] = layout.state_dict(state.weights)
+        weights = preview(self.setting, state)
+        model: dict[str, Tensor] = layout.state_dict(weights)
         return Result(
             experiment=self.setting.experiment,
             history=self.history,
-            weights=state.weights,
+            weights=weights,
             model=model,
             rounds=state.round,
             client_updates=self.updates,

@@ -10,33 +10,50 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from fedrelay.clock import DeviceOf, Stopwatch, training_flops
 from fedrelay.data.federation import Federation, PooledFederation
 from fedrelay.data.open import open_federation
 from fedrelay.data.public import PublicFederation, with_public
 from fedrelay.engines.local import start_local
 from fedrelay.errors import SpecError
-from fedrelay.grouping.profiles import Evidence, Survey
+from fedrelay.grouping.base import Grouping
+from fedrelay.grouping.profiles import PROFILES as PROFILES_BY_NAME
+from fedrelay.grouping.profiles import Evidence, ProfileOptions, Survey
 from fedrelay.grouping.profiles.probe import FILES
-from fedrelay.ledger import Tally, ledger_line, tally
+from fedrelay.ledger import Extras, Kind, Tally, ledger_line, tally
+from fedrelay.local.freight import freight
+from fedrelay.local.loss import cross_entropy
 from fedrelay.local.portrait import Likeness, Portrait
-from fedrelay.local.trainer import Job, cross_entropy
+from fedrelay.local.trainer import Job
 from fedrelay.models.layout import TORCH_GLOBALS, Layout
 from fedrelay.models.zoo import build_model, default_model
 from fedrelay.recipes import Recipe, recipe, with_public_set
 from fedrelay.rng import torch_seed
 from fedrelay.routes.base import Groups, Scene
 from fedrelay.routes.plan import RoundPlan, Route
+from fedrelay.selection.base import Selector
 from fedrelay.spec import Experiment
+from fedrelay.store import PROBE, PROFILES, SELECTION
+from fedrelay.warmup.base import Phase
 
 Watch = Callable[[int, int], None]
 """Told how many clients have described themselves, and how many there are."""
+
+
+class VirtualTime(NamedTuple):
+    """Seconds of a round by the virtual clock."""
+
+    seconds: float
+    idle: float
+    """Summed over all models."""
 
 
 @dataclass(frozen=True)
@@ -52,38 +69,99 @@ class Setting:
     survey: Survey | None = None
     """What clients said of themselves, if the groups depend on it."""
 
+    selection: Survey | None = None
+    """What they said of themselves, if those who take part in a warm-up are chosen by it."""
+
     survey_seconds: float = 0.0
+
+    @cached_property
+    def phases(self) -> tuple[Phase, ...]:
+        """All rounds, phase by phase."""
+        return self.recipe.phases(self.experiment.rounds)
+
+    def phase(self, round: int) -> tuple[Phase, int]:
+        """The phase of a round, and the rounds before it."""
+        before = 0
+        for phase in self.phases:
+            if round <= before + phase.rounds:
+                return phase, before
+            before += phase.rounds
+        raise AssertionError(round)
 
     def plan(self, round: int) -> RoundPlan:
         """The plan of a round; clients without samples are passed over."""
-        plan = self.recipe.route.plan(self.scene, round)
+        phase, before = self.phase(round)
+        scene = replace(self.scene, rounds=phase.rounds)
+        plan = replace(phase.route.plan(scene, round - before), round=round)
         routes = (
-            Route(tuple(client for client in route.clients if self.federation.size(client))) for route in plan.routes
+            replace(route, clients=tuple(client for client in route.clients if self.federation.size(client)))
+            for route in plan.routes
         )
-        return RoundPlan(round, tuple(route for route in routes if route.clients), plan.relay)
+        return replace(plan, routes=tuple(route for route in routes if route.clients))
 
     @property
     def payloads(self) -> Mapping[str, int]:
         """What travels on every trip: name → bytes."""
         return {"model": self.layout.bytes}
 
+    def extras(self, plan: RoundPlan) -> Extras:
+        """What else travels in a round, by kind of transfer: what terms send, down, up and from client to client."""
+        phase, before = self.phase(plan.round)
+        first = plan.round == before + 1
+        found: dict[Kind, dict[str, int]] = {"s2c": {}, "c2s": {}, "c2c": {}}
+        for term in phase.terms:
+            for kind, names in freight(term, plan, first=first).items():
+                found[kind] |= dict.fromkeys(names, self.layout.bytes)
+        return found
+
     def tally(self, plan: RoundPlan) -> Tally:
         """The transfers of a round."""
-        return tally(plan, self.payloads)
+        return tally(plan, self.payloads, self.extras(plan))
+
+    @cached_property
+    def sample_flops(self) -> float:
+        """What training on one sample takes, counted once."""
+        known = self.recipe.clock.sample_flops
+        x, y = self.federation.test
+        return known if known is not None else training_flops(self.module, x[:2], y[:2], cross_entropy)
+
+    def stopwatch(self, plan: RoundPlan) -> Stopwatch:
+        """Who knows how long things take in a round."""
+        wanted = self.experiment
+        return Stopwatch(
+            self.devices,
+            self.federation.size,
+            self.sample_flops,
+            wanted.train.epochs,
+            self.payloads,
+            self.extras(plan),
+        )
+
+    @cached_property
+    def devices(self) -> DeviceOf:
+        """What clients compute and communicate with."""
+        return self.recipe.clock.devices(self.experiment.seed, self.federation.clients)
+
+    def virtual_time(self, plan: RoundPlan) -> VirtualTime:
+        """How long a round would take, and how long models would wait for the slowest."""
+        found = self.stopwatch(plan).round_time(plan)
+        if plan.seconds is None:
+            return VirtualTime(found.seconds, found.idle)
+        return VirtualTime(plan.seconds, max(0.0, len(plan.routes) * plan.seconds - found.busy))
 
     def first_weights(self) -> Tensor:
         """The model before the first round."""
         return self.layout.flatten(self.module)
 
-    def job(self) -> Job:
-        """What an engine needs."""
+    def job(self, round: int = 1) -> Job:
+        """What an engine needs for a round and those that are alike."""
         wanted = self.experiment
         return Job(
             module=self.module,
             layout=self.layout,
             federation=self.federation,
             train=wanted.train,
-            terms=self.recipe.terms,
+            terms=self.phase(round)[0].terms,
             seed=wanted.seed,
             lanes=wanted.engine.lanes,
         )
@@ -104,19 +182,22 @@ class Setting:
 
     def opening(self) -> dict[str, Any] | None:
         """The ledger's line for what clients did before the first round, if they did anything."""
-        if self.survey is None or self.survey.transfers is None:
+        surveys = [survey for survey in (self.survey, self.selection) if survey is not None and survey.transfers]
+        if not surveys:
             return None
-        updates = self.survey.updates
-        return ledger_line(0, self.survey.transfers, updates=updates, longest=min(1, updates))
+        transfers = sum((survey.transfers for survey in surveys if survey.transfers), Tally())
+        updates = sum(survey.updates for survey in surveys)
+        return ledger_line(0, transfers, updates=updates, longest=min(1, updates))
 
-    def keepsakes(self) -> dict[str, dict[str, Tensor]]:
+    def findings(self) -> dict[str, dict[str, Tensor]]:
         """What a run keeps of the pass before its first round, file by file, so that it is never repeated."""
-        if self.survey is None or self.survey.transfers is None:
-            return {}
         clients = torch.from_numpy(np.flatnonzero(self.federation.sizes()))
-        profiles = {"clients": clients, "vectors": torch.from_numpy(np.ascontiguousarray(self.survey.vectors))}
-        probe = {"probe.safetensors": dict(self.survey.probe)} if self.survey.probe else {}
-        return {"profiles.safetensors": profiles, **probe}
+        files: dict[str, dict[str, Tensor]] = {}
+        for name, survey in ((PROFILES, self.survey), (SELECTION, self.selection)):
+            if survey is not None and survey.transfers is not None:
+                files[name] = {"clients": clients, "vectors": torch.from_numpy(np.ascontiguousarray(survey.vectors))}
+                files |= {PROBE: dict(survey.probe)} if survey.probe else {}
+        return files
 
     def summary(self) -> dict[str, Any]:
         """What is known before the first round, and what that round will cost."""
@@ -152,21 +233,58 @@ def prepare(
     module: nn.Module | None = None,
     groups: Groups | None = None,
     survey: Survey | None = None,
+    selection: Survey | None = None,
     watch: Watch | None = None,
 ) -> Setting:
     """Make an experiment concrete, with data, module and groups of the caller's own where given."""
     setting = outline(experiment, federation=federation, module=module)
-    grouping = setting.recipe.grouping
+    grouping, warmup, evidence = setting.recipe.grouping, setting.recipe.warmup, setting.evidence(watch)
+    scene, began, trained = setting.scene, time.monotonic(), False
     if grouping is not None:
-        evidence, began = setting.evidence(watch), time.monotonic()
-        if groups is None:
-            survey = grouping.survey(evidence)
-            groups = grouping.form(evidence, survey)
-        seconds = time.monotonic() - began if grouping.trains else 0.0
-        scene = replace(setting.scene, groups=groups)
-        setting = replace(setting, scene=scene, survey=survey, survey_seconds=seconds)
+        if survey is None and (groups is None or setting.recipe.route.counts_groups):
+            survey, trained = grouping.survey(evidence), grouping.trains
+        if setting.recipe.route.counts_groups:
+            scene = replace(scene, regroup=lru_cache(maxsize=4)(partial(_regroup, grouping, evidence, survey)))
+        else:
+            scene = replace(scene, groups=grouping.form(evidence, survey) if groups is None else groups)
+    selector = warmup.selector if warmup is not None else None
+    if selector is not None:
+        if selector.needs_vectors and selection is None:
+            selection, trained = models_of_clients(evidence), True
+        scene = replace(scene, chosen=lru_cache(maxsize=4)(partial(_chosen, selector, setting, selection)))
+    seconds = time.monotonic() - began if trained else 0.0
+    scene = replace(scene, duration=partial(_duration, setting))
+    setting = replace(setting, scene=scene, survey=survey, selection=selection, survey_seconds=seconds)
     setting.plan(1)  # impossible route options show before anything is written
     return setting
+
+
+def _regroup(grouping: Grouping, evidence: Evidence, survey: Survey | None, count: int, key: int) -> Groups:
+    """So many groups, formed under a key."""
+    return grouping.form(evidence, survey, count=count, key=key)
+
+
+def _duration(setting: Setting, clients: tuple[int, ...]) -> float:
+    """How long a model takes through these clients by the virtual clock."""
+    plan = RoundPlan(setting.experiment.rounds, (Route(clients),))
+    return setting.stopwatch(plan).trip_time(clients).seconds
+
+
+def models_of_clients(evidence: Evidence) -> Survey:
+    """One weight vector a client, each from one epoch, by which a selector compares them."""
+    clients = np.flatnonzero(evidence.federation.sizes())
+    return PROFILES_BY_NAME["weights"].describe(evidence, clients, ProfileOptions(epochs=1, variance=None))
+
+
+def _chosen(selector: Selector, setting: Setting, selection: Survey | None, round: int) -> tuple[int, ...]:
+    """Who is chosen for a round; only clients that hold data were asked to describe themselves."""
+    sizes = setting.federation.sizes()
+    holders = np.flatnonzero(sizes)
+    rng = setting.scene.rng("selection", round)
+    start = setting.first_weights().double().numpy()
+    vectors = selection.vectors if selection is not None else None
+    found = selector.choose(sizes[holders], rng, vectors, start)
+    return tuple(holders[list(found.clients)].tolist())
 
 
 def rehearse(experiment: Experiment, *, federation: Federation | None = None, module: nn.Module | None = None) -> None:
@@ -195,7 +313,9 @@ def outline(
             experiment = _with_model_named(experiment, federation)
             module = _zoo_model(experiment, federation)
         _check_fit(module, federation)
-    scene = Scene(federation.clients, experiment.fraction, experiment.seed, ())
+        for term in method.terms:
+            module = term.adapt(module)
+    scene = Scene(federation.clients, experiment.fraction, experiment.seed)
     setting = Setting(experiment, method, federation, scene, module, Layout.of(module))
     if method.grouping is not None:
         method.grouping.check(setting.evidence())

@@ -165,7 +165,7 @@ SECTIONS: dict[str, type[Section]] = {
     "engine": Engine,
     "checkpoint": Checkpoint,
 }
-PARTS = ("route", "grouping", "terms", "merge")
+PARTS = ("warmup", "route", "grouping", "terms", "merge")
 """The parts of a method; their options live under these names and are checked against the method chosen."""
 
 
@@ -180,10 +180,12 @@ class Settings(Section):
     checkpoint: Checkpoint = Checkpoint()
     rounds: int = Field(100, ge=1, description="how many rounds")
     fraction: float = Field(0.2, gt=0, le=1, description="share of clients (or groups) that take part in a round")
+    warmup: Options = Field({}, description="options of the method's warm-up")
     route: Options = Field({}, description="options of the method's route")
     grouping: Options = Field({}, description="options of the method's grouping")
     terms: Options = Field({}, description="options of the method's local terms, by term name")
     merge: Options = Field({}, description="options of the method's merge")
+    clock: Options = Field({}, description="devices and links of the clients, for virtual time")
     out: Path | None = Field(None, description="folder to write to")
 
     @field_validator("data", "model", "engine", mode="before")
@@ -208,6 +210,7 @@ class Entrant(Section):
 
     method: str = Field(min_length=1, description="a method, or several joined with +")
     label: str | None = Field(None, description="how it is called in tables and plots; default: the method")
+    warmup: Options = Field({}, description="options of the method's warm-up")
     route: Options = Field({}, description="options of the method's route")
     grouping: Options = Field({}, description="options of the method's grouping")
     terms: Options = Field({}, description="options of the method's local terms, by term name")

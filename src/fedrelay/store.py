@@ -3,6 +3,8 @@
     run.json              format, versions, the data's fingerprint; written once
     spec.yaml             the resolved experiment; written once
     plan.json             groups and a summary of what travels; written once
+    clients/              what clients keep from one turn to the next, one file each
+    selection.safetensors what clients said of themselves, where they are chosen by it; written once
     profiles.safetensors  what clients said of themselves, where groups depend on it; written once
     probe.safetensors     the probe network that looked at them, where there was one; written once
     metrics.jsonl         one line for every evaluated round; the same bytes whenever and wherever the run is done
@@ -25,7 +27,7 @@ import json
 import os
 import platform
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -38,7 +40,9 @@ from safetensors.torch import save as tensors_to_bytes
 from torch import Tensor
 
 from fedrelay.errors import RunFolderError, SpecError
+from fedrelay.files import write_atomically
 from fedrelay.grouping.profiles import Survey
+from fedrelay.local.arrival import Arrival, HopReport
 from fedrelay.spec import Experiment, load_file, validate
 
 FORMAT = 1
@@ -49,7 +53,7 @@ STREAMS: dict[str, tuple[str, ...]] = {
 }
 """The streams of a run and the numbers every line of them has."""
 
-PROFILES, PROBE = "profiles.safetensors", "probe.safetensors"
+PROFILES, SELECTION, PROBE = (f"{name}.safetensors" for name in ("profiles", "selection", "probe"))
 _WRITTEN_FIRST = (".lock", "spec.yaml", "plan.json", PROFILES, PROBE)
 _OPEN: set[Path] = set()
 """Folders open in this process; locks of the operating system only keep others out."""
@@ -61,7 +65,14 @@ class State:
 
     round: int
     weights: Tensor
+    """The global model."""
+
     seconds: float = 0.0
+    server: Mapping[str, Tensor] = field(default_factory=dict)
+    """What terms and merge keep at the server."""
+
+    waiting: Mapping[int, Arrival] = field(default_factory=dict)
+    """Slot → the model that waits there for a merge."""
 
 
 class RunFolder:
@@ -118,7 +129,7 @@ class RunFolder:
         spec = yaml.safe_dump(experiment.model_dump(mode="json", exclude={"out"}), sort_keys=False).encode()
         kept = {name: tensors_to_bytes(dict(tensors)) for name, tensors in (keepsakes or {}).items()}
         contents = {"spec.yaml": spec, "plan.json": _json(plan), **kept}
-        for name in (PROFILES, PROBE):
+        for name in (PROFILES, SELECTION, PROBE):
             (path / name).unlink(missing_ok=True)
         for name, content in contents.items():
             folder.write(name, content)
@@ -184,10 +195,9 @@ class RunFolder:
         opening = _read_json(self.path / "plan.json").get("profiling")
         return opening if isinstance(opening, dict) else None
 
-    @property
-    def survey(self) -> Survey | None:
+    def survey(self, name: str) -> Survey | None:
         """What clients said of themselves before the first round, if they were asked; they are never asked twice."""
-        path = self.path / PROFILES
+        path = self.path / name
         if not path.is_file():
             return None
         try:
@@ -241,7 +251,7 @@ class RunFolder:
     def save(self, state: State) -> None:
         """Commit a state: tensors first, then the pointer to them, then the old tensors go."""
         name = f"round-{state.round}.safetensors"
-        content = tensors_to_bytes({"weights": state.weights})
+        content = tensors_to_bytes(_tensors(state))
         for stream in self._streams.values():
             os.fsync(stream)
         self.write(name, content)
@@ -250,6 +260,10 @@ class RunFolder:
             "seconds": state.seconds,
             "file": name,
             "sha256": hashlib.sha256(content).hexdigest(),
+            "waiting": {
+                slot: {"clients": each.clients, "hops": [astuple(hop) for hop in each.hops]}
+                for slot, each in state.waiting.items()
+            },
         }
         self.write("checkpoint.json", _json(pointer))
         for old in self.path.glob("round-*.safetensors"):
@@ -274,7 +288,7 @@ class RunFolder:
             content = (self.path / file).read_bytes()
             if hashlib.sha256(content).hexdigest() != checksum:
                 raise RunFolderError(f"{self.path / file}: is damaged (its checksum differs from checkpoint.json)")
-            state = State(round, tensors_from_bytes(content)["weights"], float(pointer["seconds"]))
+            state = _state(round, float(pointer["seconds"]), tensors_from_bytes(content), pointer.get("waiting", {}))
         except (KeyError, TypeError, ValueError, OSError, SafetensorError) as error:
             raise RunFolderError(f"{pointer_path}: does not lead to a checkpoint ({error})") from None
         kept = {stream: [row for row in self.lines(stream) if row["round"] <= round] for stream in STREAMS}
@@ -306,22 +320,32 @@ class RunFolder:
         write_atomically(self.path / name, content)
 
 
-def write_atomically(path: Path, content: bytes) -> None:
-    """Write beside the file, make it durable, then put it in place."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with temporary.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
-    except OSError as error:
-        raise RunFolderError(f"{path}: cannot be written ({error.strerror})") from None
+def _tensors(state: State) -> dict[str, Tensor]:
+    """All tensors of a state under names of their own."""
+    named = {"weights": state.weights} | {f"server/{name}": tensor for name, tensor in state.server.items()}
+    for slot, arrival in state.waiting.items():
+        named[f"waiting/{slot}"] = arrival.weights
+        named |= {f"waiting/{slot}/{name}": tensor for name, tensor in arrival.baggage.items()}
+    return named
+
+
+def _state(round: int, seconds: float, named: Mapping[str, Tensor], waiting: Mapping[str, Any]) -> State:
+    """The way back."""
+
+    def below(prefix: str) -> dict[str, Tensor]:
+        return {name.removeprefix(prefix): tensor for name, tensor in named.items() if name.startswith(prefix)}
+
+    arrivals = {
+        int(slot): Arrival(
+            int(slot),
+            tuple(facts["clients"]),
+            named[f"waiting/{slot}"],
+            tuple(HopReport(*hop) for hop in facts["hops"]),
+            below(f"waiting/{slot}/"),
+        )
+        for slot, facts in waiting.items()
+    }
+    return State(round, named["weights"], seconds, below("server/"), arrivals)
 
 
 def _is_temporary(name: str) -> bool:

@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import nn
 
+from fedrelay.engines.base import Departure
 from fedrelay.engines.crew import ForkedCrew, InlineCrew
 from fedrelay.engines.local import LocalEngine, start_local
 from fedrelay.errors import DivergedError, EngineError
@@ -42,7 +43,7 @@ def engines():
 
 def outcome(engine, job, plan=PLAN):
     start = job.layout.flatten(job.module)
-    arrivals = engine.travel(plan, start)
+    arrivals = engine.travel(plan, Departure(start))
     models = torch.stack([arrival.weights.clone() for arrival in arrivals])
     return models, [(a.route, a.clients, a.samples, a.steps, a.loss) for a in arrivals]
 
@@ -61,14 +62,18 @@ def test_worker_processes_give_the_same_bits(toy, linear, engines, workers, lane
 
 def test_the_order_of_the_routes_does_not_matter_to_a_route(toy, linear):
     job = job_of(toy, linear)
-    alone = LocalEngine(job, InlineCrew(job)).travel(RoundPlan(1, PLAN.routes[:1]), job.layout.flatten(linear))
-    among = LocalEngine(job, InlineCrew(job)).travel(PLAN, job.layout.flatten(linear))
+    alone = LocalEngine(job, InlineCrew(job)).travel(
+        RoundPlan(1, PLAN.routes[:1]), Departure(job.layout.flatten(linear))
+    )
+    among = LocalEngine(job, InlineCrew(job)).travel(PLAN, Departure(job.layout.flatten(linear)))
     assert torch.equal(alone[0].weights, among[0].weights)
 
 
 def test_a_route_is_its_hops_one_after_another(toy, linear):
     job = job_of(toy, linear)
-    (arrival,) = LocalEngine(job, InlineCrew(job)).travel(RoundPlan(1, (Route((3, 1)),)), job.layout.flatten(linear))
+    (arrival,) = LocalEngine(job, InlineCrew(job)).travel(
+        RoundPlan(1, (Route((3, 1)),)), Departure(job.layout.flatten(linear))
+    )
     assert (arrival.samples, arrival.steps) == (8 + 9, 4 + 5)
 
 

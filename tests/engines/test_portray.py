@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from fedrelay.engines import local
+from fedrelay.engines.base import Departure
 from fedrelay.engines.crew import ForkedCrew, InlineCrew
 from fedrelay.engines.local import LocalEngine
 from fedrelay.errors import DivergedError, EngineError
@@ -63,9 +64,9 @@ def test_a_clients_vector_does_not_depend_on_the_others(job):
 def test_it_is_what_the_client_would_do_in_a_round_of_its_own(job):
     vector = portrayed(LocalEngine(job, InlineCrew(job)), [2])[0]
     start = job.layout.flatten(job.module)
-    (arrival,) = LocalEngine(job, InlineCrew(job)).travel(RoundPlan(0, (Route((2,)),)), start)
+    (arrival,) = LocalEngine(job, InlineCrew(job)).travel(RoundPlan(0, (Route((2,)),)), Departure(start))
     np.testing.assert_array_equal(vector[:-1], arrival.weights.numpy())
-    (later,) = LocalEngine(job, InlineCrew(job)).travel(RoundPlan(1, (Route((2,)),)), start)
+    (later,) = LocalEngine(job, InlineCrew(job)).travel(RoundPlan(1, (Route((2,)),)), Departure(start))
     assert not torch.equal(torch.from_numpy(vector[:-1]), later.weights)  # no round shares its randomness
 
 

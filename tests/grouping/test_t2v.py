@@ -84,7 +84,7 @@ def test_the_probe_goes_to_every_client_and_a_vector_comes_back(quick):
     size = 4 * sum(tensor.numel() for tensor in probe.values())
     assert line["payloads"] == {"probe": 6 * size, "profile": 6 * 88 * 4}
     assert (line["s2c"], line["c2s"], line["c2c"], line["client_updates"]) == (6, 6, 0, 0)
-    assert set(setting.keepsakes()) == {"profiles.safetensors", "probe.safetensors"}
+    assert set(setting.findings()) == {"profiles.safetensors", "probe.safetensors"}
 
 
 def test_clients_with_equal_data_have_equal_vectors(quick):

@@ -18,6 +18,7 @@ from fedrelay.data.partition import Holdings
 from fedrelay.local.lanes import MOST_MULTIPLICATIONS, StackedTrainer, lanes_for, trainer_for
 from fedrelay.local.terms.prox import Prox
 from fedrelay.local.trainer import EagerTrainer, Job
+from fedrelay.local.visit import Visit
 from fedrelay.models.layout import Layout, Workbench
 from fedrelay.models.zoo import build_model
 from fedrelay.routes.plan import Hop
@@ -52,7 +53,7 @@ def both(federation, clients, terms=(), module=None, lanes=8, **train):
         trainer_for(job, Workbench(module, layout)),
     ):
         out = [torch.empty_like(start) for _ in hops]
-        reports = trainer.train(hops, received, start, out)
+        reports = trainer.train(hops, [Visit(recv, start) for recv in received], out)
         found.append((torch.stack(out), reports))
     assert isinstance(trainer, StackedTrainer)
     return found
@@ -124,7 +125,8 @@ def test_the_same_bits_at_every_visit():
 
     def visit(trainer, clients):
         out = [torch.empty_like(start) for _ in clients]
-        trainer.train([Hop(1, route, 0, client) for route, client in enumerate(clients)], [start] * 8, start, out)
+        hops = [Hop(1, route, 0, client) for route, client in enumerate(clients)]
+        trainer.train(hops, [Visit(start, start)] * len(hops), out)
         return torch.stack(out)
 
     fresh, used = (trainer_for(job, Workbench(module, layout)) for _ in range(2))
@@ -141,8 +143,8 @@ def test_a_diverging_lane_leaves_the_others_alone(toy):
     start = layout.flatten(module)
     hops = [Hop(1, route, 0, route) for route in range(3)]
     clean, spoiled = ([torch.empty_like(start) for _ in hops] for _ in range(2))
-    trainer.train(hops, [start, start, start], start, clean)
-    reports = trainer.train(hops, [start, start + torch.inf, start], start, spoiled)
+    trainer.train(hops, [Visit(start, start)] * 3, clean)
+    reports = trainer.train(hops, [Visit(recv, start) for recv in (start, start + torch.inf, start)], spoiled)
     assert [report.finite for report in reports] == [True, False, True]
     assert torch.equal(clean[0], spoiled[0])
     assert torch.equal(clean[2], spoiled[2])

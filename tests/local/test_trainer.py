@@ -11,6 +11,7 @@ from torch import nn
 
 from fedrelay.local.terms.prox import Prox
 from fedrelay.local.trainer import EagerTrainer, Job
+from fedrelay.local.visit import Visit
 from fedrelay.models.layout import Layout, Workbench
 from fedrelay.rng import generator
 from fedrelay.routes.plan import Hop
@@ -28,7 +29,7 @@ def run_hop(module, federation, hop=HOP, *, terms=(), recv=None, broadcast=None,
     trainer = eager(Job(module, layout, federation, Train(**train), terms, seed=7))
     recv = layout.flatten(module) if recv is None else recv
     out = torch.empty_like(recv)
-    (report,) = trainer.train([hop], [recv], recv if broadcast is None else broadcast, [out])
+    (report,) = trainer.train([hop], [Visit(recv, recv if broadcast is None else broadcast)], [out])
     return out, report
 
 
@@ -127,7 +128,7 @@ def test_batchnorm_models_drop_a_short_last_batch(toy, client, batch_size, expec
     trainer = eager(Job(module, Layout.of(module), toy, Train(batch_size=batch_size), (), seed=7))
     recv = Layout.of(module).flatten(module)
     out = torch.empty_like(recv)
-    trainer.train([Hop(1, 0, 0, client)], [recv], recv, [out])
+    trainer.train([Hop(1, 0, 0, client)], [Visit(recv, recv)], [out])
     assert trainer.bench.module.seen == expected
     assert out[-1].item() == sum(training for _, training in expected)  # batches tracked
     assert all(norm.training for norm in trainer.norms)
@@ -137,7 +138,7 @@ def test_other_models_keep_it(toy):
     module = BatchSizes(nn.Linear(4, 3))
     trainer = eager(Job(module, Layout.of(module), toy, Train(batch_size=4), (), seed=7))
     recv = Layout.of(module).flatten(module)
-    trainer.train([HOP], [recv], recv, [torch.empty_like(recv)])
+    trainer.train([HOP], [Visit(recv, recv)], [torch.empty_like(recv)])
     assert [size for size, _ in trainer.bench.module.seen] == [4, 4, 1]
 
 

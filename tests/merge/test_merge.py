@@ -1,39 +1,49 @@
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from fedrelay.local.arrival import Arrival, HopReport, arrival
+from fedrelay.local.arrival import Arrival, HopReport
+from fedrelay.merge.base import Homecoming
 from fedrelay.merge.last import Last
 from fedrelay.merge.mean import Mean
 from fedrelay.models.layout import Layout
+from fedrelay.spec import Train
 
 LAYOUT = Layout.of(nn.Linear(1, 1))
 
 
+def merge(rule, current, found, layout):
+    home = Homecoming(current, found, layout, len(found), Train(), lambda client: np.ones(2, dtype=np.int64))
+    weights, memory = rule.apply(home)
+    assert memory == {}
+    return weights
+
+
 def arrivals(models, samples):
     return [
-        Arrival(i, (i,), torch.tensor(model), n, 1, 0.0)
+        Arrival(i, (i,), torch.tensor(model), (HopReport(n, 1, 0.0, True),))
         for i, (model, n) in enumerate(zip(models, samples, strict=True))
     ]
 
 
 def test_the_mean_is_weighted_by_samples():
-    merged = Mean().apply(torch.zeros(2), arrivals([[1.0, 0.0], [4.0, 3.0]], [1, 2]), LAYOUT)
+    merged = merge(Mean(), torch.zeros(2), arrivals([[1.0, 0.0], [4.0, 3.0]], [1, 2]), LAYOUT)
     assert merged.tolist() == [3.0, 2.0]
 
 
 def test_the_uniform_mean_is_not():
-    merged = Mean(weights="uniform").apply(torch.zeros(2), arrivals([[1.0, 0.0], [4.0, 3.0]], [1, 2]), LAYOUT)
+    merged = merge(Mean(weights="uniform"), torch.zeros(2), arrivals([[1.0, 0.0], [4.0, 3.0]], [1, 2]), LAYOUT)
     assert merged.tolist() == [2.5, 1.5]
 
 
 def test_without_samples_the_model_stays():
     current = torch.tensor([7.0, 8.0])
-    merged = Mean().apply(current, arrivals([[1.0, 0.0]], [0]), LAYOUT)
+    merged = merge(Mean(), current, arrivals([[1.0, 0.0]], [0]), LAYOUT)
     assert merged.tolist() == [7.0, 8.0]
     assert merged.data_ptr() != current.data_ptr()
 
@@ -43,26 +53,26 @@ def test_without_samples_the_model_stays():
     st.lists(st.integers(1, 500), min_size=1, max_size=9),
 )
 def test_the_mean_of_identical_models_is_that_model(model, samples):
-    merged = Mean().apply(torch.zeros(2), arrivals([model] * len(samples), samples), LAYOUT)
+    merged = merge(Mean(), torch.zeros(2), arrivals([model] * len(samples), samples), LAYOUT)
     assert merged.tolist() == pytest.approx(model, rel=1e-6)
 
 
 def test_sums_are_taken_in_double_precision():
     models = [[1e8, 0.0], [1.0, 0.0], [-1e8, 0.0], [1.0, 0.0]]
-    merged = Mean(weights="uniform").apply(torch.zeros(2), arrivals(models, [1] * 4), LAYOUT)
+    merged = merge(Mean(weights="uniform"), torch.zeros(2), arrivals(models, [1] * 4), LAYOUT)
     assert merged[0].item() == 0.5
 
 
 def test_buffers_take_the_mean_and_counters_the_maximum():
     layout = Layout.of(nn.BatchNorm1d(1))  # weight, bias | running_mean, running_var | num_batches_tracked
     models = [[1.0, 0.0, 2.0, 4.0, 3.0], [3.0, 0.0, 6.0, 8.0, 7.0]]
-    merged = Mean().apply(torch.zeros(5), arrivals(models, [1, 1]), layout)
+    merged = merge(Mean(), torch.zeros(5), arrivals(models, [1, 1]), layout)
     assert merged.tolist() == [2.0, 0.0, 4.0, 6.0, 7.0]
 
 
 def test_last_takes_the_last_arrival():
     given_arrivals = arrivals([[1.0, 0.0], [4.0, 3.0]], [5, 1])
-    merged = Last().apply(torch.zeros(2), given_arrivals, LAYOUT)
+    merged = merge(Last(), torch.zeros(2), given_arrivals, LAYOUT)
     assert merged.tolist() == [4.0, 3.0]
     merged.zero_()
     assert given_arrivals[1].weights.tolist() == [4.0, 3.0]
@@ -70,5 +80,5 @@ def test_last_takes_the_last_arrival():
 
 def test_an_arrival_sums_up_its_hops():
     hops = [HopReport(10, 2, 1.0, True), HopReport(30, 6, 3.0, True)]
-    home = arrival(4, (7, 9), torch.zeros(1), hops)
+    home = Arrival(4, (7, 9), torch.zeros(1), tuple(hops))
     assert (home.samples, home.steps, home.loss) == (40, 8, 2.5)

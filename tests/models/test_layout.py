@@ -55,7 +55,7 @@ def test_a_bench_trains_in_the_flat_tensor():
     bench.module(torch.randn(4, 1, 4, 4)).sum().backward()
     bench.trained.sub_(bench.gradient)
     out = torch.empty(layout.size)
-    bench.store(out)
+    out.copy_(bench.collect())
     assert torch.equal(out, layout.flatten(module))
     assert module[3].bias.grad is not None
     assert out[-1].item() == 1.0  # the batch counter travels
@@ -157,7 +157,7 @@ def test_replaced_buffers_travel_and_private_ones_do_not_leak():
     for _ in range(2):  # the second client gets the same model and must not see what the first left behind
         bench.load(start)
         outputs = [bench.module(torch.ones(3, 2)) for _ in range(2)]
-        bench.store(out)
+        out.copy_(bench.collect())
         named = layout.state_dict(out)
         assert named["mean"].tolist() == [1.5, 1.5]
         assert named["count"].item() == 2

@@ -129,9 +129,9 @@ def _compare(screen: Screen, comparison: Comparison, out: Path) -> None:
 
 def _write(outcome: Outcome, out: Path) -> None:
     """The files of a comparison: curves, table, all numbers."""
+    from fedrelay.files import write_atomically
     from fedrelay.report.plots import draw_curves
     from fedrelay.report.standings import as_csv, comparison_facts, standings
-    from fedrelay.store import write_atomically
 
     facts = json_format.dumps(finite(comparison_facts(outcome)), indent=1, ensure_ascii=False)
     write_atomically(out / "results.json", f"{facts}\n".encode())

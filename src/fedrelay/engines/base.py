@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from torch import Tensor
@@ -14,10 +15,27 @@ from fedrelay.local.portrait import Likeness, Portrait
 from fedrelay.routes.plan import Hop, RoundPlan
 
 
-class Engine(Protocol):
-    """Takes hops and yields arrivals."""
+@dataclass(frozen=True)
+class Departure:
+    """What the server sends out in a round."""
 
-    def travel(self, plan: RoundPlan, broadcast: Tensor) -> list[Arrival]:
+    weights: Tensor
+    """The model of the round."""
+
+    starts: Mapping[int, Tensor] = field(default_factory=dict)
+    """The models of routes that set off with another one."""
+
+    server: Mapping[str, Tensor] = field(default_factory=dict)
+    """What the terms of the method keep at the server; what is missing is zero."""
+
+    baggage: Mapping[int, Mapping[str, Tensor]] = field(default_factory=dict)
+    """What routes with a model of their own have with them already."""
+
+
+class Engine(Protocol):
+    """Takes hops and yields arrivals. It also looks after what clients keep, wherever that is."""
+
+    def travel(self, plan: RoundPlan, departure: Departure) -> list[Arrival]:
         """Carry out all routes of a round; arrivals in the order of the plan, valid until the next call."""
 
     def portray(self, portrait: Portrait, clients: Sequence[int], weights: Tensor) -> Iterator[tuple[int, Likeness]]:

@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from fedrelay.engines.base import Engine, check_finite
+from fedrelay.engines.base import Departure, Engine, check_finite
+from fedrelay.engines.berths import Berths, Stop
 from fedrelay.engines.convoys import Convoy, convoys
 from fedrelay.engines.crew import Crew, ForkedCrew, InlineCrew, Workplace
 from fedrelay.errors import DivergedError, EngineError, FedRelayError
-from fedrelay.local.arrival import Arrival, HopReport, arrival
+from fedrelay.local.arrival import Arrival, HopReport
 from fedrelay.local.judge import Verdict, chunks, judge
-from fedrelay.local.lanes import stack_for
+from fedrelay.local.keepsakes import Keepsakes
+from fedrelay.local.lanes import lanes_for
 from fedrelay.local.portrait import Likeness, Portrait
 from fedrelay.local.trainer import Job
+from fedrelay.local.visit import Visit
 from fedrelay.routes.plan import Hop, RoundPlan, Route
 
 BEFORE = 0
@@ -32,14 +36,14 @@ Reports = dict[int, list[HopReport]]
 """What the clients of each route say, in the order of their turns."""
 
 
-def start_local(job: Job, workers: int) -> Engine:
+def start_local(job: Job, workers: int, keepsakes: Keepsakes | None = None) -> Engine:
     """The local engine with so many workers; 0 = one per core.
 
     With one worker, on other systems than Linux, or with a device other than the CPU, all runs in this process.
     """
     count = workers or cores()
     forks = sys.platform == "linux" and torch.device(job.train.device).type == "cpu"
-    return LocalEngine(job, ForkedCrew(job, count) if forks and count > 1 else InlineCrew(job))
+    return LocalEngine(job, ForkedCrew(job, count) if forks and count > 1 else InlineCrew(job), keepsakes)
 
 
 def cores() -> int:
@@ -50,22 +54,34 @@ def cores() -> int:
 class LocalEngine:
     """Plans in, arrivals out; the crew does the work."""
 
-    def __init__(self, job: Job, crew: Crew) -> None:
+    def __init__(self, job: Job, crew: Crew, keepsakes: Keepsakes | None = None) -> None:
         self.job = job
         self.crew = crew
+        self.keepsakes = keepsakes or Keepsakes()
         # Models that cannot be stacked gain nothing from a convoy but lose the workers it does not use.
-        self.lanes = job.lanes if stack_for(job) is not None else 1
+        self.lanes = lanes_for(job)
 
-    def travel(self, plan: RoundPlan, broadcast: Tensor) -> list[Arrival]:
+    def travel(self, plan: RoundPlan, departure: Departure) -> list[Arrival]:
         """Carry out all routes of a round."""
-        models = self.crew.models(len(plan.routes) + 1)
-        models[0].copy_(broadcast)
-        trips = [Trip(convoy) for convoy in convoys(plan, self.job.federation.size, self.lanes)]
-        reports: Reports = {}
-        for outcome in self.crew.carry_out(trips):
-            reports.update(outcome)
+        berths = Berths(self.job, plan, tuple(departure.starts))
+        table = self.crew.models(berths.rows)
+        self._load(berths, table, departure)
+        reports: Reports = {number: [] for number in range(len(plan.routes))}
+        for index, trips in enumerate(self._trips(berths)):
+            for outcome in self.crew.carry_out(trips):
+                for number, found in outcome.items():
+                    reports[number] += found
+            if berths.waves:
+                self._pass_on(berths, table, index)
+        self._keep(berths, table)
         return [
-            arrival(number, route.clients, models[number + 1], reports[number])
+            Arrival(
+                number,
+                route.clients,
+                table[berths.home("model", number)],
+                tuple(reports[number]),
+                {name: table[berths.home(f"baggage {name}", number)] for name in self.job.names("baggage")},
+            )
             for number, route in enumerate(plan.routes)
         ]
 
@@ -91,26 +107,107 @@ class LocalEngine:
         """Send the crew home."""
         self.crew.close()
 
+    def _trips(self, berths: Berths) -> Iterator[list[Trip]]:
+        """What is done side by side: everything, or one wave after another."""
+        server = tuple(berths.row(f"server {name}") for name in self.job.names("server"))
+        together = convoys(berths.plan, self.job.federation.size, self.lanes)
+        stops = [[[berths.stop(hop) for hop in wave] for wave in convoy.waves()] for convoy in together]
+        if not berths.waves:
+            yield [Trip(tuple(waves), server) for waves in stops]
+            return
+        for index in range(berths.plan.longest):
+            yield [Trip((waves[index],), server) for waves in stops if index < len(waves)]
+
+    def _load(self, berths: Berths, table: Tensor, departure: Departure) -> None:
+        """Write down everything that the first turns read."""
+        table[berths.row("round")].copy_(departure.weights)
+        for route, model in departure.starts.items():
+            table[berths.start(route)].copy_(model)
+        for name in self.job.names("server"):
+            _put(table[berths.row(f"server {name}")], departure.server.get(name))
+        for name in self.job.names("baggage"):
+            usual = departure.server.get(name)
+            _put(table[berths.row(f"first {name}")], usual)
+            for route in departure.starts:
+                _put(table[berths.first(name, route)], departure.baggage.get(route, {}).get(name, usual))
+        if self.job.names("state"):
+            for client, number in berths.clients.items():
+                kept = self.keepsakes.get(client)
+                for name in self.job.names("state"):
+                    _put(table[berths.row(f"state {name}", number)], kept.get(name))
+
+    def _pass_on(self, berths: Berths, table: Tensor, index: int) -> None:
+        """After a wave: clients keep what they wrote; of a client that was visited twice the changes add up."""
+        for name in self.job.names("state"):
+            before = {
+                client: table[berths.row(f"state {name}", berths.clients[client])].clone()
+                for _, client in berths.visitors(index)
+            }
+            once = Counter(client for _, client in berths.visitors(index))
+            for route, client in berths.visitors(index):
+                state = table[berths.row(f"state {name}", berths.clients[client])]
+                kept = table[berths.row(f"kept {name}", route)]
+                state.copy_(kept) if once[client] == 1 else state.add_(kept - before[client])
+
+    def _keep(self, berths: Berths, table: Tensor) -> None:
+        """Put away what the clients of the round keep."""
+        names = self.job.names("state")
+        for client, number in berths.clients.items() if names else ():
+            kind = "state" if berths.waves else "kept"
+            kept = {name: table[berths.row(f"{kind} {name}", number)].clone() for name in names}
+            self.keepsakes.put(berths.plan.round, client, kept)
+
+
+def _put(row: Tensor, value: Tensor | None) -> None:
+    row.zero_() if value is None else row.copy_(value)
+
 
 @dataclass(frozen=True)
 class Trip:
-    """Take a convoy along its routes: reads the model of the round, writes the rows of its own routes."""
+    """Take a convoy along its routes, or one turn further: a few integers, all tensors lie in the common table."""
 
-    convoy: Convoy
+    waves: tuple[list[Stop], ...]
+    server: tuple[int, ...] = ()
 
     def run(self, place: Workplace) -> Reports:
         """All hops, wave after wave."""
-        reports: Reports = {number: [] for number, _ in self.convoy.routes}
-        for wave in self.convoy.waves():
-            rows = [place.models[hop.route + 1] for hop in wave]
-            received = rows if wave[0].index else [place.models[0]] * len(wave)
-            clients = ", ".join(str(hop.client) for hop in wave)
-            with _named(f"round {wave[0].round}: training on client {clients}"):
-                found = place.trainer.train(wave, received, place.models[0], rows)
-            for hop, report in zip(wave, found, strict=True):
+        reports: Reports = {}
+        told = dict(zip(place.job.names("server"), (place.models[row] for row in self.server), strict=True))
+        place.trainer.shuffle.foresee(stop.hop for wave in self.waves for stop in wave)
+        for wave in self.waves:
+            hops = [stop.hop for stop in wave]
+            visits = [visit(place, stop, told) for stop in wave]
+            try:
+                found = place.trainer.train(hops, visits, [place.models[stop.model[1]] for stop in wave])
+            except FedRelayError:
+                raise
+            except Exception as error:
+                clients = ", ".join(str(hop.client) for hop in hops)
+                raise _failure(f"round {hops[0].round}: training on client {clients}", error) from error
+            for hop, report in zip(hops, found, strict=True):
                 check_finite(hop, report)
-                reports[hop.route].append(report)
+                reports.setdefault(hop.route, []).append(report)
         return reports
+
+
+def visit(place: Workplace, stop: Stop, told: Mapping[str, Tensor]) -> Visit:
+    """The tensors of a stop."""
+    table = place.models
+    recv, broadcast = table[stop.model[0]], table[0]
+    if not place.job.terms:
+        return Visit(recv, broadcast)
+    names = place.job.names("state")
+    for before, after in stop.baggage:
+        table[after].copy_(table[before])
+    return Visit(
+        recv,
+        broadcast,
+        told,
+        {name: table[before] for name, (before, _) in zip(names, stop.state, strict=True)},
+        {name: table[after] for name, (_, after) in zip(names, stop.state, strict=True)},
+        {name: table[after] for name, (_, after) in zip(place.job.names("baggage"), stop.baggage, strict=True)},
+        torch.tensor([stop.hop.index == 0]),
+    )
 
 
 @dataclass(frozen=True)
@@ -136,7 +233,7 @@ class Sitting:
     @staticmethod
     def _trained(place: Workplace, hops: list[Hop], start: Tensor) -> list[Tensor]:
         models = list(start.new_empty(len(hops), len(start)))
-        for hop, report in zip(hops, place.trainer.train(hops, [start] * len(hops), start, models), strict=True):
+        for hop, report in zip(hops, place.trainer.train(hops, [Visit(start, start)] * len(hops), models), strict=True):
             if not report.finite:
                 raise DivergedError(
                     f"profiling: the model left client {hop.client} with non-finite weights; "
@@ -165,4 +262,8 @@ def _named(doing: str) -> Iterator[None]:
     except FedRelayError:
         raise
     except Exception as error:
-        raise EngineError(f"{doing} failed: {type(error).__name__}: {error}") from error
+        raise _failure(doing, error) from error
+
+
+def _failure(doing: str, error: Exception) -> EngineError:
+    return EngineError(f"{doing} failed: {type(error).__name__}: {error}")

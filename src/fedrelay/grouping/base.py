@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from fedrelay.errors import DivergedError
+from fedrelay.errors import DivergedError, SpecError
 from fedrelay.grouping.bounds import Bounds
 from fedrelay.grouping.distances import DISTANCES, DistanceName
 from fedrelay.grouping.greedy import GroupVector, Start, greedy_groups
@@ -156,15 +156,31 @@ class Grouping(ProfileOptions):
         if self.psi is not None:
             self.psi.check(evidence, self)
 
-    def form(self, evidence: Evidence, survey: Survey | None = None) -> Groups:
-        """A partition of all clients that hold data (but for those that icg may drop), by a survey if given."""
+    def check_counted(self, method: str) -> None:
+        """Refuse what does not go with a method that says itself how many groups there are."""
+        if self.assign != "icg":
+            raise SpecError(f"grouping.assign: {method!r} says how many groups there are, which icg alone can make")
+        for option in ("groups", *sorted(_BOUNDS)):
+            if getattr(self, option) != type(self).model_fields[option].default:
+                raise SpecError(
+                    f"grouping.{option}: has no effect with {method!r}, which says how many groups there are"
+                )
+
+    def form(
+        self, evidence: Evidence, survey: Survey | None = None, *, count: int | None = None, key: int = 1
+    ) -> Groups:
+        """A partition of all clients that hold data (but for those that icg may drop), by a survey if given.
+
+        A method that forms groups again and again says how many, and under which key.
+        """
         sizes = evidence.federation.sizes()
         holders = np.flatnonzero(sizes)
         if not len(holders):
             return ()
         vectors = (survey or self.survey(evidence)).vectors
-        rng = generator(evidence.seed, "grouping")
-        groups = self.arrange(vectors, sizes[holders], rng, classes=evidence.federation.classes)
+        rng = generator(evidence.seed, "grouping", *(() if key == 1 else (key,)))
+        way = self if count is None else self.model_copy(update={"groups": min(count, len(holders))})
+        groups = way.arrange(vectors, sizes[holders], rng, classes=evidence.federation.classes)
         return tuple(tuple(holders[list(group)].tolist()) for group in groups)
 
     def survey(self, evidence: Evidence) -> Survey:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from torch import Tensor
 
@@ -24,13 +25,32 @@ class Arrival:
     route: int
     clients: tuple[int, ...]
     weights: Tensor
-    samples: int
-    steps: int
-    loss: float
+    hops: tuple[HopReport, ...]
+    """One report for each client, in their order."""
 
+    baggage: Mapping[str, Tensor] = field(default_factory=dict)
 
-def arrival(route: int, clients: tuple[int, ...], weights: Tensor, hops: list[HopReport]) -> Arrival:
-    """Sum up the hops of one route."""
-    steps = sum(hop.steps for hop in hops)
-    loss = sum(hop.loss * hop.steps for hop in hops) / max(1, steps)
-    return Arrival(route, clients, weights, sum(hop.samples for hop in hops), steps, loss)
+    @property
+    def samples(self) -> int:
+        """The samples of all clients."""
+        return sum(hop.samples for hop in self.hops)
+
+    @property
+    def steps(self) -> int:
+        """The steps of all clients."""
+        return sum(hop.steps for hop in self.hops)
+
+    @property
+    def loss(self) -> float:
+        """The mean loss over all steps."""
+        return sum(hop.loss * hop.steps for hop in self.hops) / max(1, self.steps)
+
+    def after(self, earlier: Arrival) -> Arrival:
+        """This arrival and an earlier one of the same model, with whose baggage it set off, as one long trip."""
+        return Arrival(
+            self.route,
+            earlier.clients + self.clients,
+            self.weights,
+            earlier.hops + self.hops,
+            self.baggage,
+        )

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fedrelay.data.dataset import IGNORED_LABEL
 from fedrelay.data.federation import Samples
-from fedrelay.local.trainer import cross_entropy
+from fedrelay.local.loss import cross_entropy
 from fedrelay.models.layout import Workbench
 
 CHUNK = 512

@@ -15,10 +15,12 @@ from torch import Tensor
 
 from fedrelay.data.federation import Samples
 from fedrelay.local.arrival import HopReport
+from fedrelay.local.loss import cross_entropy
 from fedrelay.local.schedule import Block, schedule
 from fedrelay.local.sgd import Sgd
-from fedrelay.local.terms.base import Anchors
-from fedrelay.local.trainer import EagerTrainer, Job, Shuffle, Trainer, cross_entropy
+from fedrelay.local.terms.base import overriding
+from fedrelay.local.trainer import EagerTrainer, Job, Shuffle, Trainer, finish, remember
+from fedrelay.local.visit import Parting, Visit, side_by_side, write_back
 from fedrelay.models.layout import Workbench
 from fedrelay.models.stacks import BoundStack, Stack
 from fedrelay.routes.plan import Hop
@@ -35,7 +37,8 @@ def lanes_for(job: Job) -> int:
 
 def stack_for(job: Job) -> Stack | None:
     """How a job's models are stacked, if they can and should be; it depends on the job alone, never on timing."""
-    if job.lanes == 1 or job.train.device != "cpu" or job.loss is not cross_entropy:
+    plain = job.loss is cross_entropy and all(term.stackable for term in job.terms)
+    if not plain or job.lanes == 1 or job.train.device != "cpu":
         return None
     stack = Stack.of(job.module, job.layout, job.federation.sample_shape)
     return stack if stack is not None and worthwhile(stack, job) else None
@@ -66,13 +69,12 @@ class StackedTrainer:
         self.stack = stack
         self.lanes = lanes
         self.shuffle = Shuffle(job)
+        self.adding = overriding(job.terms, "add_to")
         self.flat = torch.zeros(lanes, job.layout.size, dtype=job.layout.dtype)
         self.gradient = torch.zeros_like(self.flat)
         self.bound = lru_cache(maxsize=4)(self._bind)
 
-    def train(
-        self, hops: Sequence[Hop], received: Sequence[Tensor], broadcast: Tensor, out: Sequence[Tensor]
-    ) -> list[HopReport]:
+    def train(self, hops: Sequence[Hop], visits: Sequence[Visit], out: Sequence[Tensor]) -> list[HopReport]:
         """Train as many models at once as the stack holds, those of the largest clients first."""
         samples = [self.job.federation.samples(hop.client) for hop in hops]
         steps = [self._steps(len(client.y)) for client in samples]
@@ -81,15 +83,27 @@ class StackedTrainer:
         for begin in range(0, len(order), self.lanes):
             numbers = order[begin : begin + self.lanes]
             flat = self.flat[: len(numbers)]
-            torch.stack([received[number] for number in numbers], out=flat)
-            losses = self._run([hops[number] for number in numbers], [samples[number] for number in numbers], broadcast)
+            torch.stack([visits[number].recv for number in numbers], out=flat)
+            arranged = [visits[number] for number in numbers]
+            seen = side_by_side(arranged) if self.job.terms else None
+            losses = self._run([hops[number] for number in numbers], [samples[number] for number in numbers], seen)
+            if seen is not None:
+                self._part(flat, seen, [steps[number] for number in numbers])
+                write_back(seen, arranged)
             for number, model, loss, total in zip(numbers, flat, losses, flat.sum(-1).tolist(), strict=True):
                 out[number].copy_(model)
                 count = steps[number]
                 reports[number] = HopReport(len(samples[number].y), count, loss / max(1, count), isfinite(total))
         return [reports[number] for number in range(len(hops))]
 
-    def _run(self, hops: list[Hop], samples: list[Samples], broadcast: Tensor) -> list[float]:
+    def _part(self, flat: Tensor, seen: Visit, steps: list[int]) -> None:
+        """Let terms end the turns of all lanes."""
+        terms = self.job.terms
+        trained = finish(terms, flat, seen)
+        counts = torch.tensor(steps, dtype=flat.dtype).unsqueeze(1)
+        remember(terms, seen, Parting(trained, flat, counts, self.job.train.lr, flat, seen))
+
+    def _run(self, hops: list[Hop], samples: list[Samples], visit: Visit | None) -> list[float]:
         """Take every lane through all its steps; returns the sum of each lane's losses."""
         flat = self.flat[: len(hops)]
         x = torch.cat([client.x for client in samples]).flatten(1).to(flat.dtype)
@@ -99,13 +113,12 @@ class StackedTrainer:
         width = min(self.job.train.batch_size, -(-max(1, *sizes) // 8) * 8)
         orders = [self.shuffle.orders(hop, size) for hop, size in zip(hops, sizes, strict=True)]
         optimiser = Sgd(self.job.train, flat)
-        anchors = Anchors(flat.clone(), broadcast) if self.job.terms else None
         totals = torch.zeros(len(hops), dtype=torch.float64)
         for block in schedule(orders, sizes, width, flat.dtype):
-            totals += self._walk(block, x, y[block.rows].unsqueeze(2), optimiser, anchors)
+            totals += self._walk(block, x, y[block.rows].unsqueeze(2), optimiser, visit)
         return totals.tolist()
 
-    def _walk(self, block: Block, x: Tensor, targets: Tensor, optimiser: Sgd, anchors: Anchors | None) -> Tensor:
+    def _walk(self, block: Block, x: Tensor, targets: Tensor, optimiser: Sgd, visit: Visit | None) -> Tensor:
         """Take the steps of one block; returns the sum of each lane's losses."""
         steps, all_lanes, _, width = targets.shape
         bound = self.bound(width)
@@ -113,14 +126,14 @@ class StackedTrainer:
         logits = torch.zeros_like(unwanted)
         for span, lanes in block.stretches():
             stack = bound(lanes)
-            recv = Anchors(anchors.recv[:lanes], anchors.round) if anchors is not None else None
+            seen = visit.first(lanes) if visit is not None else None
             parts = (part[span, :lanes].unbind() for part in (block.rows, unwanted, block.shares, logits))
             for rows, unwanted_here, shares_here, logits_here in zip(*parts, strict=True):
                 stack.load(x, rows.view(-1))
                 logits_here.copy_(stack.fill_gradient(unwanted_here, shares_here))
-                if recv is not None:
-                    for term in self.job.terms:
-                        term.add_to(stack.gradient, stack.flat, recv)
+                if seen is not None:
+                    for term in self.adding:
+                        term.add_to(stack.gradient, stack.flat, seen)
                 optimiser.step(stack.flat, stack.gradient)
         chances = torch.log_softmax(logits, dim=2).gather(2, targets)
         return chances.mul_(block.shares).sum((0, 2, 3), dtype=torch.float64).neg_()

@@ -7,33 +7,29 @@ statistics would be too poor, and meet a lone sample in evaluation mode, because
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import math
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from functools import partial
+from typing import Literal, Protocol
 
 import numpy as np
 import torch
-import torch.nn.functional as F  # noqa: N812
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from fedrelay.data.dataset import IGNORED_LABEL
 from fedrelay.data.federation import Federation
 from fedrelay.local.arrival import HopReport
+from fedrelay.local.fisher import fisher_diagonal
+from fedrelay.local.judges import Judges
+from fedrelay.local.loss import Loss, cross_entropy
 from fedrelay.local.sgd import Sgd
-from fedrelay.local.terms.base import Anchors, Term
+from fedrelay.local.terms.base import LossTerm, Term, overriding
+from fedrelay.local.visit import Labels, Parting, Visit, write_back
 from fedrelay.models.layout import Layout, Workbench
 from fedrelay.rng import Keyed, torch_seed
 from fedrelay.routes.plan import Hop
 from fedrelay.spec import Train
-
-Loss = Callable[[Tensor, Tensor], Tensor]
-"""What a step minimises: (outputs of the module, targets) → scalar."""
-
-
-def cross_entropy(logits: Tensor, targets: Tensor, reduction: str = "mean") -> Tensor:
-    """The loss of a batch; predictions at every position of a sequence count as separate samples."""
-    return F.cross_entropy(logits.flatten(0, -2), targets.flatten(), ignore_index=IGNORED_LABEL, reduction=reduction)
 
 
 @dataclass(frozen=True)
@@ -49,13 +45,17 @@ class Job:
     lanes: int = 1
     loss: Loss = cross_entropy
 
+    def names(self, kind: Literal["state", "server", "baggage"]) -> tuple[str, ...]:
+        """The tensors that the terms keep or send."""
+        return tuple(name for term in self.terms for name in getattr(term, kind))
+
 
 class Trainer(Protocol):
-    """Carries out hops. Each process has its own; between calls it keeps nothing."""
+    """Carries out hops. Each process has its own; between calls it keeps nothing but what `shuffle` has foreseen."""
 
-    def train(
-        self, hops: Sequence[Hop], received: Sequence[Tensor], broadcast: Tensor, out: Sequence[Tensor]
-    ) -> list[HopReport]:
+    shuffle: Shuffle
+
+    def train(self, hops: Sequence[Hop], visits: Sequence[Visit], out: Sequence[Tensor]) -> list[HopReport]:
         """Train each received model on its hop's client and write it to its place in `out`."""
 
 
@@ -66,70 +66,124 @@ class EagerTrainer:
         self.job = job
         self.bench = bench
         self.shuffle = Shuffle(job)
+        self.beginning = overriding(job.terms, "begin")
+        self.adding = overriding(job.terms, "add_to")
+        self.losses = [term for term in job.terms if isinstance(term, LossTerm)]
+        self.judge = Judges(bench) if self.losses else None
+        self.total = torch.zeros((), dtype=torch.float64, device=job.train.device)
         modules = bench.module.modules()
         self.norms = [part for part in modules if isinstance(part, nn.modules.batchnorm._BatchNorm)]
 
-    def train(
-        self, hops: Sequence[Hop], received: Sequence[Tensor], broadcast: Tensor, out: Sequence[Tensor]
-    ) -> list[HopReport]:
+    def train(self, hops: Sequence[Hop], visits: Sequence[Visit], out: Sequence[Tensor]) -> list[HopReport]:
         """Train each model in turn."""
-        return [self._hop(hop, recv, broadcast, place) for hop, recv, place in zip(hops, received, out, strict=True)]
+        return [self._hop(*turn) for turn in zip(hops, visits, out, strict=True)]
 
-    def _hop(self, hop: Hop, recv: Tensor, broadcast: Tensor, out: Tensor) -> HopReport:
-        bench, train, terms = self.bench, self.job.train, self.job.terms
-        trained = bench.layout.trainable
+    def _hop(self, hop: Hop, visit: Visit, out: Tensor) -> HopReport:
+        bench, terms = self.bench, self.job.terms
         x, y = self.job.federation.samples(hop.client)
-        anchors = Anchors(*(model[:trained].to(train.device) for model in (recv, broadcast)))
-        bench.load(recv)
-        bench.module.train()
-        optimiser = Sgd(train, bench.trained)
-        total = torch.zeros((), dtype=torch.float64)
+        bench.load(visit.recv)
+        if not bench.module.training:  # goes through all parts of the module, so not at every hop
+            bench.module.train()
+        theta, gradient = bench.trained, bench.gradient
+        here = visit.each(lambda tensor: tensor.to(theta.device)) if terms else visit
+        seen = here.each(lambda tensor: tensor[: len(theta)]) if terms else visit
+        for term in self.beginning:
+            term.begin(bench, here)
+        optimiser = Sgd(self.job.train, theta)
+        total = self.total.zero_()
         steps = 0
         for inputs, targets in self._batches(hop, x, y):
-            loss = self._loss(inputs, targets)
-            bench.gradient.zero_()
+            loss = self._loss(inputs, targets, here)
+            gradient.zero_()
             loss.backward()  # type: ignore[no-untyped-call]
-            for term in terms:
-                term.add_to(bench.gradient, bench.trained, anchors)
-            optimiser.step(bench.trained, bench.gradient)
-            total += loss.detach().cpu()
+            for term in self.adding:
+                term.add_to(gradient, theta, seen)
+            optimiser.step(theta, gradient)
+            total += loss.detach()
             steps += 1
-        bench.store(out)
-        return HopReport(len(y), steps, float(total) / max(1, steps), bool(is_finite(out)))
+        model = bench.collect()
+        if terms:
+            trained = finish(terms, theta, seen)
+            lr, fisher = self.job.train.lr, partial(self._fisher, hop, x, y)
+            remember(terms, seen, Parting(trained, theta, steps, lr, model, here, fisher))
+            if here.recv is not visit.recv:  # on another device
+                write_back(here.each(lambda tensor: tensor.unsqueeze(0)), [visit])
+        out.copy_(model)  # last of all: it may lie where the received model was
+        return HopReport(len(y), steps, float(total) / max(1, steps), math.isfinite(float(out.sum())))
 
-    def _loss(self, inputs: Tensor, targets: Tensor) -> Tensor:
-        lone = len(targets) == 1
-        for norm in self.norms if lone else ():
+    def _loss(self, inputs: Tensor, targets: Tensor, visit: Visit) -> Tensor:
+        lonely = [norm for norm in self.norms if norm.training] if len(targets) == 1 else []
+        for norm in lonely:
             norm.eval()
-        loss = self.job.loss(self.bench.module(inputs), targets)
-        for norm in self.norms if lone else ():
+        logits = self.bench.module(inputs)
+        loss = self.job.loss(logits, targets)
+        if self.judge is not None:
+            batch = self.judge.batch(inputs, targets, logits)
+            for term in self.losses:
+                loss = loss + term.loss(batch, visit)
+        for norm in lonely:
             norm.train()
         return loss
 
+    def _fisher(self, hop: Hop, x: Tensor, y: Tensor, labels: Labels) -> Tensor:
+        seed_torch(torch_seed(self.job.seed, "fisher", *key_of(hop)), self.job.train.device)
+        return fisher_diagonal(self.bench, self.job.loss, x, y, labels)
+
     def _batches(self, hop: Hop, x: Tensor, y: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         train = self.job.train
-        seed_torch(torch_seed(self.job.seed, "dropout", *key_of(hop)), train.device)
         size, samples = train.batch_size, len(y)
+        orders, seed = self.shuffle.draw(hop, samples)
+        seed_torch(seed, train.device)
         # Only BatchNorm models lose the short last batch, and never their only one.
         end = samples - samples % size if self.norms and samples > size else samples
-        for order in self.shuffle.orders(hop, samples):
-            index = torch.from_numpy(order)
-            inputs, targets = self.bench.inputs(x[index]), y[index].to(train.device)
+        for index in orders:
+            # index_select, because it is several times faster than x[index].
+            inputs, targets = self.bench.inputs(x.index_select(0, index)), y.index_select(0, index).to(train.device)
             for begin in range(0, end, size):
                 yield inputs[begin : min(begin + size, end)], targets[begin : min(begin + size, end)]
 
 
+def finish(terms: Sequence[Term], theta: Tensor, visit: Visit) -> Tensor:
+    """Let terms change the model, or several side by side, one last time; returns it as it was before."""
+    finishing = overriding(terms, "finish")
+    trained = theta.clone() if finishing else theta
+    for term in finishing:
+        term.finish(theta, visit)
+    return trained
+
+
+def remember(terms: Sequence[Term], visit: Visit, parting: Parting) -> None:
+    """Let terms write what a client keeps and what travels along; otherwise it keeps what it had."""
+    for name, tensor in parting.whole.kept.items():
+        tensor.copy_(parting.whole.state[name])
+    for term in terms:
+        term.remember(visit, parting)
+
+
 class Shuffle:
-    """The order in which a client's samples are seen."""
+    """The randomness of hops: the order in which a client's samples are seen, and the seed of dropout."""
 
     def __init__(self, job: Job) -> None:
-        self.epochs = job.train.epochs
+        self.job = job
         self.keyed = Keyed(job.seed, "batches")
+        self.ahead: dict[Hop, tuple[list[Tensor], int]] = {}
+
+    def foresee(self, hops: Iterable[Hop]) -> None:
+        """Draw for a whole trip at once: between clients, with other things in the caches, it takes far longer."""
+        self.ahead = {hop: self._draw(hop, self.job.federation.size(hop.client)) for hop in hops}
+
+    def draw(self, hop: Hop, samples: int) -> tuple[list[Tensor], int]:
+        """One order for each epoch of a hop, and the seed."""
+        return self.ahead.pop(hop, None) or self._draw(hop, samples)
 
     def orders(self, hop: Hop, samples: int) -> list[NDArray[np.int64]]:
         """One order for each epoch of a hop."""
         rng = self.keyed.at(*key_of(hop))
-        return [rng.permutation(samples) for _ in range(self.epochs)]
+        return [rng.permutation(samples) for _ in range(self.job.train.epochs)]
+
+    def _draw(self, hop: Hop, samples: int) -> tuple[list[Tensor], int]:
+        orders = [torch.from_numpy(order) for order in self.orders(hop, samples)]
+        return orders, torch_seed(self.job.seed, "dropout", *key_of(hop))
 
 
 def is_finite(models: Tensor) -> Tensor:

@@ -3,18 +3,55 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
 from fedrelay.local.arrival import Arrival
+from fedrelay.local.terms.base import Term
 from fedrelay.models.layout import Layout
-from fedrelay.spec import Section
+from fedrelay.spec import Section, Train
+
+
+@dataclass(frozen=True)
+class Homecoming:
+    """All that a merge may look at. Each route counts as if it were one client."""
+
+    current: Tensor
+    """The model from which the routes set off."""
+
+    arrivals: Sequence[Arrival]
+    """In the order of the plan; never empty."""
+
+    layout: Layout
+    clients: int
+    """The number of all clients, present or not."""
+
+    train: Train
+    histogram: Callable[[int], NDArray[np.int64]]
+    """How many labels of every class a client has."""
+
+    memory: Mapping[str, Tensor] = field(default_factory=dict)
+    """What the rule kept from the last merge; nothing at first."""
+
+    terms: Sequence[Term] = ()
+    """What clients did beside plain training."""
+
+
+class Merged(NamedTuple):
+    """The next global model, a new tensor, and what the rule keeps for the next merge."""
+
+    weights: Tensor
+    memory: Mapping[str, Tensor] = {}
 
 
 class Merge(Section, ABC):
-    """A rule that joins arrivals. It sees each route as if it were one client."""
+    """A rule that joins arrivals."""
 
     @abstractmethod
-    def apply(self, current: Tensor, arrivals: Sequence[Arrival], layout: Layout) -> Tensor:
-        """The next global model, a new tensor. Arrivals come in the order of the plan and are never empty."""
+    def apply(self, home: Homecoming) -> Merged:
+        """Join what came home."""

@@ -5,18 +5,12 @@ Used by single trips (FedCyclic, centralised training). Deviations: none.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from torch import Tensor
-
-from fedrelay.local.arrival import Arrival
-from fedrelay.merge.base import Merge
-from fedrelay.models.layout import Layout
+from fedrelay.merge.base import Homecoming, Merge, Merged
 
 
 class Last(Merge):
     """Take the output of the last route."""
 
-    def apply(self, current: Tensor, arrivals: Sequence[Arrival], layout: Layout) -> Tensor:
+    def apply(self, home: Homecoming) -> Merged:
         """The last arrival, copied."""
-        return arrivals[-1].weights.clone()
+        return Merged(home.arrivals[-1].weights.clone())

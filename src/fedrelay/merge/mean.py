@@ -18,29 +18,52 @@ from pydantic import Field
 from torch import Tensor
 
 from fedrelay.local.arrival import Arrival
-from fedrelay.merge.base import Merge
+from fedrelay.merge.base import Homecoming, Merge, Merged
 from fedrelay.models.layout import Layout
+
+Weights = Literal["samples", "uniform"]
 
 
 class Mean(Merge):
     """Average all arrivals."""
 
-    weights: Literal["samples", "uniform"] = Field("samples", description="how much each route counts")
+    weights: Weights = Field("samples", description="how much each route counts")
 
-    def apply(self, current: Tensor, arrivals: Sequence[Arrival], layout: Layout) -> Tensor:
+    def apply(self, home: Homecoming) -> Merged:
         """The weighted sum of all arrivals."""
-        counts = [arrival.samples if self.weights == "samples" else 1 for arrival in arrivals]
-        if sum(counts) == 0:
-            return current.clone()
-        return weighted_mean([arrival.weights for arrival in arrivals], counts, layout)
+        return Merged(mean(home, counts(home.arrivals, self.weights)))
+
+
+def counts(arrivals: Sequence[Arrival], weights: Weights) -> list[float]:
+    """How much each route counts."""
+    return [arrival.samples if weights == "samples" else 1 for arrival in arrivals]
+
+
+def mean(home: Homecoming, counts: Sequence[float]) -> Tensor:
+    """The mean of all arrivals; the present model where nothing counts."""
+    if sum(counts) == 0:
+        return home.current.clone()
+    return weighted_mean([arrival.weights for arrival in home.arrivals], counts, home.layout)
 
 
 def weighted_mean(models: Sequence[Tensor], counts: Sequence[float], layout: Layout) -> Tensor:
     """The mean of models weighted by counts; counters by maximum."""
-    total = torch.zeros(layout.size, dtype=torch.float64)
-    for model, count in zip(models, counts, strict=True):
-        total.add_(model, alpha=count)  # one after another: a stack in float64 would take several times the memory
-    merged = total.div_(sum(counts)).to(layout.dtype)
+    merged = precise_mean(models, counts).to(layout.dtype)
     if layout.counters < layout.size:
         merged[layout.counters :] = torch.stack([model[layout.counters :] for model in models]).amax(0)
+    return merged
+
+
+def precise_mean(models: Sequence[Tensor], counts: Sequence[float]) -> Tensor:
+    """The mean of tensors weighted by counts, in double precision."""
+    total = torch.zeros_like(models[0], dtype=torch.float64)
+    for model, count in zip(models, counts, strict=True):
+        total.add_(model, alpha=count)  # one after another: a stack in float64 would take several times the memory
+    return total.div_(sum(counts))
+
+
+def with_trained(home: Homecoming, trained: Tensor, counts: Sequence[float]) -> Tensor:
+    """A new model with this trained part; everything else takes the mean."""
+    merged = mean(home, counts)
+    merged[: home.layout.trainable] = trained
     return merged

@@ -144,7 +144,9 @@ class Workbench:
     def inputs(self, x: Tensor) -> Tensor:
         """Samples as the module expects them; images channels-last, which makes convolutions on a CPU fast."""
         x = x.to(self.flat.device, self.flat.dtype if x.is_floating_point() else x.dtype)
-        # Not `contiguous`, which leaves the strides of single-channel images as they are.
+        if x.dim() == 4 and x.shape[1] == 1 and x.is_contiguous():
+            # One channel lies in memory the same either way; only the strides say which order is meant.
+            return x.as_strided(x.shape, (x.stride(0), 1, x.stride(2), 1))
         return x.to(memory_format=torch.channels_last) if x.dim() == 4 else x
 
     def load(self, flat: Tensor) -> None:
@@ -156,14 +158,14 @@ class Workbench:
         for owner, leaf, value in self._private:
             owner._buffers[leaf] = value.clone()
 
-    def store(self, flat: Tensor) -> None:
-        """Hand the model on."""
+    def collect(self) -> Tensor:
+        """The whole model as it is now: `flat`, with the buffers that the module keeps elsewhere."""
         for entry, owner, leaf in self._buffers:
             value = owner._buffers[leaf]
             assert value is not None
             if entry.part == "counted" or value.data_ptr() != entry.view(self.flat).data_ptr():
                 entry.view(self.flat).copy_(value.detach())
-        flat.copy_(self.flat)
+        return self.flat
 
 
 def weights_sha256(flat: Tensor) -> str:

@@ -47,7 +47,7 @@ def method_page(plan: Blueprint, described: Callable[[type[Section]], str]) -> I
         yield Text(f"{where}: {opening}", style="bold")
         for paragraph in paragraphs:
             yield Padding(_labelled(paragraph), (0, 0, 0, 2))
-        yield Padding(_options(where, part), (1, 0, 0, 2))
+        yield Padding(_options(where, part, plan.defaults.get(where, {})), (1, 0, 0, 2))
 
 
 def dataset_list(sources: Iterable[Source]) -> Iterator[RenderableType]:
@@ -92,6 +92,8 @@ def holdings_page(report: HoldingsReport, *, histograms: bool) -> RenderableType
 
 def _brought(entry: Entry) -> Iterator[str]:
     """The parts a name brings."""
+    if entry.warmup is not None:
+        yield "warm-up"
     if entry.route is not None:
         yield "route"
     if entry.grouping is not None:
@@ -101,15 +103,16 @@ def _brought(entry: Entry) -> Iterator[str]:
         yield "merge"
 
 
-def _options(where: str, part: type[Section]) -> RenderableType:
-    """The options of a part as they are typed."""
+def _options(where: str, part: type[Section], usual: Mapping[str, Any]) -> RenderableType:
+    """The options of a part as they are typed; `usual` are the method's own defaults."""
     if not part.model_fields:
         return Text("no options", style="dim")
     table = Table.grid(padding=(0, 3, 0, 0))
     table.add_column(no_wrap=True, style="cyan")
     table.add_column()
     for name, field in options_of(part).items():
-        table.add_row(f"--set {where}.{name}={_typed(field.default)}", field.description or "")
+        default = usual.get(name, field.default)
+        table.add_row(f"--set {where}.{name}={_typed(default)}", field.description or "")
     return table
 
 

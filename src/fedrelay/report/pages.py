@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pydantic.fields import FieldInfo
 
-from fedrelay.recipes import CATALOGUE, blueprint, described, options_of
+from fedrelay.recipes import CATALOGUE, Entry, blueprint, described, options_of
 from fedrelay.spec import SECTIONS, Comparison, Experiment, Section
 
 _METHODS = """\
@@ -53,13 +53,23 @@ def settings_page() -> str:
 
 
 def _overview() -> Iterator[str]:
-    yield "| method | what it does | route | grouping | terms | merge |"
-    yield "|---|---|---|---|---|---|"
+    yield "| method | what it does | route | grouping | terms | merge | other defaults |"
+    yield "|---|---|---|---|---|---|---|"
     for name, entry in CATALOGUE.items():
         plan = blueprint(name)
         grouping = _link(plan.grouping) if plan.grouping else "–"
         terms = ", ".join(_link(term) for term in plan.terms.values()) or "–"
-        yield f"| `{name}` | {entry.summary} | {_link(plan.route)} | {grouping} | {terms} | {_link(plan.merge)} |"
+        before = f"{_link(plan.warmup)}, then " if plan.warmup else ""
+        parts = f"{before}{_link(plan.route)} | {grouping} | {terms} | {_link(plan.merge)}"
+        yield f"| `{name}` | {entry.summary} | {parts} | {_defaults(entry)} |"
+
+
+def _defaults(entry: Entry) -> str:
+    """What a name sets differently from its parts."""
+    settings = (
+        f"`{part}.{option}={value}`" for part, options in entry.defaults.items() for option, value in options.items()
+    )
+    return " ".join(settings) or "–"
 
 
 def _parts() -> Iterator[str]:

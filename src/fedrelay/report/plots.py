@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 
 from fedrelay.comparison import Contender, Outcome
 from fedrelay.errors import SpecError
+from fedrelay.files import write_atomically
 from fedrelay.report.holdings import HoldingsReport
-from fedrelay.store import write_atomically
 
 FORMATS: dict[str, dict[str, None]] = {"png": {}, "pdf": {"CreationDate": None}, "svg": {"Date": None}}
 """What a figure can be written as, and the metadata left out so that equal figures have equal bytes."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -15,6 +16,18 @@ from fedrelay.spec import Section
 Groups = tuple[tuple[int, ...], ...]
 
 
+def _none(count: int, key: int) -> Groups:
+    return ()
+
+
+def _nobody(round: int) -> tuple[int, ...]:
+    return ()
+
+
+def _turns(clients: tuple[int, ...]) -> float:
+    return float(len(clients))
+
+
 @dataclass(frozen=True)
 class Scene:
     """All that a route may look at."""
@@ -23,6 +36,17 @@ class Scene:
     fraction: float
     seed: int
     groups: Groups = ()
+    rounds: int = 1
+    """How many rounds the run has."""
+
+    regroup: Callable[[int, int], Groups] = _none
+    """(number of groups, key) → groups formed afresh; the same number and key give the same groups."""
+
+    chosen: Callable[[int], tuple[int, ...]] = _nobody
+    """Round → the clients chosen for a chain, in its order."""
+
+    duration: Callable[[tuple[int, ...]], float] = _turns
+    """How long a model would take through these clients, from the server and back; by default one unit a turn."""
 
     def rng(self, purpose: str, *keys: int) -> np.random.Generator:
         """The generator for one decision of the route."""
@@ -33,6 +57,8 @@ class Routing(Section, ABC):
     """A way of travelling. A pure function of scene and round, so any round can be planned at any time."""
 
     needs_groups: ClassVar[bool] = False
+    counts_groups: ClassVar[bool] = False
+    """Whether it says itself how many groups there are."""
 
     @abstractmethod
     def plan(self, scene: Scene, round: int) -> RoundPlan:

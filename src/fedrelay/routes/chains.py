@@ -7,12 +7,14 @@ Rule: clients are grouped once. Each round G = max(1, ⌊C·N_S⌋) groups are s
 travels through each of them, `loops` times, in an order drawn afresh for every loop. The server takes the mean of
 the groups' outputs weighted by their samples.
 
-Deviations: none in the route. Groups are formed at random unless another grouping is named.
+Deviations: none in the route. Groups are formed at random unless another grouping is named. With `order: fixed` and
+`relay: server` it is the NaiveGSP of S. Zeng et al., FedGSP, DASFAA 2022: every model meets the clients of a group
+always in the same order, and a manager passes it on.
 """
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
@@ -20,18 +22,31 @@ from fedrelay.routes.base import Routing, Scene, sample
 from fedrelay.routes.plan import RoundPlan, Route
 
 
-class Chains(Routing):
-    """Every trip visits the clients of one sampled group."""
+class GroupTrips(Routing):
+    """How a model goes through the clients of a group."""
 
     needs_groups: ClassVar[bool] = True
     loops: int = Field(1, ge=1, le=1000, description="how often a model goes through its group in a round (E_S)")
+    order: Literal["random", "fixed"] = Field(
+        "random", description="clients in a new order every time, or always the same"
+    )
+    relay: Literal["direct", "server"] = Field(
+        "direct", description="clients hand the model to each other, or it goes through the server every time"
+    )
+
+    def trip(self, scene: Scene, round: int, group: int, members: tuple[int, ...]) -> tuple[int, ...]:
+        """Through one group, whose number keys the order."""
+        if self.order == "fixed":
+            return members * self.loops
+        orders = (scene.rng("order", round, group, loop).permutation(members) for loop in range(self.loops))
+        return tuple(int(client) for order in orders for client in order)
+
+
+class Chains(GroupTrips):
+    """Every trip visits the clients of one sampled group."""
 
     def plan(self, scene: Scene, round: int) -> RoundPlan:
         """One route for each sampled group."""
         groups = sample(scene, round, len(scene.groups))
-        return RoundPlan(round, tuple(Route(self._trip(scene, round, group)) for group in groups))
-
-    def _trip(self, scene: Scene, round: int, group: int) -> tuple[int, ...]:
-        members = scene.groups[group]
-        orders = (scene.rng("order", round, group, loop).permutation(members) for loop in range(self.loops))
-        return tuple(int(client) for order in orders for client in order)
+        routes = (Route(self.trip(scene, round, group, scene.groups[group])) for group in groups)
+        return RoundPlan(round, tuple(routes), self.relay)

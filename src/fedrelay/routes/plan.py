@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-Relay = Literal["direct", "server", "none"]
-"""How a model gets from one client to the next: handed over directly, through the server, or not at all
-(nothing is transferred: the data are pooled in one place)."""
+Relay = Literal["direct", "server", "peers", "none"]
+"""How a model gets from one client to the next: handed over directly, through the server, from every client to every
+other without a server, or not at all (nothing is transferred: the data are pooled in one place)."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +32,9 @@ class Route:
     """
 
     clients: tuple[int, ...]
+    slot: int | None = None
+    """The place where the model waits between rounds that do not merge; it sets off from there the next time. None, or
+    an empty place: it sets off as the global model."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +44,14 @@ class RoundPlan:
     round: int
     routes: tuple[Route, ...]
     relay: Relay = "direct"
+    merges: bool = True
+    """Whether the models are merged at the end of the round; otherwise each waits in its slot."""
+
+    seconds: float | None = None
+    """How long the round takes by the virtual clock, where that is not simply the longest route."""
+
+    mixing: float = 0.0
+    """How much of the mean of the other routes' models goes into a model before it sets off."""
 
     @property
     def longest(self) -> int:

@@ -1,29 +1,116 @@
-"""What every local term has in common. Terms are vector algebra on the last axis of flat tensors."""
+"""What every local term has in common.
+
+Most terms are vector algebra on the last axis of flat tensors, so one line serves one model or several side by side.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Literal, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal
 
 from pydantic import Field
-from torch import Tensor
+from torch import Tensor, nn
 
+from fedrelay.data.dataset import IGNORED_LABEL
+from fedrelay.local.arrival import Arrival
+from fedrelay.local.visit import Parting, Visit
+from fedrelay.models.layout import Workbench
 from fedrelay.spec import Section
 
 
-class Anchors(NamedTuple):
-    """The models a term may refer to: handed to this hop, and broadcast at the start of the round."""
-
-    recv: Tensor
-    round: Tensor
-
-
 class Term(Section, ABC):
-    """Something added to the gradient of every step."""
+    """Something a client does beside plain training. All tensors it sees are the trained part of a model.
+
+    A term says by name which tensors it keeps and sends; each is as large as the model and zero at first.
+    """
+
+    state: ClassVar[tuple[str, ...]] = ()
+    """What each client keeps from one turn to the next."""
+
+    server: ClassVar[tuple[str, ...]] = ()
+    """What the server keeps and sends along with the model."""
+
+    baggage: ClassVar[tuple[str, ...]] = ()
+    """What travels along a route and comes home with the model. It sets off as the server's tensor of that name, or as
+    zeros."""
+
+    unsent: ClassVar[tuple[str, ...]] = ()
+    """Baggage that costs no transfer, because the server sees every model and can do the sums itself."""
+
+    stackable: ClassVar[bool] = True
+    """Whether it is vector algebra alone, so that several models can be trained side by side."""
+
+    def adapt(self, module: nn.Module) -> nn.Module:
+        """The network to train in place of the one asked for: the same, unless the term needs another form of it.
+
+        Called once, before the layout is read; what is drawn comes from torch's global stream.
+        """
+        return module
+
+    def begin(self, bench: Workbench, visit: Visit) -> None:
+        """Change the received model on its workbench before the first step; `visit` holds whole models.
+
+        Only asked of terms that are not stackable.
+        """
+
+    @property
+    def needs_round_model(self) -> bool:
+        """Whether clients look at the model of the round, which then has to reach all of them."""
+        return False
+
+    def add_to(self, gradient: Tensor, theta: Tensor, visit: Visit) -> None:
+        """Add this term's gradient in place, at every step."""
+
+    def finish(self, theta: Tensor, visit: Visit) -> None:
+        """Change the model in place after the last step."""
+
+    def remember(self, visit: Visit, parting: Parting) -> None:
+        """Write `visit.kept` and `visit.baggage` at the end of a turn."""
+
+    def settle(self, server: Mapping[str, Tensor], arrivals: Sequence[Arrival], clients: int) -> Mapping[str, Tensor]:
+        """The server's tensors after a merge; `clients` is the number of all clients."""
+        return server
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """What a model makes of a batch: logits, and the features its last linear layer sees."""
+
+    logits: Tensor
+    features: Tensor
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One training step as a loss sees it."""
+
+    targets: Tensor
+    outputs: Outputs
+    """Of the model being trained."""
+
+    judged_by: Callable[[Tensor], Outputs]
+    """What another model, given as a whole flat tensor, makes of the same inputs: frozen, in evaluation mode."""
+
+    def counted(self, rows: Tensor) -> Tensor:
+        """Logits or features as a matrix, one row for each prediction that counts: padding is left out."""
+        return rows.flatten(0, -2)[self.targets.flatten() != IGNORED_LABEL]
+
+
+class LossTerm(Term):
+    """A term that needs outputs of models, its own and others'."""
+
+    stackable: ClassVar[bool] = False
 
     @abstractmethod
-    def add_to(self, gradient: Tensor, theta: Tensor, anchors: Anchors) -> None:
-        """Add this term's gradient in place. All tensors are the trained part of a model."""
+    def loss(self, batch: Batch, visit: Visit) -> Tensor:
+        """What is added to the loss of a batch; `visit` holds whole models."""
+
+
+def overriding(terms: Sequence[Term], hook: str) -> list[Term]:
+    """Those terms that do something at a hook."""
+    return [term for term in terms if getattr(type(term), hook) is not getattr(Term, hook)]
 
 
 class AnchoredTerm(Term):
@@ -33,6 +120,11 @@ class AnchoredTerm(Term):
         "recv", description="stay close to the model handed to this client, or to the round's global model"
     )
 
-    def anchor_of(self, anchors: Anchors) -> Tensor:
+    @property
+    def needs_round_model(self) -> bool:
+        """As the anchor."""
+        return self.anchor == "round"
+
+    def anchor_of(self, visit: Visit) -> Tensor:
         """The model to stay close to."""
-        return anchors.recv if self.anchor == "recv" else anchors.round
+        return visit.recv if self.anchor == "recv" else visit.round

@@ -14,7 +14,8 @@ from __future__ import annotations
 from pydantic import Field
 from torch import Tensor
 
-from fedrelay.local.terms.base import AnchoredTerm, Anchors
+from fedrelay.local.terms.base import AnchoredTerm
+from fedrelay.local.visit import Visit
 
 
 class Prox(AnchoredTerm):
@@ -22,6 +23,6 @@ class Prox(AnchoredTerm):
 
     mu: float = Field(0.01, ge=0, description="strength of the pull")
 
-    def add_to(self, gradient: Tensor, theta: Tensor, anchors: Anchors) -> None:
+    def add_to(self, gradient: Tensor, theta: Tensor, visit: Visit) -> None:
         """Pull towards the anchor."""
-        gradient.add_(theta - self.anchor_of(anchors), alpha=self.mu)
+        gradient.add_(theta - self.anchor_of(visit), alpha=self.mu)

@@ -1,0 +1,123 @@
+"""Where the tensors of a round lie in the memory that all processes share: one row each.
+
+A task may be done again when its worker died, so it never writes to what it reads first. A whole trip reads the start
+of its route and then goes on in rows of its own. Trips that are cut into waves take turns between two rows.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from fedrelay.local.trainer import Job
+from fedrelay.routes.plan import Hop, RoundPlan
+
+Pair = tuple[int, int]
+"""Rows before and after a turn."""
+
+
+@dataclass(frozen=True)
+class Stop:
+    """One hop and the rows of its tensors, in the order of the job's names."""
+
+    hop: Hop
+    model: Pair
+    state: tuple[Pair, ...] = ()
+    baggage: tuple[Pair, ...] = ()
+
+
+@dataclass(frozen=True)
+class Berths:
+    """The rows of a round, numbered one kind after another."""
+
+    job: Job
+    plan: RoundPlan
+    started: tuple[int, ...]
+    """Routes that set off with a model of their own."""
+
+    @cached_property
+    def waves(self) -> bool:
+        """Whether routes share clients that keep something: then turn j of all comes before turn j + 1 of any."""
+        owners = Counter(client for route in self.plan.routes for client in set(route.clients))
+        return bool(self.job.names("state")) and max(owners.values(), default=0) > 1
+
+    @cached_property
+    def clients(self) -> dict[int, int]:
+        """Every client of the round and its number in it."""
+        visited = dict.fromkeys(client for route in self.plan.routes for client in route.clients)
+        return {client: number for number, client in enumerate(visited)}
+
+    @cached_property
+    def kinds(self) -> dict[str, tuple[int, int]]:
+        """Name of each kind of rows → (first row, how many)."""
+        routes, visited, twice = len(self.plan.routes), len(self.clients), 2 if self.waves else 1
+        counts = {"round": 1, "start": len(self.started), "model": twice * routes}
+        counts |= {f"server {name}": 1 for name in self.job.names("server")}
+        counts |= {f"first {name}": 1 + len(self.started) for name in self.job.names("baggage")}
+        counts |= {f"baggage {name}": twice * routes for name in self.job.names("baggage")}
+        counts |= {f"state {name}": visited for name in self.job.names("state")}
+        counts |= {f"kept {name}": routes if self.waves else visited for name in self.job.names("state")}
+        first, found = 0, {}
+        for kind, count in counts.items():
+            found[kind] = (first, count)
+            first += count
+        return found
+
+    @property
+    def rows(self) -> int:
+        """All rows together."""
+        return sum(count for _, count in self.kinds.values())
+
+    def row(self, kind: str, number: int = 0) -> int:
+        """One row."""
+        first, count = self.kinds[kind]
+        assert number < count
+        return first + number
+
+    def turn(self, kind: str, route: int, index: int) -> int:
+        """Where a route has its model, or a piece of baggage, after a turn."""
+        return self.row(kind, (index % 2) * len(self.plan.routes) + route if self.waves else route)
+
+    def home(self, kind: str, route: int) -> int:
+        """Where it is after the last turn."""
+        return self.turn(kind, route, len(self.plan.routes[route].clients) - 1)
+
+    def start(self, route: int) -> int:
+        """The model with which a route sets off."""
+        return self.row("start", self.started.index(route)) if route in self.started else self.row("round")
+
+    def first(self, name: str, route: int) -> int:
+        """The baggage with which a route sets off."""
+        return self.row(f"first {name}", 1 + self.started.index(route) if route in self.started else 0)
+
+    def stop(self, hop: Hop) -> Stop:
+        """The rows of a hop."""
+        first = hop.index == 0
+        came = self.start(hop.route) if first else self.turn("model", hop.route, hop.index - 1)
+        return Stop(
+            hop,
+            (came, self.turn("model", hop.route, hop.index)),
+            tuple(self._state(name, hop) for name in self.job.names("state")),
+            tuple(self._baggage(name, hop) for name in self.job.names("baggage")),
+        )
+
+    def _state(self, name: str, hop: Hop) -> Pair:
+        number = self.clients[hop.client]
+        if self.waves:
+            return self.row(f"state {name}", number), self.row(f"kept {name}", hop.route)
+        kept = self.row(f"kept {name}", number)
+        again = hop.client in self.plan.routes[hop.route].clients[: hop.index]
+        return (kept if again else self.row(f"state {name}", number)), kept
+
+    def _baggage(self, name: str, hop: Hop) -> Pair:
+        kind = f"baggage {name}"
+        before = self.turn(kind, hop.route, hop.index - 1) if hop.index else self.first(name, hop.route)
+        return before, self.turn(kind, hop.route, hop.index)
+
+    def visitors(self, index: int) -> Iterator[tuple[int, int]]:
+        """(route, client) of every turn of a wave."""
+        for number, route in enumerate(self.plan.routes):
+            if index < len(route.clients):
+                yield number, route.clients[index]

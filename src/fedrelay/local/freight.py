@@ -1,0 +1,27 @@
+"""What a term sends beside the model, and on which ways."""
+
+from __future__ import annotations
+
+from fedrelay.ledger import Kind
+from fedrelay.local.terms.base import Term
+from fedrelay.routes.plan import RoundPlan
+
+
+def freight(term: Term, plan: RoundPlan, *, first: bool) -> dict[Kind, tuple[str, ...]]:
+    """Names of what travels by kind of transfer; `first` says that the server has nothing of its own to send yet.
+
+    What the server tells goes down and on from client to client. Baggage goes on and home; what a client needs of it
+    comes down too, from the second round on, or after every hop where the server passes models on.
+    """
+    told = tuple(name for name in term.server if name not in term.baggage)
+    carried = tuple(name for name in term.baggage if name not in term.unsent)
+    needed = tuple(name for name in carried if name in term.server)
+    round_model = ("round model",) if term.needs_round_model and not _all_begin(plan) else ()
+    down = told if first else told + needed
+    return {"s2c": down, "c2s": carried, "c2c": (*told, *carried, *round_model)}
+
+
+def _all_begin(plan: RoundPlan) -> bool:
+    """Whether every client begins a route and so has the model of the round anyway."""
+    begin = {route.clients[0] for route in plan.routes}
+    return all(client in begin for route in plan.routes for client in route.clients)

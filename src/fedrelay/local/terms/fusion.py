@@ -1,0 +1,41 @@
+"""FedFusion: clients see with the anchor's extractor beside their own, and learn how to fuse the two.
+
+Paper: X. Yao, T. Huang, C. Wu, R. Zhang, L. Sun. Towards Faster and Better Federated Learning: A Feature Fusion
+Approach. ICIP 2019.
+
+Rule: logits = C(F(E(x), E_a(x))), where E_a is a frozen copy of the anchor's extractor, taken at the beginning of a
+turn. F is `conv`, a 1×1 convolution of both extractors' channels; `multi`, λ⊙E_a + (1−λ)⊙E with one λ for each channel;
+or `single`, with one λ for all. E, F and C are merged as usual, and so is E_a, which after a round of single clients is
+the very extractor they all trained against.
+
+Deviations: the extractor is all but the last linear layer, so features are vectors; the paper's is the convolutional
+part. λ is not smoothed over rounds by the server. In chains the anchor is the model received from the predecessor. E_a
+is counted as sent along with the model, although whoever received the anchor could keep it.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from pydantic import Field
+from torch import nn
+
+from fedrelay.local.terms.base import AnchoredTerm
+from fedrelay.local.visit import Visit
+from fedrelay.models.fusion import Operator, fused, refer_to
+from fedrelay.models.layout import Workbench
+
+
+class Fusion(AnchoredTerm):
+    """The model C(F(E, E_a))."""
+
+    stackable: ClassVar[bool] = False
+    operator: Operator = Field("conv", description="how the two extractors' features are fused")
+
+    def adapt(self, module: nn.Module) -> nn.Module:
+        """The model with a second extractor."""
+        return fused(module, self.operator)
+
+    def begin(self, bench: Workbench, visit: Visit) -> None:
+        """Take the anchor's extractor for reference."""
+        refer_to(self.anchor_of(visit), bench.flat, bench.layout)

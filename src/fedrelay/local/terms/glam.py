@@ -1,0 +1,55 @@
+"""GLAM: two frozen teachers, the global model and the previous client's, keep a travelling model from forgetting.
+
+Paper: Liang et al. SPFL, where models travel in rotations; GLAM is its local module. NeurIPS 2025.
+
+Rule: the loss gains τ·L_ap + ρ·L_ag. L_ag is the cross-entropy of the student against the soft labels of the round's
+model, L_ap half the symmetric Kullback–Leibler divergence between the student and the model it received. Both are means
+over the predictions of a batch, at temperature 1.
+
+Deviations: L_ap is added: the minus sign in print would reward disagreement, against the text. τ weighs the previous
+model and ρ the global one, as in the equation; the pseudo-code swaps them. At the first turn of a route both teachers
+are the same model.
+"""
+
+from __future__ import annotations
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from fedrelay.local.terms.base import Batch, LossTerm
+from fedrelay.local.visit import Visit
+
+
+class Glam(LossTerm):
+    """The loss τ·L_ap + ρ·L_ag."""
+
+    tau: float = Field(0.3, ge=0, description="strength of the previous client's model as a teacher")
+    rho: float = Field(1.0, ge=0, description="strength of the round's global model as a teacher")
+
+    def loss(self, batch: Batch, visit: Visit) -> Tensor:
+        """Both teachers' loss; one without strength is not asked."""
+        student = log_probabilities(batch, batch.outputs.logits)
+        loss = student.new_zeros(())
+        if self.tau:
+            previous = log_probabilities(batch, batch.judged_by(visit.recv).logits)
+            loss = loss + self.tau * disagreement(student, previous)
+        if self.rho:
+            everybody = log_probabilities(batch, batch.judged_by(visit.round).logits)
+            loss = loss + self.rho * soft_cross_entropy(student, everybody)
+        return loss
+
+
+def log_probabilities(batch: Batch, logits: Tensor) -> Tensor:
+    """One row for each prediction that counts."""
+    return torch.log_softmax(batch.counted(logits), dim=-1)
+
+
+def disagreement(student: Tensor, teacher: Tensor) -> Tensor:
+    """Half of KL(P‖Q) + KL(Q‖P), the mean over rows of log-probabilities: never negative, and the same either way."""
+    return 0.5 * ((student.exp() - teacher.exp()) * (student - teacher)).sum(-1).mean()
+
+
+def soft_cross_entropy(student: Tensor, teacher: Tensor) -> Tensor:
+    """The cross-entropy against a teacher's probabilities, the mean over rows of log-probabilities."""
+    return -(teacher.exp() * student).sum(-1).mean()

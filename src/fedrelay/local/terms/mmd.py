@@ -1,0 +1,58 @@
+"""FedMMD: the outputs of a batch are to be distributed as those of the anchor model, by maximum mean discrepancy.
+
+Paper: X. Yao, C. Huang, L. Sun. Two-Stream Federated Learning: Reduce the Communication Costs. VCIP 2018.
+
+Rule: the loss gains λ·MMD² between the batch's outputs under the model in training and under the frozen anchor: the
+biased estimate mean k(x, x') + mean k(a, a') − 2 mean k(x, a), never below 0, with k the sum of exp(−d²/2σ) over
+several widths σ.
+
+Deviations: the widths are ¼, ½, 1, 2 and 4 times the mean squared distance in the batch, so that they fit outputs of
+any scale; the authors' 19 fixed ones are an option. In chains the anchor is the model received from the predecessor.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from fedrelay.local.terms.base import AnchoredTerm, Batch, LossTerm, Outputs
+from fedrelay.local.visit import Visit
+
+FIXED = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1, 5, 10, 15, 20, 25, 30, 35, 1e2, 1e3, 1e4, 1e5, 1e6)
+RELATIVE = (0.25, 0.5, 1, 2, 4)
+NARROWEST = 1e-12
+"""Keeps the widths of equal outputs from zero."""
+
+
+class Mmd(LossTerm, AnchoredTerm):
+    """The loss λ·MMD²."""
+
+    strength: float = Field(0.1, ge=0, description="λ, how much the discrepancy counts")
+    outputs: Literal["logits", "features"] = Field("logits", description="which outputs are compared")
+    widths: Literal["relative", "fixed"] = Field(
+        "relative", description="kernels as wide as outputs differ in the batch, or 19 widths from 1e-6 to 1e6"
+    )
+
+    def loss(self, batch: Batch, visit: Visit) -> Tensor:
+        """How differently the two models' outputs are distributed."""
+        anchor = batch.judged_by(self.anchor_of(visit))
+        return self.strength * discrepancy(self._rows(batch, batch.outputs), self._rows(batch, anchor), self.widths)
+
+    def _rows(self, batch: Batch, outputs: Outputs) -> Tensor:
+        return batch.counted(outputs.logits if self.outputs == "logits" else outputs.features)
+
+
+def discrepancy(ours: Tensor, theirs: Tensor, widths: Literal["relative", "fixed"] = "relative") -> Tensor:
+    """The squared maximum mean discrepancy between as many rows of either kind."""
+    rows = torch.cat([ours, theirs])
+    # Exact differences: by way of matrix products equal rows would seem apart. The slope of a zero distance is zero.
+    squares = torch.cdist(rows, rows, compute_mode="donot_use_mm_for_euclid_dist").square()
+    mean = squares.detach().sum() / (len(rows) * (len(rows) - 1))
+    scales = FIXED if widths == "fixed" else [factor * mean.clamp(min=NARROWEST) for factor in RELATIVE]
+    kernel = torch.stack([torch.exp(squares / (-2 * scale)) for scale in scales]).sum(0)
+    share = torch.full_like(kernel[0], 1 / len(ours))
+    share[len(ours) :] *= -1
+    return (share @ kernel @ share).clamp(min=0)

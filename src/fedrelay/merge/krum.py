@@ -1,0 +1,58 @@
+"""Krum and Multi-Krum: the models that are closest to their neighbours are taken, the others are not.
+
+Paper: P. Blanchard, E. M. El Mhamdi, R. Guerraoui, J. Stainer. Machine Learning with Adversaries: Byzantine Tolerant
+Gradient Descent. NeurIPS 2017.
+
+Rule: a model's score is the sum of squared distances to its m − f − 2 nearest others, m being the number of models and
+f that of attackers. Krum takes the model with the least score, Multi-Krum the mean of the `keep` models with the least
+scores. The promise of the paper needs m ≥ 2f + 3. Of equal scores the first in the order of the plan wins.
+
+Deviations: it joins models, not gradients. With too few models for f, a score looks at one neighbour. Models that are
+not finite are left out first and do not count in m; f stays. Buffers are treated like parameters; integer counters take
+no part in distances and the maximum of the models kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from fedrelay.merge.base import Homecoming, Merge, Merged
+from fedrelay.merge.mean import Weights, counts, mean
+from fedrelay.merge.robust import finite, stacks
+
+
+class Krum(Merge):
+    """The mean of the models in the thick of the crowd."""
+
+    attackers: int = Field(1, ge=0, description="f, how many models may be arbitrary")
+    keep: int = Field(1, ge=1, description="how many models are averaged; 1 is Krum, more is Multi-Krum")
+    weights: Weights = Field("uniform", description="how much each model kept counts")
+
+    def apply(self, home: Homecoming) -> Merged:
+        """Score all models and average the best; the present model stays where nothing counts."""
+        arrivals = finite(home.arrivals)
+        found = scores([arrival.weights[: home.layout.counters] for arrival in arrivals], self.attackers)
+        best = sorted(range(len(arrivals)), key=found.__getitem__)[: self.keep]
+        kept = [arrivals[index] for index in sorted(best)]
+        return Merged(mean(replace(home, arrivals=kept), counts(kept, self.weights)))
+
+
+def scores(models: Sequence[Tensor], attackers: int) -> list[float]:
+    """For each model the sum of squared distances to its nearest others."""
+    neighbours = max(1, len(models) - attackers - 2)
+    nearest = squared_distances(models).sort(1).values[:, 1 : neighbours + 1]
+    return [score.item() for score in nearest.sum(1)]
+
+
+def squared_distances(models: Sequence[Tensor]) -> Tensor:
+    """Between all models, in double precision; taken from differences, so that equal models have distance 0."""
+    square = torch.zeros(len(models), len(models), dtype=torch.float64)
+    if len(models) > 1:
+        above = torch.triu_indices(len(models), len(models), offset=1).unbind()
+        square[above] = torch.stack([torch.pdist(stack).square() for stack in stacks(models)]).sum(0)
+    return square + square.T

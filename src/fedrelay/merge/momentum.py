@@ -1,0 +1,33 @@
+"""FedAvgM: the server goes on in the direction of earlier rounds.
+
+Paper: T.-M. H. Hsu, H. Qi, M. Brown. Measuring the Effects of Non-Identical Data Distribution for Federated Visual
+Classification. arXiv 1909.06335, 2019.
+
+Rule: v ← βv + Δ, w ← w + ηv with Δ = Σ pᵢ θᵢ − w. The other convention, v ← βv + (1 − β)Δ, is an option
+(`velocity: average`): it makes steps of the size of Δ, the paper's grow to Δ/(1 − β).
+
+Deviations: none. Buffers take the plain mean.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+from torch import Tensor
+
+from fedrelay.merge.step import Memory, Stepping, remembered
+
+
+class Momentum(Stepping):
+    """A step along the velocity."""
+
+    lr: float = Field(1.0, gt=0, description="the server's step size η")
+    beta: float = Field(0.9, ge=0, lt=1, description="how much of the velocity stays")
+    velocity: Literal["sum", "average"] = Field("sum", description="whether changes add up or are averaged")
+
+    def step(self, change: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
+        """The step, and the velocity to keep."""
+        gain = 1.0 if self.velocity == "sum" else 1 - self.beta
+        velocity = self.beta * remembered(memory, "velocity", change) + gain * change
+        return self.lr * velocity, {"velocity": velocity}

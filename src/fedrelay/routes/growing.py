@@ -1,0 +1,61 @@
+"""FedGSP and FedSeq2Par: few long groups at first, many short ones in the end.
+
+Papers: S. Zeng, Z. Li, H. Yu, Y. He, Z. Xu, D. Niyato, H. Yu. Heterogeneous Federated Learning via Grouped
+Sequential-to-Parallel Training. DASFAA 2022 (FedGSP); A. Silvi et al. Accelerating Federated Learning via Sequential
+Training of Grouped Heterogeneous Clients. IEEE Access 2024 (FedSeq2Par).
+
+Rule: M_t = min(f(t), K) groups in round t, see `grouping.growth`; max(1, ⌊C·M_t⌋) of them are sampled and a copy of the
+global model goes through each. FedSeq2Par forms new groups when M_t grows, FedGSP in every round.
+
+Deviations: FedGSP's algorithm divides the sum of the sampled models by f(t), which would shrink the model; here it is
+divided by their number. By default FedSeq2Par's α lets the groups reach single clients in the last round.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from fedrelay.grouping.growth import Growth, alpha_for_full_parallel, groups_in_round
+from fedrelay.routes.base import Scene, sample
+from fedrelay.routes.chains import GroupTrips
+from fedrelay.routes.plan import RoundPlan, Route
+
+
+class Growing(GroupTrips):
+    """Every trip visits one sampled group; the number of groups grows with the rounds."""
+
+    counts_groups: ClassVar[bool] = True
+    growth: Growth = Field("exp", description="how the number of groups grows: constant, linear, log or exp")
+    alpha: float | None = Field(
+        None, ge=0, description="how fast; default for exp: one client a group in the last round, otherwise 2"
+    )
+    beta: int = Field(5, ge=1, description="groups in the first round")
+    regroup: Literal["growth", "always"] = Field(
+        "growth", description="form new groups when their number grows, or always"
+    )
+
+    def plan(self, scene: Scene, round: int) -> RoundPlan:
+        """One route for each sampled group."""
+        groups = self.groups(scene, round)
+        sampled = sample(scene, round, len(groups))
+        routes = (Route(self.trip(scene, round, group, groups[group])) for group in sampled)
+        return RoundPlan(round, tuple(routes), self.relay)
+
+    def groups(self, scene: Scene, round: int) -> tuple[tuple[int, ...], ...]:
+        """The groups of a round."""
+        count = self.count(scene, round)
+        key = round
+        if self.regroup == "growth":  # the first round with so many
+            low, key = 0, round
+            while key - low > 1:
+                middle = (low + key) // 2
+                low, key = (low, middle) if self.count(scene, middle) == count else (middle, key)
+        return scene.regroup(count, key)
+
+    def count(self, scene: Scene, round: int) -> int:
+        """M_t."""
+        usual = alpha_for_full_parallel(scene.clients, scene.rounds, beta=self.beta) if self.growth == "exp" else 2.0
+        alpha = usual if self.alpha is None else self.alpha
+        return groups_in_round(round, scene.clients, growth=self.growth, alpha=alpha, beta=self.beta)

@@ -1,0 +1,44 @@
+"""SPFL: every model visits every client, each starting from another one.
+
+Paper: H. Liang et al. SPFL: sequential and parallel federated learning. NeurIPS 2025.
+
+Rule: π is an order of all M clients. Route n visits π_n, π_{n+1}, …, π_M, π_1, …, π_{n−1}, all from the global model,
+and the server takes the plain mean. At every turn the M models are at M different clients.
+
+Deviations: none. With fraction C < 1, max(1, ⌊C·M⌋) clients are sampled each round and the rotations go through those.
+`orders: random` gives every route an order of its own, `reshuffle` draws π afresh every round.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from fedrelay.routes.base import Routing, Scene, sample, sampled_count
+from fedrelay.routes.plan import RoundPlan, Route
+
+
+class Rotations(Routing):
+    """As many trips as clients, each through all of them."""
+
+    orders: Literal["rotations", "random"] = Field(
+        "rotations", description="one order, started at every client, or an order of its own for each route"
+    )
+    reshuffle: bool = Field(False, description="draw the order afresh every round")
+
+    def plan(self, scene: Scene, round: int) -> RoundPlan:
+        """One route for each client that takes part."""
+        order = self._order(scene, round)
+        if self.orders == "random":
+            key = round if self.reshuffle else 0
+            trips = [tuple(scene.rng("order", key, route).permutation(order).tolist()) for route in range(len(order))]
+        else:
+            trips = [order[start:] + order[:start] for start in range(len(order))]
+        return RoundPlan(round, tuple(Route(trip) for trip in trips))
+
+    def _order(self, scene: Scene, round: int) -> tuple[int, ...]:
+        """Those who take part, in the order of the first route."""
+        if sampled_count(scene.clients, scene.fraction) == scene.clients and not self.reshuffle:
+            return tuple(scene.rng("rotation").permutation(scene.clients).tolist())
+        return sample(scene, round, scene.clients)

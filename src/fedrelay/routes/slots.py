@@ -1,0 +1,79 @@
+"""FedSeqInter: models go from group to group and are averaged only now and then.
+
+Paper: R. Zaccone, A. Rizzardi, D. Caldarola, M. Ciccone, B. Caputo. Speeding up Heterogeneous Federated
+Learning with Sequentially Trained Superclients. ICPR 2022. It is also FedAsyncSeq where all groups take equally long.
+
+Rule: there are W = max(1, ⌊C·N_S⌋) models, each in a slot. Each round W groups are sampled and slot i's model goes
+through the i-th of them. After rounds R, 2R, … all slots are averaged by the samples they have seen since the last
+time, and all go on with the average. In between, the average is only looked at.
+
+Deviations: R is the number of groups by default, as in the paper. A model does not go to the group it has just left:
+where the draw says so, it changes places with the next slot, or draws again if it is alone.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Literal
+
+from pydantic import Field, PositiveInt
+
+from fedrelay.rng import generator
+from fedrelay.routes.base import Scene, sample
+from fedrelay.routes.chains import GroupTrips
+from fedrelay.routes.plan import RoundPlan, Route
+
+
+class SlotTrips(GroupTrips):
+    """Trips of models that wait in slots between merges."""
+
+    period: PositiveInt | Literal["never"] | None = Field(
+        None, description="merge after every so many rounds (R); default the number of groups"
+    )
+
+    def rounds_between_merges(self, scene: Scene) -> int:
+        """R; for `never` more than there are rounds, so that nothing is merged."""
+        if self.period == "never":
+            return scene.rounds + 1
+        return self.period or len(scene.groups)
+
+    def in_step(self, scene: Scene, round: int) -> RoundPlan:
+        """One route for each slot, through one sampled group; all take a round."""
+        period = self.rounds_between_merges(scene)
+        groups = visited_groups(scene, round, since=round - (round - 1) % period)
+        routes = (Route(self.trip(scene, round, group, scene.groups[group]), slot) for slot, group in enumerate(groups))
+        return RoundPlan(round, tuple(routes), self.relay, merges=round % period == 0)
+
+
+class Slots(SlotTrips):
+    """Every trip takes the model of one slot through one sampled group."""
+
+    def plan(self, scene: Scene, round: int) -> RoundPlan:
+        """One route for each slot."""
+        return self.in_step(scene, round)
+
+
+def visited_groups(scene: Scene, round: int, since: int) -> tuple[int, ...]:
+    """The group that each slot visits in a round; `since` is the first round after the last merge."""
+    groups: tuple[int, ...] = ()
+    for each in range(since, round + 1):
+        groups = next_groups(scene, each, groups)
+    return groups
+
+
+def next_groups(scene: Scene, round: int, left: tuple[int, ...]) -> tuple[int, ...]:
+    """The sampled groups, none of them that which its slot has just left, if there are others."""
+    return _next_groups(scene.seed, len(scene.groups), scene.fraction, round, left)
+
+
+@lru_cache(maxsize=1 << 14)
+def _next_groups(seed: int, population: int, fraction: float, round: int, left: tuple[int, ...]) -> tuple[int, ...]:
+    groups = list(sample(Scene(population, fraction, seed), round, population))
+    for slot, before in enumerate(left):
+        if groups[slot] == before and len(groups) > 1:
+            other = (slot + 1) % len(groups)
+            groups[slot], groups[other] = groups[other], groups[slot]
+        elif groups[slot] == before and population > 1:
+            step = int(generator(seed, "another", round).integers(1, population))
+            groups[slot] = (before + step) % population
+    return tuple(groups)

@@ -1,0 +1,101 @@
+"""The server's part of a round: what came home is merged, or waits in its slot for a later round."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from fedrelay.engines.base import Departure
+from fedrelay.local.arrival import Arrival
+from fedrelay.merge.base import Homecoming
+from fedrelay.merge.mean import Mean
+from fedrelay.routes.plan import RoundPlan
+from fedrelay.setting import Setting
+from fedrelay.store import State
+
+_MERGE = "merge/"
+"""What the merge keeps is told apart from what terms keep by this prefix."""
+
+
+def departure(plan: RoundPlan, state: State) -> Departure:
+    """What the server sends out: the global model, or to routes with a slot the model that waits there."""
+    own = {
+        number: state.waiting[route.slot].weights if route.slot in state.waiting else state.weights
+        for number, route in enumerate(plan.routes)
+        if route.slot is not None
+    }
+    if plan.mixing and len(own) > 1:
+        total = sum(own.values(), torch.zeros_like(state.weights, dtype=torch.float64))
+        others, share = len(own) - 1, plan.mixing
+        own = {
+            number: ((1 - share) * model + share * (total - model) / others).to(model.dtype)
+            for number, model in own.items()
+        }
+    baggage = {
+        number: state.waiting[route.slot].baggage
+        for number, route in enumerate(plan.routes)
+        if route.slot is not None and route.slot in state.waiting
+    }
+    return Departure(state.weights, own, state.server, baggage)
+
+
+def received(setting: Setting, plan: RoundPlan, state: State, arrivals: Sequence[Arrival]) -> State:
+    """The state after the models of a round came home."""
+    waiting = dict(state.waiting)
+    for route, arrival in zip(plan.routes, arrivals, strict=True):
+        slot = arrival.route if route.slot is None else route.slot
+        waiting[slot] = arrival.after(waiting[slot]) if slot in waiting else arrival
+    if plan.merges:
+        return merged(setting, state, [waiting[slot] for slot in sorted(waiting)])
+    return replace(state, waiting={slot: at_rest(arrival) for slot, arrival in waiting.items()})
+
+
+def merged(setting: Setting, state: State, arrivals: Sequence[Arrival]) -> State:
+    """The state after a merge: a new global model, nobody waits any more."""
+    (phase, _), clients = setting.phase(state.round + 1), setting.federation.clients
+    home = homecoming(setting, state, arrivals)
+    weights, memory = phase.merge.apply(home)
+    server: Mapping[str, Tensor] = {name: t for name, t in state.server.items() if not name.startswith(_MERGE)}
+    for term in phase.terms:
+        server = term.settle(server, arrivals, clients)
+    kept = {f"{_MERGE}{name}": tensor for name, tensor in memory.items()}
+    return replace(state, weights=weights, server={**server, **kept}, waiting={})
+
+
+def preview(setting: Setting, state: State) -> Tensor:
+    """The model to judge and to show: the global one, or while models wait, their mean."""
+    if not state.waiting:
+        return state.weights
+    merge = setting.phase(state.round)[0].merge
+    rule = merge if isinstance(merge, Mean) else Mean()
+    return rule.apply(homecoming(setting, state, list(state.waiting.values()))).weights
+
+
+def homecoming(setting: Setting, state: State, arrivals: Sequence[Arrival]) -> Homecoming:
+    """What a merge may look at."""
+    memory = {name.removeprefix(_MERGE): t for name, t in state.server.items() if name.startswith(_MERGE)}
+    return Homecoming(
+        state.weights,
+        arrivals,
+        setting.layout,
+        setting.federation.clients,
+        setting.experiment.train,
+        setting.federation.histogram,
+        memory,
+        setting.phase(max(1, state.round))[0].terms,
+    )
+
+
+def at_rest(arrival: Arrival) -> Arrival:
+    """The same in memory of its own: what an engine returns is valid for one round only."""
+    baggage = {name: tensor.clone() for name, tensor in arrival.baggage.items()}
+    return replace(arrival, weights=arrival.weights.clone(), baggage=baggage)
+
+
+def mean_loss(arrivals: Iterable[Arrival]) -> float:
+    """The mean training loss over all steps of a round."""
+    steps = sum(arrival.steps for arrival in arrivals)
+    return sum(arrival.loss * arrival.steps for arrival in arrivals) / max(1, steps)

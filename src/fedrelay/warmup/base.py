@@ -1,0 +1,35 @@
+"""What every warm-up has in common: phases that come before the method's own rounds."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+from fedrelay.local.terms.base import Term
+from fedrelay.merge.base import Merge
+from fedrelay.routes.base import Routing
+from fedrelay.selection.base import Selector
+from fedrelay.spec import Section
+
+
+@dataclass(frozen=True)
+class Phase:
+    """Some rounds that are alike. What terms and merge keep is forgotten when the phase ends; the model stays."""
+
+    rounds: int
+    route: Routing
+    terms: tuple[Term, ...]
+    merge: Merge
+
+
+class Warmup(Section, ABC):
+    """What happens before a method begins."""
+
+    @abstractmethod
+    def phases(self) -> tuple[Phase, ...]:
+        """One after another, then the method follows."""
+
+    @property
+    def selector(self) -> Selector | None:
+        """Who chooses the clients of its chains, if somebody does."""
+        return None

@@ -1,0 +1,120 @@
+"""Problems small enough to know the answer: clients with one quadratic loss each, on the real engine."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import nn
+
+from fedrelay.data.dataset import Dataset
+from fedrelay.data.federation import ArrayFederation
+from fedrelay.data.partition import Holdings
+from fedrelay.engines.base import Departure
+from fedrelay.engines.crew import InlineCrew
+from fedrelay.engines.local import LocalEngine
+from fedrelay.local.keepsakes import Keepsakes
+from fedrelay.local.trainer import EagerTrainer, Job
+from fedrelay.local.visit import Visit
+from fedrelay.merge.base import Homecoming
+from fedrelay.models.layout import Layout, Workbench
+from fedrelay.routes.plan import Hop, RoundPlan, Route
+from fedrelay.spec import Train
+
+
+class Quadratic(nn.Module):
+    """½a‖x − b‖², where each sample is a row (a, b)."""
+
+    def __init__(self, size=1):
+        super().__init__()
+        self.x = nn.Parameter(torch.zeros(size, dtype=torch.float64))
+
+    def forward(self, rows):
+        return 0.5 * rows[:, 0] * ((self.x - rows[:, 1:]) ** 2).sum(-1)
+
+
+def mean_of_outputs(outputs, targets):
+    return outputs.mean()
+
+
+class Problem:
+    """One client for each row (a, b), and the rounds they go through."""
+
+    def __init__(self, rows, terms=(), merge=None, crew=InlineCrew, **train):
+        self.rows = np.asarray(rows, dtype=np.float32)
+        clients, labels = len(self.rows), np.zeros(len(self.rows), dtype=np.int64)
+        dataset = Dataset("quadratic", "tabular", self.rows, labels, self.rows, labels, 1)
+        federation = ArrayFederation(dataset, Holdings(np.arange(clients), np.arange(clients + 1)), seed=0)
+        module = Quadratic(self.rows.shape[1] - 1)
+        self.layout, self.terms, self.merge = Layout.of(module), terms, merge
+        self.job = Job(module, self.layout, federation, Train(**train), terms, 1, loss=mean_of_outputs)
+        self.keepsakes = Keepsakes()
+        self.engine = LocalEngine(self.job, crew(self.job), self.keepsakes)
+        self.weights, self.server, self.memory, self.round = self.layout.flatten(module), {}, {}, 0
+
+    @property
+    def optimum(self):
+        """Where the sum of all losses is least."""
+        scales, places = self.rows[:, :1].astype(np.float64), self.rows[:, 1:]
+        return torch.from_numpy((scales * places).sum(0) / scales.sum())
+
+    def travel(self, *routes):
+        """One round; returns the models that came home."""
+        self.round += 1
+        plan = RoundPlan(self.round, tuple(Route(route) for route in routes))
+        arrivals = self.engine.travel(plan, Departure(self.weights, {}, self.server))
+        home = [arrival.weights.clone() for arrival in arrivals]
+        for term in self.terms:
+            self.server = term.settle(self.server, arrivals, len(self.rows))
+        if self.merge is not None:
+            self.weights, self.memory = self.merge.apply(
+                Homecoming(self.weights, arrivals, self.layout, len(self.rows), self.job.train, None, self.memory)
+            )
+        return home
+
+    def mean_kept(self, name):
+        """The mean over all clients, absent ones with zero."""
+        nothing = torch.zeros_like(self.weights)
+        return sum(self.keepsakes.get(client).get(name, nothing) for client in range(len(self.rows))) / len(self.rows)
+
+
+def four_rows():
+    """Four clients that want different things."""
+    rng = np.random.default_rng(0)
+    return np.concatenate([rng.uniform(0.5, 2, (4, 1)), rng.normal(size=(4, 3))], axis=1)
+
+
+ROUTES = {
+    "singletons": [(client,) for client in range(4)],
+    "chains": [(0, 1), (2, 3)],
+    "ring": [(0, 1, 2, 3)],
+    "rotations": [tuple((start + turn) % 4 for turn in range(4)) for start in range(4)],
+}
+
+
+def some_rotations(round):
+    """Rotations among three of four clients, others every round."""
+    present = [(round + client) % 4 for client in range(3)]
+    return [tuple(present[start:] + present[:start]) for start in range(3)]
+
+
+TURN = Hop(1, 0, 0, 1)
+
+
+def turn(module, federation, terms=(), *, hop=TURN, recv=None, broadcast=None, visit=None, loss=None, **train):
+    """One turn of a client; returns its model and the visit as it was left."""
+    layout = Layout.of(module)
+    options = {} if loss is None else {"loss": loss}
+    job = Job(module, layout, federation, Train(**train), terms, 7, **options)
+    recv = layout.flatten(module) if recv is None else recv
+    zeros = torch.zeros_like
+    given = visit or Visit(
+        recv,
+        recv if broadcast is None else broadcast,
+        {name: zeros(recv) for name in job.names("server")},
+        {name: zeros(recv) for name in job.names("state")},
+        {name: zeros(recv) for name in job.names("state")},
+        {name: zeros(recv) for name in job.names("baggage")},
+    )
+    out = torch.empty_like(recv)
+    EagerTrainer(job, Workbench(module, layout)).train([hop], [given], [out])
+    return out, given

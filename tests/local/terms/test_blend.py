@@ -1,0 +1,67 @@
+"""WFSL's regulator: the fold by hand, and what α = 0, α = 1 and the first turn mean."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from tests.local.terms.conftest import Problem, four_rows
+
+from fedrelay.engines.base import Departure
+from fedrelay.local.terms.blend import Blend
+from fedrelay.local.visit import Parting, Visit
+from fedrelay.routes.plan import RoundPlan, Route
+
+RING = (0, 1, 2, 3)
+
+
+def test_the_fold_by_hand():
+    baggage, folds = {"fold": torch.zeros(1), "sum": torch.zeros(1)}, []
+    for place, model in enumerate((1.0, 2.0, 4.0)):
+        visit = Visit(torch.zeros(1), torch.zeros(1), baggage=baggage, opening=torch.tensor([place == 0]))
+        handed = torch.tensor([model])
+        Blend(alpha=0.25).remember(visit, Parting(handed, handed, 1, 0.1, handed, visit))
+        folds.append(baggage["fold"].item())
+    assert folds == [1.0, 1.75, 3.4375]
+    assert baggage["sum"].item() == 7.0
+
+
+def test_models_side_by_side_open_each_for_itself():
+    theta, recv = torch.tensor([[1.0, 2.0], [1.0, 2.0]]), torch.zeros(2, 2)
+    Blend(alpha=0.25).finish(theta, Visit(recv, recv, opening=torch.tensor([[True], [False]])))
+    assert theta.tolist() == [[1.0, 2.0], [0.75, 1.5]]
+
+
+def test_a_chain_is_damped_from_its_second_turn_on():
+    """Client k, alone and with one step of length η, goes the share η·a_k of the way to b_k."""
+    rows = four_rows()
+    (home,) = Problem(rows, (Blend(alpha=0.25),), lr=0.1).travel(RING)
+    expected = torch.zeros(3, dtype=torch.float64)
+    for place, (scale, *goal) in enumerate(torch.from_numpy(rows).float().double().tolist()):
+        step = 0.1 * scale * (torch.tensor(goal, dtype=torch.float64) - expected)
+        expected += step if place == 0 else 0.75 * step
+    torch.testing.assert_close(home, expected)
+
+
+def test_with_all_of_the_received_model_nothing_changes_after_the_first_client():
+    whole, first = (Problem(four_rows(), (Blend(alpha=1.0),), lr=0.1) for _ in range(2))
+    assert torch.equal(whole.travel(RING)[0], first.travel(RING[:1])[0])
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.25])
+def test_the_models_of_a_route_come_home_folded_and_summed(alpha):
+    handed = [Problem(four_rows(), (Blend(alpha=alpha),), lr=0.1).travel(RING[:turns])[0] for turns in (1, 2, 3, 4)]
+    fold = handed[0]
+    for model in handed[1:]:
+        fold = (1 - alpha) * model + alpha * fold
+    problem = Problem(four_rows(), (Blend(alpha=alpha),), lr=0.1)
+    (arrival,) = problem.engine.travel(RoundPlan(1, (Route(RING),)), Departure(problem.weights))
+    torch.testing.assert_close(arrival.baggage["fold"], fold)
+    torch.testing.assert_close(arrival.baggage["sum"], torch.stack(handed).sum(0))
+
+
+def test_a_plain_chain_is_folded_all_the_same():
+    plain, trained = (Problem(four_rows(), terms, lr=0.1) for terms in ((Blend(alpha=0.25, plain=True),), ()))
+    assert torch.equal(plain.travel(RING)[0], trained.travel(RING)[0])
+    models = [Problem(four_rows(), (), lr=0.1).travel(RING[:turns])[0] for turns in (1, 2)]
+    (arrival,) = plain.engine.travel(RoundPlan(1, (Route(RING[:2]),)), Departure(plain.weights))
+    torch.testing.assert_close(arrival.baggage["fold"], 0.75 * models[1] + 0.25 * models[0])

@@ -1,0 +1,112 @@
+"""FedFusion: the two extractors, which of them learns, and what the reference is."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from tests.local.terms.conftest import turn
+from torch import nn
+
+from fedrelay.engines.base import Departure
+from fedrelay.engines.crew import InlineCrew
+from fedrelay.engines.local import LocalEngine
+from fedrelay.errors import SpecError
+from fedrelay.local.terms.contrast import Contrast
+from fedrelay.local.terms.fusion import Fusion
+from fedrelay.local.trainer import Job
+from fedrelay.models.features import last_linear
+from fedrelay.models.layout import Layout
+from fedrelay.models.net import Net
+from fedrelay.models.zoo import build_model
+from fedrelay.routes.plan import RoundPlan, Route
+from fedrelay.spec import Train
+
+OPERATORS = ("conv", "multi", "single")
+
+
+def plain_net():
+    torch.manual_seed(4)
+    return build_model("mlp", (4,), 3, hidden=(5,))
+
+
+def fusion_net(operator, net=None):
+    return Fusion(operator=operator).adapt(plain_net() if net is None else net)
+
+
+def part(module, flat, prefix):
+    """The values of one part of a module."""
+    return torch.cat([e.view(flat).flatten() for e in Layout.of(module).entries if e.name.startswith(f"{prefix}.")])
+
+
+@pytest.mark.parametrize("operator", ["multi", "single"])
+@pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
+def test_extractors_that_agree_change_nothing(toy, operator, share):
+    plain, module = plain_net(), fusion_net(operator)
+    with torch.no_grad():
+        module.fusion.share.fill_(share)
+        torch.testing.assert_close(module(toy.test.x), plain(toy.test.x))
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_only_the_reference_is_frozen(toy, operator):
+    module = fusion_net(operator)
+    before = Layout.of(module).flatten(module)
+    out, _ = turn(module, toy, (Fusion(operator=operator),), epochs=3, batch_size=2)
+    for name in ("features", "fusion", "classifier"):
+        assert not torch.equal(part(module, out, name), part(module, before, name))
+    assert torch.equal(part(module, out, "reference"), part(module, before, "features"))
+    assert not part(module, out, "reference").isnan().any()
+
+
+@pytest.mark.parametrize(("anchor", "expected"), [("recv", 1.0), ("round", 2.0)])
+def test_the_reference_is_the_anchors_extractor(toy, anchor, expected):
+    module = fusion_net("conv")
+    size = Layout.of(module).size
+    recv, broadcast = torch.full((size,), 1.0), torch.full((size,), 2.0)
+    out, _ = turn(module, toy, (Fusion(anchor=anchor),), recv=recv, broadcast=broadcast)
+    assert (part(module, out, "reference") == expected).all()
+
+
+def test_a_share_frozen_at_zero_is_plain_training(toy):
+    plain, _ = turn(plain_net(), toy, batch_size=2, epochs=2)
+    module = fusion_net("single")
+    module.fusion.share.requires_grad_(False)
+    out, _ = turn(module, toy, (Fusion(operator="single"),), batch_size=2, epochs=2)
+    both = torch.cat([part(module, out, "features"), part(module, out, "classifier")])
+    torch.testing.assert_close(both, plain, rtol=0, atol=0)
+
+
+def test_statistics_of_the_reference_stand_still(toy):
+    net = Net(nn.Sequential(nn.BatchNorm1d(4), nn.Linear(4, 5), nn.ReLU()), nn.Linear(5, 3))
+    module = fusion_net("multi", net)
+    before = Layout.of(module).flatten(module)
+    out, _ = turn(module, toy, (Fusion(operator="multi"),), batch_size=1)  # lone samples put norms to rest and back
+    assert not module.reference[0].training
+    assert torch.equal(part(module, out, "reference.0"), part(module, before, "features.0"))
+    out, _ = turn(copy.deepcopy(module), toy, (Fusion(operator="multi"),), batch_size=4)
+    assert not torch.equal(part(module, out, "features.0"), part(module, before, "features.0"))
+
+
+def test_chains_refer_to_the_predecessor_and_other_terms_fit(toy):
+    module = fusion_net("conv")
+    assert last_linear(module) is module.classifier
+    terms = (Fusion(), Contrast())
+    job = Job(module, Layout.of(module), toy, Train(batch_size=4), terms, 3)
+    engine, start = LocalEngine(job, InlineCrew(job)), Layout.of(module).flatten(module)
+    (one,) = engine.travel(RoundPlan(1, (Route((0,)),)), Departure(start))
+    first = one.weights.clone()
+    (two,) = engine.travel(RoundPlan(1, (Route((0, 1)),)), Departure(start))
+    assert torch.equal(part(module, first, "reference"), part(module, start, "features"))
+    assert not torch.equal(part(module, two.weights, "reference"), part(module, start, "features"))
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_it_has_the_type_of_the_model(operator):
+    assert Layout.of(fusion_net(operator, plain_net().double())).dtype == torch.float64
+
+
+def test_a_model_in_one_piece_is_refused():
+    with pytest.raises(SpecError, match="fusion needs a model in two parts, `features` and a linear `classifier`"):
+        Fusion().adapt(nn.Linear(4, 3))

@@ -1,0 +1,50 @@
+"""Models that come home."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from fedrelay.local.arrival import Arrival, HopReport
+from fedrelay.merge.base import Homecoming
+from fedrelay.models.layout import Layout
+from fedrelay.spec import Train
+
+
+def homecoming(models, *, samples=None, hops=None, current=None, dtype=torch.float64, layout=None, **others):
+    """Routes of one client each that bring these models home; `hops` gives the steps of every hop of every route."""
+    size = len(models[0])
+    samples = samples or [1] * len(models)
+    hops = hops or [[1]] * len(models)
+    arrivals = [
+        Arrival(
+            route,
+            (route,) * len(steps),
+            torch.as_tensor(model, dtype=dtype),
+            tuple(HopReport(n if hop == 0 else 0, each, 0.0, True) for hop, each in enumerate(steps)),
+        )
+        for route, (model, n, steps) in enumerate(zip(models, samples, hops, strict=True))
+    ]
+    settings = {
+        "layout": layout or Layout.of(nn.Linear(size, 1, bias=False).to(dtype)),
+        "clients": len(models),
+        "train": Train(),
+        "histogram": lambda client: np.ones(2, dtype=np.int64),
+        **others,
+    }
+    start = torch.zeros(size) if current is None else torch.as_tensor(current)
+    return Homecoming(start.to(dtype), arrivals, **settings)
+
+
+@pytest.fixture(scope="session")
+def make_home():
+    """A homecoming from plain numbers."""
+    return homecoming
+
+
+@pytest.fixture(scope="session")
+def batch_norm():
+    """Two parameters, two floating buffers, one counter."""
+    return Layout.of(nn.BatchNorm1d(1))

@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from fedrelay.errors import SpecError
+from fedrelay.merge.krum import Krum, scores, squared_distances
+from fedrelay.spec import validate
+
+MODELS = np.random.default_rng(7).normal(size=(9, 4))
+
+
+def apply(make_home, rule, models, **how):
+    return rule.apply(make_home(np.asarray(models), **how)).weights.numpy()
+
+
+def krum_scores(models, attackers):
+    """Straight from the paper, in plain NumPy."""
+    found = []
+    for model in models:
+        squares = np.sort(((models - model) ** 2).sum(axis=1))[1:]  # without itself
+        found.append(squares[: max(1, len(models) - attackers - 2)].sum())
+    return found
+
+
+@pytest.mark.parametrize("attackers", [0, 1, 2, 5, 20])
+def test_krum_is_the_paper_s(make_home, attackers):
+    expected = krum_scores(MODELS, attackers)
+    assert scores([torch.tensor(model) for model in MODELS], attackers) == pytest.approx(expected)
+    order = np.argsort(expected, kind="stable")
+    assert apply(make_home, Krum(attackers=attackers), MODELS).tolist() == MODELS[order[0]].tolist()
+    kept = apply(make_home, Krum(attackers=attackers, keep=4), MODELS)
+    assert kept == pytest.approx(MODELS[order[:4]].mean(axis=0))
+
+
+def test_multi_krum_can_weigh_by_samples(make_home):
+    models, samples = [[0.0], [1.0], [1.5], [50.0], [0.5]], [1, 2, 3, 400, 4]
+    merged = apply(make_home, Krum(attackers=1, keep=4, weights="samples"), models, samples=samples)
+    assert merged == pytest.approx([(2 + 4.5 + 2) / 10])
+    home = make_home(models, samples=[0] * 5, current=[7.0])
+    assert Krum(weights="samples").apply(home).weights.tolist() == [7.0]
+
+
+def test_krum_that_keeps_all_is_the_mean(make_home):
+    assert apply(make_home, Krum(keep=99), MODELS) == pytest.approx(MODELS.mean(axis=0))
+
+
+def test_krum_counters_come_from_the_models_kept(make_home, batch_norm):
+    models = [[0.0, 0.0, 0.0, 1.0, 3], [9.0, 0.0, 0.0, 1.0, 900], [0.1, 0.0, 0.0, 1.0, 5], [0.2, 0.0, 0.0, 1.0, 4]]
+    assert apply(make_home, Krum(keep=3), models, layout=batch_norm, dtype=torch.float32)[4] == 5
+
+
+def test_equal_models_are_at_no_distance():
+    models = [torch.full((5000,), 0.1) for _ in range(3)]
+    assert squared_distances(models).tolist() == [[0.0] * 3] * 3
+
+
+def test_sums_are_taken_in_double_precision(make_home):
+    assert apply(make_home, Krum(keep=4), [[1e8], [1.0], [-1e8], [1.0]], dtype=torch.float32).tolist() == [0.5]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"attackers": -1}, "merge.attackers: must be greater than or equal to 0, got -1"),
+        ({"keep": 0}, "merge.keep: must be greater than or equal to 1, got 0"),
+    ],
+)
+def test_impossible_options_are_refused(options, message):
+    with pytest.raises(SpecError) as refused:
+        validate(Krum, options, "merge.")
+    assert message in str(refused.value)

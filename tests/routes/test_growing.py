@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedrelay.ledger import tally
+from fedrelay.routes.base import Scene, sampled_count
+from fedrelay.routes.chains import Chains
+from fedrelay.routes.growing import Growing
+from fedrelay.routes.singletons import Singletons
+
+
+def dealt(count, key):
+    """Groups of forty clients that tell under which key they were formed."""
+    return tuple(tuple((client + key) % 40 for client in range(group, 40, count)) for group in range(count))
+
+
+def scene(fraction=0.2, seed=1, rounds=30):
+    return Scene(40, fraction, seed, (), rounds, regroup=dealt)
+
+
+@given(st.integers(1, 30), st.integers(0, 2**40))
+def test_without_growth_it_is_fedseq_with_the_first_groups(round, seed):
+    found = Growing(alpha=0, beta=5).plan(scene(seed=seed), round)
+    fixed = Scene(40, 0.2, seed, dealt(5, 1))
+    assert found == Chains().plan(fixed, round)
+
+
+def test_one_client_a_group_is_fedavg():
+    found = Growing(growth="constant", beta=40).plan(scene(), 3)
+    clients = {route.clients for route in found.routes}
+    groups = dealt(40, 1)
+    assert clients == {groups[route.clients[0]] for route in Singletons().plan(scene(), 3).routes}
+
+
+def test_groups_are_formed_anew_when_their_number_grows_or_always():
+    keys: list[tuple[int, int]] = []
+    noting = Scene(40, 1.0, 1, (), 30, regroup=lambda count, key: keys.append((count, key)) or dealt(count, key))
+    for round in range(1, 31):
+        Growing(growth="linear", alpha=0.5, beta=3).plan(noting, round)
+    counts = [count for count, _ in keys]
+    assert counts[:6] == [3, 3, 6, 6, 9, 9]
+    assert [key for _, key in keys][:7] == [1, 1, 3, 3, 5, 5, 7]
+    keys.clear()
+    for round in range(1, 5):
+        Growing(growth="linear", alpha=0.5, beta=3, regroup="always").plan(noting, round)
+    assert keys == [(3, 1), (3, 2), (6, 3), (6, 4)]
+
+
+def test_by_default_the_last_round_has_almost_as_many_groups_as_clients():
+    counts = [Growing().count(scene(), round) for round in range(1, 31)]
+    assert counts[0] == 5
+    assert counts == sorted(counts)
+    assert counts[-1] in (35, 40)
+
+
+@pytest.mark.parametrize(("fraction", "beta", "total"), [(0.3, 10, 24), (0.5, 20, 40)])
+def test_a_relayed_round_costs_two_transfers_a_client(fraction, beta, total):
+    plan = Growing(growth="log", beta=beta, relay="server", regroup="always").plan(scene(fraction), 1)
+    found = tally(plan, {"model": 1})
+    assert (found.s2c, found.c2s, found.c2c) == (total // 2, total // 2, 0)
+    assert len(plan.routes) == sampled_count(beta, fraction)
+
+
+def test_a_fixed_order_is_that_of_the_group():
+    fixed = Scene(9, 1.0, 1, ((0, 1, 2), (5, 4, 3)))
+    plans = [Chains(order="fixed", loops=2).plan(fixed, round) for round in (1, 2)]
+    for plan in plans:
+        assert {route.clients for route in plan.routes} == {(0, 1, 2, 0, 1, 2), (5, 4, 3, 5, 4, 3)}
