@@ -67,6 +67,7 @@ CONTENDERS = (
     Contender(table.FLOWER, "flower_run.py", {"conv": 20, "dense": 20}, environment=FLOWER),
     Contender(table.PFL[0], "pfl_run.py", PFL_ROUNDS, environment=PFL, launcher=torchrun(os.cpu_count() or 1)),
     Contender(table.PFL[1], "pfl_run.py", PFL_ROUNDS, environment=PFL),
+    Contender(table.PFL_BY_HAND, "pfl_run.py", {"conv": 40}, "channels-last", PFL, torchrun(os.cpu_count() or 1)),
     Contender(table.CHAINS, "chains_run.py", {"conv": 6}, "two"),
     Contender(table.ONE_WORKER[0], "chains_run.py", {"conv": 4}, "one"),
     Contender(table.ONE_WORKER[1], "chains_run.py", {"conv": 4}, "none"),
@@ -188,7 +189,9 @@ What to know about the comparison:
 - pfl runs with and without one process per core; the faster counts. Its batches are cut once and never shuffled.
 - NVFlare's hops pass through real messages between processes and contain waits of about half a second; they are what
   its simulator takes, not what a federation over a network would.
-- Peers get channels-last weights, too, but not FedRelay's memory settings: those are part of what FedRelay does.
+- Peers train the network as their users write it. Ordering its memory channels-last, keeping freed memory and stacking
+  small models are part of what FedRelay does. What pfl gains where its user orders the memory by hand is shown in a row
+  of its own.
 - The hand-over is all CPU time between the last step at one client and the first at the next: reports, a check for
   non-finite weights, two copies of the model, and shuffling and gathering the next client's samples.
 """

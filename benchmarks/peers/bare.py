@@ -1,4 +1,4 @@
-"""Bare PyTorch: nothing but client updates in plain loops, one process per core. No server, no hand-over.
+"""Bare PyTorch: nothing but client updates in plain channels-last loops, one process per core; no server, no hand-over.
 
 Variants: `all` cores, or `one`.
 """
@@ -19,7 +19,7 @@ def work(case: Case, warm_up: int, updates: int, barrier: Barrier) -> None:
     torch.set_num_threads(1)
     keep_freed_memory()
     x, y = case.data()
-    model = case.model()
+    model = case.model(channels_last=True)
     first = [parameter.detach().clone() for parameter in model.parameters()]
 
     def train(updates: int) -> int:

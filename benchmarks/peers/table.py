@@ -15,6 +15,7 @@ ONE_WORKER = ("FedRelay FedSeq, one worker", "FedRelay FedSeq, no worker")
 BARE = "bare PyTorch, all cores"
 FLOWER, NVFLARE = "Flower", "NVFlare cyclic"
 PFL = ("pfl, one process per core", "pfl, one process")
+PFL_BY_HAND = "pfl, one process per core, channels-last by hand"
 HAND_OVER = "hand-over"
 """Not a contender: the share of a hop that is spent between clients."""
 

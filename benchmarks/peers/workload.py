@@ -36,8 +36,8 @@ class Case:
         """The share of clients that take part in a round."""
         return self.clients / POPULATION
 
-    def model(self) -> nn.Sequential:
-        """The network with its first weights, always the same."""
+    def model(self, *, channels_last: bool = False) -> nn.Sequential:
+        """The network with its first weights, always the same; its users may order the memory by hand."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(1)
             if len(self.shape) == 1:
@@ -48,8 +48,9 @@ class Case:
                 *(nn.Conv2d(8, 16, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)),
                 *(nn.Flatten(), nn.Linear(16 * side * side, 64), nn.ReLU(), nn.Linear(64, CLASSES)),
             )
-            # Makes convolutions on a CPU fast. Of images with one channel the weights alone decide the order.
-            network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+            if channels_last:
+                # Makes convolutions on a CPU fast. Of images with one channel the weights alone decide the order.
+                network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
             return network
 
     def data(self) -> tuple[Tensor, Tensor]:

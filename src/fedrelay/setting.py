@@ -34,6 +34,7 @@ from fedrelay.local.loss import cross_entropy
 from fedrelay.local.portrait import Likeness, Portrait
 from fedrelay.local.trainer import Job
 from fedrelay.models.layout import TORCH_GLOBALS, Layout
+from fedrelay.models.stacks import Stack
 from fedrelay.models.zoo import build_model, default_model
 from fedrelay.recipes import Recipe, recipe, with_public_set
 from fedrelay.rng import torch_seed
@@ -93,6 +94,8 @@ class Setting:
         phase, before = self.phase(round)
         scene = replace(self.scene, rounds=phase.rounds)
         plan = replace(phase.route.plan(scene, round - before), round=round)
+        if all(self.federation.size(client) for route in plan.routes for client in route.clients):
+            return plan
         routes = (
             replace(route, clients=tuple(client for client in route.clients if self.federation.size(client)))
             for route in plan.routes
@@ -122,8 +125,13 @@ class Setting:
     def sample_flops(self) -> float:
         """What training on one sample takes, counted once."""
         known = self.recipe.clock.sample_flops
+        if known is not None:
+            return known
+        stack = Stack.of(self.module, self.layout, self.federation.sample_shape)
+        if stack is not None:  # PyTorch's counter finds the same, but takes seconds to load
+            return stack.training_flops
         x, y = self.federation.test
-        return known if known is not None else training_flops(self.module, x[:2], y[:2], cross_entropy)
+        return training_flops(self.module, x[:2], y[:2], cross_entropy)
 
     def stopwatch(self, plan: RoundPlan) -> Stopwatch:
         """Who knows how long things take in a round."""

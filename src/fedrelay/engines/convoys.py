@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import islice
 
 from fedrelay.routes.plan import Hop, RoundPlan
 
@@ -38,10 +38,11 @@ def convoys(plan: RoundPlan, samples: Callable[[int], int], lanes: int) -> list[
         clients = plan.routes[number].clients
         return -len(clients), -sum(samples(client) for client in clients), number
 
-    numbers = sorted(range(len(plan.routes)), key=work)
-    count = -(-len(numbers) // lanes)
-    bounds = [len(numbers) * part // max(1, count) for part in range(count + 1)]
+    numbers = iter(sorted(range(len(plan.routes)), key=work))
+    count = -(-len(plan.routes) // lanes)
+    # The larger convoys first: a worker that ends up alone with the last one should have a short way.
+    sizes = [len(plan.routes) // count + (part < len(plan.routes) % count) for part in range(count)]
     return [
-        Convoy(plan.round, tuple((number, plan.routes[number].clients) for number in numbers[begin:end]))
-        for begin, end in pairwise(bounds)
+        Convoy(plan.round, tuple((number, plan.routes[number].clients) for number in islice(numbers, size)))
+        for size in sizes
     ]

@@ -173,7 +173,8 @@ class Trip:
         """All hops, wave after wave."""
         reports: Reports = {}
         told = dict(zip(place.job.names("server"), (place.models[row] for row in self.server), strict=True))
-        place.trainer.shuffle.foresee(stop.hop for wave in self.waves for stop in wave)
+        if len(self.waves) > 1:
+            place.trainer.shuffle.foresee(stop.hop for wave in self.waves for stop in wave)
         for wave in self.waves:
             hops = [stop.hop for stop in wave]
             visits = [visit(place, stop, told) for stop in wave]

@@ -132,11 +132,11 @@ class EagerTrainer:
     def _batches(self, hop: Hop, x: Tensor, y: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         train = self.job.train
         size, samples = train.batch_size, len(y)
-        orders, seed = self.shuffle.draw(hop, samples)
-        seed_torch(seed, train.device)
+        seed_torch(torch_seed(self.job.seed, "dropout", *key_of(hop)), train.device)
         # Only BatchNorm models lose the short last batch, and never their only one.
         end = samples - samples % size if self.norms and samples > size else samples
-        for index in orders:
+        for order in self.shuffle.orders(hop, samples):
+            index = torch.from_numpy(order)
             # index_select, because it is several times faster than x[index].
             inputs, targets = self.bench.inputs(x.index_select(0, index)), y.index_select(0, index).to(train.device)
             for begin in range(0, end, size):
@@ -161,34 +161,24 @@ def remember(terms: Sequence[Term], visit: Visit, parting: Parting) -> None:
 
 
 class Shuffle:
-    """The randomness of hops: the order in which a client's samples are seen, and the seed of dropout."""
+    """The order in which clients' samples are seen."""
 
     def __init__(self, job: Job) -> None:
         self.job = job
         self.keyed = Keyed(job.seed, "batches")
-        self.ahead: dict[Hop, tuple[list[Tensor], int]] = {}
+        self.ahead: dict[Hop, list[NDArray[np.int64]]] = {}
 
     def foresee(self, hops: Iterable[Hop]) -> None:
         """Draw for a whole trip at once: between clients, with other things in the caches, it takes far longer."""
         self.ahead = {hop: self._draw(hop, self.job.federation.size(hop.client)) for hop in hops}
 
-    def draw(self, hop: Hop, samples: int) -> tuple[list[Tensor], int]:
-        """One order for each epoch of a hop, and the seed."""
-        return self.ahead.pop(hop, None) or self._draw(hop, samples)
-
     def orders(self, hop: Hop, samples: int) -> list[NDArray[np.int64]]:
         """One order for each epoch of a hop."""
+        return self.ahead.pop(hop, None) or self._draw(hop, samples)
+
+    def _draw(self, hop: Hop, samples: int) -> list[NDArray[np.int64]]:
         rng = self.keyed.at(*key_of(hop))
         return [rng.permutation(samples) for _ in range(self.job.train.epochs)]
-
-    def _draw(self, hop: Hop, samples: int) -> tuple[list[Tensor], int]:
-        orders = [torch.from_numpy(order) for order in self.orders(hop, samples)]
-        return orders, torch_seed(self.job.seed, "dropout", *key_of(hop))
-
-
-def is_finite(models: Tensor) -> Tensor:
-    """Whether models on the last axis are among the finite numbers; a sum is only if every weight is."""
-    return torch.isfinite(models.sum(-1))
 
 
 def key_of(hop: Hop) -> tuple[int, int, int, int]:

@@ -14,6 +14,9 @@ Labels = Literal["data", "model"]
 """Whose labels: those the samples have, or those the model would give them, drawn by its probabilities."""
 
 
+_LATER = torch.tensor([False])
+
+
 @dataclass(frozen=True)
 class Visit:
     """The tensors of one turn, each `[size]`, or of several side by side, each `[lanes, size]`.
@@ -39,7 +42,7 @@ class Visit:
     baggage: Tensors = field(default_factory=dict)
     """What travels along with the model."""
 
-    opening: Tensor = field(default_factory=lambda: torch.tensor([False]))
+    opening: Tensor = _LATER
     """Whether this is the first turn of its route: `[1]`, or `[lanes, 1]`."""
 
     def each(self, change: Callable[[Tensor], Tensor]) -> Visit:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import pytest
+import torch
 from torch import nn
 
+from fedrelay.clock import training_flops
+from fedrelay.local.loss import cross_entropy
 from fedrelay.models.layout import Layout
 from fedrelay.models.stacks import Stack
 from fedrelay.models.stacks.activation import Activation
@@ -158,3 +161,12 @@ def test_frozen_and_shared_weights_too():
     tied = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
     tied[1].weight = tied[0].weight
     assert stack_of(tied, 3) is None
+
+
+@pytest.mark.parametrize("name", ["mlp", "cnn-s", "cnn-3", "simple-cnn"])
+def test_training_takes_what_pytorch_counts(name):
+    shape = (1, 28, 28)
+    module = build_model(name, shape, 10)
+    stack = Stack.of(module, Layout.of(module), shape)
+    counted = training_flops(module, torch.randn(2, *shape), torch.tensor([1, 2]), cross_entropy)
+    assert stack.training_flops == counted

@@ -35,6 +35,12 @@ class Stack:
         """How many of them a forward pass takes for one sample."""
         return sum(layer.multiplications for layer in self.layers if isinstance(layer, LinearMap))
 
+    @property
+    def training_flops(self) -> float:
+        """What training on one sample takes: three products a layer, but the first passes nothing back."""
+        maps = [layer.multiplications for layer in self.layers if isinstance(layer, LinearMap)]
+        return 2.0 * (3 * sum(maps) - maps[0])
+
     def bind(self, flat: Tensor, gradient: Tensor, width: int) -> BoundStack:
         """The models in `flat`, `[lanes, size]`, whose gradients go to `gradient`, for batches of a width."""
         models = Models(flat, gradient, width)
