@@ -12,7 +12,9 @@ from fedrelay.recipes import CATALOGUE, blueprint
 
 ROUTES = [name for name, entry in CATALOGUE.items() if entry.route is not None and not entry.terms]
 WARMUPS = [name for name, entry in CATALOGUE.items() if entry.warmup is not None]
-ADDITIONS = [name for name, entry in CATALOGUE.items() if entry.terms and entry.route is None or entry.merge is not None]
+ADDITIONS = [
+    name for name, entry in CATALOGUE.items() if (entry.terms and entry.route is None) or entry.merge is not None
+]
 
 SMALL = {
     "wfsl": {"warmup.cycles": 1},

@@ -111,7 +111,9 @@ def run_advice(result: Result) -> RenderableType:
 def comparison_tables(outcome: Outcome) -> RenderableType:
     """A comparison in numbers: how well and how soon, then at what cost, then what went wrong."""
     rows = standings(outcome)
-    return Group(_quality(outcome, rows), Text(), _effort(outcome, rows), Text(), _costs(rows), *_remarks(outcome, rows))
+    return Group(
+        _quality(outcome, rows), Text(), _effort(outcome, rows), Text(), _costs(rows), *_remarks(outcome, rows)
+    )
 
 
 def comparison_advice(outcome: Outcome) -> RenderableType:

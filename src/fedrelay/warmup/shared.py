@@ -2,7 +2,7 @@
 
 Paper: the baseline of M. Arafeh et al., WFSL, 2025.
 
-Rule: the server collects a share of every client's samples, trains the first model on them, and sends them to everybody;
+Rule: the server collects a share of every client's samples, trains the first model on them, and sends them to all;
 from then on every client trains on its own samples and on those. Any method can follow.
 
 Deviations: the paper trains the first model for 500 rounds; here they count among the rounds of the run, so there are
