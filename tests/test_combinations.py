@@ -8,7 +8,7 @@ import torch
 
 import fedrelay as fr
 from fedrelay.models.layout import weights_sha256
-from fedrelay.recipes import CATALOGUE, blueprint
+from fedrelay.recipes import CATALOGUE
 
 ROUTES = [name for name, entry in CATALOGUE.items() if entry.route is not None and not entry.terms]
 WARMUPS = [name for name, entry in CATALOGUE.items() if entry.warmup is not None]
@@ -16,7 +16,11 @@ ADDITIONS = [
     name for name, entry in CATALOGUE.items() if (entry.terms and entry.route is None) or entry.merge is not None
 ]
 
+PAIRS = {"grouping.max_clients": 2, "grouping.min_samples": 1000}
 SMALL = {
+    **dict.fromkeys(("fedseq", "fedseqinter", "fedasyncseq", "naivegsp", "astraea"), PAIRS),
+    **{name: {"route.beta": 2} for name in ("fedseq2par", "fedgsp")},
+    "naivegsp-icg": {"grouping.groups": 3},
     "wfsl": {"warmup.cycles": 1},
     "fedavg-first": {"warmup.rounds": 1},
     "shared-raw": {"warmup.pretrain": 1},
@@ -35,28 +39,17 @@ def tiny():
 
 
 def run(method, data, workers):
-    torch.manual_seed(1)
-    model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU(), torch.nn.Linear(4, 3))
-    settings = SMALL.get(method.split("+")[0], {})
-    if "grouping" in dict(blueprint(method).parts()) and not blueprint(method).route.counts_groups:
-        settings = {"grouping.max_clients": 2, "grouping.min_samples": 1000} | (
-            {"grouping.groups": 3} if blueprint(method).defaults.get("grouping", {}).get("assign") == "icg" else {}
-        )
-        if "grouping.groups" in settings:
-            settings = {"grouping.groups": 3}
-    if blueprint(method).route.counts_groups:
-        settings = {"route.beta": 2}
     return fr.run(
         method,
         data=data,
-        model=model,
+        model={"name": "mlp", "hidden": (4,)},
         rounds=2,
         fraction=0.7,
         batch_size=3,
         lr=0.05,
         workers=workers,
         eval={"every": 2},
-        **settings,
+        **SMALL.get(method.split("+")[0], {}),
     )
 
 

@@ -200,6 +200,7 @@ def _travel(setting: Setting, state: State, folder: RunFolder | None, observer: 
     finally:
         if engine is not None:
             engine.close()
+        keepsakes.close()
 
 
 def _save(folder: RunFolder, state: State, keepsakes: Keepsakes) -> None:

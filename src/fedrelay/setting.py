@@ -134,16 +134,19 @@ class Setting:
         return training_flops(self.module, x[:2], y[:2], cross_entropy)
 
     def stopwatch(self, plan: RoundPlan) -> Stopwatch:
-        """Who knows how long things take in a round."""
-        wanted = self.experiment
-        return Stopwatch(
-            self.devices,
-            self.federation.size,
-            self.sample_flops,
-            wanted.train.epochs,
-            self.payloads,
-            self.extras(plan),
-        )
+        """Who knows how long things take in a round; the same for all rounds in which the same things travel."""
+        extras = self.extras(plan)
+        key = tuple((kind, *names) for kind, names in extras.items())
+        if key not in self._stopwatches:
+            epochs = self.experiment.train.epochs
+            self._stopwatches[key] = Stopwatch(
+                self.devices, self.federation.size, self.sample_flops, epochs, self.payloads, extras
+            )
+        return self._stopwatches[key]
+
+    @cached_property
+    def _stopwatches(self) -> dict[tuple[tuple[str, ...], ...], Stopwatch]:
+        return {}
 
     @cached_property
     def devices(self) -> DeviceOf:

@@ -35,7 +35,7 @@ def test_without_a_folder_it_uses_one_that_goes_away():
     folder = keepsakes.folder
     assert folder is not None
     assert held(keepsakes, 5) == [0.0, 1.0, 2.0, 3.0, 4.0]
-    del keepsakes
+    keepsakes.close()
     assert not folder.exists()
 
 
