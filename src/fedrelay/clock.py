@@ -24,7 +24,7 @@ import io
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Self
 
@@ -267,6 +267,11 @@ class Stopwatch:
 
     extras: Extras = field(default_factory=dict)
     """What else travels on trips of one kind."""
+
+    def __post_init__(self) -> None:
+        """Remember what was worked out: the same clients come again and again."""
+        for name in ("visit_time", "transfer_time"):
+            object.__setattr__(self, name, lru_cache(1 << 16)(getattr(self, name)))
 
     def visit_time(self, client: int) -> float:
         """Seconds of training at one client."""

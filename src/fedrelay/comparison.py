@@ -18,7 +18,7 @@ from fedrelay.errors import DivergedError, RunFolderError, SpecError
 from fedrelay.files import write_atomically
 from fedrelay.metrics.curves import mean_std
 from fedrelay.recipes import experiments, recipe
-from fedrelay.result import Result
+from fedrelay.result import COSTS, Result
 from fedrelay.runner import Observer, resume_run, run_experiment
 from fedrelay.setting import rehearse
 from fedrelay.spec import Comparison, Entrant, Experiment, load_file, validate
@@ -43,6 +43,14 @@ class Contender:
         """Mean number of rounds to an accuracy; None if any seed never got there."""
         reached = [result.rounds_to(accuracy) for result in self.results]
         return mean_std([r for r in reached if r is not None])[0] if reached and None not in reached else None
+
+    def costs_to(self, accuracy: float) -> dict[str, float] | None:
+        """Mean costs to an accuracy; None if any seed never got there."""
+        reached = [result.costs_to(accuracy) for result in self.results]
+        found = [costs for costs in reached if costs is not None]
+        if not found or len(found) < len(reached):
+            return None
+        return {name: mean_std([costs[name] for costs in found])[0] for name in COSTS}
 
 
 @dataclass(frozen=True)

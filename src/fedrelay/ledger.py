@@ -90,14 +90,30 @@ class Tally:
         return {"s2c": self.s2c, "c2s": self.c2s, "c2c": self.c2c}
 
 
+def trip_counts(plan: RoundPlan) -> dict[Kind, int]:
+    """How many trips of each kind a round has, without going through them one by one."""
+    lengths = [len(route.clients) for route in plan.routes if route.clients]
+    routes, handed_on = len(lengths), sum(lengths) - len(lengths)
+    match plan.relay:
+        case "none":
+            return {"s2c": 0, "c2s": 0, "c2c": 0}
+        case "peers":
+            return {"s2c": 0, "c2s": 0, "c2c": routes * (routes - 1)}
+        case "direct":
+            return {"s2c": routes, "c2s": routes, "c2c": handed_on}
+        case "server":
+            return {"s2c": routes + handed_on, "c2s": routes + handed_on, "c2c": 0}
+
+
 def tally(plan: RoundPlan, payloads: Mapping[str, int], extras: Extras = NOTHING) -> Tally:
     """The transfers of one round, summed."""
-    kinds: Counter[Kind] = Counter()
     sizes: Counter[str] = Counter()
-    for transfer in transfers(plan, payloads, extras):
-        kinds[transfer.kind] += 1
-        sizes[transfer.payload] += transfer.bytes
-    return Tally(kinds["s2c"], kinds["c2s"], kinds["c2c"], sizes.total(), dict(sizes))
+    transfers: dict[Kind, int] = {}
+    for kind, trips in trip_counts(plan).items():
+        on_board = {**payloads, **extras.get(kind, {})}
+        transfers[kind] = trips * len(on_board)
+        sizes.update({payload: trips * size for payload, size in on_board.items() if trips})
+    return Tally(transfers["s2c"], transfers["c2s"], transfers["c2c"], sizes.total(), dict(sizes))
 
 
 def ledger_line(

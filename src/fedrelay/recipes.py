@@ -31,12 +31,16 @@ from fedrelay.local.terms.prox import Prox
 from fedrelay.merge.base import Merge
 from fedrelay.merge.disco import Disco
 from fedrelay.merge.drift import DriftMean
+from fedrelay.merge.geometric import GeometricMedian
 from fedrelay.merge.ida import Ida
+from fedrelay.merge.krum import Krum
 from fedrelay.merge.last import Last
 from fedrelay.merge.mean import Mean
+from fedrelay.merge.median import Median
 from fedrelay.merge.momentum import Momentum
 from fedrelay.merge.nova import Nova
 from fedrelay.merge.optimisers import Adagrad, Adam, Yogi
+from fedrelay.merge.trimmed import Trimmed
 from fedrelay.routes.asynchronous import Asynchronous
 from fedrelay.routes.base import Routing
 from fedrelay.routes.chains import Chains
@@ -50,6 +54,7 @@ from fedrelay.routes.star import Star
 from fedrelay.spec import PARTS, Comparison, Entrant, Experiment, Section, unknown, validate
 from fedrelay.warmup.base import Phase, Warmup
 from fedrelay.warmup.fedavg import FedAvgFirst
+from fedrelay.warmup.shared import SharedRaw
 from fedrelay.warmup.wfsl import Wfsl
 
 Options = Mapping[str, Any]
@@ -121,6 +126,7 @@ CATALOGUE: dict[str, Entry] = {
     ),
     "spfl": Entry("every model visits every client, each from another start", route=Rotations, defaults=_UNIFORM),
     "wfsl": Entry("one model is warmed up through chosen clients first", warmup=Wfsl),
+    "shared-raw": Entry("clients share a few samples, the server begins with those", warmup=SharedRaw),
     "fedavg-first": Entry("rounds of FedAvg before another method", warmup=FedAvgFirst),
     "ewc": Entry(
         "a ring in which clients keep what mattered to the last", route=Ring, terms={"fisher": Fisher}, usual_merge=Last
@@ -145,6 +151,10 @@ CATALOGUE: dict[str, Entry] = {
     "fedyogi": Entry("the server steps by Yogi", merge=Yogi),
     "fedavgm": Entry("the server steps with momentum", merge=Momentum),
     "ida": Entry("models far from the mean count less", merge=Ida),
+    "median": Entry("the coordinate-wise median, robust to bad clients", merge=Median),
+    "trimmed-mean": Entry("the mean without the extremes of every coordinate", merge=Trimmed),
+    "krum": Entry("the model closest to its neighbours", merge=Krum),
+    "geometric-median": Entry("the point closest to all models", merge=GeometricMedian),
     "centralized": Entry("all data in one place: the upper bound", route=Pooled, usual_merge=Last, pools_data=True),
 }
 

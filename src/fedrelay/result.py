@@ -17,6 +17,10 @@ from fedrelay.spec import Experiment
 Row = dict[str, Any]
 
 
+COSTS = ("round", "client_updates", "bytes", "virtual_seconds")
+"""What it takes to get somewhere."""
+
+
 @dataclass(frozen=True)
 class Result:
     """The history and the final model of one run.
@@ -34,6 +38,12 @@ class Result:
     transfers: Mapping[str, int]
     bytes: int
     seconds: float
+    virtual_seconds: float = 0.0
+    """How long it would have taken on the clients' own devices."""
+
+    idle_seconds: float = 0.0
+    """How long models would have waited for others there, summed."""
+
     run: Path | None = None
 
     @property
@@ -57,6 +67,11 @@ class Result:
         return rounds_to_target(
             [row["round"] for row in self.history], [row["accuracy"] for row in self.history], accuracy
         )
+
+    def costs_to(self, accuracy: float) -> Row | None:
+        """The costs up to the first evaluated round with at least this test accuracy."""
+        reached = next((row for row in self.history if row["accuracy"] >= accuracy), None)
+        return None if reached is None else {name: reached[name] for name in COSTS}
 
     def rounds_to_targets(self, reference: float | None = None) -> dict[float, int | None]:
         """Rounds to each share of `eval.targets` of the reference accuracy."""
@@ -89,6 +104,8 @@ class Result:
             "bytes": self.bytes,
             "client_updates": self.client_updates,
             "longest_route": self.longest_route,
+            "virtual_seconds": self.virtual_seconds,
+            "idle_seconds": self.idle_seconds,
             "seconds": round(self.seconds, 3),
             "run": str(self.run) if self.run else None,
             "weights_sha256": weights_sha256(self.weights),

@@ -26,8 +26,10 @@ from fedrelay.engines.crew import one_thread
 from fedrelay.engines.local import start_local
 from fedrelay.errors import DivergedError, RunFolderError
 from fedrelay.ledger import Tally, ledger_line
+from fedrelay.local.arrival import Arrival
 from fedrelay.local.keepsakes import Keepsakes
 from fedrelay.metrics.classification import scores_of_counts
+from fedrelay.metrics.forgetting import backward_transfer, forgetting
 from fedrelay.models.layout import Layout
 from fedrelay.result import Result, Row
 from fedrelay.routes.plan import RoundPlan
@@ -198,6 +200,7 @@ def _travel(setting: Setting, state: State, folder: RunFolder | None, observer: 
     finally:
         if engine is not None:
             engine.close()
+        keepsakes.close()
 
 
 def _save(folder: RunFolder, state: State, keepsakes: Keepsakes) -> None:
@@ -211,10 +214,14 @@ def _round(setting: Setting, engine: Engine, state: State, book: Book) -> tuple[
     """One round: state in, state out."""
     experiment, round = setting.experiment, state.round + 1
     plan = setting.plan(round)
+    if experiment.eval.forgetting and round % experiment.eval.forgetting == 0:
+        plan = replace(plan, followed=(0,))
     loss = None
     if plan.routes:
         arrivals = engine.travel(plan, departure(plan, state))
         loss = mean_loss(arrivals)
+        for number in plan.followed:
+            book.followed(round, arrivals[number])
         with one_thread():
             state = received(setting, plan, state, arrivals)
     state = replace(state, round=round)
@@ -286,6 +293,15 @@ class Book:
         self._append("metrics", row)
         return row
 
+    def followed(self, round: int, arrival: Arrival) -> None:
+        """Note what a model still knew of its clients after every hop."""
+        rows = [list(hop.recall) for hop in arrival.hops]
+        square = [row + [0.0] * (len(rows) - len(row)) for row in rows]
+        lost = forgetting(square)
+        line: Row = {"round": round, "clients": list(arrival.clients), "matrix": rows}
+        line |= {"backward_transfer": backward_transfer(square), "forgetting": None if lost is None else lost.tolist()}
+        self._append("forgetting", line)
+
     def timing(self, round: int, seconds: float) -> None:
         """Note how long a round took."""
         self._append("timings", {"round": round, "seconds": float(f"{seconds:.4f}")})
@@ -306,6 +322,8 @@ class Book:
             transfers=self.tally.counts(),
             bytes=self.tally.bytes,
             seconds=state.seconds,
+            virtual_seconds=self.virtual_seconds,
+            idle_seconds=self.idle_seconds,
             run=self.folder.path if self.folder else None,
         )
 

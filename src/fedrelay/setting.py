@@ -134,16 +134,19 @@ class Setting:
         return training_flops(self.module, x[:2], y[:2], cross_entropy)
 
     def stopwatch(self, plan: RoundPlan) -> Stopwatch:
-        """Who knows how long things take in a round."""
-        wanted = self.experiment
-        return Stopwatch(
-            self.devices,
-            self.federation.size,
-            self.sample_flops,
-            wanted.train.epochs,
-            self.payloads,
-            self.extras(plan),
-        )
+        """Who knows how long things take in a round; the same for all rounds in which the same things travel."""
+        extras = self.extras(plan)
+        key = tuple((kind, *names) for kind, names in extras.items())
+        if key not in self._stopwatches:
+            epochs = self.experiment.train.epochs
+            self._stopwatches[key] = Stopwatch(
+                self.devices, self.federation.size, self.sample_flops, epochs, self.payloads, extras
+            )
+        return self._stopwatches[key]
+
+    @cached_property
+    def _stopwatches(self) -> dict[tuple[tuple[str, ...], ...], Stopwatch]:
+        return {}
 
     @cached_property
     def devices(self) -> DeviceOf:
@@ -190,10 +193,12 @@ class Setting:
 
     def opening(self) -> dict[str, Any] | None:
         """The ledger's line for what clients did before the first round, if they did anything."""
-        surveys = [survey for survey in (self.survey, self.selection) if survey is not None and survey.transfers]
-        if not surveys:
+        surveys = [survey for survey in (self.survey, self.selection) if survey is not None]
+        transfers = sum((survey.transfers for survey in surveys if survey.transfers is not None), Tally())
+        if self.recipe.warmup is not None:
+            transfers += self.recipe.warmup.traffic(self.federation)
+        if not transfers.total:
             return None
-        transfers = sum((survey.transfers for survey in surveys if survey.transfers), Tally())
         updates = sum(survey.updates for survey in surveys)
         return ledger_line(0, transfers, updates=updates, longest=min(1, updates))
 
@@ -314,6 +319,8 @@ def outline(
     federation = _with_public(experiment, federation)
     if method.pools_data:
         federation = PooledFederation(federation)
+    if method.warmup is not None:
+        federation = method.warmup.share(federation, experiment.seed)
     with TORCH_GLOBALS, torch.random.fork_rng(devices=[]):
         torch.manual_seed(torch_seed(experiment.seed, "init"))
         experiment = _with_full_paths(experiment)

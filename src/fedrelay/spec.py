@@ -125,6 +125,9 @@ class Eval(Section):
 
     every: int = Field(1, ge=1, description="evaluate after every so many rounds, and after the last")
     last: int = Field(10, ge=1, description="evaluations averaged into accuracy_last")
+    forgetting: int = Field(
+        0, ge=0, description="after every so many rounds, follow one chain: what it forgets of its clients; 0 = never"
+    )
     targets: tuple[Annotated[float, Field(gt=0, le=1)], ...] = Field(
         (0.7, 0.8, 0.9), description="shares of the reference accuracy for rounds-to-target"
     )

@@ -9,6 +9,7 @@
     probe.safetensors     the probe network that looked at them, where there was one; written once
     metrics.jsonl         one line for every evaluated round; the same bytes whenever and wherever the run is done
     ledger.jsonl          one line for every round: routes, transfers, bytes; round 0: the profiles of clients
+    forgetting.jsonl      one line for every followed chain: accuracy on each client's samples after each hop
     timings.jsonl         one line for every round: seconds (the only thing that differs between two equal runs)
     checkpoint.json       names the newest checkpoint and its checksum
     round-N.safetensors   the state after round N
@@ -50,6 +51,7 @@ STREAMS: dict[str, tuple[str, ...]] = {
     "metrics": ("round", "accuracy"),
     "ledger": ("round", "s2c", "c2s", "c2c", "bytes", "client_updates", "longest_route"),
     "timings": ("round", "seconds"),
+    "forgetting": ("round",),
 }
 """The streams of a run and the numbers every line of them has."""
 
@@ -301,7 +303,8 @@ class RunFolder:
         if [row["round"] for row in kept["metrics"]] != due:
             raise RunFolderError(f"{self.path}: metrics.jsonl lacks rounds; the run is damaged")
         for stream, rows in kept.items():
-            self.write(f"{stream}.jsonl", b"".join(_json(row) for row in rows))
+            if rows or (self.path / f"{stream}.jsonl").exists():
+                self.write(f"{stream}.jsonl", b"".join(_json(row) for row in rows))
         for leftover in self.path.iterdir():
             if _is_temporary(leftover.name):
                 leftover.unlink()

@@ -48,6 +48,14 @@ def test_groups_are_formed_anew_when_their_number_grows_or_always():
     assert keys == [(3, 1), (3, 2), (6, 3), (6, 4)]
 
 
+def test_a_step_spares_groupings():
+    keys: list[tuple[int, int]] = []
+    noting = Scene(40, 1.0, 1, (), 30, regroup=lambda count, key: keys.append((count, key)) or dealt(count, key))
+    for round in range(1, 31):
+        Growing(growth="linear", alpha=1, beta=2, step=0.5).plan(noting, round)
+    assert sorted(set(keys)) == [(2, 1), (4, 2), (6, 3), (10, 5), (16, 8), (24, 12), (36, 18), (40, 20)]
+
+
 def test_by_default_the_last_round_has_almost_as_many_groups_as_clients():
     counts = [Growing().count(scene(), round) for round in range(1, 31)]
     assert counts[0] == 5

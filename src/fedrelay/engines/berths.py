@@ -26,6 +26,8 @@ class Stop:
     model: Pair
     state: tuple[Pair, ...] = ()
     baggage: tuple[Pair, ...] = ()
+    visited: tuple[int, ...] = ()
+    """On a route that is followed: the clients so far, this one included."""
 
 
 @dataclass(frozen=True)
@@ -101,6 +103,7 @@ class Berths:
             (came, self.turn("model", hop.route, hop.index)),
             tuple(self._state(name, hop) for name in self.job.names("state")),
             tuple(self._baggage(name, hop) for name in self.job.names("baggage")),
+            self.plan.routes[hop.route].clients[: hop.index + 1] if hop.route in self.plan.followed else (),
         )
 
     def _state(self, name: str, hop: Hop) -> Pair:

@@ -7,7 +7,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -18,7 +18,7 @@ from fedrelay.engines.convoys import Convoy, convoys
 from fedrelay.engines.crew import Crew, ForkedCrew, InlineCrew, Workplace
 from fedrelay.errors import DivergedError, EngineError, FedRelayError
 from fedrelay.local.arrival import Arrival, HopReport
-from fedrelay.local.judge import Verdict, chunks, judge
+from fedrelay.local.judge import Verdict, accuracy, chunks, judge
 from fedrelay.local.keepsakes import Keepsakes
 from fedrelay.local.lanes import lanes_for
 from fedrelay.local.portrait import Likeness, Portrait
@@ -185,10 +185,19 @@ class Trip:
             except Exception as error:
                 clients = ", ".join(str(hop.client) for hop in hops)
                 raise _failure(f"round {hops[0].round}: training on client {clients}", error) from error
-            for hop, report in zip(hops, found, strict=True):
-                check_finite(hop, report)
-                reports.setdefault(hop.route, []).append(report)
+            for stop, report in zip(wave, found, strict=True):
+                check_finite(stop.hop, report)
+                reports.setdefault(stop.hop.route, []).append(recalling(place, stop, report))
         return reports
+
+
+def recalling(place: Workplace, stop: Stop, report: HopReport) -> HopReport:
+    """The report with what the model knows of the clients it has visited, where that is asked for."""
+    if not stop.visited:
+        return report
+    model, federation = place.models[stop.model[1]], place.job.federation
+    recall = (accuracy(place.bench, model, federation.samples(client)) for client in stop.visited)
+    return replace(report, recall=tuple(recall))
 
 
 def visit(place: Workplace, stop: Stop, told: Mapping[str, Tensor]) -> Visit:

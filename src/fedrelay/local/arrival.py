@@ -16,6 +16,8 @@ class HopReport:
     steps: int
     loss: float
     finite: bool
+    recall: tuple[float, ...] = ()
+    """On a route that is followed: the accuracy on the samples of every client visited so far."""
 
 
 @dataclass(frozen=True)

@@ -62,3 +62,10 @@ def judge(bench: Workbench, weights: Tensor, samples: Samples, chunk: int) -> Ve
         np.bincount(which, minlength=logits.shape[-1]) for which in (actual[actual == guess], guess, actual)
     )
     return Verdict(loss, correct, predicted, present)
+
+
+def accuracy(bench: Workbench, weights: Tensor, samples: Samples) -> float:
+    """The share of right predictions on some samples."""
+    verdicts = [judge(bench, weights, samples, chunk) for chunk in range(chunks(samples))]
+    right, all_of_them = (sum(int(getattr(each, part).sum()) for each in verdicts) for part in ("correct", "actual"))
+    return right / max(1, all_of_them)

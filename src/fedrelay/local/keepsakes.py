@@ -98,6 +98,11 @@ class Keepsakes:
         self.files.clear()
         self.bytes = 0
 
+    def close(self) -> None:
+        """Remove what was spilled to a folder of its own."""
+        if self._temporary is not None:
+            self._temporary.cleanup()
+
     def _hold(self, client: int, tensors: Mapping[str, Tensor]) -> None:
         self.bytes += _size(tensors) - _size(self.memory.pop(client, {}))
         self.memory[client] = tensors

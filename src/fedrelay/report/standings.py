@@ -14,6 +14,7 @@ from fedrelay.comparison import Contender, Outcome
 from fedrelay.errors import RunFolderError
 from fedrelay.ledger import KINDS
 from fedrelay.metrics.curves import speed_up, targets_of
+from fedrelay.result import COSTS
 
 MeanStd = tuple[float, float]
 
@@ -27,11 +28,13 @@ class Standing:
     accuracy_last: MeanStd | None
     rounds_to: Mapping[float, float | None]
     speed_up: Mapping[float, float | None]
+    costs_to: Mapping[float, Mapping[str, float] | None]
     client_updates: float | None
     longest_chain: float | None
     transfers: Mapping[str, float | None]
     bytes: float | None
     seconds: float | None
+    virtual_seconds: float | None
 
     @property
     def name(self) -> str:
@@ -46,11 +49,15 @@ class Standing:
             "accuracy_last": _named(self.accuracy_last),
             "rounds_to": {f"{share:g}": rounds for share, rounds in self.rounds_to.items()},
             "speed_up": {f"{share:g}": factor for share, factor in self.speed_up.items()},
+            "costs_to": {
+                f"{share:g}": dict(costs) if costs else dict.fromkeys(COSTS) for share, costs in self.costs_to.items()
+            },
             "client_updates": self.client_updates,
             "longest_chain": self.longest_chain,
             "transfers": dict(self.transfers),
             "bytes": self.bytes,
             "seconds": self.seconds,
+            "virtual_seconds": self.virtual_seconds,
             "diverged": list(self.contender.diverged),
             "runs": [result.summary() for result in self.contender.results],
         }
@@ -107,11 +114,13 @@ def _standing(contender: Contender, goals: Mapping[float, float], first: Mapping
         accuracy_last=contender.mean_std(lambda result: result.accuracy_last),
         rounds_to=reached,
         speed_up={share: speed_up(first[share], rounds) for share, rounds in reached.items()},
+        costs_to={share: None if contender.diverged else contender.costs_to(goal) for share, goal in goals.items()},
         client_updates=_mean(result.client_updates for result in results),
         longest_chain=_mean(result.longest_route for result in results),
         transfers={kind: _mean(result.transfers[kind] for result in results) for kind in KINDS},
         bytes=_mean(result.bytes for result in results),
         seconds=_mean(result.seconds for result in results),
+        virtual_seconds=_mean(result.virtual_seconds for result in results),
     )
 
 

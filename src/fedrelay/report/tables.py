@@ -111,7 +111,9 @@ def run_advice(result: Result) -> RenderableType:
 def comparison_tables(outcome: Outcome) -> RenderableType:
     """A comparison in numbers: how well and how soon, then at what cost, then what went wrong."""
     rows = standings(outcome)
-    return Group(_quality(outcome, rows), Text(), _costs(rows), *_remarks(outcome, rows))
+    return Group(
+        _quality(outcome, rows), Text(), _effort(outcome, rows), Text(), _costs(rows), *_remarks(outcome, rows)
+    )
 
 
 def comparison_advice(outcome: Outcome) -> RenderableType:
@@ -189,6 +191,22 @@ def _reached(rows: Sequence[Standing], share: float) -> list[Text]:
 
 def _factor(speed_up: float | None) -> str:
     return "" if speed_up is None else f"  {speed_up:.1f}×"
+
+
+def _effort(outcome: Outcome, rows: Sequence[Standing]) -> Table:
+    """What it takes to reach the middle one of the targets: rounds alone would favour long chains."""
+    goals = targets_of(outcome.reference, outcome.comparison.eval.targets)
+    share = sorted(goals)[len(goals) // 2]
+    heads = ("rounds", "client updates", "traffic", "virtual time")
+    table = plain_table(f"to reach {percent(goals[share])}", *heads, numeric=True)
+    for standing in rows:
+        costs = standing.costs_to[share]
+        if costs is None:
+            table.add_row(standing.name, *("–" for _ in heads))
+        else:
+            numbers = (whole(costs["round"]), whole(costs["client_updates"]), size(costs["bytes"]))
+            table.add_row(standing.name, *numbers, duration(costs["virtual_seconds"]))
+    return table
 
 
 def _costs(rows: Sequence[Standing]) -> Table:

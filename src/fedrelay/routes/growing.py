@@ -13,9 +13,9 @@ divided by their number. By default FedSeq2Par's α lets the groups reach single
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from fedrelay.grouping.growth import Growth, alpha_for_full_parallel, groups_in_round
 from fedrelay.routes.base import Scene, sample
@@ -36,6 +36,18 @@ class Growing(GroupTrips):
         "growth", description="form new groups when their number grows, or always"
     )
 
+    step: float = Field(
+        0.0,
+        ge=0,
+        description="regroup growth: only when their number has grown by this share; saves time with many clients",
+    )
+
+    @model_validator(mode="after")
+    def _a_step_needs_growth(self) -> Self:
+        if self.step and self.regroup == "always":
+            raise ValueError("step: has no effect with regroup 'always'")
+        return self
+
     def plan(self, scene: Scene, round: int) -> RoundPlan:
         """One route for each sampled group."""
         groups = self.groups(scene, round)
@@ -45,14 +57,18 @@ class Growing(GroupTrips):
 
     def groups(self, scene: Scene, round: int) -> tuple[tuple[int, ...], ...]:
         """The groups of a round."""
-        count = self.count(scene, round)
-        key = round
-        if self.regroup == "growth":  # the first round with so many
-            low, key = 0, round
-            while key - low > 1:
-                middle = (low + key) // 2
-                low, key = (low, middle) if self.count(scene, middle) == count else (middle, key)
-        return scene.regroup(count, key)
+        if self.regroup == "always":
+            return scene.regroup(self.count(scene, round), round)
+        return scene.regroup(*self._formed(scene, round))
+
+    def _formed(self, scene: Scene, round: int) -> tuple[int, int]:
+        """How many groups there are since they were last formed, and the round in which that was."""
+        count, key = self.count(scene, 1), 1
+        for each in range(2, round + 1):
+            wanted = self.count(scene, each)
+            if wanted > count and (wanted >= (1 + self.step) * count or wanted == scene.clients):
+                count, key = wanted, each
+        return count, key
 
     def count(self, scene: Scene, round: int) -> int:
         """M_t."""

@@ -50,6 +50,9 @@ class RoundPlan:
     seconds: float | None = None
     """How long the round takes by the virtual clock, where that is not simply the longest route."""
 
+    followed: tuple[int, ...] = ()
+    """Routes on which every stop is asked what the model still knows of the clients before."""
+
     mixing: float = 0.0
     """How much of the mean of the other routes' models goes into a model before it sets off."""
 

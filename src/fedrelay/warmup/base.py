@@ -5,6 +5,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
+from fedrelay.data.federation import Federation
+from fedrelay.ledger import Tally
 from fedrelay.local.terms.base import Term
 from fedrelay.merge.base import Merge
 from fedrelay.routes.base import Routing
@@ -28,6 +30,14 @@ class Warmup(Section, ABC):
     @abstractmethod
     def phases(self) -> tuple[Phase, ...]:
         """One after another, then the method follows."""
+
+    def share(self, federation: Federation, seed: int) -> Federation:
+        """The data with what clients share among them, if they do."""
+        return federation
+
+    def traffic(self, federation: Federation) -> Tally:
+        """What travels once, before anything is trained."""
+        return Tally()
 
     @property
     def selector(self) -> Selector | None:

@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from fedrelay.errors import RunFolderError
+from fedrelay.local.keepsakes import Keepsakes
+
+
+def value(number: float) -> dict[str, torch.Tensor]:
+    return {"drift": torch.full((100,), number)}
+
+
+def held(keepsakes: Keepsakes, clients: int) -> list[float | None]:
+    return [kept["drift"][0].item() if (kept := keepsakes.get(client)) else None for client in range(clients)]
+
+
+def test_who_was_never_visited_has_nothing():
+    assert Keepsakes().get(3) == {}
+
+
+def test_beyond_the_budget_it_goes_to_disk_and_comes_back(tmp_path):
+    keepsakes = Keepsakes(tmp_path / "clients", budget=3 * 400)
+    for round in (1, 2):
+        for client in range(10):
+            keepsakes.put(round, client, value(10 * round + client))
+            assert keepsakes.bytes <= 3 * 400
+    assert held(keepsakes, 11) == [*(20.0 + client for client in range(10)), None]
+
+
+def test_without_a_folder_it_uses_one_that_goes_away():
+    keepsakes = Keepsakes(budget=400)
+    for client in range(5):
+        keepsakes.put(1, client, value(client))
+    folder = keepsakes.folder
+    assert folder is not None
+    assert held(keepsakes, 5) == [0.0, 1.0, 2.0, 3.0, 4.0]
+    keepsakes.close()
+    assert not folder.exists()
+
+
+@pytest.mark.parametrize("budget", [400, 1 << 20], ids=["spilled", "in memory"])
+def test_what_was_not_committed_is_gone_after_a_crash(tmp_path, budget):
+    keepsakes = Keepsakes(tmp_path / "clients", budget)
+    for client in range(4):
+        keepsakes.put(1, client, value(client))
+    keepsakes.commit(1)
+    keepsakes.forget_before(1)
+    for client in range(2, 6):
+        keepsakes.put(2, client, value(100 + client))
+    again = Keepsakes(tmp_path / "clients")
+    again.restore(1)
+    assert held(again, 6) == [0.0, 1.0, 2.0, 3.0, None, None]
+
+
+def test_a_commit_replaces_only_what_changed(tmp_path):
+    keepsakes = Keepsakes(tmp_path / "clients")
+    for round, client in ((1, 0), (1, 1), (2, 1)):
+        keepsakes.put(round, client, value(10 * round + client))
+        keepsakes.commit(round)
+        keepsakes.forget_before(round)
+    names = sorted(path.name.rsplit("-", 1)[0] for path in (tmp_path / "clients").iterdir())
+    assert names == ["0-1", "1-2"]
+
+
+def test_a_crash_between_commit_and_checkpoint_goes_back(tmp_path):
+    keepsakes = Keepsakes(tmp_path / "clients")
+    keepsakes.put(1, 0, value(1))
+    keepsakes.commit(1)
+    keepsakes.forget_before(1)
+    keepsakes.put(2, 0, value(2))
+    keepsakes.commit(2)  # the checkpoint that would refer to it is never written
+    again = Keepsakes(tmp_path / "clients")
+    again.restore(1)
+    assert held(again, 1) == [1.0]
+
+
+def test_a_damaged_file_is_named(tmp_path):
+    keepsakes = Keepsakes(tmp_path / "clients")
+    keepsakes.put(1, 0, value(1))
+    keepsakes.commit(1)
+    (path,) = (tmp_path / "clients").iterdir()
+    path.write_bytes(path.read_bytes()[:-4] + b"oops")
+    again = Keepsakes(tmp_path / "clients")
+    again.restore(1)
+    with pytest.raises(RunFolderError, match="is damaged"):
+        again.get(0)
