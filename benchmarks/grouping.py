@@ -171,11 +171,15 @@ def likeness() -> Iterator[str]:
 
 def share() -> Iterator[str]:
     """How much of a run of growing groups goes into forming them: 40,000 synthetic clients, 400 visited a round."""
-    yield "| FedSeq2Par, 40,000 clients, 30 rounds | groupings | seconds in all | forming groups |"
+    yield "| FedSeq2Par, 40,000 clients, 30 rounds, from 50 groups | groupings | seconds in all | forming groups |"
     yield "|---|---:|---:|---:|"
     for step in (0.0, 0.5):
         wanted = experiment(
-            "fedseq2par", rounds=30, fraction=0.01, data={"name": "synthetic", "clients": 40_000}, route={"step": step}
+            "fedseq2par",
+            rounds=30,
+            fraction=0.01,
+            data={"name": "synthetic", "clients": 40_000},
+            route={"step": step, "beta": 50},
         )
         setting = prepare(wanted)
         laps: list[float] = []
