@@ -8,6 +8,8 @@ import torch
 
 import fedrelay as fr
 from fedrelay.models.layout import weights_sha256
+from fedrelay.setting import prepare
+from fedrelay.spec import experiment
 
 CLIENTS = 12
 
@@ -119,3 +121,13 @@ def test_spfl_of_one_client_is_fedavg(alike):
     model = torch.nn.Linear(6, 4)
     runs = [fr.run(method, data=one, model=model, rounds=3, fraction=1.0, workers=1) for method in ("spfl", "fedavg")]
     assert weights_sha256(runs[0].weights) == weights_sha256(runs[1].weights)
+
+
+def test_a_later_phase_does_not_repeat_the_draws_of_an_earlier_one(alike):
+    setting = prepare(
+        experiment("wfsl", rounds=4, warmup={"cycles": 3, "select": {"by": "random", "count": 4}}), federation=alike
+    )
+    trips = [setting.plan(round).routes for round in (1, 2, 3)]
+    assert len(set(trips)) == 3
+    later = prepare(experiment("fedavg-first", rounds=6, fraction=0.3, warmup={"rounds": 3}), federation=alike)
+    assert [later.plan(round).routes for round in (1, 2, 3)] != [later.plan(round).routes for round in (4, 5, 6)]

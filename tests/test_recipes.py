@@ -164,3 +164,35 @@ class TestComparisons:
         with pytest.raises(SpecError) as refused:
             experiments(comparison(methods, **options))
         assert message in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("method", "message"),
+    [
+        ("fedstar+fedadam", "models are never merged, so 'fedadam' has no effect"),
+        ("fedstar+scaffold", "models are never merged, which the term 'control' needs"),
+        ("centralized+wfsl", "where all data are in one place there is nothing to warm up"),
+        ("fedgsp+feddyn+fedadam", "'feddyn' and 'fedadam' both bring a merge"),
+        ("wfsl+shared-raw", "'wfsl' and 'shared-raw' both bring a warmup"),
+        ("fedseq+spfl", "'fedseq' and 'spfl' both bring a route"),
+        ("feddc+scaffold", "the term 'control' is there twice"),
+    ],
+)
+def test_what_makes_no_sense_together_is_refused(method, message):
+    with pytest.raises(SpecError, match=message):
+        recipe(experiment(method))
+
+
+def test_ewc_travels_on_a_ring_unless_told_otherwise():
+    assert recipe(experiment("ewc")).route == Ring()
+    assert recipe(experiment("ewc")).merge == Last()
+    assert recipe(experiment("fedseq+ewc")).merge == Mean()
+
+
+def test_methods_come_with_their_own_defaults():
+    found = recipe(experiment("fedgsp"))
+    assert found.grouping == Grouping(assign="icg", profile="counts", leftovers="drop")
+    assert found.merge == Mean(weights="uniform")
+    assert recipe(experiment("fedgsp+fedadam")).merge.weights == "samples"
+    assert recipe(experiment("feddc")).terms[0].alpha == 0.01
+    assert recipe(experiment("feddyn")).terms[0].alpha == 0.1

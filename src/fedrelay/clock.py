@@ -79,6 +79,10 @@ FEDGSP_SAMPLE_FLOPS = 96e6
 """The constants of S. Zeng et al., FedGSP, DASFAA 2022, section 4.1."""
 
 
+SERVERS_OWN = Device(math.inf, math.inf, math.inf, 0.0)
+"""The server computes in no time."""
+
+
 class Clock(Section):
     """What devices and links the clients have, for times that are computed and not measured."""
 

@@ -140,13 +140,8 @@ def _claim(folder: Path, comparison: Comparison, rehearse: Callable[[], object])
 def _rehearse(runs: Sequence[Experiment], federation: Federation | None, module: nn.Module | None) -> None:
     """The first run and, of the same seed, those whose clients have to be fit to describe themselves."""
     first, *others = runs
-    for run in (first, *(other for other in others if other.seed == first.seed and _is_demanding(other))):
+    for run in (first, *(other for other in others if other.seed == first.seed and recipe(other).profiles_clients)):
         rehearse(run, federation=federation, module=module)
-
-
-def _is_demanding(experiment: Experiment) -> bool:
-    grouping = recipe(experiment).grouping
-    return grouping is not None and grouping.trains
 
 
 def _run(

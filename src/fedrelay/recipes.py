@@ -62,9 +62,6 @@ Options = Mapping[str, Any]
 PUBLIC = 10
 """Public samples of every class, where a method looks at them and nothing else is said."""
 
-PUBLIC = 10
-"""Public samples of every class, where a method looks at them and nothing else is said."""
-
 
 @dataclass(frozen=True)
 class Entry:
@@ -72,6 +69,9 @@ class Entry:
 
     summary: str
     route: type[Routing] | None = None
+    usual_route: type[Routing] | None = None
+    """The route of a name that needs none, where no other name brings one."""
+
     grouping: type[Grouping] | None = None
     terms: Mapping[str, type[Term]] = field(default_factory=dict)
     merge: type[Merge] | None = None
@@ -129,7 +129,10 @@ CATALOGUE: dict[str, Entry] = {
     "shared-raw": Entry("clients share a few samples, the server begins with those", warmup=SharedRaw),
     "fedavg-first": Entry("rounds of FedAvg before another method", warmup=FedAvgFirst),
     "ewc": Entry(
-        "a ring in which clients keep what mattered to the last", route=Ring, terms={"fisher": Fisher}, usual_merge=Last
+        "clients keep what mattered to the last; on a ring",
+        usual_route=Ring,
+        terms={"fisher": Fisher},
+        usual_merge=Last,
     ),
     "glam": Entry("clients also learn from the last and the global model", terms={"glam": Glam}),
     "fedprox": Entry("clients stay close to the model they received", terms={"prox": Prox}),
@@ -168,6 +171,9 @@ class Blueprint:
     grouping: type[Grouping] | None
     terms: Mapping[str, type[Term]]
     merge: type[Merge]
+    merge_name: str | None
+    """Who brings the merge; None where it is the usual one."""
+
     warmup: type[Warmup] | None
     pools_data: bool
     defaults: Mapping[str, Options]
@@ -197,6 +203,13 @@ class Recipe:
     warmup: Warmup | None
     clock: Clock
 
+    @property
+    def profiles_clients(self) -> bool:
+        """Whether clients have to compute something before the first round."""
+        selector = self.warmup.selector if self.warmup is not None else None
+        groups = self.grouping is not None and self.grouping.trains
+        return groups or (selector is not None and selector.needs_vectors)
+
     def phases(self, rounds: int) -> tuple[Phase, ...]:
         """All rounds of a run: those of the warm-up, if there is one, and the method's own."""
         before = self.warmup.phases() if self.warmup is not None else ()
@@ -213,7 +226,7 @@ def blueprint(method: str) -> Blueprint:
     for name in names:
         if name not in CATALOGUE:
             raise SpecError(f"method: {unknown('name', name, CATALOGUE)}")
-    route_name, route = _only(method, names, "route")
+    route_name, _ = _only(method, names, "route")
     _, grouping = _only(method, names, "grouping")
     merge_name, merge = _only(method, names, "merge")
     _, warmup = _only(method, names, "warmup")
@@ -225,14 +238,27 @@ def blueprint(method: str) -> Blueprint:
             terms[term] = kind
     if route_name and grouping and not CATALOGUE[route_name].route.needs_groups:  # type: ignore[union-attr]
         raise SpecError(f"method {method!r}: {route_name!r} does not use groups")
-    usual = CATALOGUE[route_name].usual_merge if route_name else Mean
+    travelling = route_name or next((name for name in names if CATALOGUE[name].usual_route), None)
+    entry = CATALOGUE[travelling] if travelling else Entry("", route=Singletons)
     pools = any(CATALOGUE[name].pools_data for name in names)
+    if pools and warmup:
+        raise SpecError(f"method {method!r}: where all data are in one place there is nothing to warm up")
     defaults: dict[str, Options] = {}
     for name in names:
         defaults |= CATALOGUE[name].defaults
     if merge_name is not None:  # what a route says of the merge is about its usual one
         defaults.pop("merge", None)
-    return Blueprint(method, route or Singletons, grouping, terms, merge or usual, warmup, pools, defaults)
+    return Blueprint(
+        name=method,
+        route=entry.route or entry.usual_route or Singletons,
+        grouping=grouping,
+        terms=terms,
+        merge=merge or entry.usual_merge,
+        merge_name=merge_name,
+        warmup=warmup,
+        pools_data=pools,
+        defaults=defaults,
+    )
 
 
 def recipe(experiment: Experiment) -> Recipe:
@@ -255,8 +281,18 @@ def recipe(experiment: Experiment) -> Recipe:
     )
     if found.route.counts_groups and found.grouping is not None:
         found.grouping.check_counted(plan.name)
+    if not found.route.merges:
+        _refuse_what_needs_a_merge(plan, found)
     found.phases(experiment.rounds)
     return found
+
+
+def _refuse_what_needs_a_merge(plan: Blueprint, found: Recipe) -> None:
+    if plan.merge_name is not None:
+        raise SpecError(f"method {plan.name!r}: models are never merged, so {plan.merge_name!r} has no effect")
+    for name, term in plan.terms.items():
+        if term.settle is not Term.settle:
+            raise SpecError(f"method {plan.name!r}: models are never merged, which the term {name!r} needs")
 
 
 def _options(plan: Blueprint, experiment: Experiment, part: str) -> Mapping[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -71,7 +72,7 @@ class Result:
     def costs_to(self, accuracy: float) -> Row | None:
         """The costs up to the first evaluated round with at least this test accuracy."""
         reached = next((row for row in self.history if row["accuracy"] >= accuracy), None)
-        return None if reached is None else {name: reached[name] for name in COSTS}
+        return None if reached is None else {name: reached.get(name, math.nan) for name in COSTS}
 
     def rounds_to_targets(self, reference: float | None = None) -> dict[float, int | None]:
         """Rounds to each share of `eval.targets` of the reference accuracy."""

@@ -15,6 +15,7 @@ from fedrelay.merge.mean import Mean
 from fedrelay.routes.plan import RoundPlan
 from fedrelay.setting import Setting
 from fedrelay.store import State
+from fedrelay.warmup.base import Phase
 
 _MERGE = "merge/"
 """What the merge keeps is told apart from what terms keep by this prefix."""
@@ -48,6 +49,8 @@ def received(setting: Setting, plan: RoundPlan, state: State, arrivals: Sequence
     for route, arrival in zip(plan.routes, arrivals, strict=True):
         slot = arrival.route if route.slot is None else route.slot
         waiting[slot] = arrival.after(waiting[slot]) if slot in waiting else arrival
+        if not setting.phase(plan.round)[0].route.merges:  # nobody will ask for single hops
+            waiting[slot] = waiting[slot].summed()
     if plan.merges:
         return merged(setting, state, [waiting[slot] for slot in sorted(waiting)])
     return replace(state, waiting={slot: at_rest(arrival) for slot, arrival in waiting.items()})
@@ -56,7 +59,7 @@ def received(setting: Setting, plan: RoundPlan, state: State, arrivals: Sequence
 def merged(setting: Setting, state: State, arrivals: Sequence[Arrival]) -> State:
     """The state after a merge: a new global model, nobody waits any more."""
     (phase, _), clients = setting.phase(state.round + 1), setting.federation.clients
-    home = homecoming(setting, state, arrivals)
+    home = homecoming(setting, phase, state, arrivals)
     weights, memory = phase.merge.apply(home)
     server: Mapping[str, Tensor] = {name: t for name, t in state.server.items() if not name.startswith(_MERGE)}
     for term in phase.terms:
@@ -69,12 +72,12 @@ def preview(setting: Setting, state: State) -> Tensor:
     """The model to judge and to show: the global one, or while models wait, their mean."""
     if not state.waiting:
         return state.weights
-    merge = setting.phase(state.round)[0].merge
-    rule = merge if isinstance(merge, Mean) else Mean()
-    return rule.apply(homecoming(setting, state, list(state.waiting.values()))).weights
+    phase, _ = setting.phase(state.round)
+    rule = phase.merge if isinstance(phase.merge, Mean) else Mean()
+    return rule.apply(homecoming(setting, phase, state, list(state.waiting.values()))).weights
 
 
-def homecoming(setting: Setting, state: State, arrivals: Sequence[Arrival]) -> Homecoming:
+def homecoming(setting: Setting, phase: Phase, state: State, arrivals: Sequence[Arrival]) -> Homecoming:
     """What a merge may look at."""
     memory = {name.removeprefix(_MERGE): t for name, t in state.server.items() if name.startswith(_MERGE)}
     return Homecoming(
@@ -85,7 +88,7 @@ def homecoming(setting: Setting, state: State, arrivals: Sequence[Arrival]) -> H
         setting.experiment.train,
         setting.federation.histogram,
         memory,
-        setting.phase(max(1, state.round))[0].terms,
+        phase.terms,
     )
 
 

@@ -6,6 +6,7 @@ Nothing is trained, unless the groups depend on what clients compute about thems
 from __future__ import annotations
 
 import copy
+import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -18,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fedrelay.clock import DeviceOf, Stopwatch, training_flops
+from fedrelay.clock import SERVERS_OWN, DeviceOf, Stopwatch, training_flops
 from fedrelay.data.federation import Federation, PooledFederation
 from fedrelay.data.open import open_federation
 from fedrelay.data.public import PublicFederation, with_public
@@ -32,18 +33,22 @@ from fedrelay.ledger import Extras, Kind, Tally, ledger_line, tally
 from fedrelay.local.freight import freight
 from fedrelay.local.loss import cross_entropy
 from fedrelay.local.portrait import Likeness, Portrait
+from fedrelay.local.terms.base import LossTerm
 from fedrelay.local.trainer import Job
+from fedrelay.models.features import last_linear
 from fedrelay.models.layout import TORCH_GLOBALS, Layout
 from fedrelay.models.stacks import Stack
 from fedrelay.models.zoo import build_model, default_model
 from fedrelay.recipes import Recipe, recipe, with_public_set
 from fedrelay.rng import torch_seed
 from fedrelay.routes.base import Groups, Scene
-from fedrelay.routes.plan import RoundPlan, Route
+from fedrelay.routes.plan import Relay, RoundPlan, Route
 from fedrelay.selection.base import Selector
 from fedrelay.spec import Experiment
 from fedrelay.store import PROBE, PROFILES, SELECTION
 from fedrelay.warmup.base import Phase
+
+log = logging.getLogger(__name__)
 
 Watch = Callable[[int, int], None]
 """Told how many clients have described themselves, and how many there are."""
@@ -92,8 +97,7 @@ class Setting:
     def plan(self, round: int) -> RoundPlan:
         """The plan of a round; clients without samples are passed over."""
         phase, before = self.phase(round)
-        scene = replace(self.scene, rounds=phase.rounds)
-        plan = replace(phase.route.plan(scene, round - before), round=round)
+        plan = replace(phase.route.plan(self._scene(phase, before), round - before), round=round)
         if all(self.federation.size(client) for route in plan.routes for client in route.clients):
             return plan
         routes = (
@@ -101,6 +105,16 @@ class Setting:
             for route in plan.routes
         )
         return replace(plan, routes=tuple(route for route in routes if route.clients))
+
+    def _scene(self, phase: Phase, before: int) -> Scene:
+        """What the route of a phase looks at; a later phase draws anew instead of repeating the first."""
+        chosen = self.scene.chosen
+        return replace(
+            self.scene,
+            rounds=phase.rounds,
+            seed=torch_seed(self.scene.seed, "phase", before) if before else self.scene.seed,
+            chosen=lambda round: chosen(before + round),
+        )
 
     @property
     def payloads(self) -> Mapping[str, int]:
@@ -151,14 +165,16 @@ class Setting:
     @cached_property
     def devices(self) -> DeviceOf:
         """What clients compute and communicate with."""
-        return self.recipe.clock.devices(self.experiment.seed, self.federation.clients)
+        clients = self.federation.clients
+        devices = self.recipe.clock.devices(self.experiment.seed, clients)
+        return lambda client: devices(client) if client < clients else SERVERS_OWN
 
     def virtual_time(self, plan: RoundPlan) -> VirtualTime:
         """How long a round would take, and how long models would wait for the slowest."""
         found = self.stopwatch(plan).round_time(plan)
         if plan.seconds is None:
             return VirtualTime(found.seconds, found.idle)
-        return VirtualTime(plan.seconds, max(0.0, len(plan.routes) * plan.seconds - found.busy))
+        return VirtualTime(plan.seconds, 0.0)  # asynchronous models do not wait for each other
 
     def first_weights(self) -> Tensor:
         """The model before the first round."""
@@ -268,7 +284,11 @@ def prepare(
     seconds = time.monotonic() - began if trained else 0.0
     scene = replace(scene, duration=partial(_duration, setting))
     setting = replace(setting, scene=scene, survey=survey, selection=selection, survey_seconds=seconds)
-    setting.plan(1)  # impossible route options show before anything is written
+    setting.devices(0)  # impossible devices and route options show before anything is written
+    setting.plan(1)
+    train = setting.experiment.train
+    if (train.momentum or train.weight_decay) and any("control" in term.state for term in setting.recipe.terms):
+        log.warning("control variates are biased by train.momentum and train.weight_decay; plain steps are assumed")
     return setting
 
 
@@ -277,10 +297,10 @@ def _regroup(grouping: Grouping, evidence: Evidence, survey: Survey | None, coun
     return grouping.form(evidence, survey, count=count, key=key)
 
 
-def _duration(setting: Setting, clients: tuple[int, ...]) -> float:
+def _duration(setting: Setting, clients: tuple[int, ...], relay: Relay) -> float:
     """How long a model takes through these clients by the virtual clock."""
-    plan = RoundPlan(setting.experiment.rounds, (Route(clients),))
-    return setting.stopwatch(plan).trip_time(clients).seconds
+    plan = RoundPlan(setting.experiment.rounds, (Route(clients),), relay)
+    return setting.stopwatch(plan).trip_time(clients, relay).seconds
 
 
 def models_of_clients(evidence: Evidence) -> Survey:
@@ -294,7 +314,7 @@ def _chosen(selector: Selector, setting: Setting, selection: Survey | None, roun
     sizes = setting.federation.sizes()
     holders = np.flatnonzero(sizes)
     rng = setting.scene.rng("selection", round)
-    start = setting.first_weights().double().numpy()
+    start = setting.first_weights()[: setting.layout.trainable].double().numpy()
     vectors = selection.vectors if selection is not None else None
     found = selector.choose(sizes[holders], rng, vectors, start)
     return tuple(holders[list(found.clients)].tolist())
@@ -302,8 +322,7 @@ def _chosen(selector: Selector, setting: Setting, selection: Survey | None, roun
 
 def rehearse(experiment: Experiment, *, federation: Federation | None = None, module: nn.Module | None = None) -> None:
     """Find out whether an experiment can be made concrete, without training anything."""
-    grouping = recipe(experiment).grouping
-    if grouping is not None and grouping.trains:
+    if recipe(experiment).profiles_clients:
         outline(experiment, federation=federation, module=module)
     else:
         prepare(experiment, federation=federation, module=module)
@@ -330,6 +349,8 @@ def outline(
         _check_fit(module, federation)
         for term in method.terms:
             module = term.adapt(module)
+            if isinstance(term, LossTerm) and term.needs_features:
+                last_linear(module)  # says so if there is none
     scene = Scene(federation.clients, experiment.fraction, experiment.seed)
     setting = Setting(experiment, method, federation, scene, module, Layout.of(module))
     if method.grouping is not None:
@@ -357,7 +378,10 @@ def _with_full_paths(experiment: Experiment) -> Experiment:
     grouping, probe = experiment.grouping, experiment.grouping.get("probe")
     if isinstance(probe, str) and probe.lower().endswith(FILES):
         grouping = {**grouping, "probe": str(Path(probe).expanduser().resolve())}
-    update = {"data": data.model_copy(update={"name": name, "path": path}), "grouping": grouping}
+    clock, devices = experiment.clock, experiment.clock.get("path")
+    if isinstance(devices, str):
+        clock = {**clock, "path": str(Path(devices).expanduser().resolve())}
+    update = {"data": data.model_copy(update={"name": name, "path": path}), "grouping": grouping, "clock": clock}
     return experiment.model_copy(update=update)
 
 

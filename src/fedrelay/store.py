@@ -56,7 +56,7 @@ STREAMS: dict[str, tuple[str, ...]] = {
 """The streams of a run and the numbers every line of them has."""
 
 PROFILES, SELECTION, PROBE = (f"{name}.safetensors" for name in ("profiles", "selection", "probe"))
-_WRITTEN_FIRST = (".lock", "spec.yaml", "plan.json", PROFILES, PROBE)
+_WRITTEN_FIRST = (".lock", "spec.yaml", "plan.json", PROFILES, SELECTION, PROBE)
 _OPEN: set[Path] = set()
 """Folders open in this process; locks of the operating system only keep others out."""
 

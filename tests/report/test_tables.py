@@ -50,8 +50,9 @@ def test_a_comparison(outcome):
         "fedseq": [[0.8, 0.8, 0.9, 0.9], [0.7, 0.8, 0.9, 0.9]],
     }
     lines = lines_of(comparison_tables(outcome(curves, eval={"last": 1})))
-    quality, costs = row_of("fedseq", lines)
+    quality, effort, costs = row_of("fedseq", lines)
     assert quality == ["90.0", "±", "0.0", "90.0", "±", "0.0", "1", "3.0×", "1.5", "2.3×", "3"]
+    assert (effort[0], effort[-1]) == ("1.5", "–")  # these curves know no virtual time
     assert costs == ["8", "2", "4", "4", "4", "4.0", "kB", "1.5", "s"]
     assert row_of("fedavg", lines)[0][-3:] == ["3", "3.5", "–"]
     assert "  ×: how many times sooner than fedavg" in lines

@@ -58,7 +58,7 @@ class TestAsynchronous:
     SINGLES = ((0,), (1,), (2,), (3,))
 
     def timed(self, seed, factor=1.0):
-        return scene(self.SINGLES, seed=seed, duration=lambda clients: factor * self.LATENCIES[clients[0]])
+        return scene(self.SINGLES, seed=seed, duration=lambda clients, relay: factor * self.LATENCIES[clients[0]])
 
     @given(st.integers(1, 40), st.integers(0, 2**40), st.integers(1, 9))
     def test_equal_latencies_give_fedseqinter(self, round, seed, period):
@@ -92,7 +92,7 @@ class TestAsynchronous:
     @given(st.integers(0, 2**40), st.floats(0.2, 1), st.booleans(), st.integers(1, 12))
     def test_the_fastest_model_defines_the_round(self, seed, fraction, wait, period):
         groups = tuple((i,) for i in range(7))
-        timed = scene(groups, fraction, seed, duration=lambda clients: 1.0 + clients[0] % 4)
+        timed = scene(groups, fraction, seed, duration=lambda clients, relay: 1.0 + clients[0] % 4)
         done = dict.fromkeys(range(7), 0)
         for round in range(1, 20):
             plan = Asynchronous(period=period, wait=wait).plan(timed, round)

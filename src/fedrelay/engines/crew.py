@@ -38,7 +38,7 @@ T = TypeVar("T")
 class Workplace:
     """What one process needs to carry out tasks: its own copy of the module, and the models it shares with others.
 
-    Row 0 of `models` holds the model of the round, row r + 1 that of route r.
+    Row 0 of `models` holds the model of the round; what is in the others the engine says.
     """
 
     def __init__(self, job: Job, models: Tensor) -> None:
@@ -202,11 +202,12 @@ def _serve(connection: Connection, foreign: list[Connection], job: Job, models: 
     torch.set_num_threads(1)
     _keep_freed_memory()
     _let_the_parent_finish()
-    place = Workplace(job, models)
+    place: Workplace | None = None
     with contextlib.suppress(EOFError, OSError):
         while True:
             task: Task[Any] = connection.recv()
             try:
+                place = place or Workplace(job, models)
                 connection.send(task.run(place))
             except FedRelayError as error:
                 connection.send(error)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from torch import Tensor
 
@@ -56,3 +56,8 @@ class Arrival:
             earlier.hops + self.hops,
             self.baggage,
         )
+
+    def summed(self) -> Arrival:
+        """The same with its last client alone and one report for all hops, which takes no more room after more hops."""
+        finite = all(hop.finite for hop in self.hops)
+        return replace(self, clients=self.clients[-1:], hops=(HopReport(self.samples, self.steps, self.loss, finite),))

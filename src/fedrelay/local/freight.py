@@ -11,13 +11,15 @@ def freight(term: Term, plan: RoundPlan, *, first: bool) -> dict[Kind, tuple[str
     """Names of what travels by kind of transfer; `first` says that the server has nothing of its own to send yet.
 
     What the server tells goes down and on from client to client. Baggage goes on and home; what a client needs of it
-    comes down too, from the second round on, or after every hop where the server passes models on.
+    comes down too, from the second round on. The model of the round goes to clients that need it and get another one:
+    on from client to client and, where models come out of slots or go through the server, down.
     """
     told = tuple(name for name in term.server if name not in term.baggage)
     carried = tuple(name for name in term.baggage if name not in term.unsent)
     needed = tuple(name for name in carried if name in term.server)
     round_model = ("round model",) if term.needs_round_model and not _all_begin(plan) else ()
-    down = told if first else told + needed
+    others_come_down = plan.relay == "server" or any(route.slot is not None for route in plan.routes)
+    down = (*told, *(() if first else needed), *(round_model if others_come_down else ()))
     return {"s2c": down, "c2s": carried, "c2c": (*told, *carried, *round_model)}
 
 

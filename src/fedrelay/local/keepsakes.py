@@ -118,7 +118,8 @@ class Keepsakes:
         path = self._place() / f"{client}-{self.round}-{checksum}.safetensors"
         write_atomically(path, content)
         before = self.files.get(client)
-        if before is not None and before != path and _round_of(before) == self.round:
+        # What a checkpoint may still refer to stays until the next one is in place.
+        if before is not None and before != path and (self._temporary or _round_of(before) == self.round):
             before.unlink(missing_ok=True)
         self.files[client] = path
         self.changed.discard(client)

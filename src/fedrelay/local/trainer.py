@@ -21,9 +21,9 @@ from torch import Tensor, nn
 from fedrelay.data.federation import Federation
 from fedrelay.local.arrival import HopReport
 from fedrelay.local.fisher import fisher_diagonal
-from fedrelay.local.judges import Judges
 from fedrelay.local.loss import Loss, cross_entropy
 from fedrelay.local.sgd import Sgd
+from fedrelay.local.teachers import Teachers
 from fedrelay.local.terms.base import LossTerm, Term, overriding
 from fedrelay.local.visit import Labels, Parting, Visit, write_back
 from fedrelay.models.layout import Layout, Workbench
@@ -69,7 +69,8 @@ class EagerTrainer:
         self.beginning = overriding(job.terms, "begin")
         self.adding = overriding(job.terms, "add_to")
         self.losses = [term for term in job.terms if isinstance(term, LossTerm)]
-        self.judge = Judges(bench) if self.losses else None
+        features = any(term.needs_features for term in self.losses)
+        self.teachers = Teachers(bench, features=features) if self.losses else None
         self.total = torch.zeros((), dtype=torch.float64, device=job.train.device)
         modules = bench.module.modules()
         self.norms = [part for part in modules if isinstance(part, nn.modules.batchnorm._BatchNorm)]
@@ -117,8 +118,8 @@ class EagerTrainer:
             norm.eval()
         logits = self.bench.module(inputs)
         loss = self.job.loss(logits, targets)
-        if self.judge is not None:
-            batch = self.judge.batch(inputs, targets, logits)
+        if self.teachers is not None:
+            batch = self.teachers.batch(inputs, targets, logits)
             for term in self.losses:
                 loss = loss + term.loss(batch, visit)
         for norm in lonely:

@@ -8,9 +8,9 @@ clock. A model that is done goes at once to a random idle group other than the o
 fastest model has done one group more. After R rounds the latest finished models are averaged by the samples they have
 seen; a model that has not finished a group yet is left out, work under way is given up, and all set off again.
 
-Deviations: the paper gives no rule for idle groups, ties and work under way; those above are ours. With `wait` work
-under way is finished and counts. If no group is idle, a model waits for the first that is. Where all groups take
-equally long it is FedSeqInter, bit for bit.
+Deviations: the paper gives no rule for idle groups, ties and work under way; those above are ours. What is given up
+counts neither as traffic nor as client updates. With `wait` it is finished and counts. If no group is idle, a model
+waits for the first that is. Where all groups take equally long it is FedSeqInter, bit for bit.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class Finish:
     time: float
     slot: int
     group: int
-    round: int
-    """The round whose keys the order of the clients takes."""
+    trip: tuple[int, ...]
+    """The clients, in the order of their turns."""
 
 
 class Asynchronous(SlotTrips):
@@ -63,8 +63,7 @@ class Asynchronous(SlotTrips):
         finished, seconds = self._finished(scene, since, round, with_rest=merges and self.wait)
         trips: dict[int, tuple[int, ...]] = {}
         for finish in finished:
-            clients = self.trip(scene, finish.round, finish.group, scene.groups[finish.group])
-            trips[finish.slot] = trips.get(finish.slot, ()) + clients
+            trips[finish.slot] = trips.get(finish.slot, ()) + finish.trip
         routes = tuple(Route(trips[slot], slot) for slot in sorted(trips))
         return RoundPlan(round, routes, self.relay, merges, seconds)
 
@@ -92,9 +91,8 @@ class Asynchronous(SlotTrips):
         time, draw = 0.0, 0
         while True:
             for slot, group in self._assigned(scene, since, draw, free, left, {each.group for each in under_way}):
-                members = scene.groups[group]
-                ends = time + scene.duration(members * self.loops)
-                heapq.heappush(under_way, Finish(ends, slot, group, since + draw))
+                trip = self.trip(scene, since + draw, group, scene.groups[group])
+                heapq.heappush(under_way, Finish(time + scene.duration(trip, self.relay), slot, group, trip))
             draw += 1
             time = under_way[0].time
             batch = []

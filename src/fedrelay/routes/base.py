@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from fedrelay.rng import generator
-from fedrelay.routes.plan import RoundPlan
+from fedrelay.routes.plan import Relay, RoundPlan
 from fedrelay.spec import Section
 
 Groups = tuple[tuple[int, ...], ...]
@@ -24,7 +24,7 @@ def _nobody(round: int) -> tuple[int, ...]:
     return ()
 
 
-def _turns(clients: tuple[int, ...]) -> float:
+def _turns(clients: tuple[int, ...], relay: Relay) -> float:
     return float(len(clients))
 
 
@@ -45,7 +45,7 @@ class Scene:
     chosen: Callable[[int], tuple[int, ...]] = _nobody
     """Round → the clients chosen for a chain, in its order."""
 
-    duration: Callable[[tuple[int, ...]], float] = _turns
+    duration: Callable[[tuple[int, ...], Relay], float] = _turns
     """How long a model would take through these clients, from the server and back; by default one unit a turn."""
 
     def rng(self, purpose: str, *keys: int) -> np.random.Generator:
@@ -59,6 +59,11 @@ class Routing(Section, ABC):
     needs_groups: ClassVar[bool] = False
     counts_groups: ClassVar[bool] = False
     """Whether it says itself how many groups there are."""
+
+    @property
+    def merges(self) -> bool:
+        """Whether models are ever merged."""
+        return True
 
     @abstractmethod
     def plan(self, scene: Scene, round: int) -> RoundPlan:

@@ -8,11 +8,12 @@ Rule: M_t = min(f(t), K) groups in round t, see `grouping.growth`; max(1, ⌊C·
 global model goes through each. FedSeq2Par forms new groups when M_t grows, FedGSP in every round.
 
 Deviations: FedGSP's algorithm divides the sum of the sampled models by f(t), which would shrink the model; here it is
-divided by their number. By default FedSeq2Par's α lets the groups reach single clients in the last round.
+divided by their number. By default FedSeq2Par's α lets the groups come down to nearly single clients in the end.
 """
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
@@ -59,19 +60,27 @@ class Growing(GroupTrips):
         """The groups of a round."""
         if self.regroup == "always":
             return scene.regroup(self.count(scene, round), round)
-        return scene.regroup(*self._formed(scene, round))
-
-    def _formed(self, scene: Scene, round: int) -> tuple[int, int]:
-        """How many groups there are since they were last formed, and the round in which that was."""
-        count, key = self.count(scene, 1), 1
-        for each in range(2, round + 1):
-            wanted = self.count(scene, each)
-            if wanted > count and (wanted >= (1 + self.step) * count or wanted == scene.clients):
-                count, key = wanted, each
-        return count, key
+        alpha = self._alpha(scene)
+        return scene.regroup(*formed(self.growth, alpha, self.beta, self.step, scene.clients, scene.rounds)[round - 1])
 
     def count(self, scene: Scene, round: int) -> int:
         """M_t."""
-        usual = alpha_for_full_parallel(scene.clients, scene.rounds, beta=self.beta) if self.growth == "exp" else 2.0
-        alpha = usual if self.alpha is None else self.alpha
-        return groups_in_round(round, scene.clients, growth=self.growth, alpha=alpha, beta=self.beta)
+        return groups_in_round(round, scene.clients, growth=self.growth, alpha=self._alpha(scene), beta=self.beta)
+
+    def _alpha(self, scene: Scene) -> float:
+        if self.alpha is not None:
+            return self.alpha
+        return alpha_for_full_parallel(scene.clients, scene.rounds, beta=self.beta) if self.growth == "exp" else 2.0
+
+
+@lru_cache(maxsize=8)
+def formed(growth: Growth, alpha: float, beta: int, step: float, clients: int, rounds: int) -> list[tuple[int, int]]:
+    """For every round: how many groups there are since they were last formed, and the round in which that was."""
+    count = key = 0
+    found: list[tuple[int, int]] = []
+    for round in range(1, rounds + 1):
+        wanted = groups_in_round(round, clients, growth=growth, alpha=alpha, beta=beta)
+        if wanted > count and (wanted >= (1 + step) * count or wanted == clients):
+            count, key = wanted, round
+        found.append((count, key))
+    return found

@@ -14,9 +14,9 @@ where the draw says so, it changes places with the next slot, or draws again if 
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import Field, PositiveInt
+from pydantic import Field, PositiveInt, field_validator
 
 from fedrelay.rng import generator
 from fedrelay.routes.base import Scene, sample
@@ -30,6 +30,18 @@ class SlotTrips(GroupTrips):
     period: PositiveInt | Literal["never"] | None = Field(
         None, description="merge after every so many rounds (R); default the number of groups"
     )
+
+    @field_validator("period", mode="before")
+    @classmethod
+    def _rounds_or_never(cls, value: Any) -> Any:
+        if value in (None, "never") or (str(value).isdecimal() and int(value) > 0):
+            return value
+        raise ValueError("must be a number of rounds, at least 1, or never")
+
+    @property
+    def merges(self) -> bool:
+        """Unless told never to."""
+        return self.period != "never"
 
     def rounds_between_merges(self, scene: Scene) -> int:
         """R; for `never` more than there are rounds, so that nothing is merged."""

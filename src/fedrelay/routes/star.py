@@ -22,6 +22,11 @@ class Star(Routing):
 
     beta: float = Field(0.5, ge=0, le=1, description="how much the mean of the others counts")
 
+    @property
+    def merges(self) -> bool:
+        """Never."""
+        return False
+
     def plan(self, scene: Scene, round: int) -> RoundPlan:
         """One route for each client that takes part; models stay where they are."""
         clients = sorted(sample(scene, round, scene.clients))

@@ -29,7 +29,7 @@ class SharedRaw(Warmup):
 
     def phases(self) -> tuple[Phase, ...]:
         """Training at the server."""
-        return (Phase(self.pretrain, Commons(), (), Last()),) if self.pretrain else ()
+        return (Phase(self.pretrain, Commons(), (), Last()),) if self.pretrain and self.ratio else ()
 
     def share(self, federation: Federation, seed: int) -> Federation:
         """Everybody's samples with the shared ones."""

@@ -103,6 +103,11 @@ class LossTerm(Term):
 
     stackable: ClassVar[bool] = False
 
+    @property
+    def needs_features(self) -> bool:
+        """Whether it looks at features, beside logits."""
+        return False
+
     @abstractmethod
     def loss(self, batch: Batch, visit: Visit) -> Tensor:
         """What is added to the loss of a batch; `visit` holds whole models."""

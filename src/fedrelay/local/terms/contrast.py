@@ -30,6 +30,11 @@ class Contrast(LossTerm, AnchoredTerm):
     mu: float = Field(5.0, ge=0, description="strength of the contrast")
     temperature: float = Field(0.5, gt=0, description="how sharply similarities are told apart")
 
+    @property
+    def needs_features(self) -> bool:
+        """It compares nothing else."""
+        return True
+
     def loss(self, batch: Batch, visit: Visit) -> Tensor:
         """Contrast the anchor with the client's own last model."""
         previous = visit.state["previous"]

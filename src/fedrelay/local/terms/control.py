@@ -7,7 +7,8 @@ Rule (option II): the gradient gains c − c_k. After τ steps of length η, c_k
 c gains Σ (c_k⁺ − c_k)/K over all turns, K being the number of all clients. So c is always the mean of all c_k.
 
 Deviations: in chains every turn counts: the changes of all clients of a route are summed on the way and come home with
-the model. c and that sum travel along, which doubles the bytes of every transfer. The merge is the mean by samples
+the model. c goes down and on, that sum on and home: twice the bytes down and up, three times those between clients. The
+merge is the mean by samples
 unless another is named; the paper's is uniform (`merge.weights: uniform`), its server step size is 1. With momentum or
 weight decay (recv − θ)/(τη) is not the mean gradient, so c_k is biased.
 """

@@ -27,6 +27,11 @@ class Glam(LossTerm):
     tau: float = Field(0.3, ge=0, description="strength of the previous client's model as a teacher")
     rho: float = Field(1.0, ge=0, description="strength of the round's global model as a teacher")
 
+    @property
+    def needs_round_model(self) -> bool:
+        """As a teacher."""
+        return self.rho > 0
+
     def loss(self, batch: Batch, visit: Visit) -> Tensor:
         """Both teachers' loss; one without strength is not asked."""
         student = log_probabilities(batch, batch.outputs.logits)

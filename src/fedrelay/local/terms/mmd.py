@@ -36,6 +36,11 @@ class Mmd(LossTerm, AnchoredTerm):
         "relative", description="kernels as wide as outputs differ in the batch, or 19 widths from 1e-6 to 1e6"
     )
 
+    @property
+    def needs_features(self) -> bool:
+        """If told so."""
+        return self.outputs == "features"
+
     def loss(self, batch: Batch, visit: Visit) -> Tensor:
         """How differently the two models' outputs are distributed."""
         anchor = batch.judged_by(self.anchor_of(visit))

@@ -12,14 +12,14 @@ from fedrelay.models.features import FeatureTap
 from fedrelay.models.layout import Workbench
 
 
-class Judges:
+class Teachers:
     """A second workbench, on which other models are set up in turn; keeps nothing from one batch to the next."""
 
-    def __init__(self, bench: Workbench) -> None:
+    def __init__(self, bench: Workbench, *, features: bool) -> None:
         self.bench = Workbench(copy.deepcopy(bench.module), bench.layout, bench.flat.device)
         self.bench.module.eval()
-        self.tap = FeatureTap(bench.module)
-        self.other_tap = FeatureTap(self.bench.module)
+        self.tap = FeatureTap(bench.module) if features else None
+        self.other_tap = FeatureTap(self.bench.module) if features else None
 
     def batch(self, inputs: Tensor, targets: Tensor, logits: Tensor) -> Batch:
         """A batch that was just run through the model being trained."""
@@ -30,10 +30,15 @@ class Judges:
                 opinions[model.data_ptr()] = self._opinion(model, inputs)
             return opinions[model.data_ptr()]
 
-        return Batch(targets, Outputs(logits, self.tap.features), judged_by)
+        return Batch(targets, outputs(logits, self.tap), judged_by)
 
     @torch.no_grad()
     def _opinion(self, model: Tensor, inputs: Tensor) -> Outputs:
         self.bench.load(model)
         logits = self.bench.module(inputs)
-        return Outputs(logits, self.other_tap.features)
+        return outputs(logits, self.other_tap)
+
+
+def outputs(logits: Tensor, tap: FeatureTap | None) -> Outputs:
+    """Logits, and features where somebody looks at them."""
+    return Outputs(logits, tap.features if tap is not None else logits[..., :0])
