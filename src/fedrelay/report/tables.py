@@ -204,7 +204,7 @@ def _effort(outcome: Outcome, rows: Sequence[Standing]) -> Table:
         if costs is None:
             table.add_row(standing.name, *("–" for _ in heads))
         else:
-            numbers = (whole(costs["round"]), whole(costs["client_updates"]), size(costs["bytes"]))
+            numbers = (count(round(costs["round"], 1)), whole(costs["client_updates"]), size(costs["bytes"]))
             table.add_row(standing.name, *numbers, duration(costs["virtual_seconds"]))
     return table
 
