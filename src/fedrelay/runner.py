@@ -162,7 +162,8 @@ def _travel(setting: Setting, state: State, folder: RunFolder | None, observer: 
     if folder is not None and folder.result is not None and state.round >= experiment.rounds:
         return book.result(state)
     keepsakes = Keepsakes(folder.path / "clients" if folder else None)
-    keepsakes.restore(state.round)
+    if state.round < experiment.rounds:
+        keepsakes.restore(state.round, since=setting.phase(state.round + 1)[1])
     engine: Engine | None = None
     saved = time.monotonic()
     try:

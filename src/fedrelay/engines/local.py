@@ -137,7 +137,8 @@ class LocalEngine:
                     _put(table[berths.row(f"state {name}", number)], kept.get(name))
 
     def _pass_on(self, berths: Berths, table: Tensor, index: int) -> None:
-        """After a wave: clients keep what they wrote; of a client that was visited twice the changes add up."""
+        """After a wave: clients keep what they wrote; of a client that was visited twice the changes may add up."""
+        adding = {name for term in self.job.terms if term.adds_up for name in term.state}
         for name in self.job.names("state"):
             before = {
                 client: table[berths.row(f"state {name}", berths.clients[client])].clone()
@@ -147,7 +148,8 @@ class LocalEngine:
             for route, client in berths.visitors(index):
                 state = table[berths.row(f"state {name}", berths.clients[client])]
                 kept = table[berths.row(f"kept {name}", route)]
-                state.copy_(kept) if once[client] == 1 else state.add_(kept - before[client])
+                twice = once[client] > 1 and name in adding
+                state.add_(kept - before[client]) if twice else state.copy_(kept)
 
     def _keep(self, berths: Berths, table: Tensor) -> None:
         """Put away what the clients of the round keep."""

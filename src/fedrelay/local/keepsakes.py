@@ -76,14 +76,14 @@ class Keepsakes:
                 if found and int(found[2]) <= round and path not in newest:
                     path.unlink()
 
-    def restore(self, round: int) -> None:
-        """Go back to what was committed with a round; what was written later is removed."""
+    def restore(self, round: int, since: int = 0) -> None:
+        """Go back to what was committed with a round; what was written later, or up to `since`, is removed."""
         if self.folder is None or not self.folder.is_dir():
             return
         newest: dict[int, tuple[int, Path]] = {}
         for path in self.folder.iterdir():
             found = _NAME.fullmatch(path.name)
-            if found is None or int(found[2]) > round:
+            if found is None or not since < int(found[2]) <= round:
                 path.unlink()
                 continue
             client, written = int(found[1]), int(found[2])

@@ -29,6 +29,9 @@ class Term(Section, ABC):
     state: ClassVar[tuple[str, ...]] = ()
     """What each client keeps from one turn to the next."""
 
+    adds_up: ClassVar[bool] = True
+    """Whether what two routes change at the same client in the same turn adds up; otherwise the later route's stays."""
+
     server: ClassVar[tuple[str, ...]] = ()
     """What the server keeps and sends along with the model."""
 

@@ -27,6 +27,7 @@ class Contrast(LossTerm, AnchoredTerm):
     """The loss μℓ."""
 
     state: ClassVar[tuple[str, ...]] = ("previous",)
+    adds_up: ClassVar[bool] = False
     mu: float = Field(5.0, ge=0, description="strength of the contrast")
     temperature: float = Field(0.5, gt=0, description="how sharply similarities are told apart")
 
