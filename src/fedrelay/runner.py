@@ -162,8 +162,7 @@ def _travel(setting: Setting, state: State, folder: RunFolder | None, observer: 
     if folder is not None and folder.result is not None and state.round >= experiment.rounds:
         return book.result(state)
     keepsakes = Keepsakes(folder.path / "clients" if folder else None)
-    if state.round < experiment.rounds:
-        keepsakes.restore(state.round, since=setting.phase(state.round + 1)[1])
+    keepsakes.restore(folder.kept if folder else ())
     engine: Engine | None = None
     saved = time.monotonic()
     try:
@@ -207,7 +206,7 @@ def _travel(setting: Setting, state: State, folder: RunFolder | None, observer: 
 def _save(folder: RunFolder, state: State, keepsakes: Keepsakes) -> None:
     """What clients keep first, then the checkpoint that refers to it."""
     keepsakes.commit(state.round)
-    folder.save(state)
+    folder.save(state, keepsakes.names)
     keepsakes.forget_before(state.round)
 
 

@@ -284,6 +284,8 @@ def prepare(
     seconds = time.monotonic() - began if trained else 0.0
     scene = replace(scene, duration=partial(_duration, setting))
     setting = replace(setting, scene=scene, survey=survey, selection=selection, survey_seconds=seconds)
+    if warmup is not None and len(setting.phases) == len(warmup.phases()) > 0:
+        log.warning("the warm-up takes all %d rounds; the method itself never begins", setting.experiment.rounds)
     setting.devices(0)  # impossible devices and route options show before anything is written
     setting.plan(1)
     train = setting.experiment.train
@@ -339,7 +341,11 @@ def outline(
     if method.pools_data:
         federation = PooledFederation(federation)
     if method.warmup is not None:
-        federation = method.warmup.share(federation, experiment.seed)
+        if isinstance(federation, PublicFederation):  # the public set stays outermost, where profiles look for it
+            shared = method.warmup.share(federation.members, experiment.seed)
+            federation = replace(federation, members=shared)
+        else:
+            federation = method.warmup.share(federation, experiment.seed)
     with TORCH_GLOBALS, torch.random.fork_rng(devices=[]):
         torch.manual_seed(torch_seed(experiment.seed, "init"))
         experiment = _with_full_paths(experiment)

@@ -27,7 +27,7 @@ import hashlib
 import json
 import os
 import platform
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -250,7 +250,7 @@ class RunFolder:
         if written < len(line):
             raise RunFolderError(f"{path}: cannot be written (the disk is full)")
 
-    def save(self, state: State) -> None:
+    def save(self, state: State, kept: Sequence[str] = ()) -> None:
         """Commit a state: tensors first, then the pointer to them, then the old tensors go."""
         name = f"round-{state.round}.safetensors"
         content = tensors_to_bytes(_tensors(state))
@@ -262,6 +262,7 @@ class RunFolder:
             "seconds": state.seconds,
             "file": name,
             "sha256": hashlib.sha256(content).hexdigest(),
+            "clients": list(kept),
             "waiting": {
                 slot: {"clients": each.clients, "hops": [astuple(hop) for hop in each.hops]}
                 for slot, each in state.waiting.items()
@@ -271,6 +272,15 @@ class RunFolder:
         for old in self.path.glob("round-*.safetensors"):
             if old.name != name:
                 old.unlink()
+
+    @property
+    def kept(self) -> list[str]:
+        """The files of what clients keep that belong to the newest checkpoint."""
+        path = self.path / "checkpoint.json"
+        names = _read_json(path).get("clients", []) if path.is_file() else []
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            raise RunFolderError(f"{path}: is damaged (its clients cannot be read)")
+        return names
 
     def restore(self, evaluated: Callable[[int], bool]) -> State | None:
         """The newest committed state; lines beyond it are dropped. None: the run never got so far.

@@ -45,11 +45,12 @@ def test_what_was_not_committed_is_gone_after_a_crash(tmp_path, budget):
     for client in range(4):
         keepsakes.put(1, client, value(client))
     keepsakes.commit(1)
+    names = keepsakes.names
     keepsakes.forget_before(1)
     for client in range(2, 6):
         keepsakes.put(2, client, value(100 + client))
     again = Keepsakes(tmp_path / "clients")
-    again.restore(1)
+    again.restore(names)
     assert held(again, 6) == [0.0, 1.0, 2.0, 3.0, None, None]
 
 
@@ -67,11 +68,12 @@ def test_a_crash_between_commit_and_checkpoint_goes_back(tmp_path):
     keepsakes = Keepsakes(tmp_path / "clients")
     keepsakes.put(1, 0, value(1))
     keepsakes.commit(1)
+    names = keepsakes.names
     keepsakes.forget_before(1)
     keepsakes.put(2, 0, value(2))
     keepsakes.commit(2)  # the checkpoint that would refer to it is never written
     again = Keepsakes(tmp_path / "clients")
-    again.restore(1)
+    again.restore(names)
     assert held(again, 1) == [1.0]
 
 
@@ -82,6 +84,9 @@ def test_a_damaged_file_is_named(tmp_path):
     (path,) = (tmp_path / "clients").iterdir()
     path.write_bytes(path.read_bytes()[:-4] + b"oops")
     again = Keepsakes(tmp_path / "clients")
-    again.restore(1)
+    again.restore(keepsakes.names)
     with pytest.raises(RunFolderError, match="is damaged"):
         again.get(0)
+    path.unlink()
+    with pytest.raises(RunFolderError, match="is missing; the run is damaged"):
+        Keepsakes(tmp_path / "clients").restore(keepsakes.names)

@@ -1,8 +1,8 @@
 """What clients keep from one turn to the next, keyed by client: in memory first, on disk beyond a budget.
 
 It grows with the clients visited, not with all clients, and does not care in which group or route a client is. Files
-carry the round in which they were written. `commit` makes everything up to a round durable, `restore` goes back to a
-round that was committed; so a run that was killed goes on with what its clients knew at the last checkpoint.
+carry the round in which they were written. `commit` makes everything up to a round durable, `restore` goes back to what
+a checkpoint names; so a run that was killed goes on with what its clients knew at the last checkpoint.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import hashlib
 import re
 import tempfile
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from safetensors import SafetensorError
@@ -76,20 +76,23 @@ class Keepsakes:
                 if found and int(found[2]) <= round and path not in newest:
                     path.unlink()
 
-    def restore(self, round: int, since: int = 0) -> None:
-        """Go back to what was committed with a round; what was written later, or up to `since`, is removed."""
-        if self.folder is None or not self.folder.is_dir():
+    @property
+    def names(self) -> list[str]:
+        """The files that were committed; a checkpoint says which belong to it."""
+        return sorted(path.name for path in self.files.values()) if self.folder is not None else []
+
+    def restore(self, names: Sequence[str]) -> None:
+        """Go back to the files that a checkpoint names; what else there is was written later and is removed."""
+        if self.folder is None:
             return
-        newest: dict[int, tuple[int, Path]] = {}
-        for path in self.folder.iterdir():
-            found = _NAME.fullmatch(path.name)
-            if found is None or not since < int(found[2]) <= round:
-                path.unlink()
-                continue
-            client, written = int(found[1]), int(found[2])
-            if client not in newest or newest[client][0] < written:
-                newest[client] = (written, path)
-        self.files = {client: path for client, (_, path) in newest.items()}
+        present = {path.name for path in self.folder.iterdir()} if self.folder.is_dir() else set()
+        for name in names:
+            found = _NAME.fullmatch(name)
+            if found is None or name not in present:
+                raise RunFolderError(f"{self.folder / name}: is missing; the run is damaged")
+            self.files[int(found[1])] = self.folder / name
+        for name in present - set(names):
+            (self.folder / name).unlink()
 
     def clear(self) -> None:
         """Forget everybody, as at the beginning of another phase; files go with the next commit."""

@@ -41,7 +41,8 @@ def plan_report(setting: Setting, round: int) -> dict[str, Any]:
         "clients": run["clients"],
         "groups": len(run["groups"]),
         "parameters": run["parameters"],
-        "payloads": run["payloads"],
+        "payloads": run["payloads"]
+        | {name: size for extra in setting.extras(plan).values() for name, size in extra.items()},
         "round": round,
         "relay": plan.relay,
         "routes": [list(route.clients) for route in plan.routes],

@@ -11,14 +11,15 @@ from pathlib import Path
 
 from pydantic.fields import FieldInfo
 
+from fedrelay.clock import Clock
 from fedrelay.recipes import CATALOGUE, Entry, blueprint, described, options_of
 from fedrelay.spec import SECTIONS, Comparison, Experiment, Section
 
 _METHODS = """\
 # Methods
 
-Every method is a route, a grouping, local terms and a merge; names join with `+` as long as no two bring the same part.
-This page is made from the text that opens each part's file: paper, rule, deviations. Options are set as
+Every method is a route, a grouping, local terms and a merge, some after a warm-up; names join with `+` as long as no two
+bring the same part. This page is made from the text that opens each part's file: paper, rule, deviations. Options are set as
 `--set NAME=VALUE`, or under the same names in YAML and Python.
 """
 
@@ -49,7 +50,7 @@ def methods_page() -> str:
 
 def settings_page() -> str:
     """All settings, section by section."""
-    return "\n".join([_SETTINGS, *_sections(), *_top_level(), ""])
+    return "\n".join([_SETTINGS, *_sections(), *_clock(), *_top_level(), ""])
 
 
 def _overview() -> Iterator[str]:
@@ -96,6 +97,12 @@ def _sections() -> Iterator[str]:
         yield f"\n## {section}\n\n{(model.__doc__ or '').splitlines()[0]}"
         yield _HEAD
         yield from (_row(f"{section}.{name}", field) for name, field in model.model_fields.items())
+
+
+def _clock() -> Iterator[str]:
+    yield "\n## clock\n\nDevices and links of the clients, for virtual time (`clock.py` says how it is worked out)."
+    yield _HEAD
+    yield from (_row(f"clock.{name}", field) for name, field in Clock.model_fields.items())
 
 
 def _top_level() -> Iterator[str]:

@@ -4,8 +4,8 @@ Papers: S. Zeng, Z. Li, H. Yu, Y. He, Z. Xu, D. Niyato, H. Yu. Heterogeneous Fed
 Sequential-to-Parallel Training. DASFAA 2022 (FedGSP); A. Silvi et al. Accelerating Federated Learning via Sequential
 Training of Grouped Heterogeneous Clients. IEEE Access 2024 (FedSeq2Par).
 
-Rule: M_t = min(f(t), K) groups in round t, see `grouping.growth`; max(1, ⌊C·M_t⌋) of them are sampled and a copy of the
-global model goes through each. FedSeq2Par forms new groups when M_t grows, FedGSP in every round.
+Rule: M_t = min(f(t), K) groups in round t, f being `route.growth`; max(1, ⌊C·M_t⌋) of them are sampled and a copy of
+the global model goes through each. FedSeq2Par forms new groups when M_t grows, FedGSP in every round.
 
 Deviations: FedGSP's algorithm divides the sum of the sampled models by f(t), which would shrink the model; here it is
 divided by their number. By default FedSeq2Par's α lets the groups come down to nearly single clients in the end.

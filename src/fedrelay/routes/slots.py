@@ -28,7 +28,7 @@ class SlotTrips(GroupTrips):
     """Trips of models that wait in slots between merges."""
 
     period: PositiveInt | Literal["never"] | None = Field(
-        None, description="merge after every so many rounds (R); default the number of groups"
+        None, description="merge after every so many rounds (R), or never; default the number of groups"
     )
 
     @field_validator("period", mode="before")

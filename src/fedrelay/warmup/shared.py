@@ -14,6 +14,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from fedrelay.data.federation import Federation
+from fedrelay.data.public import PublicFederation
 from fedrelay.data.shared import SharedFederation
 from fedrelay.ledger import Tally
 from fedrelay.merge.last import Last
@@ -37,6 +38,7 @@ class SharedRaw(Warmup):
 
     def traffic(self, federation: Federation) -> Tally:
         """Every client sends what it shares and gets everything back."""
+        federation = federation.members if isinstance(federation, PublicFederation) else federation
         if not isinstance(federation, SharedFederation):
             return Tally()
         x, y = federation.pool
