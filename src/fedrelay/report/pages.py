@@ -18,9 +18,9 @@ from fedrelay.spec import SECTIONS, Comparison, Experiment, Section
 _METHODS = """\
 # Methods
 
-Every method is a route, a grouping, local terms and a merge, some after a warm-up; names join with `+` as long as no two
-bring the same part. This page is made from the text that opens each part's file: paper, rule, deviations. Options are set as
-`--set NAME=VALUE`, or under the same names in YAML and Python.
+Every method is a route, a grouping, local terms and a merge, some after a warm-up; names join with `+` as long as no
+two bring the same part. This page is made from the text that opens each part's file: paper, rule, deviations. Options
+are set as `--set NAME=VALUE`, or under the same names in YAML and Python.
 """
 
 _SETTINGS = """\
