@@ -20,8 +20,9 @@ import torch
 from torch import Tensor, nn
 
 from fedrelay.clock import SERVERS_OWN, DeviceOf, Stopwatch, training_flops
-from fedrelay.data.federation import Federation, PooledFederation
+from fedrelay.data.federation import Federation
 from fedrelay.data.open import open_federation
+from fedrelay.data.pooled import PooledFederation
 from fedrelay.data.public import PublicFederation, with_public
 from fedrelay.engines.local import start_local
 from fedrelay.errors import SpecError
@@ -33,9 +34,7 @@ from fedrelay.ledger import Extras, Kind, Tally, ledger_line, tally
 from fedrelay.local.freight import freight
 from fedrelay.local.loss import cross_entropy
 from fedrelay.local.portrait import Likeness, Portrait
-from fedrelay.local.terms.base import LossTerm
 from fedrelay.local.trainer import Job
-from fedrelay.models.features import last_linear
 from fedrelay.models.layout import TORCH_GLOBALS, Layout
 from fedrelay.models.stacks import Stack
 from fedrelay.models.zoo import build_model, default_model
@@ -288,9 +287,8 @@ def prepare(
         log.warning("the warm-up takes all %d rounds; the method itself never begins", setting.experiment.rounds)
     setting.devices(0)  # impossible devices and route options show before anything is written
     setting.plan(1)
-    train = setting.experiment.train
-    if (train.momentum or train.weight_decay) and any("control" in term.state for term in setting.recipe.terms):
-        log.warning("control variates are biased by train.momentum and train.weight_decay; plain steps are assumed")
+    for warning in filter(None, (term.warning(setting.experiment.train) for term in setting.recipe.terms)):
+        log.warning(warning)
     return setting
 
 
@@ -355,8 +353,6 @@ def outline(
         _check_fit(module, federation)
         for term in method.terms:
             module = term.adapt(module)
-            if isinstance(term, LossTerm) and term.needs_features:
-                last_linear(module)  # says so if there is none
     scene = Scene(federation.clients, experiment.fraction, experiment.seed)
     setting = Setting(experiment, method, federation, scene, module, Layout.of(module))
     if method.grouping is not None:

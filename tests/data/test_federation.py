@@ -11,12 +11,12 @@ import torch
 from fedrelay.data.dataset import IGNORED_LABEL, Dataset, Scaling
 from fedrelay.data.federation import (
     ArrayFederation,
-    PooledFederation,
     build_federation,
     default_partition,
     federate,
 )
 from fedrelay.data.partition import Holdings
+from fedrelay.data.pooled import PooledFederation
 from fedrelay.data.registry import load_dataset
 from fedrelay.data.shift import apply_shift
 from fedrelay.errors import DataError, SpecError

@@ -17,17 +17,16 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fedrelay.data.federation import Federation, Kind, Samples, digest
-from fedrelay.data.partition import Ints
+from fedrelay.data.federation import Federation, Samples, digest
+from fedrelay.data.overlay import Overlay
 from fedrelay.errors import DataError
 from fedrelay.rng import generator
 
 
 @dataclass(frozen=True)
-class PublicFederation:
+class PublicFederation(Overlay):
     """A federation with a public set apart from its test set."""
 
-    members: Federation
     per_class: int
     seed: int
 
@@ -41,47 +40,6 @@ class PublicFederation:
             raise DataError(
                 f"data.public: {self.members.name!r} has too few test samples ({len(self._chosen)}): none would be left"
             )
-
-    @property
-    def name(self) -> str:
-        """The name of the members' data."""
-        return self.members.name
-
-    @property
-    def kind(self) -> Kind:
-        """What a sample is."""
-        return self.members.kind
-
-    @property
-    def clients(self) -> int:
-        """How many clients there are."""
-        return self.members.clients
-
-    @property
-    def classes(self) -> int:
-        """How many classes there are."""
-        return self.members.classes
-
-    @property
-    def sample_shape(self) -> tuple[int, ...]:
-        """The shape of one sample."""
-        return self.members.sample_shape
-
-    def size(self, client: int) -> int:
-        """The number of samples of one client."""
-        return self.members.size(client)
-
-    def sizes(self) -> Ints:
-        """The number of samples of every client."""
-        return self.members.sizes()
-
-    def samples(self, client: int) -> Samples:
-        """The samples of one client."""
-        return self.members.samples(client)
-
-    def histogram(self, client: int) -> Ints:
-        """How many labels of every class a client has."""
-        return self.members.histogram(client)
 
     @cached_property
     def public(self) -> Samples:

@@ -16,48 +16,18 @@ from functools import cached_property
 import numpy as np
 import torch
 
-from fedrelay.data.federation import Federation, Kind, Samples, class_counts, digest
+from fedrelay.data.federation import Samples, class_counts, digest
+from fedrelay.data.overlay import Overlay
 from fedrelay.data.partition import Ints
 from fedrelay.rng import generator
 
 
 @dataclass(frozen=True)
-class SharedFederation:
+class SharedFederation(Overlay):
     """Clients with what is shared among them. One more than there are clients stands for the shared samples alone."""
 
-    members: Federation
     ratio: float
     seed: int
-
-    @property
-    def name(self) -> str:
-        """The name of the members' data."""
-        return self.members.name
-
-    @property
-    def kind(self) -> Kind:
-        """What a sample is."""
-        return self.members.kind
-
-    @property
-    def clients(self) -> int:
-        """How many clients there are."""
-        return self.members.clients
-
-    @property
-    def classes(self) -> int:
-        """How many classes there are."""
-        return self.members.classes
-
-    @property
-    def sample_shape(self) -> tuple[int, ...]:
-        """The shape of one sample."""
-        return self.members.sample_shape
-
-    @property
-    def test(self) -> Samples:
-        """The members' test samples."""
-        return self.members.test
 
     def size(self, client: int) -> int:
         """The number of a client's own samples and of those it gets from others."""

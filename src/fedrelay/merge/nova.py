@@ -19,7 +19,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fedrelay.local.arrival import Arrival
-from fedrelay.local.terms.prox import Prox
 from fedrelay.merge.base import Homecoming, Merge, Merged
 from fedrelay.merge.mean import counts, with_trained
 
@@ -39,7 +38,7 @@ class Nova(Merge):
 
 def factors(home: Homecoming) -> list[float]:
     """By how much each route's change is multiplied: τ_eff pᵢ / ‖aᵢ‖₁."""
-    pull = home.train.lr * sum(term.mu for term in home.terms if isinstance(term, Prox))
+    pull = home.train.lr * sum(term.pull for term in home.terms)
     works = [work(arrival, home.train.momentum, pull) for arrival in home.arrivals]
     samples = [arrival.samples if done else 0 for arrival, done in zip(home.arrivals, works, strict=True)]
     if sum(samples) == 0:

@@ -16,8 +16,9 @@ from torch import Tensor, nn
 from fedrelay.data.dataset import IGNORED_LABEL
 from fedrelay.local.arrival import Arrival
 from fedrelay.local.visit import Parting, Visit
+from fedrelay.models.features import last_linear
 from fedrelay.models.layout import Workbench
-from fedrelay.spec import Section
+from fedrelay.spec import Section, Train
 
 
 class Term(Section, ABC):
@@ -62,6 +63,15 @@ class Term(Section, ABC):
     def needs_round_model(self) -> bool:
         """Whether clients look at the model of the round, which then has to reach all of them."""
         return False
+
+    @property
+    def pull(self) -> float:
+        """How strongly it draws the model back to where the turn began, if it does: μ of μ(θ − a)."""
+        return 0.0
+
+    def warning(self, train: Train) -> str | None:
+        """What to say of training settings that do not go well with it."""
+        return None
 
     def add_to(self, gradient: Tensor, theta: Tensor, visit: Visit) -> None:
         """Add this term's gradient in place, at every step."""
@@ -110,6 +120,12 @@ class LossTerm(Term):
     def needs_features(self) -> bool:
         """Whether it looks at features, beside logits."""
         return False
+
+    def adapt(self, module: nn.Module) -> nn.Module:
+        """As it is; a module without features is refused where they are looked at."""
+        if self.needs_features:
+            last_linear(module)
+        return module
 
     @abstractmethod
     def loss(self, batch: Batch, visit: Visit) -> Tensor:

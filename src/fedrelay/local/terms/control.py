@@ -24,6 +24,7 @@ from torch import Tensor
 from fedrelay.local.arrival import Arrival
 from fedrelay.local.terms.base import Term
 from fedrelay.local.visit import Parting, Visit
+from fedrelay.spec import Train
 
 
 class Control(Term):
@@ -32,6 +33,12 @@ class Control(Term):
     state: ClassVar[tuple[str, ...]] = ("control",)
     server: ClassVar[tuple[str, ...]] = ("control",)
     baggage: ClassVar[tuple[str, ...]] = ("control-change",)
+
+    def warning(self, train: Train) -> str | None:
+        """Plain steps are assumed."""
+        if train.momentum or train.weight_decay:
+            return "control variates are biased by train.momentum and train.weight_decay; plain steps are assumed"
+        return None
 
     def add_to(self, gradient: Tensor, theta: Tensor, visit: Visit) -> None:
         """Replace the client's own direction by everybody's."""

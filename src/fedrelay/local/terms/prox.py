@@ -23,6 +23,11 @@ class Prox(AnchoredTerm):
 
     mu: float = Field(0.01, ge=0, description="strength of the pull")
 
+    @property
+    def pull(self) -> float:
+        """μ."""
+        return self.mu
+
     def add_to(self, gradient: Tensor, theta: Tensor, visit: Visit) -> None:
         """Pull towards the anchor."""
         gradient.add_(theta - self.anchor_of(visit), alpha=self.mu)

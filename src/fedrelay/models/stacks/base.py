@@ -7,6 +7,7 @@ of memory however small the image is.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple, Protocol, Self
 
@@ -50,19 +51,19 @@ class Laned:
 
 
 @dataclass(frozen=True)
-class Step(Laned):
+class Step(Laned, ABC):
     """A layer of all lanes, bound to the memory it reads and writes at every batch."""
 
+    @abstractmethod
     def forward(self) -> None:
         """Compute the values behind this layer."""
-        raise NotImplementedError
 
     def fill_gradient(self) -> None:
         """Compute the gradients of the layer's own parameters, if it has any."""
 
+    @abstractmethod
     def pass_on(self) -> None:
         """Compute the slopes before this layer, after `fill_gradient`, whose memory may be used again."""
-        raise NotImplementedError
 
 
 class Layer(Protocol):
