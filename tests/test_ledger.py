@@ -1,15 +1,35 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedrelay.ledger import SERVER, Tally, Transfer, errand, ledger_line, tally, transfers
+from fedrelay.ledger import NOTHING, SERVER, Extras, Kind, Tally, errand, ledger_line, tally, trips
 from fedrelay.routes.plan import RoundPlan, Route
 
 MODEL = {"model": 40}
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """One payload on its way from `source` to `target` (client numbers, or `SERVER`)."""
+
+    kind: Kind
+    source: int
+    target: int
+    payload: str
+    bytes: int
+
+
+def transfers(plan: RoundPlan, payloads: Mapping[str, int], extras: Extras = NOTHING) -> Iterator[Transfer]:
+    """Every transfer of a round, one for each payload and trip."""
+    for kind, source, target in trips(plan):
+        for payload, size in (*payloads.items(), *extras.get(kind, {}).items()):
+            yield Transfer(kind, source, target, payload, size)
 
 
 def chains(*lengths: int, relay="direct") -> RoundPlan:

@@ -21,17 +21,6 @@ SERVER = -1
 """Stands for the server where a transfer names its ends."""
 
 
-@dataclass(frozen=True)
-class Transfer:
-    """One payload on its way from `source` to `target` (client numbers, or `SERVER`)."""
-
-    kind: Kind
-    source: int
-    target: int
-    payload: str
-    bytes: int
-
-
 def trips(plan: RoundPlan) -> Iterator[tuple[Kind, int, int]]:
     """Every (kind, source, target) along which something travels in this round."""
     if plan.relay == "none":
@@ -51,13 +40,6 @@ def trips(plan: RoundPlan) -> Iterator[tuple[Kind, int, int]]:
                 yield "c2s", source, SERVER
                 yield "s2c", SERVER, target
         yield "c2s", route.clients[-1], SERVER
-
-
-def transfers(plan: RoundPlan, payloads: Mapping[str, int], extras: Extras = NOTHING) -> Iterator[Transfer]:
-    """Every transfer of a round, one for each payload and trip."""
-    for kind, source, target in trips(plan):
-        for payload, size in (*payloads.items(), *extras.get(kind, {}).items()):
-            yield Transfer(kind, source, target, payload, size)
 
 
 @dataclass(frozen=True)
