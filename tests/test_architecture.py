@@ -18,6 +18,7 @@ LAYERS = [
     ("errors", "files", "rng", "spec", "routes.plan", "grouping.growth"),
     ("data", "models", "metrics"),
     ("local", "routes", "ledger", "clock"),
+    ("faults",),
     ("grouping", "selection", "merge", "engines"),
     ("warmup",),
     ("recipes",),

@@ -53,7 +53,7 @@ def nobody_trains(monkeypatch):
     """Call it, and clients cannot be asked any more."""
 
     def forbid():
-        monkeypatch.setattr(settings_of, "start_local", lambda *_: pytest.fail("clients describe themselves again"))
+        monkeypatch.setattr(settings_of, "start_engine", lambda *_: pytest.fail("clients describe themselves again"))
 
     return forbid
 

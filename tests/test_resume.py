@@ -28,6 +28,13 @@ METHODS = {
     "wfsl": {"warmup.cycles": 3, "warmup.select.by": "genetic", "warmup.select.count": 4},
     "fedavg-first+spfl": {"warmup.rounds": 3},
     "shared-raw+feddyn": {"warmup.pretrain": 2},
+    "fedseqinter+feddyn": {
+        **GROUPS,
+        "route.period": 4,
+        "faults": [{"what": "dropout", "rate": 0.2}, {"what": "nan", "rate": 0.2}, {"what": "explode", "rate": 0.1}],
+        "guard": {"on_divergence": "skip", "norm": 2.0, "tolerance": 5.0},
+        "recovery.policy": "later",
+    },
 }
 
 ROUNDS = 6

@@ -25,6 +25,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cache, lru_cache
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Self
 
@@ -207,7 +208,7 @@ class TripTime:
     training: float = 0.0
     travelling: float = 0.0
     waiting: float = 0.0
-    """Seconds; waiting is for clients that are at work on another route's model."""
+    """Seconds; waiting is for clients that are at work on another route's model, are slow or do not answer."""
 
     hops: int = 0
     samples: int = 0
@@ -316,6 +317,7 @@ class Stopwatch:
             waits[number] += begin - now
             if hop + 1 < len(clients):
                 heapq.heappush(coming, (end + ways[number][hop + 1], number, hop + 1))
+        waits = [wait + delay for wait, delay in zip_longest(waits, plan.delays, fillvalue=0.0)]
         return RoundTime(tuple(map(self._trip, plan.routes, ways, waits)))
 
     def _trip(self, route: Route, ways: Sequence[float], waiting: float) -> TripTime:

@@ -320,9 +320,9 @@ def experiments(comparison: Comparison) -> list[tuple[Entrant, Experiment]]:
     for entrant in comparison.methods:
         plan = blueprints[entrant.name]
         own = {part: _fitting(plan, part, common[part]) | dict(getattr(entrant, part)) for part in PARTS}
-        settings = {**common, **own, "train": {**common["train"], **entrant.train}, "method": entrant.method}
-        if entrant.fraction is not None:
-            settings["fraction"] = entrant.fraction
+        own |= {section: {**common[section], **getattr(entrant, section)} for section in ("train", "guard", "recovery")}
+        own |= {name: getattr(entrant, name) for name in ("fraction", "faults") if getattr(entrant, name) is not None}
+        settings = {**common, **own, "method": entrant.method}
         runs += [(entrant, validate(Experiment, {**settings, "seed": seed})) for seed in comparison.seeds]
     resolved = with_public_set([experiment for _, experiment in runs])
     return [(entrant, experiment) for (entrant, _), experiment in zip(runs, resolved, strict=True)]
@@ -334,7 +334,9 @@ def with_public_set(experiments: Sequence[Experiment]) -> list[Experiment]:
     A method that looks at public samples takes them out of the test set of all others.
     """
     groupings = [recipe(experiment).grouping for experiment in experiments]
-    usual = PUBLIC if any(grouping is not None and grouping.needs_public for grouping in groupings) else 0
+    looked_at = any(grouping is not None and grouping.needs_public for grouping in groupings)
+    guarded = any(experiment.guard.tolerance is not None for experiment in experiments)
+    usual = PUBLIC if looked_at or guarded else 0
     return [
         experiment.model_copy(update={"data": experiment.data.model_copy(update={"public": usual})})
         if experiment.data.public is None

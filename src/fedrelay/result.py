@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +44,9 @@ class Result:
 
     idle_seconds: float = 0.0
     """How long models would have waited for others there, summed."""
+
+    mishaps: Mapping[str, int] = field(default_factory=dict)
+    """What went wrong at clients, and how often."""
 
     run: Path | None = None
 
@@ -107,6 +110,7 @@ class Result:
             "longest_route": self.longest_route,
             "virtual_seconds": self.virtual_seconds,
             "idle_seconds": self.idle_seconds,
+            "mishaps": dict(self.mishaps),
             "seconds": round(self.seconds, 3),
             "run": str(self.run) if self.run else None,
             "weights_sha256": weights_sha256(self.weights),

@@ -10,7 +10,8 @@ import math
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from functools import partial
@@ -23,8 +24,9 @@ from torch import Tensor, nn
 from fedrelay.data.federation import Federation
 from fedrelay.engines.base import Engine
 from fedrelay.engines.crew import one_thread
-from fedrelay.engines.local import start_local
+from fedrelay.engines.start import start_engine
 from fedrelay.errors import DivergedError, RunFolderError
+from fedrelay.faults import Mishap, mishaps_of, sent_again
 from fedrelay.ledger import Tally, ledger_line
 from fedrelay.local.arrival import Arrival
 from fedrelay.local.keepsakes import Keepsakes
@@ -173,7 +175,7 @@ def _travel(setting: Setting, state: State, folder: RunFolder | None, observer: 
                 if engine is None or state.round == before:
                     if engine is not None:
                         engine.close()
-                    engine = start_local(setting.job(state.round + 1), experiment.engine.workers, keepsakes)
+                    engine = start_engine(setting.job(state.round + 1), experiment.engine, keepsakes)
                 if state.round == before:  # another program begins, with the model alone
                     state = replace(state, server={}, waiting={})
                     keepsakes.clear()
@@ -213,19 +215,16 @@ def _save(folder: RunFolder, state: State, keepsakes: Keepsakes) -> None:
 def _round(setting: Setting, engine: Engine, state: State, book: Book) -> tuple[State, Row | None]:
     """One round: state in, state out."""
     experiment, round = setting.experiment, state.round + 1
-    plan = setting.plan(round)
-    if experiment.eval.forgetting and round % experiment.eval.forgetting == 0:
-        plan = replace(plan, followed=(0,))
+    plan, arrivals = _journeys(setting, engine, state, book)
     loss = None
-    if plan.routes:
-        arrivals = engine.travel(plan, departure(plan, state))
+    if arrivals:
         loss = mean_loss(arrivals)
         for number in plan.followed:
             book.followed(round, arrivals[number])
         with one_thread():
             state = received(setting, plan, state, arrivals)
     state = replace(state, round=round)
-    book.travelled(plan, setting.tally(plan), setting.virtual_time(plan))
+    book.round_over(plan)
     row = None
     if _is_evaluated(experiment, round):
         verdict = engine.evaluate(preview(setting, state))
@@ -233,6 +232,28 @@ def _round(setting: Setting, engine: Engine, state: State, book: Book) -> tuple[
         test_loss = verdict.mean_loss if math.isfinite(verdict.mean_loss) else None
         row = book.judged(round, {**asdict(judged), "loss": test_loss, "train_loss": loss})
     return state, row
+
+
+def _journeys(setting: Setting, engine: Engine, state: State, book: Book) -> tuple[RoundPlan, list[Arrival]]:
+    """Have models travel until enough of them come home; a round that never succeeds is given up."""
+    experiment, fair = setting.experiment, setting.plan(state.round + 1)
+    follow = bool(experiment.eval.forgetting) and fair.round % experiment.eval.forgetting == 0
+    enough = min(experiment.recovery.min_arrivals, len(fair.routes))
+    for attempt in range(experiment.recovery.repeats + 1):
+        plan, mishaps = setting.weathered(fair, attempt)
+        if follow and plan.routes:
+            plan = replace(plan, followed=(0,))
+        arrivals = engine.travel(plan, departure(setting, plan, state)) if plan.routes else []
+        book.travelled(replace(plan, in_vain=sent_again(plan, arrivals)), [*mishaps, *mishaps_of(plan, arrivals)])
+        home = sum(arrival.usable for arrival in arrivals)
+        if home >= enough:
+            return plan, arrivals
+        last = attempt == experiment.recovery.repeats
+        log.warning(
+            "round %d: %d of %d routes came home, %d are needed; the round %s",
+            fair.round, home, len(fair.routes), enough, "is given up" if last else "repeats",
+        )  # fmt: skip
+    return plan, []
 
 
 def _is_evaluated(experiment: Experiment, round: int) -> bool:
@@ -262,17 +283,34 @@ class Book:
         self.setting, self.folder = setting, folder
         self.history: list[Row] = folder.lines("metrics") if folder else []
         self.tally = Tally()
+        self.mishaps = Counter(line["what"] for line in folder.lines("events")) if folder else Counter()
+        self.attempts: list[tuple[RoundPlan, Tally, VirtualTime]] = []
         self.updates = self.longest_route = 0
         self.virtual_seconds = self.idle_seconds = 0.0
         opening = setting.opening()
         for line in folder.lines("ledger") if folder else [opening] if opening else []:
             self._count(line)
 
-    def travelled(self, plan: RoundPlan, transfers: Tally, time: VirtualTime) -> None:
-        """Note what travelled, and how long that would have taken."""
+    def travelled(self, plan: RoundPlan, mishaps: Sequence[Mishap]) -> None:
+        """Note one attempt at a round: what travelled, how long that would have taken, and what went wrong."""
+        self.attempts.append((plan, self.setting.tally(plan), self.setting.virtual_time(plan)))
+        for mishap in mishaps:
+            self.mishaps[mishap.what] += 1
+            self._append("events", mishap.line())
+
+    def round_over(self, plan: RoundPlan) -> None:
+        """Enter a round into the ledger, with all attempts at it."""
+        plans, tallies, times = zip(*self.attempts, strict=True)
+        self.attempts = []
         routes = [route.clients for route in plan.routes]
-        line = ledger_line(plan.round, transfers, updates=plan.client_updates, longest=plan.longest, routes=routes)
-        line |= {"virtual_seconds": time.seconds, "idle_seconds": time.idle}
+        updates, longest = (
+            fold(getattr(p, name) for p in plans) for fold, name in ((sum, "client_updates"), (max, "longest"))
+        )
+        line = ledger_line(plan.round, sum(tallies, Tally()), updates=updates, longest=longest, routes=routes)
+        line |= {
+            "virtual_seconds": sum(time.seconds for time in times),
+            "idle_seconds": sum(time.idle for time in times),
+        }
         self._count(line)
         self._append("ledger", line)
 
@@ -324,6 +362,7 @@ class Book:
             seconds=state.seconds,
             virtual_seconds=self.virtual_seconds,
             idle_seconds=self.idle_seconds,
+            mishaps=dict(sorted(self.mishaps.items())),
             run=self.folder.path if self.folder else None,
         )
 

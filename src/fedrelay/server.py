@@ -10,6 +10,7 @@ from torch import Tensor
 
 from fedrelay.engines.base import Departure
 from fedrelay.local.arrival import Arrival
+from fedrelay.local.guard import usual_length
 from fedrelay.merge.base import Homecoming
 from fedrelay.merge.mean import Mean
 from fedrelay.routes.plan import RoundPlan
@@ -20,8 +21,11 @@ from fedrelay.warmup.base import Phase
 _MERGE = "merge/"
 """What the merge keeps is told apart from what terms keep by this prefix."""
 
+_USUAL = "guard/usual"
+"""The usual length of an update."""
 
-def departure(plan: RoundPlan, state: State) -> Departure:
+
+def departure(setting: Setting, plan: RoundPlan, state: State) -> Departure:
     """What the server sends out: the global model, or to routes with a slot the model that waits there."""
     own = {
         number: state.waiting[route.slot].weights if route.slot in state.waiting else state.weights
@@ -40,18 +44,33 @@ def departure(plan: RoundPlan, state: State) -> Departure:
         for number, route in enumerate(plan.routes)
         if route.slot is not None and route.slot in state.waiting
     }
-    return Departure(state.weights, own, state.server, baggage)
+    return Departure(state.weights, own, state.server, baggage, usual_update(setting, state))
+
+
+def usual_update(setting: Setting, state: State) -> float:
+    """The usual length of an update, for a guard that asks; before anybody has trained, that of the model itself."""
+    if setting.experiment.guard.norm is None:
+        return 0.0
+    if _USUAL in state.server:
+        return float(state.server[_USUAL])
+    return float(torch.linalg.vector_norm(state.weights[: setting.layout.trainable]))
 
 
 def received(setting: Setting, plan: RoundPlan, state: State, arrivals: Sequence[Arrival]) -> State:
-    """The state after the models of a round came home."""
+    """The state after the models of a round came home; those that nobody's work is in count as if they had not."""
     waiting = dict(state.waiting)
+    if setting.experiment.guard.norm is not None:
+        hops = (hop for arrival in arrivals for hop in arrival.hops)
+        usual = torch.tensor(usual_length(hops, usual_update(setting, state)), dtype=torch.float64)
+        state = replace(state, server={**state.server, _USUAL: usual})
     for route, arrival in zip(plan.routes, arrivals, strict=True):
+        if not arrival.usable:
+            continue
         slot = arrival.route if route.slot is None else route.slot
         waiting[slot] = arrival.after(waiting[slot]) if slot in waiting else arrival
         if not setting.phase(plan.round)[0].route.merges:  # nobody will ask for single hops
             waiting[slot] = waiting[slot].summed()
-    if plan.merges:
+    if plan.merges and waiting:
         return merged(setting, state, [waiting[slot] for slot in sorted(waiting)])
     return replace(state, waiting={slot: at_rest(arrival) for slot, arrival in waiting.items()})
 

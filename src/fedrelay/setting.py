@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial
@@ -24,8 +24,9 @@ from fedrelay.data.federation import Federation
 from fedrelay.data.open import open_federation
 from fedrelay.data.pooled import PooledFederation
 from fedrelay.data.public import PublicFederation, with_public
-from fedrelay.engines.local import start_local
+from fedrelay.engines.start import start_engine
 from fedrelay.errors import SpecError
+from fedrelay.faults import Mishap, Weather
 from fedrelay.grouping.base import Grouping
 from fedrelay.grouping.profiles import PROFILES as PROFILES_BY_NAME
 from fedrelay.grouping.profiles import Evidence, ProfileOptions, Survey
@@ -39,11 +40,11 @@ from fedrelay.models.layout import TORCH_GLOBALS, Layout
 from fedrelay.models.stacks import Stack
 from fedrelay.models.zoo import build_model, default_model
 from fedrelay.recipes import Recipe, recipe, with_public_set
-from fedrelay.rng import torch_seed
+from fedrelay.rng import generator, torch_seed
 from fedrelay.routes.base import Groups, Scene
 from fedrelay.routes.plan import Relay, RoundPlan, Route
 from fedrelay.selection.base import Selector
-from fedrelay.spec import Experiment
+from fedrelay.spec import Experiment, Fault
 from fedrelay.store import PROBE, PROFILES, SELECTION
 from fedrelay.warmup.base import Phase
 
@@ -104,6 +105,23 @@ class Setting:
             for route in plan.routes
         )
         return replace(plan, routes=tuple(route for route in routes if route.clients))
+
+    def weathered(self, plan: RoundPlan, attempt: int = 0) -> tuple[RoundPlan, list[Mishap]]:
+        """A plan as it can be carried out when things go wrong, and what went wrong; `attempt` counts repetitions."""
+        if self._weather.fair:
+            return plan, []
+
+        def spare(present: Collection[int]) -> Iterator[int]:
+            rng = generator(self.experiment.seed, "backup", plan.round, attempt)
+            others = rng.permutation([c for c in np.flatnonzero(self.federation.sizes()) if c not in present])
+            return iter(others.tolist())
+
+        return self._weather.meet(plan, attempt, self.stopwatch(plan), spare)
+
+    @cached_property
+    def _weather(self) -> Weather:
+        wanted = self.experiment
+        return Weather(wanted.faults, wanted.recovery, wanted.seed)
 
     def _scene(self, phase: Phase, before: int) -> Scene:
         """What the route of a phase looks at; a later phase draws anew instead of repeating the first."""
@@ -190,6 +208,7 @@ class Setting:
             terms=self.phase(round)[0].terms,
             seed=wanted.seed,
             lanes=wanted.engine.lanes,
+            guard=wanted.guard,
         )
 
     def evidence(self, watch: Watch | None = None) -> Evidence:
@@ -198,7 +217,7 @@ class Setting:
         def portray(
             job: Job, portrait: Portrait, clients: Sequence[int], weights: Tensor
         ) -> Iterator[tuple[int, Likeness]]:
-            with closing(start_local(job, self.experiment.engine.workers)) as engine:
+            with closing(start_engine(job, self.experiment.engine)) as engine:
                 for done, picture in enumerate(engine.portray(portrait, clients, weights), start=1):
                     yield picture
                     if watch is not None and job.federation is self.federation:  # a probe's owner is no client
@@ -285,11 +304,19 @@ def prepare(
     setting = replace(setting, scene=scene, survey=survey, selection=selection, survey_seconds=seconds)
     if warmup is not None and len(setting.phases) == len(warmup.phases()) > 0:
         log.warning("the warm-up takes all %d rounds; the method itself never begins", setting.experiment.rounds)
+    _check_faults(setting.experiment.faults, setting.federation.clients)
     setting.devices(0)  # impossible devices and route options show before anything is written
     setting.plan(1)
     for warning in filter(None, (term.warning(setting.experiment.train) for term in setting.recipe.terms)):
         log.warning(warning)
     return setting
+
+
+def _check_faults(faults: Sequence[Fault], clients: int) -> None:
+    for number, fault in enumerate(faults):
+        for client in fault.clients or ():
+            if client >= clients:
+                raise SpecError(f"faults.{number}.clients: there is no client {client}; they are 0 to {clients - 1}")
 
 
 def _regroup(grouping: Grouping, evidence: Evidence, survey: Survey | None, count: int, key: int) -> Groups:
@@ -337,13 +364,9 @@ def outline(
     [experiment] = with_public_set([experiment])
     federation = _with_public(experiment, federation)
     if method.pools_data:
-        federation = PooledFederation(federation)
+        federation = _below_public(federation, PooledFederation)
     if method.warmup is not None:
-        if isinstance(federation, PublicFederation):  # the public set stays outermost, where profiles look for it
-            shared = method.warmup.share(federation.members, experiment.seed)
-            federation = replace(federation, members=shared)
-        else:
-            federation = method.warmup.share(federation, experiment.seed)
+        federation = _below_public(federation, partial(method.warmup.share, seed=experiment.seed))
     with TORCH_GLOBALS, torch.random.fork_rng(devices=[]):
         torch.manual_seed(torch_seed(experiment.seed, "init"))
         experiment = _with_full_paths(experiment)
@@ -358,6 +381,13 @@ def outline(
     if method.grouping is not None:
         method.grouping.check(setting.evidence())
     return setting
+
+
+def _below_public(federation: Federation, change: Callable[[Federation], Federation]) -> Federation:
+    """A federation changed; the public set stays outermost, where profiles and guards look for it."""
+    if isinstance(federation, PublicFederation):
+        return replace(federation, members=change(federation.members))
+    return change(federation)
 
 
 def _with_public(experiment: Experiment, own: Federation | None) -> Federation:

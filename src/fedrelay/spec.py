@@ -153,6 +153,58 @@ class Engine(Section):
     )
 
 
+FaultKind = Literal[
+    "dropout", "gone", "hang", "lost", "duplicated", "straggler",
+    "nan", "inf", "shape", "zero", "explode", "sign-flip", "replace",
+]  # fmt: skip
+
+
+class Guard(Section):
+    """What is checked before a client's model is handed on; after one that is refused the model before it goes on."""
+
+    on_divergence: Literal["stop", "skip"] = Field(
+        "stop", description="a model with values that are not finite or too large: end the run, or leave it out"
+    )
+    largest: float = Field(1e8, gt=0, description="a model with a value beyond it has diverged")
+    norm: float | None = Field(
+        None, gt=0, description="shorten updates to so many times the usual length, the median of the last round"
+    )
+    tolerance: float | None = Field(
+        None, ge=0, description="leave out a model whose loss on the public set is higher by more than this"
+    )
+
+    @property
+    def refuses(self) -> bool:
+        """Whether a model may be left out or changed."""
+        return self.on_divergence == "skip" or self.norm is not None or self.tolerance is not None
+
+
+class Fault(Section):
+    """Something that goes wrong at clients, for experiments with it."""
+
+    what: FaultKind = Field(description="what goes wrong")
+    rate: float = Field(1.0, ge=0, le=1, description="how often, at each turn; of `gone`: the share of clients")
+    clients: tuple[Annotated[int, Field(ge=0)], ...] | None = Field(None, description="at which clients; default: all")
+    first: int = Field(1, ge=1, description="the first round")
+    last: int | None = Field(None, ge=1, description="the last round; default: the last of the run")
+    factor: float = Field(10.0, gt=0, description="how much: slower (straggler), larger (explode, sign-flip, replace)")
+
+
+class Recovery(Section):
+    """What is done when a client does not answer."""
+
+    policy: Literal["skip", "retry", "later", "backup"] = Field(
+        "skip",
+        description="go on without the client, ask it again, ask it again at the end of the route, "
+        "or ask a client that is not in the round",
+    )
+    retries: int = Field(1, ge=1, description="how often the policy is tried before the client is skipped")
+    timeout: float = Field(60.0, gt=0, description="seconds after which a client that does not answer is given up")
+    deadline: float | None = Field(None, gt=0, description="seconds after which routes come home, however far they are")
+    min_arrivals: int = Field(1, ge=0, description="routes that must come home with something; else the round repeats")
+    repeats: int = Field(3, ge=0, description="how often a round repeats before it is given up")
+
+
 class Checkpoint(Section):
     """How often a run can be picked up again; results do not depend on it."""
 
@@ -167,6 +219,8 @@ SECTIONS: dict[str, type[Section]] = {
     "eval": Eval,
     "engine": Engine,
     "checkpoint": Checkpoint,
+    "guard": Guard,
+    "recovery": Recovery,
 }
 PARTS = ("warmup", "route", "grouping", "terms", "merge")
 """The parts of a method; their options live under these names and are checked against the method chosen."""
@@ -181,6 +235,9 @@ class Settings(Section):
     eval: Eval = Eval()
     engine: Engine = Engine()
     checkpoint: Checkpoint = Checkpoint()
+    guard: Guard = Guard()
+    recovery: Recovery = Recovery()
+    faults: tuple[Fault, ...] = Field((), description="what goes wrong at clients: a list of {what, rate, clients, …}")
     rounds: int = Field(100, ge=1, description="how many rounds")
     fraction: float = Field(0.2, gt=0, le=1, description="share of clients (or groups) that take part in a round")
     warmup: Options = Field({}, description="options of the method's warm-up")
@@ -219,6 +276,9 @@ class Entrant(Section):
     terms: Options = Field({}, description="options of the method's local terms, by term name")
     merge: Options = Field({}, description="options of the method's merge")
     train: Options = Field({}, description="train settings that differ from the common ones")
+    guard: Options = Field({}, description="guard settings that differ from the common ones")
+    recovery: Options = Field({}, description="recovery settings that differ from the common ones")
+    faults: tuple[Fault, ...] | None = Field(None, description="own faults instead of the common ones")
     fraction: float | None = Field(None, gt=0, le=1, description="own share of clients")
 
     @property
@@ -258,6 +318,10 @@ class Comparison(Settings):
             if other != entrant.name:
                 raise ValueError(f"methods: the labels {other!r} and {entrant.name!r} would share a folder")
         return self
+
+
+LISTED: dict[int | str, type[Section]] = {"methods": Entrant, "faults": Fault}
+"""Settings that are lists, and what they list."""
 
 
 def shortcuts() -> dict[str, str]:
@@ -399,8 +463,8 @@ def _explain(model: type[BaseModel], detail: Any, prefix: str) -> str:
 def _fields_at(model: type[BaseModel], location: Sequence[int | str]) -> list[str]:
     """The keys allowed at a place inside a model."""
     for part in location:
-        if isinstance(part, int):
-            model = Entrant
+        if part in LISTED:
+            model = LISTED[part]
         elif part in SECTIONS:
-            model = SECTIONS[part]
+            model = SECTIONS[str(part)]
     return list(model.model_fields)

@@ -10,6 +10,7 @@
     metrics.jsonl         one line for every evaluated round; the same bytes whenever and wherever the run is done
     ledger.jsonl          one line for every round: routes, transfers, bytes; round 0: the profiles of clients
     forgetting.jsonl      one line for every followed chain: accuracy on each client's samples after each hop
+    events.jsonl          one line for everything that went wrong at a client, and what was done about it
     timings.jsonl         one line for every round: seconds (the only thing that differs between two equal runs)
     checkpoint.json       names the newest checkpoint and its checksum
     round-N.safetensors   the state after round N
@@ -28,7 +29,7 @@ import json
 import os
 import platform
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import astuple, dataclass, field
+from dataclasses import asdict, dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -52,6 +53,7 @@ STREAMS: dict[str, tuple[str, ...]] = {
     "ledger": ("round", "s2c", "c2s", "c2c", "bytes", "client_updates", "longest_route"),
     "timings": ("round", "seconds"),
     "forgetting": ("round",),
+    "events": ("round", "route", "hop", "client"),
 }
 """The streams of a run and the numbers every line of them has."""
 
@@ -264,7 +266,7 @@ class RunFolder:
             "sha256": hashlib.sha256(content).hexdigest(),
             "clients": list(kept),
             "waiting": {
-                slot: {"clients": each.clients, "hops": [astuple(hop) for hop in each.hops]}
+                slot: {"clients": each.clients, "hops": [asdict(hop) for hop in each.hops]}
                 for slot, each in state.waiting.items()
             },
         }
@@ -353,7 +355,7 @@ def _state(round: int, seconds: float, named: Mapping[str, Tensor], waiting: Map
             int(slot),
             tuple(facts["clients"]),
             named[f"waiting/{slot}"],
-            tuple(HopReport(*hop) for hop in facts["hops"]),
+            tuple(HopReport(**{**hop, "recall": tuple(hop["recall"])}) for hop in facts["hops"]),
             below(f"waiting/{slot}/"),
         )
         for slot, facts in waiting.items()

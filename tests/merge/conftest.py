@@ -23,7 +23,7 @@ def homecoming(models, *, samples=None, hops=None, current=None, dtype=torch.flo
             route,
             (route,) * len(steps),
             torch.as_tensor(model, dtype=dtype),
-            tuple(HopReport(n if hop == 0 else 0, each, 0.0, True) for hop, each in enumerate(steps)),
+            tuple(HopReport(n if hop == 0 else 0, each, 0.0) for hop, each in enumerate(steps)),
         )
         for route, (model, n, steps) in enumerate(zip(models, samples, hops, strict=True))
     ]

@@ -26,7 +26,7 @@ def merge(rule, current, found, layout):
 
 def arrivals(models, samples):
     return [
-        Arrival(i, (i,), torch.tensor(model), (HopReport(n, 1, 0.0, True),))
+        Arrival(i, (i,), torch.tensor(model), (HopReport(n, 1, 0.0),))
         for i, (model, n) in enumerate(zip(models, samples, strict=True))
     ]
 
@@ -79,6 +79,6 @@ def test_last_takes_the_last_arrival():
 
 
 def test_an_arrival_sums_up_its_hops():
-    hops = [HopReport(10, 2, 1.0, True), HopReport(30, 6, 3.0, True)]
+    hops = [HopReport(10, 2, 1.0), HopReport(30, 6, 3.0, True)]
     home = Arrival(4, (7, 9), torch.zeros(1), tuple(hops))
     assert (home.samples, home.steps, home.loss) == (40, 8, 2.5)

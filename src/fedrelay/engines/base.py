@@ -8,11 +8,10 @@ from typing import Protocol
 
 from torch import Tensor
 
-from fedrelay.errors import DivergedError
-from fedrelay.local.arrival import Arrival, HopReport
+from fedrelay.local.arrival import Arrival
 from fedrelay.local.judge import Verdict
 from fedrelay.local.portrait import Likeness, Portrait
-from fedrelay.routes.plan import Hop, RoundPlan
+from fedrelay.routes.plan import RoundPlan
 
 
 @dataclass(frozen=True)
@@ -31,6 +30,9 @@ class Departure:
     baggage: Mapping[int, Mapping[str, Tensor]] = field(default_factory=dict)
     """What routes with a model of their own have with them already."""
 
+    usual: float = 0.0
+    """The usual length of an update, for a guard that shortens those that are longer."""
+
 
 class Engine(Protocol):
     """Takes hops and yields arrivals. It also looks after what clients keep, wherever that is."""
@@ -46,12 +48,3 @@ class Engine(Protocol):
 
     def close(self) -> None:
         """Let go of processes and memory."""
-
-
-def check_finite(hop: Hop, report: HopReport) -> None:
-    """Stop at the hop where a model diverged, before it spoils anything."""
-    if not report.finite:
-        raise DivergedError(
-            f"round {hop.round}: the model left client {hop.client} (route {hop.route}, hop {hop.index}) with "
-            "non-finite weights; lower train.lr or set train.clip"
-        )

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from fedrelay.local.trainer import Job
+from fedrelay.local.workshop import Turn, turn_of
 from fedrelay.routes.plan import Hop, RoundPlan
 
 Pair = tuple[int, int]
@@ -20,14 +21,14 @@ Pair = tuple[int, int]
 
 @dataclass(frozen=True)
 class Stop:
-    """One hop and the rows of its tensors, in the order of the job's names."""
+    """One turn and the rows of its tensors, in the order of the job's names."""
 
-    hop: Hop
+    turn: Turn
     model: Pair
     state: tuple[Pair, ...] = ()
     baggage: tuple[Pair, ...] = ()
-    visited: tuple[int, ...] = ()
-    """On a route that is followed: the clients so far, this one included."""
+    sighting: int | None = None
+    """Where somebody looks at the model that the client receives."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,7 @@ class Berths:
         counts |= {f"baggage {name}": twice * routes for name in self.job.names("baggage")}
         counts |= {f"state {name}": visited for name in self.job.names("state")}
         counts |= {f"kept {name}": routes if self.waves else visited for name in self.job.names("state")}
+        counts["sighting"] = len(self.plan.tapped)
         first, found = 0, {}
         for kind, count in counts.items():
             found[kind] = (first, count)
@@ -98,12 +100,13 @@ class Berths:
         """The rows of a hop."""
         first = hop.index == 0
         came = self.start(hop.route) if first else self.turn("model", hop.route, hop.index - 1)
+        place = (hop.route, hop.index)
         return Stop(
-            hop,
+            turn_of(self.plan, hop),
             (came, self.turn("model", hop.route, hop.index)),
             tuple(self._state(name, hop) for name in self.job.names("state")),
             tuple(self._baggage(name, hop) for name in self.job.names("baggage")),
-            self.plan.routes[hop.route].clients[: hop.index + 1] if hop.route in self.plan.followed else (),
+            self.row("sighting", self.plan.tapped.index(place)) if place in self.plan.tapped else None,
         )
 
     def _state(self, name: str, hop: Hop) -> Pair:

@@ -9,7 +9,6 @@ how many processes there are.
 from __future__ import annotations
 
 import contextlib
-import copy
 import ctypes
 import mmap
 import multiprocessing
@@ -24,9 +23,9 @@ import torch
 from torch import Tensor
 
 from fedrelay.errors import EngineError, FedRelayError
-from fedrelay.local.lanes import trainer_for
 from fedrelay.local.trainer import Job
-from fedrelay.models.layout import TORCH_GLOBALS, Workbench
+from fedrelay.local.workshop import Workshop
+from fedrelay.models.layout import TORCH_GLOBALS
 
 MOST_DEATHS = 3
 """A task whose worker died this often is given up."""
@@ -36,7 +35,7 @@ T = TypeVar("T")
 
 
 class Workplace:
-    """What one process needs to carry out tasks: its own copy of the module, and the models it shares with others.
+    """What one process needs to carry out tasks: a workshop of its own, and the models it shares with others.
 
     Row 0 of `models` holds the model of the round; what is in the others the engine says.
     """
@@ -44,8 +43,7 @@ class Workplace:
     def __init__(self, job: Job, models: Tensor) -> None:
         self.job = job
         self.models = models
-        self.bench = Workbench(copy.deepcopy(job.module), job.layout, job.train.device)
-        self.trainer = trainer_for(job, self.bench)
+        self.workshop = Workshop(job)
 
 
 class Task(Protocol[Outcome]):

@@ -7,23 +7,25 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from fedrelay.engines.base import Departure, Engine, check_finite
+from fedrelay.engines.base import Departure, Engine
 from fedrelay.engines.berths import Berths, Stop
 from fedrelay.engines.convoys import Convoy, convoys
 from fedrelay.engines.crew import Crew, ForkedCrew, InlineCrew, Workplace
-from fedrelay.errors import DivergedError, EngineError, FedRelayError
+from fedrelay.errors import DivergedError, FedRelayError
 from fedrelay.local.arrival import Arrival, HopReport
-from fedrelay.local.judge import Verdict, accuracy, chunks, judge
+from fedrelay.local.guard import fault_in
+from fedrelay.local.judge import Verdict, chunks, judge
 from fedrelay.local.keepsakes import Keepsakes
 from fedrelay.local.lanes import lanes_for
 from fedrelay.local.portrait import Likeness, Portrait
 from fedrelay.local.trainer import Job
 from fedrelay.local.visit import Visit
+from fedrelay.local.workshop import failure
 from fedrelay.routes.plan import Hop, RoundPlan, Route
 
 BEFORE = 0
@@ -67,7 +69,7 @@ class LocalEngine:
         table = self.crew.models(berths.rows)
         self._load(berths, table, departure)
         reports: Reports = {number: [] for number in range(len(plan.routes))}
-        for index, trips in enumerate(self._trips(berths)):
+        for index, trips in enumerate(self._trips(berths, departure.usual)):
             for outcome in self.crew.carry_out(trips):
                 for number, found in outcome.items():
                     reports[number] += found
@@ -81,6 +83,11 @@ class LocalEngine:
                 table[berths.home("model", number)],
                 tuple(reports[number]),
                 {name: table[berths.home(f"baggage {name}", number)] for name in self.job.names("baggage")},
+                {
+                    index: table[berths.row("sighting", place)]
+                    for place, (route_of_tap, index) in enumerate(plan.tapped)
+                    if route_of_tap == number
+                },
             )
             for number, route in enumerate(plan.routes)
         ]
@@ -107,16 +114,16 @@ class LocalEngine:
         """Send the crew home."""
         self.crew.close()
 
-    def _trips(self, berths: Berths) -> Iterator[list[Trip]]:
+    def _trips(self, berths: Berths, usual: float) -> Iterator[list[Trip]]:
         """What is done side by side: everything, or one wave after another."""
         server = tuple(berths.row(f"server {name}") for name in self.job.names("server"))
         together = convoys(berths.plan, self.job.federation.size, self.lanes)
         stops = [[[berths.stop(hop) for hop in wave] for wave in convoy.waves()] for convoy in together]
         if not berths.waves:
-            yield [Trip(tuple(waves), server) for waves in stops]
+            yield [Trip(tuple(waves), server, usual) for waves in stops]
             return
         for index in range(berths.plan.longest):
-            yield [Trip((waves[index],), server) for waves in stops if index < len(waves)]
+            yield [Trip((waves[index],), server, usual) for waves in stops if index < len(waves)]
 
     def _load(self, berths: Berths, table: Tensor, departure: Departure) -> None:
         """Write down everything that the first turns read."""
@@ -170,42 +177,29 @@ class Trip:
 
     waves: tuple[list[Stop], ...]
     server: tuple[int, ...] = ()
+    usual: float = 0.0
 
     def run(self, place: Workplace) -> Reports:
         """All hops, wave after wave."""
         reports: Reports = {}
         told = dict(zip(place.job.names("server"), (place.models[row] for row in self.server), strict=True))
         if len(self.waves) > 1:
-            place.trainer.shuffle.foresee(stop.hop for wave in self.waves for stop in wave)
+            place.workshop.trainer.shuffle.foresee(stop.turn.hop for wave in self.waves for stop in wave)
         for wave in self.waves:
-            hops = [stop.hop for stop in wave]
             visits = [visit(place, stop, told) for stop in wave]
-            try:
-                found = place.trainer.train(hops, visits, [place.models[stop.model[1]] for stop in wave])
-            except FedRelayError:
-                raise
-            except Exception as error:
-                clients = ", ".join(str(hop.client) for hop in hops)
-                raise _failure(f"round {hops[0].round}: training on client {clients}", error) from error
+            out = [place.models[stop.model[1]] for stop in wave]
+            found = place.workshop.take([stop.turn for stop in wave], visits, out, self.usual)
             for stop, report in zip(wave, found, strict=True):
-                check_finite(stop.hop, report)
-                reports.setdefault(stop.hop.route, []).append(recalling(place, stop, report))
+                reports.setdefault(stop.turn.hop.route, []).append(report)
         return reports
-
-
-def recalling(place: Workplace, stop: Stop, report: HopReport) -> HopReport:
-    """The report with what the model knows of the clients it has visited, where that is asked for."""
-    if not stop.visited:
-        return report
-    model, federation = place.models[stop.model[1]], place.job.federation
-    recall = (accuracy(place.bench, model, federation.samples(client)) for client in stop.visited)
-    return replace(report, recall=tuple(recall))
 
 
 def visit(place: Workplace, stop: Stop, told: Mapping[str, Tensor]) -> Visit:
     """The tensors of a stop."""
     table = place.models
     recv, broadcast = table[stop.model[0]], table[0]
+    if stop.sighting is not None:
+        table[stop.sighting].copy_(recv)
     if not place.job.terms:
         return Visit(recv, broadcast)
     names = place.job.names("state")
@@ -218,7 +212,7 @@ def visit(place: Workplace, stop: Stop, told: Mapping[str, Tensor]) -> Visit:
         {name: table[before] for name, (before, _) in zip(names, stop.state, strict=True)},
         {name: table[after] for name, (_, after) in zip(names, stop.state, strict=True)},
         {name: table[after] for name, (_, after) in zip(place.job.names("baggage"), stop.baggage, strict=True)},
-        torch.tensor([stop.hop.index == 0]),
+        torch.tensor([stop.turn.hop.index == 0]),
     )
 
 
@@ -238,18 +232,18 @@ class Sitting:
         with _named(f"profiling client {names}"):
             models = self._trained(place, hops, start) if self.portrait.trains else [start] * len(hops)
             return [
-                (number, self.portrait.of(hop.client, model, place.bench, place.job))
+                (number, self.portrait.of(hop.client, model, place.workshop.bench, place.job))
                 for (number, _), hop, model in zip(self.convoy.routes, hops, models, strict=True)
             ]
 
     @staticmethod
     def _trained(place: Workplace, hops: list[Hop], start: Tensor) -> list[Tensor]:
         models = list(start.new_empty(len(hops), len(start)))
-        for hop, report in zip(hops, place.trainer.train(hops, [Visit(start, start)] * len(hops), models), strict=True):
-            if not report.finite:
+        trained = place.workshop.trainer.train(hops, [Visit(start, start)] * len(hops), models)
+        for hop, report in zip(hops, trained, strict=True):
+            if reason := fault_in(place.job.guard, report.peak):
                 raise DivergedError(
-                    f"profiling: the model left client {hop.client} with non-finite weights; "
-                    "lower train.lr or set train.clip"
+                    f"profiling: the model left client {hop.client} with {reason}; lower train.lr or set train.clip"
                 )
         return models
 
@@ -263,7 +257,7 @@ class Judgement:
     def run(self, place: Workplace) -> Verdict:
         """One chunk."""
         with _named("evaluating the model"):
-            return judge(place.bench, place.models[0], place.job.federation.test, self.chunk)
+            return judge(place.workshop.bench, place.models[0], place.job.federation.test, self.chunk)
 
 
 @contextmanager
@@ -274,8 +268,4 @@ def _named(doing: str) -> Iterator[None]:
     except FedRelayError:
         raise
     except Exception as error:
-        raise _failure(doing, error) from error
-
-
-def _failure(doing: str, error: Exception) -> EngineError:
-    return EngineError(f"{doing} failed: {type(error).__name__}: {error}")
+        raise failure(doing, error) from error

@@ -10,12 +10,23 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class HopReport:
-    """What a client says of its turn: samples held, steps taken, mean loss, and whether the model is finite."""
+    """What is known of a client's turn: samples held, steps taken, mean loss."""
 
     samples: int
     steps: int
     loss: float
-    finite: bool
+    peak: float = 0.0
+    """The largest absolute value of the model; not a number, or infinite, if any of its values is."""
+
+    refused: str = ""
+    """Why the model was not accepted, if so: then its route went on with the model that the client had received."""
+
+    length: float = 0.0
+    """The norm of the update, where the guard asks for it."""
+
+    shortened: bool = False
+    """Whether the guard shortened the update."""
+
     recall: tuple[float, ...] = ()
     """On a route that is followed: the accuracy on the samples of every client visited so far."""
 
@@ -31,6 +42,13 @@ class Arrival:
     """One report for each client, in their order."""
 
     baggage: Mapping[str, Tensor] = field(default_factory=dict)
+    sightings: Mapping[int, Tensor] = field(default_factory=dict)
+    """Index of a tapped turn → the model that its client received."""
+
+    @property
+    def usable(self) -> bool:
+        """Whether any client's work is in it."""
+        return any(not hop.refused for hop in self.hops)
 
     @property
     def samples(self) -> int:
@@ -59,5 +77,5 @@ class Arrival:
 
     def summed(self) -> Arrival:
         """The same with its last client alone and one report for all hops, which takes no more room after more hops."""
-        finite = all(hop.finite for hop in self.hops)
-        return replace(self, clients=self.clients[-1:], hops=(HopReport(self.samples, self.steps, self.loss, finite),))
+        peak = max((hop.peak for hop in self.hops), default=0.0)
+        return replace(self, clients=self.clients[-1:], hops=(HopReport(self.samples, self.steps, self.loss, peak),))

@@ -64,6 +64,12 @@ def judge(bench: Workbench, weights: Tensor, samples: Samples, chunk: int) -> Ve
     return Verdict(loss, correct, predicted, present)
 
 
+def mean_loss(bench: Workbench, weights: Tensor, samples: Samples) -> float:
+    """The mean loss on some samples."""
+    verdicts = [judge(bench, weights, samples, chunk) for chunk in range(chunks(samples))]
+    return sum(verdicts[1:], verdicts[0]).mean_loss
+
+
 def accuracy(bench: Workbench, weights: Tensor, samples: Samples) -> float:
     """The share of right predictions on some samples."""
     verdicts = [judge(bench, weights, samples, chunk) for chunk in range(chunks(samples))]

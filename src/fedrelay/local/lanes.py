@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from math import isfinite
 
 import torch
 from torch import Tensor
 
 from fedrelay.data.federation import Samples
 from fedrelay.local.arrival import HopReport
+from fedrelay.local.guard import peaks
 from fedrelay.local.loss import cross_entropy
 from fedrelay.local.schedule import Block, schedule
 from fedrelay.local.sgd import Sgd
@@ -90,10 +90,10 @@ class StackedTrainer:
             if seen is not None:
                 self._part(flat, seen, [steps[number] for number in numbers])
                 write_back(seen, arranged)
-            for number, model, loss, total in zip(numbers, flat, losses, flat.sum(-1).tolist(), strict=True):
+            for number, model, loss, peak in zip(numbers, flat, losses, peaks(flat), strict=True):
                 out[number].copy_(model)
                 count = steps[number]
-                reports[number] = HopReport(len(samples[number].y), count, loss / max(1, count), isfinite(total))
+                reports[number] = HopReport(len(samples[number].y), count, loss / max(1, count), peak)
         return [reports[number] for number in range(len(hops))]
 
     def _part(self, flat: Tensor, seen: Visit, steps: list[int]) -> None:

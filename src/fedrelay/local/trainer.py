@@ -7,7 +7,6 @@ statistics would be too poor, and meet a lone sample in evaluation mode, because
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -21,6 +20,7 @@ from torch import Tensor, nn
 from fedrelay.data.federation import Federation
 from fedrelay.local.arrival import HopReport
 from fedrelay.local.fisher import fisher_diagonal
+from fedrelay.local.guard import peaks
 from fedrelay.local.loss import Loss, cross_entropy
 from fedrelay.local.sgd import Sgd
 from fedrelay.local.teachers import Teachers
@@ -29,7 +29,10 @@ from fedrelay.local.visit import Labels, Parting, Visit, write_back
 from fedrelay.models.layout import Layout, Workbench
 from fedrelay.rng import Keyed, torch_seed
 from fedrelay.routes.plan import Hop
-from fedrelay.spec import Train
+from fedrelay.spec import Guard, Train
+
+UNGUARDED = Guard()
+"""Divergence ends the run, everything else is handed on."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,7 @@ class Job:
     seed: int
     lanes: int = 1
     loss: Loss = cross_entropy
+    guard: Guard = UNGUARDED
 
     def names(self, kind: Literal["state", "server", "baggage"]) -> tuple[str, ...]:
         """The tensors that the terms keep or send."""
@@ -110,7 +114,8 @@ class EagerTrainer:
             if here.recv is not visit.recv:  # on another device
                 write_back(here.each(lambda tensor: tensor.unsqueeze(0)), [visit])
         out.copy_(model)  # last of all: it may lie where the received model was
-        return HopReport(len(y), steps, float(total) / max(1, steps), math.isfinite(float(out.sum())))
+        [peak] = peaks(out[: self.job.layout.counters])
+        return HopReport(len(y), steps, float(total) / max(1, steps), peak)
 
     def _loss(self, inputs: Tensor, targets: Tensor, visit: Visit) -> Tensor:
         lonely = [norm for norm in self.norms if norm.training] if len(targets) == 1 else []

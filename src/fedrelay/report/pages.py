@@ -8,12 +8,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import get_args
 
 from pydantic.fields import FieldInfo
 
 from fedrelay.clock import Clock
 from fedrelay.recipes import CATALOGUE, Entry, blueprint, described, options_of
-from fedrelay.spec import SECTIONS, Comparison, Experiment, Section
+from fedrelay.spec import SECTIONS, Comparison, Experiment, Fault, FaultKind, Section
 
 _METHODS = """\
 # Methods
@@ -50,7 +51,7 @@ def methods_page() -> str:
 
 def settings_page() -> str:
     """All settings, section by section."""
-    return "\n".join([_SETTINGS, *_sections(), *_clock(), *_top_level(), ""])
+    return "\n".join([_SETTINGS, *_sections(), *_clock(), *_faults(), *_top_level(), ""])
 
 
 def _overview() -> Iterator[str]:
@@ -103,6 +104,14 @@ def _clock() -> Iterator[str]:
     yield "\n## clock\n\nDevices and links of the clients, for virtual time (`clock.py` says how it is worked out)."
     yield _HEAD
     yield from (_row(f"clock.{name}", field) for name, field in Clock.model_fields.items())
+
+
+def _faults() -> Iterator[str]:
+    yield "\n## faults\n\nA list; each entry says one thing that goes wrong (`faults.py` says how they are met)."
+    yield _HEAD
+    kinds = ", ".join(f"`{kind}`" for kind in get_args(FaultKind))
+    yield f"| `faults.N.what` | required | {kinds} |"
+    yield from (_row(f"faults.N.{name}", field) for name, field in Fault.model_fields.items() if name != "what")
 
 
 def _top_level() -> Iterator[str]:

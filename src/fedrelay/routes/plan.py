@@ -6,7 +6,8 @@ made it, and imports nothing of ours.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Literal
 
 Relay = Literal["direct", "server", "peers", "none"]
@@ -22,6 +23,20 @@ class Hop:
     route: int
     index: int
     client: int
+
+
+Tampering = Literal["nan", "inf", "shape", "zero", "explode", "sign-flip", "replace"]
+"""What may be done to a model after training and before it is handed on."""
+
+
+@dataclass(frozen=True)
+class Tamper:
+    """One turn whose model is tampered with."""
+
+    route: int
+    index: int
+    what: Tampering
+    factor: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -55,6 +70,18 @@ class RoundPlan:
 
     mixing: float = 0.0
     """How much of the mean of the other routes' models goes into a model before it sets off."""
+
+    tampers: tuple[Tamper, ...] = ()
+    """Turns whose model is tampered with."""
+
+    tapped: tuple[tuple[int, int], ...] = ()
+    """(route, index) of turns at which somebody looks at the model that a client receives."""
+
+    delays: tuple[float, ...] = ()
+    """Seconds that each route loses to clients that are slow or do not answer; none if empty."""
+
+    in_vain: Mapping[str, int] = field(default_factory=dict)
+    """Kind of transfer → how many models were sent without effect, besides those of the routes."""
 
     @property
     def longest(self) -> int:

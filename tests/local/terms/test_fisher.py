@@ -91,7 +91,7 @@ def test_the_first_turn_is_free_and_the_second_is_held():
 
 def test_several_come_home_as_their_mean_by_samples():
     def arrival(route, samples, fisher):
-        hop = HopReport(samples, 1, 0.0, True)
+        hop = HopReport(samples, 1, 0.0)
         return Arrival(route, (route,), torch.zeros(1), (hop,), {"fisher": torch.tensor([fisher])})
 
     server = Fisher().settle({"other": torch.ones(1)}, [arrival(0, 10, 1.0), arrival(1, 30, 3.0)], 5)

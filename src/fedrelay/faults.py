@@ -1,0 +1,239 @@
+"""Faults: what goes wrong at clients, decided before a round begins, and what is done about it.
+
+A fault is a line of the spec: what, how often, at which clients, in which rounds. Whether it strikes depends on (seed,
+round, route, place, client, attempt) alone. So a plan that meets bad weather becomes another plan: clients that do not
+answer are passed over, asked again, asked later or replaced; the seconds and the transfers that this costs, and the
+models that are tampered with, stand in the new plan. Engines, ledger and clock need to know nothing of faults, and a
+run that is resumed meets the same ones.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, get_args
+
+from fedrelay.clock import Stopwatch
+from fedrelay.local.arrival import Arrival
+from fedrelay.rng import Keyed
+from fedrelay.routes.plan import RoundPlan, Route, Tamper, Tampering
+from fedrelay.spec import Fault, Recovery
+
+UNANSWERED = ("dropout", "gone", "hang", "lost")
+"""The client does not answer: it is away (for now, or for good), hangs, or its message gets lost."""
+
+SILENT = ("hang", "lost")
+"""It was sent the model, and that it will not answer shows only after the timeout."""
+
+TAMPERINGS: dict[str, Tampering] = {what: what for what in get_args(Tampering)}
+
+
+@dataclass(frozen=True)
+class Mishap:
+    """Something that went wrong at a client's turn, and what was done about it."""
+
+    round: int
+    route: int
+    hop: int
+    client: int
+    what: str
+    done: str
+
+    def line(self) -> dict[str, Any]:
+        """As the run folder keeps it."""
+        return asdict(self)
+
+
+@dataclass
+class Journey:
+    """What becomes of one route."""
+
+    clients: list[int] = field(default_factory=list)
+    seconds: list[float] = field(default_factory=list)
+    """Lost until each client's turn is over, and in the last place after all turns."""
+
+    tampers: list[Tamper] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Weather:
+    """All that may go wrong in a run."""
+
+    faults: Sequence[Fault]
+    recovery: Recovery
+    seed: int
+
+    @property
+    def fair(self) -> bool:
+        """Whether nothing can go wrong and nobody is in a hurry."""
+        return not self.faults and self.recovery.deadline is None
+
+    def meet(
+        self, plan: RoundPlan, attempt: int, stopwatch: Stopwatch, spare: Callable[[Collection[int]], Iterator[int]]
+    ) -> tuple[RoundPlan, list[Mishap]]:
+        """The plan as it can be carried out, and all that went wrong on the way.
+
+        `attempt` counts the repetitions of a round; `spare` yields clients besides those it is given, one by one.
+        """
+        if self.fair:
+            return plan, []
+        storm = _Storm(self, plan, attempt, stopwatch, spare)
+        journeys = [storm.travel(number, route) for number, route in enumerate(plan.routes)]
+        journeys = [storm.hurry(number, journey) for number, journey in enumerate(journeys)]
+        left = [(number, journey) for number, journey in enumerate(journeys) if journey.clients]
+        tampers = [replace(each, route=new) for new, (_, journey) in enumerate(left) for each in journey.tampers]
+        weathered = replace(
+            plan,
+            routes=tuple(replace(plan.routes[number], clients=tuple(journey.clients)) for number, journey in left),
+            delays=tuple(sum(journey.seconds) for _, journey in left),
+            tampers=tuple(tampers),
+            in_vain=dict(storm.in_vain),
+        )
+        return weathered, storm.mishaps
+
+
+class _Storm:
+    """The weather over one plan."""
+
+    def __init__(
+        self,
+        weather: Weather,
+        plan: RoundPlan,
+        attempt: int,
+        stopwatch: Stopwatch,
+        spare: Callable[[Collection[int]], Iterator[int]],
+    ) -> None:
+        self.recovery, self.plan, self.attempt, self.stopwatch = weather.recovery, plan, attempt, stopwatch
+        self.faults = [(number, fault) for number, fault in enumerate(weather.faults) if _in_season(fault, plan.round)]
+        self.draws, self.for_good = Keyed(weather.seed, "faults"), Keyed(weather.seed, "gone")
+        self.spares = spare({client for route in plan.routes for client in route.clients})
+        self.mishaps: list[Mishap] = []
+        self.in_vain: Counter[str] = Counter()
+
+    def travel(self, number: int, route: Route) -> Journey:
+        """Take a route from client to client, whatever happens."""
+        journey, lost = Journey(), 0.0
+        waiting = deque((place, client, 0) for place, client in enumerate(route.clients))
+        while waiting:
+            place, client, tries = waiting.popleft()
+            struck = [fault for each, fault in self.faults if self._strikes(each, fault, number, place, client, tries)]
+            away = next((fault for fault in struck if fault.what in UNANSWERED), None)
+            if away is None:
+                lost += self._late(number, place, client, struck)
+                index = len(journey.clients)
+                journey.clients.append(client)
+                journey.seconds.append(lost)
+                journey.tampers += [
+                    Tamper(number, index, TAMPERINGS[fault.what], fault.factor)
+                    for fault in struck
+                    if fault.what in TAMPERINGS
+                ][:1]
+                lost = 0.0
+                continue
+            if away.what in SILENT:
+                lost += self.recovery.timeout
+                self._in_vain(first=not journey.clients)
+            note = self._recover(waiting, place, client, tries)
+            self._note(number, place, client, away.what, note)
+        journey.seconds.append(lost)
+        return journey
+
+    def hurry(self, number: int, journey: Journey) -> Journey:
+        """Send a route home that would miss the deadline."""
+        deadline = self.recovery.deadline
+        if deadline is None:
+            return journey
+        for kept in range(len(journey.clients), 0, -1):
+            lost = sum(journey.seconds[:kept]) + (journey.seconds[-1] if kept == len(journey.clients) else 0.0)
+            if self.stopwatch.trip_time(journey.clients[:kept], self.plan.relay).seconds + lost <= deadline:
+                break
+        else:
+            kept = 0
+        if kept == len(journey.clients):
+            return journey
+        note = f"came home after {kept} of {len(journey.clients)} clients"
+        self._note(number, kept, journey.clients[kept], "deadline", note)
+        tampers = [each for each in journey.tampers if each.index < kept]
+        return Journey(journey.clients[:kept], journey.seconds[:kept], tampers)
+
+    def _strikes(self, each: int, fault: Fault, number: int, place: int, client: int, tries: int) -> bool:
+        if fault.clients is not None and client not in fault.clients:
+            return False
+        if fault.what == "gone":
+            return float(self.for_good.at(each, client).random()) < fault.rate
+        key = (self.plan.round, self.attempt, number, place, client, tries, each)
+        return float(self.draws.at(*key).random()) < fault.rate
+
+    def _recover(self, waiting: deque[tuple[int, int, int]], place: int, client: int, tries: int) -> str:
+        """Do what the policy says about a client that does not answer."""
+        if tries >= self.recovery.retries:
+            return "skipped"
+        match self.recovery.policy:
+            case "retry":
+                waiting.appendleft((place, client, tries + 1))
+                return "asked again"
+            case "later":
+                waiting.append((place, client, tries + 1))
+                return "asked again at the end of the route"
+            case "backup":
+                stand_in = next(self.spares, None)
+                if stand_in is None:
+                    return "skipped, because nobody could stand in"
+                waiting.appendleft((place, stand_in, tries + 1))
+                return f"client {stand_in} stood in"
+        return "skipped"
+
+    def _late(self, number: int, place: int, client: int, struck: Sequence[Fault]) -> float:
+        """Seconds by which an answer is late; a message that came twice only costs a transfer."""
+        late = 0.0
+        for fault in struck:
+            if fault.what == "straggler":
+                late += (fault.factor - 1) * self.stopwatch.visit_time(client)
+                self._note(number, place, client, fault.what, "waited for it")
+            if fault.what == "duplicated":
+                self._in_vain(first=False)
+                self._note(number, place, client, fault.what, "ignored the copy")
+        return late
+
+    def _in_vain(self, *, first: bool) -> None:
+        match self.plan.relay:
+            case "direct":
+                self.in_vain["s2c" if first else "c2c"] += 1
+            case "server":
+                self.in_vain["s2c"] += 1
+            case "peers":
+                self.in_vain["c2c"] += 1
+
+    def _note(self, number: int, place: int, client: int, what: str, done: str) -> None:
+        self.mishaps.append(Mishap(self.plan.round, number, place, client, what, done))
+
+
+def mishaps_of(plan: RoundPlan, arrivals: Sequence[Arrival]) -> list[Mishap]:
+    """What went wrong while the models travelled: what was refused or shortened, and what nobody noticed."""
+    tampered = {(each.route, each.index): each.what for each in plan.tampers}
+    found = []
+    for arrival in arrivals:
+        for index, (client, hop) in enumerate(zip(arrival.clients, arrival.hops, strict=True)):
+            what = tampered.get((arrival.route, index), hop.refused or ("long update" if hop.shortened else ""))
+            if what:
+                done = f"refused: {hop.refused}" if hop.refused else "shortened" if hop.shortened else "handed on"
+                found.append(Mishap(plan.round, arrival.route, index, client, what, done))
+    return found
+
+
+def sent_again(plan: RoundPlan, arrivals: Sequence[Arrival]) -> dict[str, int]:
+    """Transfers in vain, with those of models sent once more because the one after them was refused."""
+    again = Counter(plan.in_vain)
+    for arrival in arrivals:
+        for index, hop in enumerate(arrival.hops):
+            if hop.refused and plan.relay == "direct":
+                last = index == len(arrival.hops) - 1
+                again["c2s" if last else "s2c" if index == 0 else "c2c"] += 1
+    return dict(again)
+
+
+def _in_season(fault: Fault, round: int) -> bool:
+    if fault.what == "gone":
+        return round >= fault.first
+    return fault.first <= round <= (fault.last or round)

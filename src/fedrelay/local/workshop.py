@@ -1,0 +1,120 @@
+"""A client's turn from beginning to end, the same on every engine: train, look at the result, accept or refuse it."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from torch import Tensor
+
+from fedrelay.data.public import PublicFederation
+from fedrelay.errors import DivergedError, EngineError, FedRelayError
+from fedrelay.local.arrival import HopReport
+from fedrelay.local.guard import Before, fault_in, peaks, shortened
+from fedrelay.local.judge import accuracy, mean_loss
+from fedrelay.local.lanes import trainer_for
+from fedrelay.local.tampering import tamper
+from fedrelay.local.trainer import Job
+from fedrelay.local.visit import Visit
+from fedrelay.models.layout import Workbench
+from fedrelay.routes.plan import Hop, RoundPlan, Tamper
+
+WRONG_SHAPE = "a wrong shape"
+
+
+@dataclass(frozen=True)
+class Turn:
+    """One hop and what is special about it."""
+
+    hop: Hop
+    visited: tuple[int, ...] = ()
+    """On a route that is followed: the clients so far, this one included."""
+
+    tamper: Tamper | None = None
+
+
+def turn_of(plan: RoundPlan, hop: Hop) -> Turn:
+    """A hop of a plan with what the plan says of it."""
+    visited = plan.routes[hop.route].clients[: hop.index + 1] if hop.route in plan.followed else ()
+    tampers = (each for each in plan.tampers if (each.route, each.index) == (hop.route, hop.index))
+    return Turn(hop, visited, next(tampers, None))
+
+
+class Workshop:
+    """What one process needs to take turns: its own copy of the module, and somebody who trains it."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self.bench = Workbench(copy.deepcopy(job.module), job.layout, job.train.device)
+        self.trainer = trainer_for(job, self.bench)
+
+    def take(
+        self, turns: Sequence[Turn], visits: Sequence[Visit], out: Sequence[Tensor], usual: float = 0.0
+    ) -> list[HopReport]:
+        """Take turns side by side, each model to its place in `out`; `usual` is the usual length of an update."""
+        careful = self.job.guard.refuses or any(turn.tamper for turn in turns)
+        before = [Before.of(visit) if careful else None for visit in visits]
+        hops = [turn.hop for turn in turns]
+        try:
+            reports = self.trainer.train(hops, visits, out)
+        except FedRelayError:
+            raise
+        except Exception as error:
+            clients = ", ".join(str(hop.client) for hop in hops)
+            raise failure(f"round {hops[0].round}: training on client {clients}", error) from error
+        return [self._ended(*turn, usual) for turn in zip(turns, visits, out, before, reports, strict=True)]
+
+    def _ended(
+        self, turn: Turn, visit: Visit, model: Tensor, before: Before | None, report: HopReport, usual: float
+    ) -> HopReport:
+        """The report of a turn after everything that comes after training."""
+        guard, reason = self.job.guard, ""
+        if turn.tamper is not None and before is not None:
+            report, reason = self._tampered(turn.tamper, model, before.recv, report)
+        reason = reason or fault_in(guard, report.peak, (*visit.kept.values(), *visit.baggage.values()))
+        if reason and guard.on_divergence == "stop":
+            raise diverged(turn.hop, reason)
+        if before is not None:
+            if not reason:
+                end = self.job.layout.trainable
+                report = shortened(guard, model[:end], before.recv[:end], report, usual)
+                reason = self._worsened(model, before.recv)
+            if reason:
+                before.restore(visit, model)
+                report = HopReport(0, 0, 0.0, report.peak, reason, report.length)
+        return replace(report, recall=self._recall(model, turn.visited)) if turn.visited else report
+
+    def _tampered(self, how: Tamper, model: Tensor, recv: Tensor, report: HopReport) -> tuple[HopReport, str]:
+        """The report of a model that was tampered with, and what is wrong with it at once."""
+        if how.what == "shape":
+            return report, WRONG_SHAPE
+        end = self.job.layout.counters
+        tamper(model[:end], recv[:end], how)
+        return replace(report, peak=peaks(model[:end])[0]), ""
+
+    def _worsened(self, model: Tensor, recv: Tensor) -> str:
+        """Whether a model knows so much less of the public set that it is refused."""
+        tolerance, federation = self.job.guard.tolerance, self.job.federation
+        if tolerance is None:
+            return ""
+        assert isinstance(federation, PublicFederation)
+        rise = mean_loss(self.bench, model, federation.public) - mean_loss(self.bench, recv, federation.public)
+        return "" if rise <= tolerance else f"a public loss that rose by {rise:.3g}"
+
+    def _recall(self, model: Tensor, clients: Iterable[int]) -> tuple[float, ...]:
+        """What a model knows of the clients it has visited."""
+        return tuple(accuracy(self.bench, model, self.job.federation.samples(client)) for client in clients)
+
+
+def diverged(hop: Hop, reason: str) -> DivergedError:
+    """The end of a run that is not told to go on without the hop."""
+    return DivergedError(
+        f"round {hop.round}: the model left client {hop.client} (route {hop.route}, hop {hop.index}) with "
+        f"{reason}; lower train.lr, set train.clip, or go on without such hops with guard.on_divergence=skip"
+    )
+
+
+def failure(doing: str, error: Exception) -> EngineError:
+    """Something nobody foresaw, such as a failure of a user's own module."""
+    return EngineError(f"{doing} failed: {type(error).__name__}: {error}")

@@ -1,0 +1,72 @@
+"""The guard: what it finds, what it shortens, and turns that are taken back."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from fedrelay.local.arrival import HopReport
+from fedrelay.local.guard import Before, fault_in, peaks, shortened, usual_length
+from fedrelay.local.visit import Visit
+from fedrelay.spec import Guard
+
+NAN, INF = math.nan, math.inf
+
+
+def test_the_peak_is_the_largest_absolute_value_of_each_model():
+    models = torch.tensor([[1.0, -3.0], [2.0, 0.5], [NAN, 1.0], [-INF, 1.0]])
+    first, second, third, fourth = peaks(models)
+    assert (first, second, fourth) == (3.0, 2.0, INF)
+    assert math.isnan(third)
+    assert peaks(torch.tensor([1.0, -4.0])) == [4.0]
+
+
+@pytest.mark.parametrize(
+    ("peak", "others", "found"),
+    [
+        (1.0, [], ""),
+        (9.0, [], ""),
+        (9.5, [], "weights beyond 9"),
+        (NAN, [], "non-finite weights"),
+        (INF, [], "non-finite weights"),
+        (1.0, [torch.tensor([1.0, NAN])], "non-finite weights"),
+        (1.0, [torch.tensor([1e30])], ""),
+    ],
+)
+def test_faults_are_found(peak, others, found):
+    assert fault_in(Guard(largest=9.0), peak, others) == found
+
+
+def test_long_updates_are_shortened_to_a_multiple_of_the_usual_length():
+    recv, model = torch.tensor([1.0, 1.0]), torch.tensor([4.0, 5.0])
+    report = shortened(Guard(norm=2.0), model, recv, HopReport(3, 1, 0.5, 5.0), usual=1.0)
+    torch.testing.assert_close(model, torch.tensor([1 + 3 * 2 / 5, 1 + 4 * 2 / 5]))
+    assert (report.length, report.shortened) == (5.0, True)
+    assert report.peak == pytest.approx(1 + 4 * 2 / 5)
+
+
+def test_updates_of_usual_length_are_left_alone():
+    recv, model = torch.zeros(2), torch.tensor([3.0, 4.0])
+    report = shortened(Guard(norm=5.0), model, recv, HopReport(3, 1, 0.5, 4.0), usual=1.0)
+    assert model.tolist() == [3.0, 4.0]
+    assert (report.length, report.shortened) == (5.0, False)
+    assert shortened(Guard(), model, recv, HopReport(3, 1, 0.5), usual=0.0) == HopReport(3, 1, 0.5)
+
+
+def test_the_usual_length_is_the_median_of_accepted_updates():
+    hops = [HopReport(1, 1, 0.0, length=length) for length in (1.0, 100.0, 3.0)]
+    refused = HopReport(0, 0, 0.0, refused="non-finite weights", length=1e9)
+    assert usual_length([*hops, refused], before=7.0) == 3.0
+    assert usual_length([refused], before=7.0) == 7.0
+
+
+def test_a_turn_is_taken_back_even_where_it_wrote_to_what_it_had_read():
+    row, kept, baggage = torch.tensor([1.0, 2.0]), torch.tensor([3.0]), torch.tensor([4.0])
+    visit = Visit(row, row, state={"c": kept}, kept={"c": kept}, baggage={"sum": baggage})
+    before = Before.of(visit)
+    for tensor in (row, kept, baggage):
+        tensor.fill_(NAN)
+    before.restore(visit, row)
+    assert (row.tolist(), kept.tolist(), baggage.tolist()) == ([1.0, 2.0], [3.0], [4.0])

@@ -1,0 +1,219 @@
+"""Faults: plans in bad weather, and runs that survive it."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import replace
+from typing import get_args
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.conftest import make_federation
+
+from fedrelay import run
+from fedrelay.clock import Device, Stopwatch
+from fedrelay.errors import DivergedError, SpecError
+from fedrelay.faults import TAMPERINGS, UNANSWERED, Weather, mishaps_of, sent_again
+from fedrelay.local.arrival import Arrival, HopReport
+from fedrelay.routes.plan import RoundPlan, Route
+from fedrelay.spec import Fault, FaultKind, Recovery
+
+STOPWATCH = Stopwatch(lambda client: Device(1.0, 8.0, 8.0, 0.0), lambda client: 10, 1.0, 1, {"model": 1})
+"""Ten seconds at every client and one on every way."""
+
+PLAN = RoundPlan(3, (Route((0, 1, 2, 3)), Route((4, 5))))
+
+
+def meet(*faults, plan=PLAN, attempt=0, spares=(8, 9), **recovery):
+    weather = Weather([Fault(**fault) for fault in faults], Recovery(**recovery), seed=1)
+    return weather.meet(plan, attempt, STOPWATCH, lambda present: iter(set(spares) - set(present)))
+
+
+def away(*clients, **more):
+    return {"what": "dropout", "clients": clients, **more}
+
+
+def test_every_tampering_is_a_fault():
+    assert set(TAMPERINGS) < set(get_args(FaultKind))
+
+
+def test_fair_weather_changes_nothing():
+    assert meet() == (PLAN, [])
+
+
+def test_clients_that_are_away_are_passed_over():
+    plan, mishaps = meet(away(1, 4))
+    assert [route.clients for route in plan.routes] == [(0, 2, 3), (5,)]
+    assert [(m.round, m.route, m.hop, m.client, m.what, m.done) for m in mishaps] == [
+        (3, 0, 1, 1, "dropout", "skipped"),
+        (3, 1, 0, 4, "dropout", "skipped"),
+    ]
+    assert (plan.delays, dict(plan.in_vain)) == ((0.0, 0.0), {})
+
+
+def test_a_route_without_clients_is_gone_and_the_others_keep_what_is_theirs():
+    slots = replace(PLAN, routes=(Route((0, 1), slot=7), Route((4, 5), slot=9)))
+    plan, _ = meet(away(0, 1), {"what": "nan", "clients": (5,)}, plan=slots)
+    assert plan.routes == (Route((4, 5), slot=9),)
+    assert [(each.route, each.index, each.what) for each in plan.tampers] == [(0, 1, "nan")]
+
+
+def test_rounds_bound_a_fault_and_who_is_gone_stays_away():
+    assert meet(away(1, first=4))[1] == meet(away(1, last=2))[1] == []
+    gone = {"what": "gone", "rate": 0.5, "first": 2}
+    missing = []
+    for number in range(1, 6):
+        routes = meet(gone, plan=replace(PLAN, round=number))[0].routes
+        missing.append(set(range(6)) - {client for route in routes for client in route.clients})
+    assert missing[0] == set()
+    assert missing[1]
+    assert all(each == missing[1] for each in missing[1:])
+
+
+def test_asked_again():
+    plan, mishaps = meet(away(1), policy="retry", retries=2)
+    assert plan.routes[0].clients == (0, 2, 3)
+    assert [m.done for m in mishaps] == ["asked again", "asked again", "skipped"]
+    half, found = meet({"what": "dropout", "rate": 0.5}, policy="retry", retries=50)
+    assert half.routes == PLAN.routes
+    assert {m.done for m in found} == {"asked again"}
+
+
+def test_asked_later():
+    half, found = meet({"what": "dropout", "rate": 0.5}, policy="later", retries=50)
+    for before, after in zip(PLAN.routes, half.routes, strict=True):
+        assert sorted(after.clients) == sorted(before.clients)
+    assert half.routes != PLAN.routes
+    assert {m.done for m in found} == {"asked again at the end of the route"}
+
+
+def test_somebody_stands_in():
+    plan, mishaps = meet(away(1, 4, 5), policy="backup")
+    assert [route.clients for route in plan.routes] == [(0, 8, 2, 3), (9,)]
+    assert [m.done for m in mishaps] == [
+        "client 8 stood in",
+        "client 9 stood in",
+        "skipped, because nobody could stand in",
+    ]
+
+
+@pytest.mark.parametrize(("relay", "sent"), [("direct", {"c2c": 1}), ("server", {"s2c": 1}), ("none", {})])
+def test_a_client_that_hangs_costs_the_timeout_and_a_transfer(relay, sent):
+    plan, _ = meet({"what": "hang", "clients": (1,)}, plan=replace(PLAN, relay=relay), timeout=30.0)
+    assert (plan.delays, dict(plan.in_vain)) == ((30.0, 0.0), sent)
+    ways = {"direct": 4, "server": 6, "none": 0}[relay]
+    assert STOPWATCH.round_time(plan).seconds == 30 + 30 + ways
+
+
+def test_stragglers_and_copies():
+    plan, mishaps = meet({"what": "straggler", "clients": (2,), "factor": 4}, {"what": "duplicated", "clients": (5,)})
+    assert plan.routes == PLAN.routes
+    assert (plan.delays, dict(plan.in_vain)) == ((30.0, 0.0), {"c2c": 1})
+    assert [(m.client, m.done) for m in mishaps] == [(2, "waited for it"), (5, "ignored the copy")]
+
+
+def test_routes_come_home_at_the_deadline():
+    # Four clients take 4 · 10 + 5 seconds, three 34, two 23.
+    plan, mishaps = meet(deadline=34.0)
+    assert [route.clients for route in plan.routes] == [(0, 1, 2), (4, 5)]
+    assert [(m.client, m.what, m.done) for m in mishaps] == [(3, "deadline", "came home after 3 of 4 clients")]
+    assert [route.clients for route in meet(deadline=5.0)[0].routes] == []
+    late, _ = meet({"what": "straggler", "clients": (1,), "factor": 2}, deadline=34.0)
+    assert late.routes[0].clients == (0, 1)
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    lengths=st.lists(st.integers(1, 6), min_size=1, max_size=4),
+    kinds=st.lists(st.sampled_from(get_args(FaultKind)), max_size=4),
+    rate=st.floats(0, 1),
+    policy=st.sampled_from(["skip", "retry", "later", "backup"]),
+    round=st.integers(1, 5),
+)
+def test_whatever_happens_a_plan_stays_a_plan(lengths, kinds, rate, policy, round):
+    clients = iter(range(100))
+    fair = RoundPlan(round, tuple(Route(tuple(next(clients) for _ in range(n)), slot=n) for n in lengths))
+    faults = [{"what": what, "rate": rate} for what in kinds]
+    plan, mishaps = meet(*faults, plan=fair, policy=policy, spares=range(50, 60))
+    assert (plan, mishaps) == meet(*faults, plan=fair, policy=policy, spares=range(50, 60))
+    visited = Counter(client for route in plan.routes for client in route.clients)
+    assert not visited or max(visited.values()) == 1
+    assert all(route.clients for route in plan.routes)
+    assert len(plan.routes) == len(plan.delays) or (plan, mishaps) == (fair, [])
+    assert {each.what for each in plan.tampers} <= set(kinds)
+    assert all(each.index < len(plan.routes[each.route].clients) for each in plan.tampers)
+    skipped = sum(m.done.startswith("skipped") for m in mishaps)
+    assert sum(visited.values()) == sum(lengths) - skipped
+    assert {m.what for m in mishaps} <= set(kinds) & {*UNANSWERED, "straggler", "duplicated"}
+
+
+def test_what_was_refused_is_told_and_costs_another_transfer():
+    hops = tuple(HopReport(1, 1, 0.0, refused=reason) for reason in ("", "a wrong shape", "non-finite weights"))
+    arrival = Arrival(0, (5, 6, 7), torch.zeros(1), hops)
+    plan = RoundPlan(2, (Route((5, 6, 7)),))
+    assert [(m.hop, m.client, m.what, m.done) for m in mishaps_of(plan, [arrival])] == [
+        (1, 6, "a wrong shape", "refused: a wrong shape"),
+        (2, 7, "non-finite weights", "refused: non-finite weights"),
+    ]
+    assert sent_again(plan, [arrival]) == {"c2c": 1, "c2s": 1}
+    assert sent_again(replace(plan, relay="server"), [arrival]) == {}
+
+
+RUN = {"rounds": 6, "fraction": 0.5, "lr": 0.1}
+
+
+def small(method, *faults, **more):
+    return run(method, data=make_federation([8] * 12), faults=faults, **{**RUN, **more})
+
+
+def bits(result):
+    return result.summary()["weights_sha256"], result.history, dict(result.mishaps)
+
+
+@pytest.mark.parametrize("method", ["fedavg", "fedseq", "fedseqinter", "fedseq+scaffold", "spfl"])
+def test_the_same_faults_for_any_number_of_workers(method, tmp_path):
+    faults = [{"what": "dropout", "rate": 0.3}, {"what": "nan", "rate": 0.2}, {"what": "hang", "rate": 0.1}]
+    more = {"guard": {"on_divergence": "skip"}, **({"grouping.max_clients": 3} if "fedseq" in method else {})}
+    one = small(method, *faults, engine={"workers": 1}, **more)
+    two = small(method, *faults, engine={"workers": 2}, out=tmp_path / "run", **more)
+    assert bits(one) == bits(two)
+    events = [json.loads(line) for line in (tmp_path / "run" / "events.jsonl").read_text().splitlines()]
+    assert Counter(event["what"] for event in events) == one.mishaps
+    assert one.mishaps["dropout"] > 0
+    assert one.mishaps["nan"] > 0
+    assert torch.isfinite(one.weights).all()
+
+
+def test_a_round_without_arrivals_repeats_and_is_given_up_at_last(caplog):
+    fine = small("fedavg", {"what": "dropout", "rate": 0.6}, fraction=0.2, recovery={"min_arrivals": 2, "repeats": 50})
+    assert "repeats" in caplog.text
+    assert fine.client_updates >= 6 * 2
+    caplog.clear()
+    empty = small("fedavg", {"what": "gone"}, recovery={"repeats": 1})
+    assert caplog.text.count("is given up") == 6
+    assert empty.client_updates == 0
+    assert torch.equal(empty.weights, small("fedavg", {"what": "gone"}, rounds=1).weights)
+
+
+def test_divergence_ends_the_run_unless_it_may_go_on():
+    with pytest.raises(DivergedError, match="non-finite weights"):
+        small("fedavg", {"what": "nan", "rate": 0.1})
+    going_on = small("fedavg", {"what": "nan", "rate": 0.1}, guard={"on_divergence": "skip"})
+    assert going_on.accuracy > 0
+
+
+@pytest.mark.parametrize(
+    ("faults", "message"),
+    [
+        ([{"what": "drop"}], r"faults\.0\.what: must be 'dropout'.*did you mean 'dropout'"),
+        ([{"what": "nan", "rate": 2}], r"faults\.0\.rate: must be less than or equal to 1"),
+        ([{"what": "nan", "speed": 2}], r"faults\.0\.speed: unknown key 'speed'; allowed: what, rate, clients"),
+        ([{"what": "nan", "clients": [99]}], r"faults\.0\.clients: there is no client 99; they are 0 to 11"),
+    ],
+)
+def test_impossible_faults_are_refused(faults, message):
+    with pytest.raises(SpecError, match=message):
+        small("fedavg", *faults)
