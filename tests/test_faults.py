@@ -205,6 +205,15 @@ def test_divergence_ends_the_run_unless_it_may_go_on():
     assert going_on.accuracy > 0
 
 
+def test_a_model_that_forgets_the_public_set_is_refused():
+    flipped = {"what": "sign-flip", "clients": (0, 1), "factor": 50}
+    guarded = small("fedavg", flipped, guard={"tolerance": 0.5, "on_divergence": "skip"}, fraction=1.0)
+    assert guarded.mishaps == {"sign-flip": 12}
+    assert guarded.client_updates == 72
+    unguarded = small("fedavg", flipped, guard={"on_divergence": "skip"}, fraction=1.0)
+    assert guarded.history[-1]["loss"] < unguarded.history[-1]["loss"]
+
+
 @pytest.mark.parametrize(
     ("faults", "message"),
     [

@@ -21,6 +21,7 @@ from fedrelay.models.layout import Workbench
 from fedrelay.routes.plan import Hop, RoundPlan, Tamper
 
 WRONG_SHAPE = "a wrong shape"
+WORSE = "a higher loss on the public set"
 
 
 @dataclass(frozen=True)
@@ -100,7 +101,7 @@ class Workshop:
             return ""
         assert isinstance(federation, PublicFederation)
         rise = mean_loss(self.bench, model, federation.public) - mean_loss(self.bench, recv, federation.public)
-        return "" if rise <= tolerance else f"a public loss that rose by {rise:.3g}"
+        return "" if rise <= tolerance else WORSE
 
     def _recall(self, model: Tensor, clients: Iterable[int]) -> tuple[float, ...]:
         """What a model knows of the clients it has visited."""

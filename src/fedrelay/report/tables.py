@@ -90,6 +90,8 @@ def result_table(result: Result) -> RenderableType:
         "traffic": size(result.bytes),
         "time": duration(result.seconds),
     }
+    if result.mishaps:
+        rows["went wrong"] = ", ".join(f"{what} {count(times)}×" for what, times in result.mishaps.items())
     if result.run is not None:
         rows["run folder"] = str(result.run)
     return facts_grid(rows)
