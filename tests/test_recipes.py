@@ -9,7 +9,7 @@ from fedrelay.grouping.base import Grouping
 from fedrelay.local.terms.prox import Prox
 from fedrelay.merge.last import Last
 from fedrelay.merge.mean import Mean
-from fedrelay.recipes import CATALOGUE, blueprint, described, experiments, recipe
+from fedrelay.recipes import CATALOGUE, blueprint, described, experiments, meaning, recipe
 from fedrelay.routes.chains import Chains
 from fedrelay.routes.ring import Ring
 from fedrelay.routes.singletons import Singletons
@@ -196,3 +196,33 @@ def test_methods_come_with_their_own_defaults():
     assert recipe(experiment("fedgsp+fedadam")).merge.weights == "samples"
     assert recipe(experiment("feddc")).terms[0].alpha == 0.01
     assert recipe(experiment("feddyn")).terms[0].alpha == 0.1
+
+
+@pytest.mark.parametrize("method", ["fedseqinter+{}", "{}+fedseqinter"])
+def test_fedseqinter_brings_its_paper_s_strengths_of_terms(method):
+    assert recipe(experiment(method.format("fedprox"))).terms == (Prox(mu=1.0),)
+    assert recipe(experiment(method.format("feddyn"))).terms[0].alpha == 1.0
+    assert recipe(experiment(method.format("feddc"))).terms[0].alpha == 0.01
+    assert recipe(experiment(method.format("fedprox"), terms={"prox": {"mu": 0.2}})).terms == (Prox(mu=0.2),)
+
+
+def test_a_method_that_counts_its_groups_takes_no_bounds():
+    plan = blueprint("fedgsp")
+    taken = plan.options("grouping", Grouping)
+    assert {"assign", "profile", "iterations", "leftovers"} <= set(taken)
+    assert not {"groups", "max_clients", "min_samples", "distance", "clusters"} & set(taken)
+    assert "max_clients" in blueprint("fedseq").options("grouping", Grouping)
+
+
+def test_options_say_which_names_they_take():
+    fields = Mean.model_fields
+    assert meaning(fields["weights"]) == "how much each route counts; one of samples, uniform"
+    assert meaning(Grouping.model_fields["assign"]) == "how groups are formed: random, kmeans, greedy or icg"
+    assert meaning(Grouping.model_fields["groups"]).startswith("icg: the number of groups")
+
+
+def test_a_term_of_the_model_belongs_to_warm_ups_too():
+    found = recipe(experiment("fedavg-first+fedfusion+fedprox", warmup={"rounds": 3}, rounds=5))
+    warm, own = found.phases(5)
+    assert [type(term).__name__ for term in warm.terms] == ["Fusion"]
+    assert [type(term).__name__ for term in own.terms] == ["Fusion", "Prox"]

@@ -9,16 +9,17 @@ Adding a method is one file for its part and one line in `CATALOGUE`.
 from __future__ import annotations
 
 import inspect
+import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
 from fedrelay.clock import Clock
 from fedrelay.errors import SpecError
-from fedrelay.grouping.base import Grouping
+from fedrelay.grouping.base import COUNTED, Grouping
 from fedrelay.local.terms.base import Term
 from fedrelay.local.terms.contrast import Contrast
 from fedrelay.local.terms.control import Control
@@ -79,7 +80,7 @@ class Entry:
     warmup: type[Warmup] | None = None
     pools_data: bool = False
     defaults: Mapping[str, Options] = field(default_factory=dict)
-    """Part → options other than the part's own defaults."""
+    """Part → options other than the part's own defaults; also of terms that only other names bring."""
 
 
 _ICG = {"assign": "icg"}
@@ -91,7 +92,12 @@ CATALOGUE: dict[str, Entry] = {
     "fedcyclic": Entry("one model travels around a ring of clients", route=Ring, usual_merge=Last),
     "fedstar": Entry("every client mixes its model with everybody's", route=Star, defaults=_UNIFORM),
     "fedseq": Entry("models travel through groups, groups are averaged", route=Chains, grouping=Grouping),
-    "fedseqinter": Entry("models go from group to group, averaged now and then", route=Slots, grouping=Grouping),
+    "fedseqinter": Entry(
+        "models go from group to group, averaged now and then",
+        route=Slots,
+        grouping=Grouping,
+        defaults={"terms.prox": {"mu": 1.0}, "terms.drift": {"alpha": 1.0}},
+    ),
     "fedasyncseq": Entry("the same without waiting for slow groups", route=Asynchronous, grouping=Grouping),
     "fedseq2par": Entry(
         "from few long groups to many short ones", route=Growing, grouping=Grouping, defaults={"grouping": _ICG}
@@ -178,6 +184,12 @@ class Blueprint:
     pools_data: bool
     defaults: Mapping[str, Options]
 
+    def options(self, where: str, part: type[Section]) -> dict[str, FieldInfo]:
+        """Those options of a part that the method takes."""
+        found = options_of(part)
+        counted = where == "grouping" and self.route.counts_groups
+        return {name: each for name, each in found.items() if not counted or name in COUNTED}
+
     def parts(self) -> Iterator[tuple[str, type[Section]]]:
         """Every part under the name its options have: `warmup`, `route`, `grouping`, `terms.prox`, `merge`."""
         if self.warmup is not None:
@@ -212,7 +224,11 @@ class Recipe:
 
     def phases(self, rounds: int) -> tuple[Phase, ...]:
         """All rounds of a run: those of the warm-up, if there is one, and the method's own."""
-        before = self.warmup.phases() if self.warmup is not None else ()
+        inherent = tuple(term for term in self.terms if term.of_the_model)
+        before = [
+            replace(phase, terms=(*phase.terms, *inherent))
+            for phase in (self.warmup.phases() if self.warmup is not None else ())
+        ]
         rest = rounds - sum(phase.rounds for phase in before)
         if rest < 0:
             raise SpecError(f"rounds: the warm-up alone takes {rounds - rest} rounds, got {rounds}")
@@ -244,7 +260,9 @@ def blueprint(method: str) -> Blueprint:
     if pools and warmup:
         raise SpecError(f"method {method!r}: where all data are in one place there is nothing to warm up")
     defaults: dict[str, Options] = {}
-    for name in names:
+    for name in sorted(
+        names, key=lambda name: bool(CATALOGUE[name].terms)
+    ):  # who brings a term has the last word on it
         defaults |= CATALOGUE[name].defaults
     if merge_name is not None:  # what a route says of the merge is about its usual one
         defaults.pop("merge", None)
@@ -360,6 +378,22 @@ def options_of(part: type[Section]) -> dict[str, FieldInfo]:
         else:
             found[name] = each
     return found
+
+
+def meaning(option: FieldInfo) -> str:
+    """What an option is for and, unless that says it, which names it takes."""
+    text, names = option.description or "", list(_names(option.annotation))
+    missing = [name for name in names if not re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", text)]
+    return f"{text}; one of {', '.join(names)}" if missing else text
+
+
+def _names(annotation: Any) -> Iterator[str]:
+    """All names among the values of a type."""
+    if get_origin(annotation) is Literal:
+        yield from (value for value in get_args(annotation) if isinstance(value, str))
+    else:
+        for part in get_args(annotation):
+            yield from _names(part)
 
 
 def _only(method: str, names: list[str], part: str) -> tuple[str | None, Any]:

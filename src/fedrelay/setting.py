@@ -307,6 +307,7 @@ def prepare(
     _check_faults(setting.experiment.faults, setting.federation.clients)
     setting.devices(0)  # impossible devices and route options show before anything is written
     setting.plan(1)
+    setting.recipe.merge.check(lambda: len(setting.plan(setting.experiment.rounds).routes))
     for warning in filter(None, (term.warning(setting.experiment.train) for term in setting.recipe.terms)):
         log.warning(warning)
     return setting
@@ -376,7 +377,9 @@ def outline(
         _check_fit(module, federation)
         for term in method.terms:
             module = term.adapt(module)
-    scene = Scene(federation.clients, experiment.fraction, experiment.seed)
+    scene = Scene(
+        federation.clients, experiment.fraction, experiment.seed, holds=lambda client: federation.size(client) > 0
+    )
     setting = Setting(experiment, method, federation, scene, module, Layout.of(module))
     if method.grouping is not None:
         method.grouping.check(setting.evidence())

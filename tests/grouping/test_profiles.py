@@ -116,6 +116,17 @@ def test_clients_that_do_not_differ_are_all_at_zero():
     np.testing.assert_array_equal(principal_components(np.ones((1, 7)), 0.9, standardise=True), np.zeros((1, 1)))
 
 
+def test_a_part_of_many_clients_defines_the_components():
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(400, 2)) * (5, 3) @ rng.normal(size=(2, 30)) + rng.normal(size=(400, 30)) * 0.01
+    whole, part = principal_components(rows, 0.9), principal_components(rows, 0.9, fitted=rng.permutation(400)[:50])
+    assert part.shape == whole.shape == (400, 2)
+    distances = [np.linalg.norm(each[:, None] - each, axis=2) for each in (whole, part)]
+    np.testing.assert_allclose(distances[0], distances[1], atol=0.1)
+    everybody = principal_components(rows, 0.9, fitted=np.arange(400))
+    np.testing.assert_allclose(everybody, whole, atol=1e-9)
+
+
 @pytest.mark.parametrize("profile", ["clf", "conf", "weights"])
 def test_vectors_do_not_depend_on_the_number_of_workers(profile):
     alone, together = surveyed(profile, workers=1), surveyed(profile, workers=2)

@@ -6,7 +6,8 @@ import torch
 
 from fedrelay.errors import SpecError
 from fedrelay.merge.krum import Krum, scores, squared_distances
-from fedrelay.spec import validate
+from fedrelay.setting import prepare
+from fedrelay.spec import experiment, validate
 
 MODELS = np.random.default_rng(7).normal(size=(9, 4))
 
@@ -71,3 +72,15 @@ def test_impossible_options_are_refused(options, message):
     with pytest.raises(SpecError) as refused:
         validate(Krum, options, "merge.")
     assert message in str(refused.value)
+
+
+@pytest.mark.parametrize(("attackers", "models"), [(1, 3), (4, 6), (0, 2)])
+def test_attackers_that_leave_no_neighbour_are_refused(attackers, models):
+    with pytest.raises(SpecError, match=f"merge.attackers: {attackers} among {models} models"):
+        Krum(attackers=attackers).check(lambda: models)
+    Krum(attackers=attackers).check(lambda: attackers + 3)
+
+
+def test_an_experiment_with_too_many_attackers_is_refused_before_anything_is_trained(toy):
+    with pytest.raises(SpecError, match="allowed: at most 3 here"):
+        prepare(experiment("krum", fraction=1.0, merge={"attackers": 4}), federation=toy)

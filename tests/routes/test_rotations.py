@@ -57,3 +57,17 @@ def test_a_star_sends_every_model_to_everybody_else(clients, fraction, total):
     assert (found.s2c, found.c2s, found.c2c) == (0, 0, total)
     assert not plan.merges
     assert all(route.clients == (route.slot,) for route in plan.routes)
+
+
+@pytest.mark.parametrize("options", [{}, {"reshuffle": True}, {"orders": "random"}])
+def test_rotations_go_through_those_who_hold_samples(options):
+    scene = Scene(6, 1.0, 1, holds=lambda client: client not in {1, 4})
+    routes = [route.clients for route in Rotations(**options).plan(scene, 1).routes]
+    assert len(routes) == 4
+    assert all(sorted(route) == [0, 2, 3, 5] for route in routes)
+    if "orders" not in options:
+        assert len(set(routes)) == 4
+
+
+def test_rotations_without_anybody_who_holds_samples():
+    assert Rotations().plan(Scene(3, 1.0, 1, holds=lambda client: False), 1).routes == ()

@@ -5,8 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedrelay.selection import clusters as module
-from fedrelay.selection.clusters import Clusters, _free, _repeats, cluster_clients, compress
+from fedrelay.selection.clusters import Clusters, _free, _repeats, cluster_clients
 
 cluster_sizes = st.lists(st.integers(1, 9), min_size=1, max_size=7)
 
@@ -95,29 +94,6 @@ def test_free_places_are_drawn_alike():
     found = np.bincount(_free(choices, 2 * rows, 5 * rows, np.random.default_rng(0)), minlength=9)
     assert np.flatnonzero(found).tolist() == [5, 6]
     np.testing.assert_allclose(found[[5, 6]] / 6000, 0.5, atol=0.03)
-
-
-@pytest.mark.parametrize("shape", [(40, 6), (12, 300)])
-def test_components_are_those_of_a_singular_value_decomposition(shape):
-    rng = np.random.default_rng(0)
-    vectors = rng.normal(size=shape) * np.linspace(3, 0.1, shape[1]) + 5
-    found = compress(vectors, rng)
-    left, strengths, _ = np.linalg.svd(vectors - vectors.mean(axis=0), full_matrices=False)
-    shares = np.cumsum(strengths**2) / np.sum(strengths**2)
-    kept = found.shape[1]
-    assert shares[kept - 2] < 0.9 <= shares[kept - 1]
-    np.testing.assert_allclose(np.abs(found), np.abs(left * strengths)[:, :kept], atol=1e-9)
-
-
-def test_a_part_of_many_clients_defines_the_components(monkeypatch):
-    rng = np.random.default_rng(0)
-    vectors = rng.normal(size=(400, 2)) * (5, 3) @ rng.normal(size=(2, 30)) + rng.normal(size=(400, 30)) * 0.01
-    whole = compress(vectors, rng)
-    monkeypatch.setattr(module, "MOST_FITTED", 50)
-    part = compress(vectors, rng)
-    assert part.shape == whole.shape == (400, 2)
-    distances = [np.linalg.norm(each[:, None] - each, axis=2) for each in (whole, part)]
-    np.testing.assert_allclose(distances[0], distances[1], atol=0.1)
 
 
 def test_clusters_of_models_that_are_alike():

@@ -49,6 +49,9 @@ OPTIONS: dict[AssignerName, frozenset[str]] = {
 
 _BOUNDS = frozenset({"max_clients", "min_samples"})
 
+COUNTED = frozenset({"assign", *OPTIONS["icg"], *ProfileOptions.model_fields}) - {"groups"}
+"""What is looked at where the method says itself how many groups there are."""
+
 
 class Grouping(ProfileOptions):
     """How groups are formed, and the bounds they keep."""
@@ -160,8 +163,8 @@ class Grouping(ProfileOptions):
         """Refuse what does not go with a method that says itself how many groups there are."""
         if self.assign != "icg":
             raise SpecError(f"grouping.assign: {method!r} says how many groups there are, which icg alone can make")
-        for option in ("groups", *sorted(_BOUNDS)):
-            if getattr(self, option) != type(self).model_fields[option].default:
+        for option, field in type(self).model_fields.items():
+            if option not in COUNTED and getattr(self, option) != field.default:
                 raise SpecError(
                     f"grouping.{option}: has no effect with {method!r}, which says how many groups there are"
                 )

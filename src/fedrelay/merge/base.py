@@ -52,6 +52,9 @@ class Merged(NamedTuple):
 class Merge(Section, ABC):
     """A rule that joins arrivals."""
 
+    def check(self, models: Callable[[], int]) -> None:
+        """Refuse options that cannot be kept; `models` plans the last round and says how many models it brings home."""
+
     @abstractmethod
     def apply(self, home: Homecoming) -> Merged:
         """Join what came home."""

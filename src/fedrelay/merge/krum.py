@@ -7,20 +7,22 @@ Rule: a model's score is the sum of squared distances to its m − f − 2 neare
 f that of attackers. Krum takes the model with the least score, Multi-Krum the mean of the `keep` models with the least
 scores. The promise of the paper needs m ≥ 2f + 3. Of equal scores the first in the order of the plan wins.
 
-Deviations: it joins models, not gradients. With too few models for f, a score looks at one neighbour. Models that are
-not finite are left out first and do not count in m; f stays. Buffers are treated like parameters; integer counters take
+Deviations: it joins models, not gradients. An f that leaves no neighbour to look at, m < f + 3, is refused; where m
+grows with the rounds, the last round decides, and a score looks at one neighbour until then. Models that are not finite
+are left out first and do not count in m; f stays. Buffers are treated like parameters; integer counters take
 no part in distances and the maximum of the models kept.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import torch
 from pydantic import Field
 from torch import Tensor
 
+from fedrelay.errors import SpecError
 from fedrelay.merge.base import Homecoming, Merge, Merged
 from fedrelay.merge.mean import Weights, counts, mean
 from fedrelay.merge.robust import finite, stacks
@@ -32,6 +34,15 @@ class Krum(Merge):
     attackers: int = Field(1, ge=0, description="f, how many models may be arbitrary")
     keep: int = Field(1, ge=1, description="how many models are averaged; 1 is Krum, more is Multi-Krum")
     weights: Weights = Field("uniform", description="how much each model kept counts")
+
+    def check(self, models: Callable[[], int]) -> None:
+        """A score needs at least one neighbour."""
+        if (count := models()) < self.attackers + 3:
+            allowed = f"at most {count - 3} here" if count >= 3 else "and krum needs at least 3"
+            raise SpecError(
+                f"merge.attackers: {self.attackers} among {count} models leave no neighbour to judge a model by; "
+                f"allowed: {allowed}"
+            )
 
     def apply(self, home: Homecoming) -> Merged:
         """Score all models and average the best; the present model stays where nothing counts."""

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic.fields import FieldInfo
 from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
@@ -17,7 +18,7 @@ from rich.text import Text
 
 from fedrelay.data.locate import ROOT_VARIABLE
 from fedrelay.data.registry import Source
-from fedrelay.recipes import Blueprint, Entry, options_of
+from fedrelay.recipes import Blueprint, Entry, meaning
 from fedrelay.report.format import NONE, count
 from fedrelay.report.holdings import HoldingsReport
 from fedrelay.report.tables import facts_grid, plain_table
@@ -47,7 +48,8 @@ def method_page(plan: Blueprint, described: Callable[[type[Section]], str]) -> I
         yield Text(f"{where}: {opening}", style="bold")
         for paragraph in paragraphs:
             yield Padding(_labelled(paragraph), (0, 0, 0, 2))
-        yield Padding(_options(where, part, plan.defaults.get(where, {})), (1, 0, 0, 2))
+        options = plan.options(where, part)
+        yield Padding(_options(where, options, plan.defaults.get(where, {})), (1, 0, 0, 2))
 
 
 def dataset_list(sources: Iterable[Source]) -> Iterator[RenderableType]:
@@ -103,16 +105,16 @@ def _brought(entry: Entry) -> Iterator[str]:
         yield "merge"
 
 
-def _options(where: str, part: type[Section], usual: Mapping[str, Any]) -> RenderableType:
+def _options(where: str, options: Mapping[str, FieldInfo], usual: Mapping[str, Any]) -> RenderableType:
     """The options of a part as they are typed; `usual` are the method's own defaults."""
-    if not part.model_fields:
+    if not options:
         return Text("no options", style="dim")
     table = Table.grid(padding=(0, 3, 0, 0))
     table.add_column(no_wrap=True, style="cyan")
     table.add_column()
-    for name, field in options_of(part).items():
+    for name, field in options.items():
         default = usual.get(name, field.default)
-        table.add_row(f"--set {where}.{name}={_typed(default)}", field.description or "")
+        table.add_row(f"--set {where}.{name}={_typed(default)}", meaning(field))
     return table
 
 

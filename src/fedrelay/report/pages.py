@@ -13,7 +13,7 @@ from typing import get_args
 from pydantic.fields import FieldInfo
 
 from fedrelay.clock import Clock
-from fedrelay.recipes import CATALOGUE, Entry, blueprint, described, options_of
+from fedrelay.recipes import CATALOGUE, Entry, blueprint, described, meaning, options_of
 from fedrelay.spec import SECTIONS, Comparison, Experiment, Fault, FaultKind, Section
 
 _METHODS = """\
@@ -122,9 +122,9 @@ def _top_level() -> Iterator[str]:
 
 
 def _row(name: str, field: FieldInfo) -> str:
-    meaning = (field.description or "").replace("|", r"\|")
+    text = meaning(field).replace("|", r"\|")
     default = "required" if field.is_required() else "–" if field.default in (None, (), {}) else f"`{field.default}`"
-    return f"| `{name}` | {default} | {meaning} |"
+    return f"| `{name}` | {default} | {text} |"
 
 
 def _link(part: type[Section]) -> str:

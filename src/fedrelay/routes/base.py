@@ -20,6 +20,10 @@ def _none(count: int, key: int) -> Groups:
     return ()
 
 
+def _anybody(client: int) -> bool:
+    return True
+
+
 def _nobody(round: int) -> tuple[int, ...]:
     return ()
 
@@ -38,6 +42,9 @@ class Scene:
     groups: Groups = ()
     rounds: int = 1
     """How many rounds the run has."""
+
+    holds: Callable[[int], bool] = _anybody
+    """Whether a client has samples; one without is passed over."""
 
     regroup: Callable[[int, int], Groups] = _none
     """(number of groups, key) → groups formed afresh; the same number and key give the same groups."""

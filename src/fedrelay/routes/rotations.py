@@ -6,7 +6,8 @@ Rule: π is an order of all M clients. Route n visits π_n, π_{n+1}, …, π_M,
 and the server takes the plain mean. At every turn the M models are at M different clients.
 
 Deviations: none. With fraction C < 1, max(1, ⌊C·M⌋) clients are sampled each round and the rotations go through those.
-`orders: random` gives every route an order of its own, `reshuffle` draws π afresh every round.
+`orders: random` gives every route an order of its own, `reshuffle` draws π afresh every round. M counts the clients
+that hold samples: a rotation that began at one without any would be another one once more, and count twice.
 """
 
 from __future__ import annotations
@@ -38,7 +39,9 @@ class Rotations(Routing):
         return RoundPlan(round, tuple(Route(trip) for trip in trips))
 
     def _order(self, scene: Scene, round: int) -> tuple[int, ...]:
-        """Those who take part, in the order of the first route."""
+        """Those who take part and hold samples, in the order of the first route."""
         if sampled_count(scene.clients, scene.fraction) == scene.clients and not self.reshuffle:
-            return tuple(scene.rng("rotation").permutation(scene.clients).tolist())
-        return sample(scene, round, scene.clients)
+            order = tuple(scene.rng("rotation").permutation(scene.clients).tolist())
+        else:
+            order = sample(scene, round, scene.clients)
+        return tuple(client for client in order if scene.holds(client))

@@ -8,7 +8,8 @@ through the i-th of them. After rounds R, 2R, … all slots are averaged by the 
 time, and all go on with the average. In between, the average is only looked at.
 
 Deviations: R is the number of groups by default, as in the paper. A model does not go to the group it has just left:
-where the draw says so, it changes places with the next slot, or draws again if it is alone.
+where the draw says so, it changes places with the next slot, or draws again if it is alone. With FedProx μ is 1 and
+with FedDyn α is 1 unless said otherwise, as in the paper.
 """
 
 from __future__ import annotations

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedrelay.grouping.kmeans import kmeans
+from fedrelay.grouping.profiles.components import principal_components
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -32,26 +33,9 @@ MOST_FITTED = 1000
 
 def cluster_clients(vectors: Floats, clusters: int, rng: np.random.Generator) -> Ints:
     """The cluster of every client, at most so many of them."""
-    return kmeans(compress(vectors, rng), min(clusters, len(vectors)), rng)
-
-
-def compress(vectors: Floats, rng: np.random.Generator) -> Floats:
-    """The fewest principal components that explain `VARIANCE`; found from the clients' inner products alone.
-
-    So the work hardly grows with the length of the vectors, which is that of a model.
-    """
     few = len(vectors) <= MOST_FITTED
-    fitted = vectors if few else vectors[rng.choice(len(vectors), MOST_FITTED, replace=False)]
-    centre = fitted.mean(axis=0)
-    fitted = fitted - centre
-    strengths, axes = np.linalg.eigh(fitted @ fitted.T)
-    strengths, axes = np.maximum(0, strengths[::-1]), axes[:, ::-1]
-    explained = np.cumsum(strengths)
-    if explained[-1] == 0:
-        return np.zeros((len(vectors), 1))
-    kept = int(np.searchsorted(explained, VARIANCE * explained[-1])) + 1
-    compressed: Floats = (vectors - centre) @ fitted.T @ (axes[:, :kept] / np.sqrt(strengths[:kept]))
-    return compressed
+    fitted = None if few else rng.choice(len(vectors), MOST_FITTED, replace=False)
+    return kmeans(principal_components(vectors, VARIANCE, fitted=fitted), min(clusters, len(vectors)), rng)
 
 
 @dataclass(frozen=True)

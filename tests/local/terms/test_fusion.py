@@ -9,6 +9,7 @@ import torch
 from tests.local.terms.conftest import turn
 from torch import nn
 
+import fedrelay as fr
 from fedrelay.engines.base import Departure
 from fedrelay.engines.crew import InlineCrew
 from fedrelay.engines.local import LocalEngine
@@ -110,3 +111,14 @@ def test_it_has_the_type_of_the_model(operator):
 def test_a_model_in_one_piece_is_refused():
     with pytest.raises(SpecError, match="fusion needs a model in two parts, `features` and a linear `classifier`"):
         Fusion().adapt(nn.Linear(4, 3))
+
+
+def test_a_warm_up_fuses_with_the_extractor_of_its_own_round(toy):
+    settings = {"data": toy, "model": {"name": "mlp", "hidden": (5,)}, "fraction": 1.0, "workers": 1, "lr": 0.5}
+    warmed = fr.run("fedavg-first+fedfusion", rounds=3, warmup={"rounds": 2}, **settings)
+    plain = fr.run("fedfusion", rounds=2, **settings)
+    before, after = plain.model, warmed.model
+    references = [name for name in after if name.startswith("reference.")]
+    assert references
+    for name in references:  # what all clients of round 3 trained against is the model of the warm-up
+        torch.testing.assert_close(after[name], before[name.replace("reference", "features")])

@@ -5,12 +5,13 @@ to explain more than a share of the variance. The result are the coordinates of 
 
 Deviations: none from scikit-learn's full SVD, up to signs. Clients are few and weights are many, so the components are
 read off the K×K matrix of products between clients, summed block by block of columns, instead of the K×d matrix
-itself. Clients that do not differ are all at 0.
+itself. Of very many clients a part may define the components for all. Clients that do not differ are all at 0.
 """
 
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedrelay.grouping.profiles.base import Vectors
 from fedrelay.local.portrait import Likeness
@@ -19,24 +20,30 @@ BLOCK = 8192
 """Columns looked at at a time: the double-precision copy stays small."""
 
 
-def principal_components(rows: Likeness, share: float, *, standardise: bool = False) -> Vectors:
-    """The coordinates of rows along the components that explain more than this share of their variance."""
-    products = np.zeros((len(rows), len(rows)))
+def principal_components(
+    rows: Likeness, share: float, *, standardise: bool = False, fitted: NDArray[np.int64] | None = None
+) -> Vectors:
+    """The coordinates of rows along the components that explain more than this share of their variance.
+
+    `fitted` are the rows that define centre and components; all where it is None.
+    """
+    some = slice(None) if fitted is None else fitted
+    products = np.zeros((len(rows), len(rows) if fitted is None else len(fitted)))
     for begin in range(0, rows.shape[1], BLOCK):
         block = rows[:, begin : begin + BLOCK].astype(np.float64)
-        block -= block.mean(axis=0)
+        block -= block[some].mean(axis=0)
         if standardise:
-            spread = block.std(axis=0)
+            spread = block[some].std(axis=0)
             block /= np.where(spread > 0, spread, 1)
-        products += block @ block.T
-    variances, directions = np.linalg.eigh(products)
+        products += block @ block[some].T
+    variances, directions = np.linalg.eigh(products[some])
     variances, directions = np.maximum(variances[::-1], 0), directions[:, ::-1]
-    rank = int(np.count_nonzero(variances > len(rows) * np.finfo(np.float64).eps * variances[0]))
+    rank = int(np.count_nonzero(variances > len(directions) * np.finfo(np.float64).eps * variances[0]))
     if not rank:
         return np.zeros((len(rows), 1))
     explained = np.cumsum(variances[:rank]) / variances[:rank].sum()
     kept = min(rank, int(np.searchsorted(explained, share, side="right")) + 1)
-    found: Vectors = directions[:, :kept] * np.sqrt(variances[:kept])
+    found: Vectors = products @ (directions[:, :kept] / np.sqrt(variances[:kept]))
     return found * np.where(_first_large(found) < 0, -1, 1)
 
 

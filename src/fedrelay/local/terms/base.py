@@ -46,6 +46,9 @@ class Term(Section, ABC):
     stackable: ClassVar[bool] = True
     """Whether it is vector algebra alone, so that several models can be trained side by side."""
 
+    of_the_model: ClassVar[bool] = False
+    """Whether the network it asks for cannot be trained without it, so that it belongs to warm-ups too."""
+
     def adapt(self, module: nn.Module) -> nn.Module:
         """The network to train in place of the one asked for: the same, unless the term needs another form of it.
 

@@ -10,7 +10,8 @@ the very extractor they all trained against.
 
 Deviations: the extractor is all but the last linear layer, so features are vectors; the paper's is the convolutional
 part. λ is not smoothed over rounds by the server. In chains the anchor is the model received from the predecessor. E_a
-is counted as sent along with the model, although whoever received the anchor could keep it.
+is counted as sent along with the model, although whoever received the anchor could keep it. A warm-up before the
+method trains the same network, so clients fuse there too: otherwise E_a would stay a random extractor.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ class Fusion(AnchoredTerm):
     """The model C(F(E, E_a))."""
 
     stackable: ClassVar[bool] = False
+    of_the_model: ClassVar[bool] = True
     operator: Operator = Field("conv", description="how the two extractors' features are fused")
 
     def adapt(self, module: nn.Module) -> nn.Module:
