@@ -8,7 +8,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedrelay.ledger import NOTHING, SERVER, Extras, Kind, Tally, errand, ledger_line, tally, trips
+from fedrelay.ledger import (
+    NOTHING,
+    SERVER,
+    Errand,
+    Extras,
+    Kind,
+    Parcel,
+    Tally,
+    histograms,
+    ledger_line,
+    tally,
+    trips,
+)
 from fedrelay.routes.plan import RoundPlan, Route
 
 MODEL = {"model": 40}
@@ -91,9 +103,15 @@ def test_tallies_add_up():
     assert one + two == Tally(3, 3, 2, 320, {"model": 320})
 
 
-def test_an_errand_is_one_payload_to_every_client_and_one_back():
-    assert errand(12, ("model", 100), ("profile", 4)) == Tally(12, 12, 0, 1248, {"model": 1200, "profile": 48})
-    assert errand(2, ("model", 100), ("model", 60)) == Tally(2, 2, 0, 320, {"model": 320})
+def test_an_errand_is_one_parcel_to_every_client_and_one_back():
+    model, profile = Parcel("model", 100), Parcel("profile", 4)
+    assert Errand(range(12), model, profile).tally() == Tally(12, 12, 0, 1248, {"model": 1200, "profile": 48})
+    assert Errand(range(2), model, Parcel("model", 60)).tally() == Tally(2, 2, 0, 320, {"model": 320})
+    assert Errand((3, 5), up=Parcel("samples", (10, 30))).tally() == Tally(0, 2, 0, 40, {"samples": 40})
+
+
+def test_histograms_are_one_integer_a_class():
+    assert histograms((0, 2, 3), classes=10).tally() == Tally(0, 3, 0, 240, {"histogram": 240})
 
 
 def test_a_line_of_the_ledger():

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
+from tests.conftest import make_federation
 
 import fedrelay as fr
 from fedrelay import setting as settings_of
@@ -93,9 +94,77 @@ def test_the_pass_is_the_first_line_of_the_ledger_and_part_of_all_sums(tmp_path)
 
 
 def test_a_run_without_profiles_has_no_such_line(tmp_path):
-    fr.run("fedseq", **{**CONF, "grouping.profile": "hist", "grouping.epochs": None}, out=tmp_path / "run")
+    options = {name: value for name, value in CONF.items() if not name.startswith("grouping.")}
+    fr.run("fedseq", **options, out=tmp_path / "run")
     assert [line["round"] for line in ledger(tmp_path / "run")] == [1, 2, 3]
     assert not (tmp_path / "run" / "profiles.safetensors").exists()
+
+
+def test_class_histograms_are_uploaded_once_and_nobody_trains_for_them(tmp_path):
+    fr.run("fedseq", **{**CONF, "grouping.profile": "hist", "grouping.epochs": None}, out=tmp_path / "run")
+    first, *_ = ledger(tmp_path / "run")
+    assert (first["round"], first["s2c"], first["c2s"], first["c2c"]) == (0, 0, CLIENTS, 0)
+    assert first["payloads"] == {"histogram": CLIENTS * 10 * 8}
+    assert first["client_updates"] == first["longest_route"] == first["computing_seconds"] == 0
+    assert first["virtual_seconds"] == pytest.approx(8 * 80 / 2e7 + 0.05)
+    assert not (tmp_path / "run" / "profiles.safetensors").exists()
+
+
+TOLD = {
+    "fedseq": 0,
+    "fedseq+feddisco": 1,
+    "fedgsp": 1,
+    "fedgsp+feddisco": 1,
+    "astraea": 1,
+    "astraea+feddisco": 1,
+    "centralized+feddisco": 0,
+    "fedavg-first+feddisco": 1,
+}
+
+
+@pytest.mark.parametrize("method", TOLD)
+def test_histograms_are_told_once_whoever_needs_them(toy, method):
+    line = prepare(experiment(method), federation=toy).opening()
+    assert (0 if line is None else line["c2s"]) == 6 * TOLD[method]
+    if line is not None:
+        assert line["payloads"] == {"histogram": 6 * 3 * 8}
+
+
+def test_empty_clients_have_no_histogram_to_tell():
+    line = prepare(experiment("feddisco"), federation=make_federation([3, 0, 4])).opening()
+    assert line is not None
+    assert line["c2s"] == 2
+
+
+def test_the_slowest_client_decides_how_long_profiles_take(tmp_path):
+    fast, slow = "1e10,1e8,2e7,0.05", "1e9,1e7,2e6,0.5"
+    rows = [f"{client},{slow if client == 3 else fast}" for client in range(CLIENTS)]
+    path = tmp_path / "devices.csv"
+    path.write_text("\n".join(["client,flops,down,up,latency", *rows]))
+    setting = prepare(experiment("fedseq", **CONF, clock={"profile": "csv", "path": str(path)}))
+    line = setting.opening()
+    assert line is not None
+
+    def seconds(client, flops, down, up, latency):
+        training = 2 * setting.federation.size(client) * setting.sample_flops / flops
+        return training, 8 * 4810 * 4 / down + latency + 8 * 10 * 4 / up + latency
+
+    trips = [seconds(c, *((1e9, 1e7, 2e6, 0.5) if c == 3 else (1e10, 1e8, 2e7, 0.05))) for c in range(CLIENTS)]
+    assert line["virtual_seconds"] == pytest.approx(sum(trips[3]))
+    assert line["idle_seconds"] == pytest.approx(sum(sum(trips[3]) - sum(trip) for trip in trips))
+    assert line["computing_seconds"] == pytest.approx(trips[3][0])
+    assert line["communicating_seconds"] == pytest.approx(sum(way for _, way in trips))
+
+
+def test_profiles_and_histograms_come_one_after_another(toy):
+    settings = {"grouping": {"assign": "kmeans", "profile": "weights"}, "fraction": 1.0}
+    both = prepare(experiment("fedseq+feddisco", **settings), federation=toy).opening()
+    alone = prepare(experiment("fedseq", **settings), federation=toy).opening()
+    told = prepare(experiment("feddisco"), federation=toy).opening()
+    assert both is not None
+    assert both["payloads"] == alone["payloads"] | told["payloads"]
+    assert both["virtual_seconds"] == pytest.approx(alone["virtual_seconds"] + told["virtual_seconds"])
+    assert (both["s2c"], both["c2s"], both["client_updates"]) == (6, 12, 6)
 
 
 @pytest.mark.parametrize("after", [1, 2])
@@ -192,8 +261,8 @@ def test_a_comparison_trains_nothing_before_it_has_its_folder(tmp_path):
 
 def test_the_plan_of_a_run_has_the_pass(tmp_path):
     summary = prepare(experiment("fedseq", **CONF)).summary()
-    assert (summary["profiling"]["round"], summary["profiling"]["s2c"]) == (0, CLIENTS)
-    assert prepare(experiment("fedavg", clients=4)).summary()["profiling"] is None
+    assert (summary["opening"]["round"], summary["opening"]["s2c"]) == (0, CLIENTS)
+    assert prepare(experiment("fedavg", clients=4)).summary()["opening"] is None
 
 
 def test_a_method_that_cannot_describe_its_clients_is_refused_before_the_first_runs(tmp_path):

@@ -11,8 +11,8 @@ and a transfer the bytes of all that travels, as in the ledger, over the bandwid
     client → client   8·bytes / min(up of the sender, down of the receiver) + both latencies
 
 A latency is the way from a client to the net, so a direct hand-over goes through two of them; it streams, while a relay
-through the server is a whole upload and then a whole download. The server computes in no time and its own link has
-room for all. Where the data are pooled nothing travels, and the device is that of the client the plan names.
+through the server is a whole upload and then a whole download. The server computes in no time, unless the profile says
+how long it takes to add a model to a mean, and its own link has room for all. Where the data are pooled nothing travels, and the device is that of the client the plan names.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ import csv
 import heapq
 import io
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cache, lru_cache
 from itertools import zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Literal, NamedTuple, Self
 
 from pydantic import Field, model_validator
 
 from fedrelay.errors import DataError
-from fedrelay.ledger import SERVER, Extras, Kind, trips
+from fedrelay.ledger import SERVER, Errand, Extras, Kind, trips
 from fedrelay.rng import generator
 from fedrelay.routes.plan import Relay, RoundPlan, Route
 from fedrelay.spec import Section, unknown
@@ -77,6 +77,7 @@ DeviceOf = Callable[[int], Device]
 
 FEDGSP_DEVICE = Device(flops=567e9, down=567e6, up=567e6, latency=0.0)
 FEDGSP_SAMPLE_FLOPS = 96e6
+FEDGSP_MERGE_FLOPS = 6.3e6
 """The constants of S. Zeng et al., FedGSP, DASFAA 2022, section 4.1."""
 
 
@@ -124,6 +125,11 @@ class Clock(Section):
     def sample_flops(self) -> float | None:
         """FLOPs of one training sample where the profile fixes them; else they are counted on the model."""
         return FEDGSP_SAMPLE_FLOPS if self.profile == "fedgsp" else None
+
+    @property
+    def merge_seconds(self) -> float:
+        """What it takes the server to add a model to a mean."""
+        return FEDGSP_MERGE_FLOPS / FEDGSP_DEVICE.flops if self.profile == "fedgsp" else 0.0
 
     def devices(self, seed: int, clients: int) -> DeviceOf:
         """The device of each of so many clients; a drawn one depends on the seed and the client alone."""
@@ -225,11 +231,27 @@ class RoundTime:
     """How long a round takes whose routes run side by side: until the last model is home."""
 
     routes: tuple[TripTime, ...]
+    merging: float = 0.0
+    """Seconds at the server, after that."""
 
     @property
     def seconds(self) -> float:
-        """The time of the longest route."""
+        """The time of the longest route, and of merging."""
+        return self._last_home + self.merging
+
+    @property
+    def _last_home(self) -> float:
         return max((route.seconds for route in self.routes), default=0.0)
+
+    @property
+    def computing(self) -> float:
+        """T_comp of FedGSP's cost model: the training of the longest route, and merging."""
+        return max((route.training for route in self.routes), default=0.0) + self.merging
+
+    @property
+    def communicating(self) -> float:
+        """T_comm of FedGSP's cost model: all transfers, as if they came one after another."""
+        return sum(route.travelling for route in self.routes)
 
     @property
     def busy(self) -> float:
@@ -241,9 +263,9 @@ class RoundTime:
         """The sum over routes of the seconds in which it is not.
 
         That is round − route for a route that is home early, plus its waiting for busy clients: busy + idle is the
-        number of routes times the seconds of the round.
+        number of routes times the seconds until the last is home.
         """
-        end = self.seconds
+        end = self._last_home
         return sum(end - route.seconds + route.waiting for route in self.routes)
 
     @property
@@ -255,6 +277,34 @@ class RoundTime:
     def longest_samples(self) -> int:
         """The most samples of one route."""
         return max((route.samples for route in self.routes), default=0)
+
+
+class VirtualTime(NamedTuple):
+    """Seconds of a round by the virtual clock."""
+
+    seconds: float
+    idle: float
+    """Summed over all models."""
+
+    computing: float = 0.0
+    communicating: float = 0.0
+    """T_comp and T_comm of FedGSP's cost model (see `RoundTime`)."""
+
+    @classmethod
+    def of(cls, found: RoundTime) -> VirtualTime:
+        """Of a round whose models wait for each other."""
+        return cls(found.seconds, found.idle, found.computing, found.communicating)
+
+    @classmethod
+    def sum(cls, times: Iterable[VirtualTime]) -> VirtualTime:
+        """One after another."""
+        return cls(*map(sum, zip(cls(0.0, 0.0), *times, strict=True)))
+
+    def named(self) -> dict[str, float]:
+        """As the ledger calls them."""
+        return {
+            f"{name}_seconds" if name != "seconds" else "virtual_seconds": each for name, each in self._asdict().items()
+        }
 
 
 @dataclass(frozen=True)
@@ -272,6 +322,9 @@ class Stopwatch:
 
     extras: Extras = field(default_factory=dict)
     """What else travels on trips of one kind."""
+
+    merge_seconds: float = 0.0
+    """What it takes the server to add a model to a mean."""
 
     def __post_init__(self) -> None:
         """Remember what was worked out: the same clients come again and again."""
@@ -318,7 +371,21 @@ class Stopwatch:
             if hop + 1 < len(clients):
                 heapq.heappush(coming, (end + ways[number][hop + 1], number, hop + 1))
         waits = [wait + delay for wait, delay in zip_longest(waits, plan.delays, fillvalue=0.0)]
-        return RoundTime(tuple(map(self._trip, plan.routes, ways, waits)))
+        merging = self.merge_seconds * max(0, len(ways) - 1) if plan.merges else 0.0
+        return RoundTime(tuple(map(self._trip, plan.routes, ways, waits)), merging)
+
+    def errand_time(self, errand: Errand) -> RoundTime:
+        """How long something takes that clients do once, all at the same time."""
+        return RoundTime(tuple(self._errand_of(errand, place) for place in range(len(errand.clients))))
+
+    def _errand_of(self, errand: Errand, place: int) -> TripTime:
+        client = errand.clients[place]
+        device, samples = self.device(client), self.samples(client)
+        ways = ((errand.down, device.down), (errand.up, device.up))
+        travelling = sum(
+            8 * parcel.weight(place) / bandwidth + device.latency for parcel, bandwidth in ways if parcel is not None
+        )
+        return TripTime(errand.work(samples, self.sample_flops) / device.flops, travelling, hops=1, samples=samples)
 
     def _trip(self, route: Route, ways: Sequence[float], waiting: float) -> TripTime:
         return TripTime(

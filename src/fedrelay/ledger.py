@@ -7,9 +7,9 @@ to another. `payloads` says what travels on every trip, name → bytes; `extras`
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from fedrelay.routes.plan import RoundPlan
 
@@ -108,9 +108,51 @@ def ledger_line(
     return {"round": round, **costs, **work}
 
 
-def errand(clients: int, down: tuple[str, int], up: tuple[str, int]) -> Tally:
-    """Every client gets one payload from the server and sends one back: (name, bytes) each."""
-    sizes: Counter[str] = Counter()
-    for payload, size in (down, up):
-        sizes[payload] += clients * size
-    return Tally(clients, clients, 0, sizes.total(), dict(sizes))
+class Parcel(NamedTuple):
+    """What clients get or send once: its name, and its bytes, the same for all of them or one number for each."""
+
+    name: str
+    bytes: int | Sequence[int]
+
+    def weight(self, place: int) -> int:
+        """The bytes of the client at a place among those that are asked."""
+        return self.bytes if isinstance(self.bytes, int) else self.bytes[place]
+
+    def together(self, clients: int) -> int:
+        """The bytes of so many clients."""
+        return clients * self.bytes if isinstance(self.bytes, int) else sum(self.bytes)
+
+
+def _no_work(samples: int, flops: float) -> float:
+    return 0.0
+
+
+@dataclass(frozen=True)
+class Errand:
+    """What clients do once, before the first round and side by side: get something, compute, send something."""
+
+    clients: Sequence[int]
+    down: Parcel | None = None
+    up: Parcel | None = None
+    work: Callable[[int, float], float] = _no_work
+    """(samples of a client, FLOPs of training the run's model on one) → FLOPs."""
+
+    updates: int = 0
+    """How many clients train the run's model for it."""
+
+    def tally(self) -> Tally:
+        """What travels."""
+        count, sizes = len(self.clients), Counter[str]()
+        for parcel in filter(None, (self.down, self.up)):
+            sizes[parcel.name] += parcel.together(count)
+        down, up = count if self.down else 0, count if self.up else 0
+        return Tally(down, up, 0, sizes.total(), dict(sizes))
+
+
+COUNTER_BYTES = 8
+"""A class count is a 64-bit integer, as it is in memory: no client has to say first how high it counts."""
+
+
+def histograms(clients: Sequence[int], classes: int) -> Errand:
+    """Clients tell the server how many samples of every class they hold."""
+    return Errand(clients, up=Parcel("histogram", COUNTER_BYTES * classes))

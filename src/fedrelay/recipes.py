@@ -222,6 +222,12 @@ class Recipe:
         groups = self.grouping is not None and self.grouping.trains
         return groups or (selector is not None and selector.needs_vectors)
 
+    @property
+    def needs_histograms(self) -> bool:
+        """Whether clients have to tell the server their class counts, whichever parts ask for them."""
+        grouping = self.grouping is not None and self.grouping.needs_histograms
+        return not self.pools_data and (grouping or self.merge.needs_histograms)
+
     def phases(self, rounds: int) -> tuple[Phase, ...]:
         """All rounds of a run: those of the warm-up, if there is one, and the method's own."""
         inherent = tuple(term for term in self.terms if term.of_the_model)

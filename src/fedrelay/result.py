@@ -45,6 +45,14 @@ class Result:
     idle_seconds: float = 0.0
     """How long models would have waited for others there, summed."""
 
+    computing_seconds: float = 0.0
+    communicating_seconds: float = 0.0
+    """T_comp and T_comm of FedGSP's cost model: training of the longest chain of every round and merging, and all
+    transfers as if they came one after another. D_comm is `bytes`."""
+
+    choosing_seconds: float = 0.0
+    """How long the search for clients took, here and not there."""
+
     mishaps: Mapping[str, int] = field(default_factory=dict)
     """What went wrong at clients, and how often."""
 
@@ -110,6 +118,9 @@ class Result:
             "longest_route": self.longest_route,
             "virtual_seconds": self.virtual_seconds,
             "idle_seconds": self.idle_seconds,
+            "computing_seconds": self.computing_seconds,
+            "communicating_seconds": self.communicating_seconds,
+            "choosing_seconds": round(self.choosing_seconds, 3),
             "mishaps": dict(self.mishaps),
             "seconds": round(self.seconds, 3),
             "run": str(self.run) if self.run else None,

@@ -21,6 +21,7 @@ from typing import Any, Protocol
 
 from torch import Tensor, nn
 
+from fedrelay.clock import VirtualTime
 from fedrelay.data.federation import Federation
 from fedrelay.engines.base import Engine
 from fedrelay.engines.crew import one_thread
@@ -36,7 +37,7 @@ from fedrelay.models.layout import Layout
 from fedrelay.result import Result, Row
 from fedrelay.routes.plan import RoundPlan
 from fedrelay.server import departure, mean_loss, preview, received
-from fedrelay.setting import Setting, VirtualTime, prepare
+from fedrelay.setting import Setting, prepare
 from fedrelay.spec import Experiment
 from fedrelay.store import PROFILES, SELECTION, RunFolder, State, versions
 
@@ -286,7 +287,8 @@ class Book:
         self.mishaps = Counter(line["what"] for line in folder.lines("events")) if folder else Counter()
         self.attempts: list[tuple[RoundPlan, Tally, VirtualTime]] = []
         self.updates = self.longest_route = 0
-        self.virtual_seconds = self.idle_seconds = 0.0
+        self.seconds = dict.fromkeys(VirtualTime(0.0, 0.0).named(), 0.0)
+        self.choosing = sum(line.get("choosing_seconds", 0.0) for line in (folder.lines("timings") if folder else ()))
         opening = setting.opening()
         for line in folder.lines("ledger") if folder else [opening] if opening else []:
             self._count(line)
@@ -307,10 +309,7 @@ class Book:
             fold(getattr(p, name) for p in plans) for fold, name in ((sum, "client_updates"), (max, "longest"))
         )
         line = ledger_line(plan.round, sum(tallies, Tally()), updates=updates, longest=longest, routes=routes)
-        line |= {
-            "virtual_seconds": sum(time.seconds for time in times),
-            "idle_seconds": sum(time.idle for time in times),
-        }
+        line |= VirtualTime.together(times).named()
         self._count(line)
         self._append("ledger", line)
 
@@ -319,13 +318,12 @@ class Book:
         self.tally += Tally(line["s2c"], line["c2s"], line["c2c"], line["bytes"], line.get("payloads", {}))
         self.updates += line["client_updates"]
         self.longest_route = max(self.longest_route, line["longest_route"])
-        self.virtual_seconds += line.get("virtual_seconds", 0.0)
-        self.idle_seconds += line.get("idle_seconds", 0.0)
+        self.seconds = {name: seconds + line.get(name, 0.0) for name, seconds in self.seconds.items()}
 
     def judged(self, round: int, metrics: Row) -> Row:
         """Note an evaluation beside what it has cost so far."""
         costs: Row = {**self.tally.counts(), "bytes": self.tally.bytes, "client_updates": self.updates}
-        costs["virtual_seconds"] = self.virtual_seconds
+        costs["virtual_seconds"] = self.seconds["virtual_seconds"]
         row = {"round": round, **metrics, **costs}
         self.history.append(row)
         self._append("metrics", row)
@@ -342,7 +340,11 @@ class Book:
 
     def timing(self, round: int, seconds: float) -> None:
         """Note how long a round took."""
-        self._append("timings", {"round": round, "seconds": float(f"{seconds:.4f}")})
+        line = {"round": round, "seconds": float(f"{seconds:.4f}")}
+        if choosing := self.setting.choosing_seconds(round):
+            self.choosing += choosing
+            line["choosing_seconds"] = float(f"{choosing:.4f}")
+        self._append("timings", line)
 
     def result(self, state: State) -> Result:
         """All of it, with the model."""
@@ -360,9 +362,9 @@ class Book:
             transfers=self.tally.counts(),
             bytes=self.tally.bytes,
             seconds=state.seconds,
-            virtual_seconds=self.virtual_seconds,
-            idle_seconds=self.idle_seconds,
             mishaps=dict(sorted(self.mishaps.items())),
+            choosing_seconds=self.choosing,
+            **self.seconds,
             run=self.folder.path if self.folder else None,
         )
 

@@ -58,6 +58,7 @@ def usual_update(setting: Setting, state: State) -> float:
 
 def received(setting: Setting, plan: RoundPlan, state: State, arrivals: Sequence[Arrival]) -> State:
     """The state after the models of a round came home; those that nobody's work is in count as if they had not."""
+    arrivals = setting.counted(arrivals)
     waiting = dict(state.waiting)
     if setting.experiment.guard.norm is not None:
         hops = (hop for arrival in arrivals for hop in arrival.hops)

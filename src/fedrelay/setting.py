@@ -13,13 +13,13 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fedrelay.clock import SERVERS_OWN, DeviceOf, Stopwatch, training_flops
+from fedrelay.clock import SERVERS_OWN, DeviceOf, Stopwatch, VirtualTime, training_flops
 from fedrelay.data.federation import Federation
 from fedrelay.data.open import open_federation
 from fedrelay.data.pooled import PooledFederation
@@ -31,7 +31,8 @@ from fedrelay.grouping.base import Grouping
 from fedrelay.grouping.profiles import PROFILES as PROFILES_BY_NAME
 from fedrelay.grouping.profiles import Evidence, ProfileOptions, Survey
 from fedrelay.grouping.profiles.probe import FILES
-from fedrelay.ledger import Extras, Kind, Tally, ledger_line, tally
+from fedrelay.ledger import Errand, Extras, Kind, Tally, histograms, ledger_line, tally
+from fedrelay.local.arrival import Arrival
 from fedrelay.local.freight import freight
 from fedrelay.local.loss import cross_entropy
 from fedrelay.local.portrait import Likeness, Portrait
@@ -43,7 +44,7 @@ from fedrelay.recipes import Recipe, recipe, with_public_set
 from fedrelay.rng import generator, torch_seed
 from fedrelay.routes.base import Groups, Scene
 from fedrelay.routes.plan import Relay, RoundPlan, Route
-from fedrelay.selection.base import Selector
+from fedrelay.selection.base import Selection, Selector
 from fedrelay.spec import Experiment, Fault
 from fedrelay.store import PROBE, PROFILES, SELECTION
 from fedrelay.warmup.base import Phase
@@ -52,14 +53,6 @@ log = logging.getLogger(__name__)
 
 Watch = Callable[[int, int], None]
 """Told how many clients have described themselves, and how many there are."""
-
-
-class VirtualTime(NamedTuple):
-    """Seconds of a round by the virtual clock."""
-
-    seconds: float
-    idle: float
-    """Summed over all models."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +72,8 @@ class Setting:
     """What they said of themselves, if those who take part in a warm-up are chosen by it."""
 
     survey_seconds: float = 0.0
+    choice: Callable[[int], Selection] | None = None
+    """Round → who was chosen for it, where that is a search whose time is worth knowing."""
 
     @cached_property
     def phases(self) -> tuple[Phase, ...]:
@@ -171,7 +166,13 @@ class Setting:
         if key not in self._stopwatches:
             epochs = self.experiment.train.epochs
             self._stopwatches[key] = Stopwatch(
-                self.devices, self.federation.size, self.sample_flops, epochs, self.payloads, extras
+                self.devices,
+                self.federation.size,
+                self.sample_flops,
+                epochs,
+                self.payloads,
+                extras,
+                self.recipe.clock.merge_seconds,
             )
         return self._stopwatches[key]
 
@@ -188,10 +189,22 @@ class Setting:
 
     def virtual_time(self, plan: RoundPlan) -> VirtualTime:
         """How long a round would take, and how long models would wait for the slowest."""
-        found = self.stopwatch(plan).round_time(plan)
+        found = VirtualTime.of(self.stopwatch(plan).round_time(plan))
         if plan.seconds is None:
-            return VirtualTime(found.seconds, found.idle)
-        return VirtualTime(plan.seconds, 0.0)  # asynchronous models do not wait for each other
+            return found
+        return found._replace(seconds=plan.seconds, idle=0.0)  # asynchronous models do not wait for each other
+
+    def choosing_seconds(self, round: int) -> float:
+        """How long the choice of clients for a round took; 0 where there was none to speak of."""
+        warmup = self.recipe.warmup
+        if self.choice is None or warmup is None or round > sum(phase.rounds for phase in warmup.phases()):
+            return 0.0
+        return self.choice(round).seconds
+
+    def counted(self, arrivals: Sequence[Arrival]) -> Sequence[Arrival]:
+        """Arrivals with the samples that they count for in a mean."""
+        warmup = self.recipe.warmup
+        return arrivals if warmup is None else [warmup.counted(arrival, self.federation) for arrival in arrivals]
 
     def first_weights(self) -> Tensor:
         """The model before the first round."""
@@ -227,21 +240,31 @@ class Setting:
 
     def opening(self) -> dict[str, Any] | None:
         """The ledger's line for what clients did before the first round, if they did anything."""
-        surveys = [survey for survey in (self.survey, self.selection) if survey is not None]
-        transfers = sum((survey.transfers for survey in surveys if survey.transfers is not None), Tally())
-        if self.recipe.warmup is not None:
-            transfers += self.recipe.warmup.traffic(self.federation)
+        errands = self.errands()
+        transfers = sum((errand.tally() for errand in errands), Tally())
         if not transfers.total:
             return None
-        updates = sum(survey.updates for survey in surveys)
-        return ledger_line(0, transfers, updates=updates, longest=min(1, updates))
+        updates = sum(errand.updates for errand in errands)
+        line = ledger_line(0, transfers, updates=updates, longest=min(1, updates))
+        watch = Stopwatch(self.devices, self.federation.size, self.sample_flops, 1, {})
+        return line | VirtualTime.sum(VirtualTime.of(watch.errand_time(errand)) for errand in errands).named()
+
+    def errands(self) -> list[Errand]:
+        """What clients do once before the first round, one thing after another; each is told once, whoever needs it."""
+        surveys = [survey.errand for survey in (self.survey, self.selection) if survey is not None]
+        holders = np.flatnonzero(self.federation.sizes()).tolist() if self.recipe.needs_histograms else []
+        return [
+            *(errand for errand in surveys if errand is not None),
+            *([histograms(holders, self.federation.classes)] if holders else []),
+            *(self.recipe.warmup.errands(self.federation) if self.recipe.warmup is not None else ()),
+        ]
 
     def findings(self) -> dict[str, dict[str, Tensor]]:
         """What a run keeps of the pass before its first round, file by file, so that it is never repeated."""
         clients = torch.from_numpy(np.flatnonzero(self.federation.sizes()))
         files: dict[str, dict[str, Tensor]] = {}
         for name, survey in ((PROFILES, self.survey), (SELECTION, self.selection)):
-            if survey is not None and survey.transfers is not None:
+            if survey is not None and survey.errand is not None:
                 files[name] = {"clients": clients, "vectors": torch.from_numpy(np.ascontiguousarray(survey.vectors))}
                 files |= {PROBE: dict(survey.probe)} if survey.probe else {}
         return files
@@ -253,23 +276,25 @@ class Setting:
             "groups": [list(group) for group in self.scene.groups],
             "payloads": dict(self.payloads),
             "parameters": self.layout.trainable,
-            "profiling": self.opening(),
+            "opening": self.opening(),
             "first_round": self.cost([self.plan(1)]),
         }
 
     def cost(self, plans: Iterable[RoundPlan]) -> dict[str, Any]:
         """What rounds cost, before anything is trained."""
         rounds = updates = longest = 0
-        transfers = Tally()
+        transfers, times = Tally(), []
         for plan in plans:
             rounds, updates, longest = rounds + 1, updates + plan.client_updates, max(longest, plan.longest)
             transfers += self.tally(plan)
+            times.append(self.virtual_time(plan))
         return {
             "rounds": rounds,
             "client_updates": updates,
             "longest_route": longest,
             "transfers": transfers.counts(),
             "bytes": transfers.bytes,
+            **VirtualTime.sum(times).named(),
         }
 
 
@@ -295,13 +320,16 @@ def prepare(
         else:
             scene = replace(scene, groups=grouping.form(evidence, survey) if groups is None else groups)
     selector = warmup.selector if warmup is not None else None
+    choice: Callable[[int], Selection] | None = None
     if selector is not None:
         if selector.needs_vectors and selection is None:
             selection, trained = models_of_clients(evidence), True
-        scene = replace(scene, chosen=lru_cache(maxsize=4)(partial(_chosen, selector, setting, selection)))
+        choose = lru_cache(maxsize=4)(partial(_chosen, selector, setting, selection))
+        scene = replace(scene, chosen=lambda round: choose(round).clients)
+        choice = choose if selector.needs_vectors else None
     seconds = time.monotonic() - began if trained else 0.0
     scene = replace(scene, duration=partial(_duration, setting))
-    setting = replace(setting, scene=scene, survey=survey, selection=selection, survey_seconds=seconds)
+    setting = replace(setting, scene=scene, survey=survey, selection=selection, survey_seconds=seconds, choice=choice)
     if warmup is not None and len(setting.phases) == len(warmup.phases()) > 0:
         log.warning("the warm-up takes all %d rounds; the method itself never begins", setting.experiment.rounds)
     _check_faults(setting.experiment.faults, setting.federation.clients)
@@ -337,7 +365,7 @@ def models_of_clients(evidence: Evidence) -> Survey:
     return PROFILES_BY_NAME["weights"].describe(evidence, clients, ProfileOptions(epochs=1, variance=None))
 
 
-def _chosen(selector: Selector, setting: Setting, selection: Survey | None, round: int) -> tuple[int, ...]:
+def _chosen(selector: Selector, setting: Setting, selection: Survey | None, round: int) -> Selection:
     """Who is chosen for a round; only clients that hold data were asked to describe themselves."""
     sizes = setting.federation.sizes()
     holders = np.flatnonzero(sizes)
@@ -345,7 +373,7 @@ def _chosen(selector: Selector, setting: Setting, selection: Survey | None, roun
     start = setting.first_weights()[: setting.layout.trainable].double().numpy()
     vectors = selection.vectors if selection is not None else None
     found = selector.choose(sizes[holders], rng, vectors, start)
-    return tuple(holders[list(found.clients)].tolist())
+    return replace(found, clients=tuple(holders[list(found.clients)].tolist()))
 
 
 def rehearse(experiment: Experiment, *, federation: Federation | None = None, module: nn.Module | None = None) -> None:

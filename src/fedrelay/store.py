@@ -8,10 +8,11 @@
     profiles.safetensors  what clients said of themselves, where groups depend on it; written once
     probe.safetensors     the probe network that looked at them, where there was one; written once
     metrics.jsonl         one line for every evaluated round; the same bytes whenever and wherever the run is done
-    ledger.jsonl          one line for every round: routes, transfers, bytes; round 0: the profiles of clients
+    ledger.jsonl          one line for every round: routes, transfers, bytes; round 0: what clients did once before
     forgetting.jsonl      one line for every followed chain: accuracy on each client's samples after each hop
     events.jsonl          one line for everything that went wrong at a client, and what was done about it
-    timings.jsonl         one line for every round: seconds (the only thing that differs between two equal runs)
+    timings.jsonl         one line for every round: seconds, and of those the choice of clients (the only thing that
+                          differs between two equal runs)
     checkpoint.json       names the newest checkpoint and its checksum
     round-N.safetensors   the state after round N
     model.safetensors     the final model under the module's own names
@@ -196,7 +197,7 @@ class RunFolder:
     @property
     def opening(self) -> dict[str, Any] | None:
         """The ledger's line for the pass before the first round, if there was one."""
-        opening = _read_json(self.path / "plan.json").get("profiling")
+        opening = _read_json(self.path / "plan.json").get("opening")
         return opening if isinstance(opening, dict) else None
 
     def survey(self, name: str) -> Survey | None:

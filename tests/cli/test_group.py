@@ -64,8 +64,8 @@ def test_groups_of_trained_profiles_are_those_of_a_run(program, profile):
     words = ["--fraction", "1", "--set", "grouping.assign=icg", "--set", f"grouping.profile={profile}", "--json"]
     plan = program("plan", "fedseq", *TRAINED, *words).json
     assert sorted(map(sorted, plan["routes"])) == sorted(map(sorted, facts["groupings"][2]["groups"]))
-    assert plan["profiling"]["transfers"] == {"s2c": 12, "c2s": 12, "c2c": 0}
-    assert plan["profiling"]["client_updates"] == 12
+    assert plan["opening"]["transfers"] == {"s2c": 12, "c2s": 12, "c2c": 0}
+    assert plan["opening"]["client_updates"] == 12
     assert plan["total"]["transfers"]["s2c"] == 12 + 100 * len(plan["routes"])
     assert plan["total"]["bytes"] > 100 * plan["bytes"]
 
@@ -73,8 +73,8 @@ def test_groups_of_trained_profiles_are_those_of_a_run(program, profile):
 def test_a_plan_shows_the_pass_apart(program):
     words = ["--rounds", "5", "--set", "grouping.assign=greedy", "--set", "grouping.profile=conf"]
     text = program("plan", "fedseq", *TRAINED, *words).out
-    assert "profiling, once" in text
-    assert "all 5 rounds and profiling" in text
+    assert "once, before round 1" in text
+    assert "all 5 rounds and before" in text
 
 
 def test_long_names_fit_a_narrow_terminal(program):

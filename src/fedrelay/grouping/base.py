@@ -149,6 +149,11 @@ class Grouping(ProfileOptions):
         return self.psi is not None and self.psi.needs_public
 
     @property
+    def needs_histograms(self) -> bool:
+        """Whether clients have to tell the server how many samples of every class they hold."""
+        return self.psi is not None and self.psi.needs_histograms
+
+    @property
     def description(self) -> str:
         """What decides on the vectors of clients: groupings that agree in it can share a survey."""
         looked_at = {"profile", *self.psi.options} if self.psi is not None else set()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,7 +33,7 @@ class Homecoming:
 
     train: Train
     histogram: Callable[[int], NDArray[np.int64]]
-    """How many labels of every class a client has."""
+    """How many labels of every class a client has; for rules that say they need it, because it has to be sent."""
 
     memory: Mapping[str, Tensor] = field(default_factory=dict)
     """What the rule kept from the last merge; nothing at first."""
@@ -51,6 +51,9 @@ class Merged(NamedTuple):
 
 class Merge(Section, ABC):
     """A rule that joins arrivals."""
+
+    needs_histograms: ClassVar[bool] = False
+    """Whether clients have to tell the server how many samples of every class they hold."""
 
     def check(self, models: Callable[[], int]) -> None:
         """Refuse options that cannot be kept; `models` plans the last round and says how many models it brings home."""

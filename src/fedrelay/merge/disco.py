@@ -17,7 +17,7 @@ would divide by zero in both cases). A route without labels is as good as the ta
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -34,6 +34,7 @@ Metric = Literal["kl", "cosine", "l1", "l2"]
 class Disco(Merge):
     """The mean by samples and by closeness of classes."""
 
+    needs_histograms: ClassVar[bool] = True
     a: float = Field(0.5, ge=0, description="how much distance from the target counts")
     b: float = Field(0.1, description="what every route gets on top")
     metric: Metric = Field("kl", description="how distance from the target is measured")

@@ -57,6 +57,11 @@ def duration(seconds: float | None) -> str:
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
+def moment(seconds: float | None) -> str:
+    """As `duration`, but what is below a second in milliseconds: `12.5 ms`."""
+    return duration(seconds) if seconds is None or not 0 < seconds < 1 else f"{1000 * seconds:.3g} ms"
+
+
 def plural(number: int, noun: str) -> str:
     """`1 client`, `20 clients`."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from fedrelay.clock import VirtualTime
 from fedrelay.ledger import KINDS
-from fedrelay.report.format import count, plural, shortened, size
+from fedrelay.report.format import count, moment, plural, shortened, size
 from fedrelay.report.tables import facts_grid
 from fedrelay.setting import Setting
 
@@ -20,9 +21,12 @@ MOST_ROUTES = 12
 MOST_STOPS = 12
 """So many clients of a route are named."""
 
+_SECONDS = tuple(VirtualTime(0.0, 0.0).named())
+
 _RELAYS = {
     "direct": "direct: clients hand the model to each other",
     "server": "server: the model goes through the server between clients",
+    "peers": "peers: every client sends its model to all others",
     "none": "none: the data are in one place, nothing travels",
 }
 
@@ -45,7 +49,7 @@ def plan_report(setting: Setting, round: int) -> dict[str, Any]:
         | {name: size for extra in setting.extras(plan).values() for name, size in extra.items()},
         "round": round,
         "relay": plan.relay,
-        "routes": [list(route.clients) for route in plan.routes],
+        "routes": [[_holder(setting, client) for client in route.clients] for route in plan.routes],
         "chain": {
             "min": min(lengths, default=0),
             "mean": sum(lengths) / max(1, len(lengths)),
@@ -54,15 +58,22 @@ def plan_report(setting: Setting, round: int) -> dict[str, Any]:
         "client_updates": plan.client_updates,
         "transfers": transfers.counts(),
         "bytes": transfers.bytes,
-        "profiling": None if opening is None else _cost_of(opening),
+        **setting.virtual_time(plan).named(),
+        "opening": None if opening is None else {**_cost_of(opening), "payloads": opening["payloads"]},
         "total": whole_run,
     }
+
+
+def _holder(setting: Setting, client: int) -> int | str:
+    """A client's number; what comes after all clients is kept by the server."""
+    return client if client < setting.federation.clients else "server"
 
 
 def _cost_of(line: Mapping[str, Any]) -> dict[str, Any]:
     """A line of the ledger in the form of the other costs."""
     transfers = {kind: line[kind] for kind in KINDS}
-    return {"client_updates": line["client_updates"], "transfers": transfers, "bytes": line["bytes"]}
+    seconds = {name: line[name] for name in _SECONDS}
+    return {"client_updates": line["client_updates"], "transfers": transfers, "bytes": line["bytes"], **seconds}
 
 
 def _with_opening(total: Mapping[str, Any], opening: Mapping[str, Any]) -> dict[str, Any]:
@@ -73,6 +84,7 @@ def _with_opening(total: Mapping[str, Any], opening: Mapping[str, Any]) -> dict[
         "client_updates": total["client_updates"] + once["client_updates"],
         "transfers": {kind: total["transfers"][kind] + once["transfers"][kind] for kind in KINDS},
         "bytes": total["bytes"] + once["bytes"],
+        **{name: total[name] + once[name] for name in _SECONDS},
     }
 
 
@@ -85,13 +97,18 @@ def itinerary(report: Mapping[str, Any]) -> RenderableType:
     facts = {
         "clients": f"{count(report['clients'])}{groups}",
         "what travels": f"{payload} ({count(report['parameters'])} parameters)",
-        "relay": _RELAYS[report["relay"]] if chain["max"] > 1 or report["relay"] == "none" else "not needed",
+        "relay": _RELAYS[report["relay"]] if chain["max"] > 1 or report["relay"] in ("peers", "none") else "not needed",
         "chain length": f"min {chain['min']}   mean {count(round(chain['mean'], 1))}   max {chain['max']}",
     }
-    return Group(title, facts_grid(facts), Text(), _routes(report["routes"]), Text(), _cost(report, total))
+    if report["opening"]:
+        facts["before round 1"] = ", ".join(
+            f"{name} {size(weight)}" for name, weight in report["opening"]["payloads"].items()
+        )
+    costs, times = _cost(report, total), _times(report, total)
+    return Group(title, facts_grid(facts), Text(), _routes(report["routes"]), Text(), costs, Text(), times)
 
 
-def _routes(routes: Sequence[Sequence[int]]) -> Table:
+def _routes(routes: Sequence[Sequence[int | str]]) -> Table:
     """Who is visited, in order; trips of one client share a line."""
     if routes and all(len(route) == 1 for route in routes):
         clients = shortened([route[0] for route in routes], 3 * MOST_STOPS, ", ")
@@ -105,24 +122,41 @@ def _routes(routes: Sequence[Sequence[int]]) -> Table:
     return facts_grid(lines or {"routes": "none: nobody has data"})
 
 
-def _length(route: Sequence[int]) -> str:
+def _length(route: Sequence[int | str]) -> str:
     return f"  ({len(route)})" if len(route) > MOST_STOPS else ""
+
+
+def _rows(report: Mapping[str, Any], total: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """What was done once, the round, and the run, each under its name."""
+    if report["opening"]:
+        yield "once, before round 1", report["opening"]
+    yield f"round {report['round']}", report
+    yield f"all {count(total['rounds'])} rounds{' and before' if report['opening'] else ''}", total
 
 
 def _cost(report: Mapping[str, Any], total: Mapping[str, Any]) -> Table:
     """Transfers of the round beside those of the run."""
+    table = _numbers("updates", *(kind.upper() for kind in KINDS), "traffic")
+    for name, costs in _rows(report, total):
+        moves = (count(costs["transfers"][kind]) for kind in KINDS)
+        table.add_row(f"  {name}", count(costs["client_updates"]), *moves, size(costs["bytes"]))
+    return table
+
+
+def _times(report: Mapping[str, Any], total: Mapping[str, Any]) -> Table:
+    """Virtual time, and FedGSP's T_comp, T_comm and D_comm."""
+    table = _numbers("virtual time", "T_comp", "T_comm", "D_comm")
+    for name, costs in _rows(report, total):
+        seconds = ("virtual_seconds", "computing_seconds", "communicating_seconds")
+        table.add_row(f"  {name}", *(moment(costs[each]) for each in seconds), size(costs["bytes"]))
+    return table
+
+
+def _numbers(*columns: str) -> Table:
+    """A table of numbers under bold heads."""
     table = Table.grid(padding=(0, 3, 0, 0))
     table.add_column(style="dim")
-    columns = ("updates", *(kind.upper() for kind in KINDS), "traffic")
     for _ in columns:
         table.add_column(justify="right")
     table.add_row("", *(Text(column, style="bold") for column in columns))
-    once = report["profiling"]
-    for name, costs in (
-        *([("profiling, once", once)] if once else []),
-        (f"round {report['round']}", report),
-        (f"all {count(total['rounds'])} rounds{' and profiling' if once else ''}", total),
-    ):
-        moves = (count(costs["transfers"][kind]) for kind in KINDS)
-        table.add_row(f"  {name}", count(costs["client_updates"]), *moves, size(costs["bytes"]))
     return table

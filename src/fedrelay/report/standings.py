@@ -35,6 +35,8 @@ class Standing:
     bytes: float | None
     seconds: float | None
     virtual_seconds: float | None
+    computing_seconds: float | None
+    communicating_seconds: float | None
 
     @property
     def name(self) -> str:
@@ -58,6 +60,8 @@ class Standing:
             "bytes": self.bytes,
             "seconds": self.seconds,
             "virtual_seconds": self.virtual_seconds,
+            "computing_seconds": self.computing_seconds,
+            "communicating_seconds": self.communicating_seconds,
             "diverged": list(self.contender.diverged),
             "runs": [result.summary() for result in self.contender.results],
         }
@@ -121,6 +125,8 @@ def _standing(contender: Contender, goals: Mapping[float, float], first: Mapping
         bytes=_mean(result.bytes for result in results),
         seconds=_mean(result.seconds for result in results),
         virtual_seconds=_mean(result.virtual_seconds for result in results),
+        computing_seconds=_mean(result.computing_seconds for result in results),
+        communicating_seconds=_mean(result.communicating_seconds for result in results),
     )
 
 

@@ -14,7 +14,7 @@ from fedrelay.bench import Pace
 from fedrelay.comparison import Contender, Outcome
 from fedrelay.ledger import KINDS
 from fedrelay.metrics.curves import targets_of
-from fedrelay.report.format import NONE, count, duration, percent, plural, size, spread, whole
+from fedrelay.report.format import NONE, count, duration, moment, percent, plural, size, spread, whole
 from fedrelay.report.standings import Standing, standings
 from fedrelay.result import Result
 from fedrelay.spec import Data, Experiment
@@ -88,13 +88,22 @@ def result_table(result: Result) -> RenderableType:
         "client updates": count(result.client_updates),
         "transfers": _transfers(result.transfers),
         "traffic": size(result.bytes),
+        "virtual time": f"{moment(result.virtual_seconds)}{_shares_of_time(result)}",
         "time": duration(result.seconds),
     }
+    if result.choosing_seconds:
+        rows["choosing clients"] = f"{duration(result.choosing_seconds)} of that"
     if result.mishaps:
         rows["went wrong"] = ", ".join(f"{what} {count(times)}×" for what, times in result.mishaps.items())
     if result.run is not None:
         rows["run folder"] = str(result.run)
     return facts_grid(rows)
+
+
+def _shares_of_time(result: Result) -> str:
+    """T_comp and T_comm."""
+    computing, communicating = moment(result.computing_seconds), moment(result.communicating_seconds)
+    return f"   (T_comp {computing}, T_comm {communicating})"
 
 
 def run_advice(result: Result) -> RenderableType:

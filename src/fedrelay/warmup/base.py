@@ -6,7 +6,8 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 from fedrelay.data.federation import Federation
-from fedrelay.ledger import Tally
+from fedrelay.ledger import Errand
+from fedrelay.local.arrival import Arrival
 from fedrelay.local.terms.base import Term
 from fedrelay.merge.base import Merge
 from fedrelay.routes.base import Routing
@@ -35,9 +36,13 @@ class Warmup(Section, ABC):
         """The data with what clients share among them, if they do."""
         return federation
 
-    def traffic(self, federation: Federation) -> Tally:
-        """What travels once, before anything is trained."""
-        return Tally()
+    def errands(self, federation: Federation) -> tuple[Errand, ...]:
+        """What clients do once, one thing after another, before anything is trained."""
+        return ()
+
+    def counted(self, arrival: Arrival, federation: Federation) -> Arrival:
+        """An arrival with the samples that its hops count for in a mean."""
+        return arrival
 
     @property
     def selector(self) -> Selector | None:

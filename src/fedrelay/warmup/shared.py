@@ -6,17 +6,22 @@ Rule: the server collects a share of every client's samples, trains the first mo
 from then on every client trains on its own samples and on those. Any method can follow.
 
 Deviations: the paper trains the first model for 500 rounds; here they count among the rounds of the run, so there are
-fewer by default. Clients count by all samples they train on.
+fewer by default. Its text has clients count by all samples they train on, n_k + |G|; by default they count by their own,
+n_k, as in FedAvg.
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
+from typing import Literal
 
 from pydantic import Field
 
 from fedrelay.data.federation import Federation
 from fedrelay.data.public import PublicFederation
 from fedrelay.data.shared import SharedFederation
-from fedrelay.ledger import Tally
+from fedrelay.ledger import Errand, Parcel
+from fedrelay.local.arrival import Arrival
 from fedrelay.merge.last import Last
 from fedrelay.routes.commons import Commons
 from fedrelay.warmup.base import Phase, Warmup
@@ -26,6 +31,9 @@ class SharedRaw(Warmup):
     """Rounds on the shared samples alone, and shared samples at every client."""
 
     ratio: float = Field(0.05, ge=0, le=1, description="share of its samples that every client gives away")
+    weights: Literal["own", "all"] = Field(
+        "own", description="how much a client counts: by its own samples, or by all it trains on, own and shared"
+    )
     pretrain: int = Field(20, ge=0, description="rounds at the server, on the shared samples alone")
 
     def phases(self) -> tuple[Phase, ...]:
@@ -36,13 +44,34 @@ class SharedRaw(Warmup):
         """Everybody's samples with the shared ones."""
         return SharedFederation(federation, self.ratio, seed) if self.ratio else federation
 
-    def traffic(self, federation: Federation) -> Tally:
-        """Every client sends what it shares and gets everything back."""
-        federation = federation.members if isinstance(federation, PublicFederation) else federation
-        if not isinstance(federation, SharedFederation):
-            return Tally()
-        x, y = federation.pool
+    def errands(self, federation: Federation) -> tuple[Errand, ...]:
+        """Every client sends what it shares, then gets everything back."""
+        shared = _shared(federation)
+        if shared is None:
+            return ()
+        x, y = shared.pool
         sample = sum(part[0].numel() * part.element_size() for part in (x, y))
-        holders = [client for client in range(federation.clients) if federation.members.size(client)]
-        size = len(y) * sample * (1 + len(holders))
-        return Tally(len(holders), len(holders), 0, size, {"samples": size})
+        holders = [client for client in range(shared.clients) if shared.members.size(client)]
+        given = [len(shared.given(client)) * sample for client in holders]
+        return (
+            Errand(holders, up=Parcel("samples", given)),
+            Errand(holders, down=Parcel("samples", len(y) * sample)),
+        )
+
+    def counted(self, arrival: Arrival, federation: Federation) -> Arrival:
+        """By clients' own samples, if told so; the server's hops count by what is shared."""
+        shared = _shared(federation)
+        if shared is None or self.weights == "all":
+            return arrival
+        hops = zip(arrival.clients, arrival.hops, strict=True)
+        counted = (
+            replace(hop, samples=shared.members.size(client)) if client < shared.clients else hop
+            for client, hop in hops
+        )
+        return replace(arrival, hops=tuple(counted))
+
+
+def _shared(federation: Federation) -> SharedFederation | None:
+    """The shared samples, which a public set may lie over."""
+    federation = federation.members if isinstance(federation, PublicFederation) else federation
+    return federation if isinstance(federation, SharedFederation) else None

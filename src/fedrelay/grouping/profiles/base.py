@@ -13,7 +13,7 @@ from torch import Tensor
 
 from fedrelay.data.federation import Federation
 from fedrelay.grouping.distances import DistanceName
-from fedrelay.ledger import Tally
+from fedrelay.ledger import Errand, Parcel
 from fedrelay.local.portrait import Likeness, Portrait
 from fedrelay.local.trainer import Job
 from fedrelay.spec import Section
@@ -86,11 +86,8 @@ class Survey:
     """What was learned about clients, and what it took."""
 
     vectors: Vectors
-    transfers: Tally | None = None
-    """What travelled for it; None where clients were not asked to compute anything."""
-
-    updates: int = 0
-    """How many clients trained a model for it."""
+    errand: Errand | None = None
+    """What clients did for it; None where they were not asked to compute anything."""
 
     probe: Mapping[str, Tensor] = field(default_factory=dict)
     """The probe network that was used, to be kept with the run."""
@@ -125,6 +122,9 @@ class Profile:
     needs_public: bool = False
     """Whether it looks at the public set."""
 
+    needs_histograms: bool = False
+    """Whether clients have to tell the server how many samples of every class they hold."""
+
     check: Callable[[Evidence, ProfileOptions], None] = _nothing
     """Refuse data or a model that cannot be described so, before anybody trains."""
 
@@ -134,6 +134,17 @@ def pretraining(evidence: Evidence, epochs: int) -> tuple[Job, Tensor]:
     job = evidence.untrained()
     train = job.train.model_copy(update={"epochs": epochs})
     return replace(job, train=train, terms=()), job.layout.flatten(job.module)
+
+
+def training_errand(clients: NDArray[np.int64], job: Job, epochs: int, up: Parcel) -> Errand:
+    """The model goes to every client, is trained there, and something comes back; looking at a vector takes no time."""
+    return Errand(
+        clients.tolist(),
+        Parcel("model", job.layout.bytes),
+        up,
+        work=lambda samples, flops: epochs * samples * flops,
+        updates=len(clients),
+    )
 
 
 def bytes_of(rows: NDArray[Any]) -> int:

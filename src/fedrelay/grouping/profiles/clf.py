@@ -21,9 +21,17 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fedrelay.errors import SpecError
-from fedrelay.grouping.profiles.base import Evidence, Profile, ProfileOptions, Survey, bytes_of, pretraining
+from fedrelay.grouping.profiles.base import (
+    Evidence,
+    Profile,
+    ProfileOptions,
+    Survey,
+    bytes_of,
+    pretraining,
+    training_errand,
+)
 from fedrelay.grouping.profiles.components import principal_components
-from fedrelay.ledger import errand
+from fedrelay.ledger import Parcel
 from fedrelay.local.portrait import Likeness
 from fedrelay.local.trainer import Job
 from fedrelay.models.layout import Workbench
@@ -62,11 +70,11 @@ def check_layers(evidence: Evidence, options: ProfileOptions) -> None:
 def classifiers(evidence: Evidence, clients: NDArray[np.int64], options: ProfileOptions) -> Survey:
     """The classifier of every client, in components."""
     check_layers(evidence, options)
-    job, start = pretraining(evidence, options.epochs or EPOCHS)
+    epochs = options.epochs or EPOCHS
+    job, start = pretraining(evidence, epochs)
     portrait = TrainedWeights(linear_layers(job, options.layers))
     rows = evidence.portraits(job, portrait, clients.tolist(), start)
-    transfers = errand(len(clients), ("model", job.layout.bytes), ("model", bytes_of(rows)))
-    return Survey(compressed(rows, options), transfers, updates=len(clients))
+    return Survey(compressed(rows, options), training_errand(clients, job, epochs, Parcel("model", bytes_of(rows))))
 
 
 def compressed(rows: Likeness, options: ProfileOptions) -> NDArray[np.float64]:

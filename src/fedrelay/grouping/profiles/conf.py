@@ -23,8 +23,17 @@ from torch import Tensor
 
 from fedrelay.data.public import PublicFederation
 from fedrelay.errors import SpecError
-from fedrelay.grouping.profiles.base import Evidence, Profile, ProfileOptions, Survey, Vectors, bytes_of, pretraining
-from fedrelay.ledger import errand
+from fedrelay.grouping.profiles.base import (
+    Evidence,
+    Profile,
+    ProfileOptions,
+    Survey,
+    Vectors,
+    bytes_of,
+    pretraining,
+    training_errand,
+)
+from fedrelay.ledger import Parcel
 from fedrelay.local.portrait import Likeness
 from fedrelay.local.trainer import Job
 from fedrelay.models.layout import Workbench
@@ -57,10 +66,11 @@ class Confidence:
 def confidences(evidence: Evidence, clients: NDArray[np.int64], options: ProfileOptions) -> Survey:
     """The confidence vector of every client."""
     check_public(evidence, options)
-    job, start = pretraining(evidence, options.epochs or EPOCHS)
+    epochs = options.epochs or EPOCHS
+    job, start = pretraining(evidence, epochs)
     rows = evidence.portraits(job, Confidence(), clients.tolist(), start)
-    transfers = errand(len(clients), ("model", job.layout.bytes), ("profile", bytes_of(rows)))
-    return Survey(shares(rows.astype(np.float64), options.normalise), transfers, updates=len(clients))
+    errand = training_errand(clients, job, epochs, Parcel("profile", bytes_of(rows)))
+    return Survey(shares(rows.astype(np.float64), options.normalise), errand)
 
 
 def shares(confidences: Vectors, normalise: str = "sum") -> Vectors:

@@ -36,7 +36,11 @@ HIST = Profile(
     probabilities=True,
     non_negative=True,
     usual_distance="kl",
+    needs_histograms=True,
 )
 COUNTS = Profile(
-    lambda evidence, clients, _: Survey(class_counts(evidence, clients)), probabilities=False, non_negative=True
+    lambda evidence, clients, _: Survey(class_counts(evidence, clients)),
+    probabilities=False,
+    non_negative=True,
+    needs_histograms=True,
 )

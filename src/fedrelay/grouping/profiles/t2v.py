@@ -20,7 +20,10 @@ vector comes back.
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cache
 
 import numpy as np
 import torch
@@ -28,10 +31,11 @@ import torch.nn.functional as F  # noqa: N812
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fedrelay.clock import training_flops
 from fedrelay.errors import SpecError
 from fedrelay.grouping.profiles.base import Evidence, Profile, ProfileOptions, Survey, bytes_of
-from fedrelay.grouping.profiles.probe import Lens, make_probe
-from fedrelay.ledger import errand
+from fedrelay.grouping.profiles.probe import Lens, Probe, make_probe
+from fedrelay.ledger import Errand, Parcel
 from fedrelay.local.portrait import Likeness
 from fedrelay.local.trainer import Job
 from fedrelay.models.layout import Layout, Workbench
@@ -122,8 +126,34 @@ def embeddings(evidence: Evidence, clients: NDArray[np.int64], options: ProfileO
     job = replace(evidence.untrained(), module=probe.module, layout=layout, terms=(), seed=evidence.seed, lanes=1)
     portrait, weights = Fisher(Lens.onto(probe.shape, evidence.federation)), layout.flatten(probe.module)
     rows = evidence.portraits(job, portrait, clients.tolist(), weights)
-    transfers = errand(len(clients), ("probe", layout.bytes), ("profile", bytes_of(rows)))
-    return Survey(rows.astype(np.float64), transfers, probe=layout.state_dict(weights))
+    errand = Errand(
+        clients.tolist(),
+        Parcel("probe", layout.bytes),
+        Parcel("profile", bytes_of(rows)),
+        work=_work(probe, evidence.federation.classes),
+    )
+    return Survey(rows.astype(np.float64), errand, probe=layout.state_dict(weights))
+
+
+def _work(probe: Probe, classes: int) -> Callable[[int, float], float]:
+    """What an embedding takes: a look at every sample, the fit of a linear classifier, and the gradients of batches.
+
+    A look is a third of a step: backwards takes twice as long.
+    """
+
+    @cache
+    def steps() -> tuple[float, float]:
+        images = torch.zeros(2, *probe.shape)
+        step = training_flops(probe.module, images, torch.zeros(2), lambda found, _: found.sum())
+        with torch.no_grad():
+            width = copy.deepcopy(probe.module).cpu().eval()(images).shape[1]
+        return step, 4 * width * classes  # the classifier's outputs and the gradient of its weights
+
+    def work(samples: int, _: float) -> float:
+        (step, fit), draws = steps(), BATCHES * BATCH
+        return step * samples / 3 + EPOCHS * draws * fit + draws * (step + fit)
+
+    return work
 
 
 def check_images(evidence: Evidence, options: ProfileOptions) -> None:

@@ -16,22 +16,31 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from fedrelay.grouping.profiles.base import Evidence, Profile, ProfileOptions, Survey, bytes_of, pretraining
+from fedrelay.grouping.profiles.base import (
+    Evidence,
+    Profile,
+    ProfileOptions,
+    Survey,
+    bytes_of,
+    pretraining,
+    training_errand,
+)
 from fedrelay.grouping.profiles.clf import TrainedWeights, compressed
-from fedrelay.ledger import errand
+from fedrelay.ledger import Parcel
 
 EPOCHS = 1
 
 
 def trained_weights(evidence: Evidence, clients: NDArray[np.int64], options: ProfileOptions) -> Survey:
     """The weights of every client."""
-    job, start = pretraining(evidence, options.epochs or EPOCHS)
+    epochs = options.epochs or EPOCHS
+    job, start = pretraining(evidence, epochs)
     portrait = TrainedWeights(((0, job.layout.trainable),))
     rows = evidence.portraits(job, portrait, clients.tolist(), start)
-    transfers = errand(len(clients), ("model", job.layout.bytes), ("model", bytes_of(rows)))
+    errand = training_errand(clients, job, epochs, Parcel("model", bytes_of(rows)))
     if options.relative:
         rows -= start[: job.layout.trainable].double().numpy().astype(rows.dtype)
-    return Survey(compressed(rows, options), transfers, updates=len(clients))
+    return Survey(compressed(rows, options), errand)
 
 
 WEIGHTS = Profile(
