@@ -12,7 +12,8 @@ and a transfer the bytes of all that travels, as in the ledger, over the bandwid
 
 A latency is the way from a client to the net, so a direct hand-over goes through two of them; it streams, while a relay
 through the server is a whole upload and then a whole download. The server computes in no time, unless the profile says
-how long it takes to add a model to a mean, and its own link has room for all. Where the data are pooled nothing travels, and the device is that of the client the plan names.
+how long it takes to add a model to a mean, and its own link has room for all. Where the data are pooled nothing
+travels, and the device is that of the client the plan names.
 """
 
 from __future__ import annotations
@@ -296,7 +297,7 @@ class VirtualTime(NamedTuple):
         return cls(found.seconds, found.idle, found.computing, found.communicating)
 
     @classmethod
-    def sum(cls, times: Iterable[VirtualTime]) -> VirtualTime:
+    def together(cls, times: Iterable[VirtualTime]) -> VirtualTime:
         """One after another."""
         return cls(*map(sum, zip(cls(0.0, 0.0), *times, strict=True)))
 

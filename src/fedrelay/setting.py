@@ -247,7 +247,7 @@ class Setting:
         updates = sum(errand.updates for errand in errands)
         line = ledger_line(0, transfers, updates=updates, longest=min(1, updates))
         watch = Stopwatch(self.devices, self.federation.size, self.sample_flops, 1, {})
-        return line | VirtualTime.sum(VirtualTime.of(watch.errand_time(errand)) for errand in errands).named()
+        return line | VirtualTime.together(VirtualTime.of(watch.errand_time(errand)) for errand in errands).named()
 
     def errands(self) -> list[Errand]:
         """What clients do once before the first round, one thing after another; each is told once, whoever needs it."""
@@ -294,7 +294,7 @@ class Setting:
             "longest_route": longest,
             "transfers": transfers.counts(),
             "bytes": transfers.bytes,
-            **VirtualTime.sum(times).named(),
+            **VirtualTime.together(times).named(),
         }
 
 

@@ -6,8 +6,8 @@ Rule: the server collects a share of every client's samples, trains the first mo
 from then on every client trains on its own samples and on those. Any method can follow.
 
 Deviations: the paper trains the first model for 500 rounds; here they count among the rounds of the run, so there are
-fewer by default. Its text has clients count by all samples they train on, n_k + |G|; by default they count by their own,
-n_k, as in FedAvg.
+fewer by default. There clients count by all samples they train on, n_k + |G|; here by their own, n_k, unless `weights`
+says all.
 """
 
 from __future__ import annotations
