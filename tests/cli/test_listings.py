@@ -13,6 +13,7 @@ COMMANDS = [
     ["run"],
     ["compare"],
     ["resume"],
+    ["show"],
     ["plan"],
     ["methods"],
     ["methods", "show"],

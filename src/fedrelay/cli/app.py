@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 from typer.main import get_command
 
-from fedrelay.cli import catalogue, data, grouping, planning, running, speed
+from fedrelay.cli import catalogue, data, grouping, planning, running, showing, speed
 from fedrelay.cli.screen import complain
 from fedrelay.cli.settings import examples
 from fedrelay.cli.stopping import Stopped, terminated_like_interrupted
@@ -33,6 +33,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["--help", "-h"]},
 )
 running.register(app)
+showing.register(app)
 planning.register(app)
 grouping.register(app)
 catalogue.register(app)

@@ -27,6 +27,8 @@ from fedrelay.errors import DivergedError, SpecError
 from fedrelay.spec import Comparison, Experiment, Settings, validate
 
 if TYPE_CHECKING:  # these import torch, which would make --help slow
+    from rich.console import RenderableType
+
     from fedrelay.comparison import Outcome
     from fedrelay.result import Result
     from fedrelay.runner import Observer
@@ -142,8 +144,23 @@ def _write(outcome: Outcome, out: Path) -> None:
 def _show_run(screen: Screen, result: Result) -> None:
     from fedrelay.report.tables import result_table, run_advice
 
-    screen.show(result_table(result), "", run_advice(result))
+    page = [result_table(result), ""]
+    if result.experiment.eval.forgetting and result.run is not None:
+        page += _forgetting(result.run)
+    screen.show(*page, run_advice(result))
     screen.emit(result.summary())
+
+
+def _forgetting(run: Path) -> Sequence[RenderableType]:
+    """What the last followed chain forgot, drawn and in numbers."""
+    from fedrelay.report.plots import draw_recall
+    from fedrelay.report.recall import recall_of, recall_table
+
+    recall = recall_of(run)
+    if recall is None:
+        return []
+    draw_recall(recall, run / "forgetting.png")
+    return [recall_table(recall), ""]
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Figures for papers: learning curves of a comparison, and the class mix of every client.
+"""Figures for papers: learning curves of a comparison, the class mix of every client, and what a chain forgets.
 
 Drawn with the Agg backend, without a display and without global state. Colours are safe for colour-blind eyes:
 those of Okabe and Ito for lines, Tol's muted scheme for up to ten classes, viridis for more.
@@ -25,6 +25,7 @@ from fedrelay.comparison import Contender, Outcome
 from fedrelay.errors import SpecError
 from fedrelay.files import write_atomically
 from fedrelay.report.holdings import HoldingsReport
+from fedrelay.report.recall import Recall
 
 FORMATS: dict[str, dict[str, None]] = {"png": {}, "pdf": {"CreationDate": None}, "svg": {"Date": None}}
 """What a figure can be written as, and the metadata left out so that equal figures have equal bytes."""
@@ -109,6 +110,28 @@ def draw_holdings(report: HoldingsReport, path: Path) -> None:
         lower.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
         _name_clients(lower, report, order)
         _name_classes(figure, (upper, lower), report.classes, colours)
+        _save(figure, path)
+
+
+def draw_recall(recall: Recall, path: Path) -> None:
+    """What a followed chain knew of each client's samples after every hop: rows are hops, columns clients."""
+    hops = len(recall.clients)
+    known = np.full((hops, hops), np.nan)
+    for hop, row in enumerate(recall.matrix):
+        known[hop, : len(row)] = row
+    transfer = "" if recall.backward_transfer is None else f", backward transfer {100 * recall.backward_transfer:.1f} %"
+    with rc_context(STYLE):
+        figure = Figure(figsize=(4.6, 4.0), layout="constrained")
+        axes = figure.subplots()
+        picture = axes.imshow(known, cmap="viridis", vmin=0, vmax=1, interpolation="nearest")
+        axes.set(xlabel="accuracy on client", ylabel="after client", title=f"round {recall.round}{transfer}")
+        if hops <= MOST_NUMBERED:
+            axes.set_xticks(range(hops), list(map(str, recall.clients)), rotation=90 if hops > 10 else 0)
+            axes.set_yticks(range(hops), list(map(str, recall.clients)))
+        else:
+            axes.set(xticks=[], yticks=[])
+        bar = figure.colorbar(picture, ax=axes, format=PercentFormatter(1, decimals=0))
+        bar.outline.set_visible(False)
         _save(figure, path)
 
 

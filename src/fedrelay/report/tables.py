@@ -106,6 +106,23 @@ def _shares_of_time(result: Result) -> str:
     return f"   (T_comp {computing}, T_comm {communicating})"
 
 
+def progress_table(experiment: Experiment, history: Sequence[Mapping[str, Any]]) -> RenderableType:
+    """How far a run has come, by its last evaluation."""
+    title = Text(f"{experiment.method} on {experiment.data.name}, seed {experiment.seed}", style="bold")
+    if not history:
+        return Group(title, facts_grid({"rounds": f"none of {count(experiment.rounds)} evaluated yet"}))
+    last = history[-1]
+    rows = {
+        "rounds": f"{count(last['round'])} of {count(experiment.rounds)}",
+        "accuracy": percent(last["accuracy"]),
+        "macro F1": percent(last.get("f1")),
+        "client updates": count(last.get("client_updates")),
+        "traffic": size(last.get("bytes")),
+        "virtual time": moment(last.get("virtual_seconds")),
+    }
+    return Group(title, facts_grid(rows))
+
+
 def run_advice(result: Result) -> RenderableType:
     """What to do after a run."""
     method = result.experiment.method

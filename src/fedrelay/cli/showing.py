@@ -1,0 +1,63 @@
+"""`fedrelay show`: what a run has come to, without continuing it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedrelay.cli.screen import Screen
+from fedrelay.cli.settings import Json, Quiet, examples
+from fedrelay.errors import SpecError
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command(
+        epilog=examples(
+            "fedrelay show runs/fedseq-digits-seed1", "fedrelay show runs/fedseq-digits-seed1 --plot forgetting.png"
+        )
+    )(show)
+
+
+def show(
+    folder: Annotated[Path, typer.Argument(metavar="RUN", help="the folder of a run")],
+    plot: Annotated[
+        Path | None,
+        typer.Option("--plot", metavar="FILE.png", help="draw what the last followed chain still knew of its clients"),
+    ] = None,
+    quiet: Quiet = False,
+    json: Json = False,
+) -> None:
+    """Show how far a run has come and, where it followed chains, what they forgot of their clients."""
+    from fedrelay.report.recall import last_recall, recall_table
+    from fedrelay.report.tables import progress_table
+    from fedrelay.store import RunFolder
+
+    screen, run = Screen(quiet=quiet, json=json), RunFolder.open(folder)
+    try:
+        experiment, history, recall = run.experiment, run.lines("metrics"), last_recall(run)
+    finally:
+        run.close()
+    page = [progress_table(experiment, history)]
+    if recall is not None:
+        page += ["", recall_table(recall)]
+    if plot is not None:
+        if recall is None:
+            raise SpecError(f"--plot: {folder} followed no chain; set eval.forgetting to have it do so")
+        from fedrelay.report.plots import draw_recall
+
+        draw_recall(recall, plot)
+    screen.show(*page)
+    last = history[-1] if history else {}
+    screen.emit(
+        {
+            "method": experiment.method,
+            "data": experiment.data.name,
+            "seed": experiment.seed,
+            **last,
+            "rounds": experiment.rounds,
+            "forgetting": None if recall is None else recall.facts(),
+        }
+    )
