@@ -22,7 +22,7 @@ METHODS = {
     "fedasyncseq": {**GROUPS, "route.period": 4, "clock.profile": "log-normal"},
     "fedseq2par+fedavgm": {"route.beta": 2},
     "fedgsp": {"route.beta": 2},
-    "fedstar": {},
+    "fedstar": {"route.weights": "accuracy", "route.temperature": 0.1},
     "ewc": {},
     "wfsl+scaffold": {"warmup.cycles": 3},
     "wfsl": {"warmup.cycles": 3, "warmup.select.by": "genetic", "warmup.select.count": 4},

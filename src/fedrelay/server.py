@@ -13,6 +13,7 @@ from fedrelay.local.arrival import Arrival
 from fedrelay.local.guard import usual_length
 from fedrelay.merge.base import Homecoming
 from fedrelay.merge.mean import Mean
+from fedrelay.routes.mixing import mixed
 from fedrelay.routes.plan import RoundPlan
 from fedrelay.setting import Setting
 from fedrelay.store import State
@@ -32,13 +33,8 @@ def departure(setting: Setting, plan: RoundPlan, state: State) -> Departure:
         for number, route in enumerate(plan.routes)
         if route.slot is not None
     }
-    if plan.mixing and len(own) > 1:
-        total = sum(own.values(), torch.zeros_like(state.weights, dtype=torch.float64))
-        others, share = len(own) - 1, plan.mixing
-        own = {
-            number: ((1 - share) * model + share * (total - model) / others).to(model.dtype)
-            for number, model in own.items()
-        }
+    if plan.mixing is not None:
+        own = mixed(own, plan.mixing, {number: plan.routes[number].clients[0] for number in own}, setting.accuracy_at)
     baggage = {
         number: state.waiting[route.slot].baggage
         for number, route in enumerate(plan.routes)

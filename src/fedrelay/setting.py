@@ -24,6 +24,7 @@ from fedrelay.data.federation import Federation
 from fedrelay.data.open import open_federation
 from fedrelay.data.pooled import PooledFederation
 from fedrelay.data.public import PublicFederation, with_public
+from fedrelay.engines.crew import one_thread
 from fedrelay.engines.start import start_engine
 from fedrelay.errors import SpecError
 from fedrelay.faults import Mishap, Weather
@@ -34,10 +35,11 @@ from fedrelay.grouping.profiles.probe import FILES
 from fedrelay.ledger import Errand, Extras, Kind, Tally, histograms, ledger_line, tally
 from fedrelay.local.arrival import Arrival
 from fedrelay.local.freight import freight
+from fedrelay.local.judge import accuracy
 from fedrelay.local.loss import cross_entropy
 from fedrelay.local.portrait import Likeness, Portrait
 from fedrelay.local.trainer import Job
-from fedrelay.models.layout import TORCH_GLOBALS, Layout
+from fedrelay.models.layout import TORCH_GLOBALS, Layout, Workbench
 from fedrelay.models.stacks import Stack
 from fedrelay.models.zoo import build_model, default_model
 from fedrelay.recipes import Recipe, recipe, with_public_set
@@ -209,6 +211,15 @@ class Setting:
     def first_weights(self) -> Tensor:
         """The model before the first round."""
         return self.layout.flatten(self.module)
+
+    def accuracy_at(self, weights: Tensor, client: int) -> float:
+        """The accuracy of a model on the samples of a client."""
+        with one_thread():
+            return accuracy(self._bench, weights, self.federation.samples(client))
+
+    @cached_property
+    def _bench(self) -> Workbench:
+        return Workbench(copy.deepcopy(self.module), self.layout, self.experiment.train.device)
 
     def job(self, round: int = 1) -> Job:
         """What an engine needs for a round and those that are alike."""

@@ -53,6 +53,16 @@ class Route:
 
 
 @dataclass(frozen=True)
+class Mixing:
+    """A model sets off as (1 − share) of its own and `share` of the other routes' models."""
+
+    share: float
+    temperature: float | None = None
+    """Others count by the softmax of their accuracy over this, on the samples of the client whose model it is; None:
+    all count the same."""
+
+
+@dataclass(frozen=True)
 class RoundPlan:
     """Everything that travels in one round. Routes run side by side, the hops of a route one after another."""
 
@@ -68,8 +78,8 @@ class RoundPlan:
     followed: tuple[int, ...] = ()
     """Routes on which every stop is asked what the model still knows of the clients before."""
 
-    mixing: float = 0.0
-    """How much of the mean of the other routes' models goes into a model before it sets off."""
+    mixing: Mixing | None = None
+    """How models are mixed with those of the other routes before they set off, if they are."""
 
     tampers: tuple[Tamper, ...] = ()
     """Turns whose model is tampered with."""

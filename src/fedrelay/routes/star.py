@@ -2,25 +2,40 @@
 
 Paper: S. Jain, K. R. Jerripothula. Federated Learning for Commercial Image Sources. WACV 2023 (Fed-Star).
 
-Rule: client i mixes its model with those of the other clients that take part, θ_i ← (1 − β)θ_i + β·mean_{j≠i} θ_j,
+Rule: client i mixes its model with those of the other clients that take part, θ_i ← (1 − β)θ_i + β·Σ_{j≠i} s_ij θ_j,
 trains it on its own samples and sends it to all of them. The mean of all models is what is judged.
 
-Deviations: the paper's weights for the others' models are not known; here all count the same. m clients exchange
-m(m − 1) models a round.
+Deviations: the paper's weights s_ij for the others' models are not known. Here all count the same, or with `weights:
+accuracy` s_ij = softmax_j(acc_i(θ_j)/T), where acc_i is the accuracy on the training samples of client i. m clients
+exchange m(m − 1) models a round. To look at them takes no virtual time; the simulation does it for all clients.
 """
 
 from __future__ import annotations
 
-from pydantic import Field
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
 
 from fedrelay.routes.base import Routing, Scene, sample
-from fedrelay.routes.plan import RoundPlan, Route
+from fedrelay.routes.plan import Mixing, RoundPlan, Route
 
 
 class Star(Routing):
     """Every trip visits one client with its own, mixed model."""
 
     beta: float = Field(0.5, ge=0, le=1, description="how much the mean of the others counts")
+    weights: Literal["uniform", "accuracy"] = Field(
+        "uniform", description="how much each of the others counts: uniform, or by its accuracy on the client's samples"
+    )
+    temperature: float = Field(
+        1.0, gt=0, description="weights accuracy: T of softmax(accuracy / T); the smaller, the more the best counts"
+    )
+
+    @model_validator(mode="after")
+    def _temperature_needs_accuracy(self) -> Self:
+        if self.weights == "uniform" and self.temperature != type(self).model_fields["temperature"].default:
+            raise ValueError("temperature: has no effect with weights 'uniform'")
+        return self
 
     @property
     def merges(self) -> bool:
@@ -31,4 +46,5 @@ class Star(Routing):
         """One route for each client that takes part; models stay where they are."""
         clients = sorted(sample(scene, round, scene.clients))
         routes = tuple(Route((client,), client) for client in clients)
-        return RoundPlan(round, routes, "peers", merges=False, mixing=self.beta)
+        mixing = Mixing(self.beta, self.temperature if self.weights == "accuracy" else None)
+        return RoundPlan(round, routes, "peers", merges=False, mixing=mixing)

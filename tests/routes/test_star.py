@@ -1,0 +1,95 @@
+"""FedStar: how models are mixed before they set off."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+import fedrelay as fr
+from fedrelay.errors import SpecError
+from fedrelay.local.judge import accuracy
+from fedrelay.models.layout import Layout, Workbench
+from fedrelay.routes.base import Scene
+from fedrelay.routes.mixing import mixed, preferences
+from fedrelay.routes.plan import Mixing
+from fedrelay.routes.star import Star
+from fedrelay.setting import prepare
+from fedrelay.spec import experiment, validate
+
+MODELS = {0: torch.tensor([1.0, 0.0]), 1: torch.tensor([3.0, 6.0]), 2: torch.tensor([5.0, 0.0])}
+HOMES = {0: 10, 1: 11, 2: 12}
+
+
+def nobody_asks(model, client):
+    raise AssertionError("nobody looks at accuracies")
+
+
+def by_first_value(model, client):
+    """An accuracy that depends on the model and on who asks."""
+    return float(model[0]) / 10 if client == 10 else 0.5
+
+
+def test_others_count_the_same():
+    found = mixed(MODELS, Mixing(0.5), HOMES, nobody_asks)
+    torch.testing.assert_close(found[0], torch.tensor([2.5, 1.5]))
+    torch.testing.assert_close(found[1], torch.tensor([3.0, 3.0]))
+    torch.testing.assert_close(found[2], torch.tensor([3.5, 1.5]))
+
+
+def test_a_share_of_all_but_one_gives_everybody_the_mean():
+    found = mixed(MODELS, Mixing(2 / 3), HOMES, nobody_asks)
+    for model in found.values():
+        torch.testing.assert_close(model, torch.tensor([3.0, 2.0]))
+
+
+@pytest.mark.parametrize("temperature", [None, 0.3])
+def test_nothing_of_others_leaves_models_alone(temperature):
+    found = mixed(MODELS, Mixing(0.0, temperature), HOMES, by_first_value)
+    assert all(torch.equal(found[number], model) for number, model in MODELS.items())
+
+
+def test_others_count_by_their_accuracy_on_the_client_s_own_samples():
+    asked = []
+
+    def noted(model, client):
+        asked.append((float(model[0]), client))
+        return by_first_value(model, client)
+
+    found = mixed(MODELS, Mixing(0.5, 0.1), HOMES, noted)
+    assert sorted(asked) == [(1.0, 11), (1.0, 12), (3.0, 10), (3.0, 12), (5.0, 10), (5.0, 11)]
+    best = math.exp(5) / (math.exp(3) + math.exp(5))  # accuracies .3 and .5 over .1
+    torch.testing.assert_close(found[0], torch.tensor([0.5 + 0.5 * (3 * (1 - best) + 5 * best), 3 * (1 - best)]))
+    torch.testing.assert_close(found[1], torch.tensor([3.0, 3.0]))  # to whom both others are as good
+    weights = preferences(MODELS, 0, 10, 0.1, by_first_value)
+    assert weights == {1: pytest.approx(1 - best), 2: pytest.approx(best)}
+
+
+def test_one_model_alone_has_nobody_to_mix_with():
+    assert mixed({4: MODELS[1]}, Mixing(0.5, 1.0), {4: 11}, nobody_asks)[4] is MODELS[1]
+
+
+def test_the_plan_says_how():
+    scene = Scene(4, 1.0, 1)
+    assert Star().plan(scene, 1).mixing == Mixing(0.5, None)
+    assert Star(beta=0.2, weights="accuracy", temperature=0.4).plan(scene, 1).mixing == Mixing(0.2, 0.4)
+    with pytest.raises(SpecError, match=r"route\.temperature: has no effect with weights 'uniform'"):
+        validate(Star, {"temperature": 0.5}, "route.")
+
+
+def test_accuracy_is_that_on_the_samples_of_the_client(toy, linear):
+    setting = prepare(experiment("fedstar"), federation=toy, module=linear)
+    bench = Workbench(torch.nn.Linear(4, 3), Layout.of(linear))
+    weights = setting.first_weights()
+    found = [setting.accuracy_at(weights, client) for client in range(6)]
+    assert found == [accuracy(bench, weights, toy.samples(client)) for client in range(6)]
+    assert len(set(found)) > 1
+
+
+def test_accuracies_make_a_difference_and_no_worker_does(toy):
+    settings = {"data": toy, "model": {"name": "mlp", "hidden": (4,)}, "rounds": 3, "fraction": 1.0, "lr": 0.5}
+    by_accuracy = {"weights": "accuracy", "temperature": 0.1}
+    one, two = (fr.run("fedstar", route=by_accuracy, workers=workers, **settings) for workers in (1, 2))
+    assert torch.equal(one.weights, two.weights)
+    assert not torch.equal(one.weights, fr.run("fedstar", workers=1, **settings).weights)
