@@ -84,6 +84,7 @@ def test_the_probe_goes_to_every_client_and_a_vector_comes_back(quick):
     size = 4 * sum(tensor.numel() for tensor in probe.values())
     assert line["payloads"] == {"probe": 6 * size, "profile": 6 * 88 * 4}
     assert (line["s2c"], line["c2s"], line["c2c"], line["client_updates"]) == (6, 6, 0, 0)
+    assert line["virtual_seconds"] > line["computing_seconds"] > 0
     assert set(setting.findings()) == {"profiles.safetensors", "probe.safetensors"}
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedrelay.report.format import count, duration, percent, plural, shortened, size, spread, whole
+from fedrelay.report.format import count, duration, moment, percent, plural, shortened, size, spread, whole
 
 
 @pytest.mark.parametrize(
@@ -53,3 +53,9 @@ def test_counts():
 def test_long_lists_keep_both_ends():
     assert shortened([1, 2, 3], 3, ", ") == "1, 2, 3"
     assert shortened(range(10), 6, " → ") == "0 → 1 → 2 → 3 → … → 8 → 9"
+
+
+def test_short_times_are_in_milliseconds():
+    assert [moment(seconds) for seconds in (None, 0, 0.00291, 0.25, 1.0, 90)] == [
+        "–", "0.0 s", "2.91 ms", "250 ms", "1.0 s", "1:30",
+    ]  # fmt: skip
