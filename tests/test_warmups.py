@@ -28,7 +28,7 @@ def shared_raw(toy, **warmup):
 def test_shared_raw_counts_clients_by_their_own_samples_unless_told_otherwise(toy, weights, expected):
     setting = shared_raw(toy, weights=weights)
     assert setting.federation.sizes().tolist() == [14, 16, 12, 16, 13, 15]
-    hops = [HopReport(setting.federation.size(client), 1, 0.0, True) for client in range(7)]
+    hops = [HopReport(setting.federation.size(client), 1, 0.0) for client in range(7)]
     arrivals = [Arrival(client, (client,), torch.zeros(1), (hop,)) for client, hop in enumerate(hops)]
     assert [arrival.samples for arrival in setting.counted(arrivals)] == [*expected, 10]  # the server's hop as it is
 

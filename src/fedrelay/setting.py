@@ -34,6 +34,7 @@ from fedrelay.grouping.profiles import Evidence, ProfileOptions, Survey
 from fedrelay.grouping.profiles.probe import FILES
 from fedrelay.ledger import Errand, Extras, Kind, Tally, histograms, ledger_line, tally
 from fedrelay.local.arrival import Arrival
+from fedrelay.local.fit import check_device, check_fit
 from fedrelay.local.freight import freight
 from fedrelay.local.judge import accuracy
 from fedrelay.local.loss import cross_entropy
@@ -401,7 +402,7 @@ def outline(
 ) -> Setting:
     """All of a setting but its groups, which may take time to form."""
     method = recipe(experiment)
-    _check_device(experiment.train.device)
+    check_device(experiment.train.device)
     [experiment] = with_public_set([experiment])
     federation = _with_public(experiment, federation)
     if method.pools_data:
@@ -414,7 +415,7 @@ def outline(
         if module is None:
             experiment = _with_model_named(experiment, federation)
             module = _zoo_model(experiment, federation)
-        _check_fit(module, federation)
+        check_fit(module, federation)
         for term in method.terms:
             module = term.adapt(module)
     scene = Scene(
@@ -483,34 +484,3 @@ def _zoo_model(experiment: Experiment, federation: Federation) -> nn.Module:
         )
     except (RuntimeError, MemoryError, OverflowError, TypeError) as error:
         raise SpecError(f"model: cannot be built ({str(error).splitlines()[0]})") from None
-
-
-def _check_device(device: str) -> None:
-    try:
-        if torch.device(device).type == "meta":
-            raise RuntimeError("it holds no numbers")
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:
-        reason = str(error).splitlines()[0]
-        raise SpecError(f"train.device: {device!r} cannot be used here ({reason})") from None
-
-
-def _check_fit(module: nn.Module, federation: Federation) -> None:
-    """Two test samples through the model say whether it fits the data."""
-    x, y = federation.test.x[:2], federation.test.y[:2]
-    try:
-        # Lazy modules take their shape from the first samples; all others are left exactly as they are.
-        lazy = any(isinstance(parameter, nn.UninitializedParameter) for parameter in module.parameters())
-        rehearsal = (module if lazy else copy.deepcopy(module)).cpu().eval()
-        with torch.no_grad():
-            dtype = next((p.dtype for p in rehearsal.parameters()), x.dtype)
-            logits = rehearsal(x.to(dtype) if x.is_floating_point() else x)
-    except Exception as error:
-        raise SpecError(
-            f"model: does not accept samples of shape {federation.sample_shape}: {type(error).__name__}: {error}"
-        ) from None
-    wanted = (*y.shape, federation.classes)
-    if not isinstance(logits, Tensor) or tuple(logits.shape) != wanted:
-        found = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
-        raise SpecError(f"model: must return one logit per class, shape {wanted} for two samples, but returned {found}")
-    cross_entropy(logits, y)

@@ -65,7 +65,7 @@ class SharedRaw(Warmup):
             return arrival
         hops = zip(arrival.clients, arrival.hops, strict=True)
         counted = (
-            replace(hop, samples=shared.members.size(client)) if client < shared.clients else hop
+            replace(hop, samples=shared.members.size(client)) if client < shared.clients and hop.samples else hop
             for client, hop in hops
         )
         return replace(arrival, hops=tuple(counted))
