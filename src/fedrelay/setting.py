@@ -192,8 +192,7 @@ class Setting:
 
     def virtual_time(self, plan: RoundPlan) -> VirtualTime:
         """How long a round would take, and how long models would wait for the slowest."""
-        alike = replace(plan, round=0)  # where routes stay the same, so does their time
-        found = VirtualTime.of(self.stopwatch(plan).round_time(alike))
+        found = VirtualTime.of(self.stopwatch(plan).round_time(plan))
         if plan.seconds is None:
             return found
         return found._replace(seconds=plan.seconds, idle=0.0)  # asynchronous models do not wait for each other
