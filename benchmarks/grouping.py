@@ -196,7 +196,7 @@ def share() -> Iterator[str]:
             state = State(0, setting.first_weights())
             for round in range(1, wanted.rounds + 1):
                 plan = setting.plan(round)
-                state = received(setting, plan, state, engine.travel(plan, departure(plan, state)))
+                state = received(setting, plan, state, engine.travel(plan, departure(setting, plan, state)))
                 state = replace(state, round=round)
         whole = time.perf_counter() - began
         groupings = sum(lap > 0.01 for lap in laps)
