@@ -158,8 +158,8 @@ def test_what_was_refused_is_told_and_costs_another_transfer():
         (1, 6, "a wrong shape", "refused: a wrong shape"),
         (2, 7, "non-finite weights", "refused: non-finite weights"),
     ]
-    assert sent_again(plan, [arrival]) == {"c2c": 1, "c2s": 1}
-    assert sent_again(replace(plan, relay="server"), [arrival]) == {}
+    assert dict(sent_again(plan, [arrival])) == {"c2c": 1, "c2s": 1}
+    assert sent_again(replace(plan, relay="server"), [arrival]) == ()
 
 
 RUN = {"rounds": 6, "fraction": 0.5, "lr": 0.1}

@@ -329,8 +329,8 @@ class Stopwatch:
 
     def __post_init__(self) -> None:
         """Remember what was worked out: the same clients come again and again."""
-        for name in ("visit_time", "transfer_time"):
-            object.__setattr__(self, name, lru_cache(1 << 16)(getattr(self, name)))
+        for name, most in (("visit_time", 1 << 16), ("transfer_time", 1 << 16), ("round_time", 4)):
+            object.__setattr__(self, name, lru_cache(most)(getattr(self, name)))
 
     def visit_time(self, client: int) -> float:
         """Seconds of training at one client."""

@@ -88,7 +88,7 @@ class Weather:
             routes=tuple(replace(plan.routes[number], clients=tuple(journey.clients)) for number, journey in left),
             delays=tuple(sum(journey.seconds) for _, journey in left),
             tampers=tuple(tampers),
-            in_vain=dict(storm.in_vain),
+            in_vain=_counted(storm.in_vain),
         )
         return weathered, storm.mishaps
 
@@ -222,15 +222,19 @@ def mishaps_of(plan: RoundPlan, arrivals: Sequence[Arrival]) -> list[Mishap]:
     return found
 
 
-def sent_again(plan: RoundPlan, arrivals: Sequence[Arrival]) -> dict[str, int]:
+def sent_again(plan: RoundPlan, arrivals: Sequence[Arrival]) -> tuple[tuple[str, int], ...]:
     """Transfers in vain, with those of models sent once more because the one after them was refused."""
-    again = Counter(plan.in_vain)
+    again = Counter(dict(plan.in_vain))
     for arrival in arrivals:
         for index, hop in enumerate(arrival.hops):
             if hop.refused and plan.relay == "direct":
                 last = index == len(arrival.hops) - 1
                 again["c2s" if last else "s2c" if index == 0 else "c2c"] += 1
-    return dict(again)
+    return _counted(again)
+
+
+def _counted(transfers: Counter[str]) -> tuple[tuple[str, int], ...]:
+    return tuple(sorted(transfers.items()))
 
 
 def _in_season(fault: Fault, round: int) -> bool:

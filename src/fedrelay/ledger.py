@@ -93,7 +93,7 @@ def tally(plan: RoundPlan, payloads: Mapping[str, int], extras: Extras = NOTHING
     transfers: dict[Kind, int] = {}
     for kind, trips in trip_counts(plan).items():
         on_board = {**payloads, **extras.get(kind, {})}
-        trips += plan.in_vain.get(kind, 0)
+        trips += sum(times for wasted, times in plan.in_vain if wasted == kind)
         transfers[kind] = trips * len(on_board)
         sizes.update({payload: trips * size for payload, size in on_board.items() if trips})
     return Tally(transfers["s2c"], transfers["c2s"], transfers["c2c"], sizes.total(), dict(sizes))

@@ -192,7 +192,8 @@ class Setting:
 
     def virtual_time(self, plan: RoundPlan) -> VirtualTime:
         """How long a round would take, and how long models would wait for the slowest."""
-        found = VirtualTime.of(self.stopwatch(plan).round_time(plan))
+        alike = replace(plan, round=0)  # where routes stay the same, so does their time
+        found = VirtualTime.of(self.stopwatch(plan).round_time(alike))
         if plan.seconds is None:
             return found
         return found._replace(seconds=plan.seconds, idle=0.0)  # asynchronous models do not wait for each other

@@ -6,8 +6,7 @@ made it, and imports nothing of ours.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 Relay = Literal["direct", "server", "peers", "none"]
@@ -90,8 +89,8 @@ class RoundPlan:
     delays: tuple[float, ...] = ()
     """Seconds that each route loses to clients that are slow or do not answer; none if empty."""
 
-    in_vain: Mapping[str, int] = field(default_factory=dict)
-    """Kind of transfer → how many models were sent without effect, besides those of the routes."""
+    in_vain: tuple[tuple[str, int], ...] = ()
+    """(kind of transfer, how many models were sent without effect), besides those of the routes."""
 
     @property
     def longest(self) -> int:
