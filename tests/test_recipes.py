@@ -6,10 +6,12 @@ import pytest
 
 from fedrelay.errors import SpecError
 from fedrelay.grouping.base import Grouping
+from fedrelay.local.terms.base import Term
+from fedrelay.local.terms.belongings import Carried, Kept, Told
 from fedrelay.local.terms.prox import Prox
 from fedrelay.merge.last import Last
 from fedrelay.merge.mean import Mean
-from fedrelay.recipes import CATALOGUE, blueprint, described, experiments, meaning, recipe
+from fedrelay.recipes import CATALOGUE, Entry, blueprint, described, experiments, meaning, recipe
 from fedrelay.routes.chains import Chains
 from fedrelay.routes.ring import Ring
 from fedrelay.routes.singletons import Singletons
@@ -226,3 +228,34 @@ def test_a_term_of_the_model_belongs_to_warm_ups_too():
     warm, own = found.phases(5)
     assert [type(term).__name__ for term in warm.terms] == ["Fusion"]
     assert [type(term).__name__ for term in own.terms] == ["Fusion", "Prox"]
+
+
+@pytest.mark.parametrize(
+    ("tensor", "message"),
+    [
+        (Kept("drift"), None),
+        (Kept("control"), "both have a tensor 'control'; each needs a name of its own"),
+        (Told("control"), "the terms 'control' and 'rival' both have a tensor 'control'"),
+        (Carried("control"), "both have a tensor 'control'"),
+        (Told("control-change"), "both have a tensor 'control-change'"),
+    ],
+)
+def test_terms_that_would_write_over_each_other_are_refused(monkeypatch, tensor, message):
+    class Rival(Term):
+        """Another term."""
+
+        tensors = (tensor,)
+
+    monkeypatch.setitem(CATALOGUE, "rival", Entry("another term", terms={"rival": Rival}))
+    if message is None:
+        assert list(blueprint("scaffold+rival").terms) == ["control", "rival"]
+        return
+    with pytest.raises(SpecError, match=message):
+        blueprint("scaffold+rival")
+
+
+def test_no_two_terms_of_the_catalogue_get_in_each_others_way():
+    terms = {term for entry in CATALOGUE.values() for term in entry.terms.values()}
+    for at_clients in (True, False):
+        names = [tensor.name for term in terms for tensor in term.tensors if isinstance(tensor, Kept) is at_clients]
+        assert len(names) == len(set(names))

@@ -21,6 +21,7 @@ from fedrelay.clock import Clock
 from fedrelay.errors import SpecError
 from fedrelay.grouping.base import COUNTED, Grouping
 from fedrelay.local.terms.base import Term
+from fedrelay.local.terms.belongings import Kept
 from fedrelay.local.terms.contrast import Contrast
 from fedrelay.local.terms.control import Control
 from fedrelay.local.terms.drift import Drift
@@ -258,6 +259,7 @@ def blueprint(method: str) -> Blueprint:
             if term in terms:
                 raise SpecError(f"method {method!r}: the term {term!r} is there twice")
             terms[term] = kind
+    _refuse_shared_tensors(method, terms)
     if route_name and grouping and not CATALOGUE[route_name].route.needs_groups:  # type: ignore[union-attr]
         raise SpecError(f"method {method!r}: {route_name!r} does not use groups")
     travelling = route_name or next((name for name in names if CATALOGUE[name].usual_route), None)
@@ -309,6 +311,19 @@ def recipe(experiment: Experiment) -> Recipe:
         _refuse_what_needs_a_merge(plan, found)
     found.phases(experiment.rounds)
     return found
+
+
+def _refuse_shared_tensors(method: str, terms: Mapping[str, type[Term]]) -> None:
+    """Terms that use a name at the same place would write over each other."""
+    owners: dict[tuple[bool, str], str] = {}
+    for name, term in terms.items():
+        for tensor in term.tensors:
+            other = owners.setdefault((isinstance(tensor, Kept), tensor.name), name)
+            if other != name:
+                raise SpecError(
+                    f"method {method!r}: the terms {other!r} and {name!r} both have a tensor {tensor.name!r}; "
+                    "each needs a name of its own"
+                )
 
 
 def _refuse_what_needs_a_merge(plan: Blueprint, found: Recipe) -> None:

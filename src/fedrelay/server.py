@@ -79,6 +79,7 @@ def merged(setting: Setting, state: State, arrivals: Sequence[Arrival]) -> State
     weights, memory = phase.merge.apply(home)
     server: Mapping[str, Tensor] = {name: t for name, t in state.server.items() if not name.startswith(_MERGE)}
     for term in phase.terms:
+        weights = term.temper(weights, state.weights, setting.layout)
         server = term.settle(server, arrivals, clients)
     kept = {f"{_MERGE}{name}": tensor for name, tensor in memory.items()}
     return replace(state, weights=weights, server={**server, **kept}, waiting={})

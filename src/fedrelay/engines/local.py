@@ -23,6 +23,7 @@ from fedrelay.local.judge import Verdict, chunks, judge
 from fedrelay.local.keepsakes import Keepsakes
 from fedrelay.local.lanes import lanes_for
 from fedrelay.local.portrait import Likeness, Portrait
+from fedrelay.local.terms.belongings import Kept
 from fedrelay.local.trainer import Job
 from fedrelay.local.visit import Visit
 from fedrelay.local.workshop import failure
@@ -145,7 +146,8 @@ class LocalEngine:
 
     def _pass_on(self, berths: Berths, table: Tensor, index: int) -> None:
         """After a wave: clients keep what they wrote; of a client that was visited twice the changes may add up."""
-        adding = {name for term in self.job.terms if term.adds_up for name in term.state}
+        held = (tensor for term in self.job.terms for tensor in term.tensors if isinstance(tensor, Kept))
+        adding = {tensor.name for tensor in held if tensor.adds_up}
         for name in self.job.names("state"):
             before = {
                 client: table[berths.row(f"state {name}", berths.clients[client])].clone()
@@ -213,6 +215,7 @@ def visit(place: Workplace, stop: Stop, told: Mapping[str, Tensor]) -> Visit:
         {name: table[after] for name, (_, after) in zip(names, stop.state, strict=True)},
         {name: table[after] for name, (_, after) in zip(place.job.names("baggage"), stop.baggage, strict=True)},
         torch.tensor([stop.turn.hop.index == 0]),
+        torch.tensor([place.job.relative_size(stop.turn.hop.client)], dtype=table.dtype),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fedrelay.ledger import Kind
 from fedrelay.local.terms.base import Term
+from fedrelay.local.terms.belongings import Carried, Told
 from fedrelay.routes.plan import RoundPlan
 
 
@@ -14,9 +15,10 @@ def freight(term: Term, plan: RoundPlan, *, first: bool) -> dict[Kind, tuple[str
     comes down too, from the second round on. The model of the round goes to clients that need it and get another one:
     on from client to client and, where models come out of slots or go through the server, down.
     """
-    told = tuple(name for name in term.server if name not in term.baggage)
-    carried = tuple(name for name in term.baggage if name not in term.unsent)
-    needed = tuple(name for name in carried if name in term.server)
+    told = tuple(tensor.name for tensor in term.tensors if isinstance(tensor, Told))
+    baggage = [tensor for tensor in term.tensors if isinstance(tensor, Carried) and tensor.sent]
+    carried = tuple(tensor.name for tensor in baggage)
+    needed = tuple(tensor.name for tensor in baggage if tensor.resumes)
     round_model = ("round model",) if term.needs_round_model and not _all_begin(plan) else ()
     others_come_down = plan.relay == "server" or any(route.slot is not None for route in plan.routes)
     down = (*told, *(() if first else needed), *(round_model if others_come_down else ()))

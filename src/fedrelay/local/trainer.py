@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Literal, Protocol
 
 import numpy as np
@@ -25,6 +25,7 @@ from fedrelay.local.loss import Loss, cross_entropy
 from fedrelay.local.sgd import Sgd
 from fedrelay.local.teachers import Teachers
 from fedrelay.local.terms.base import LossTerm, Term, overriding
+from fedrelay.local.terms.belongings import Carried, Kept, Told
 from fedrelay.local.visit import Labels, Parting, Visit, write_back
 from fedrelay.models.layout import Layout, Workbench
 from fedrelay.rng import Keyed, torch_seed
@@ -33,6 +34,8 @@ from fedrelay.spec import Guard, Train
 
 UNGUARDED = Guard()
 """Divergence ends the run, everything else is handed on."""
+
+_PLACES = {"state": Kept, "server": Told, "baggage": Carried}
 
 
 @dataclass(frozen=True)
@@ -51,7 +54,15 @@ class Job:
 
     def names(self, kind: Literal["state", "server", "baggage"]) -> tuple[str, ...]:
         """The tensors that the terms keep or send."""
-        return tuple(name for term in self.terms for name in getattr(term, kind))
+        return tuple(tensor.name for term in self.terms for tensor in term.tensors if isinstance(tensor, _PLACES[kind]))
+
+    def relative_size(self, client: int) -> float:
+        """How many samples a client has, as a multiple of the mean of all clients."""
+        return self.federation.size(client) / self._mean_size
+
+    @cached_property
+    def _mean_size(self) -> float:
+        return float(self.federation.sizes().mean())
 
 
 class Trainer(Protocol):

@@ -15,6 +15,7 @@ Labels = Literal["data", "model"]
 
 
 _LATER = torch.tensor([False])
+_AVERAGE = torch.ones(1)
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,9 @@ class Visit:
 
     opening: Tensor = _LATER
     """Whether this is the first turn of its route: `[1]`, or `[lanes, 1]`."""
+
+    size: Tensor = _AVERAGE
+    """How many samples this client has, as a multiple of the mean of all clients: `[1]`, or `[lanes, 1]`."""
 
     def each(self, change: Callable[[Tensor], Tensor]) -> Visit:
         """The same with every tensor changed."""
@@ -80,6 +84,7 @@ def _joined(visits: Sequence[Visit], join: Callable[[list[Tensor]], Tensor]) -> 
         named("kept"),
         named("baggage"),
         join([visit.opening for visit in visits]),
+        join([visit.size for visit in visits]),
     )
 
 

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from fedrelay.errors import SpecError
 from fedrelay.models.layout import Layout
+from fedrelay.models.projection import ProjectionHead
 
 Operator = Literal["conv", "multi", "single"]
 
@@ -21,13 +22,13 @@ class FusionNet(nn.Module):
     with it and judged with it.
     """
 
-    def __init__(self, features: nn.Module, classifier: nn.Linear, operator: Operator) -> None:
+    def __init__(self, features: nn.Module, classifier: nn.Linear | ProjectionHead, operator: Operator) -> None:
         super().__init__()
         self.features = features
         self.reference = copy.deepcopy(features).requires_grad_(False).eval()
         width = classifier.in_features
         fusion = Join(width) if operator == "conv" else Mix(width if operator == "multi" else 1)
-        self.fusion = fusion.to(classifier.weight)
+        self.fusion = fusion.to(next(classifier.parameters()))
         self.classifier = classifier  # the last of all: the last linear layer is the one that makes logits
 
     def forward(self, x: Tensor) -> Tensor:
@@ -72,7 +73,7 @@ class Mix(nn.Module):
 def fused(module: nn.Module, operator: Operator) -> FusionNet:
     """A model in two parts as a fusion model, around the very same parts."""
     features, classifier = getattr(module, "features", None), getattr(module, "classifier", None)
-    if not isinstance(features, nn.Module) or not isinstance(classifier, nn.Linear):
+    if not isinstance(features, nn.Module) or not isinstance(classifier, nn.Linear | ProjectionHead):
         raise SpecError("model: fusion needs a model in two parts, `features` and a linear `classifier`, as in the zoo")
     return FusionNet(features, classifier, operator)
 
@@ -84,3 +85,12 @@ def refer_to(anchor: Tensor, flat: Tensor, layout: Layout) -> None:
         part, _, rest = name.partition(".")
         if part == "reference":
             entry.view(flat).copy_(places[f"features.{rest}"].view(anchor))
+
+
+def smoothed(merged: Tensor, before: Tensor, layout: Layout, memory: float) -> Tensor:
+    """A merged fusion model whose λ keeps a part of what it was before; without a λ it stays as it is."""
+    weights = merged.clone()
+    for entry in layout.entries:
+        if entry.name == "fusion.share":
+            entry.view(weights).lerp_(entry.view(before), memory)
+    return weights

@@ -37,13 +37,15 @@ def mean_of_outputs(outputs, targets):
 
 
 class Problem:
-    """One client for each row (a, b), and the rounds they go through."""
+    """One client for each row (a, b), which it has once or as often as `sizes` say, and the rounds they go through."""
 
-    def __init__(self, rows, terms=(), merge=None, crew=InlineCrew, **train):
+    def __init__(self, rows, terms=(), merge=None, crew=InlineCrew, sizes=None, **train):
         self.rows = np.asarray(rows, dtype=np.float32)
-        clients, labels = len(self.rows), np.zeros(len(self.rows), dtype=np.int64)
-        dataset = Dataset("quadratic", "tabular", self.rows, labels, self.rows, labels, 1)
-        federation = ArrayFederation(dataset, Holdings(np.arange(clients), np.arange(clients + 1)), seed=0)
+        self.sizes = np.ones(len(self.rows), dtype=np.int64) if sizes is None else np.asarray(sizes)
+        samples, labels = np.repeat(self.rows, self.sizes, axis=0), np.zeros(self.sizes.sum(), dtype=np.int64)
+        dataset = Dataset("quadratic", "tabular", samples, labels, samples, labels, 1)
+        offsets = np.concatenate([[0], np.cumsum(self.sizes)])
+        federation = ArrayFederation(dataset, Holdings(np.arange(len(samples)), offsets), seed=0)
         module = Quadratic(self.rows.shape[1] - 1)
         self.layout, self.terms, self.merge = Layout.of(module), terms, merge
         self.job = Job(module, self.layout, federation, Train(**train), terms, 1, loss=mean_of_outputs)
@@ -53,8 +55,8 @@ class Problem:
 
     @property
     def optimum(self):
-        """Where the sum of all losses is least."""
-        scales, places = self.rows[:, :1].astype(np.float64), self.rows[:, 1:]
+        """Where the sum of all samples' losses is least."""
+        scales, places = self.sizes[:, None] * self.rows[:, :1].astype(np.float64), self.rows[:, 1:]
         return torch.from_numpy((scales * places).sum(0) / scales.sum())
 
     def travel(self, *routes):

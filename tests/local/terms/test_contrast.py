@@ -1,4 +1,4 @@
-"""MOON: exact numbers, a client's first turn, and what it keeps."""
+"""MOON: exact numbers, a client's first turn, what it keeps, and the projection head."""
 
 from __future__ import annotations
 
@@ -9,10 +9,14 @@ import torch
 from tests.local.terms.conftest import turn
 from torch import nn
 
+import fedrelay as fr
 from fedrelay.local.terms.base import Batch, Outputs
 from fedrelay.local.terms.contrast import Contrast, contrast
+from fedrelay.local.terms.fusion import Fusion
 from fedrelay.local.visit import Visit
+from fedrelay.models.features import FeatureTap, last_linear
 from fedrelay.models.layout import Layout
+from fedrelay.models.zoo import build_model
 
 EAST, NORTH = torch.tensor([[1.0, 0.0]]), torch.tensor([[0.0, 1.0]])
 
@@ -63,3 +67,44 @@ def test_later_turns_move_away_from_the_previous_model(toy):
     assert torch.equal(out[0.0], plain)
     assert not torch.equal(out[5.0], plain)
     assert torch.equal(kept["previous"], out[5.0])
+
+
+def shapes(module):
+    return [tuple(parameter.shape) for parameter in module.parameters()]
+
+
+@pytest.mark.parametrize("own", [nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 3)), nn.Linear(4, 3)])
+def test_a_head_of_two_layers_comes_before_the_logits(own):
+    before = shapes(own)
+    headed = Contrast(projection=5).adapt(own)
+    width = before[-2][1]
+    assert shapes(headed) == [*before[:-2], (width, width), (width,), (5, width), (5,), (3, 5), (3,)]
+    assert shapes(own) == before  # somebody's own module stays as it is
+    tap = FeatureTap(headed)
+    assert headed(torch.ones(2, 4)).shape == (2, 3)
+    assert tap.features.shape == (2, 5)
+
+
+def test_no_head_on_demand():
+    own = nn.Linear(4, 3)
+    assert Contrast(projection=0).adapt(own) is own
+    assert last_linear(Contrast().adapt(own)).in_features == 256
+
+
+@pytest.mark.parametrize("terms", [(Fusion(), Contrast(projection=7)), (Contrast(projection=7), Fusion())])
+def test_a_head_goes_with_fusion_in_any_order(terms):
+    torch.manual_seed(1)
+    module = build_model("mlp", (4,), 3, hidden=(5,))
+    for term in terms:
+        module = term.adapt(module)
+    assert module.fusion.mix.out_features == module.classifier.in_features == 5
+    assert last_linear(module).in_features == 7
+    assert module(torch.ones(2, 4)).shape == (2, 3)
+
+
+def test_the_head_travels_and_is_counted(toy):
+    settings = {"data": toy, "model": {"name": "mlp", "hidden": (5,)}, "rounds": 1, "fraction": 1.0, "workers": 1}
+    plain, moon = fr.run("fedavg", **settings), fr.run("moon", **settings)
+    gained = (5 * 5 + 5) + (256 * 5 + 256) + (3 * 256 + 3) - (3 * 5 + 3)
+    assert moon.bytes - plain.bytes == 12 * 4 * gained
+    assert moon.model["classifier.2.weight"].shape == (256, 5)

@@ -100,6 +100,33 @@ def test_corrected_clients_find_the_common_optimum(kind, terms, merge):
     assert (problem.weights - problem.optimum).norm() < 1e-6
 
 
+@pytest.mark.parametrize("kind", ["singletons", "chains", "rotations"])
+def test_a_penalty_by_size_finds_the_optimum_of_all_samples(kind):
+    sizes = [1, 4, 2, 3]
+    by_size, alike = (
+        Problem(four_rows(), (Drift(alpha=1.0, alpha_by_size=flag),), DriftMean(), sizes=sizes, lr=0.1, epochs=2)
+        for flag in (True, False)
+    )
+    for problem in (by_size, alike):
+        for _ in range(200):
+            problem.travel(*ROUTES[kind])
+    assert (by_size.weights - by_size.optimum).norm() < 1e-6
+    assert (alike.weights - Problem(four_rows()).optimum).norm() < 1e-6  # every client counts as much as any other
+    assert (by_size.optimum - alike.weights).norm() > 0.1
+
+
+def test_a_penalty_by_size_by_hand():
+    """Two clients with one and three samples: α/½ and α/1½ beside plain gradients of ½(x − b)²."""
+    problem = Problem([[1, 1], [1, 3]], (Drift(alpha=0.5, alpha_by_size=True),), sizes=[1, 3], lr=0.1, epochs=2)
+    one = 0.1 - 0.1 * ((0.1 - 1) + 0.5 / 0.5 * 0.1)
+    two = 0.3 - 0.1 * ((0.3 - 3) + 0.5 / 1.5 * 0.3)
+    torch.testing.assert_close(problem.travel((0,), (1,)), [number(one), number(two)])
+    both = Problem([[1, 1], [1, 3]], (Drift(alpha=0.5, alpha_by_size=True),), sizes=[2, 2], lr=0.1, epochs=2)
+    plain = Problem([[1, 1], [1, 3]], (Drift(alpha=0.5),), sizes=[2, 2], lr=0.1, epochs=2)
+    routes = ((0,), (1,))
+    torch.testing.assert_close(both.travel(*routes), plain.travel(*routes), rtol=0, atol=0)
+
+
 @pytest.mark.parametrize("kind", ROUTES)
 def test_plain_clients_do_not(kind):
     problem = Problem(four_rows(), (), Last() if kind == "ring" else Mean(), lr=0.2, epochs=2)

@@ -1,4 +1,4 @@
-"""FedFusion: the two extractors, which of them learns, and what the reference is."""
+"""FedFusion: the two extractors, which of them learns, what the reference is, and how λ is smoothed."""
 
 from __future__ import annotations
 
@@ -122,3 +122,32 @@ def test_a_warm_up_fuses_with_the_extractor_of_its_own_round(toy):
     assert references
     for name in references:  # what all clients of round 3 trained against is the model of the warm-up
         torch.testing.assert_close(after[name], before[name.replace("reference", "features")])
+
+
+@pytest.mark.parametrize(("smoothing", "expected"), [(0.9, 0.14), (0.0, 0.5), (0.25, 0.4)])
+def test_lambda_changes_slowly(smoothing, expected):
+    module = fusion_net("single")
+    layout = Layout.of(module)
+    before, merged = torch.full((layout.size,), 0.1), torch.full((layout.size,), 0.5)
+    kept = Fusion(operator="single", smoothing=smoothing).temper(merged, before, layout)
+    (share,) = (entry for entry in layout.entries if entry.name == "fusion.share")
+    assert share.view(kept).item() == pytest.approx(expected)
+    assert int((kept != merged).sum()) <= 1
+
+
+def test_a_convolution_has_no_lambda():
+    layout = Layout.of(fusion_net("conv"))
+    merged = torch.randn(layout.size, generator=torch.Generator().manual_seed(0))
+    assert torch.equal(Fusion().temper(merged, torch.zeros_like(merged), layout), merged)
+
+
+def test_lambda_is_a_moving_average_over_rounds(toy):
+    """After one round λ is a tenth of what clients found; they all begin with zero."""
+    settings = {"data": toy, "model": {"name": "mlp", "hidden": (5,)}, "rounds": 1, "batch_size": 2, "workers": 1}
+    slow, fast = (
+        fr.run("fedfusion", terms={"fusion": {"operator": "multi", "smoothing": smoothing}}, **settings).model
+        for smoothing in (0.9, 0.0)
+    )
+    assert fast["fusion.share"].abs().max() > 0
+    torch.testing.assert_close(slow["fusion.share"], 0.1 * fast["fusion.share"])
+    assert torch.equal(slow["classifier.weight"], fast["classifier.weight"])

@@ -77,7 +77,8 @@ def test_worker_processes_give_the_same_bits(toy, terms):
 
 
 @pytest.mark.parametrize(
-    "terms", [(Control(),), (Drift(),), (Drift(), Control()), (Blend(alpha=0.3), Drift(), Prox(mu=0.1))]
+    "terms",
+    [(Control(),), (Drift(),), (Drift(alpha_by_size=True), Control()), (Blend(alpha=0.3), Drift(), Prox(mu=0.1))],
 )
 @pytest.mark.parametrize("routes", [CHAINS, ROTATIONS], ids=["chains", "rotations"])
 def test_lanes_give_what_each_gives_alone(toy, terms, routes):

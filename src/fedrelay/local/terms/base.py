@@ -15,33 +15,21 @@ from torch import Tensor, nn
 
 from fedrelay.data.dataset import IGNORED_LABEL
 from fedrelay.local.arrival import Arrival
+from fedrelay.local.terms.belongings import Belonging
 from fedrelay.local.visit import Parting, Visit
 from fedrelay.models.features import last_linear
-from fedrelay.models.layout import Workbench
+from fedrelay.models.layout import Layout, Workbench
 from fedrelay.spec import Section, Train
 
 
 class Term(Section, ABC):
     """Something a client does beside plain training. All tensors it sees are the trained part of a model.
 
-    A term says by name which tensors it keeps and sends; each is as large as the model and zero at first.
+    It declares its tensors: what clients keep, what the server tells, what is carried along.
     """
 
-    state: ClassVar[tuple[str, ...]] = ()
-    """What each client keeps from one turn to the next."""
-
-    adds_up: ClassVar[bool] = True
-    """Whether what two routes change at the same client in the same turn adds up; otherwise the later route's stays."""
-
-    server: ClassVar[tuple[str, ...]] = ()
-    """What the server keeps and sends along with the model."""
-
-    baggage: ClassVar[tuple[str, ...]] = ()
-    """What travels along a route and comes home with the model. It sets off as the server's tensor of that name, or as
-    zeros."""
-
-    unsent: ClassVar[tuple[str, ...]] = ()
-    """Baggage that costs no transfer, because the server sees every model and can do the sums itself."""
+    tensors: ClassVar[tuple[Belonging, ...]] = ()
+    """All of them; no two terms of a method may use the same name at the same place."""
 
     stackable: ClassVar[bool] = True
     """Whether it is vector algebra alone, so that several models can be trained side by side."""
@@ -88,6 +76,10 @@ class Term(Section, ABC):
     def settle(self, server: Mapping[str, Tensor], arrivals: Sequence[Arrival], clients: int) -> Mapping[str, Tensor]:
         """The server's tensors after a merge; `clients` is the number of all clients."""
         return server
+
+    def temper(self, merged: Tensor, before: Tensor, layout: Layout) -> Tensor:
+        """The merged model as the server keeps it: the same, unless the term softens the change from the one before."""
+        return merged
 
 
 @dataclass(frozen=True)

@@ -20,14 +20,14 @@ from pydantic import Field
 from torch import Tensor
 
 from fedrelay.local.terms.base import Term
+from fedrelay.local.terms.belongings import Belonging, Carried
 from fedrelay.local.visit import Parting, Visit
 
 
 class Blend(Term):
     """The model (1−α)θ + α·recv."""
 
-    baggage: ClassVar[tuple[str, ...]] = ("fold", "sum")
-    unsent: ClassVar[tuple[str, ...]] = baggage
+    tensors: ClassVar[tuple[Belonging, ...]] = (Carried("fold", sent=False), Carried("sum", sent=False))
     alpha: float = Field(0.1, ge=0, le=1, description="share of the received model in what is handed on")
     plain: bool = Field(False, description="hand on the trained model itself")
 
@@ -38,7 +38,7 @@ class Blend(Term):
 
     def remember(self, visit: Visit, parting: Parting) -> None:
         """Take the model into the fold and the sum."""
-        handed, (fold, total) = parting.handed, (visit.baggage[name] for name in self.baggage)
+        handed, (fold, total) = parting.handed, (visit.baggage[name] for name in ("fold", "sum"))
         fold.copy_(torch.lerp(handed, fold, self._share(visit.opening, handed)))
         total.add_(handed)
 

@@ -8,9 +8,8 @@ c gains Σ (c_k⁺ − c_k)/K over all turns, K being the number of all clients.
 
 Deviations: in chains every turn counts: the changes of all clients of a route are summed on the way and come home with
 the model. c goes down and on, that sum on and home: twice the bytes down and up, three times those between clients. The
-merge is the mean by samples
-unless another is named; the paper's is uniform (`merge.weights: uniform`), its server step size is 1. With momentum or
-weight decay (recv − θ)/(τη) is not the mean gradient, so c_k is biased.
+merge is the mean by samples unless another is named; the paper's is uniform (`merge.weights: uniform`), its server step
+size is 1. With momentum or weight decay (recv − θ)/(τη) is not the mean gradient, so c_k is biased.
 """
 
 from __future__ import annotations
@@ -23,6 +22,7 @@ from torch import Tensor
 
 from fedrelay.local.arrival import Arrival
 from fedrelay.local.terms.base import Term
+from fedrelay.local.terms.belongings import Belonging, Carried, Kept, Told
 from fedrelay.local.visit import Parting, Visit
 from fedrelay.spec import Train
 
@@ -30,9 +30,7 @@ from fedrelay.spec import Train
 class Control(Term):
     """The gradient c − c_k."""
 
-    state: ClassVar[tuple[str, ...]] = ("control",)
-    server: ClassVar[tuple[str, ...]] = ("control",)
-    baggage: ClassVar[tuple[str, ...]] = ("control-change",)
+    tensors: ClassVar[tuple[Belonging, ...]] = (Kept("control"), Told("control"), Carried("control-change"))
 
     def warning(self, train: Train) -> str | None:
         """Plain steps are assumed."""

@@ -8,7 +8,8 @@ Rule: the client's drift d_k is the sum of θ_out − a over all its turns, a be
 α(θ − a + d_k). The paper's g_k is −α·d_k, the server's h is −α times the mean drift (see the merge `drift`).
 
 Deviations: the anchor is the model received from the predecessor, so that the drifts along a chain add up to what the
-chain did. α is not scaled by the client's size (the authors' code does).
+chain did. α is the same for all clients; the authors' code divides it by n_k·K/n, the client's size relative to the
+mean (`alpha_by_size`), so that clients meet at the optimum of all samples instead of that of all clients.
 """
 
 from __future__ import annotations
@@ -19,18 +20,21 @@ from pydantic import Field
 from torch import Tensor
 
 from fedrelay.local.terms.base import AnchoredTerm
+from fedrelay.local.terms.belongings import Belonging, Kept
 from fedrelay.local.visit import Parting, Visit
 
 
 class Drift(AnchoredTerm):
     """The gradient α(θ − a + d_k)."""
 
-    state: ClassVar[tuple[str, ...]] = ("drift",)
+    tensors: ClassVar[tuple[Belonging, ...]] = (Kept("drift"),)
     alpha: float = Field(0.1, gt=0, description="strength of the penalty")
+    alpha_by_size: bool = Field(False, description="divide the strength by the client's size relative to the mean")
 
     def add_to(self, gradient: Tensor, theta: Tensor, visit: Visit) -> None:
         """Pull towards the anchor, moved by what was drifted before."""
-        gradient.add_(theta - self.anchor_of(visit) + visit.state["drift"], alpha=self.alpha)
+        pull = theta - self.anchor_of(visit) + visit.state["drift"]
+        gradient.add_(pull.div_(visit.size) if self.alpha_by_size else pull, alpha=self.alpha)
 
     def remember(self, visit: Visit, parting: Parting) -> None:
         """Add the way of this turn."""

@@ -22,14 +22,14 @@ from torch import Tensor
 
 from fedrelay.local.arrival import Arrival
 from fedrelay.local.terms.base import Term
+from fedrelay.local.terms.belongings import Belonging, Carried
 from fedrelay.local.visit import Labels, Parting, Visit
 
 
 class Fisher(Term):
     """The gradient λ·F⊙(θ − recv)."""
 
-    server: ClassVar[tuple[str, ...]] = ("fisher",)
-    baggage: ClassVar[tuple[str, ...]] = ("fisher",)
+    tensors: ClassVar[tuple[Belonging, ...]] = (Carried("fisher", resumes=True),)
     stackable: ClassVar[bool] = False
     strength: float = Field(0.1, ge=0, description="λ, how firmly weights are held")
     memory: float = Field(

@@ -6,12 +6,13 @@ Approach. ICIP 2019.
 Rule: logits = C(F(E(x), E_a(x))), where E_a is a frozen copy of the anchor's extractor, taken at the beginning of a
 turn. F is `conv`, a 1×1 convolution of both extractors' channels; `multi`, λ⊙E_a + (1−λ)⊙E with one λ for each channel;
 or `single`, with one λ for all. E, F and C are merged as usual, and so is E_a, which after a round of single clients is
-the very extractor they all trained against.
+the very extractor they all trained against. Then the server smooths λ over rounds, λ ← (1−s)λ + s·λ_before.
 
 Deviations: the extractor is all but the last linear layer, so features are vectors; the paper's is the convolutional
-part. λ is not smoothed over rounds by the server. In chains the anchor is the model received from the predecessor. E_a
-is counted as sent along with the model, although whoever received the anchor could keep it. A warm-up before the
-method trains the same network, so clients fuse there too: otherwise E_a would stay a random extractor.
+part. In chains the anchor is the model received from the predecessor. E_a is counted as sent along with the model,
+although whoever received the anchor could keep it. Where models wait in slots, λ is smoothed when they are merged. A
+warm-up before the method trains the same network, so clients fuse there too: otherwise E_a would stay a random
+extractor.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ from __future__ import annotations
 from typing import ClassVar
 
 from pydantic import Field
-from torch import nn
+from torch import Tensor, nn
 
 from fedrelay.local.terms.base import AnchoredTerm
 from fedrelay.local.visit import Visit
-from fedrelay.models.fusion import Operator, fused, refer_to
-from fedrelay.models.layout import Workbench
+from fedrelay.models.fusion import Operator, fused, refer_to, smoothed
+from fedrelay.models.layout import Layout, Workbench
 
 
 class Fusion(AnchoredTerm):
@@ -33,6 +34,7 @@ class Fusion(AnchoredTerm):
     stackable: ClassVar[bool] = False
     of_the_model: ClassVar[bool] = True
     operator: Operator = Field("conv", description="how the two extractors' features are fused")
+    smoothing: float = Field(0.9, ge=0, lt=1, description="multi, single: s, how much of the last λ stays at a merge")
 
     def adapt(self, module: nn.Module) -> nn.Module:
         """The model with a second extractor."""
@@ -41,3 +43,7 @@ class Fusion(AnchoredTerm):
     def begin(self, bench: Workbench, visit: Visit) -> None:
         """Take the anchor's extractor for reference."""
         refer_to(self.anchor_of(visit), bench.flat, bench.layout)
+
+    def temper(self, merged: Tensor, before: Tensor, layout: Layout) -> Tensor:
+        """Let λ change slowly."""
+        return smoothed(merged, before, layout, self.smoothing)
