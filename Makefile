@@ -4,11 +4,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 DEMO := demo
 
-.PHONY: help demo test install lint docs clean
+.PHONY: help demo test install equip lint docs clean
 
 help:
 	@echo "make demo   install, compare three methods on embedded data, draw the curves"
-	@echo "make test   install, then ruff, mypy and the whole test suite"
+	@echo "make test   install with Flower and Ray, then ruff, mypy and the whole test suite"
 	@echo "make docs   make the pages that follow from the code"
 	@echo "make clean  remove the environment and everything that was generated"
 
@@ -21,7 +21,15 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@
 
+# The tests need Flower and Ray; the demo does without.
+$(VENV)/.equipped: $(VENV)/.installed
+	@echo "Installing Flower and Ray for the tests …"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,flower,ray]'
+	@touch $@
+
 install: $(VENV)/.installed
+
+equip: $(VENV)/.equipped
 
 demo: install
 	@rm -rf $(DEMO)
@@ -33,7 +41,7 @@ test: export OMP_NUM_THREADS := 1
 test: lint
 	@$(BIN)/pytest -q -n 2 --dist loadfile
 
-lint: install
+lint: equip
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy

@@ -7,7 +7,6 @@ is an option here. It has no FedNova, FedDisco, inverse distance or geometric me
 from __future__ import annotations
 
 import logging
-import warnings
 
 import numpy as np
 import pytest
@@ -20,11 +19,9 @@ from fedrelay.merge.momentum import Momentum
 from fedrelay.merge.optimisers import Adagrad, Adam, Yogi
 from fedrelay.merge.trimmed import Trimmed
 
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # of what Flower imports
-    pytest.importorskip("flwr")
-    from flwr.common import Code, FitRes, Status, ndarrays_to_parameters, parameters_to_ndarrays
-    from flwr.server import strategy as flower
+pytest.importorskip("flwr")
+from flwr.common import Code, FitRes, Status, ndarrays_to_parameters, parameters_to_ndarrays
+from flwr.server import strategy as flower
 
 START = np.array([0.5, -1.0, 2.0, 0.0, 3.0])
 ADAPTIVE = {"eta": 0.05, "tau": 1e-3, "initial_parameters": ndarrays_to_parameters([START])}
