@@ -71,6 +71,18 @@ SAME = {
     ),
     "FedAvgM without momentum is FedAvg": (("fedavgm", {"merge.beta": 0}), ("fedavg", {})),
     "FedProx without pull is its route": (("fedseq+fedprox", {**THREES, "terms.prox.mu": 0}), ("fedseq", THREES)),
+    "MOON without strength and head is its route": (
+        ("spfl+moon", {"terms.contrast.mu": 0, "terms.contrast.projection": 0}),
+        ("spfl", {}),
+    ),
+    "FedMMD without strength is its route": (
+        ("fedseq+fedmmd", {**THREES, "terms.mmd.strength": 0}),
+        ("fedseq", THREES),
+    ),
+    "FedDyn by size is FedDyn where all have as many samples": (
+        ("spfl+feddyn", {"terms.drift.alpha_by_size": True}),
+        ("spfl+feddyn", {}),
+    ),
     "EWC without strength is FedCyclic": (("ewc", {"terms.fisher.strength": 0}), ("fedcyclic", {})),
     "GLAM without teachers is its route": (
         ("spfl+glam", {"terms.glam.tau": 0, "terms.glam.rho": 0}),
@@ -92,6 +104,10 @@ def test_the_same_bits(weights_of, claim):
 CLOSE = {
     "SPFL makes FedNova the plain mean": (("spfl+fednova", {}), ("spfl", {})),
     "SPFL makes FedDisco the plain mean": (("spfl+feddisco", {}), ("spfl", {})),
+    "FedSeq with one client a group is FedAvg": (  # full batches, because each route shuffles in its own way
+        ("fedseq", {"grouping.max_clients": 1, "grouping.min_samples": 1, "batch_size": 10}),
+        ("fedavg", {"batch_size": 10}),
+    ),
 }
 
 

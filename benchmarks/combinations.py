@@ -1,0 +1,244 @@
+"""The eight methods of SPFL's table, alone and with SPFL, beside FedAvg with as much local training.
+
+    .venv/bin/python benchmarks/combinations.py           run what is not done yet, print the page
+    .venv/bin/python benchmarks/combinations.py --write   and write docs/combinations.md
+
+Ten clients hold samples of a Dirichlet draw of every class (concentration 0.5) and take part in every round. SPFL
+trains ten times as often a round, so FedAvg with ten epochs at each visit stands beside it: the same number of passes
+over the same samples. Everything starts from scratch. Runs are kept in `--runs` and continued there; Fashion-MNIST is
+left out where it is not found.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import fedrelay as fr
+
+METHODS = {
+    "fedavg": "FedAvg",
+    "fedprox": "FedProx",
+    "scaffold": "SCAFFOLD",
+    "feddyn": "FedDyn",
+    "feddc": "FedDC",
+    "fednova": "FedNova",
+    "moon": "MOON",
+    "feddisco": "FedDisco",
+}
+CLIENTS, ALPHA, SEEDS = 10, 0.5, (1, 2, 3)
+CONTROL = f"fedavg-{CLIENTS}-epochs"
+PAGE = Path(__file__).parent.parent / "docs" / "combinations.md"
+
+
+@dataclass(frozen=True)
+class Task:
+    """A data set, how much of it is used, and how it is trained."""
+
+    name: str
+    title: str
+    train: int
+    test: int
+    model: str
+    batch_size: int
+    rounds: int
+
+    def federation(self, seed: int) -> fr.Federation:
+        """The first samples of the data set, dealt out anew for every seed."""
+        everything = fr.load_data(self.name, clients=1, partition="iid")
+        (x, y), (test_x, test_y) = everything.samples(0), everything.test
+        return fr.federate(
+            x[: self.train],
+            y[: self.train],
+            test_x[: self.test],
+            test_y[: self.test],
+            clients=CLIENTS,
+            partition="dirichlet-class",
+            alpha=ALPHA,
+            seed=seed,
+        )
+
+    def about(self, found: fr.Outcome) -> str:
+        """What was run, in one sentence."""
+        train = found.comparison.train
+        return (
+            f"{self.train:,} train and {self.test:,} test samples, `{self.model}`, {self.rounds} rounds, one epoch at "
+            f"each visit, batches of {train.batch_size}, step size {train.lr:g}."
+        )
+
+
+TASKS = (
+    Task("digits", "Digits", 1438, 359, "mlp", 16, rounds=20),
+    Task("fashion-mnist", "Fashion-MNIST", 2000, 2000, "mlp", 32, rounds=10),
+)
+
+
+class Shown:
+    """Says which run goes by, and how far it is."""
+
+    def __init__(self, title: str) -> None:
+        self.title = title
+        self.rounds = 0
+
+    def profiling(self, done: int, clients: int) -> None:
+        """Nobody has to describe itself here."""
+
+    def started(self, experiment: fr.Experiment, round: int) -> None:
+        """A line for each run."""
+        self.rounds = experiment.rounds
+        epochs = f" with {experiment.train.epochs} epochs" if experiment.train.epochs > 1 else ""
+        print(f"\n{self.title}, seed {experiment.seed}: {experiment.method}{epochs} ", end="", file=sys.stderr)
+
+    def round_done(self, round: int, row: object) -> None:
+        """A dot for each round."""
+        print("." if round < self.rounds else ". done", end="", file=sys.stderr, flush=True)
+
+    def stopping(self) -> None:
+        """Ctrl-C."""
+        print(" stopping after this round", file=sys.stderr)
+
+
+def compared(task: Task, runs: Path) -> list[fr.Outcome]:
+    """All methods of one data set, seed by seed, because each seed deals out the samples anew."""
+    control = {"method": "fedavg", "label": CONTROL, "train": {"epochs": CLIENTS}}
+    return [
+        fr.compare(
+            [*METHODS, "spfl", *(f"spfl+{name}" for name in METHODS if name != "fedavg"), control],
+            data=task.federation(seed),
+            model=task.model,
+            rounds=task.rounds,
+            fraction=1.0,
+            batch_size=task.batch_size,
+            seeds=[seed],
+            out=runs / task.name / f"seed-{seed}",
+            observer=Shown(task.title),
+        )
+        for seed in SEEDS
+    ]
+
+
+@dataclass(frozen=True)
+class Line:
+    """One method over all seeds."""
+
+    results: tuple[fr.Result, ...]
+    diverged: int
+
+    @classmethod
+    def of(cls, outcomes: list[fr.Outcome], name: str) -> Line:
+        """The runs of a method."""
+        found = [outcome[name] for outcome in outcomes]
+        return cls(
+            tuple(result for each in found for result in each.results), sum(len(each.diverged) for each in found)
+        )
+
+    @property
+    def mean(self) -> float | None:
+        """The mean accuracy in per cent; None if a run diverged, because the rest would be a choice."""
+        return None if self.diverged else 100 * statistics.mean(result.accuracy for result in self.results)
+
+    @property
+    def accuracy(self) -> str:
+        """Mean and standard deviation in per cent."""
+        if self.mean is None:
+            return f"diverged ({self.diverged} of {self.diverged + len(self.results)})"
+        return f"{self.mean:.1f} ± {100 * statistics.stdev(result.accuracy for result in self.results):.1f}"
+
+    @property
+    def updates(self) -> str:
+        """How often a client trained."""
+        return f"{self.results[0].client_updates:,}" if self.results else "–"
+
+    @property
+    def megabytes(self) -> str:
+        """What was transferred."""
+        return f"{self.results[0].bytes / 1e6:.1f}" if self.results else "–"
+
+
+def with_spfl(name: str) -> str:
+    """The combination."""
+    return "spfl" if name == "fedavg" else f"spfl+{name}"
+
+
+def rows(outcomes: list[fr.Outcome]) -> Iterator[str]:
+    """The table of one data set."""
+    yield "| method | accuracy, % | with SPFL, % | gain | client updates | with SPFL | MB | with SPFL |"
+    yield "|---|---:|---:|---:|---:|---:|---:|---:|"
+    for name, title in METHODS.items():
+        alone, joined = Line.of(outcomes, name), Line.of(outcomes, with_spfl(name))
+        gain = "–" if alone.mean is None or joined.mean is None else f"{joined.mean - alone.mean:+.1f}"
+        cells = (title, alone.accuracy, joined.accuracy, gain, alone.updates, joined.updates)
+        yield f"| {' | '.join((*cells, alone.megabytes, joined.megabytes))} |"
+    control = Line.of(outcomes, CONTROL)
+    title = f"FedAvg, {CLIENTS} epochs at each visit"
+    yield f"| {title} | {control.accuracy} | – | – | {control.updates} × {CLIENTS} | – | {control.megabytes} | – |"
+
+
+def reading(outcomes: list[fr.Outcome]) -> str:
+    """What the table says, worked out from it."""
+    means = {name: Line.of(outcomes, name).mean for name in (*METHODS, *map(with_spfl, METHODS), CONTROL)}
+    gains = {
+        title: joined - alone
+        for name, title in METHODS.items()
+        if (alone := means[name]) is not None and (joined := means[with_spfl(name)]) is not None
+    }
+    parts = [
+        f"At the same number of rounds SPFL gains with {sum(gain > 0 for gain in gains.values())} of {len(METHODS)}"
+    ]
+    if gains:
+        least, most = min(gains, key=gains.__getitem__), max(gains, key=gains.__getitem__)
+        parts[0] += (
+            f" methods, {statistics.mean(gains.values()):+.1f} points on average"
+            f" (from {gains[least]:+.1f} with {least} to {gains[most]:+.1f} with {most})"
+        )
+    control, joined = means[CONTROL], means["spfl"]
+    if control is not None and joined is not None and means["fedavg"] is not None:
+        share = joined - control
+        parts.append(
+            f"With as much local training FedAvg comes to {control:.1f} %: SPFL is {abs(share):.1f} points "
+            f"{'above' if share >= 0 else 'below'} it, while it is {joined - means['fedavg']:+.1f} points from FedAvg "
+            "with a tenth of the training"
+        )
+    return ". ".join(parts) + "."
+
+
+def page(found: dict[Task, list[fr.Outcome]]) -> Iterator[str]:
+    """docs/combinations.md."""
+    yield "# SPFL with eight methods"
+    yield ""
+    yield (
+        "Made by `benchmarks/combinations.py --write`. Final test accuracy, mean ± standard deviation over "
+        f"{len(SEEDS)} seeds, each of which deals out the samples and draws the first weights anew. {CLIENTS} clients "
+        f"hold a Dirichlet draw of every class (concentration {ALPHA:g}), all take part in every round, everything "
+        "starts from scratch, and all options are the defaults. A client update is one visit; SPFL makes "
+        f"{CLIENTS} times as many a round, which is why FedAvg with {CLIENTS} epochs at each visit stands in the last "
+        "row. Bytes follow from the plans; MOON's model has a projection head more than the others."
+    )
+    for task, outcomes in found.items():
+        yield from ("", f"## {task.title}", "", task.about(outcomes[0]), "", *rows(outcomes), "", reading(outcomes))
+
+
+def main() -> None:
+    """Run, print, write."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--write", action="store_true", help="write docs/combinations.md")
+    parser.add_argument("--runs", type=Path, default=Path("runs/combinations"), help="where runs are kept")
+    options = parser.parse_args()
+    found: dict[Task, list[fr.Outcome]] = {}
+    for task in TASKS:
+        try:
+            found[task] = compared(task, options.runs)
+        except fr.DataError as error:
+            print(f"{task.title} is left out: {error}", file=sys.stderr)
+    text = "\n".join(page(found)) + "\n"
+    print(text)
+    if options.write:
+        PAGE.write_text(text)
+
+
+if __name__ == "__main__":
+    main()

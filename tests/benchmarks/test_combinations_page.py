@@ -1,0 +1,67 @@
+"""The page about SPFL with eight methods: its arithmetic, and how it shows runs that diverged."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+
+import pytest
+
+import fedrelay as fr
+
+
+@pytest.fixture(scope="module")
+def combinations() -> ModuleType:
+    """The command itself."""
+    path = Path(__file__).parents[2] / "benchmarks" / "combinations.py"
+    spec = importlib.util.spec_from_file_location("combinations_command", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look themselves up there
+    spec.loader.exec_module(module)
+    return module
+
+
+def outcomes(combinations, accuracy):
+    """Two seeds; `accuracy` says what each method comes to in a seed, None if it diverges."""
+    names = [*combinations.METHODS, *map(combinations.with_spfl, combinations.METHODS), combinations.CONTROL]
+
+    def contender(name, seed):
+        found = accuracy(name, seed)
+        result = SimpleNamespace(accuracy=found, client_updates=1200, bytes=2_500_000)
+        return fr.Contender(name, name, *(((result,),) if found is not None else ((), ("seed 1: lost",))))
+
+    return [{name: contender(name, seed) for name in names} for seed in (0, 1)]
+
+
+def test_means_deviations_and_gains(combinations):
+    def accuracy(name, seed):
+        return 0.8 + 0.02 * seed if name.startswith("spfl") else 0.75 if "epochs" in name else 0.7
+
+    found = outcomes(combinations, accuracy)
+    table = list(combinations.rows(found))
+    assert table[2] == "| FedAvg | 70.0 ± 0.0 | 81.0 ± 1.4 | +11.0 | 1,200 | 1,200 | 2.5 | 2.5 |"
+    assert table[-1] == "| FedAvg, 10 epochs at each visit | 75.0 ± 0.0 | – | – | 1,200 × 10 | – | 2.5 | – |"
+    assert len(table) == 2 + 8 + 1
+    said = combinations.reading(found)
+    assert "gains with 8 of 8 methods, +11.0 points on average" in said
+    assert "FedAvg comes to 75.0 %: SPFL is 6.0 points above it, while it is +11.0 points from FedAvg" in said
+
+
+def test_what_diverged_is_shown_as_that(combinations):
+    found = outcomes(combinations, lambda name, seed: None if name == "spfl+feddyn" and seed else 0.5)
+    row = next(row for row in combinations.rows(found) if row.startswith("| FedDyn"))
+    assert row == "| FedDyn | 50.0 ± 0.0 | diverged (1 of 2) | – | 1,200 | 1,200 | 2.5 | 2.5 |"
+    assert "gains with 0 of 8 methods, +0.0 points on average" in combinations.reading(found)
+
+
+def test_every_seed_deals_out_the_same_samples_anew(combinations):
+    task = combinations.TASKS[0]
+    one, two = (task.federation(seed) for seed in (1, 2))
+    assert one.clients == two.clients == 10
+    assert one.sizes().sum() == two.sizes().sum() == task.train
+    assert one.fingerprint() != two.fingerprint()
+    assert len(one.test.y) == task.test
