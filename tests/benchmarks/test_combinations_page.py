@@ -42,20 +42,29 @@ def test_means_deviations_and_gains(combinations):
         return 0.8 + 0.02 * seed if name.startswith("spfl") else 0.75 if "epochs" in name else 0.7
 
     found = outcomes(combinations, accuracy)
-    table = list(combinations.rows(found))
+    task = combinations.TASKS[0]
+    table = list(combinations.rows(task, found))
     assert table[2] == "| FedAvg | 70.0 ± 0.0 | 81.0 ± 1.4 | +11.0 | 1,200 | 1,200 | 2.5 | 2.5 |"
     assert table[-1] == "| FedAvg, 10 epochs at each visit | 75.0 ± 0.0 | – | – | 1,200 × 10 | – | 2.5 | – |"
     assert len(table) == 2 + 8 + 1
-    said = combinations.reading(found)
-    assert "gains with 8 of 8 methods, +11.0 points on average" in said
-    assert "FedAvg comes to 75.0 %: SPFL is 6.0 points above it, while it is +11.0 points from FedAvg" in said
+    said = combinations.reading(task, found)
+    assert said.startswith("At the same number of rounds SPFL gains with 8 of 8 methods. Of the +11.0 points that SPFL")
+    assert "+5.0 come from 10 times the training alone" in said
+    assert said.endswith("+6.0 are left for the way models travel.")
 
 
 def test_what_diverged_is_shown_as_that(combinations):
-    found = outcomes(combinations, lambda name, seed: None if name == "spfl+feddyn" and seed else 0.5)
-    row = next(row for row in combinations.rows(found) if row.startswith("| FedDyn"))
+    def partly_lost(name, seed):
+        if name == "spfl+feddyn":
+            return None if seed else 0.6
+        return {"spfl+scaffold": 0.4}.get(name, 0.6 if name.startswith("spfl") else 0.5)
+
+    found = outcomes(combinations, partly_lost)
+    task = combinations.TASKS[0]
+    row = next(row for row in combinations.rows(task, found) if row.startswith("| FedDyn"))
     assert row == "| FedDyn | 50.0 ± 0.0 | diverged (1 of 2) | – | 1,200 | 1,200 | 2.5 | 2.5 |"
-    assert "gains with 0 of 8 methods, +0.0 points on average" in combinations.reading(found)
+    said = combinations.reading(task, found)
+    assert said.startswith("At the same number of rounds SPFL gains with 6 of 8 methods and not with SCAFFOLD (−10.0).")
 
 
 def test_every_seed_deals_out_the_same_samples_anew(combinations):
