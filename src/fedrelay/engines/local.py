@@ -214,8 +214,6 @@ def visit(place: Workplace, stop: Stop, told: Mapping[str, Tensor]) -> Visit:
         {name: table[before] for name, (before, _) in zip(names, stop.state, strict=True)},
         {name: table[after] for name, (_, after) in zip(names, stop.state, strict=True)},
         {name: table[after] for name, (_, after) in zip(place.job.names("baggage"), stop.baggage, strict=True)},
-        torch.tensor([stop.turn.hop.index == 0]),
-        torch.tensor([place.job.relative_size(stop.turn.hop.client)], dtype=table.dtype),
     )
 
 

@@ -6,6 +6,7 @@ import copy
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+import torch
 from torch import Tensor
 
 from fedrelay.data.public import PublicFederation
@@ -54,6 +55,8 @@ class Workshop:
         self, turns: Sequence[Turn], visits: Sequence[Visit], out: Sequence[Tensor], usual: float = 0.0
     ) -> list[HopReport]:
         """Take turns side by side, each model to its place in `out`; `usual` is the usual length of an update."""
+        if self.job.terms:
+            visits = [self._told_of_itself(turn.hop, visit) for turn, visit in zip(turns, visits, strict=True)]
         careful = self.job.guard.refuses or any(turn.tamper for turn in turns)
         before = [Before.of(visit) if careful else None for visit in visits]
         hops = [turn.hop for turn in turns]
@@ -65,6 +68,11 @@ class Workshop:
             clients = ", ".join(str(hop.client) for hop in hops)
             raise failure(f"round {hops[0].round}: training on client {clients}", error) from error
         return [self._ended(*turn, usual) for turn in zip(turns, visits, out, before, reports, strict=True)]
+
+    def _told_of_itself(self, hop: Hop, visit: Visit) -> Visit:
+        """The visit with what terms may ask about the turn."""
+        size = torch.tensor([self.job.relative_size(hop.client)], dtype=visit.recv.dtype)
+        return replace(visit, opening=torch.tensor([hop.index == 0]), size=size)
 
     def _ended(
         self, turn: Turn, visit: Visit, model: Tensor, before: Before | None, report: HopReport, usual: float
