@@ -18,8 +18,10 @@ from fedrelay.clock import Device, Stopwatch
 from fedrelay.errors import DivergedError, SpecError
 from fedrelay.faults import TAMPERINGS, UNANSWERED, Weather, mishaps_of, sent_again
 from fedrelay.local.arrival import Arrival, HopReport
+from fedrelay.local.keepsakes import Keepsakes
 from fedrelay.routes.plan import RoundPlan, Route
 from fedrelay.spec import Fault, FaultKind, Recovery
+from fedrelay.store import RunFolder
 
 STOPWATCH = Stopwatch(lambda client: Device(1.0, 8.0, 8.0, 0.0), lambda client: 10, 1.0, 1, {"model": 1})
 """Ten seconds at every client and one on every way."""
@@ -29,7 +31,7 @@ PLAN = RoundPlan(3, (Route((0, 1, 2, 3)), Route((4, 5))))
 
 def meet(*faults, plan=PLAN, attempt=0, spares=(8, 9), **recovery):
     weather = Weather([Fault(**fault) for fault in faults], Recovery(**recovery), seed=1)
-    return weather.meet(plan, attempt, STOPWATCH, lambda present: iter(set(spares) - set(present)))
+    return weather.meet(replace(plan, attempt=attempt), STOPWATCH, lambda present: iter(set(spares) - set(present)))
 
 
 def away(*clients, **more):
@@ -54,11 +56,17 @@ def test_clients_that_are_away_are_passed_over():
     assert (plan.delays, dict(plan.in_vain)) == ((0.0, 0.0), {})
 
 
-def test_a_route_without_clients_is_gone_and_the_others_keep_what_is_theirs():
+def test_a_route_without_clients_stays_so_that_others_keep_their_numbers():
     slots = replace(PLAN, routes=(Route((0, 1), slot=7), Route((4, 5), slot=9)))
-    plan, _ = meet(away(0, 1), {"what": "nan", "clients": (5,)}, plan=slots)
-    assert plan.routes == (Route((4, 5), slot=9),)
-    assert [(each.route, each.index, each.what) for each in plan.tampers] == [(0, 1, "nan")]
+    plan, _ = meet(away(0), {"what": "hang", "clients": (1,)}, {"what": "nan", "clients": (5,)}, plan=slots)
+    assert plan.routes == (Route((), slot=7), Route((4, 5), slot=9))
+    assert [(each.route, each.index, each.what) for each in plan.tampers] == [(1, 1, "nan")]
+    assert plan.delays == (60.0, 0.0)
+    assert STOPWATCH.round_time(plan).seconds == 60.0
+
+
+def test_where_data_are_pooled_nobody_fails():
+    assert meet({"what": "dropout"}, plan=replace(PLAN, relay="none")) == (replace(PLAN, relay="none"), [])
 
 
 def test_rounds_bound_a_fault_and_who_is_gone_stays_away():
@@ -100,11 +108,11 @@ def test_somebody_stands_in():
     ]
 
 
-@pytest.mark.parametrize(("relay", "sent"), [("direct", {"c2c": 1}), ("server", {"s2c": 1}), ("none", {})])
+@pytest.mark.parametrize(("relay", "sent"), [("direct", {"c2c": 1}), ("server", {"s2c": 1})])
 def test_a_client_that_hangs_costs_the_timeout_and_a_transfer(relay, sent):
     plan, _ = meet({"what": "hang", "clients": (1,)}, plan=replace(PLAN, relay=relay), timeout=30.0)
     assert (plan.delays, dict(plan.in_vain)) == ((30.0, 0.0), sent)
-    ways = {"direct": 4, "server": 6, "none": 0}[relay]
+    ways = {"direct": 4, "server": 6}[relay]
     assert STOPWATCH.round_time(plan).seconds == 30 + 30 + ways
 
 
@@ -120,7 +128,13 @@ def test_routes_come_home_at_the_deadline():
     plan, mishaps = meet(deadline=34.0)
     assert [route.clients for route in plan.routes] == [(0, 1, 2), (4, 5)]
     assert [(m.client, m.what, m.done) for m in mishaps] == [(3, "deadline", "came home after 3 of 4 clients")]
-    assert [route.clients for route in meet(deadline=5.0)[0].routes] == []
+    nobody, _ = meet(deadline=5.0)
+    assert [route.clients for route in nobody.routes] == [(), ()]
+    assert STOPWATCH.round_time(nobody).seconds == 5.0
+    # Two models at the same client: one waits ten seconds for the other, and is home after 32.
+    both = replace(PLAN, routes=(Route((0, 1)), Route((0, 2))))
+    assert [route.clients for route in meet(plan=both, deadline=31.0)[0].routes] == [(0, 1), (0,)]
+    assert [route.clients for route in meet(plan=both, deadline=33.0)[0].routes] == [(0, 1), (0, 2)]
     late, _ = meet({"what": "straggler", "clients": (1,), "factor": 2}, deadline=34.0)
     assert late.routes[0].clients == (0, 1)
 
@@ -141,7 +155,7 @@ def test_whatever_happens_a_plan_stays_a_plan(lengths, kinds, rate, policy, roun
     assert (plan, mishaps) == meet(*faults, plan=fair, policy=policy, spares=range(50, 60))
     visited = Counter(client for route in plan.routes for client in route.clients)
     assert not visited or max(visited.values()) == 1
-    assert all(route.clients for route in plan.routes)
+    assert [route.slot for route in plan.routes] == [route.slot for route in fair.routes]
     assert len(plan.routes) == len(plan.delays) or (plan, mishaps) == (fair, [])
     assert {each.what for each in plan.tampers} <= set(kinds)
     assert all(each.index < len(plan.routes[each.route].clients) for each in plan.tampers)
@@ -158,8 +172,11 @@ def test_what_was_refused_is_told_and_costs_another_transfer():
         (1, 6, "a wrong shape", "refused: a wrong shape"),
         (2, 7, "non-finite weights", "refused: non-finite weights"),
     ]
-    assert dict(sent_again(plan, [arrival])) == {"c2c": 1, "c2s": 1}
-    assert sent_again(replace(plan, relay="server"), [arrival]) == ()
+    costly = sent_again(plan, [arrival], STOPWATCH)
+    assert (dict(costly.in_vain), costly.delays) == ({"c2c": 1, "c2s": 1}, (2.0,))
+    assert sent_again(replace(plan, relay="server"), [arrival], STOPWATCH).in_vain == ()
+    alone = Arrival(0, (5,), torch.zeros(1), hops[1:2])
+    assert sent_again(RoundPlan(2, (Route((5,)),)), [alone], STOPWATCH).in_vain == ()
 
 
 RUN = {"rounds": 6, "fraction": 0.5, "lr": 0.1}
@@ -171,6 +188,57 @@ def small(method, *faults, **more):
 
 def bits(result):
     return result.summary()["weights_sha256"], result.history, dict(result.mishaps)
+
+
+def kept_of(path):
+    """What the server and every client of a finished run keep."""
+    folder = RunFolder.open(path)
+    keepsakes = Keepsakes(path / "clients")
+    keepsakes.restore(folder.kept)
+    state = folder.restore(lambda round: True)
+    folder.close()
+    return state.server, [keepsakes.get(client) for client in range(12)]
+
+
+STORM = [{"what": "dropout", "rate": 0.3}, {"what": "nan", "rate": 0.2}]
+REPEATING = {"guard": {"on_divergence": "skip"}, "recovery": {"min_arrivals": 4, "repeats": 20}}
+
+
+@pytest.mark.parametrize("method", ["scaffold", "fedseq+scaffold", "spfl+scaffold"])
+def test_whatever_goes_wrong_the_servers_correction_is_the_mean_of_the_clients(method, tmp_path):
+    more = {"grouping.max_clients": 3} if "fedseq" in method else {}
+    small(method, *STORM, out=tmp_path / "run", **REPEATING, **more)
+    server, clients = kept_of(tmp_path / "run")
+    mean = sum(kept.get("control", torch.zeros(1)) for kept in clients) / 12
+    assert float(mean.norm()) > 0.01
+    torch.testing.assert_close(server["control"], mean, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("norm", [None, 0.5], ids=["", "shortened"])
+def test_whatever_goes_wrong_feddyn_remembers_every_clients_drift(norm, tmp_path):
+    more = {**REPEATING, "guard": {"on_divergence": "skip", "norm": norm}}
+    result = small("feddyn", *STORM, out=tmp_path / "run", **more)
+    server, clients = kept_of(tmp_path / "run")
+    mean = sum(kept.get("drift", torch.zeros(1)) for kept in clients) / 12
+    assert float(mean.norm()) > 0.01
+    torch.testing.assert_close(server["merge/drift"], mean, rtol=1e-4, atol=1e-6)
+    assert ("long update" in result.mishaps) == (norm is not None)
+
+
+@pytest.mark.parametrize("final", ["ema", "mean"])
+def test_refused_turns_do_not_thin_out_what_a_warm_up_adds_up(final):
+    faults = {"what": "nan", "clients": tuple(range(6))}
+    more = {"guard": {"on_divergence": "skip"}, "warmup": {"cycles": 6, "final": final}, "lr": 1e-6}
+    result = small("wfsl", faults, **more)
+    torch.testing.assert_close(result.weights, small("fedavg", rounds=1, lr=1e-6).weights, rtol=1e-3, atol=1e-4)
+
+
+def test_models_that_wait_are_merged_even_if_nobody_comes_home_in_time():
+    stormy = {"what": "dropout", "first": 2, "last": 2}
+    more = {"route.period": 2, "grouping.max_clients": 3, "recovery": {"repeats": 0}, "fraction": 1.0}
+    after_two = small("fedseqinter", stormy, rounds=2, **more)
+    one_long = small("fedseqinter", rounds=1, **{**more, "route.period": 1})
+    torch.testing.assert_close(after_two.weights, one_long.weights)
 
 
 @pytest.mark.parametrize("method", ["fedavg", "fedseq", "fedseqinter", "fedseq+scaffold", "spfl"])
@@ -208,7 +276,7 @@ def test_divergence_ends_the_run_unless_it_may_go_on():
 def test_a_model_that_forgets_the_public_set_is_refused():
     flipped = {"what": "sign-flip", "clients": (0, 1), "factor": 50}
     guarded = small("fedavg", flipped, guard={"tolerance": 0.5, "on_divergence": "skip"}, fraction=1.0)
-    assert guarded.mishaps == {"sign-flip": 12}
+    assert guarded.mishaps["sign-flip"] == 12
     assert guarded.client_updates == 72
     unguarded = small("fedavg", flipped, guard={"on_divergence": "skip"}, fraction=1.0)
     assert guarded.history[-1]["loss"] < unguarded.history[-1]["loss"]
@@ -220,6 +288,10 @@ def test_a_model_that_forgets_the_public_set_is_refused():
         ([{"what": "drop"}], r"faults\.0\.what: must be 'dropout'.*did you mean 'dropout'"),
         ([{"what": "nan", "rate": 2}], r"faults\.0\.rate: must be less than or equal to 1"),
         ([{"what": "nan", "speed": 2}], r"faults\.0\.speed: unknown key 'speed'; allowed: what, rate, clients"),
+        ([{"what": "nan", "factor": 2}], r"faults\.0\.factor: has no effect with 'nan'; it belongs to straggler"),
+        ([{"what": "gone", "last": 2}], r"faults\.0\.last: has no effect with 'gone'"),
+        ([{"what": "nan", "first": 3, "last": 2}], r"faults\.0\.last: must not be before the first round \(3\), got 2"),
+        ([{"what": "nan", "clients": []}], r"faults\.0\.clients: must name at least one client"),
         ([{"what": "nan", "clients": [99]}], r"faults\.0\.clients: there is no client 99; they are 0 to 11"),
     ],
 )

@@ -358,8 +358,16 @@ class Stopwatch:
 
         A model that comes to a client at work on another one waits for its turn; who comes first is served first.
         """
+        return self._timed(plan)[0]
+
+    def home_times(self, plan: RoundPlan) -> list[list[float]]:
+        """For every route, when it would be home if it turned back after its first client, its second, and so on."""
+        return self._timed(plan)[1]
+
+    def _timed(self, plan: RoundPlan) -> tuple[RoundTime, list[list[float]]]:
         ways = [self._ways(route, plan) for route in plan.routes]
         waits = [0.0] * len(ways)
+        homes: list[list[float]] = [[] for _ in ways]
         free_at: dict[int, float] = {}
         coming = [(ways[number][0], number, 0) for number, route in enumerate(plan.routes) if route.clients]
         heapq.heapify(coming)
@@ -369,11 +377,16 @@ class Stopwatch:
             begin = max(now, free_at.get(clients[hop], 0.0))
             end = free_at[clients[hop]] = begin + self.visit_time(clients[hop])
             waits[number] += begin - now
+            homes[number].append(end + self._way_home(plan, clients[hop], ways[number][-1]))
             if hop + 1 < len(clients):
                 heapq.heappush(coming, (end + ways[number][hop + 1], number, hop + 1))
         waits = [wait + delay for wait, delay in zip_longest(waits, plan.delays, fillvalue=0.0)]
-        merging = self.merge_seconds * max(0, len(ways) - 1) if plan.merges else 0.0
-        return RoundTime(tuple(map(self._trip, plan.routes, ways, waits)), merging)
+        merging = self.merge_seconds * max(0, sum(map(bool, homes)) - 1) if plan.merges else 0.0
+        return RoundTime(tuple(map(self._trip, plan.routes, ways, waits)), merging), homes
+
+    def _way_home(self, plan: RoundPlan, client: int, last: float) -> float:
+        """Seconds from a client to the server, if the route ends there; `last` is the way from its last client."""
+        return self.transfer_time(client, SERVER) if plan.relay in ("direct", "server") else last
 
     def errand_time(self, errand: Errand) -> RoundTime:
         """How long something takes that clients do once, all at the same time."""
@@ -402,8 +415,8 @@ class Stopwatch:
         if plan.relay == "none":
             return [0.0] * (len(route.clients) + 1)
         if plan.relay == "peers":  # one after another to everybody else
-            holders = [other.clients[-1] for other in plan.routes if other is not route]
-            sending = sum(self.transfer_time(route.clients[-1], holder) for holder in holders)
+            holders = [other.clients[-1] for other in plan.routes if other is not route and other.clients]
+            sending = sum(self.transfer_time(client, holder) for client in route.clients[-1:] for holder in holders)
             return [0.0] * len(route.clients) + [sending]
         ways = [0.0]
         for _, source, target in trips(RoundPlan(0, (route,), plan.relay)):

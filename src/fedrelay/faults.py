@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, get_args
 
 from fedrelay.clock import Stopwatch
+from fedrelay.ledger import SERVER
 from fedrelay.local.arrival import Arrival
 from fedrelay.rng import Keyed
 from fedrelay.routes.plan import RoundPlan, Route, Tamper, Tampering
@@ -50,10 +51,22 @@ class Journey:
     """What becomes of one route."""
 
     clients: list[int] = field(default_factory=list)
-    seconds: list[float] = field(default_factory=list)
-    """Lost until each client's turn is over, and in the last place after all turns."""
+    lost: list[float] = field(default_factory=list)
+    """Seconds lost before each client's turn is over."""
+
+    lost_at_last: float = 0.0
+    """Seconds lost after all turns."""
 
     tampers: list[Tamper] = field(default_factory=list)
+
+    def seconds(self, turns: int) -> float:
+        """Seconds lost until the route is home after so many turns."""
+        return sum(self.lost[:turns]) + (self.lost_at_last if turns == len(self.clients) else 0.0)
+
+    def cut(self, turns: int, delay: float) -> Journey:
+        """The journey up to so many turns."""
+        kept = [each for each in self.tampers if each.index < turns]
+        return Journey(self.clients[:turns], self.lost[:turns], 0.0 if turns else delay, kept)
 
 
 @dataclass(frozen=True)
@@ -70,24 +83,22 @@ class Weather:
         return not self.faults and self.recovery.deadline is None
 
     def meet(
-        self, plan: RoundPlan, attempt: int, stopwatch: Stopwatch, spare: Callable[[Collection[int]], Iterator[int]]
+        self, plan: RoundPlan, stopwatch: Stopwatch, spare: Callable[[Collection[int]], Iterator[int]]
     ) -> tuple[RoundPlan, list[Mishap]]:
         """The plan as it can be carried out, and all that went wrong on the way.
 
-        `attempt` counts the repetitions of a round; `spare` yields clients besides those it is given, one by one.
+        `spare` yields clients besides those it is given, one by one. A route that loses all its clients stays in the
+        plan without any, so that all others keep their numbers. Where data are pooled there is nobody to fail.
         """
-        if self.fair:
+        if self.fair or plan.relay == "none":
             return plan, []
-        storm = _Storm(self, plan, attempt, stopwatch, spare)
-        journeys = [storm.travel(number, route) for number, route in enumerate(plan.routes)]
-        journeys = [storm.hurry(number, journey) for number, journey in enumerate(journeys)]
-        left = [(number, journey) for number, journey in enumerate(journeys) if journey.clients]
-        tampers = [replace(each, route=new) for new, (_, journey) in enumerate(left) for each in journey.tampers]
+        storm = _Storm(self, plan, stopwatch, spare)
+        journeys = storm.hurry([storm.travel(number, route) for number, route in enumerate(plan.routes)])
         weathered = replace(
             plan,
-            routes=tuple(replace(plan.routes[number], clients=tuple(journey.clients)) for number, journey in left),
-            delays=tuple(sum(journey.seconds) for _, journey in left),
-            tampers=tuple(tampers),
+            routes=_along(plan, journeys),
+            delays=tuple(journey.seconds(len(journey.clients)) for journey in journeys),
+            tampers=tuple(each for journey in journeys for each in journey.tampers),
             in_vain=_counted(storm.in_vain),
         )
         return weathered, storm.mishaps
@@ -100,11 +111,10 @@ class _Storm:
         self,
         weather: Weather,
         plan: RoundPlan,
-        attempt: int,
         stopwatch: Stopwatch,
         spare: Callable[[Collection[int]], Iterator[int]],
     ) -> None:
-        self.recovery, self.plan, self.attempt, self.stopwatch = weather.recovery, plan, attempt, stopwatch
+        self.recovery, self.plan, self.stopwatch = weather.recovery, plan, stopwatch
         self.faults = [(number, fault) for number, fault in enumerate(weather.faults) if _in_season(fault, plan.round)]
         self.draws, self.for_good = Keyed(weather.seed, "faults"), Keyed(weather.seed, "gone")
         self.spares = spare({client for route in plan.routes for client in route.clients})
@@ -120,12 +130,12 @@ class _Storm:
             struck = [fault for each, fault in self.faults if self._strikes(each, fault, number, place, client, tries)]
             away = next((fault for fault in struck if fault.what in UNANSWERED), None)
             if away is None:
-                lost += self._late(number, place, client, struck)
+                lost += self._late(number, place, client, struck, first=not journey.clients)
                 index = len(journey.clients)
                 journey.clients.append(client)
-                journey.seconds.append(lost)
+                journey.lost.append(lost)
                 journey.tampers += [
-                    Tamper(number, index, TAMPERINGS[fault.what], fault.factor)
+                    Tamper(number, index, TAMPERINGS[fault.what], fault.strength)
                     for fault in struck
                     if fault.what in TAMPERINGS
                 ][:1]
@@ -136,33 +146,33 @@ class _Storm:
                 self._in_vain(first=not journey.clients)
             note = self._recover(waiting, place, client, tries)
             self._note(number, place, client, away.what, note)
-        journey.seconds.append(lost)
+        journey.lost_at_last = lost
         return journey
 
-    def hurry(self, number: int, journey: Journey) -> Journey:
-        """Send a route home that would miss the deadline."""
+    def hurry(self, journeys: list[Journey]) -> list[Journey]:
+        """Send routes home that would miss the deadline; one that can not even make its first turn costs all of it."""
         deadline = self.recovery.deadline
         if deadline is None:
-            return journey
-        for kept in range(len(journey.clients), 0, -1):
-            lost = sum(journey.seconds[:kept]) + (journey.seconds[-1] if kept == len(journey.clients) else 0.0)
-            if self.stopwatch.trip_time(journey.clients[:kept], self.plan.relay).seconds + lost <= deadline:
-                break
-        else:
-            kept = 0
-        if kept == len(journey.clients):
-            return journey
-        note = f"came home after {kept} of {len(journey.clients)} clients"
-        self._note(number, kept, journey.clients[kept], "deadline", note)
-        tampers = [each for each in journey.tampers if each.index < kept]
-        return Journey(journey.clients[:kept], journey.seconds[:kept], tampers)
+            return journeys
+        homes = self.stopwatch.home_times(replace(self.plan, routes=_along(self.plan, journeys)))
+        found = []
+        for number, (journey, times) in enumerate(zip(journeys, homes, strict=True)):
+            turns, planned = len(journey.clients), len(journey.clients)
+            while turns and times[turns - 1] + journey.seconds(turns) > deadline:
+                turns -= 1
+            if turns < planned:
+                note = f"came home after {turns} of {planned} clients"
+                self._note(number, turns, journey.clients[turns], "deadline", note)
+                journey = journey.cut(turns, deadline)
+            found.append(journey)
+        return found
 
     def _strikes(self, each: int, fault: Fault, number: int, place: int, client: int, tries: int) -> bool:
         if fault.clients is not None and client not in fault.clients:
             return False
         if fault.what == "gone":
             return float(self.for_good.at(each, client).random()) < fault.rate
-        key = (self.plan.round, self.attempt, number, place, client, tries, each)
+        key = (self.plan.round, self.plan.attempt, number, place, client, tries, each)
         return float(self.draws.at(*key).random()) < fault.rate
 
     def _recover(self, waiting: deque[tuple[int, int, int]], place: int, client: int, tries: int) -> str:
@@ -184,15 +194,15 @@ class _Storm:
                 return f"client {stand_in} stood in"
         return "skipped"
 
-    def _late(self, number: int, place: int, client: int, struck: Sequence[Fault]) -> float:
+    def _late(self, number: int, place: int, client: int, struck: Sequence[Fault], *, first: bool) -> float:
         """Seconds by which an answer is late; a message that came twice only costs a transfer."""
         late = 0.0
         for fault in struck:
             if fault.what == "straggler":
-                late += (fault.factor - 1) * self.stopwatch.visit_time(client)
+                late += (fault.strength - 1) * self.stopwatch.visit_time(client)
                 self._note(number, place, client, fault.what, "waited for it")
             if fault.what == "duplicated":
-                self._in_vain(first=False)
+                self._in_vain(first=first)
                 self._note(number, place, client, fault.what, "ignored the copy")
         return late
 
@@ -222,15 +232,29 @@ def mishaps_of(plan: RoundPlan, arrivals: Sequence[Arrival]) -> list[Mishap]:
     return found
 
 
-def sent_again(plan: RoundPlan, arrivals: Sequence[Arrival]) -> tuple[tuple[str, int], ...]:
-    """Transfers in vain, with those of models sent once more because the one after them was refused."""
-    again = Counter(dict(plan.in_vain))
-    for arrival in arrivals:
-        for index, hop in enumerate(arrival.hops):
-            if hop.refused and plan.relay == "direct":
-                last = index == len(arrival.hops) - 1
-                again["c2s" if last else "s2c" if index == 0 else "c2c"] += 1
-    return _counted(again)
+def sent_again(plan: RoundPlan, arrivals: Sequence[Arrival], stopwatch: Stopwatch) -> RoundPlan:
+    """The plan with what it costs to send a model once more, because the one made from it was refused.
+
+    Whoever had it last sends it to whoever comes next; where the server passes models on, it has them all.
+    """
+    again, delays = Counter(dict(plan.in_vain)), [*plan.delays, *[0.0] * (len(plan.routes) - len(plan.delays))]
+    for arrival in arrivals if plan.relay == "direct" else ():
+        holder = SERVER
+        stops = zip(arrival.clients, arrival.hops, (*arrival.clients[1:], SERVER), strict=True)
+        for client, hop, receiver in stops:
+            if not hop.refused:
+                holder = client
+            elif holder != receiver:
+                again["s2c" if holder == SERVER else "c2s" if receiver == SERVER else "c2c"] += 1
+                delays[arrival.route] += stopwatch.transfer_time(holder, receiver)
+    return replace(plan, in_vain=_counted(again), delays=tuple(delays) if any(delays) else ())
+
+
+def _along(plan: RoundPlan, journeys: Sequence[Journey]) -> tuple[Route, ...]:
+    """The routes of a plan as they went."""
+    return tuple(
+        replace(route, clients=tuple(journey.clients)) for route, journey in zip(plan.routes, journeys, strict=True)
+    )
 
 
 def _counted(transfers: Counter[str]) -> tuple[tuple[str, int], ...]:

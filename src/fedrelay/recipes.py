@@ -87,6 +87,8 @@ class Entry:
 _ICG = {"assign": "icg"}
 _UNIFORM = {"merge": {"weights": "uniform"}}
 _FEDGSP_TRIPS = {"order": "fixed", "relay": "server"}
+_SLOW_MERGES = {"terms.prox": {"mu": 1.0}, "terms.drift": {"alpha": 1.0}}
+"""Where models travel long before they meet again, they are held closer together."""
 
 CATALOGUE: dict[str, Entry] = {
     "fedavg": Entry("clients train side by side, the server averages", route=Singletons),
@@ -97,9 +99,11 @@ CATALOGUE: dict[str, Entry] = {
         "models go from group to group, averaged now and then",
         route=Slots,
         grouping=Grouping,
-        defaults={"terms.prox": {"mu": 1.0}, "terms.drift": {"alpha": 1.0}},
+        defaults=_SLOW_MERGES,
     ),
-    "fedasyncseq": Entry("the same without waiting for slow groups", route=Asynchronous, grouping=Grouping),
+    "fedasyncseq": Entry(
+        "the same without waiting for slow groups", route=Asynchronous, grouping=Grouping, defaults=_SLOW_MERGES
+    ),
     "fedseq2par": Entry(
         "from few long groups to many short ones", route=Growing, grouping=Grouping, defaults={"grouping": _ICG}
     ),

@@ -217,13 +217,12 @@ def _round(setting: Setting, engine: Engine, state: State, book: Book) -> tuple[
     """One round: state in, state out."""
     experiment, round = setting.experiment, state.round + 1
     plan, arrivals = _journeys(setting, engine, state, book)
-    loss = None
-    if arrivals:
-        loss = mean_loss(arrivals)
-        for number in plan.followed:
-            book.followed(round, arrivals[number])
-        with one_thread():
-            state = received(setting, plan, state, arrivals)
+    loss = mean_loss(arrivals)
+    for arrival in arrivals:
+        if arrival.route in plan.followed:
+            book.followed(round, arrival)
+    with one_thread():
+        state = received(setting, plan, state, arrivals)
     state = replace(state, round=round)
     book.round_over(plan)
     row = None
@@ -242,12 +241,14 @@ def _journeys(setting: Setting, engine: Engine, state: State, book: Book) -> tup
     enough = min(experiment.recovery.min_arrivals, len(fair.routes))
     for attempt in range(experiment.recovery.repeats + 1):
         plan, mishaps = setting.weathered(fair, attempt)
-        if follow and plan.routes:
+        if follow:
             plan = replace(plan, followed=(0,))
-        arrivals = engine.travel(plan, departure(setting, plan, state)) if plan.routes else []
-        book.travelled(replace(plan, in_vain=sent_again(plan, arrivals)), [*mishaps, *mishaps_of(plan, arrivals)])
+        arrivals = engine.travel(plan, departure(setting, plan, state)) if plan.longest else []
+        book.travelled(sent_again(plan, arrivals, setting.stopwatch(plan)), [*mishaps, *mishaps_of(plan, arrivals)])
         home = sum(arrival.usable for arrival in arrivals)
         if home >= enough:
+            if arrivals:
+                engine.keep()
             return plan, arrivals
         last = attempt == experiment.recovery.repeats
         log.warning(
@@ -305,9 +306,7 @@ class Book:
         plans, tallies, times = zip(*self.attempts, strict=True)
         self.attempts = []
         routes = [route.clients for route in plan.routes]
-        updates, longest = (
-            fold(getattr(p, name) for p in plans) for fold, name in ((sum, "client_updates"), (max, "longest"))
-        )
+        updates, longest = sum(plan.client_updates for plan in plans), max(plan.longest for plan in plans)
         line = ledger_line(plan.round, sum(tallies, Tally()), updates=updates, longest=longest, routes=routes)
         line |= VirtualTime.together(times).named()
         self._count(line)

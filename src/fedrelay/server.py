@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import torch
@@ -21,9 +21,6 @@ from fedrelay.warmup.base import Phase
 
 _MERGE = "merge/"
 """What the merge keeps is told apart from what terms keep by this prefix."""
-
-_USUAL = "guard/usual"
-"""The usual length of an update."""
 
 
 def departure(setting: Setting, plan: RoundPlan, state: State) -> Departure:
@@ -47,8 +44,8 @@ def usual_update(setting: Setting, state: State) -> float:
     """The usual length of an update, for a guard that asks; before anybody has trained, that of the model itself."""
     if setting.experiment.guard.norm is None:
         return 0.0
-    if _USUAL in state.server:
-        return float(state.server[_USUAL])
+    if state.usual is not None:
+        return state.usual
     return float(torch.linalg.vector_norm(state.weights[: setting.layout.trainable]))
 
 
@@ -58,12 +55,12 @@ def received(setting: Setting, plan: RoundPlan, state: State, arrivals: Sequence
     waiting = dict(state.waiting)
     if setting.experiment.guard.norm is not None:
         hops = (hop for arrival in arrivals for hop in arrival.hops)
-        usual = torch.tensor(usual_length(hops, usual_update(setting, state)), dtype=torch.float64)
-        state = replace(state, server={**state.server, _USUAL: usual})
-    for route, arrival in zip(plan.routes, arrivals, strict=True):
+        state = replace(state, usual=usual_length(hops, usual_update(setting, state)))
+    for arrival in arrivals:
         if not arrival.usable:
             continue
-        slot = arrival.route if route.slot is None else route.slot
+        own = plan.routes[arrival.route].slot
+        slot = arrival.route if own is None else own
         waiting[slot] = arrival.after(waiting[slot]) if slot in waiting else arrival
         if not setting.phase(plan.round)[0].route.merges:  # nobody will ask for single hops
             waiting[slot] = waiting[slot].summed()
@@ -115,7 +112,7 @@ def at_rest(arrival: Arrival) -> Arrival:
     return replace(arrival, weights=arrival.weights.clone(), baggage=baggage)
 
 
-def mean_loss(arrivals: Iterable[Arrival]) -> float:
-    """The mean training loss over all steps of a round."""
+def mean_loss(arrivals: Sequence[Arrival]) -> float | None:
+    """The mean training loss over all steps of a round, if any were taken."""
     steps = sum(arrival.steps for arrival in arrivals)
-    return sum(arrival.loss * arrival.steps for arrival in arrivals) / max(1, steps)
+    return sum(arrival.loss * arrival.steps for arrival in arrivals) / steps if steps else None

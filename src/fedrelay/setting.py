@@ -106,15 +106,14 @@ class Setting:
 
     def weathered(self, plan: RoundPlan, attempt: int = 0) -> tuple[RoundPlan, list[Mishap]]:
         """A plan as it can be carried out when things go wrong, and what went wrong; `attempt` counts repetitions."""
-        if self._weather.fair:
-            return plan, []
+        plan = replace(plan, attempt=attempt)
 
         def spare(present: Collection[int]) -> Iterator[int]:
             rng = generator(self.experiment.seed, "backup", plan.round, attempt)
             others = rng.permutation([c for c in np.flatnonzero(self.federation.sizes()) if c not in present])
             return iter(others.tolist())
 
-        return self._weather.meet(plan, attempt, self.stopwatch(plan), spare)
+        return self._weather.meet(plan, self.stopwatch(plan), spare)
 
     @cached_property
     def _weather(self) -> Weather:
@@ -196,7 +195,8 @@ class Setting:
         found = VirtualTime.of(self.stopwatch(plan).round_time(alike))
         if plan.seconds is None:
             return found
-        return found._replace(seconds=plan.seconds, idle=0.0)  # asynchronous models do not wait for each other
+        seconds = plan.seconds + max(plan.delays, default=0.0)
+        return found._replace(seconds=seconds, idle=0.0)  # asynchronous models do not wait for each other
 
     def choosing_seconds(self, round: int) -> float:
         """How long the choice of clients for a round took; 0 where there was none to speak of."""
@@ -404,6 +404,8 @@ def outline(
     method = recipe(experiment)
     check_device(experiment.train.device)
     [experiment] = with_public_set([experiment])
+    if experiment.guard.tolerance is not None and not experiment.data.public:
+        raise SpecError("guard.tolerance: needs public samples to look at; data.public must be at least 1")
     federation = _with_public(experiment, federation)
     if method.pools_data:
         federation = _below_public(federation, PooledFederation)

@@ -175,8 +175,8 @@ class Guard(Section):
 
     @property
     def refuses(self) -> bool:
-        """Whether a model may be left out or changed."""
-        return self.on_divergence == "skip" or self.norm is not None or self.tolerance is not None
+        """Whether a model may be left out."""
+        return self.on_divergence == "skip" or self.tolerance is not None
 
 
 class Fault(Section):
@@ -187,7 +187,27 @@ class Fault(Section):
     clients: tuple[Annotated[int, Field(ge=0)], ...] | None = Field(None, description="at which clients; default: all")
     first: int = Field(1, ge=1, description="the first round")
     last: int | None = Field(None, ge=1, description="the last round; default: the last of the run")
-    factor: float = Field(10.0, gt=0, description="how much: slower (straggler), larger (explode, sign-flip, replace)")
+    factor: float | None = Field(
+        None, gt=0, description="how much: slower (straggler), larger (explode, sign-flip, replace); default 10"
+    )
+
+    @model_validator(mode="after")
+    def _everything_has_an_effect(self) -> Self:
+        scaled = ("straggler", "explode", "sign-flip", "replace")
+        if self.factor is not None and self.what not in scaled:
+            raise ValueError(f"factor: has no effect with {self.what!r}; it belongs to {', '.join(scaled)}")
+        if self.last is not None and self.what == "gone":
+            raise ValueError("last: has no effect with 'gone': who is gone stays away; 'dropout' has an end")
+        if self.last is not None and self.last < self.first:
+            raise ValueError(f"last: must not be before the first round ({self.first}), got {self.last}")
+        if self.clients == ():
+            raise ValueError("clients: must name at least one client")
+        return self
+
+    @property
+    def strength(self) -> float:
+        """The factor, or the usual one."""
+        return 10.0 if self.factor is None else self.factor
 
 
 class Recovery(Section):
@@ -203,6 +223,12 @@ class Recovery(Section):
     deadline: float | None = Field(None, gt=0, description="seconds after which routes come home, however far they are")
     min_arrivals: int = Field(1, ge=0, description="routes that must come home with something; else the round repeats")
     repeats: int = Field(3, ge=0, description="how often a round repeats before it is given up")
+
+    @model_validator(mode="after")
+    def _everything_has_an_effect(self) -> Self:
+        if self.policy == "skip" and self.retries != 1:
+            raise ValueError("retries: has no effect with the policy 'skip'; it belongs to retry, later and backup")
+        return self
 
 
 class Checkpoint(Section):

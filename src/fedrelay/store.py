@@ -79,6 +79,9 @@ class State:
     waiting: Mapping[int, Arrival] = field(default_factory=dict)
     """Slot → the model that waits there for a merge."""
 
+    usual: float | None = None
+    """The usual length of an update, where the guard asks for it."""
+
 
 class RunFolder:
     """One run on disk, locked against a second process while it is open."""
@@ -263,6 +266,7 @@ class RunFolder:
         pointer = {
             "round": state.round,
             "seconds": state.seconds,
+            "usual": state.usual,
             "file": name,
             "sha256": hashlib.sha256(content).hexdigest(),
             "clients": list(kept),
@@ -303,7 +307,7 @@ class RunFolder:
             content = (self.path / file).read_bytes()
             if hashlib.sha256(content).hexdigest() != checksum:
                 raise RunFolderError(f"{self.path / file}: is damaged (its checksum differs from checkpoint.json)")
-            state = _state(round, float(pointer["seconds"]), tensors_from_bytes(content), pointer.get("waiting", {}))
+            state = _state(round, tensors_from_bytes(content), pointer)
         except (KeyError, TypeError, ValueError, OSError, SafetensorError) as error:
             raise RunFolderError(f"{pointer_path}: does not lead to a checkpoint ({error})") from None
         kept = {stream: [row for row in self.lines(stream) if row["round"] <= round] for stream in STREAMS}
@@ -345,7 +349,7 @@ def _tensors(state: State) -> dict[str, Tensor]:
     return named
 
 
-def _state(round: int, seconds: float, named: Mapping[str, Tensor], waiting: Mapping[str, Any]) -> State:
+def _state(round: int, named: Mapping[str, Tensor], pointer: Mapping[str, Any]) -> State:
     """The way back."""
 
     def below(prefix: str) -> dict[str, Tensor]:
@@ -359,9 +363,11 @@ def _state(round: int, seconds: float, named: Mapping[str, Tensor], waiting: Map
             tuple(HopReport(**{**hop, "recall": tuple(hop["recall"])}) for hop in facts["hops"]),
             below(f"waiting/{slot}/"),
         )
-        for slot, facts in waiting.items()
+        for slot, facts in pointer.get("waiting", {}).items()
     }
-    return State(round, named["weights"], seconds, below("server/"), arrivals)
+    usual = pointer.get("usual")
+    seconds, usual = float(pointer["seconds"]), None if usual is None else float(usual)
+    return State(round, named["weights"], seconds, below("server/"), arrivals, usual)
 
 
 def _is_temporary(name: str) -> bool:

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from fedrelay.local.arrival import HopReport
-from fedrelay.local.guard import Before, fault_in, peaks, shortened, usual_length
+from fedrelay.local.guard import Before, fault_in, peaks, shorten, usual_length
 from fedrelay.local.visit import Visit
 from fedrelay.spec import Guard
 
@@ -39,26 +39,23 @@ def test_faults_are_found(peak, others, found):
     assert fault_in(Guard(largest=9.0), peak, others) == found
 
 
-def test_long_updates_are_shortened_to_a_multiple_of_the_usual_length():
-    recv, model = torch.tensor([1.0, 1.0]), torch.tensor([4.0, 5.0])
-    report = shortened(Guard(norm=2.0), model, recv, HopReport(3, 1, 0.5, 5.0), usual=1.0)
-    torch.testing.assert_close(model, torch.tensor([1 + 3 * 2 / 5, 1 + 4 * 2 / 5]))
-    assert (report.length, report.shortened) == (5.0, True)
-    assert report.peak == pytest.approx(1 + 4 * 2 / 5)
-
-
-def test_updates_of_usual_length_are_left_alone():
-    recv, model = torch.zeros(2), torch.tensor([3.0, 4.0])
-    report = shortened(Guard(norm=5.0), model, recv, HopReport(3, 1, 0.5, 4.0), usual=1.0)
-    assert model.tolist() == [3.0, 4.0]
-    assert (report.length, report.shortened) == (5.0, False)
-    assert shortened(Guard(), model, recv, HopReport(3, 1, 0.5), usual=0.0) == HopReport(3, 1, 0.5)
+def test_long_updates_are_shortened_and_others_left_alone():
+    recv = torch.tensor([[1.0, 1.0], [0.0, 0.0], [0.0, 0.0]])
+    models = torch.tensor([[4.0, 5.0], [0.6, 0.8], [NAN, 1.0]])
+    lengths = shorten(models, Visit(recv, recv, longest=torch.full((3, 1), 2.0)))
+    torch.testing.assert_close(models[:2], torch.tensor([[1 + 3 * 2 / 5, 1 + 4 * 2 / 5], [0.6, 0.8]]))
+    assert lengths[:2].flatten().tolist() == [5.0, 1.0]
+    assert not models[2].isfinite().all()
+    alone = torch.tensor([3.0, 4.0])
+    assert float(shorten(alone, Visit(torch.zeros(2), torch.zeros(2)))) == 5.0
+    assert alone.tolist() == [3.0, 4.0]
 
 
 def test_the_usual_length_is_the_median_of_accepted_updates():
     hops = [HopReport(1, 1, 0.0, length=length) for length in (1.0, 100.0, 3.0)]
     refused = HopReport(0, 0, 0.0, refused="non-finite weights", length=1e9)
     assert usual_length([*hops, refused], before=7.0) == 3.0
+    assert usual_length(hops[:2], before=7.0) == 50.5
     assert usual_length([refused], before=7.0) == 7.0
 
 

@@ -26,6 +26,7 @@ def travel(job, plan, workers=1, keepsakes=None, usual=0.0):
     engine = start_local(job, workers, keepsakes)
     try:
         arrivals = engine.travel(plan, Departure(job.layout.flatten(job.module), usual=usual))
+        engine.keep()
         return [
             (
                 arrival.weights.clone(),

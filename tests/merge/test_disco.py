@@ -11,6 +11,7 @@ from scipy.spatial import distance as scipy_distance
 from scipy.stats import entropy
 
 from fedrelay.errors import SpecError
+from fedrelay.local.arrival import HopReport
 from fedrelay.merge.disco import Disco, disco_weights, distance
 from fedrelay.merge.mean import Mean
 from fedrelay.spec import validate
@@ -21,6 +22,12 @@ HISTOGRAMS = np.array([[100, 0], [50, 50], [150, 50]])
 @pytest.fixture(scope="module")
 def golden(make_home):
     return make_home([[1.0], [10.0], [100.0]], samples=[100, 100, 200], histogram=HISTOGRAMS.__getitem__)
+
+
+def through(arrival, *clients):
+    """The same arrival from a route through these clients."""
+    hops = (arrival.hops[0], *[HopReport(0, 0, 0.0)] * (len(clients) - 1))
+    return replace(arrival, clients=clients, hops=hops)
 
 
 def test_weights_of_a_skewed_route_fall(golden):
@@ -84,8 +91,8 @@ def test_weights_sum_to_one_and_fall_with_distance(routes, a, b):
 
 def test_a_client_visited_twice_counts_once(make_home):
     home = make_home([[0.0], [1.0]], clients=4, histogram=np.array([[8, 0], [0, 4], [6, 2], [0, 0]]).__getitem__)
-    once = [replace(home.arrivals[0], clients=(0, 1)), replace(home.arrivals[1], clients=(2, 3))]
-    twice = [replace(home.arrivals[0], clients=(0, 1, 0, 0)), once[1]]
+    once = [through(home.arrivals[0], 0, 1), through(home.arrivals[1], 2, 3)]
+    twice = [through(home.arrivals[0], 0, 1, 0, 0), once[1]]
     expected = disco_weights([1, 1], [distance(np.array([2 / 3, 1 / 3]), np.full(2, 0.5), "kl"), 0.130812], 0.5, 0.1)
     for arrivals in (once, twice):
         merged = Disco().apply(replace(home, arrivals=arrivals)).weights
@@ -95,7 +102,7 @@ def test_a_client_visited_twice_counts_once(make_home):
 def test_routes_through_all_clients_are_the_plain_mean(make_home):
     home = make_home([[1.0], [2.0], [6.0]], histogram=HISTOGRAMS.__getitem__)
     orders = [(0, 1, 2), (1, 2, 0), (2, 0, 1)]
-    arrivals = [replace(arrival, clients=order) for arrival, order in zip(home.arrivals, orders, strict=True)]
+    arrivals = [through(arrival, *order) for arrival, order in zip(home.arrivals, orders, strict=True)]
     assert Disco().apply(replace(home, arrivals=arrivals)).weights.item() == pytest.approx(3)
 
 

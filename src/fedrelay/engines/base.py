@@ -38,7 +38,10 @@ class Engine(Protocol):
     """Takes hops and yields arrivals. It also looks after what clients keep, wherever that is."""
 
     def travel(self, plan: RoundPlan, departure: Departure) -> list[Arrival]:
-        """Carry out all routes of a round; arrivals in the order of the plan, valid until the next call."""
+        """Carry out all routes of a round that have clients; arrivals in their order, valid until the next call."""
+
+    def keep(self) -> None:
+        """Have clients keep what they wrote while models last travelled; otherwise they go on with what they had."""
 
     def portray(self, portrait: Portrait, clients: Sequence[int], weights: Tensor) -> Iterator[tuple[int, Likeness]]:
         """Have clients describe themselves, each from these weights: (place in `clients`, vector), as they come."""

@@ -21,11 +21,13 @@ class Convoy:
     routes: tuple[tuple[int, tuple[int, ...]], ...]
     """(number of the route in the plan, clients)."""
 
+    attempt: int = 0
+
     def waves(self) -> Iterator[list[Hop]]:
         """Hops in wavefront order: turn j of every route before turn j + 1 of any."""
         for index in range(len(self.routes[0][1])):
             yield [
-                Hop(self.round, number, index, clients[index])
+                Hop(self.round, number, index, clients[index], self.attempt)
                 for number, clients in self.routes
                 if index < len(clients)
             ]
@@ -38,11 +40,16 @@ def convoys(plan: RoundPlan, samples: Callable[[int], int], lanes: int) -> list[
         clients = plan.routes[number].clients
         return -len(clients), -sum(samples(client) for client in clients), number
 
-    numbers = iter(sorted(range(len(plan.routes)), key=work))
-    count = -(-len(plan.routes) // lanes)
+    travelling = [number for number, route in enumerate(plan.routes) if route.clients]
+    numbers = iter(sorted(travelling, key=work))
+    count = -(-len(travelling) // lanes)
     # The larger convoys first: a worker that ends up alone with the last one should have a short way.
-    sizes = [len(plan.routes) // count + (part < len(plan.routes) % count) for part in range(count)]
+    sizes = [len(travelling) // count + (part < len(travelling) % count) for part in range(count)]
     return [
-        Convoy(plan.round, tuple((number, plan.routes[number].clients) for number in islice(numbers, size)))
+        Convoy(
+            plan.round,
+            tuple((number, plan.routes[number].clients) for number in islice(numbers, size)),
+            plan.attempt,
+        )
         for size in sizes
     ]

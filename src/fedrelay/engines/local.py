@@ -61,6 +61,8 @@ class LocalEngine:
         self.job = job
         self.crew = crew
         self.keepsakes = keepsakes or Keepsakes()
+        self.kept: tuple[int, dict[int, dict[str, Tensor]]] = (0, {})
+        """The round, and what its clients have at its end."""
         # Models that cannot be stacked gain nothing from a convoy but lose the workers it does not use.
         self.lanes = lanes_for(job)
 
@@ -75,8 +77,8 @@ class LocalEngine:
                 for number, found in outcome.items():
                     reports[number] += found
             if berths.waves:
-                self._pass_on(berths, table, index)
-        self._keep(berths, table)
+                self._pass_on(berths, table, index, reports)
+        self.kept = self._kept(berths, table)
         return [
             Arrival(
                 number,
@@ -91,7 +93,14 @@ class LocalEngine:
                 },
             )
             for number, route in enumerate(plan.routes)
+            if route.clients
         ]
+
+    def keep(self) -> None:
+        """Put away what the clients of the round keep."""
+        round, kept = self.kept
+        for client, tensors in kept.items():
+            self.keepsakes.put(round, client, tensors)
 
     def portray(self, portrait: Portrait, clients: Sequence[int], weights: Tensor) -> Iterator[tuple[int, Likeness]]:
         """Clients that train do so in convoys, the others alone; those with the most samples come first."""
@@ -144,29 +153,29 @@ class LocalEngine:
                 for name in self.job.names("state"):
                     _put(table[berths.row(f"state {name}", number)], kept.get(name))
 
-    def _pass_on(self, berths: Berths, table: Tensor, index: int) -> None:
+    def _pass_on(self, berths: Berths, table: Tensor, index: int, reports: Reports) -> None:
         """After a wave: clients keep what they wrote; of a client that was visited twice the changes may add up."""
+        visitors = [(route, client) for route, client in berths.visitors(index) if not reports[route][index].refused]
         held = (tensor for term in self.job.terms for tensor in term.tensors if isinstance(tensor, Kept))
         adding = {tensor.name for tensor in held if tensor.adds_up}
         for name in self.job.names("state"):
             before = {
-                client: table[berths.row(f"state {name}", berths.clients[client])].clone()
-                for _, client in berths.visitors(index)
+                client: table[berths.row(f"state {name}", berths.clients[client])].clone() for _, client in visitors
             }
-            once = Counter(client for _, client in berths.visitors(index))
-            for route, client in berths.visitors(index):
+            once = Counter(client for _, client in visitors)
+            for route, client in visitors:
                 state = table[berths.row(f"state {name}", berths.clients[client])]
                 kept = table[berths.row(f"kept {name}", route)]
                 twice = once[client] > 1 and name in adding
                 state.add_(kept - before[client]) if twice else state.copy_(kept)
 
-    def _keep(self, berths: Berths, table: Tensor) -> None:
-        """Put away what the clients of the round keep."""
-        names = self.job.names("state")
-        for client, number in berths.clients.items() if names else ():
-            kind = "state" if berths.waves else "kept"
-            kept = {name: table[berths.row(f"{kind} {name}", number)].clone() for name in names}
-            self.keepsakes.put(berths.plan.round, client, kept)
+    def _kept(self, berths: Berths, table: Tensor) -> tuple[int, dict[int, dict[str, Tensor]]]:
+        """The round, and what its clients have at its end."""
+        names, kind = self.job.names("state"), "state" if berths.waves else "kept"
+        return berths.plan.round, {
+            client: {name: table[berths.row(f"{kind} {name}", number)].clone() for name in names}
+            for client, number in (berths.clients.items() if names else ())
+        }
 
 
 def _put(row: Tensor, value: Tensor | None) -> None:

@@ -18,14 +18,14 @@ class HopReport:
     peak: float = 0.0
     """The largest absolute value of the model; not a number, or infinite, if any of its values is."""
 
-    refused: str = ""
-    """Why the model was not accepted, if so: then its route went on with the model that the client had received."""
-
     length: float = 0.0
-    """The norm of the update, where the guard asks for it."""
+    """The norm of the update, where anybody asks for it."""
 
     shortened: bool = False
-    """Whether the guard shortened the update."""
+    """Whether the update was longer than allowed, and so was shortened."""
+
+    refused: str = ""
+    """Why the model was not accepted, if so: then its route went on with the model that the client had received."""
 
     recall: tuple[float, ...] = ()
     """On a route that is followed: the accuracy on the samples of every client visited so far."""
@@ -49,6 +49,11 @@ class Arrival:
     def usable(self) -> bool:
         """Whether any client's work is in it."""
         return any(not hop.refused for hop in self.hops)
+
+    @property
+    def contributors(self) -> tuple[int, ...]:
+        """The clients whose work is in it, as often as it is."""
+        return tuple(client for client, hop in zip(self.clients, self.hops, strict=True) if not hop.refused)
 
     @property
     def samples(self) -> int:

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from statistics import median
 
 import torch
 from torch import Tensor
@@ -34,22 +35,19 @@ def fault_in(guard: Guard, peak: float, others: Iterable[Tensor] = ()) -> str:
     return f"weights beyond {guard.largest:g}" if peak > guard.largest else ""
 
 
-def shortened(guard: Guard, model: Tensor, recv: Tensor, report: HopReport, usual: float) -> HopReport:
-    """Shorten an update, in place, to as many times the usual length as the guard allows."""
-    if guard.norm is None:
-        return report
-    update = model - recv
-    length, most = float(torch.linalg.vector_norm(update)), guard.norm * usual
-    if length <= most:
-        return replace(report, length=length)
-    model.copy_(recv + update * (most / length))
-    return replace(report, length=length, shortened=True, peak=peaks(model)[0])
+def shorten(theta: Tensor, visit: Visit) -> Tensor:
+    """Shorten updates, in place, to the longest that is allowed; returns the length that each had, `[..., 1]`."""
+    update = theta - visit.recv
+    length: Tensor = torch.linalg.vector_norm(update, dim=-1, keepdim=True)
+    if bool((length > visit.longest).any()):
+        theta.copy_(torch.where(length > visit.longest, visit.recv + update * (visit.longest / length), theta))
+    return length
 
 
 def usual_length(reports: Iterable[HopReport], before: float) -> float:
     """The median length of accepted updates; as before where there are none."""
-    lengths = sorted(report.length for report in reports if not report.refused and report.length)
-    return lengths[len(lengths) // 2] if lengths else before
+    lengths = [report.length for report in reports if not report.refused and report.length]
+    return median(lengths) if lengths else before
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from fedrelay.data.federation import Samples
 from fedrelay.local.arrival import HopReport
-from fedrelay.local.guard import peaks
+from fedrelay.local.guard import peaks, shorten
 from fedrelay.local.loss import cross_entropy
 from fedrelay.local.schedule import Block, schedule
 from fedrelay.local.sgd import Sgd
@@ -85,23 +85,26 @@ class StackedTrainer:
             flat = self.flat[: len(numbers)]
             torch.stack([visits[number].recv for number in numbers], out=flat)
             arranged = [visits[number] for number in numbers]
-            seen = side_by_side(arranged) if self.job.terms else None
+            seen = side_by_side(arranged) if self.job.attends else None
             losses = self._run([hops[number] for number in numbers], [samples[number] for number in numbers], seen)
+            lengths = [0.0] * len(numbers)
             if seen is not None:
-                self._part(flat, seen, [steps[number] for number in numbers])
+                lengths = self._part(flat, seen, [steps[number] for number in numbers])
                 write_back(seen, arranged)
-            for number, model, loss, peak in zip(numbers, flat, losses, peaks(flat), strict=True):
+            for number, model, loss, peak, length in zip(numbers, flat, losses, peaks(flat), lengths, strict=True):
                 out[number].copy_(model)
-                count = steps[number]
-                reports[number] = HopReport(len(samples[number].y), count, loss / max(1, count), peak)
+                size, count, long = len(samples[number].y), steps[number], length > float(visits[number].longest)
+                reports[number] = HopReport(size, count, loss / max(1, count), peak, length, long)
         return [reports[number] for number in range(len(hops))]
 
-    def _part(self, flat: Tensor, seen: Visit, steps: list[int]) -> None:
-        """Let terms end the turns of all lanes."""
+    def _part(self, flat: Tensor, seen: Visit, steps: list[int]) -> list[float]:
+        """Let terms end the turns of all lanes; returns the length of each update."""
         terms = self.job.terms
         trained = finish(terms, flat, seen)
+        lengths = shorten(flat, seen).flatten().tolist()
         counts = torch.tensor(steps, dtype=flat.dtype).unsqueeze(1)
         remember(terms, seen, Parting(trained, flat, counts, self.job.train.lr, flat, seen))
+        return lengths
 
     def _run(self, hops: list[Hop], samples: list[Samples], visit: Visit | None) -> list[float]:
         """Take every lane through all its steps; returns the sum of each lane's losses."""

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from fedrelay.data.federation import Federation
 from fedrelay.local.arrival import HopReport
 from fedrelay.local.fisher import fisher_diagonal
-from fedrelay.local.guard import peaks
+from fedrelay.local.guard import peaks, shorten
 from fedrelay.local.loss import Loss, cross_entropy
 from fedrelay.local.sgd import Sgd
 from fedrelay.local.teachers import Teachers
@@ -51,6 +51,11 @@ class Job:
     lanes: int = 1
     loss: Loss = cross_entropy
     guard: Guard = UNGUARDED
+
+    @property
+    def attends(self) -> bool:
+        """Whether anything is done in a turn besides training."""
+        return bool(self.terms) or self.guard.norm is not None
 
     def names(self, kind: Literal["state", "server", "baggage"]) -> tuple[str, ...]:
         """The tensors that the terms keep or send."""
@@ -101,8 +106,8 @@ class EagerTrainer:
         if not bench.module.training:  # goes through all parts of the module, so not at every hop
             bench.module.train()
         theta, gradient = bench.trained, bench.gradient
-        here = visit.each(lambda tensor: tensor.to(theta.device)) if terms else visit
-        seen = here.each(lambda tensor: tensor[: len(theta)]) if terms else visit
+        here = visit.each(lambda tensor: tensor.to(theta.device)) if self.job.attends else visit
+        seen = here.each(lambda tensor: tensor[: len(theta)]) if self.job.attends else visit
         for term in self.beginning:
             term.begin(bench, here)
         optimiser = Sgd(self.job.train, theta)
@@ -118,15 +123,17 @@ class EagerTrainer:
             total += loss.detach()
             steps += 1
         model = bench.collect()
-        if terms:
+        length = 0.0
+        if self.job.attends:
             trained = finish(terms, theta, seen)
+            length = float(shorten(theta, seen))
             lr, fisher = self.job.train.lr, partial(self._fisher, hop, x, y)
             remember(terms, seen, Parting(trained, theta, steps, lr, model, here, fisher))
             if here.recv is not visit.recv:  # on another device
                 write_back(here.each(lambda tensor: tensor.unsqueeze(0)), [visit])
         out.copy_(model)  # last of all: it may lie where the received model was
         [peak] = peaks(out[: self.job.layout.counters])
-        return HopReport(len(y), steps, float(total) / max(1, steps), peak)
+        return HopReport(len(y), steps, float(total) / max(1, steps), peak, length, length > float(visit.longest))
 
     def _loss(self, inputs: Tensor, targets: Tensor, visit: Visit) -> Tensor:
         lonely = [norm for norm in self.norms if norm.training] if len(targets) == 1 else []
@@ -198,9 +205,10 @@ class Shuffle:
         return [rng.permutation(samples) for _ in range(self.job.train.epochs)]
 
 
-def key_of(hop: Hop) -> tuple[int, int, int, int]:
+def key_of(hop: Hop) -> tuple[int, ...]:
     """What a hop's randomness depends on, besides the seed and the purpose."""
-    return hop.round, hop.route, hop.index, hop.client
+    key = (hop.round, hop.route, hop.index, hop.client)
+    return (*key, hop.attempt) if hop.attempt else key
 
 
 def seed_torch(seed: int, device: str) -> None:

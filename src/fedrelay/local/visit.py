@@ -14,7 +14,7 @@ Labels = Literal["data", "model"]
 """Whose labels: those the samples have, or those the model would give them, drawn by its probabilities."""
 
 
-_LATER = torch.tensor([False])
+_ENDLESS = torch.tensor([torch.inf])
 _AVERAGE = torch.ones(1)
 
 
@@ -43,8 +43,8 @@ class Visit:
     baggage: Tensors = field(default_factory=dict)
     """What travels along with the model."""
 
-    opening: Tensor = _LATER
-    """Whether this is the first turn of its route: `[1]`, or `[lanes, 1]`."""
+    longest: Tensor = _ENDLESS
+    """The longest that an update may be: `[1]`, or `[lanes, 1]`."""
 
     size: Tensor = _AVERAGE
     """How many samples this client has, as a multiple of the mean of all clients: `[1]`, or `[lanes, 1]`."""
@@ -83,7 +83,7 @@ def _joined(visits: Sequence[Visit], join: Callable[[list[Tensor]], Tensor]) -> 
         named("state"),
         named("kept"),
         named("baggage"),
-        join([visit.opening for visit in visits]),
+        join([visit.longest for visit in visits]),
         join([visit.size for visit in visits]),
     )
 

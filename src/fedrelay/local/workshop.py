@@ -12,7 +12,7 @@ from torch import Tensor
 from fedrelay.data.public import PublicFederation
 from fedrelay.errors import DivergedError, EngineError, FedRelayError
 from fedrelay.local.arrival import HopReport
-from fedrelay.local.guard import Before, fault_in, peaks, shortened
+from fedrelay.local.guard import Before, fault_in, peaks, shorten
 from fedrelay.local.judge import accuracy, mean_loss
 from fedrelay.local.lanes import trainer_for
 from fedrelay.local.tampering import tamper
@@ -55,8 +55,8 @@ class Workshop:
         self, turns: Sequence[Turn], visits: Sequence[Visit], out: Sequence[Tensor], usual: float = 0.0
     ) -> list[HopReport]:
         """Take turns side by side, each model to its place in `out`; `usual` is the usual length of an update."""
-        if self.job.terms:
-            visits = [self._told_of_itself(turn.hop, visit) for turn, visit in zip(turns, visits, strict=True)]
+        if self.job.attends:
+            visits = [self._told(turn.hop, visit, usual) for turn, visit in zip(turns, visits, strict=True)]
         careful = self.job.guard.refuses or any(turn.tamper for turn in turns)
         before = [Before.of(visit) if careful else None for visit in visits]
         hops = [turn.hop for turn in turns]
@@ -67,40 +67,42 @@ class Workshop:
         except Exception as error:
             clients = ", ".join(str(hop.client) for hop in hops)
             raise failure(f"round {hops[0].round}: training on client {clients}", error) from error
-        return [self._ended(*turn, usual) for turn in zip(turns, visits, out, before, reports, strict=True)]
+        return [self._ended(*turn) for turn in zip(turns, visits, out, before, reports, strict=True)]
 
-    def _told_of_itself(self, hop: Hop, visit: Visit) -> Visit:
-        """The visit with what terms may ask about the turn."""
-        size = torch.tensor([self.job.relative_size(hop.client)], dtype=visit.recv.dtype)
-        return replace(visit, opening=torch.tensor([hop.index == 0]), size=size)
+    def _told(self, hop: Hop, visit: Visit, usual: float) -> Visit:
+        """The visit with what terms and guard may ask about the turn."""
+        longest = torch.inf if self.job.guard.norm is None else self.job.guard.norm * usual
+        size, most = torch.tensor([[self.job.relative_size(hop.client)], [longest]], dtype=visit.recv.dtype)
+        return replace(visit, size=size, longest=most)
 
-    def _ended(
-        self, turn: Turn, visit: Visit, model: Tensor, before: Before | None, report: HopReport, usual: float
-    ) -> HopReport:
+    def _ended(self, turn: Turn, visit: Visit, model: Tensor, before: Before | None, report: HopReport) -> HopReport:
         """The report of a turn after everything that comes after training."""
         guard, reason = self.job.guard, ""
         if turn.tamper is not None and before is not None:
-            report, reason = self._tampered(turn.tamper, model, before.recv, report)
+            report, reason = self._tampered(turn.tamper, model, replace(visit, recv=before.recv), report)
         reason = reason or fault_in(guard, report.peak, (*visit.kept.values(), *visit.baggage.values()))
         if reason and guard.on_divergence == "stop":
             raise diverged(turn.hop, reason)
         if before is not None:
-            if not reason:
-                end = self.job.layout.trainable
-                report = shortened(guard, model[:end], before.recv[:end], report, usual)
-                reason = self._worsened(model, before.recv)
+            reason = reason or self._worsened(model, before.recv)
             if reason:
                 before.restore(visit, model)
-                report = HopReport(0, 0, 0.0, report.peak, reason, report.length)
+                report = HopReport(0, 0, 0.0, refused=reason)
         return replace(report, recall=self._recall(model, turn.visited)) if turn.visited else report
 
-    def _tampered(self, how: Tamper, model: Tensor, recv: Tensor, report: HopReport) -> tuple[HopReport, str]:
-        """The report of a model that was tampered with, and what is wrong with it at once."""
+    def _tampered(self, how: Tamper, model: Tensor, visit: Visit, report: HopReport) -> tuple[HopReport, str]:
+        """The report of a model that was tampered with, and what is wrong with it at once.
+
+        An honest client shortens its own update; of one that does not, whoever gets the model does.
+        """
         if how.what == "shape":
             return report, WRONG_SHAPE
-        end = self.job.layout.counters
-        tamper(model[:end], recv[:end], how)
-        return replace(report, peak=peaks(model[:end])[0]), ""
+        floats, trained = self.job.layout.counters, self.job.layout.trainable
+        tamper(model[:floats], visit.recv[:floats], how)
+        if self.job.guard.norm is not None:
+            length = float(shorten(model[:trained], replace(visit, recv=visit.recv[:trained])))
+            report = replace(report, length=length, shortened=length > float(visit.longest))
+        return replace(report, peak=peaks(model[:floats])[0]), ""
 
     def _worsened(self, model: Tensor, recv: Tensor) -> str:
         """Whether a model knows so much less of the public set that it is refused."""

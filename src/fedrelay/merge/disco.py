@@ -44,7 +44,7 @@ class Disco(Merge):
 
     def apply(self, home: Homecoming) -> Merged:
         """The mean with the weights of the rule."""
-        histograms = [pooled(home, set(arrival.clients)) for arrival in home.arrivals]
+        histograms = [pooled(home, set(arrival.contributors)) for arrival in home.arrivals]
         memory = dict(home.memory)
         if self.target == "global" and "target" not in memory:  # the same at every merge, and costly for many clients
             memory["target"] = torch.from_numpy(shares(pooled(home, range(home.clients))))

@@ -28,5 +28,5 @@ class Fold(Merge):
         if self.of == "ema":
             weights[:trained] = arrival.baggage["fold"][:trained]
         else:
-            weights[:trained] = arrival.baggage["sum"][:trained] / len(arrival.clients)
+            weights[:trained] = arrival.baggage["sum"][:trained] / len(arrival.contributors)
         return Merged(weights)

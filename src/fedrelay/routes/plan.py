@@ -22,6 +22,8 @@ class Hop:
     route: int
     index: int
     client: int
+    attempt: int = 0
+    """How often the round was tried before."""
 
 
 Tampering = Literal["nan", "inf", "shape", "zero", "explode", "sign-flip", "replace"]
@@ -85,6 +87,9 @@ class RoundPlan:
 
     tapped: tuple[tuple[int, int], ...] = ()
     """(route, index) of turns at which somebody looks at the model that a client receives."""
+
+    attempt: int = 0
+    """How often the round was tried before."""
 
     delays: tuple[float, ...] = ()
     """Seconds that each route loses to clients that are slow or do not answer; none if empty."""

@@ -64,6 +64,7 @@ class Problem:
         self.round += 1
         plan = RoundPlan(self.round, tuple(Route(route) for route in routes))
         arrivals = self.engine.travel(plan, Departure(self.weights, {}, self.server))
+        self.engine.keep()
         home = [arrival.weights.clone() for arrival in arrivals]
         for term in self.terms:
             self.server = term.settle(self.server, arrivals, len(self.rows))

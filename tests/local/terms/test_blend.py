@@ -16,8 +16,8 @@ RING = (0, 1, 2, 3)
 
 def test_the_fold_by_hand():
     baggage, folds = {"fold": torch.zeros(1), "sum": torch.zeros(1)}, []
-    for place, model in enumerate((1.0, 2.0, 4.0)):
-        visit = Visit(torch.zeros(1), torch.zeros(1), baggage=baggage, opening=torch.tensor([place == 0]))
+    for model in (1.0, 2.0, 4.0):
+        visit = Visit(torch.zeros(1), torch.zeros(1), baggage=baggage)
         handed = torch.tensor([model])
         Blend(alpha=0.25).remember(visit, Parting(handed, handed, 1, 0.1, handed, visit))
         folds.append(baggage["fold"].item())
@@ -27,7 +27,7 @@ def test_the_fold_by_hand():
 
 def test_models_side_by_side_open_each_for_itself():
     theta, recv = torch.tensor([[1.0, 2.0], [1.0, 2.0]]), torch.zeros(2, 2)
-    Blend(alpha=0.25).finish(theta, Visit(recv, recv, opening=torch.tensor([[True], [False]])))
+    Blend(alpha=0.25).finish(theta, Visit(recv, recv, baggage={"sum": torch.tensor([[0.0, 0.0], [1.0, 0.0]])}))
     assert theta.tolist() == [[1.0, 2.0], [0.75, 1.5]]
 
 

@@ -40,6 +40,7 @@ def voyage(federation, terms, routes, *, crew=InlineCrew, lanes=1, **train):
     engine, weights, server = LocalEngine(job, crew(job)), layout.flatten(module), {}
     for round in (1, 2):
         arrivals = engine.travel(RoundPlan(round, tuple(map(Route, routes))), Departure(weights, {}, server))
+        engine.keep()
         for term in terms:
             server = term.settle(server, arrivals, 6)
         models = torch.stack([arrival.weights for arrival in arrivals])
@@ -130,6 +131,7 @@ def test_padding_of_sequences_counts_nowhere(term):
         engine, weights = LocalEngine(job, InlineCrew(job)), job.layout.flatten(module)
         for round in (1, 2):
             (arrival,) = engine.travel(RoundPlan(round, (Route((0, 1)),)), Departure(weights))
+            engine.keep()
             weights = arrival.weights.clone()
         found.append([weights, *(tensor.clone() for tensor in arrival.baggage.values())])
     assert weights.isfinite().all()

@@ -34,14 +34,14 @@ class Blend(Term):
     def finish(self, theta: Tensor, visit: Visit) -> None:
         """Go back towards the received model."""
         if not self.plain:
-            theta.lerp_(visit.recv, self._share(visit.opening, theta))
+            theta.lerp_(visit.recv, self._share(visit, theta))
 
     def remember(self, visit: Visit, parting: Parting) -> None:
         """Take the model into the fold and the sum."""
         handed, (fold, total) = parting.handed, (visit.baggage[name] for name in ("fold", "sum"))
-        fold.copy_(torch.lerp(handed, fold, self._share(visit.opening, handed)))
+        fold.copy_(torch.lerp(handed, fold, self._share(visit, handed)))
         total.add_(handed)
 
-    def _share(self, opening: Tensor, model: Tensor) -> Tensor:
-        """α, but 0 at the first turn; for each model on its own where several lie side by side."""
-        return torch.where(opening, 0.0, self.alpha).to(model)
+    def _share(self, visit: Visit, model: Tensor) -> Tensor:
+        """α, but 0 while nobody has added to the sum; for each model on its own where several lie side by side."""
+        return torch.where(visit.baggage["sum"].any(-1, keepdim=True), self.alpha, 0.0).to(model)
