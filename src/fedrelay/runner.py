@@ -309,6 +309,9 @@ class Book:
         updates, longest = sum(plan.client_updates for plan in plans), max(plan.longest for plan in plans)
         line = ledger_line(plan.round, sum(tallies, Tally()), updates=updates, longest=longest, routes=routes)
         line |= VirtualTime.together(times).named()
+        line |= {"relay": plan.relay, "merges": plan.merges}
+        if any(route.slot is not None for route in plan.routes):
+            line["slots"] = [route.slot for route in plan.routes]
         self._count(line)
         self._append("ledger", line)
 

@@ -29,11 +29,12 @@ import hashlib
 import json
 import os
 import platform
+import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import yaml
@@ -63,6 +64,9 @@ _WRITTEN_FIRST = (".lock", "spec.yaml", "plan.json", PROFILES, SELECTION, PROBE)
 _OPEN: set[Path] = set()
 """Folders open in this process; locks of the operating system only keep others out."""
 
+_FLOCK = "hhqqi4x"
+"""How Linux lays out a question about a lock: kind, whence, start, length, owner."""
+
 
 @dataclass(frozen=True)
 class State:
@@ -83,72 +87,14 @@ class State:
     """The usual length of an update, where the guard asks for it."""
 
 
-class RunFolder:
-    """One run on disk, locked against a second process while it is open."""
+class Records:
+    """What a run has written, for reading; a run under way can be read as well."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._place = path.resolve()
-        if self._place in _OPEN:
-            raise RunFolderError(f"{path}: is open in this process already")
-        self._lock = _lock(path)
-        _OPEN.add(self._place)
-        self._streams: dict[str, int] = {}
 
     @classmethod
-    def check(cls, path: Path) -> None:
-        """See whether a new run can start in a folder, and leave it as it is."""
-        try:
-            present = {file.name for file in path.iterdir()} if path.is_dir() else set()
-            nearest = next(each for each in (path, *path.absolute().parents) if each.exists())
-        except OSError as error:
-            raise RunFolderError(f"{path}: cannot be created ({error.strerror})") from None
-        foreign = {name for name in present if name not in _WRITTEN_FIRST and not _is_temporary(name)}
-        if "run.json" in foreign:
-            raise RunFolderError(
-                f"{path}: holds a run; continue it with 'fedrelay resume {path}' or choose another --out"
-            )
-        if foreign:
-            raise RunFolderError(f"{path}: is not empty; choose another --out")
-        if not nearest.is_dir():
-            raise RunFolderError(f"{path}: cannot be created ({nearest} is a file)")
-        if not os.access(nearest, os.W_OK | os.X_OK):
-            raise RunFolderError(f"{path}: cannot be written (no permission for {nearest})")
-
-    @classmethod
-    def create(
-        cls,
-        path: Path,
-        experiment: Experiment,
-        facts: Mapping[str, Any],
-        plan: Mapping[str, Any],
-        keepsakes: Mapping[str, Mapping[str, Tensor]] | None = None,
-    ) -> RunFolder:
-        """Start a new run in a new or empty folder, or where one died before it had begun.
-
-        `keepsakes` are tensors that are kept beside the plan, file by file.
-        """
-        cls.check(path)
-        try:
-            path.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise RunFolderError(f"{path}: cannot be created ({error.strerror})") from None
-        folder = cls(path)
-        spec = yaml.safe_dump(experiment.model_dump(mode="json", exclude={"out"}), sort_keys=False).encode()
-        kept = {name: tensors_to_bytes(dict(tensors)) for name, tensors in (keepsakes or {}).items()}
-        contents = {"spec.yaml": spec, "plan.json": _json(plan), **kept}
-        for name in (PROFILES, SELECTION, PROBE):
-            (path / name).unlink(missing_ok=True)
-        for name, content in contents.items():
-            folder.write(name, content)
-        checksums = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
-        folder.write("run.json", _json({"format": FORMAT, "versions": versions(), "sha256": checksums, **facts}))
-        if folder.opening is not None:
-            folder.append("ledger", folder.opening)
-        return folder
-
-    @classmethod
-    def open(cls, path: Path) -> RunFolder:
+    def open(cls, path: Path) -> Self:
         """Open a run that was begun earlier; anything else is refused and left untouched."""
         if not path.is_dir():
             raise RunFolderError(f"{path}: there is no such run folder")
@@ -169,14 +115,6 @@ class RunFolder:
             if checksums.get(name) != found:
                 raise RunFolderError(f"{path / name}: is not what the run was started with (its checksum differs)")
         return cls(path)
-
-    def close(self) -> None:
-        """Release the lock and the streams."""
-        for stream in self._streams.values():
-            os.close(stream)
-        self._streams = {}
-        os.close(self._lock)
-        _OPEN.discard(self._place)
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -242,6 +180,96 @@ class RunFolder:
             if missing or not isinstance(numbers.get("payloads", {}), dict):
                 raise RunFolderError(f"{path}: is damaged (a line without {', '.join(missing) or 'payloads'})")
         return rows
+
+    @property
+    def under_way(self) -> bool:
+        """Whether a process is working on the run at this moment."""
+        if self.path.resolve() in _OPEN:
+            return True
+        try:
+            handle = os.open(self.path / ".lock", os.O_RDONLY | os.O_NOFOLLOW)
+        except OSError:
+            return False
+        try:
+            # Only asked for, never taken, so that looking keeps nobody from working.
+            wanted = struct.pack(_FLOCK, fcntl.F_RDLCK, os.SEEK_SET, 0, 0, 0)
+            found: tuple[int, ...] = struct.unpack(_FLOCK, fcntl.fcntl(handle, fcntl.F_GETLK, wanted))
+            return found[0] != fcntl.F_UNLCK
+        finally:
+            os.close(handle)
+
+
+class RunFolder(Records):
+    """One run on disk, locked against a second process while it is open."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self._place = path.resolve()
+        if self._place in _OPEN:
+            raise RunFolderError(f"{path}: is open in this process already")
+        self._lock = _lock(path)
+        _OPEN.add(self._place)
+        self._streams: dict[str, int] = {}
+
+    @classmethod
+    def check(cls, path: Path) -> None:
+        """See whether a new run can start in a folder, and leave it as it is."""
+        try:
+            present = {file.name for file in path.iterdir()} if path.is_dir() else set()
+            nearest = next(each for each in (path, *path.absolute().parents) if each.exists())
+        except OSError as error:
+            raise RunFolderError(f"{path}: cannot be created ({error.strerror})") from None
+        foreign = {name for name in present if name not in _WRITTEN_FIRST and not _is_temporary(name)}
+        if "run.json" in foreign:
+            raise RunFolderError(
+                f"{path}: holds a run; continue it with 'fedrelay resume {path}' or choose another --out"
+            )
+        if foreign:
+            raise RunFolderError(f"{path}: is not empty; choose another --out")
+        if not nearest.is_dir():
+            raise RunFolderError(f"{path}: cannot be created ({nearest} is a file)")
+        if not os.access(nearest, os.W_OK | os.X_OK):
+            raise RunFolderError(f"{path}: cannot be written (no permission for {nearest})")
+
+    @classmethod
+    def create(
+        cls,
+        path: Path,
+        experiment: Experiment,
+        facts: Mapping[str, Any],
+        plan: Mapping[str, Any],
+        keepsakes: Mapping[str, Mapping[str, Tensor]] | None = None,
+    ) -> RunFolder:
+        """Start a new run in a new or empty folder, or where one died before it had begun.
+
+        `keepsakes` are tensors that are kept beside the plan, file by file.
+        """
+        cls.check(path)
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise RunFolderError(f"{path}: cannot be created ({error.strerror})") from None
+        folder = cls(path)
+        spec = yaml.safe_dump(experiment.model_dump(mode="json", exclude={"out"}), sort_keys=False).encode()
+        kept = {name: tensors_to_bytes(dict(tensors)) for name, tensors in (keepsakes or {}).items()}
+        contents = {"spec.yaml": spec, "plan.json": _json(plan), **kept}
+        for name in (PROFILES, SELECTION, PROBE):
+            (path / name).unlink(missing_ok=True)
+        for name, content in contents.items():
+            folder.write(name, content)
+        checksums = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
+        folder.write("run.json", _json({"format": FORMAT, "versions": versions(), "sha256": checksums, **facts}))
+        if folder.opening is not None:
+            folder.append("ledger", folder.opening)
+        return folder
+
+    def close(self) -> None:
+        """Release the lock and the streams."""
+        for stream in self._streams.values():
+            os.close(stream)
+        self._streams = {}
+        os.close(self._lock)
+        _OPEN.discard(self._place)
 
     def append(self, stream: str, row: Mapping[str, Any]) -> None:
         """Add one line with one write, so that a line is there whole or not at all."""
