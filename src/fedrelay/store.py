@@ -122,11 +122,16 @@ class Records:
         return _read_json(self.path / "run.json")
 
     @property
+    def plan(self) -> dict[str, Any]:
+        """What was known before the first round."""
+        return _read_json(self.path / "plan.json")
+
+    @property
     def groups(self) -> tuple[tuple[int, ...], ...]:
         """The groups formed at the start; they are never formed twice."""
         path = self.path / "plan.json"
+        facts = self.plan
         try:
-            facts = _read_json(path)
             groups = tuple(tuple(int(client) for client in group) for group in facts["groups"])
             members = [client for group in groups for client in group]
             if len(set(members)) < len(members) or not set(members) <= set(range(int(facts["clients"]))):
@@ -138,7 +143,7 @@ class Records:
     @property
     def opening(self) -> dict[str, Any] | None:
         """The ledger's line for the pass before the first round, if there was one."""
-        opening = _read_json(self.path / "plan.json").get("opening")
+        opening = self.plan.get("opening")
         return opening if isinstance(opening, dict) else None
 
     def survey(self, name: str) -> Survey | None:

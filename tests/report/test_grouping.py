@@ -23,8 +23,8 @@ def report():
 def drawn(monkeypatch):
     """The figure, looked at just before it is written."""
     figures = []
-    save = page._save
-    monkeypatch.setattr(page, "_save", lambda figure, path: (figures.append(figure), save(figure, path)))
+    save = page.save_figure
+    monkeypatch.setattr(page, "save_figure", lambda figure, path: (figures.append(figure), save(figure, path)))
     return figures
 
 

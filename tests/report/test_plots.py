@@ -6,7 +6,7 @@ from matplotlib.image import imread
 
 from fedrelay.errors import SpecError
 from fedrelay.report import plots
-from fedrelay.report.holdings import HoldingsReport
+from fedrelay.report.holdings import MOST_SHADES, HoldingsReport, joined_classes
 from fedrelay.report.plots import draw_curves, draw_holdings
 
 
@@ -14,8 +14,8 @@ from fedrelay.report.plots import draw_curves, draw_holdings
 def drawn(monkeypatch):
     """The figure, looked at just before it is written."""
     figures = []
-    save = plots._save
-    monkeypatch.setattr(plots, "_save", lambda figure, path: (figures.append(figure), save(figure, path)))
+    save = plots.save_figure
+    monkeypatch.setattr(plots, "save_figure", lambda figure, path: (figures.append(figure), save(figure, path)))
     return figures
 
 
@@ -78,8 +78,8 @@ def test_many_clients_are_ordered_by_their_main_class():
 
 def test_many_classes_share_shades_and_none_is_lost():
     counts = report_of(3, 1000).histograms
-    joined = plots._shades(counts)
-    assert joined.shape == (3, plots.MOST_SHADES)
+    joined = joined_classes(counts)
+    assert joined.shape == (3, MOST_SHADES)
     assert (joined.sum(axis=1) == counts.sum(axis=1)).all()
 
 

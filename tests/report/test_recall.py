@@ -51,8 +51,8 @@ def test_long_chains_are_left_to_the_picture():
 
 def test_the_picture_has_the_matrix(tmp_path, monkeypatch):
     figures = []
-    save = plots._save
-    monkeypatch.setattr(plots, "_save", lambda figure, path: (figures.append(figure), save(figure, path)))
+    save = plots.save_figure
+    monkeypatch.setattr(plots, "save_figure", lambda figure, path: (figures.append(figure), save(figure, path)))
     draw_recall(Recall.of(LINE), tmp_path / "forgetting.png")
     axes = figures[0].axes[0]
     picture = axes.images[0].get_array()

@@ -22,7 +22,8 @@ from fedrelay.grouping.base import Grouping
 from fedrelay.grouping.profiles import Evidence, Survey
 from fedrelay.metrics.skew import GroupQuality, cpd_matrix, group_histograms, group_quality
 from fedrelay.report.format import NONE, count, percent, plural
-from fedrelay.report.plots import GREY, STYLE, _bars, _class_colours, _name_classes, _save, _shades
+from fedrelay.report.holdings import joined_classes
+from fedrelay.report.plots import GREY, STYLE, _bars, _name_classes, class_colours, save_figure
 from fedrelay.report.tables import facts_grid, plain_table
 from fedrelay.routes.base import Groups
 
@@ -134,7 +135,7 @@ def draw_groupings(report: GroupingReport, path: Path) -> None:
     drawn = [way.histograms[_order(way.histograms)] for way in report.ways]
     distances = [cpd_matrix(histograms) for histograms in drawn]
     scale = ScalarMappable(PowerNorm(0.5, 0, max(float(matrix.max()) for matrix in distances) or 1.0), "magma_r")
-    colours = _class_colours(_shades(drawn[0]).shape[1])
+    colours = class_colours(joined_classes(drawn[0]).shape[1])
     shelves = -(-len(report.ways) // MOST_ACROSS)
     across = -(-len(report.ways) // shelves)
     with rc_context(STYLE):
@@ -155,7 +156,7 @@ def draw_groupings(report: GroupingReport, path: Path) -> None:
         for number in range(len(report.ways), shelves * across):  # places that no way took
             for axes in panels[-2:, number % across]:
                 axes.set_axis_off()
-        _save(figure, path)
+        save_figure(figure, path)
 
 
 def _name_shelf(
@@ -174,7 +175,7 @@ def _name_shelf(
 
 
 def _draw_mix(axes: Axes, histograms: NDArray[np.int64], colours: Any) -> None:
-    counts = _shades(histograms)
+    counts = joined_classes(histograms)
     tops = (counts / np.maximum(1, counts.sum(axis=1))[:, None]).cumsum(axis=1)
     for shade in reversed(range(counts.shape[1])):  # each over the last: bars side by side would show seams
         _bars(axes, tops[:, shade], colours(shade))

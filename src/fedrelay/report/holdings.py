@@ -14,6 +14,9 @@ from fedrelay.metrics.skew import balance_ratio, median_cpd
 MOST_CLIENTS = 2000
 """Class counts are taken of so many clients, evenly chosen among more."""
 
+MOST_SHADES = 64
+"""Beyond so many classes, neighbouring class numbers share a shade."""
+
 
 @dataclass(frozen=True)
 class HoldingsReport:
@@ -60,6 +63,16 @@ def holdings_of(federation: Federation) -> HoldingsReport:
         histograms=np.stack([federation.histogram(client) for client in looked_at.tolist()]),
         test_samples=len(federation.test.y),
     )
+
+
+def joined_classes(counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Class counts, with neighbouring classes joined where there are too many to tell apart."""
+    classes = counts.shape[1]
+    if classes <= MOST_SHADES:
+        return counts
+    starts = np.arange(MOST_SHADES) * classes // MOST_SHADES
+    joined: NDArray[np.int64] = np.add.reduceat(counts, starts, axis=1)
+    return joined
 
 
 def _range(values: NDArray[np.int64]) -> dict[str, float]:

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from fedrelay.comparison import Contender, Outcome
 from fedrelay.errors import SpecError
 from fedrelay.files import write_atomically
-from fedrelay.report.holdings import HoldingsReport
+from fedrelay.report.holdings import HoldingsReport, joined_classes
 from fedrelay.report.recall import Recall
 
 FORMATS: dict[str, dict[str, None]] = {"png": {}, "pdf": {"CreationDate": None}, "svg": {"Date": None}}
@@ -38,9 +38,6 @@ CLASS_COLOURS = (
     "#332288", "#88CCEE", "#44AA99", "#117733", "#999933", "#DDCC77", "#CC6677", "#882255", "#AA4499", "#BBBBBB",
 )  # fmt: skip
 GREY = "#808080"
-MOST_SHADES = 64
-"""Beyond so many classes, neighbouring class numbers share a shade."""
-
 MOST_NUMBERED = 30
 """Up to so many clients stand in their own order, with their numbers; more are ordered by their main class."""
 
@@ -86,13 +83,13 @@ def draw_curves(outcome: Outcome, path: Path) -> None:
         _reference_line(outcome, left, right)
         handles, labels = left.get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside lower center", ncols=min(4, len(labels)), handlelength=2.4)
-        _save(figure, path)
+        save_figure(figure, path)
 
 
 def draw_holdings(report: HoldingsReport, path: Path) -> None:
     """Samples of every client above, the mix of their classes below."""
     order = _order(report)
-    counts = _shades(report.histograms[order])
+    counts = joined_classes(report.histograms[order])
     totals = counts.sum(axis=1)
     shares = counts / np.maximum(1, totals)[:, None]
     with rc_context(STYLE):
@@ -102,7 +99,7 @@ def draw_holdings(report: HoldingsReport, path: Path) -> None:
         upper.set(ylabel="samples", title=_title(report))
         upper.yaxis.set_major_locator(MaxNLocator(3, integer=True))
         upper.tick_params(axis="x", length=0)
-        colours = _class_colours(counts.shape[1])
+        colours = class_colours(counts.shape[1])
         tops = shares.cumsum(axis=1)
         for shade in reversed(range(counts.shape[1])):  # each over the last: bars side by side would show seams
             _bars(lower, tops[:, shade], colours(shade))
@@ -110,7 +107,7 @@ def draw_holdings(report: HoldingsReport, path: Path) -> None:
         lower.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
         _name_clients(lower, report, order)
         _name_classes(figure, (upper, lower), report.classes, colours)
-        _save(figure, path)
+        save_figure(figure, path)
 
 
 def draw_recall(recall: Recall, path: Path) -> None:
@@ -132,7 +129,7 @@ def draw_recall(recall: Recall, path: Path) -> None:
             axes.set(xticks=[], yticks=[])
         bar = figure.colorbar(picture, ax=axes, format=PercentFormatter(1, decimals=0))
         bar.outline.set_visible(False)
-        _save(figure, path)
+        save_figure(figure, path)
 
 
 def _accuracy_over(axes: Axes, contenders: Sequence[Contender], key: str, unit: float) -> None:
@@ -176,17 +173,8 @@ def _order(report: HoldingsReport) -> NDArray[np.int64]:
     return order[np.linspace(0, clients - 1, min(clients, MOST_BARS)).astype(np.int64)]
 
 
-def _shades(histograms: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Class counts, with neighbouring classes joined where there are too many to tell apart."""
-    classes = histograms.shape[1]
-    if classes <= MOST_SHADES:
-        return histograms
-    starts = np.arange(MOST_SHADES) * classes // MOST_SHADES
-    joined: NDArray[np.int64] = np.add.reduceat(histograms, starts, axis=1)
-    return joined
-
-
-def _class_colours(shades: int) -> ListedColormap:
+def class_colours(shades: int) -> ListedColormap:
+    """One colour for each class."""
     if shades <= len(CLASS_COLOURS):
         return ListedColormap(CLASS_COLOURS[:shades])
     return ListedColormap(colormaps["viridis"](np.linspace(0, 1, shades)))
@@ -222,7 +210,7 @@ def _name_classes(figure: Figure, panels: Sequence[Axes], classes: int, colours:
     bar.ax.yaxis.set_major_locator(MaxNLocator(10, integer=True))
 
 
-def _save(figure: Figure, path: Path) -> None:
+def save_figure(figure: Figure, path: Path) -> None:
     """Write a figure whole or not at all."""
     kind = path.suffix.removeprefix(".").lower()
     if kind not in FORMATS:

@@ -1,0 +1,120 @@
+"""`fedrelay report` and `watch`: runs as pictures, finished or under way."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fedrelay.cli.screen import Screen
+from fedrelay.cli.settings import Json, Quiet, examples
+from fedrelay.errors import RunFolderError
+
+if TYPE_CHECKING:  # these import torch, which would make --help slow
+    from fedrelay.report.document import Document
+
+PORT = 8642
+Runs = Annotated[list[Path], typer.Argument(metavar="RUN…", help="folders of runs and of comparisons")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command(
+        epilog=examples(
+            "fedrelay report runs/compare-digits",
+            "fedrelay report runs/fedavg-digits-seed1 runs/fedseq-digits-seed1 --out both.html",
+            "fedrelay report runs/compare-digits --csv tables --png figures",
+        )
+    )(report)
+    app.command(
+        epilog=examples("fedrelay watch runs/fedseq-digits-seed1", "fedrelay watch runs/compare-digits --open")
+    )(watch)
+
+
+def report(
+    runs: Runs,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE.html", help="where to write; default RUN/report.html")
+    ] = None,
+    png: Annotated[Path | None, typer.Option("--png", metavar="FOLDER", help="the figures as pictures too")] = None,
+    csv: Annotated[Path | None, typer.Option("--csv", metavar="FOLDER", help="the figures as tables too")] = None,
+    quiet: Quiet = False,
+    json: Json = False,
+) -> None:
+    """Write one self-contained page with everything there is to see of runs; it opens from disk, without a network."""
+    from fedrelay.files import write_atomically
+    from fedrelay.report.document import document
+    from fedrelay.report.tables import facts_grid
+    from fedrelay.report.webpage import webpage
+
+    screen = Screen(quiet=quiet, json=json)
+    page = out or runs[0] / "report.html"
+    if page.is_dir():
+        page = page / "report.html"
+    with screen.listening():
+        found = document(runs)
+        _folder(page.parent)
+        write_atomically(page, webpage(found).encode())
+        pictures, tables = _figures(found, png), _tables(found, csv)
+    rows = {"report": str(page), "open it with": f"a browser, such as:  xdg-open {page}"}
+    rows |= {"pictures": f"{len(pictures)} in {png}"} if png else {}
+    rows |= {"tables": f"{len(tables)} in {csv}"} if csv else {}
+    screen.show(facts_grid(rows))
+    screen.emit(
+        {
+            "report": str(page),
+            "png": [str(path) for path in pictures],
+            "csv": [str(path) for path in tables],
+            "methods": [method["name"] for method in found["methods"]],
+            "states": found["states"],
+        }
+    )
+
+
+def watch(
+    runs: Runs,
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="where to serve the page; 0 takes any")] = PORT,
+    browser: Annotated[bool, typer.Option("--open", help="open the page in the browser")] = False,
+    quiet: Quiet = False,
+) -> None:
+    """Show runs live in the browser, before, while and after they go on; only this machine can see it."""
+    import webbrowser
+
+    from fedrelay.report.live import Live
+    from fedrelay.report.tables import facts_grid
+
+    screen = Screen(quiet=quiet)
+    with screen.listening(), Live(runs, port) as server:
+        screen.show(facts_grid({"watch at": server.address, "stop with": "Ctrl-C; the run goes on"}))
+        if browser:
+            webbrowser.open(server.address)
+        try:
+            server.serve_forever(poll_interval=0.2)
+        except KeyboardInterrupt:
+            screen.show("\nStopped watching. Keep what there is with:  fedrelay report " + " ".join(map(str, runs)))
+
+
+def _figures(found: Document, folder: Path | None) -> list[Path]:
+    if folder is None:
+        return []
+    from fedrelay.report.figures import write_figures
+
+    _folder(folder)
+    return write_figures(found, folder)
+
+
+def _tables(found: Document, folder: Path | None) -> list[Path]:
+    if folder is None:
+        return []
+    from fedrelay.report.sheets import write_sheets
+
+    _folder(folder)
+    return write_sheets(found, folder)
+
+
+def _folder(path: Path) -> None:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RunFolderError(f"{path}: cannot be created ({error.strerror})") from None

@@ -1,0 +1,196 @@
+"""Every figure of a page as a picture for papers, drawn from the same document."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import EngFormatter, MaxNLocator, PercentFormatter
+
+from fedrelay.ledger import KINDS
+from fedrelay.report.document import Document
+from fedrelay.report.format import percent
+from fedrelay.report.plots import GREY, LINE_COLOURS, LINE_STYLES, STYLE, class_colours, save_figure
+
+COSTS = {
+    "round": "rounds",
+    "client_updates": "client updates",
+    "bytes": "traffic, bytes",
+    "virtual_seconds": "virtual time, seconds",
+}
+MEASURES = {"accuracy": "test accuracy", "loss": "test loss"}
+MOST_ROUTES = 40
+"""So many routes of a round are drawn."""
+
+Drawing = Callable[[Figure], None]
+
+
+def write_figures(document: Document, folder: Path) -> list[Path]:
+    """One PNG file for each figure that has something to show."""
+    written = []
+    for name, height, draw in _drawings(document):
+        path = folder / f"{name}.png"
+        with rc_context(STYLE):
+            figure = Figure(figsize=(7.2, height), layout="constrained")
+            draw(figure)
+            save_figure(figure, path)
+        written.append(path)
+    return written
+
+
+def _drawings(document: Document) -> Iterator[tuple[str, float, Drawing]]:
+    """Name, height and how it is drawn."""
+    methods = [method for method in document["methods"] if method["course"]["round"]]
+    if methods:
+        for measure in MEASURES:
+            yield f"curves-{measure}", 5.6, partial(_curves, document=document, measure=measure)
+        yield "targets", 5.2, partial(_targets, document=document)
+        yield "communication", 1 + 0.4 * len(methods), partial(_communication, methods=methods)
+    for number, federation in enumerate(document["federations"]):
+        rows = federation["counts"]
+        yield _numbered("federation", number), 2.6, partial(_mixes, rows=rows, noun="client")
+    for journey in _first_seeds(document["journeys"]):
+        name = _file_name(document["methods"][journey["method"]]["name"])
+        if journey["mixes"]:
+            rows = [group["counts"] for group in journey["mixes"]]
+            yield f"groups-{name}", 2.6, partial(_mixes, rows=rows, noun="group")
+        if journey["rounds"]:
+            stage = journey["rounds"][0]
+            height = 1 + 0.22 * min(MOST_ROUTES, len(stage["routes"]))
+            yield f"relay-{name}", height, partial(_relay, stage=stage)
+        chains = [chain for chain in journey["forgetting"]["chains"] if len(chain["clients"]) > 1]
+        if chains:
+            yield f"forgetting-{name}", 5.6, partial(_forgetting, chain=chains[-1])
+
+
+def _first_seeds(journeys: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """One run of each method."""
+    return list({journey["method"]: journey for journey in reversed(journeys)}.values())[::-1]
+
+
+def _look(number: int) -> dict[str, Any]:
+    style = LINE_STYLES[number // len(LINE_COLOURS) % len(LINE_STYLES)]
+    return {"color": LINE_COLOURS[number % len(LINE_COLOURS)], "linestyle": style}
+
+
+def _curves(figure: Figure, document: Document, measure: str) -> None:
+    """One panel for each cost."""
+    panels = figure.subplots(2, 2, sharey=True).flatten()
+    for axes, (cost, name) in zip(panels, COSTS.items(), strict=True):
+        for number, method in enumerate(document["methods"]):
+            course = method["course"]
+            x, mean, std = (
+                np.array(values, dtype=float)
+                for values in (course[cost], *(course[measure][k] for k in ("mean", "std")))
+            )
+            axes.plot(x, mean, linewidth=1.4, label=method["name"], **_look(number))
+            if len(course["runs"]) > 1:
+                axes.fill_between(x, mean - std, mean + std, color=_look(number)["color"], alpha=0.18, linewidth=0)
+        axes.set_xlabel(name)
+        axes.set_xlim(left=0)
+        axes.grid(axis="y", color="#E4E4E4", linewidth=0.6)
+        axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+        if measure == "accuracy":
+            axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
+            if document["reference"]:
+                axes.axhline(document["reference"]["accuracy"], color=GREY, linestyle="--", linewidth=1)
+    for axes in (panels[0], panels[2]):
+        axes.set_ylabel(MEASURES[measure])
+    handles, labels = panels[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=min(4, len(labels)))
+
+
+def _targets(figure: Figure, document: Document) -> None:
+    """One panel for each cost, one bar for each method and target."""
+    methods, targets = document["methods"], document["targets"]
+    panels = figure.subplots(2, 2, sharey=True).flatten()
+    for axes, (cost, name) in zip(panels, COSTS.items(), strict=True):
+        for number, method in enumerate(methods):
+            found = [method["standing"]["costs_to"][f"{target['share']:g}"][cost] for target in targets]
+            places = np.arange(len(targets)) + (number - (len(methods) - 1) / 2) * 0.8 / len(methods)
+            colour = _look(number)["color"]
+            axes.barh(places, [value or 0 for value in found], 0.72 / len(methods), color=colour, label=method["name"])
+        axes.set_yticks(range(len(targets)), [f"to {percent(target['accuracy'])}" for target in targets])
+        axes.set_xlabel(name)
+        axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+    panels[0].invert_yaxis()
+    handles, labels = panels[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=min(4, len(labels)))
+
+
+def _communication(figure: Figure, methods: Sequence[Mapping[str, Any]]) -> None:
+    axes = figure.subplots()
+    left = np.zeros(len(methods))
+    for number, kind in enumerate(KINDS):
+        values = np.array([method["traffic"]["transfers"][kind] for method in methods])
+        axes.barh(
+            [method["name"] for method in methods], values, 0.6, left, color=LINE_COLOURS[number], label=kind.upper()
+        )
+        left += values
+    axes.set_xlabel("transfers")
+    axes.invert_yaxis()
+    figure.legend(loc="outside lower center", ncols=3)
+
+
+def _mixes(figure: Figure, rows: Sequence[Sequence[int]], noun: str) -> None:
+    """The class mix of every client or group as one bar."""
+    counts = np.array(rows, dtype=float)
+    tops = (counts / np.maximum(1, counts.sum(axis=1, keepdims=True))).cumsum(axis=1)
+    axes, colours = figure.subplots(), class_colours(counts.shape[1])
+    for shade in reversed(range(counts.shape[1])):
+        axes.bar(
+            np.arange(len(tops)), tops[:, shade], 1.0 if len(tops) > 60 else 0.86, color=colours(shade), linewidth=0
+        )
+    axes.set(ylabel="class mix", xlabel=noun, ylim=(0, 1), xlim=(-0.6, len(tops) - 0.4))
+    axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+
+
+def _relay(figure: Figure, stage: Mapping[str, Any]) -> None:
+    """One line for each model, one stop for each turn, with the clients' numbers."""
+    axes = figure.subplots()
+    shown = stage["routes"][:MOST_ROUTES]
+    longest = max((len(route) for route in shown), default=1)
+    for number, route in enumerate(shown):
+        axes.plot([0, len(route) + 0.6], [number, number], linewidth=1.6, **_look(number), zorder=1)
+        for turn, client in enumerate(route, start=1):
+            if longest <= 24:
+                box = {"boxstyle": "circle,pad=0.25", "fc": "white", "ec": _look(number)["color"]}
+                axes.text(turn, number, str(client), ha="center", va="center", fontsize=7, bbox=box, zorder=2)
+    more = len(stage["routes"]) - len(shown) + stage.get("more_routes", 0)
+    end = "merged" if stage["merges"] else "waiting in slots"
+    axes.set_title(
+        f"round {stage['round']}: {len(shown)} models{f' of {len(shown) + more}' if more else ''}, then {end}"
+    )
+    axes.set(xlabel="turn", ylabel="model", xlim=(0, longest + 1), ylim=(len(shown) - 0.4, -0.6))
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.yaxis.set_major_locator(MaxNLocator(integer=True))
+
+
+def _forgetting(figure: Figure, chain: Mapping[str, Any]) -> None:
+    axes: Axes = figure.subplots()
+    many = len(chain["clients"])
+    matrix = np.full((many, many), np.nan)
+    for hop, row in enumerate(chain["matrix"]):
+        matrix[hop, : len(row)] = row
+    shown = axes.imshow(matrix, vmin=0, vmax=1, cmap="Blues")
+    figure.colorbar(shown, ax=axes, format=PercentFormatter(1, decimals=0), label="accuracy", shrink=0.8)
+    if many <= 40:
+        axes.set_xticks(range(many), chain["clients"], fontsize=7)
+        axes.set_yticks(range(many), chain["clients"], fontsize=7)
+    axes.set(xlabel="on the samples of client", ylabel="after client", title=f"round {chain['round']}")
+
+
+def _numbered(name: str, number: int) -> str:
+    return f"{name}-{number + 1}" if number else name
+
+
+def _file_name(name: str) -> str:
+    """A method's name without characters that mean something to a file system."""
+    return "".join(each if each.isalnum() or each in "+-_." else "_" for each in name).strip(".") or "_"

@@ -1,0 +1,65 @@
+"""One self-contained page: style, scripts and document in a single file that needs no network.
+
+The document is data, never markup: nothing in it can end its element, and the page's policy runs one script alone, the
+one whose digest it names.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import json
+import re
+from collections.abc import Mapping
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from fedrelay.report.document import Document
+
+SCRIPTS = (
+    "basics",
+    "figure",
+    "curves",
+    "results",
+    "places",
+    "relay-drawing",
+    "timetable",
+    "relay",
+    "others",
+    "main",
+)
+"""In the order in which they build on each other."""
+
+_UNSAFE = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
+
+
+def webpage(document: Document, *, live: bool = False) -> str:
+    """The page of a document; a live one may ask its own server for news."""
+    parts = {
+        "title": html.escape(f"{document['title']} · FedRelay"),
+        "style": _resource("style.css"),
+        "script": script(),
+        "script_hash": f"sha256-{base64.b64encode(hashlib.sha256(script().encode()).digest()).decode()}",
+        "connect": "'self'" if live else "'none'",
+        "document": as_data(document),
+    }
+    return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], _resource("page.html"))
+
+
+def as_data(document: Mapping[str, Any]) -> str:
+    """JSON that can stand inside an element of a page, whatever its strings say."""
+    text = json.dumps(document, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return "".join(_UNSAFE.get(each, each) for each in text)
+
+
+@cache
+def script() -> str:
+    """All scripts as one, with names of their own."""
+    return "(() => {\n'use strict';\n" + "\n".join(_resource(f"{name}.js") for name in SCRIPTS) + "})();\n"
+
+
+@cache
+def _resource(name: str) -> str:
+    return (files("fedrelay.report") / "web" / name).read_text(encoding="utf-8")
