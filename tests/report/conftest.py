@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from tests.report.folders import compared, ran
 
 from fedrelay.comparison import Contender, Outcome
 from fedrelay.result import Result
@@ -72,3 +73,15 @@ def outcome(tmp_path: Path) -> MakeOutcome:
         )
 
     return make
+
+
+@pytest.fixture(scope="session")
+def comparison_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A comparison that is complete; nobody changes it."""
+    return compared(tmp_path_factory.mktemp("report") / "three")
+
+
+@pytest.fixture(scope="session")
+def slots_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run in which models wait in slots; nobody changes it."""
+    return ran(tmp_path_factory.mktemp("report") / "slots", "fedseqinter", rounds=4, **{"grouping.max_clients": 4})

@@ -1,8 +1,8 @@
 """A running experiment in the browser: a small server that is reached from this machine alone.
 
 It serves two things, the page and its document, and looks at the folders again whenever it is asked. Nothing of a
-request ever becomes a path. Requests that name another host are refused, so that no web page from elsewhere can read along
-under a name of its own.
+request ever becomes a path. Requests that name another host are refused, so that no web page from elsewhere can read
+along under a name of its own.
 """
 
 from __future__ import annotations

@@ -29,7 +29,8 @@ function head() {
   });
   const gain = gains.reduce((found, each) => (each.factor > found.factor ? each : found), { factor: 1 });
   if (gain.fast) headline(`${gain.factor.toFixed(1)}×`, `fewer rounds to ${percent(gain.accuracy)} with ${gain.fast.name} than with ${gain.slow.name}`);
-  const sent = federated.filter((method) => method.standing.bytes).sort((one, other) => one.standing.bytes - other.standing.bytes)[0];
+  const alike = new Set(federated.map((method) => method.course.round.at(-1))).size === 1; // what more rounds cost is no merit of fewer
+  const sent = alike ? federated.filter((method) => method.standing.bytes).sort((one, other) => one.standing.bytes - other.standing.bytes)[0] : null;
   if (sent) headline(bytes(sent.standing.bytes), `sent by ${sent.name}${federated.length > 1 ? ", the least of all" : " in all"}`);
   const done = states.complete || 0;
   headline(`${done} of ${page.doc.runs_in_all}`, `${page.doc.runs_in_all === 1 ? "run" : "runs"} complete${Object.entries(states).filter(([name]) => name !== "complete").map(([name, number]) => `, ${number} ${name}`).join("")}`);

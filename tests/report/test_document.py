@@ -1,0 +1,185 @@
+from __future__ import annotations
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+from tests.conftest import make_federation
+from tests.report.folders import add_event, stopped
+
+import fedrelay as fr
+from fedrelay.report import courses, journeys, residents
+from fedrelay.report import document as module
+from fedrelay.report.document import document
+from fedrelay.report.journeys import relay_of
+from fedrelay.store import STREAMS
+
+
+@pytest.fixture(scope="module")
+def whole(comparison_folder):
+    return document([comparison_folder])
+
+
+def lines(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_the_document_is_plain_json_and_the_same_every_time(whole, comparison_folder):
+    assert json.loads(json.dumps(whole, allow_nan=False)) == json.loads(json.dumps(document([comparison_folder])))
+
+
+def test_curves_are_means_and_deviations_over_seeds(whole, comparison_folder):
+    course = whole["methods"][1]["course"]
+    rows = [lines(comparison_folder / f"fedseq/seed-{seed}/metrics.jsonl") for seed in (1, 2)]
+    accuracy = np.array([[row["accuracy"] for row in history] for history in rows])
+    assert course["round"] == [1, 2, 3, 4]
+    assert course["seeds"] == [2, 2, 2, 2]
+    assert course["accuracy"]["mean"] == pytest.approx(accuracy.mean(axis=0), rel=1e-5)
+    assert course["accuracy"]["std"] == pytest.approx(accuracy.std(axis=0, ddof=1), rel=1e-5)
+    assert course["bytes"] == pytest.approx(np.mean([[row["bytes"] for row in history] for history in rows], axis=0))
+    assert course["runs"][1]["loss"] == pytest.approx([row["loss"] for row in rows[1]], rel=1e-5)
+
+
+def test_targets_and_standings_are_those_of_the_comparison(whole, comparison_folder):
+    assert whole["reference"]["name"] == "centralised training"
+    assert [target["share"] for target in whole["targets"]] == [0.7, 0.8, 0.9]
+    for target in whole["targets"]:
+        assert target["accuracy"] == pytest.approx(target["share"] * whole["reference"]["accuracy"])
+    standing = whole["methods"][0]["standing"]
+    assert set(standing["costs_to"]) == {"0.7", "0.8", "0.9"}
+    assert standing["accuracy"]["mean"] == pytest.approx(
+        np.mean([lines(comparison_folder / f"fedavg/seed-{s}/metrics.jsonl")[-1]["accuracy"] for s in (1, 2)])
+    )
+
+
+def test_the_relay_map_has_every_route(whole, comparison_folder):
+    journey = next(each for each in whole["journeys"] if each["method"] == 1 and each["seed"] == 2)
+    ledger = lines(comparison_folder / "fedseq/seed-2/ledger.jsonl")
+    assert [stage["routes"] for stage in journey["rounds"]] == [line["routes"] for line in ledger]
+    assert {stage["relay"] for stage in journey["rounds"]} == {"direct"}
+    assert all(stage["merges"] for stage in journey["rounds"])
+    assert sorted(client for group in journey["groups"] for client in group) == list(range(20))
+    assert journey["rounds_in_all"] == 4
+    chain = journey["forgetting"]["chains"][0]
+    assert (chain["round"], len(chain["matrix"])) == (2, len(chain["clients"]))
+
+
+def test_slots_and_rounds_without_a_merge(slots_folder):
+    [journey] = document([slots_folder])["journeys"]
+    assert len(journey["groups"]) > 3
+    assert not journey["rounds"][0]["merges"]
+    assert journey["rounds"][0]["slots"] == list(range(len(journey["rounds"][0]["routes"])))
+
+
+def test_the_federation_is_that_of_the_run(whole):
+    assert len(whole["federations"]) == 2  # one for each seed, shared by all methods
+    federation = whole["federations"][0]
+    assert (federation["clients"], len(federation["counts"]), federation["classes"]) == (20, 20, 10)
+    assert sum(map(sum, federation["counts"])) == federation["samples"] == 1438
+    journey = whole["journeys"][2]
+    sums = np.array([group["counts"] for group in journey["mixes"]]).sum(axis=0)
+    assert sums.tolist() == np.array(federation["counts"]).sum(axis=0).tolist()
+    assert {each["federation"] for each in whole["journeys"]} == {0, 1}
+
+
+def test_traffic_adds_up(whole):
+    for method in whole["methods"]:
+        assert sum(method["traffic"]["payloads"].values()) == method["standing"]["bytes"]
+        assert method["traffic"]["transfers"] == method["standing"]["transfers"]
+
+
+def test_what_it_takes_to_repeat_it(whole, comparison_folder):
+    assert [spec["name"] for spec in whole["specs"]] == ["fedavg", "fedseq", "centralized"]
+    assert whole["specs"][1]["text"] == (comparison_folder / "fedseq/seed-1/spec.yaml").read_text()
+    assert whole["specs"][1]["versions"]["torch"]
+
+
+def test_data_of_ones_own_are_not_known(tmp_path):
+    fr.run("fedavg", data=make_federation([5, 9, 3]), rounds=1, out=tmp_path / "own", workers=1)
+    [journey] = document([tmp_path / "own"])["journeys"]
+    assert journey["federation"] is None
+    assert "data of its own" in journey["unknown"]
+
+
+def test_other_data_are_not_shown_as_those_of_the_run(slots_folder, tmp_path):
+    run = shutil.copytree(slots_folder, tmp_path / "run")
+    facts = json.loads((run / "run.json").read_text())
+    (run / "run.json").write_text(json.dumps({**facts, "data_fingerprint": "else"}))
+    found = document([run])
+    assert found["federations"] == []
+    assert found["journeys"][0]["unknown"] == "the data found here are not those of the run"
+
+
+def test_missing_data_are_named(slots_folder, monkeypatch):
+    def lost(experiment):
+        raise fr.DataError("mnist: not found")
+
+    residents._opened.cache_clear()
+    monkeypatch.setattr(residents, "outline", lost)
+    [journey] = document([slots_folder])["journeys"]
+    residents._opened.cache_clear()
+    assert journey["unknown"] == "its data cannot be opened here: mnist: not found"
+
+
+def test_before_the_first_round_there_is_nothing_but_no_error(tmp_path):
+    run = stopped(tmp_path / "run", "fedavg", after=1, **{"eval.every": 3})
+    found = document([run])
+    assert found["methods"][0]["course"]["round"] == []
+    assert found["methods"][0]["runs"][0]["status"] == "unfinished"
+    assert found["methods"][0]["standing"]["accuracy"] == {"mean": None, "std": None}
+    assert len(found["journeys"][0]["rounds"]) == 1
+
+
+def test_a_comparison_that_has_not_begun(comparison_folder, tmp_path):
+    folder = tmp_path / "new"
+    folder.mkdir()
+    shutil.copy(comparison_folder / "comparison.yaml", folder)
+    found = document([folder])
+    assert found["states"] == {}
+    assert found["runs_in_all"] == 6
+    assert [method["runs"][0]["status"] for method in found["methods"]] == ["waiting"] * 3
+
+
+def test_limits_are_kept_and_said(comparison_folder, monkeypatch):
+    monkeypatch.setattr(courses, "MOST_POINTS", 2)
+    monkeypatch.setattr(journeys, "MOST_ROUTES", 1)
+    monkeypatch.setattr(journeys, "MOST_STOPS_OF_A_ROUTE", 2)
+    monkeypatch.setattr(module, "MOST_STOPS", 6)
+    found = document([comparison_folder])
+    assert found["methods"][0]["course"]["round"] == [1, 4]
+    assert found["methods"][0]["course"]["evaluated"] == 4
+    averaged = found["journeys"][0]
+    assert [stage["round"] for stage in averaged["rounds"]] == [1, 4]
+    assert averaged["rounds_in_all"] == 4
+    assert averaged["rounds"][0]["more_routes"] == 9
+    chained = found["journeys"][2]["rounds"][0]
+    assert len(chained["routes"][0]) == 2
+    assert chained["lengths"][0] > 2
+
+
+@pytest.mark.parametrize(
+    ("line", "relay"),
+    [
+        ({"s2c": 2, "c2c": 0, "longest_route": 1}, "direct"),
+        ({"s2c": 2, "c2c": 3, "longest_route": 3}, "direct"),
+        ({"s2c": 5, "c2c": 0, "longest_route": 3}, "server"),
+        ({"s2c": 0, "c2c": 6, "longest_route": 1}, "peers"),
+        ({"s2c": 0, "c2c": 0, "longest_route": 1}, "none"),
+    ],
+)
+def test_how_models_were_handed_on_follows_from_transfers(line, relay):
+    assert relay_of(line) == relay
+
+
+def test_faults_are_listed_by_round(slots_folder, tmp_path, monkeypatch):
+    monkeypatch.setitem(STREAMS, "events", ("round",))
+    run = shutil.copytree(slots_folder, tmp_path / "run")
+    add_event(run, round=2, route=0, hop=1, client=3, what="dropped out", done="passed over")
+    add_event(run, round=1, route=1, hop=0, client=5, what="poisoned", done="sent back")
+    found = document([run])
+    assert [event["round"] for event in found["events"]] == [1, 2]
+    assert found["events"][0]["what"] == "poisoned"
+    assert found["events_in_all"] == 2
+    monkeypatch.setattr(module, "MOST_EVENTS", 1)
+    assert len(document([run])["events"]) == 1

@@ -1,0 +1,122 @@
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+import threading
+
+import pytest
+from tests.report.folders import stopped
+
+import fedrelay as fr
+from fedrelay.report.live import LOOPBACK, Live
+
+
+@pytest.fixture
+def serve():
+    servers = []
+
+    def start(*paths, **options):
+        server = Live(paths, 0, **options)
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        servers.append((server, thread))
+        return server
+
+    yield start
+    for server, thread in servers:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def ask(server, path="/", method="GET", host=None, **headers):
+    connection = http.client.HTTPConnection(LOOPBACK, server.server_port, timeout=20)
+    headers |= {"Host": f"{LOOPBACK}:{server.server_port}" if host is None else host}
+    connection.putrequest(method, path, skip_host=True)
+    for name, value in headers.items():
+        connection.putheader(name.replace("_", "-"), value)
+    connection.endheaders()
+    answer = connection.getresponse()
+    content = answer.read()
+    connection.close()
+    return answer, content
+
+
+def test_page_and_document(serve, slots_folder):
+    server = serve(slots_folder)
+    answer, page = ask(server)
+    assert answer.status == 200
+    assert answer.headers["Content-Type"] == "text/html; charset=utf-8"
+    assert b"connect-src 'self'" in page
+    answer, content = ask(server, "/document.json")
+    assert json.loads(content)["states"] == {"complete": 1}
+    again, nothing = ask(server, "/document.json", If_None_Match=answer.headers["ETag"])
+    assert (again.status, nothing) == (304, b"")
+    head, nothing = ask(server, method="HEAD")
+    assert (head.status, nothing) == (200, b"")
+    assert server.address == f"http://127.0.0.1:{server.server_port}/"
+
+
+def test_it_listens_on_this_machine_alone(serve, slots_folder):
+    assert serve(slots_folder).server_address[0] == "127.0.0.1"
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example", "evil.example:80", "", "127.0.0.1", "localhost:1", "127.0.0.1.evil:80"]
+)
+def test_other_hosts_are_refused(serve, slots_folder, host):
+    server = serve(slots_folder)
+    for path in ("/", "/document.json"):
+        answer, content = ask(server, path, host=host)
+        assert answer.status == 421
+        assert b"fedseqinter" not in content
+    assert ask(server, host=f"localhost:{server.server_port}")[0].status == 200
+
+
+@pytest.mark.parametrize(
+    "path", ["/run.json", "/../run.json", "/%2e%2e/etc/passwd", "//etc/passwd", "/document.json/../../x", "/?x"]
+)
+def test_nothing_else_is_served(serve, slots_folder, path):
+    assert ask(serve(slots_folder), path)[0].status == 404
+
+
+def test_other_methods_are_refused(serve, slots_folder):
+    assert ask(serve(slots_folder), method="POST")[0].status == 501
+
+
+def test_it_follows_a_run_to_its_end(serve, tmp_path):
+    run = stopped(tmp_path / "run", "fedavg", after=1)
+    server = serve(run)
+
+    def seen():
+        found = json.loads(ask(server, "/document.json")[1])
+        return found["methods"][0]["runs"][0]["status"], found["methods"][0]["course"]["round"]
+
+    assert seen() == ("unfinished", [1])
+    fr.resume(run)
+    assert seen() == ("complete", [1, 2, 3])
+
+
+def test_a_folder_that_breaks_is_told_and_the_page_lives_on(serve, slots_folder):
+    answers = iter([{"title": "fine", "n": 1}, fr.RunFolderError("it is damaged"), {"title": "fine", "n": 2}])
+
+    def look(paths):
+        found = next(answers)
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    server = serve(slots_folder, look=look)
+    assert json.loads(ask(server, "/document.json")[1]) == {"error": "it is damaged"}
+    assert ask(server)[0].status == 200
+    assert json.loads(ask(server, "/document.json")[1]) == {"title": "fine", "n": 2}
+
+
+def test_a_port_in_use_is_named(slots_folder):
+    with socket.socket() as other:
+        other.bind((LOOPBACK, 0))
+        other.listen()
+        port = other.getsockname()[1]
+        with pytest.raises(fr.SpecError, match=f"--port: {port} is in use by another program; choose another one"):
+            Live([slots_folder], port)
