@@ -30,8 +30,18 @@ if TYPE_CHECKING:  # these import torch, which would make --help slow
     from rich.console import RenderableType
 
     from fedrelay.comparison import Outcome
+    from fedrelay.report.journals import Journal
     from fedrelay.result import Result
     from fedrelay.runner import Observer
+
+
+TensorBoard = Annotated[
+    bool,
+    typer.Option(
+        "--tensorboard", help="write TensorBoard event files into the run folder too", rich_help_panel="Running"
+    ),
+]
+MLflow = Annotated[bool, typer.Option("--mlflow", help="log the run to MLflow too", rich_help_panel="Running")]
 
 
 def register(app: typer.Typer) -> None:
@@ -59,16 +69,20 @@ def run(
     source: Annotated[str, typer.Argument(metavar="METHOD|FILE", help="a method such as fedseq, or a YAML file")],
     quiet: Quiet = False,
     json: Json = False,
+    tensorboard: TensorBoard = False,
+    mlflow: MLflow = False,
     *,
     settings: Assignments,
 ) -> None:
     """Run one method and keep everything in a run folder."""
+    from fedrelay.report.journals import journals
     from fedrelay.runner import run_experiment
 
+    books = journals(tensorboard=tensorboard, mlflow=mlflow)
     experiment = validate(Experiment, one_method(source, settings))
     out = experiment.out or free_folder(f"{_joined(experiment.method)}-{_data_name(experiment)}-seed{experiment.seed}")
     screen = Screen(quiet=quiet, json=json)
-    with _watched(screen, out, [experiment.method], [experiment.seed]) as observer:
+    with _watched(screen, out, [experiment.method], [experiment.seed], books=books) as observer:
         result = run_experiment(experiment.model_copy(update={"out": out}), observer=observer)
     _show_run(screen, result)
 
@@ -82,37 +96,46 @@ def compare(
     ] = None,
     quiet: Quiet = False,
     json: Json = False,
+    tensorboard: TensorBoard = False,
+    mlflow: MLflow = False,
     *,
     settings: Assignments,
 ) -> None:
     """Run several methods over several seeds, everything else equal."""
+    from fedrelay.report.journals import journals
+
+    books = journals(tensorboard=tensorboard, mlflow=mlflow)
     comparison = validate(Comparison, many_methods(sources, _with_seeds(settings, seeds)))
     out = comparison.out or free_folder(f"compare-{_data_name(comparison)}")
-    _compare(Screen(quiet=quiet, json=json), comparison.model_copy(update={"out": out}), out)
+    _compare(Screen(quiet=quiet, json=json), comparison.model_copy(update={"out": out}), out, books)
 
 
 def resume(
     folder: Annotated[Path, typer.Argument(metavar="RUN", help="the folder of a run or of a comparison")],
     quiet: Quiet = False,
     json: Json = False,
+    tensorboard: TensorBoard = False,
+    mlflow: MLflow = False,
 ) -> None:
     """Continue a run or a comparison where it stopped; of a complete one, show the result."""
     from fedrelay.comparison import SPEC, load_comparison
+    from fedrelay.report.journals import journals
     from fedrelay.runner import resume_run
 
+    books = journals(tensorboard=tensorboard, mlflow=mlflow)
     screen = Screen(quiet=quiet, json=json)
     if (folder / SPEC).is_file():
-        _compare(screen, load_comparison(folder), folder)
+        _compare(screen, load_comparison(folder), folder, books)
         return
     complete = (folder / "result.json").is_file()
-    with _watched(screen, folder) as observer:
+    with _watched(screen, folder, books=books) as observer:
         result = resume_run(folder, observer=observer)
     if complete:
         screen.show("This run was complete already; here is its result.\n")
     _show_run(screen, result)
 
 
-def _compare(screen: Screen, comparison: Comparison, out: Path) -> None:
+def _compare(screen: Screen, comparison: Comparison, out: Path, books: Sequence[Journal]) -> None:
     from fedrelay.comparison import run_comparison
     from fedrelay.recipes import experiments
     from fedrelay.report.standings import comparison_facts
@@ -120,7 +143,7 @@ def _compare(screen: Screen, comparison: Comparison, out: Path) -> None:
 
     titles = [f"{entrant.name}, seed {experiment.seed}" for entrant, experiment in experiments(comparison)]
     names = [entrant.name for entrant in comparison.methods]
-    with _watched(screen, out, names, comparison.seeds, titles) as observer:
+    with _watched(screen, out, names, comparison.seeds, titles, books) as observer:
         outcome = run_comparison(comparison, observer=observer)
     _write(outcome, out)
     screen.show("", comparison_tables(outcome), "", comparison_advice(outcome))
@@ -170,8 +193,10 @@ def _watched(
     names: Sequence[str] = (),
     seeds: Sequence[int] = (),
     titles: Sequence[str] = (),
+    books: Sequence[Journal] = (),
 ) -> Iterator[Observer]:
-    """An observer that shows runs go by under a heading; an interruption says how to continue."""
+    """An observer that shows runs go by under a heading and keeps journals; an interruption says how to continue."""
+    from fedrelay.report.journals import together
     from fedrelay.report.progress import watching
     from fedrelay.report.standings import plan_facts
     from fedrelay.report.tables import heading
@@ -180,7 +205,12 @@ def _watched(
         plan = plan_facts(experiment.out or folder)
         screen.show(heading(names or [experiment.method], experiment, plan, seeds or [experiment.seed]), "")
 
-    with screen.listening(), resumable(folder), watching(screen.notes, titles, announce) as observer:
+    with (
+        screen.listening(),
+        resumable(folder),
+        watching(screen.notes, titles, announce) as shown,
+        together(shown, books) as observer,
+    ):
         yield observer
 
 

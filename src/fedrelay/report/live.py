@@ -65,7 +65,6 @@ class Live(ThreadingHTTPServer):
 class _Answers(BaseHTTPRequestHandler):
     server: Live
     server_version, sys_version = "fedrelay", ""
-    protocol_version = "HTTP/1.1"
     timeout = 30
 
     def do_GET(self) -> None:

@@ -59,13 +59,14 @@ function placeClusters(found, { fixed, list }, visited, edge) {
 // So many circles around an ellipse, as large as they can be without touching each other or the server.
 function spread(centre, edge, many) {
   const start = many === 2 ? 0 : -Math.PI / 2;
-  let r = Math.min(104, edge.y * 0.44);
+  let r = Math.min(many <= 3 ? 150 : 104, edge.y * 0.6);
   let points = [];
   for (let attempt = 0; attempt < 40; attempt += 1) {
     const radii = { x: edge.x - r, y: edge.y - r };
     points = evenlyAround(centre, radii, many, start);
     const nearest = many < 2 ? Infinity : Math.min(...points.map((point, index) => { const next = points[(index + 1) % many]; return Math.hypot(next.x - point.x, next.y - point.y); }));
-    if (nearest >= 2 * r + 6 && radii.y >= r + 56) break;
+    const inner = Math.min(...points.map((point) => Math.hypot(point.x - centre.x, point.y - centre.y)));
+    if (nearest >= 2 * r + 6 && inner >= r + 70) break;
     r *= 0.93;
   }
   return { points, r };

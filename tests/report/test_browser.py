@@ -1,0 +1,327 @@
+"""The page in a real browser: Chromium, without a display."""
+
+from __future__ import annotations
+
+import base64
+import json
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.report.folders import SMALL, add_event, ran, stopped
+
+import fedrelay as fr
+from fedrelay.report.document import document
+from fedrelay.report.live import Live
+from fedrelay.report.webpage import webpage
+from fedrelay.store import STREAMS
+
+webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
+
+PATIENCE = 10.0
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """One Chromium for all tests of this file."""
+    program = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    driver = shutil.which("chromedriver")
+    if program is None or driver is None:
+        pytest.skip("no Chromium with its chromedriver was found on this machine")
+    options = webdriver.ChromeOptions()
+    options.binary_location = program
+    for word in (
+        "--headless=new",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-dev-shm-usage",
+        "--window-size=1200,900",
+    ):
+        options.add_argument(word)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    found = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
+    found.set_script_timeout(PATIENCE)
+    try:
+        yield found
+    finally:
+        found.quit()
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One page with every way of travelling."""
+    folder = tmp_path_factory.mktemp("ways")
+    methods = ("spfl", "fedseqinter", "fedgsp", "fedstar", "fedcyclic", "fedavg")
+    runs = [ran(folder / method, method, rounds=2, **{"eval.forgetting": 1}) for method in methods]
+    page = folder / "page.html"
+    page.write_text(webpage(document(runs)))
+    return page
+
+
+@pytest.fixture
+def written(comparison_folder: Path, tmp_path: Path) -> Path:
+    page = tmp_path / "page.html"
+    page.write_text(webpage(document([comparison_folder])))
+    return page
+
+
+def look(browser: Any, address: str, width: int = 1200, theme: str = "light") -> None:
+    """Open a page as a reader with such a screen would."""
+    size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    wishes = [{"name": "prefers-color-scheme", "value": theme}, {"name": "prefers-reduced-motion", "value": "reduce"}]
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": wishes})
+    browser.get_log("performance")
+    browser.get_log("browser")
+    browser.get(address)
+
+
+def complaints(browser: Any) -> list[str]:
+    return [entry["message"] for entry in browser.get_log("browser") if entry["level"] in ("SEVERE", "WARNING")]
+
+
+def requests(browser: Any) -> list[str]:
+    """Everything the page asked for, but itself and what it holds."""
+    events = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
+    asked = [event["params"]["request"]["url"] for event in events if event["method"] == "Network.requestWillBeSent"]
+    return [url for url in asked if not url.startswith(("file:", "data:", "blob:"))]
+
+
+def ask(browser: Any, code: str, *arguments: Any) -> Any:
+    return browser.execute_script(f"const all = (css) => [...document.querySelectorAll(css)];{code}", *arguments)
+
+
+def wait_for(browser: Any, code: str) -> Any:
+    end = time.monotonic() + PATIENCE
+    while time.monotonic() < end:
+        if found := ask(browser, code):
+            return found
+        time.sleep(0.05)
+    raise AssertionError(f"never came true: {code}; the console says {complaints(browser)}")
+
+
+@pytest.mark.parametrize("width", [375, 1200])
+def test_it_loads_without_complaint_and_without_a_network(browser, written, width):
+    look(browser, written.as_uri(), width)
+    assert complaints(browser) == []
+    assert requests(browser) == []
+    assert ask(browser, "return document.documentElement.scrollWidth - innerWidth") <= 0
+    figures = ask(browser, "return all('[data-figure]').map((each) => each.dataset.figure)")
+    assert figures == [
+        "curves", "relay", "targets", "results", "federation", "groups", "forgetting", "communication", "faults",
+    ]  # fmt: skip
+    assert ask(browser, "return all('#curves .curve').length") == 3
+    assert ask(browser, "return all('#curves .band').length") == 3
+    assert ask(browser, "return all('#relay .client').length") == 20
+    assert ask(browser, "return all('#results tbody tr').map((row) => row.cells[0].textContent)") == [
+        "fedavg", "fedseq", "centralized",
+    ]  # fmt: skip
+    assert ask(browser, "return all('#federation .mix').length") >= 20
+    assert ask(browser, "return all('#forgetting .cell').length") > 3
+    assert ask(browser, "return all('#communication .traffic').length") >= 4
+
+
+def test_switches_change_the_curves(browser, written):
+    look(browser, written.as_uri())
+    drawn = "return all('#curves .curve').map((each) => each.getAttribute('d')).join()"
+    name = "return document.querySelector('#curves svg[role=img]').getAttribute('aria-label')"
+    seen = {ask(browser, drawn)}
+    assert ask(browser, name) == "Accuracy over rounds"
+    for key, label in (("bytes", "Accuracy over traffic"), ("client_updates", "Accuracy over client updates")):
+        ask(browser, f"document.querySelector('#curves [data-value={key}]').click()")
+        assert ask(browser, name) == label
+        seen.add(ask(browser, drawn))
+    ask(browser, "document.querySelector('#curves [data-value=loss]').click()")
+    seen.add(ask(browser, drawn))
+    ask(browser, "document.querySelector('#curves [data-toggle=vertical]').click()")
+    seen.add(ask(browser, drawn))
+    assert len(seen) == 5
+    ask(browser, "document.querySelector('#curves .legend button').click()")
+    assert ask(browser, "return all('#curves .curve').length") == 2
+    assert (
+        ask(browser, "return document.querySelector('#curves .legend button').getAttribute('aria-pressed')") == "false"
+    )
+    ask(
+        browser,
+        "all('#curves .legend button').forEach((each) => each.getAttribute('aria-pressed') === 'true' && each.click())",
+    )
+    assert "All methods are hidden" in ask(browser, "return document.querySelector('#curves .plot').textContent")
+    assert complaints(browser) == []
+
+
+def test_hovering_and_keys_show_values(browser, written, comparison_folder):
+    look(browser, written.as_uri())
+    code = """const cover = document.querySelector('#curves rect[tabindex]'); cover.focus();
+    cover.dispatchEvent(new KeyboardEvent('keydown', { key: 'End', bubbles: true }));
+    return document.querySelector('.tip').hidden ? '' : document.querySelector('.tip').textContent"""
+    said = ask(browser, code)
+    standing = document([comparison_folder])["methods"][1]["standing"]["accuracy"]["mean"]
+    assert said.startswith("Round 4")
+    assert f"fedseq{100 * standing:.1f} %" in said
+
+
+def test_light_and_dark(browser, written):
+    paper = "return getComputedStyle(document.body).backgroundColor"
+    look(browser, written.as_uri(), theme="dark")
+    dark = ask(browser, paper)
+    ask(browser, "document.querySelector('.theme').click()")
+    light = ask(browser, paper)
+    assert dark != light
+    ask(browser, "localStorage.clear()")
+    look(browser, written.as_uri(), theme="light")
+    assert ask(browser, paper) == light
+    assert complaints(browser) == []
+
+
+def test_every_way_of_travelling_has_its_map(browser, many):
+    look(browser, many.as_uri())
+    choose = """const select = document.querySelector('#relay select'); select.value = arguments[0];
+    select.dispatchEvent(new Event('change')); document.querySelector(`#relay [data-value=${arguments[1]}]`).click();
+    return [document.querySelector('#relay .caption').textContent, all('#relay .track').length,
+            all('#relay [data-slot]').length, all('#relay .client').length]"""
+    spfl, inter, gsp, star, cyclic, averaged = (ask(browser, choose, str(number), "map") for number in range(6))
+    assert spfl[:2] == [
+        "spfl: 10 models travel through 10 clients each, one after another, then the server merges them.",
+        10,
+    ]
+    assert "wait" in inter[0] or "goes home" in inter[0]
+    assert inter[2] == inter[1] > 0
+    assert "through the server" in gsp[0] or "one client each" in gsp[0]
+    assert "every client sends its model to every other" in star[0]
+    assert star[1] == 10
+    assert cyclic[:2] == ["fedcyclic: One model travels through 10 clients, one after another, then it goes home.", 1]
+    assert averaged[:2] == ["fedavg: 10 models travel to one client each, then the server merges them.", 10]
+    assert {each[3] for each in (spfl, inter, gsp, star, cyclic, averaged)} == {20}
+    assert ask(browser, choose, "0", "timetable")[1] == 10
+    assert ask(browser, "return all('#relay .client').length") == 100
+    assert complaints(browser) == []
+
+
+def test_the_slider_and_play_go_through_rounds(browser, written):
+    look(browser, written.as_uri())
+    said = "return document.querySelector('#relay output').textContent"
+    assert ask(browser, said) == "round 1 of 4"
+    ask(browser, "const s = document.querySelector('#relay input'); s.value = 2; s.dispatchEvent(new Event('input'))")
+    assert ask(browser, said) == "round 3 of 4"
+    ask(browser, "document.querySelector('#relay .play').click()")
+    wait_for(browser, "return document.querySelector('#relay output').textContent === 'round 4 of 4'")
+    ask(browser, "document.querySelector('#relay .track').dispatchEvent(new MouseEvent('click', { bubbles: true }))")
+    faded = ask(browser, "return all('#relay .track').filter((each) => each.style.opacity === '0.1').length")
+    assert faded == ask(browser, "return all('#relay .track').length") - 1
+
+
+def test_labels_are_text_and_nothing_else(browser, tmp_path):
+    labels = ["</script><script>window.hacked = 1</script>", "<img src=x onerror='window.hacked = 2'>"]
+    methods = [{"method": "fedavg", "label": label, "route": {}} for label in labels]
+    fr.compare(methods, out=tmp_path / "nasty", **(SMALL | {"rounds": 1}))
+    page = tmp_path / "page.html"
+    page.write_text(webpage(document([tmp_path / "nasty"])))
+    look(browser, page.as_uri())
+    assert ask(browser, "return window.hacked ?? null") is None
+    assert ask(browser, "return all('img').length") == 0
+    assert ask(browser, "return all('#results tbody tr').map((row) => row.cells[0].textContent)") == labels
+    assert complaints(browser) == []
+    assert requests(browser) == []
+
+
+def test_pictures_and_tables_can_be_saved(browser, written, tmp_path):
+    browser.execute_cdp_cmd("Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(tmp_path)})
+    for name in ("curves", "relay", "targets", "federation", "forgetting", "communication"):
+        look(browser, written.as_uri())  # Chromium allows a page ten downloads in a row
+        card = f"document.querySelector('[data-figure={name}]').closest('.card')"
+        for kind in ("png", "csv"):
+            ask(browser, f"{card}.querySelector('[data-export={kind}]').click()")
+            wait_until(lambda path=tmp_path / f"{name}.{kind}": path.is_file() and path.stat().st_size > 0)
+    assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
+    header, *rows = (tmp_path / "curves.csv").read_text().splitlines()
+    assert header.startswith("method,seeds,round,client_updates,bytes,virtual_seconds,accuracy_mean,accuracy_std")
+    assert len(rows) == 12
+    assert complaints(browser) == []
+
+
+def wait_until(true: Callable[[], bool]) -> None:
+    end = time.monotonic() + PATIENCE
+    while not true():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.05)
+
+
+def test_unfinished_runs_say_so(browser, comparison_folder, tmp_path):
+    folder = shutil.copytree(comparison_folder, tmp_path / "part")
+    (folder / "fedseq/seed-2/result.json").unlink()
+    shutil.rmtree(folder / "centralized")
+    page = tmp_path / "page.html"
+    page.write_text(webpage(document([folder])))
+    look(browser, page.as_uri())
+    chips = ask(browser, "return all('#results .chip').map((each) => each.textContent)")
+    assert chips == ["seed 2 unfinished, round 4 of 4", "seed 1 waiting", "seed 2 waiting"]
+    assert complaints(browser) == []
+
+
+def test_faults_are_listed_and_marked(browser, slots_folder, tmp_path, monkeypatch):
+    monkeypatch.setitem(STREAMS, "events", ("round",))
+    run = shutil.copytree(slots_folder, tmp_path / "run")
+    first = document([run])["journeys"][0]["rounds"][0]["routes"][0][0]
+    add_event(run, round=1, route=0, hop=0, client=first, what="<b>dropped</b>", done="passed over")
+    page = tmp_path / "page.html"
+    page.write_text(webpage(document([run])))
+    look(browser, page.as_uri())
+    assert ask(browser, "return all('#faults tbody td.words').map((cell) => cell.textContent)") == [
+        "<b>dropped</b>", "passed over",
+    ]  # fmt: skip
+    assert ask(browser, "return all('#relay .fault').length") == 1
+    assert "1 fault" in ask(browser, "return document.querySelector('#relay .caption').textContent")
+
+
+def test_a_live_page_grows_with_its_run(browser, tmp_path):
+    run = stopped(tmp_path / "run", "fedseq", after=1)
+    with Live([run], 0) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+        thread.start()
+        try:
+            look(browser, server.address)
+            wait_for(browser, "return document.querySelector('.live').textContent === 'waiting'")
+            assert ask(browser, "return document.querySelector('#relay output').textContent") == "round 1 of 1"
+            ask(browser, "document.querySelector('#curves [data-value=loss]').click()")
+            fr.resume(run)
+            wait_for(browser, "return document.querySelector('.live').textContent === 'complete'")
+            assert ask(browser, "return document.querySelector('#relay output').textContent").endswith("of 3")
+            label = "return document.querySelector('#curves svg[role=img]').getAttribute('aria-label')"
+            assert ask(browser, label) == "Test loss over rounds"  # what was chosen stays
+            assert all(url.startswith(server.address) for url in requests(browser))
+            assert complaints(browser) == []
+        finally:
+            server.shutdown()
+            thread.join()
+    wait_for(browser, "return document.querySelector('.live').textContent === 'the server has stopped'")
+
+
+def test_very_many_clients_and_rounds_still_load(browser, slots_folder, tmp_path):
+    found = document([slots_folder])
+    journey = found["journeys"][0]
+    routes = [[(7 * route + hop) % 5000 for hop in range(40)] for route in range(150)]
+    stage = {**journey["rounds"][0], "routes": routes, "merges": True}
+    del stage["slots"]
+    rounds = [{**stage, "round": number} for number in range(1, 31)]
+    big = {**journey, "clients": 5000, "groups": [], "groups_in_all": 125, "rounds": rounds, "rounds_in_all": 9000}
+    page = tmp_path / "page.html"
+    page.write_text(webpage({**found, "journeys": [big]}))
+    began = time.monotonic()
+    look(browser, page.as_uri())
+    wait_for(browser, "return all('#relay .client').length > 1000")
+    assert time.monotonic() - began < 5
+    said = ask(browser, "return document.querySelector('#relay .note:not([hidden])').textContent")
+    assert "Of 9,000 rounds 30, evenly chosen" in said
+    assert "of 150 models are drawn" in said
+    assert "more clients that no model visits are not drawn" in said
+    assert complaints(browser) == []
+
+
+def test_the_picture_is_not_empty(browser, written):
+    look(browser, written.as_uri())
+    shot = base64.b64decode(browser.execute_cdp_cmd("Page.captureScreenshot", {"format": "png"})["data"])
+    assert len(shot) > 20_000
