@@ -7,7 +7,7 @@ DEMO := demo
 .PHONY: help demo test install equip lint docs clean
 
 help:
-	@echo "make demo   install, compare three methods on embedded data, draw the curves"
+	@echo "make demo   install, compare three methods on embedded data, write the report"
 	@echo "make test   install with Flower and Ray, then ruff, mypy and the whole test suite"
 	@echo "make docs   make the pages that follow from the code"
 	@echo "make clean  remove the environment and everything that was generated"
@@ -34,6 +34,8 @@ equip: $(VENV)/.equipped
 demo: install
 	@rm -rf $(DEMO)
 	@$(BIN)/fedrelay compare examples/digits.yaml --out $(DEMO)
+	@echo
+	@$(BIN)/fedrelay report $(DEMO)
 
 # Data sets are optional: tests that need one skip where it is not found.
 test: export FEDRELAY_DATA := $(or $(FEDRELAY_DATA),$(if $(wildcard ../shared/data/README.md),$(abspath ../shared/data)))

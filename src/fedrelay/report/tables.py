@@ -131,6 +131,7 @@ def run_advice(result: Result) -> RenderableType:
         {
             "the model": f"{result.run}/model.safetensors",
             "every round": f"{result.run}/metrics.jsonl",
+            "as pictures": f"fedrelay report {result.run}",
             "next": f"fedrelay compare {others} {method}, with the same options",
         }
     )
@@ -152,6 +153,7 @@ def comparison_advice(outcome: Outcome) -> RenderableType:
         "table": f"{out}/table.csv",
         "all numbers": f"{out}/results.json",
         "every round": f"{out}/METHOD/seed-N/metrics.jsonl",
+        "as pictures": f"fedrelay report {out}",
     }
     best = _best(outcome)
     if best is not None:

@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import urllib.request
+
+import pytest
+
+
+@pytest.fixture
+def compared(program, tiny):
+    ended = program("compare", "fedavg", "fedseq", *tiny, "--seeds", "1,2", "--out", "here", "-q")
+    assert ended.code == 0, ended.err
+
+
+def test_a_report_is_one_file_beside_the_runs(compared, program, tmp_path):
+    ended = program("report", "here")
+    assert ended.code == 0, ended.err
+    assert "here/report.html" in ended.out
+    assert "open it with" in ended.out
+    page = (tmp_path / "here/report.html").read_text()
+    found = json.loads(re.search(r'id="document">(.*?)</script>', page, re.S)[1])
+    assert found["title"] == "fedavg, fedseq on digits"
+    assert found["states"] == {"complete": 4}
+    assert program("resume", "here", "-q").code == 0  # the file is in nobody's way
+
+
+def test_tables_and_pictures_on_request(compared, program, tmp_path):
+    ended = program("report", "here", "--out", "new/page.html", "--csv", "tables", "--png", "figures", "--json")
+    assert ended.code == 0, ended.err
+    assert ended.json["report"] == "new/page.html"
+    assert "tables/curves.csv" in ended.json["csv"]
+    assert "figures/curves-accuracy.png" in ended.json["png"]
+    for name in (ended.json["report"], *ended.json["csv"], *ended.json["png"]):
+        assert (tmp_path / name).stat().st_size > 0
+
+
+def test_single_runs_side_by_side(program, tiny, tmp_path):
+    for method in ("fedavg", "fedseq"):
+        assert program("run", method, *tiny, "--out", method, "-q").code == 0
+    ended = program("report", "fedavg", "fedseq", "--out", ".", "--json")
+    assert ended.json["methods"] == ["fedavg", "fedseq"]
+    assert (tmp_path / "report.html").is_file()
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (["report", "nowhere"], 4, "nowhere: there is no such run folder"),
+        (["report", "."], 4, r".: is not a run folder \(run.json is missing\)"),
+        (["watch", "nowhere"], 4, "nowhere: there is no such run folder"),
+        (["watch", ".", "--port", "70000"], 2, "--port.*70000"),
+    ],
+)
+def test_bad_folders_and_ports_get_one_message(program, words, code, message):
+    ended = program(*words)
+    assert ended.code == code
+    assert re.search(message, ended.err)
+    assert "Traceback" not in ended.err
+
+
+def test_a_page_that_cannot_be_written_is_named(compared, program, tmp_path):
+    (tmp_path / "file").write_text("")
+    ended = program("report", "here", "--out", "file/page.html")
+    assert ended.code == 4
+    assert "file: cannot be created" in ended.err
+
+
+def test_watching_says_where_and_ends_with_a_message(compared, tmp_path):
+    command = [sys.executable, "-m", "fedrelay.cli", "watch", "here", "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path) as watching:
+        address = re.search(r"http://127\.0\.0\.1:\d+/", watching.stdout.readline())[0]
+        with urllib.request.urlopen(f"{address}document.json", timeout=20) as answer:
+            assert json.load(answer)["states"] == {"complete": 4}
+        watching.send_signal(signal.SIGINT)
+        out, err = watching.communicate(timeout=20)
+    assert watching.returncode == 0
+    assert "Stopped watching. Keep what there is with:  fedrelay report here" in out
+    assert err == ""
+
+
+def test_journals_are_kept_by_run_and_resume(program, tiny, tmp_path):
+    pytest.importorskip("tensorboard", reason="tensorboard is not installed")
+    assert program("run", "fedavg", *tiny, "--out", "here", "-q", "--tensorboard").code == 0
+    [events] = (tmp_path / "here/tensorboard").iterdir()
+    assert events.stat().st_size > 100
+    assert program("resume", "here", "-q", "--tensorboard").code == 0
+    assert len(list((tmp_path / "here/tensorboard").iterdir())) == 1
