@@ -214,6 +214,23 @@ def test_the_slider_and_play_go_through_rounds(browser, written):
     assert faded == ask(browser, "return all('#relay .track').length") - 1
 
 
+def test_models_move_along_their_way_unless_the_reader_wants_calm(browser, written):
+    moving = "return all('#relay circle[r=\"5.5\"]').map((each) => each.getAttribute('cx'))"
+    look(browser, written.as_uri())
+    ask(browser, "document.querySelector('#relay .play').click()")
+    assert ask(browser, moving) == []
+    wishes = [{"name": "prefers-reduced-motion", "value": "no-preference"}]
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": wishes})
+    browser.refresh()
+    ask(browser, "document.querySelector('#relay .play').click()")
+    wait_for(browser, f"{moving}.length")
+    first = ask(browser, moving)
+    wait_for(browser, f"const now = (() => {{ {moving} }})(); return now.length && now[0] !== '{first[0]}'")
+    ask(browser, "document.querySelector('#relay .play').click()")
+    wait_for(browser, f"return (() => {{ {moving} }})().length === 0")
+    assert complaints(browser) == []
+
+
 def test_labels_are_text_and_nothing_else(browser, tmp_path):
     labels = ["</script><script>window.hacked = 1</script>", "<img src=x onerror='window.hacked = 2'>"]
     methods = [{"method": "fedavg", "label": label, "route": {}} for label in labels]

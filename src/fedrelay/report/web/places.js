@@ -1,7 +1,7 @@
 // Where clients stand on the relay map: the server in the middle, those a model visits around it, the others outside.
 
 const MOST_IDLE_DOTS = 1500;
-const MOST_TRACKS = 80;
+const MOST_TRACKS = 150;
 const MOST_SHARED_TRACKS = 12;
 
 const onEllipse = (centre, radii, angle) => ({ x: centre.x + radii.x * Math.cos(angle), y: centre.y + radii.y * Math.sin(angle) });
@@ -44,14 +44,14 @@ function placeClusters(found, { fixed, list }, visited, edge) {
   const { points, r: radius } = spread(found.centre, { x: edge.x - margin, y: edge.y - margin }, placed.length);
   placed.forEach((each, place) => {
     const middle = points[place];
-    found.blobs.push({ ...middle, r: radius, number: each.index, visited: each.visited, fixed });
+    found.blobs.push({ ...middle, r: radius, number: each.index, members: each.members.length, visited: each.visited, fixed });
     const toServer = Math.atan2(found.centre.y - middle.y, found.centre.x - middle.x);
     const many = each.members.length;
     const circle = many > 1 ? radius * 0.64 : 0;
     const dot = many > 1 ? Math.min(radius * 0.18 + 1, 13, circle * Math.sin(Math.PI / many) * 0.68) : Math.min(13, radius * 0.4);
     each.members.forEach((client, turn) => {
       const angle = toServer + ((turn + 0.5) * 2 * Math.PI) / many;
-      found.at.set(client, { x: middle.x + circle * Math.cos(angle), y: middle.y + circle * Math.sin(angle), r: Math.max(1.6, dot), visited: visited.has(client), outward: angle, blob: middle });
+      found.at.set(client, { x: middle.x + circle * Math.cos(angle), y: middle.y + circle * Math.sin(angle), r: Math.max(1.6, dot), visited: visited.has(client), outward: angle, named: radius >= 38 });
     });
   });
 }
@@ -95,7 +95,7 @@ function placeRing(found, stage, visited, edge, journey) {
   const around = Math.PI * (found.radii.x + found.radii.y);
   order.forEach((client, place) => {
     const angle = -Math.PI / 2 + (2 * Math.PI * place) / order.length;
-    found.at.set(client, { ...onEllipse(found.centre, found.radii, angle), r: Math.max(1.6, Math.min(13, (around / order.length) * 0.36)), visited: true, outward: angle, angle, blob: found.centre });
+    found.at.set(client, { ...onEllipse(found.centre, found.radii, angle), r: Math.max(1.6, Math.min(13, (around / order.length) * 0.36)), visited: true, outward: angle, angle, named: true });
   });
 }
 
@@ -111,7 +111,7 @@ function placeIdle(found, journey, edge) {
     const inRow = Math.min(perRow, shown.length - row * perRow);
     const angle = -Math.PI / 2 + (2 * Math.PI * (place - row * perRow + (row % 2) / 2)) / inRow;
     const inset = Math.min(7, 40 / rows) * row;
-    found.at.set(client, { ...onEllipse(found.centre, { x: edge.x - inset + 6, y: edge.y - inset + 6 }, angle), r: rows > 1 || shown.length > 120 ? 2 : 3.6, visited: false, idle: true, outward: angle, blob: found.centre });
+    found.at.set(client, { ...onEllipse(found.centre, { x: edge.x - inset + 6, y: edge.y - inset + 6 }, angle), r: rows > 1 || shown.length > 120 ? 2 : 3.6, visited: false, outward: angle });
   });
 }
 

@@ -10,7 +10,7 @@ function newCanvas(id, width, height) {
 function drawBlobs(scene, found) {
   scene.blobs.replaceChildren(...found.blobs.map((blob) => shape("g", {},
     shape("circle", { cx: blob.x, cy: blob.y, r: blob.r, fill: "var(--hover)", stroke: "var(--rule)", "stroke-opacity": blob.visited ? 1 : 0.5, "fill-opacity": blob.visited ? 1 : 0.45 }),
-    blob.r > 24 && blob.fixed ? shape("text", { class: "soft", x: blob.x, y: blob.y + 4, "text-anchor": "middle", style: "font-size:10px", opacity: blob.visited ? 1 : 0.6 }, String(blob.number)) : null)));
+    blob.r > 24 && blob.fixed && blob.members > 2 ? shape("text", { class: "soft", x: blob.x, y: blob.y + 4, "text-anchor": "middle", style: "font-size:10px", opacity: blob.visited ? 1 : 0.6 }, String(blob.number)) : null)));
 }
 
 function drawTracks(scene, found, stage, focus) {
@@ -107,7 +107,7 @@ function drawClients(scene, found, federation, faults) {
     }
     node.style.transform = `translate(${place.x.toFixed(1)}px, ${place.y.toFixed(1)}px) scale(${(place.r / 10).toFixed(3)})`;
     node.style.opacity = place.visited ? 1 : 0.42;
-    if (place.visited && place.r >= 5.5) labels.push(label(place, client));
+    if (place.visited && place.named && place.r >= 4.5) labels.push(label(place, client));
     if (hit.has(client)) labels.push(shape("g", { class: "fault" }, shape("circle", { cx: place.x, cy: place.y, r: place.r + 4, fill: "none", stroke: "var(--warn)", "stroke-width": 2.5 }), shape("text", { x: place.x + place.r, y: place.y - place.r, style: "fill:var(--warn);font-size:16px", "font-weight": 800 }, "!"), shape("title", {}, `${hit.get(client).what}: ${hit.get(client).done}`)));
   }
   scene.labels.replaceChildren(...labels);

@@ -23,31 +23,34 @@ function relaySection(page) {
   frame.card.insertBefore(caption, frame.plot);
   let canvas = null;
   let frameRequest = 0;
+  let plays = 0;
 
   function start() {
     if (slider.value === slider.max) slider.value = 0;
     choice.playing = true;
     play.textContent = "❚❚";
     play.setAttribute("aria-label", "Pause");
+    plays += 1;
     draw();
-    next();
+    next(plays);
   }
 
   function stop() {
     choice.playing = false;
     cancelAnimationFrame(frameRequest);
+    canvas?.tokens.replaceChildren();
     play.textContent = "▶";
     play.setAttribute("aria-label", "Play the rounds");
   }
 
-  function next() {
-    if (!choice.playing) return;
+  // Pausing and playing again begins anew; what was under way before finds that it is over.
+  function next(own) {
     const advance = () => {
-      if (!choice.playing) return;
+      if (!choice.playing || own !== plays) return;
       if (Number(slider.value) >= Number(slider.max)) { stop(); return; }
       slider.value = Number(slider.value) + 1;
       draw();
-      next();
+      next(own);
     };
     if (choice.view === "map" && canvas && !calm()) travel(canvas, advance);
     else setTimeout(advance, 900);
@@ -151,8 +154,7 @@ function relaySection(page) {
         const place = path.getPointAtLength(Math.max(0, share) * length);
         token.setAttribute("cx", place.x); token.setAttribute("cy", place.y);
       }
-      if (!choice.playing) scene.tokens.replaceChildren();
-      else if (share < 1) frameRequest = requestAnimationFrame(move);
+      if (share < 1) frameRequest = requestAnimationFrame(move);
       else setTimeout(done, 250);
     };
     frameRequest = requestAnimationFrame(move);
