@@ -18,7 +18,6 @@ import fedrelay as fr
 from fedrelay.report.document import document
 from fedrelay.report.live import Live
 from fedrelay.report.webpage import webpage
-from fedrelay.store import STREAMS
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
 
@@ -279,8 +278,7 @@ def test_unfinished_runs_say_so(browser, comparison_folder, tmp_path):
     assert complaints(browser) == []
 
 
-def test_faults_are_listed_and_marked(browser, slots_folder, tmp_path, monkeypatch):
-    monkeypatch.setitem(STREAMS, "events", ("round",))
+def test_faults_are_listed_and_marked(browser, slots_folder, tmp_path):
     run = shutil.copytree(slots_folder, tmp_path / "run")
     first = document([run])["journeys"][0]["rounds"][0]["routes"][0][0]
     add_event(run, round=1, route=0, hop=0, client=first, what="<b>dropped</b>", done="passed over")
@@ -291,7 +289,9 @@ def test_faults_are_listed_and_marked(browser, slots_folder, tmp_path, monkeypat
         "<b>dropped</b>", "passed over",
     ]  # fmt: skip
     assert ask(browser, "return all('#relay .fault').length") == 1
-    assert "1 fault" in ask(browser, "return document.querySelector('#relay .caption').textContent")
+    assert "marked with !: 1 <b>dropped</b>." in ask(
+        browser, "return document.querySelector('#relay .caption').textContent"
+    )
 
 
 def test_a_live_page_grows_with_its_run(browser, tmp_path):
@@ -304,6 +304,10 @@ def test_a_live_page_grows_with_its_run(browser, tmp_path):
             wait_for(browser, "return document.querySelector('.live').textContent === 'waiting'")
             assert ask(browser, "return document.querySelector('#relay output').textContent") == "round 1 of 1"
             ask(browser, "document.querySelector('#curves [data-value=loss]').click()")
+            whole = (run / "metrics.jsonl").read_bytes()
+            (run / "metrics.jsonl").write_text("{]\n")
+            wait_for(browser, "return document.querySelector('.live').textContent.includes('is damaged')")
+            (run / "metrics.jsonl").write_bytes(whole)
             fr.resume(run)
             wait_for(browser, "return document.querySelector('.live').textContent === 'complete'")
             assert ask(browser, "return document.querySelector('#relay output').textContent").endswith("of 3")

@@ -13,7 +13,6 @@ from fedrelay.report import courses, journeys, residents
 from fedrelay.report import document as module
 from fedrelay.report.document import document
 from fedrelay.report.journeys import relay_of
-from fedrelay.store import STREAMS
 
 
 @pytest.fixture(scope="module")
@@ -173,7 +172,6 @@ def test_how_models_were_handed_on_follows_from_transfers(line, relay):
 
 
 def test_faults_are_listed_by_round(slots_folder, tmp_path, monkeypatch):
-    monkeypatch.setitem(STREAMS, "events", ("round",))
     run = shutil.copytree(slots_folder, tmp_path / "run")
     add_event(run, round=2, route=0, hop=1, client=3, what="dropped out", done="passed over")
     add_event(run, round=1, route=1, hop=0, client=5, what="poisoned", done="sent back")

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import shutil
 import socket
 import threading
 
@@ -9,6 +10,7 @@ import pytest
 from tests.report.folders import stopped
 
 import fedrelay as fr
+from fedrelay.report.document import document
 from fedrelay.report.live import LOOPBACK, Live
 
 
@@ -98,19 +100,33 @@ def test_it_follows_a_run_to_its_end(serve, tmp_path):
     assert seen() == ("complete", [1, 2, 3])
 
 
-def test_a_folder_that_breaks_is_told_and_the_page_lives_on(serve, slots_folder):
-    answers = iter([{"title": "fine", "n": 1}, fr.RunFolderError("it is damaged"), {"title": "fine", "n": 2}])
+def test_a_folder_that_breaks_is_told_and_the_page_lives_on(serve, slots_folder, tmp_path):
+    run = shutil.copytree(slots_folder, tmp_path / "run")
+    server = serve(run)
+    metrics = run / "metrics.jsonl"
+    whole = metrics.read_bytes()
+    metrics.write_text("{]\n")
+    assert "is damaged" in json.loads(ask(server, "/document.json")[1])["error"]
+    assert ask(server)[0].status == 200
+    metrics.write_bytes(whole)
+    assert json.loads(ask(server, "/document.json")[1])["states"] == {"complete": 1}
+
+
+def test_folders_are_only_read_again_where_something_is_new(slots_folder, tmp_path):
+    run = shutil.copytree(slots_folder, tmp_path / "run")
+    looks = []
 
     def look(paths):
-        found = next(answers)
-        if isinstance(found, Exception):
-            raise found
-        return found
+        looks.append(1)
+        return document(paths)
 
-    server = serve(slots_folder, look=look)
-    assert json.loads(ask(server, "/document.json")[1]) == {"error": "it is damaged"}
-    assert ask(server)[0].status == 200
-    assert json.loads(ask(server, "/document.json")[1]) == {"title": "fine", "n": 2}
+    with Live([run], 0, look=look) as server:
+        assert server.current() is server.current()
+        assert len(looks) == 1
+        with (run / "metrics.jsonl").open("a") as file:
+            file.write("{")  # half a line is no news to tell, but is looked at
+        assert server.current()["states"] == {"complete": 1}
+        assert len(looks) == 2
 
 
 def test_a_port_in_use_is_named(slots_folder):

@@ -19,7 +19,7 @@ from fedrelay.errors import RunFolderError
 from fedrelay.ledger import KINDS
 from fedrelay.result import Result, Row
 from fedrelay.spec import Comparison, Experiment
-from fedrelay.store import STREAMS, Records
+from fedrelay.store import Records
 
 Status = Literal["waiting", "running", "complete", "unfinished", "diverged"]
 
@@ -46,8 +46,8 @@ class Seen:
 
     @cached_property
     def events(self) -> list[Row]:
-        """Faults and what was done about them, where runs note them."""
-        return self.records.lines("events") if "events" in STREAMS else []
+        """Faults and what was done about them."""
+        return self.records.lines("events")
 
     @property
     def rounds(self) -> int:

@@ -19,10 +19,24 @@ from typing import Any
 from fedrelay.errors import FedRelayError, SpecError
 from fedrelay.report.document import Document, document
 from fedrelay.report.webpage import as_data, webpage
+from fedrelay.store import Records
 
 LOOPBACK = "127.0.0.1"
 NAMES = (LOOPBACK, "localhost")
 """How this machine may be called by those who ask."""
+
+
+def stamp(paths: Sequence[Path]) -> list[tuple[str, int, int, bool]]:
+    """What tells whether there is anything new: the files of runs, and whether somebody works on them."""
+    found = []
+    for file in (file for path in paths for place in ("", "*/*/") for file in path.glob(f"{place}[!.]*.json*")):
+        try:
+            state = file.stat()
+        except OSError:  # replaced at this moment
+            continue
+        busy = file.name == "run.json" and Records(file.parent).under_way
+        found.append((str(file), state.st_mtime_ns, state.st_size, busy))
+    return sorted(found)
 
 
 class Live(ThreadingHTTPServer):
@@ -32,6 +46,7 @@ class Live(ThreadingHTTPServer):
 
     def __init__(self, paths: Sequence[Path], port: int, look: Callable[[Sequence[Path]], Document] = document) -> None:
         self.paths, self._look, self._looking = tuple(paths), look, threading.Lock()
+        self._seen = stamp(self.paths)
         self.latest = look(paths)
         try:
             super().__init__((LOOPBACK, port), _Answers)
@@ -52,10 +67,13 @@ class Live(ThreadingHTTPServer):
     def current(self) -> dict[str, Any]:
         """The document as of now; or what is wrong at this moment, such as a run that is being replaced."""
         with self._looking:
-            try:
-                self.latest = self._look(self.paths)
-            except FedRelayError as error:
-                return {"error": str(error)}
+            now = stamp(self.paths)
+            if now != self._seen:
+                try:
+                    self.latest = self._look(self.paths)
+                except FedRelayError as error:
+                    return {"error": str(error)}
+                self._seen = now
             return self.latest
 
     def handle_error(self, request: Any, client_address: Any) -> None:

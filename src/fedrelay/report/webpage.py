@@ -18,6 +18,7 @@ from typing import Any
 
 from fedrelay.report.document import Document
 
+STYLES = ("frame.css", "figures.css")
 SCRIPTS = (
     "basics",
     "figure",
@@ -27,7 +28,10 @@ SCRIPTS = (
     "relay-drawing",
     "timetable",
     "relay",
-    "others",
+    "federation",
+    "forgetting",
+    "communication",
+    "records",
     "main",
 )
 """In the order in which they build on each other."""
@@ -39,9 +43,10 @@ def webpage(document: Document, *, live: bool = False) -> str:
     """The page of a document; a live one may ask its own server for news."""
     parts = {
         "title": html.escape(f"{document['title']} · FedRelay"),
-        "style": _resource("style.css"),
+        "style": "".join(map(_resource, STYLES)),
         "script": script(),
         "script_hash": f"sha256-{base64.b64encode(hashlib.sha256(script().encode()).digest()).decode()}",
+        "live": "yes" if live else "no",
         "connect": "'self'" if live else "'none'",
         "document": as_data(document),
     }

@@ -4,7 +4,18 @@ const SVG = "http://www.w3.org/2000/svg";
 const NONE = "–";
 const METHOD_DASHES = ["", "7 3", "2 3", "8 3 2 3"];
 const FEW_CLASSES = 10;
-const VIRIDIS = [[68, 1, 84], [72, 40, 120], [62, 74, 137], [49, 104, 142], [38, 130, 142], [31, 158, 137], [53, 183, 121], [109, 205, 89], [180, 222, 44], [253, 231, 37]];
+const VIRIDIS = [
+  [68, 1, 84],
+  [72, 40, 120],
+  [62, 74, 137],
+  [49, 104, 142],
+  [38, 130, 142],
+  [31, 158, 137],
+  [53, 183, 121],
+  [109, 205, 89],
+  [180, 222, 44],
+  [253, 231, 37],
+];
 
 function element(name, attributes = {}, ...children) {
   return filled(document.createElement(name), attributes, children);
@@ -24,7 +35,8 @@ function filled(node, attributes, children) {
   return node;
 }
 
-const percent = (share, digits = 1) => (share === null || share === undefined ? NONE : `${(100 * share).toFixed(digits)} %`);
+const percent = (share, digits = 1) =>
+  share === null || share === undefined ? NONE : `${(100 * share).toFixed(digits)} %`;
 
 function count(number) {
   if (number === null || number === undefined) return NONE;
@@ -36,7 +48,10 @@ function bytes(number) {
   if (number === null || number === undefined) return NONE;
   const units = ["B", "kB", "MB", "GB", "TB", "PB"];
   let power = 0;
-  while (power < units.length - 1 && number >= 999.5) { number /= 1000; power += 1; }
+  while (power < units.length - 1 && number >= 999.5) {
+    number /= 1000;
+    power += 1;
+  }
   return `${power && number < 99.95 ? trimmed(number.toFixed(1)) : number.toFixed(0)} ${units[power]}`;
 }
 
@@ -57,7 +72,9 @@ function classColour(index, classes) {
   if (classes <= FEW_CLASSES) return `var(--c${index})`;
   const place = (index / Math.max(1, classes - 1)) * (VIRIDIS.length - 1);
   const below = Math.min(VIRIDIS.length - 2, Math.floor(place));
-  const mixed = VIRIDIS[below].map((value, each) => Math.round(value + (VIRIDIS[below + 1][each] - value) * (place - below)));
+  const mixed = VIRIDIS[below].map((value, each) =>
+    Math.round(value + (VIRIDIS[below + 1][each] - value) * (place - below)),
+  );
   return `rgb(${mixed.join(",")})`;
 }
 
@@ -80,7 +97,8 @@ function steps(low, high, about) {
   const magnitude = 10 ** Math.floor(Math.log10(rough));
   const step = [1, 2, 5, 10].map((factor) => factor * magnitude).find((each) => each >= rough * 0.999);
   const found = [];
-  for (let each = Math.ceil(low / step - 1e-9); each * step <= high + step * 1e-9; each += 1) found.push(Number((each * step).toPrecision(12)));
+  for (let each = Math.ceil(low / step - 1e-9); each * step <= high + step * 1e-9; each += 1)
+    found.push(Number((each * step).toPrecision(12)));
   return found;
 }
 
@@ -92,7 +110,16 @@ function powers(low, high) {
       if (value >= low * 0.999 && value <= high * 1.001) found.push(Number(value.toPrecision(6)));
     }
   }
-  return found.length > 7 ? found.filter((value) => /^1(e|0*$)/.test(String(value)) || /^0\.0*1$/.test(String(value))) : found;
+  return found.length > 7
+    ? found.filter((value) => /^1(e|0*$)/.test(String(value)) || /^0\.0*1$/.test(String(value)))
+    : found;
 }
 
 const calm = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
+
+// How often each word occurs: "4 dropout, 1 straggler".
+function tally(words) {
+  const counts = new Map();
+  for (const word of words) counts.set(word, (counts.get(word) || 0) + 1);
+  return [...counts].map(([word, times]) => `${count(times)} ${word}`).join(", ");
+}

@@ -3,8 +3,17 @@
 const tip = document.querySelector(".tip");
 
 function showTip(event, title, rows) {
-  tip.replaceChildren(element("b", {}, title), ...rows.map(([name, value, colour]) =>
-    element("div", {}, element("span", {}, colour ? element("i", { class: "dot", style: `background:${colour}` }) : null, name), element("span", {}, value))));
+  tip.replaceChildren(
+    element("b", {}, title),
+    ...rows.map(([name, value, colour]) =>
+      element(
+        "div",
+        {},
+        element("span", {}, colour ? element("i", { class: "dot", style: `background:${colour}` }) : null, name),
+        element("span", {}, value),
+      ),
+    ),
+  );
   tip.hidden = false;
   const box = tip.getBoundingClientRect();
   const left = event.clientX + 16 + box.width > innerWidth ? event.clientX - 16 - box.width : event.clientX + 16;
@@ -12,14 +21,27 @@ function showTip(event, title, rows) {
   tip.style.top = `${Math.max(6, Math.min(innerHeight - box.height - 6, event.clientY + 14))}px`;
 }
 
-function hideTip() { tip.hidden = true; }
+function hideTip() {
+  tip.hidden = true;
+}
 addEventListener("scroll", hideTip, { passive: true });
 
 function segments(label, choices, value, choose) {
-  const buttons = choices.map(([key, text]) => element("button", { type: "button", "data-value": key, "aria-pressed": String(key === value), onclick: () => {
-    for (const other of buttons) other.setAttribute("aria-pressed", String(other.dataset.value === key));
-    choose(key);
-  } }, text));
+  const buttons = choices.map(([key, text]) =>
+    element(
+      "button",
+      {
+        type: "button",
+        "data-value": key,
+        "aria-pressed": String(key === value),
+        onclick: () => {
+          for (const other of buttons) other.setAttribute("aria-pressed", String(other.dataset.value === key));
+          choose(key);
+        },
+      },
+      text,
+    ),
+  );
   return element("span", { class: "segments", role: "group", "aria-label": label }, buttons);
 }
 
@@ -42,15 +64,51 @@ function chooser(label, choose) {
 function figure(name, { controls = [], below = [] } = {}) {
   const plot = element("div", { class: "plot", "data-figure": name });
   let sheet = () => [];
-  const tools = element("div", { class: "tools" },
-    element("button", { type: "button", "data-export": "png", title: "This figure as a picture", onclick: () => savePicture(plot, name) }, "PNG"),
-    element("button", { type: "button", "data-export": "csv", title: "The numbers of this figure", onclick: () => save(`${name}.csv`, new Blob([csv(sheet())], { type: "text/csv" })) }, "CSV"));
-  const card = element("div", { class: "card" }, controls.length ? element("div", { class: "controls" }, controls) : null, plot, below, tools);
+  const tools = element(
+    "div",
+    { class: "tools" },
+    element(
+      "button",
+      {
+        type: "button",
+        "data-export": "png",
+        title: "This figure as a picture",
+        onclick: () => savePicture(plot, name),
+      },
+      "PNG",
+    ),
+    element(
+      "button",
+      {
+        type: "button",
+        "data-export": "csv",
+        title: "The numbers of this figure",
+        onclick: () => save(`${name}.csv`, new Blob([csv(sheet())], { type: "text/csv" })),
+      },
+      "CSV",
+    ),
+  );
+  const card = element(
+    "div",
+    { class: "card" },
+    controls.length ? element("div", { class: "controls" }, controls) : null,
+    plot,
+    below,
+    tools,
+  );
   return {
     card,
     plot,
-    show(content, numbers) { plot.replaceChildren(...[content].flat()); sheet = numbers; tools.hidden = false; tools.firstChild.hidden = !plot.querySelector("svg[viewBox]"); },
-    empty(text) { plot.replaceChildren(element("p", { class: "empty" }, text)); tools.hidden = true; },
+    show(content, numbers) {
+      plot.replaceChildren(...[content].flat());
+      sheet = numbers;
+      tools.hidden = false;
+      tools.firstChild.hidden = !plot.querySelector("svg[viewBox]");
+    },
+    empty(text) {
+      plot.replaceChildren(element("p", { class: "empty" }, text));
+      tools.hidden = true;
+    },
   };
 }
 
@@ -74,7 +132,22 @@ function save(name, blob) {
   setTimeout(() => URL.revokeObjectURL(address), 1000);
 }
 
-const DRAWN = ["fill", "stroke", "stroke-width", "stroke-dasharray", "stroke-opacity", "fill-opacity", "opacity", "font-size", "font-weight", "font-family", "text-anchor", "stroke-linecap", "stroke-linejoin", "visibility"];
+const DRAWN = [
+  "fill",
+  "stroke",
+  "stroke-width",
+  "stroke-dasharray",
+  "stroke-opacity",
+  "fill-opacity",
+  "opacity",
+  "font-size",
+  "font-weight",
+  "font-family",
+  "text-anchor",
+  "stroke-linecap",
+  "stroke-linejoin",
+  "visibility",
+];
 
 // A picture stands alone: colours that come from the style sheet are written into it.
 function standalone(source) {
@@ -110,21 +183,30 @@ async function picture(plot, zoom = 2) {
     pen.drawImage(image, 16, top, part.width, part.height);
     top += part.height + 16;
   }
-  return new Promise((done) => { canvas.toBlob(done, "image/png"); });
+  return new Promise((done) => {
+    canvas.toBlob(done, "image/png");
+  });
 }
 
-async function savePicture(plot, name) { save(`${name}.png`, await picture(plot)); }
+async function savePicture(plot, name) {
+  save(`${name}.png`, await picture(plot));
+}
 
 // The width a plot has now; text keeps its size on every screen.
 const room = (plot) => Math.max(280, Math.round(plot.clientWidth || plot.parentElement?.clientWidth || 900));
 
 function axes(svg, { x, y, left, right, top, bottom, xTicks, yTicks, xText, yText, xName, yName }) {
   for (const value of yTicks) {
-    svg.append(shape("line", { class: "grid", x1: left, x2: right, y1: y(value), y2: y(value) }),
-      shape("text", { class: "soft", x: left - 8, y: y(value) + 4, "text-anchor": "end" }, yText(value)));
+    svg.append(
+      shape("line", { class: "grid", x1: left, x2: right, y1: y(value), y2: y(value) }),
+      shape("text", { class: "soft", x: left - 8, y: y(value) + 4, "text-anchor": "end" }, yText(value)),
+    );
   }
   svg.append(shape("line", { class: "axis", x1: left, x2: right, y1: bottom, y2: bottom }));
-  for (const value of xTicks) svg.append(shape("text", { class: "soft", x: x(value), y: bottom + 18, "text-anchor": "middle" }, xText(value)));
-  svg.append(shape("text", { class: "soft", x: right, y: bottom + 38, "text-anchor": "end" }, xName),
-    shape("text", { class: "soft", x: 0, y: top - 14 }, yName));
+  for (const value of xTicks)
+    svg.append(shape("text", { class: "soft", x: x(value), y: bottom + 18, "text-anchor": "middle" }, xText(value)));
+  svg.append(
+    shape("text", { class: "soft", x: right, y: bottom + 38, "text-anchor": "end" }, xName),
+    shape("text", { class: "soft", x: 0, y: top - 14 }, yName),
+  );
 }

@@ -9,15 +9,53 @@ const RELAYS = {
 
 function relaySection(page) {
   const choice = { view: "map", focus: null, playing: false };
-  const run = chooser("run", () => { choice.focus = null; draw(true); });
-  const slider = element("input", { type: "range", min: 0, max: 0, value: 0, "aria-label": "Round", oninput: () => { stop(); draw(); } });
+  const run = chooser("run", () => {
+    choice.focus = null;
+    draw(true);
+  });
+  const slider = element("input", {
+    type: "range",
+    min: 0,
+    max: 0,
+    value: 0,
+    "aria-label": "Round",
+    oninput: () => {
+      stop();
+      draw();
+    },
+  });
   const said = element("output", {});
-  const play = element("button", { type: "button", class: "play", "aria-label": "Play the rounds", onclick: () => (choice.playing ? stop() : start()) }, "▶");
+  const play = element(
+    "button",
+    {
+      type: "button",
+      class: "play",
+      "aria-label": "Play the rounds",
+      onclick: () => (choice.playing ? stop() : start()),
+    },
+    "▶",
+  );
   const caption = element("p", { class: "caption", "aria-live": "polite" });
   const key = element("div", { class: "key" });
   const note = element("p", { class: "note" });
   const frame = figure("relay", {
-    controls: [run.node, segments("View", [["map", "Map"], ["timetable", "Timetable"]], choice.view, (value) => { choice.view = value; canvas = null; draw(); }), element("div", { class: "slider" }, play, slider, said)],
+    controls: [
+      run.node,
+      segments(
+        "View",
+        [
+          ["map", "Map"],
+          ["timetable", "Timetable"],
+        ],
+        choice.view,
+        (value) => {
+          choice.view = value;
+          canvas = null;
+          draw();
+        },
+      ),
+      element("div", { class: "slider" }, play, slider, said),
+    ],
     below: [key, note],
   });
   frame.card.insertBefore(caption, frame.plot);
@@ -47,7 +85,10 @@ function relaySection(page) {
   function next(own) {
     const advance = () => {
       if (!choice.playing || own !== plays) return;
-      if (Number(slider.value) >= Number(slider.max)) { stop(); return; }
+      if (Number(slider.value) >= Number(slider.max)) {
+        stop();
+        return;
+      }
       slider.value = Number(slider.value) + 1;
       draw();
       next(own);
@@ -58,10 +99,22 @@ function relaySection(page) {
 
   function draw(fresh = false) {
     const { journeys, methods } = page.doc;
-    const wanted = run.offer(journeys.map((each, index) => [String(index), `${methods[each.method].name}, seed ${each.seed}`]));
-    if (!run.offered && journeys.some((each) => each.rounds.length)) { run.offered = true; run.select.value = String(mostTelling(journeys)); return draw(true); }
+    const wanted = run.offer(
+      journeys.map((each, index) => [String(index), `${methods[each.method].name}, seed ${each.seed}`]),
+    );
+    if (!run.offered && journeys.some((each) => each.rounds.length)) {
+      run.offered = true;
+      run.select.value = String(mostTelling(journeys));
+      return draw(true);
+    }
     const journey = journeys[Number(wanted || 0)];
-    if (!journey || !journey.rounds.length) { canvas = null; key.replaceChildren(); note.textContent = ""; caption.textContent = ""; return frame.empty("No round is done yet."); }
+    if (!journey || !journey.rounds.length) {
+      canvas = null;
+      key.replaceChildren();
+      note.textContent = "";
+      caption.textContent = "";
+      return frame.empty("No round is done yet.");
+    }
     const atEnd = slider.value === slider.max && Number(slider.max) > 0;
     slider.max = journey.rounds.length - 1;
     if (fresh) slider.value = 0;
@@ -70,7 +123,9 @@ function relaySection(page) {
     said.textContent = `round ${count(stage.round)} of ${count(journey.rounds.at(-1).round)}`;
     slider.setAttribute("aria-valuetext", said.textContent);
     const federation = journey.federation === null ? null : page.doc.federations[journey.federation];
-    const faults = page.doc.events.filter((event) => event.method === journey.method && event.seed === journey.seed && event.round === stage.round);
+    const faults = page.doc.events.filter(
+      (event) => event.method === journey.method && event.seed === journey.seed && event.round === stage.round,
+    );
     caption.textContent = sentence(stage, journey, methods[journey.method].name, faults);
     if (choice.view === "map") drawMap(journey, stage, federation, faults);
     else drawTimetable(frame, choice, journey, stage, federation, faults, focus, () => sheet(journey));
@@ -87,41 +142,97 @@ function relaySection(page) {
 
   function sentence(stage, journey, name, faults) {
     const trips = stage.routes.length + (stage.more_routes || 0);
-    const lengths = (stage.lengths || stage.routes.map((route) => route.length));
+    const lengths = stage.lengths || stage.routes.map((route) => route.length);
     const [short, long] = [Math.min(...lengths), Math.max(...lengths)];
     const models = trips === 1 ? "One model travels" : `${count(trips)} models travel`;
-    const visits = long === 1 ? (trips === 1 ? "to one client" : "to one client each") : `through ${short === long ? count(long) : `${count(short)} to ${count(long)}`} clients${trips > 1 ? " each" : ""}, one after another`;
+    const visits =
+      long === 1
+        ? trips === 1
+          ? "to one client"
+          : "to one client each"
+        : `through ${short === long ? count(long) : `${count(short)} to ${count(long)}`} clients${trips > 1 ? " each" : ""}, one after another`;
     if (stage.relay === "none") return `${name}: ${RELAYS.none}.`;
     if (stage.relay === "peers") return `${name}: ${count(trips)} clients train models of their own; ${RELAYS.peers}.`;
-    const end = stage.merges ? (trips > 1 ? "then the server merges them" : "then it goes home") : "then they wait in their slots; nothing is merged this round";
+    const end = stage.merges
+      ? trips > 1
+        ? "then the server merges them"
+        : "then it goes home"
+      : "then they wait in their slots; nothing is merged this round";
     const handed = long > 1 && stage.relay === "server" ? ` (${RELAYS.server})` : "";
-    return `${name}: ${models} ${visits}${handed}, ${end}.${faults.length ? ` ${plural(faults.length, "fault")}, marked with !.` : ""}`;
+    return `${name}: ${models} ${visits}${handed}, ${end}.${faults.length ? ` What went wrong is marked with !: ${tally(faults.map((event) => String(event.what)))}.` : ""}`;
   }
 
   function keys(stage, federation, faults) {
-    const line = (dash, text) => element("span", {}, shape("svg", { width: 26, height: 8, "aria-hidden": "true" }, shape("line", { x1: 1, x2: 25, y1: 4, y2: 4, stroke: "currentColor", "stroke-width": 2, "stroke-dasharray": dash })), text);
-    const lines = stage.relay === "none" ? [] : stage.relay === "peers" ? [line("", "models to and fro")] : [line("", "on the way"), line("4 4", stage.merges ? "home to the server" : "to its slot")];
-    if (stage.relay === "server" && stage.routes.some((route) => route.length > 1)) lines.push(line("1 4", "handed on through the server"));
+    const line = (dash, text) =>
+      element(
+        "span",
+        {},
+        shape(
+          "svg",
+          { width: 26, height: 8, "aria-hidden": "true" },
+          shape("line", {
+            x1: 1,
+            x2: 25,
+            y1: 4,
+            y2: 4,
+            stroke: "currentColor",
+            "stroke-width": 2,
+            "stroke-dasharray": dash,
+          }),
+        ),
+        text,
+      );
+    const lines =
+      stage.relay === "none"
+        ? []
+        : stage.relay === "peers"
+          ? [line("", "models to and fro")]
+          : [line("", "on the way"), line("4 4", stage.merges ? "home to the server" : "to its slot")];
+    if (stage.relay === "server" && stage.routes.some((route) => route.length > 1))
+      lines.push(line("1 4", "handed on through the server"));
     const classes = federation ? federation.counts[0].length : 0;
-    const swatches = classes && classes <= FEW_CLASSES ? Array.from({ length: classes }, (_, each) => element("span", {}, element("i", { class: "swatch", style: `background:${classColour(each, classes)}` }), `class ${each}`)) : [];
+    const swatches =
+      classes && classes <= FEW_CLASSES
+        ? Array.from({ length: classes }, (_, each) =>
+            element(
+              "span",
+              {},
+              element("i", { class: "swatch", style: `background:${classColour(each, classes)}` }),
+              `class ${each}`,
+            ),
+          )
+        : [];
     return [...lines, ...(faults.length ? [element("span", { class: "loss" }, "! fault")] : []), ...swatches];
   }
 
   function limits(journey, stage, federation) {
     const drawn = canvas ? canvas.drawn : null;
     return [
-      journey.rounds.length < journey.rounds_in_all ? `Of ${count(journey.rounds_in_all)} rounds ${count(journey.rounds.length)}, evenly chosen, are kept in this page.` : "",
-      stage.more_routes ? `${count(stage.more_routes)} more models travelled in this round than are kept in this page.` : "",
-      choice.view === "map" && drawn && drawn.tracks < stage.routes.length ? `${count(drawn.tracks)} of ${count(stage.routes.length)} models are drawn; the timetable shows more.` : "",
-      choice.view === "map" && drawn && drawn.unseen > 0 ? `${count(drawn.unseen)} more clients that no model visits are not drawn.` : "",
-      !journey.groups.length && journey.groups_in_all ? `There are ${count(journey.groups_in_all)} groups, too many to draw all of them.` : "",
+      journey.rounds.length < journey.rounds_in_all
+        ? `Of ${count(journey.rounds_in_all)} rounds ${count(journey.rounds.length)}, evenly chosen, are kept in this page.`
+        : "",
+      stage.more_routes
+        ? `${count(stage.more_routes)} more models travelled in this round than are kept in this page.`
+        : "",
+      choice.view === "map" && drawn && drawn.tracks < stage.routes.length
+        ? `${count(drawn.tracks)} of ${count(stage.routes.length)} models are drawn; the timetable shows more.`
+        : "",
+      choice.view === "map" && drawn && drawn.unseen > 0
+        ? `${count(drawn.unseen)} more clients that no model visits are not drawn.`
+        : "",
+      !journey.groups.length && journey.groups_in_all
+        ? `There are ${count(journey.groups_in_all)} groups, too many to draw all of them.`
+        : "",
       !federation && journey.unknown ? `The class mix of clients is not known: ${journey.unknown}.` : "",
-    ].filter(Boolean).join(" ");
+    ]
+      .filter(Boolean)
+      .join(" ");
   }
 
   function focus(index) {
     choice.focus = choice.focus === index ? null : index;
-    for (const node of frame.plot.querySelectorAll("[data-route]")) node.style.opacity = choice.focus === null || Number(node.dataset.route) === choice.focus ? "" : "0.1";
+    for (const node of frame.plot.querySelectorAll("[data-route]"))
+      node.style.opacity = choice.focus === null || Number(node.dataset.route) === choice.focus ? "" : "0.1";
   }
 
   function drawMap(journey, stage, federation, faults) {
@@ -138,21 +249,45 @@ function relaySection(page) {
     drawClients(canvas, found, federation, faults);
     drawServer(canvas, found, stage);
     canvas.tokens.replaceChildren();
-    if (choice.focus !== null) { const kept = choice.focus; choice.focus = null; focus(kept); }
+    if (choice.focus !== null) {
+      const kept = choice.focus;
+      choice.focus = null;
+      focus(kept);
+    }
   }
 
-  const sheet = (journey) => [["round", "route", "turn", "client", "relay", "slot", "merges"], ...journey.rounds.flatMap((stage) => stage.routes.flatMap((route, index) => route.map((client, turn) => [stage.round, index, turn + 1, client, stage.relay, stage.slots ? stage.slots[index] : null, stage.merges])))];
+  const sheet = (journey) => [
+    ["round", "route", "turn", "client", "relay", "slot", "merges"],
+    ...journey.rounds.flatMap((stage) =>
+      stage.routes.flatMap((route, index) =>
+        route.map((client, turn) => [
+          stage.round,
+          index,
+          turn + 1,
+          client,
+          stage.relay,
+          stage.slots ? stage.slots[index] : null,
+          stage.merges,
+        ]),
+      ),
+    ),
+  ];
 
   function travel(scene, done) {
     const began = performance.now();
-    const ways = [...scene.tracks.querySelectorAll("path.whole")].slice(0, 60).map((path) => ({ path, length: path.getTotalLength(), token: shape("circle", { r: 5.5, fill: path.dataset.colour, stroke: "var(--card)", "stroke-width": 2 }) }));
+    const ways = [...scene.tracks.querySelectorAll("path.whole")].slice(0, 60).map((path) => ({
+      path,
+      length: path.getTotalLength(),
+      token: shape("circle", { r: 5.5, fill: path.dataset.colour, stroke: "var(--card)", "stroke-width": 2 }),
+    }));
     scene.tokens.replaceChildren(...ways.map(({ token }) => token));
     const lasts = Math.min(4200, 900 + 140 * Math.max(1, ...ways.map(({ path }) => Number(path.dataset.hops))));
     const move = (now) => {
       const share = Math.min(1, (now - began - 350) / lasts);
       for (const { path, length, token } of ways) {
         const place = path.getPointAtLength(Math.max(0, share) * length);
-        token.setAttribute("cx", place.x); token.setAttribute("cy", place.y);
+        token.setAttribute("cx", place.x);
+        token.setAttribute("cy", place.y);
       }
       if (share < 1) frameRequest = requestAnimationFrame(move);
       else setTimeout(done, 250);
@@ -160,5 +295,11 @@ function relaySection(page) {
     frameRequest = requestAnimationFrame(move);
   }
 
-  return { id: "relay", title: "The relay map", lead: "How models travelled, round by round. Every dot is a client, coloured by the classes it holds; every coloured line is one model on its way. Press a line to follow that model alone.", nodes: [frame.card], draw };
+  return {
+    id: "relay",
+    title: "The relay map",
+    lead: "How models travelled, round by round. Every dot is a client, coloured by the classes it holds; every coloured line is one model on its way. Press a line to follow that model alone.",
+    nodes: [frame.card],
+    draw,
+  };
 }
