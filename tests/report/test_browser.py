@@ -268,13 +268,20 @@ def wait_until(true: Callable[[], bool]) -> None:
 
 def test_unfinished_runs_say_so(browser, comparison_folder, tmp_path):
     folder = shutil.copytree(comparison_folder, tmp_path / "part")
-    (folder / "fedseq/seed-2/result.json").unlink()
+    run = folder / "fedseq/seed-2"
+    (run / "result.json").unlink()
+    for stream in ("metrics", "ledger"):
+        kept = (run / f"{stream}.jsonl").read_text().splitlines(keepends=True)[:2]
+        (run / f"{stream}.jsonl").write_text("".join(kept))
     shutil.rmtree(folder / "centralized")
     page = tmp_path / "page.html"
     page.write_text(webpage(document([folder])))
     look(browser, page.as_uri())
     chips = ask(browser, "return all('#results .chip').map((each) => each.textContent)")
-    assert chips == ["seed 2 unfinished, round 4 of 4", "seed 1 waiting", "seed 2 waiting"]
+    assert chips == ["seed 2 unfinished, round 2 of 4", "seed 1 waiting", "seed 2 waiting"]
+    assert "Some seeds are further than others" in ask(
+        browser, "return document.querySelector('#curves .note').textContent"
+    )
     assert complaints(browser) == []
 
 
@@ -310,7 +317,7 @@ def test_a_live_page_grows_with_its_run(browser, tmp_path):
             (run / "metrics.jsonl").write_bytes(whole)
             fr.resume(run)
             wait_for(browser, "return document.querySelector('.live').textContent === 'complete'")
-            assert ask(browser, "return document.querySelector('#relay output').textContent").endswith("of 3")
+            assert ask(browser, "return document.querySelector('#relay output').textContent") == "round 3 of 3"
             label = "return document.querySelector('#curves svg[role=img]').getAttribute('aria-label')"
             assert ask(browser, label) == "Test loss over rounds"  # what was chosen stays
             assert all(url.startswith(server.address) for url in requests(browser))

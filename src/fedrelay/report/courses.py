@@ -16,7 +16,7 @@ MOST_POINTS = 600
 
 
 def course(runs: Sequence[Seen]) -> dict[str, Any]:
-    """The curves of one method. A round counts once all runs that go on have got there."""
+    """The curves of one method; of each round, over the runs that have got there, whose number goes along."""
     by_round = [{int(row["round"]): row for row in run.history} for run in runs]
     evaluated = sorted(set().union(*by_round))
     shown = evenly(evaluated, MOST_POINTS)

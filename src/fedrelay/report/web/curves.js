@@ -114,10 +114,12 @@ function curvesSection(page) {
     frame.show(plot(lines, points), () => sheet(shown));
     const thinned = shown.filter(({ method }) => method.course.evaluated > method.course.round.length);
     const seeds = Math.max(...shown.map(({ method }) => Math.max(...method.course.seeds)));
+    const uneven = shown.some(({ method }) => Math.min(...method.course.seeds) < Math.max(...method.course.seeds));
     note.textContent = [
       seeds > 1
         ? `Lines are means over ${seeds} seeds, bands one standard deviation.`
         : "One seed, so there are no bands.",
+      uneven ? "Some seeds are further than others; a mean is over those that have got there." : "",
       thinned.length
         ? `Of ${count(thinned[0].method.course.evaluated)} evaluations ${count(thinned[0].method.course.round.length)}, evenly chosen, are drawn.`
         : "",

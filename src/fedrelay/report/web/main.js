@@ -3,7 +3,7 @@
 const page = {
   doc: JSON.parse(document.getElementById("document").textContent),
   hidden: new Set(),
-  live: false,
+  served: document.documentElement.dataset.live === "yes",
   redraw: () => {},
 };
 const root = document.documentElement;
@@ -48,7 +48,10 @@ function head() {
   const headline = (number, text) =>
     lines.push(element("div", { class: "card headline" }, element("b", {}, number), element("span", {}, text)));
   if (best)
-    headline(percent(best.standing.accuracy_last.mean), `${best.name}, mean of the last ${page.doc.last} evaluations`);
+    headline(
+      percent(best.standing.accuracy_last.mean),
+      `${best.name}, mean of the last ${page.doc.last} evaluations${best.runs.every((run) => run.status === "complete") ? "" : ", so far"}`,
+    );
   const gains = targets.map(({ share, accuracy }) => {
     const rounds = (method) => method.standing.costs_to[String(share)]?.round;
     const reached = federated.filter(rounds).sort((one, other) => rounds(one) - rounds(other));
@@ -149,15 +152,15 @@ function build() {
   });
 }
 
-// What a live page says of itself: a word, and whether there is anything to wait for.
+// What a live page says of itself, in a word.
 function pulse({ states, runs_in_all: all }) {
-  if (states.running) return ["live", true];
-  return (states.complete || 0) + (states.diverged || 0) < all ? ["waiting", true] : ["complete", false];
+  if (states.running) return "live";
+  return (states.complete || 0) + (states.diverged || 0) < all ? "waiting" : "complete";
 }
 
 // A page from `fedrelay watch` asks for news; a report is finished, wherever it is opened from.
 function follow() {
-  if (root.dataset.live !== "yes") return;
+  if (!page.served) return;
   const sign = document.querySelector(".live");
   const say = (text, on) => {
     sign.textContent = text;
@@ -174,7 +177,6 @@ function follow() {
     if (trouble) return;
     mark = answer.headers.get("ETag");
     page.doc = found;
-    page.live = pulse(found)[1];
     page.redraw();
   }
 
@@ -182,7 +184,7 @@ function follow() {
     const began = performance.now();
     try {
       await ask();
-      const [word] = pulse(page.doc);
+      const word = pulse(page.doc);
       say(trouble || word, !trouble && word === "live");
     } catch {
       say("the server has stopped", false);

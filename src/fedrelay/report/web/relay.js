@@ -115,10 +115,10 @@ function relaySection(page) {
       caption.textContent = "";
       return frame.empty("No round is done yet.");
     }
-    const atEnd = slider.value === slider.max && Number(slider.max) > 0;
+    const atEnd = slider.value === slider.max;
     slider.max = journey.rounds.length - 1;
-    if (fresh) slider.value = 0;
-    else if (atEnd && page.live && !choice.playing) slider.value = slider.max;
+    if (fresh) slider.value = page.served ? slider.max : 0;
+    else if (atEnd && page.served && !choice.playing) slider.value = slider.max;
     const stage = journey.rounds[Number(slider.value)];
     said.textContent = `round ${count(stage.round)} of ${count(journey.rounds.at(-1).round)}`;
     slider.setAttribute("aria-valuetext", said.textContent);
