@@ -211,6 +211,9 @@ def test_the_slider_and_play_go_through_rounds(browser, written):
     ask(browser, "document.querySelector('#relay .track').dispatchEvent(new MouseEvent('click', { bubbles: true }))")
     faded = ask(browser, "return all('#relay .track').filter((each) => each.style.opacity === '0.1').length")
     assert faded == ask(browser, "return all('#relay .track').length") - 1
+    ask(browser, "document.activeElement.blur(); document.querySelector('#relay .track').focus()")
+    ask(browser, "document.activeElement.dispatchEvent(new KeyboardEvent('keydown', { key: 'Enter', bubbles: true }))")
+    assert ask(browser, "return all('#relay .track').filter((each) => each.style.opacity).length") == 0
 
 
 def test_models_move_along_their_way_unless_the_reader_wants_calm(browser, written):

@@ -9,6 +9,7 @@ import pytest
 from tests.report.folders import ran, stopped
 
 import fedrelay as fr
+from fedrelay.report.document import document
 from fedrelay.report.gathering import gather, look_at
 from fedrelay.store import RunFolder
 
@@ -97,6 +98,22 @@ def test_a_broken_run_is_named(slots_folder, tmp_path, damage, message):
     damage(run)
     with pytest.raises(fr.RunFolderError, match=message):
         [(seen.history, seen.ledger) for _, seen in gather([run]).runs]
+
+
+def test_a_damaged_chain_is_named(slots_folder, tmp_path):
+    run = shutil.copytree(slots_folder, tmp_path / "run")
+    (run / "forgetting.jsonl").write_text('{"round": 1, "clients": [1, 2], "matrix": [[1.0]]}\n')
+    with pytest.raises(fr.RunFolderError, match=r"forgetting\.jsonl: is damaged \(its matrix does not fit its clients"):
+        document([run])
+
+
+def test_damaged_routes_are_named(slots_folder, tmp_path):
+    run = shutil.copytree(slots_folder, tmp_path / "run")
+    lines = [json.loads(line) for line in (run / "ledger.jsonl").read_text().splitlines()]
+    lines[1]["routes"] = 5
+    (run / "ledger.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    with pytest.raises(fr.RunFolderError, match=r"ledger\.jsonl: is damaged \(the routes of round 2 cannot be read"):
+        document([run])
 
 
 def test_there_is_no_such_folder(tmp_path):

@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 from matplotlib import rc_context
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, MaxNLocator, PercentFormatter
 
 from fedrelay.ledger import KINDS
 from fedrelay.report.document import Document
 from fedrelay.report.format import percent
-from fedrelay.report.plots import GREY, LINE_COLOURS, LINE_STYLES, STYLE, class_colours, save_figure
+from fedrelay.report.plots import GREY, LINE_COLOURS, LINE_STYLES, STYLE, class_colours, draw_recall, save_figure
+from fedrelay.report.recall import Recall
 
 COSTS = {
     "round": "rounds",
@@ -41,6 +41,10 @@ def write_figures(document: Document, folder: Path) -> list[Path]:
             draw(figure)
             save_figure(figure, path)
         written.append(path)
+    for name, recall in _recalls(document):
+        path = folder / f"{name}.png"
+        draw_recall(recall, path)
+        written.append(path)
     return written
 
 
@@ -64,9 +68,16 @@ def _drawings(document: Document) -> Iterator[tuple[str, float, Drawing]]:
             stage = journey["rounds"][0]
             height = 1 + 0.22 * min(MOST_ROUTES, len(stage["routes"]))
             yield f"relay-{name}", height, partial(_relay, stage=stage)
+
+
+def _recalls(document: Document) -> Iterator[tuple[str, Recall]]:
+    """The last chain that each method followed."""
+    for journey in _first_seeds(document["journeys"]):
         chains = [chain for chain in journey["forgetting"]["chains"] if len(chain["clients"]) > 1]
         if chains:
-            yield f"forgetting-{name}", 5.6, partial(_forgetting, chain=chains[-1])
+            name = _file_name(document["methods"][journey["method"]]["name"])
+            round, clients, matrix, transfer = chains[-1].values()
+            yield f"forgetting-{name}", Recall(round, tuple(clients), tuple(map(tuple, matrix)), transfer, ())
 
 
 def _first_seeds(journeys: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
@@ -171,20 +182,6 @@ def _relay(figure: Figure, stage: Mapping[str, Any]) -> None:
     axes.set(xlabel="turn", ylabel="model", xlim=(0, longest + 1), ylim=(len(shown) - 0.4, -0.6))
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.yaxis.set_major_locator(MaxNLocator(integer=True))
-
-
-def _forgetting(figure: Figure, chain: Mapping[str, Any]) -> None:
-    axes: Axes = figure.subplots()
-    many = len(chain["clients"])
-    matrix = np.full((many, many), np.nan)
-    for hop, row in enumerate(chain["matrix"]):
-        matrix[hop, : len(row)] = row
-    shown = axes.imshow(matrix, vmin=0, vmax=1, cmap="Blues")
-    figure.colorbar(shown, ax=axes, format=PercentFormatter(1, decimals=0), label="accuracy", shrink=0.8)
-    if many <= 40:
-        axes.set_xticks(range(many), chain["clients"], fontsize=7)
-        axes.set_yticks(range(many), chain["clients"], fontsize=7)
-    axes.set(xlabel="on the samples of client", ylabel="after client", title=f"round {chain['round']}")
 
 
 def _numbered(name: str, number: int) -> str:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from fedrelay.errors import RunFolderError
 from fedrelay.report.gathering import Seen
+from fedrelay.report.recall import recalls
 from fedrelay.report.thinning import evenly, significant
 from fedrelay.result import Row
 
@@ -28,6 +30,10 @@ def journey(run: Seen, most_stops: int = MOST_STOPS) -> dict[str, Any]:
     travelled = [line for line in run.ledger if line["round"]]
     stops = max((min(line["client_updates"], MOST_ROUTES * MOST_STOPS_OF_A_ROUTE) for line in travelled), default=0)
     shown = evenly(travelled, max(2, most_stops // max(1, stops)))
+    try:
+        stages = [_stage(line) for line in shown]
+    except (ValueError, TypeError) as error:
+        raise RunFolderError(f"{run.records.path / 'ledger.jsonl'}: is damaged ({error})") from None
     groups = run.records.groups
     drawn = sum(map(len, groups)) <= MOST_CLIENTS_IN_GROUPS
     return {
@@ -35,14 +41,14 @@ def journey(run: Seen, most_stops: int = MOST_STOPS) -> dict[str, Any]:
         "groups": [list(group) for group in groups] if drawn else [],
         "groups_in_all": len(groups),
         "rounds_in_all": len(travelled),
-        "rounds": [_stage(line) for line in shown],
+        "rounds": stages,
         "before": next((_costs(line) for line in run.ledger if not line["round"]), None),
     }
 
 
 def _stage(line: Row) -> dict[str, Any]:
     """One round: who was visited, in which order, and what became of the models."""
-    routes = line.get("routes", [])
+    routes = _routes(line)
     kept = [route[:MOST_STOPS_OF_A_ROUTE] for route in routes[:MOST_ROUTES]]
     stage = {
         "round": line["round"],
@@ -60,6 +66,13 @@ def _stage(line: Row) -> dict[str, Any]:
     return stage
 
 
+def _routes(line: Row) -> list[list[int]]:
+    routes = line.get("routes", [])
+    if not isinstance(routes, list) or not all(isinstance(route, list) for route in routes):
+        raise ValueError(f"the routes of round {line['round']} cannot be read")
+    return routes
+
+
 def _costs(line: Row) -> dict[str, Any]:
     costs = {name: line[name] for name in ("s2c", "c2s", "c2c", "bytes", "client_updates")}
     return {**costs, "virtual_seconds": significant(line.get("virtual_seconds", 0.0))}
@@ -74,18 +87,18 @@ def relay_of(line: Mapping[str, Any]) -> str:
 
 def memories(run: Seen, most_cells: int = MOST_CELLS) -> dict[str, Any]:
     """The forgetting matrices of followed chains."""
-    lines = run.records.lines("forgetting")
-    cells = max((len(line["clients"]) ** 2 // 2 for line in lines), default=0)
+    followed = recalls(run.records)
+    cells = max((len(recall.clients) ** 2 // 2 for recall in followed), default=0)
     return {
-        "in_all": len(lines),
+        "in_all": len(followed),
         "chains": [
             {
-                "round": line["round"],
-                "clients": line["clients"],
-                "matrix": [[significant(value, 4) for value in row] for row in line["matrix"]],
-                "backward_transfer": significant(line.get("backward_transfer")),
+                "round": recall.round,
+                "clients": list(recall.clients),
+                "matrix": [[significant(value, 4) for value in row] for row in recall.matrix],
+                "backward_transfer": significant(recall.backward_transfer),
             }
-            for line in evenly(lines, max(2, most_cells // max(1, cells)))
+            for recall in evenly(followed, max(2, most_cells // max(1, cells)))
         ],
     }
 

@@ -13,7 +13,7 @@ from rich.text import Text
 from fedrelay.errors import RunFolderError
 from fedrelay.report.format import NONE, percent
 from fedrelay.report.tables import facts_grid, plain_table
-from fedrelay.store import RunFolder
+from fedrelay.store import Records
 
 MOST_HOPS = 9
 """So many hops are shown in a table of 80 columns; a picture shows any number."""
@@ -49,22 +49,23 @@ class Recall:
         }
 
 
-def last_recall(folder: RunFolder) -> Recall | None:
-    """The last chain that a run followed, if it followed any."""
-    lines = folder.lines("forgetting")
+def recalls(records: Records) -> list[Recall]:
+    """All chains that a run followed."""
     try:
-        return Recall.of(lines[-1]) if lines else None
+        return [Recall.of(line) for line in records.lines("forgetting")]
     except (KeyError, TypeError, ValueError) as error:
-        raise RunFolderError(f"{folder.path / 'forgetting.jsonl'}: is damaged ({error})") from None
+        raise RunFolderError(f"{records.path / 'forgetting.jsonl'}: is damaged ({error})") from None
+
+
+def last_recall(records: Records) -> Recall | None:
+    """The last chain that a run followed, if it followed any."""
+    followed = recalls(records)
+    return followed[-1] if followed else None
 
 
 def recall_of(run: Path) -> Recall | None:
     """The same of a run that is not open."""
-    folder = RunFolder.open(run)
-    try:
-        return last_recall(folder)
-    finally:
-        folder.close()
+    return last_recall(Records.open(run))
 
 
 def recall_table(recall: Recall) -> RenderableType:

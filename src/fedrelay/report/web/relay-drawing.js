@@ -73,12 +73,7 @@ function drawTracks(scene, found, stage, focus) {
     const [from, to] = ends(found, stage, slots, index);
     const pieces = way(found, stage, index, from, to);
     const colour = methodColour(index);
-    const track = shape("g", {
-      class: "track",
-      "data-route": index,
-      style: "cursor:pointer",
-      onclick: () => focus(index),
-    });
+    const track = followable(route, index, focus);
     for (const { kind, d } of pieces) {
       const dash = kind === "back" ? "4 4" : kind === "hop" && stage.relay === "server" ? "1 4" : null;
       track.append(
@@ -113,6 +108,24 @@ function drawTracks(scene, found, stage, focus) {
       const head = arrow(path, colour, shown.length > 30 ? 4 : 5.5);
       if (head) track.append(head);
     }
+  });
+}
+
+// A model that can be followed alone, by pointer or by key.
+function followable(route, index, focus) {
+  const press = (event) => {
+    if (event.key !== "Enter" && event.key !== " ") return;
+    event.preventDefault();
+    focus(index);
+  };
+  return shape("g", {
+    class: "track",
+    "data-route": index,
+    tabindex: 0,
+    role: "button",
+    "aria-label": `Follow model ${index + 1}, ${plural(route.length, "client")}`,
+    onclick: () => focus(index),
+    onkeydown: press,
   });
 }
 

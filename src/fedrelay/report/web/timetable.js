@@ -36,12 +36,7 @@ function drawTimetable(frame, choice, journey, stage, federation, faults, focus,
     const last = left + (route.length - 0.5) * column;
     const slot = stage.slots ? stage.slots[index] : null;
     const waits = slot !== null && slot !== undefined;
-    const track = shape("g", {
-      class: "track",
-      "data-route": index,
-      style: "cursor:pointer",
-      onclick: () => focus(index),
-    });
+    const track = followable(route, index, focus);
     const start =
       waits || peers ? `M${left - 26},${y}` : `M34,${middle}C${left - 34},${middle} ${left - 44},${y} ${left - 8},${y}`;
     const home =
