@@ -57,6 +57,7 @@ function bytes(number) {
 
 function seconds(number) {
   if (number === null || number === undefined) return NONE;
+  if (number > 0 && number < 0.1) return `${Number((1000 * number).toPrecision(2))} ms`;
   if (number < 60) return `${trimmed(number.toFixed(number < 10 ? 2 : 1))} s`;
   if (number < 3600) return `${trimmed((number / 60).toFixed(1))} min`;
   return `${trimmed((number / 3600).toFixed(1))} h`;
