@@ -70,6 +70,7 @@ function drawTracks(scene, found, stage, focus) {
   scene.drawn.tracks = shown.length;
   const slots = stage.slots ? slotPlaces(found, stage) : null;
   shown.forEach((route, index) => {
+    if (!route.length) return;
     const [from, to] = ends(found, stage, slots, index);
     const pieces = way(found, stage, index, from, to);
     const colour = methodColour(index);

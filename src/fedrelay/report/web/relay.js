@@ -141,8 +141,8 @@ function relaySection(page) {
   }
 
   function sentence(stage, journey, name, faults) {
-    const trips = stage.routes.length + (stage.more_routes || 0);
-    const lengths = stage.lengths || stage.routes.map((route) => route.length);
+    const lengths = (stage.lengths || stage.routes.map((route) => route.length)).filter(Boolean);
+    const trips = lengths.length + (stage.more_routes || 0); // a route that lost all its clients never set off
     const [short, long] = [Math.min(...lengths), Math.max(...lengths)];
     const models = trips === 1 ? "One model travels" : `${count(trips)} models travel`;
     const visits =
@@ -152,6 +152,7 @@ function relaySection(page) {
           : "to one client each"
         : `through ${short === long ? count(long) : `${count(short)} to ${count(long)}`} clients${trips > 1 ? " each" : ""}, one after another`;
     if (stage.relay === "none") return `${name}: ${RELAYS.none}.`;
+    if (!trips) return `${name}: no model reached a client.`;
     if (stage.relay === "peers") return `${name}: ${count(trips)} clients train models of their own; ${RELAYS.peers}.`;
     const end = stage.merges
       ? trips > 1

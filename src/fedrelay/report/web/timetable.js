@@ -31,6 +31,7 @@ function drawTimetable(frame, choice, journey, stage, federation, faults, focus,
   const hit = new Set(faults.map((event) => `${event.route} ${event.client}`));
   const peers = stage.relay === "peers" || stage.relay === "none";
   shown.forEach((route, index) => {
+    if (!route.length) return;
     const y = top + index * line + line / 2;
     const colour = methodColour(index);
     const last = left + (route.length - 0.5) * column;
