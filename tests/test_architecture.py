@@ -19,7 +19,7 @@ LAYERS = [
     ("data", "models", "metrics"),
     ("local", "routes", "ledger", "clock"),
     ("faults",),
-    ("grouping", "selection", "merge", "engines"),
+    ("grouping", "selection", "merge", "engines", "attacks"),
     ("warmup",),
     ("recipes",),
     ("store", "result"),

@@ -17,6 +17,7 @@ from typing import Any, Literal, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
+from fedrelay.attacks.label_flip import swapped_classes
 from fedrelay.clock import Clock
 from fedrelay.errors import SpecError
 from fedrelay.grouping.base import COUNTED, Grouping
@@ -366,8 +367,10 @@ def experiments(comparison: Comparison) -> list[tuple[Entrant, Experiment]]:
         own |= {section: {**common[section], **getattr(entrant, section)} for section in ("train", "guard", "recovery")}
         own |= {name: getattr(entrant, name) for name in ("fraction", "faults") if getattr(entrant, name) is not None}
         settings = {**common, **own, "method": entrant.method}
+        if entrant.attack:  # one that is named is another one altogether
+            settings["attack"] = {**({} if "name" in entrant.attack else common["attack"]), **entrant.attack}
         runs += [(entrant, validate(Experiment, {**settings, "seed": seed})) for seed in comparison.seeds]
-    resolved = with_public_set([experiment for _, experiment in runs])
+    resolved = with_classes_watched(with_public_set([experiment for _, experiment in runs]))
     return [(entrant, experiment) for (entrant, _), experiment in zip(runs, resolved, strict=True)]
 
 
@@ -383,6 +386,17 @@ def with_public_set(experiments: Sequence[Experiment]) -> list[Experiment]:
     return [
         experiment.model_copy(update={"data": experiment.data.model_copy(update={"public": usual})})
         if experiment.data.public is None
+        else experiment
+        for experiment in experiments
+    ]
+
+
+def with_classes_watched(experiments: Sequence[Experiment]) -> list[Experiment]:
+    """Experiments that are compared, with the classes said whose accuracy is noted: those that any attack swaps."""
+    swapped = tuple(sorted({each for experiment in experiments for each in swapped_classes(experiment.attack)}))
+    return [
+        experiment.model_copy(update={"eval": experiment.eval.model_copy(update={"classes": swapped})})
+        if swapped and not experiment.eval.classes
         else experiment
         for experiment in experiments
     ]

@@ -31,7 +31,7 @@ from fedrelay.faults import Mishap, mishaps_of, sent_again
 from fedrelay.ledger import Tally, ledger_line
 from fedrelay.local.arrival import Arrival
 from fedrelay.local.keepsakes import Keepsakes
-from fedrelay.metrics.classification import scores_of_counts
+from fedrelay.metrics.classification import accuracy_on, scores_of_counts
 from fedrelay.metrics.forgetting import backward_transfer, forgetting
 from fedrelay.models.layout import Layout
 from fedrelay.result import Result, Row
@@ -230,7 +230,10 @@ def _round(setting: Setting, engine: Engine, state: State, book: Book) -> tuple[
         verdict = engine.evaluate(preview(setting, state))
         judged = scores_of_counts(verdict.correct, verdict.predicted, verdict.actual)
         test_loss = verdict.mean_loss if math.isfinite(verdict.mean_loss) else None
-        row = book.judged(round, {**asdict(judged), "loss": test_loss, "train_loss": loss})
+        found: Row = {**asdict(judged), "loss": test_loss, "train_loss": loss}
+        if experiment.eval.classes:
+            found["accuracy_classes"] = accuracy_on(experiment.eval.classes, verdict.correct, verdict.actual)
+        row = book.judged(round, found)
     return state, row
 
 
@@ -363,6 +366,7 @@ class Book:
             seconds=state.seconds,
             mishaps=dict(sorted(self.mishaps.items())),
             choosing_seconds=self.choosing,
+            attack=self.setting.attack,
             **self.seconds,
             run=self.folder.path if self.folder else None,
         )

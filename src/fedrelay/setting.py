@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from fedrelay.attacks.label_flip import FlippedFederation, check_attack, flip_labels
 from fedrelay.clock import SERVERS_OWN, DeviceOf, Stopwatch, VirtualTime, training_flops
 from fedrelay.data.federation import Federation
 from fedrelay.data.open import open_federation
@@ -43,7 +44,7 @@ from fedrelay.local.trainer import Job
 from fedrelay.models.layout import TORCH_GLOBALS, Layout, Workbench
 from fedrelay.models.stacks import Stack
 from fedrelay.models.zoo import build_model, default_model
-from fedrelay.recipes import Recipe, recipe, with_public_set
+from fedrelay.recipes import Recipe, recipe, with_classes_watched, with_public_set
 from fedrelay.rng import generator, torch_seed
 from fedrelay.routes.base import Groups, Scene
 from fedrelay.routes.plan import Relay, RoundPlan, Route
@@ -291,7 +292,14 @@ class Setting:
             "parameters": self.layout.trainable,
             "opening": self.opening(),
             "first_round": self.cost([self.plan(1)]),
+            **({"attack": self.attack} if self.attack else {}),
         }
+
+    @property
+    def attack(self) -> dict[str, Any]:
+        """Who attacks, and how much; empty where nobody does."""
+        below = self.federation.members if isinstance(self.federation, PublicFederation) else self.federation
+        return below.facts() if isinstance(below, FlippedFederation) else {}
 
     def cost(self, plans: Iterable[RoundPlan]) -> dict[str, Any]:
         """What rounds cost, before anything is trained."""
@@ -343,6 +351,9 @@ def prepare(
     seconds = time.monotonic() - began if trained else 0.0
     scene = replace(scene, duration=partial(_duration, setting))
     setting = replace(setting, scene=scene, survey=survey, selection=selection, survey_seconds=seconds, choice=choice)
+    if setting.experiment.attack.name == "label-flip":  # after groups were formed
+        flip = partial(flip_labels, attack=setting.experiment.attack, groups=scene.groups, seed=scene.seed)
+        setting = replace(setting, federation=_below_public(setting.federation, flip))
     if warmup is not None and len(setting.phases) == len(warmup.phases()) > 0:
         log.warning("the warm-up takes all %d rounds; the method itself never begins", setting.experiment.rounds)
     _check_faults(setting.experiment.faults, setting.federation.clients)
@@ -403,10 +414,11 @@ def outline(
     """All of a setting but its groups, which may take time to form."""
     method = recipe(experiment)
     check_device(experiment.train.device)
-    [experiment] = with_public_set([experiment])
+    [experiment] = with_classes_watched(with_public_set([experiment]))
     if experiment.guard.tolerance is not None and not experiment.data.public:
         raise SpecError("guard.tolerance: needs public samples to look at; data.public must be at least 1")
     federation = _with_public(experiment, federation)
+    _check_classes(experiment, method, federation)
     if method.pools_data:
         federation = _below_public(federation, PooledFederation)
     if method.warmup is not None:
@@ -434,6 +446,17 @@ def _below_public(federation: Federation, change: Callable[[Federation], Federat
     if isinstance(federation, PublicFederation):
         return replace(federation, members=change(federation.members))
     return change(federation)
+
+
+def _check_classes(experiment: Experiment, method: Recipe, federation: Federation) -> None:
+    """See that the data have all classes that the experiment names."""
+    if experiment.attack.name != "none" and method.pools_data:
+        raise SpecError(f"attack: method {method.name!r} has all data in one place, so no client can attack")
+    check_attack(experiment.attack, federation)
+    if beyond := [each for each in experiment.eval.classes if each >= federation.classes]:
+        raise SpecError(
+            f"eval.classes: {federation.name!r} has the classes 0 … {federation.classes - 1}, there is no {beyond[0]}"
+        )
 
 
 def _with_public(experiment: Experiment, own: Federation | None) -> Federation:

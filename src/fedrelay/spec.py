@@ -137,6 +137,39 @@ class Eval(Section):
         le=1,
         description="accuracy of a centralised model; default 1, or that of `centralized` if compared",
     )
+    classes: tuple[Annotated[int, Field(ge=0)], ...] = Field(
+        (), description="classes whose accuracy is noted on its own as well; default those that an attack swaps"
+    )
+
+
+class Attack(Section):
+    """Clients that work against the others."""
+
+    name: Literal["none", "label-flip"] = Field(
+        "none", description="label-flip: attackers exchange labels of their train samples"
+    )
+    swap: tuple[Annotated[int, Field(ge=0)], ...] = Field((), description="classes whose labels are exchanged")
+    swap_list: Literal["extra-sc", "intra-sc"] | None = Field(
+        None, description="a named list of them instead: 20 classes of CIFAR-100, across or inside superclasses"
+    )
+    pairing: Literal["fixed", "random"] = Field(
+        "fixed", description="who is exchanged with whom: neighbours in the list, or pairs drawn by each attacker"
+    )
+    group_share: float = Field(0.5, gt=0, le=1, description="L_S, share of the groups that have attackers")
+    client_share: float = Field(0.5, gt=0, le=1, description="L, share of attackers in them, of those who could")
+
+    @model_validator(mode="after")
+    def _says_what_it_needs(self) -> Self:
+        if self.name == "none":
+            for setting, field in type(self).model_fields.items():
+                if getattr(self, setting) != field.default:
+                    raise ValueError(f"{setting}: has no effect without an attack; set attack.name=label-flip")
+            return self
+        if bool(self.swap) == (self.swap_list is not None):
+            raise ValueError("swap: label-flip needs classes to exchange, such as [0, 6], or a swap_list, not both")
+        if len(self.swap) % 2 or len(set(self.swap)) < len(self.swap):
+            raise ValueError(f"swap: must be pairs of different classes, got {list(self.swap)}")
+        return self
 
 
 class Engine(Section):
@@ -247,6 +280,7 @@ SECTIONS: dict[str, type[Section]] = {
     "checkpoint": Checkpoint,
     "guard": Guard,
     "recovery": Recovery,
+    "attack": Attack,
 }
 PARTS = ("warmup", "route", "grouping", "terms", "merge")
 """The parts of a method; their options live under these names and are checked against the method chosen."""
@@ -264,6 +298,7 @@ class Settings(Section):
     guard: Guard = Guard()
     recovery: Recovery = Recovery()
     faults: tuple[Fault, ...] = Field((), description="what goes wrong at clients: a list of {what, rate, clients, …}")
+    attack: Attack = Attack()
     rounds: int = Field(100, ge=1, description="how many rounds")
     fraction: float = Field(0.2, gt=0, le=1, description="share of clients (or groups) that take part in a round")
     warmup: Options = Field({}, description="options of the method's warm-up")
@@ -305,6 +340,7 @@ class Entrant(Section):
     guard: Options = Field({}, description="guard settings that differ from the common ones")
     recovery: Options = Field({}, description="recovery settings that differ from the common ones")
     faults: tuple[Fault, ...] | None = Field(None, description="own faults instead of the common ones")
+    attack: Options = Field({}, description="an attack on this method alone, or other settings of the common one")
     fraction: float | None = Field(None, gt=0, le=1, description="own share of clients")
 
     @property

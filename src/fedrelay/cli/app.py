@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 from typer.main import get_command
 
-from fedrelay.cli import catalogue, data, grouping, planning, running, showing, speed
+from fedrelay.cli import attacking, catalogue, data, grouping, planning, running, showing, speed
 from fedrelay.cli.screen import complain
 from fedrelay.cli.settings import examples
 from fedrelay.cli.stopping import Stopped, terminated_like_interrupted
@@ -36,6 +36,7 @@ running.register(app)
 showing.register(app)
 planning.register(app)
 grouping.register(app)
+attacking.register(app)
 catalogue.register(app)
 data.register(app)
 speed.register(app)

@@ -18,7 +18,7 @@ from typing import Literal
 from pydantic import Field
 
 from fedrelay.data.federation import Federation
-from fedrelay.data.public import PublicFederation
+from fedrelay.data.overlay import Overlay
 from fedrelay.data.shared import SharedFederation
 from fedrelay.ledger import Errand, Parcel
 from fedrelay.local.arrival import Arrival
@@ -72,6 +72,7 @@ class SharedRaw(Warmup):
 
 
 def _shared(federation: Federation) -> SharedFederation | None:
-    """The shared samples, which a public set may lie over."""
-    federation = federation.members if isinstance(federation, PublicFederation) else federation
+    """The shared samples, which a public set and an attack may lie over."""
+    while isinstance(federation, Overlay) and not isinstance(federation, SharedFederation):
+        federation = federation.members
     return federation if isinstance(federation, SharedFederation) else None
