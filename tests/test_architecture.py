@@ -22,7 +22,7 @@ LAYERS = [
     ("grouping", "selection", "merge", "engines", "attacks"),
     ("warmup",),
     ("recipes",),
-    ("store", "result"),
+    ("store", "result", "allowance"),
     ("setting",),
     ("server",),
     ("runner",),

@@ -25,6 +25,7 @@ from fedrelay.local.terms.base import Term
 from fedrelay.local.terms.belongings import Kept
 from fedrelay.local.terms.contrast import Contrast
 from fedrelay.local.terms.control import Control
+from fedrelay.local.terms.dp import Dp
 from fedrelay.local.terms.drift import Drift
 from fedrelay.local.terms.fisher import Fisher
 from fedrelay.local.terms.fusion import Fusion
@@ -170,6 +171,7 @@ CATALOGUE: dict[str, Entry] = {
     "trimmed-mean": Entry("the mean without the extremes of every coordinate", merge=Trimmed),
     "krum": Entry("the model closest to its neighbours", merge=Krum),
     "geometric-median": Entry("the point closest to all models", merge=GeometricMedian),
+    "dp": Entry("clients clip their changes and add noise: differential privacy", terms={"dp": Dp}),
     "centralized": Entry("all data in one place: the upper bound", route=Pooled, usual_merge=Last, pools_data=True),
 }
 
@@ -234,11 +236,21 @@ class Recipe:
         grouping = self.grouping is not None and self.grouping.needs_histograms
         return not self.pools_data and (grouping or self.merge.needs_histograms)
 
+    @property
+    def privacy(self) -> Dp | None:
+        """The term that guards clients' samples, if one does."""
+        return next((term for term in self.terms if isinstance(term, Dp)), None)
+
+    @property
+    def tells_of_samples(self) -> bool:
+        """Whether clients describe their samples, or models trained on them, beside the models they hand on."""
+        return self.profiles_clients or self.needs_histograms
+
     def phases(self, rounds: int) -> tuple[Phase, ...]:
         """All rounds of a run: those of the warm-up, if there is one, and the method's own."""
-        inherent = tuple(term for term in self.terms if term.of_the_model)
+        common = tuple(term for term in self.terms if term.in_warmup)
         before = [
-            replace(phase, terms=(*phase.terms, *inherent))
+            replace(phase, terms=(*phase.terms, *common))
             for phase in (self.warmup.phases() if self.warmup is not None else ())
         ]
         rest = rounds - sum(phase.rounds for phase in before)
@@ -314,6 +326,9 @@ def recipe(experiment: Experiment) -> Recipe:
         found.grouping.check_counted(plan.name)
     if not found.route.merges:
         _refuse_what_needs_a_merge(plan, found)
+    if found.privacy is not None:
+        _refuse_what_goes_past_noise(plan, found)
+        _refuse_what_repeats_noise(experiment)
     found.phases(experiment.rounds)
     return found
 
@@ -329,6 +344,26 @@ def _refuse_shared_tensors(method: str, terms: Mapping[str, type[Term]]) -> None
                     f"method {method!r}: the terms {other!r} and {name!r} both have a tensor {tensor.name!r}; "
                     "each needs a name of its own"
                 )
+
+
+def _refuse_what_repeats_noise(experiment: Experiment) -> None:
+    """Visits must be those of the plan, each with noise of its own: a round that repeats has the same noise again."""
+    recovery, trouble = experiment.recovery, experiment.faults or experiment.guard.refuses
+    if trouble and recovery.repeats and recovery.min_arrivals:
+        raise SpecError("terms.dp: a round that repeats would use its noise twice; set recovery.repeats=0")
+    if trouble and recovery.policy == "backup":
+        raise SpecError("recovery.policy: 'backup' visits clients that 'dp' has not counted; take skip, retry or later")
+
+
+def _refuse_what_goes_past_noise(plan: Blueprint, found: Recipe) -> None:
+    """A guarantee must not be claimed where clients send more than the guarded model."""
+    for name, term in plan.terms.items():
+        if term.reveals:
+            raise SpecError(f"method {plan.name!r}: the term {name!r} sends more of clients than 'dp' can guard")
+    if found.warmup is not None and found.warmup.shares_samples:
+        raise SpecError(f"method {plan.name!r}: clients give samples away, which 'dp' cannot guard")
+    if found.pools_data:
+        raise SpecError(f"method {plan.name!r}: all data are in one place, there is nothing that 'dp' could guard")
 
 
 def _refuse_what_needs_a_merge(plan: Blueprint, found: Recipe) -> None:

@@ -59,6 +59,9 @@ class Result:
     attack: Mapping[str, Any] = field(default_factory=dict)
     """Who attacked, and how much; empty where nobody did."""
 
+    privacy: Mapping[str, Any] = field(default_factory=dict)
+    """What clients have spent of their privacy; empty where nothing guards it."""
+
     run: Path | None = None
 
     @property
@@ -133,6 +136,7 @@ class Result:
             "choosing_seconds": round(self.choosing_seconds, 3),
             "mishaps": dict(self.mishaps),
             "attack": dict(self.attack),
+            "privacy": {name: value if math.isfinite(value) else None for name, value in self.privacy.items()},
             "seconds": round(self.seconds, 3),
             "run": str(self.run) if self.run else None,
             "weights_sha256": weights_sha256(self.weights),

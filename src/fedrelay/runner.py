@@ -291,6 +291,7 @@ class Book:
         self.mishaps = Counter(line["what"] for line in folder.lines("events")) if folder else Counter()
         self.attempts: list[tuple[RoundPlan, Tally, VirtualTime]] = []
         self.updates = self.longest_route = 0
+        self.visits: Counter[int] = Counter()
         self.seconds = dict.fromkeys(VirtualTime(0.0, 0.0).named(), 0.0)
         self.choosing = sum(line.get("choosing_seconds", 0.0) for line in (folder.lines("timings") if folder else ()))
         opening = setting.opening()
@@ -321,11 +322,14 @@ class Book:
         self.updates += line["client_updates"]
         self.longest_route = max(self.longest_route, line["longest_route"])
         self.seconds = {name: seconds + line.get(name, 0.0) for name, seconds in self.seconds.items()}
+        self.visits.update(client for route in line.get("routes", ()) for client in route)
 
     def judged(self, round: int, metrics: Row) -> Row:
         """Note an evaluation beside what it has cost so far."""
         costs: Row = {**self.tally.counts(), "bytes": self.tally.bytes, "client_updates": self.updates}
         costs["virtual_seconds"] = self.seconds["virtual_seconds"]
+        if spent := self.setting.privacy(self.visits):
+            costs["epsilon"] = spent["epsilon_max"] if math.isfinite(spent["epsilon_max"]) else None
         row = {"round": round, **metrics, **costs}
         self.history.append(row)
         self._append("metrics", row)
@@ -367,6 +371,7 @@ class Book:
             mishaps=dict(sorted(self.mishaps.items())),
             choosing_seconds=self.choosing,
             attack=self.setting.attack,
+            privacy=self.setting.privacy(self.visits),
             **self.seconds,
             run=self.folder.path if self.folder else None,
         )

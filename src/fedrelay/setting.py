@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from fedrelay.allowance import Allowance
 from fedrelay.attacks.label_flip import FlippedFederation, check_attack, flip_labels
 from fedrelay.clock import SERVERS_OWN, DeviceOf, Stopwatch, VirtualTime, training_flops
 from fedrelay.data.federation import Federation
@@ -96,6 +97,11 @@ class Setting:
     def plan(self, round: int) -> RoundPlan:
         """The plan of a round; clients without samples are passed over."""
         phase, before = self.phase(round)
+        plan = self._routed(phase, before, round)
+        return plan if self._allowance is None else self._allowance.kept(plan)
+
+    def _routed(self, phase: Phase, before: int, round: int) -> RoundPlan:
+        """What the route wants, for clients that hold samples."""
         plan = replace(phase.route.plan(self._scene(phase, before), round - before), round=round)
         if all(self.federation.size(client) for route in plan.routes for client in route.clients):
             return plan
@@ -120,6 +126,18 @@ class Setting:
     def _weather(self) -> Weather:
         wanted = self.experiment
         return Weather(wanted.faults, wanted.recovery, wanted.seed)
+
+    @cached_property
+    def _allowance(self) -> Allowance | None:
+        """How often clients may be visited, where they have a privacy budget."""
+        term = self.recipe.privacy
+        most = term.most_visits if term is not None else None
+        return None if most is None else Allowance(most, lambda round: self._routed(*self.phase(round), round))
+
+    def privacy(self, visits: Mapping[int, int]) -> dict[str, Any]:
+        """What clients have spent after so many visits each; empty where nothing guards them."""
+        term = self.recipe.privacy
+        return {} if term is None else term.accountant.spent(visits, np.flatnonzero(self.federation.sizes()).tolist())
 
     def _scene(self, phase: Phase, before: int) -> Scene:
         """What the route of a phase looks at; a later phase draws anew instead of repeating the first."""
@@ -360,6 +378,8 @@ def prepare(
     setting.devices(0)  # impossible devices and route options show before anything is written
     setting.plan(1)
     setting.recipe.merge.check(lambda: len(setting.plan(setting.experiment.rounds).routes))
+    if setting.recipe.privacy is not None and setting.recipe.tells_of_samples:
+        log.warning("what clients tell of their samples beside the model has no noise; epsilon does not cover it")
     for warning in filter(None, (term.warning(setting.experiment.train) for term in setting.recipe.terms)):
         log.warning(warning)
     return setting

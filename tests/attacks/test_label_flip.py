@@ -121,7 +121,10 @@ def test_named_lists():
     ("attack", "message"),
     [
         ({"name": "label-flip"}, "attack.swap: label-flip needs classes to exchange"),
-        ({"name": "label-flip", "swap": [0, 1, 2]}, r"attack.swap: must be pairs of different classes, got \[0, 1, 2\]"),
+        (
+            {"name": "label-flip", "swap": [0, 1, 2]},
+            r"attack.swap: must be pairs of different classes, got \[0, 1, 2\]",
+        ),
         ({"name": "label-flip", "swap": [0, 0]}, "attack.swap: must be pairs"),
         ({"name": "label-flip", "swap": [0, 1], "swap_list": "intra-sc"}, "attack.swap: .*not both"),
         ({"swap": [0, 1]}, "attack.swap: has no effect without an attack"),

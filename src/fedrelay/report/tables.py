@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -95,6 +96,8 @@ def result_table(result: Result) -> RenderableType:
         rows["choosing clients"] = f"{duration(result.choosing_seconds)} of that"
     if result.mishaps:
         rows["went wrong"] = ", ".join(f"{what} {count(times)}×" for what, times in result.mishaps.items())
+    if result.privacy:
+        rows["privacy"] = privacy_line(result.privacy)
     if result.run is not None:
         rows["run folder"] = str(result.run)
     return facts_grid(rows)
@@ -121,6 +124,14 @@ def progress_table(experiment: Experiment, history: Sequence[Mapping[str, Any]])
         "virtual time": moment(last.get("virtual_seconds")),
     }
     return Group(title, facts_grid(rows))
+
+
+def privacy_line(spent: Mapping[str, Any]) -> str:
+    """What clients have spent: the most, the median, and δ."""
+    if spent["epsilon_max"] is None or math.isinf(spent["epsilon_max"]):
+        return "none: there is no noise"
+    most, middle = (f"{spent[f'epsilon_{which}']:.3g}" for which in ("max", "median"))
+    return f"ε at most {most}, median {middle}, δ {spent['delta']:g}, up to {plural(spent['visits_max'], 'visit')}"
 
 
 def run_advice(result: Result) -> RenderableType:

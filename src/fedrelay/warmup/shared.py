@@ -13,7 +13,7 @@ says all.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
@@ -30,6 +30,7 @@ from fedrelay.warmup.base import Phase, Warmup
 class SharedRaw(Warmup):
     """Rounds on the shared samples alone, and shared samples at every client."""
 
+    shares_samples: ClassVar[bool] = True
     ratio: float = Field(0.05, ge=0, le=1, description="share of its samples that every client gives away")
     weights: Literal["own", "all"] = Field(
         "own", description="how much a client counts: by its own samples, or by all it trains on, own and shared"
