@@ -398,7 +398,7 @@ def experiments(comparison: Comparison) -> list[tuple[Entrant, Experiment]]:
     runs = []
     for entrant in comparison.methods:
         plan = blueprints[entrant.name]
-        own = {part: _fitting(plan, part, common[part]) | dict(getattr(entrant, part)) for part in PARTS}
+        own = {part: _over(_fitting(plan, part, common[part]), getattr(entrant, part)) for part in PARTS}
         own |= {section: {**common[section], **getattr(entrant, section)} for section in ("train", "guard", "recovery")}
         own |= {name: getattr(entrant, name) for name in ("fraction", "faults") if getattr(entrant, name) is not None}
         settings = {**common, **own, "method": entrant.method}
@@ -476,6 +476,16 @@ def _only(method: str, names: list[str], part: str) -> tuple[str | None, Any]:
     if len(bringing) > 1:
         raise SpecError(f"method {method!r}: {bringing[0]!r} and {bringing[1]!r} both bring a {part}; keep one")
     return (bringing[0], getattr(CATALOGUE[bringing[0]], part)) if bringing else (None, None)
+
+
+def _over(common: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    """A method's own options over the common ones; those of one term, or of another mapping, one by one."""
+    both = {
+        name: {**common[name], **given}
+        for name, given in own.items()
+        if isinstance(given, Mapping) and isinstance(common.get(name), Mapping)
+    }
+    return {**common, **own, **both}
 
 
 def _fitting(plan: Blueprint, part: str, options: Mapping[str, Any]) -> dict[str, Any]:

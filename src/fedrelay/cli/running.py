@@ -143,13 +143,14 @@ def _compare(screen: Screen, comparison: Comparison, out: Path) -> None:
 def _write(outcome: Outcome, out: Path) -> None:
     """The files of a comparison: curves, table, all numbers."""
     from fedrelay.files import write_atomically
-    from fedrelay.report.plots import draw_curves
+    from fedrelay.report.plots import draw_curves, draw_privacy
     from fedrelay.report.standings import as_csv, standings
 
     facts = json_format.dumps(finite(_facts(outcome)), indent=1, ensure_ascii=False)
     write_atomically(out / "results.json", f"{facts}\n".encode())
     write_atomically(out / "table.csv", as_csv(standings(outcome)).encode())
     draw_curves(outcome, out / "curves.png")
+    draw_privacy(outcome, out / "privacy.png")
 
 
 def _facts(outcome: Outcome) -> dict[str, Any]:

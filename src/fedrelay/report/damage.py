@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -66,17 +66,26 @@ def damage_facts(outcome: Outcome) -> dict[str, Any]:
 
 def damage_table(outcome: Outcome) -> RenderableType:
     """Accuracy under attack, what it lost, and how the swapped classes fared."""
-    heads = ("accuracy %", "drop", "swapped\nclasses %", "drop", "attackers", "labels\nflipped")
+    heads = ("accuracy %", "drop", "swapped\nclasses %", "drop")
     table = plain_table("\nattacked", *(head if "\n" in head else f"\n{head}" for head in heads), numeric=True)
+    table.columns[0].no_wrap = True
     found = damages(outcome)
     for damage in found:
         levels = (damage.accuracy, damage.drop, damage.on_classes, damage.drop_on_classes)
-        counts = (whole(damage.attackers), whole(damage.flips))
-        table.add_row(damage.name, *(spread(each, damage.runs) for each in levels), *counts)
-    hint = f"  drop: points lost against the same method and seed without attack, last {outcome.comparison.eval.last}"
+        table.add_row(damage.name, *(spread(each, damage.runs) for each in levels))
     alone = [damage.name for damage in found if damage.reference is None]
+    hints = [
+        f"drop: points lost against the same method and seed without attack, last {outcome.comparison.eval.last}",
+        f"attackers: {_range([damage.attackers for damage in found])} clients, "
+        f"{_range([damage.flips for damage in found])} labels exchanged",
+    ]
     notes = [Text(f"  {', '.join(alone)}: not compared without attack, so no drop", style="yellow")] if alone else []
-    return Group(table, Text(), Text(hint, style="dim"), *notes)
+    return Group(table, Text(), *(Text(f"  {hint}", style="dim") for hint in hints), *notes)
+
+
+def _range(numbers: Sequence[float]) -> str:
+    least, most = whole(min(numbers)), whole(max(numbers))
+    return least if least == most else f"{least} to {most}"
 
 
 def _attacked(contender: Contender) -> bool:

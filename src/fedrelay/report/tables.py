@@ -150,9 +150,8 @@ def run_advice(result: Result) -> RenderableType:
 def comparison_tables(outcome: Outcome) -> RenderableType:
     """A comparison in numbers: how well and how soon, then at what cost, then what went wrong."""
     rows = standings(outcome)
-    return Group(
-        _quality(outcome, rows), Text(), _effort(outcome, rows), Text(), _costs(rows), *_remarks(outcome, rows)
-    )
+    tables = (_quality(outcome, rows), Text(), _effort(outcome, rows), Text(), _costs(rows))
+    return Group(*tables, *_remarks(outcome, rows), *_privacy(outcome))
 
 
 def comparison_advice(outcome: Outcome) -> RenderableType:
@@ -164,6 +163,8 @@ def comparison_advice(outcome: Outcome) -> RenderableType:
         "all numbers": f"{out}/results.json",
         "every round": f"{out}/METHOD/seed-N/metrics.jsonl",
     }
+    if any(result.privacy for contender in outcome.contenders for result in contender.results):
+        rows["privacy"] = f"{out}/privacy.png"
     best = _best(outcome)
     if best is not None:
         rows["next"] = f"look at the curves; fedrelay methods show {best.method}"
@@ -261,6 +262,15 @@ def _costs(rows: Sequence[Standing]) -> Table:
             duration(standing.seconds),
         )
     return table
+
+
+def _privacy(outcome: Outcome) -> Iterator[RenderableType]:
+    """What clients of the worst run have spent, method by method."""
+    for contender in outcome.contenders:
+        spent = [result.privacy for result in contender.results if result.privacy]
+        if spent:
+            worst = max(spent, key=lambda each: float(each["epsilon_max"]))
+            yield Text(f"  {contender.name}: {privacy_line(worst)}", style="dim")
 
 
 def _remarks(outcome: Outcome, rows: Sequence[Standing]) -> Iterator[RenderableType]:
