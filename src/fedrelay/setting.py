@@ -30,6 +30,7 @@ from fedrelay.engines.crew import one_thread
 from fedrelay.engines.start import start_engine
 from fedrelay.errors import SpecError
 from fedrelay.faults import Mishap, Weather
+from fedrelay.files import home_written_out
 from fedrelay.grouping.base import Grouping
 from fedrelay.grouping.profiles import PROFILES as PROFILES_BY_NAME
 from fedrelay.grouping.profiles import Evidence, ProfileOptions, Survey
@@ -498,10 +499,10 @@ def _with_full_paths(experiment: Experiment) -> Experiment:
     path = data.path.resolve() if data.path is not None else None
     grouping, probe = experiment.grouping, experiment.grouping.get("probe")
     if isinstance(probe, str) and probe.lower().endswith(FILES):
-        grouping = {**grouping, "probe": str(Path(probe).expanduser().resolve())}
+        grouping = {**grouping, "probe": str(home_written_out(Path(probe)).resolve())}
     clock, devices = experiment.clock, experiment.clock.get("path")
     if isinstance(devices, str):
-        clock = {**clock, "path": str(Path(devices).expanduser().resolve())}
+        clock = {**clock, "path": str(home_written_out(Path(devices)).resolve())}
     update = {"data": data.model_copy(update={"name": name, "path": path}), "grouping": grouping, "clock": clock}
     return experiment.model_copy(update=update)
 

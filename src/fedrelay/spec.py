@@ -26,6 +26,7 @@ from pydantic import (
 )
 
 from fedrelay.errors import SpecError
+from fedrelay.plain_yaml import MOST_TEXT, parsed
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -37,9 +38,11 @@ class Section(BaseModel):
 
     @field_validator("*", mode="before")
     @classmethod
-    def _no_truth_for_numbers(cls, value: Any, info: ValidationInfo) -> Any:
-        """`rounds: yes` is a mistake, not one round."""
+    def _no_odd_values(cls, value: Any, info: ValidationInfo) -> Any:
+        """`rounds: yes` is a mistake, not one round; and no file system knows a name with a null character."""
         field = cls.model_fields[str(info.field_name)]
+        if isinstance(value, str) and "\x00" in value:
+            raise ValueError("must not hold a null character")
         if isinstance(value, bool) and "bool" not in str(field.annotation):
             raise ValueError("must not be a truth value")
         return value
@@ -450,18 +453,22 @@ def parse_assignment(text: str) -> tuple[str, Any]:
     if not equals or not path.strip():
         raise SpecError(f"--set {text}: expected KEY=VALUE, for example --set train.lr=0.1")
     try:
-        return path.strip(), yaml.load(value, _UniqueKeys) if value.strip() else ""
-    except (yaml.YAMLError, RecursionError):
+        return path.strip(), parsed(value) if value.strip() else ""
+    except (yaml.YAMLError, ValueError, RecursionError):
         raise SpecError(f"--set {text}: the value is not valid YAML") from None
 
 
 def load_file(path: Path) -> dict[str, Any]:
     """The settings of a YAML file, not yet validated."""
     try:
-        tree = yaml.load(path.read_text(encoding="utf-8"), _UniqueKeys)
+        with path.open(encoding="utf-8") as file:
+            text = file.read(MOST_TEXT + 1)
+        if len(text) > MOST_TEXT:
+            raise SpecError(f"{path}: is longer than any experiment (more than {MOST_TEXT:,} characters)")
+        tree = parsed(text)
     except OSError as error:
         raise SpecError(f"{path}: cannot be read ({error.strerror or error})") from None
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # dates and numbers that cannot be: ValueError
         mark = getattr(error, "problem_mark", None)
         where = f", line {mark.line + 1}" if mark else ""
         raise SpecError(
@@ -472,20 +479,6 @@ def load_file(path: Path) -> dict[str, Any]:
     if ("method" in tree) == ("methods" in tree):
         raise SpecError(f"{path}: needs either 'method' (one run) or 'methods' (a comparison)")
     return tree
-
-
-class _UniqueKeys(yaml.SafeLoader):
-    """Plain data only, and a key that stands there twice is an error instead of a silent winner."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen: set[str] = set()
-        for key, _ in node.value:
-            if key.value in seen and isinstance(key, yaml.ScalarNode):
-                raise yaml.constructor.ConstructorError(
-                    None, None, f"the key {key.value!r} stands there twice", key.start_mark
-                )
-            seen.add(str(key.value))
-        return super().construct_mapping(node, deep)
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
