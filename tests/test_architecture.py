@@ -22,7 +22,7 @@ LAYERS = [
     ("grouping", "selection", "merge", "engines", "attacks"),
     ("warmup",),
     ("recipes",),
-    ("store", "result", "allowance"),
+    ("store", "result", "allowance", "materials"),
     ("setting",),
     ("server",),
     ("runner",),
