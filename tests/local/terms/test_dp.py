@@ -156,6 +156,7 @@ def test_models_with_statistics_are_refused(small):
         ("shared-raw+dp", {}, "clients give samples away"),
         ("centralized+dp", {}, "there is nothing that 'dp' could guard"),
         ("dp", {"noise": 0, "epsilon": 3}, "no budget can be kept without noise"),
+        ("dp", {"noise": 1e-9}, r"terms\.dp\.noise: must be 0 or at least 0\.001, got 1e-09"),
         ("dp", {"clip": 0}, r"terms\.dp\.clip: must be greater than 0"),
         ("dp", {"sigma": 1}, r"terms\.dp\.sigma: unknown key"),
     ],
@@ -163,6 +164,23 @@ def test_models_with_statistics_are_refused(small):
 def test_what_cannot_be(method, options, message):
     with pytest.raises(fr.SpecError, match=message):
         recipe(validate(Experiment, {"method": method, "terms": {"dp": options}}))
+
+
+@pytest.mark.parametrize(
+    ("trouble", "message"),
+    [
+        ({"faults": [{"what": "gone", "rate": 0.1}]}, "a round that repeats would use its noise twice"),
+        ({"guard": {"on_divergence": "skip"}}, "a round that repeats would use its noise twice"),
+        (
+            {"faults": [{"what": "gone"}], "recovery": {"policy": "backup", "repeats": 0}},
+            "'backup' visits clients that 'dp' has not counted",
+        ),
+    ],
+)
+def test_noise_is_never_used_twice(trouble, message):
+    with pytest.raises(fr.SpecError, match=message):
+        recipe(validate(Experiment, {"method": "dp", **trouble}))
+    assert recipe(validate(Experiment, {"method": "dp", **trouble, "recovery": {"repeats": 0}}))
 
 
 def test_profiles_are_warned_of(small, caplog):

@@ -30,6 +30,10 @@ from fedrelay.local.visit import Visit
 from fedrelay.metrics.privacy import Accountant
 
 
+LEAST_NOISE = 0.001
+"""Less protects nobody: ε of a single visit would be beyond 500,000."""
+
+
 class Dp(Term):
     """The model recv + Δ·min(1, C/‖Δ‖) + N(0, z²C²)."""
 
@@ -42,7 +46,9 @@ class Dp(Term):
     )
 
     @model_validator(mode="after")
-    def _budget_can_be_kept(self) -> Self:
+    def _noise_is_worth_its_name(self) -> Self:
+        if 0 < self.noise < LEAST_NOISE:
+            raise ValueError(f"noise: must be 0 or at least {LEAST_NOISE}, got {self.noise}")
         if self.epsilon is not None and not self.noise:
             raise ValueError("epsilon: no budget can be kept without noise")
         return self
