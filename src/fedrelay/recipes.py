@@ -351,8 +351,10 @@ def _refuse_what_repeats_noise(experiment: Experiment) -> None:
     recovery, trouble = experiment.recovery, experiment.faults or experiment.guard.refuses
     if trouble and recovery.repeats and recovery.min_arrivals:
         raise SpecError("terms.dp: a round that repeats would use its noise twice; set recovery.repeats=0")
-    if trouble and recovery.policy == "backup":
-        raise SpecError("recovery.policy: 'backup' visits clients that 'dp' has not counted; take skip, retry or later")
+    if trouble and recovery.policy not in ("skip", "retry"):
+        raise SpecError(
+            f"recovery.policy: {recovery.policy!r} makes visits that 'dp' has not counted; take skip or retry"
+        )
 
 
 def _refuse_what_goes_past_noise(plan: Blueprint, found: Recipe) -> None:

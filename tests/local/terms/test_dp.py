@@ -173,7 +173,7 @@ def test_what_cannot_be(method, options, message):
         ({"guard": {"on_divergence": "skip"}}, "a round that repeats would use its noise twice"),
         (
             {"faults": [{"what": "gone"}], "recovery": {"policy": "backup", "repeats": 0}},
-            "'backup' visits clients that 'dp' has not counted",
+            "'backup' makes visits that 'dp' has not counted",
         ),
     ],
 )
