@@ -29,7 +29,6 @@ from fedrelay.local.terms.base import Noise, Term
 from fedrelay.local.visit import Visit
 from fedrelay.metrics.privacy import Accountant
 
-
 LEAST_NOISE = 0.001
 """Less protects nobody: ε of a single visit would be beyond 500,000."""
 
