@@ -364,6 +364,10 @@ def _refuse_what_goes_past_noise(plan: Blueprint, found: Recipe) -> None:
             raise SpecError(f"method {plan.name!r}: the term {name!r} sends more of clients than 'dp' can guard")
     if found.warmup is not None and found.warmup.shares_samples:
         raise SpecError(f"method {plan.name!r}: clients give samples away, which 'dp' cannot guard")
+    if isinstance(found.route, Star) and found.route.weights == "accuracy":
+        raise SpecError(
+            "route.weights: 'accuracy' on clients' samples decides what they train, which 'dp' cannot guard"
+        )
     if found.pools_data:
         raise SpecError(f"method {plan.name!r}: all data are in one place, there is nothing that 'dp' could guard")
 

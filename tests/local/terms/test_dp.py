@@ -183,6 +183,12 @@ def test_noise_is_never_used_twice(trouble, message):
     assert recipe(validate(Experiment, {"method": "dp", **trouble, "recovery": {"repeats": 0}}))
 
 
+def test_models_mixed_by_clients_samples_are_refused():
+    with pytest.raises(fr.SpecError, match=r"route\.weights: 'accuracy' on clients' samples"):
+        recipe(validate(Experiment, {"method": "fedstar+dp", "route": {"weights": "accuracy"}}))
+    assert recipe(validate(Experiment, {"method": "fedstar+dp"}))
+
+
 def test_profiles_are_warned_of(small, caplog):
     fr.plan("fedseq+dp", **small)
     assert "epsilon does not cover it" not in caplog.text
