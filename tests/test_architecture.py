@@ -26,7 +26,7 @@ LAYERS = [
     ("setting",),
     ("server",),
     ("runner",),
-    ("comparison",),
+    ("comparison", "espionage"),
     ("api", "bench"),
     ("report",),
     ("",),  # the public door

@@ -68,3 +68,16 @@ def test_help_has_examples(program):
         "attack", "label-flip", "--help"
     ).out.replace("\n", " ")
     assert "label-flip" in program("attack", "--help").out
+
+
+def test_a_spy(program, tiny, tmp_path, monkeypatch):
+    monkeypatch.setattr("fedrelay.espionage.MOST_COMPARED", 300)
+    words = ["attack", "gan", "fedseq", *tiny, "--fraction", "1", "--spy", "3", "--epochs-of-spy", "1"]
+    ended = program(*words, "--out", "here", "--json")
+    assert ended.code == 0, ended.err
+    assert ended.json["fedseq"]["spy"] == 3
+    assert json.loads((tmp_path / "here/results.json").read_text()) == ended.json
+    assert (tmp_path / "here/fedseq.png").read_bytes().startswith(b"\x89PNG")
+    assert "FID" in ended.err
+    assert max(map(len, ended.err.splitlines())) <= 120
+    assert program("attack", "gan", "--spy", "200", *tiny).code == 2

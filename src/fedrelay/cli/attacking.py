@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import json as json_format
 from collections.abc import Sequence
+from functools import partial
 from itertools import product
-from typing import Annotated, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from fedrelay.cli.running import run_comparison_of
-from fedrelay.cli.settings import ALL_FLAGS, Assignments, Json, Quiet, examples, takes_settings
-from fedrelay.errors import SpecError
+from fedrelay.cli.screen import Screen, finite
+from fedrelay.cli.settings import ALL_FLAGS, Assignments, Json, Quiet, apply, examples, free_folder, takes_settings
+from fedrelay.errors import RunFolderError, SpecError
+from fedrelay.spec import Experiment, validate
+
+if TYPE_CHECKING:  # imports torch, which would make --help slow
+    from fedrelay.espionage import Glimpse
 
 DEFAULT_METHODS = ("fedavg", "fedseq")
 """Those of the paper's table."""
@@ -27,6 +35,13 @@ def register(app: typer.Typer) -> None:
             "fedrelay attack label-flip --data cifar100 --alpha 100 --swap intra-sc --pairing random",
         ),
     )(label_flip)
+    group.command(
+        "gan",
+        epilog=examples(
+            "fedrelay attack gan fedavg fedseq --data mnist --clients 100 --alpha 100 --epochs-of-spy 20",
+            "fedrelay attack gan fedseq --model cnn-s --spy 7 --rounds 30 --out runs/spy",
+        ),
+    )(gan)
     app.add_typer(
         group,
         name="attack",
@@ -83,6 +98,58 @@ def label_flip(
     ]
     entrants = [entrant for method in methods or DEFAULT_METHODS for entrant in _entrants(method, attacks)]
     run_comparison_of({"methods": entrants}, settings, seeds, "label-flip", quiet=quiet, json=json)
+
+
+@takes_settings(*ALL_FLAGS)
+def gan(
+    methods: Annotated[
+        list[str] | None, typer.Argument(metavar="[METHOD…]", help="methods to spy on; default fedavg fedseq")
+    ] = None,
+    spy: Annotated[int, typer.Option(help="the client that looks", rich_help_panel="Attack")] = 0,
+    epochs_of_spy: Annotated[
+        int, typer.Option(min=1, help="E_a, epochs over its own images at each visit", rich_help_panel="Attack")
+    ] = 300,
+    quiet: Quiet = False,
+    json: Json = False,
+    *,
+    settings: Assignments,
+) -> None:
+    """Let one client learn to draw others' images from the models it receives; the run itself is honest.
+
+    Writes what it draws in the end as PNG and all numbers as JSON. A larger FID is a weaker attack. A run with a spy is
+    not resumable.
+    """
+    from fedrelay.attacks.gan import contact_sheet
+    from fedrelay.espionage import run_with_spy
+    from fedrelay.files import write_atomically
+    from fedrelay.report.glimpses import glimpse_table, haul_facts
+
+    screen = Screen(quiet=quiet, json=json)
+    experiments = [validate(Experiment, apply({"method": each}, settings)) for each in methods or DEFAULT_METHODS]
+    out = experiments[0].out or free_folder(f"gan-{Path(experiments[0].data.name).stem}")
+    hauls = {}
+    with screen.listening():
+        for experiment in experiments:
+            hauls[experiment.method] = run_with_spy(
+                experiment.model_copy(update={"out": None}),
+                spy,
+                epochs=epochs_of_spy,
+                watch=partial(_tell, screen, experiment.method),
+            )
+    facts = haul_facts(hauls)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RunFolderError(f"{out}: cannot be created ({error.strerror})") from None
+    for method, haul in hauls.items():
+        contact_sheet(haul.drawings, out / f"{method}.png")
+    write_atomically(out / "results.json", f"{json_format.dumps(finite(facts), indent=1)}\n".encode())
+    screen.show(glimpse_table(hauls), "", f"  drawings and numbers: {out}")
+    screen.emit(facts)
+
+
+def _tell(screen: Screen, method: str, glimpse: Glimpse) -> None:
+    screen.note(f"  {method}, round {glimpse.round}: a model of {100 * glimpse.accuracy:.1f} %")
 
 
 def _entrants(method: str, attacks: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
