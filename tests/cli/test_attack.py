@@ -72,10 +72,25 @@ def test_help_has_examples(program):
 
 def test_a_spy(program, tiny, tmp_path, monkeypatch):
     monkeypatch.setattr("fedrelay.espionage.MOST_COMPARED", 300)
-    words = ["attack", "gan", "fedseq", *tiny, "--fraction", "1", "--spy", "3", "--epochs-of-spy", "1"]
+    words = [
+        "attack",
+        "gan",
+        "fedavg",
+        "fedseq",
+        "--set",
+        "grouping.max_clients=5",
+        *tiny,
+        "--fraction",
+        "1",
+        "--spy",
+        "3",
+        "--epochs-of-spy",
+        "1",
+    ]
     ended = program(*words, "--out", "here", "--json")
     assert ended.code == 0, ended.err
     assert ended.json["fedseq"]["spy"] == 3
+    assert [visit["predecessor"] for visit in ended.json["fedavg"]["visits"]] == [None, None]
     assert json.loads((tmp_path / "here/results.json").read_text()) == ended.json
     assert (tmp_path / "here/fedseq.png").read_bytes().startswith(b"\x89PNG")
     assert "FID" in ended.err

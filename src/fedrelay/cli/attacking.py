@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedrelay.cli.running import run_comparison_of
+from fedrelay.cli.running import run_comparison_of, with_seeds
 from fedrelay.cli.screen import Screen, finite
 from fedrelay.cli.settings import ALL_FLAGS, Assignments, Json, Quiet, apply, examples, free_folder, takes_settings
 from fedrelay.errors import RunFolderError, SpecError
-from fedrelay.spec import Experiment, validate
+from fedrelay.spec import Comparison, validate
 
 if TYPE_CHECKING:  # imports torch, which would make --help slow
     from fedrelay.espionage import Glimpse
@@ -122,16 +122,18 @@ def gan(
     from fedrelay.attacks.gan import contact_sheet
     from fedrelay.espionage import run_with_spy
     from fedrelay.files import write_atomically
+    from fedrelay.recipes import experiments
     from fedrelay.report.glimpses import glimpse_table, haul_facts
 
     screen = Screen(quiet=quiet, json=json)
-    experiments = [validate(Experiment, apply({"method": each}, settings)) for each in methods or DEFAULT_METHODS]
-    out = experiments[0].out or free_folder(f"gan-{Path(experiments[0].data.name).stem}")
+    chosen = apply({"methods": list(methods or DEFAULT_METHODS)}, with_seeds(settings, None))
+    comparison = validate(Comparison, chosen)
+    out = comparison.out or free_folder(f"gan-{Path(comparison.data.name).stem}")
     hauls = {}
     with screen.listening():
-        for experiment in experiments:
+        for _, experiment in experiments(comparison):
             hauls[experiment.method] = run_with_spy(
-                experiment.model_copy(update={"out": None}),
+                experiment,
                 spy,
                 epochs=epochs_of_spy,
                 watch=partial(_tell, screen, experiment.method),

@@ -94,7 +94,7 @@ def run_comparison_of(
     tree: dict[str, Any], settings: Assignments, seeds: str | None, name: str, *, quiet: bool, json: bool
 ) -> None:
     """Run a comparison with these settings over it, in a folder of this name if none is given."""
-    comparison = validate(Comparison, apply(tree, _with_seeds(settings, seeds)))
+    comparison = validate(Comparison, apply(tree, with_seeds(settings, seeds)))
     out = comparison.out or free_folder(f"{name}-{_data_name(comparison)}")
     _compare(Screen(quiet=quiet, json=json), comparison.model_copy(update={"out": out}), out)
 
@@ -205,7 +205,7 @@ def _watched(
         yield observer
 
 
-def _with_seeds(settings: Assignments, seeds: str | None) -> Assignments:
+def with_seeds(settings: Assignments, seeds: str | None) -> Assignments:
     """`--seed N` is a comparison with one seed; `--set seeds=…` still wins."""
     single = [value for path, value in settings if path == "seed"]
     if single and seeds is not None:
