@@ -21,6 +21,7 @@ LAYERS = [
     ("faults",),
     ("grouping", "selection", "merge", "engines", "attacks"),
     ("warmup",),
+    ("privacy",),
     ("recipes",),
     ("store", "result", "allowance", "materials"),
     ("setting",),

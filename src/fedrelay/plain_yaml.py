@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import yaml
+
+from fedrelay.errors import SpecError
 
 MOST_TEXT = 200_000
 """Characters of a file that is read."""
@@ -28,6 +31,40 @@ def parsed(text: str) -> Any:
         return loader.construct_document(node)
     finally:
         loader.dispose()
+
+
+def parse_assignment(text: str) -> tuple[str, Any]:
+    """`train.lr=0.1` → ("train.lr", 0.1); values are read as YAML."""
+    path, equals, value = text.partition("=")
+    if not equals or not path.strip():
+        raise SpecError(f"--set {text}: expected KEY=VALUE, for example --set train.lr=0.1")
+    try:
+        return path.strip(), parsed(value) if value.strip() else ""
+    except (yaml.YAMLError, ValueError, RecursionError):
+        raise SpecError(f"--set {text}: the value is not valid YAML") from None
+
+
+def load_file(path: Path) -> dict[str, Any]:
+    """The settings of a YAML file, not yet validated."""
+    try:
+        with path.open(encoding="utf-8") as file:
+            text = file.read(MOST_TEXT + 1)
+        if len(text) > MOST_TEXT:
+            raise SpecError(f"{path}: is longer than any experiment (more than {MOST_TEXT:,} characters)")
+        tree = parsed(text)
+    except OSError as error:
+        raise SpecError(f"{path}: cannot be read ({error.strerror or error})") from None
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # dates and numbers that cannot be: ValueError
+        mark = getattr(error, "problem_mark", None)
+        where = f", line {mark.line + 1}" if mark else ""
+        raise SpecError(
+            f"{path}{where}: not valid YAML ({getattr(error, 'problem', None) or 'unreadable text'})"
+        ) from None
+    if not isinstance(tree, dict) or not all(isinstance(key, str) for key in tree):
+        raise SpecError(f"{path}: an experiment is a mapping of names to values, for example 'method: fedseq'")
+    if ("method" in tree) == ("methods" in tree):
+        raise SpecError(f"{path}: needs either 'method' (one run) or 'methods' (a comparison)")
+    return tree
 
 
 def _size(node: yaml.Node, known: dict[int, int]) -> int:

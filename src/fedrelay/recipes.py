@@ -45,6 +45,7 @@ from fedrelay.merge.momentum import Momentum
 from fedrelay.merge.nova import Nova
 from fedrelay.merge.optimisers import Adagrad, Adam, Yogi
 from fedrelay.merge.trimmed import Trimmed
+from fedrelay.privacy import check_noise_is_fresh, check_private
 from fedrelay.routes.asynchronous import Asynchronous
 from fedrelay.routes.base import Routing
 from fedrelay.routes.chains import Chains
@@ -327,8 +328,8 @@ def recipe(experiment: Experiment) -> Recipe:
     if not found.route.merges:
         _refuse_what_needs_a_merge(plan, found)
     if found.privacy is not None:
-        _refuse_what_goes_past_noise(plan, found)
-        _refuse_what_repeats_noise(experiment)
+        check_private(plan.name, plan.terms, found.route, found.warmup, found.pools_data)
+        check_noise_is_fresh(experiment)
     found.phases(experiment.rounds)
     return found
 
@@ -344,32 +345,6 @@ def _refuse_shared_tensors(method: str, terms: Mapping[str, type[Term]]) -> None
                     f"method {method!r}: the terms {other!r} and {name!r} both have a tensor {tensor.name!r}; "
                     "each needs a name of its own"
                 )
-
-
-def _refuse_what_repeats_noise(experiment: Experiment) -> None:
-    """Visits must be those of the plan, each with noise of its own: a round that repeats has the same noise again."""
-    recovery, trouble = experiment.recovery, experiment.faults or experiment.guard.refuses
-    if trouble and recovery.repeats and recovery.min_arrivals:
-        raise SpecError("terms.dp: a round that repeats would use its noise twice; set recovery.repeats=0")
-    if trouble and recovery.policy not in ("skip", "retry"):
-        raise SpecError(
-            f"recovery.policy: {recovery.policy!r} makes visits that 'dp' has not counted; take skip or retry"
-        )
-
-
-def _refuse_what_goes_past_noise(plan: Blueprint, found: Recipe) -> None:
-    """A guarantee must not be claimed where clients send more than the guarded model."""
-    for name, term in plan.terms.items():
-        if term.reveals:
-            raise SpecError(f"method {plan.name!r}: the term {name!r} sends more of clients than 'dp' can guard")
-    if found.warmup is not None and found.warmup.shares_samples:
-        raise SpecError(f"method {plan.name!r}: clients give samples away, which 'dp' cannot guard")
-    if isinstance(found.route, Star) and found.route.weights == "accuracy":
-        raise SpecError(
-            "route.weights: 'accuracy' on clients' samples decides what they train, which 'dp' cannot guard"
-        )
-    if found.pools_data:
-        raise SpecError(f"method {plan.name!r}: all data are in one place, there is nothing that 'dp' could guard")
 
 
 def _refuse_what_needs_a_merge(plan: Blueprint, found: Recipe) -> None:

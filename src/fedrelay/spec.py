@@ -14,7 +14,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
 
-import yaml
 from pydantic import (
     BaseModel,
     ConfigDict,
@@ -26,7 +25,8 @@ from pydantic import (
 )
 
 from fedrelay.errors import SpecError
-from fedrelay.plain_yaml import MOST_TEXT, parsed
+from fedrelay.plain_yaml import load_file as load_file
+from fedrelay.plain_yaml import parse_assignment as parse_assignment
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -445,40 +445,6 @@ def set_path(tree: dict[str, Any], path: str, value: Any) -> None:
         known.update(value)
     else:
         tree[leaf] = dict(value) if isinstance(value, Mapping) else value
-
-
-def parse_assignment(text: str) -> tuple[str, Any]:
-    """`train.lr=0.1` → ("train.lr", 0.1); values are read as YAML."""
-    path, equals, value = text.partition("=")
-    if not equals or not path.strip():
-        raise SpecError(f"--set {text}: expected KEY=VALUE, for example --set train.lr=0.1")
-    try:
-        return path.strip(), parsed(value) if value.strip() else ""
-    except (yaml.YAMLError, ValueError, RecursionError):
-        raise SpecError(f"--set {text}: the value is not valid YAML") from None
-
-
-def load_file(path: Path) -> dict[str, Any]:
-    """The settings of a YAML file, not yet validated."""
-    try:
-        with path.open(encoding="utf-8") as file:
-            text = file.read(MOST_TEXT + 1)
-        if len(text) > MOST_TEXT:
-            raise SpecError(f"{path}: is longer than any experiment (more than {MOST_TEXT:,} characters)")
-        tree = parsed(text)
-    except OSError as error:
-        raise SpecError(f"{path}: cannot be read ({error.strerror or error})") from None
-    except (yaml.YAMLError, ValueError, RecursionError) as error:  # dates and numbers that cannot be: ValueError
-        mark = getattr(error, "problem_mark", None)
-        where = f", line {mark.line + 1}" if mark else ""
-        raise SpecError(
-            f"{path}{where}: not valid YAML ({getattr(error, 'problem', None) or 'unreadable text'})"
-        ) from None
-    if not isinstance(tree, dict) or not all(isinstance(key, str) for key in tree):
-        raise SpecError(f"{path}: an experiment is a mapping of names to values, for example 'method: fedseq'")
-    if ("method" in tree) == ("methods" in tree):
-        raise SpecError(f"{path}: needs either 'method' (one run) or 'methods' (a comparison)")
-    return tree
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
