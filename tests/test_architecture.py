@@ -15,18 +15,19 @@ SOURCE = Path(fedrelay.__file__).parent
 
 # A module may import from its own layer and from those below it, never from above.
 LAYERS = [
-    ("errors", "files", "rng", "spec", "routes.plan", "grouping.growth"),
+    ("errors", "files", "rng", "plain_yaml", "spec", "routes.plan", "grouping.growth"),
     ("data", "models", "metrics"),
     ("local", "routes", "ledger", "clock"),
     ("faults",),
-    ("grouping", "selection", "merge", "engines"),
+    ("grouping", "selection", "merge", "engines", "attacks"),
     ("warmup",),
+    ("privacy",),
     ("recipes",),
-    ("store", "result"),
+    ("store", "result", "allowance", "materials"),
     ("setting",),
     ("server",),
     ("runner",),
-    ("comparison",),
+    ("comparison", "espionage"),
     ("api", "bench"),
     ("report",),
     ("",),  # the public door

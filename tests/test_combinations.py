@@ -28,7 +28,8 @@ ADDITIONS = [
     name for name, entry in CATALOGUE.items() if (entry.terms and entry.route is None) or entry.merge is not None
 ]
 
-WITHOUT_A_MERGE = ("fedprox", "moon", "glam", "fedmmd", "fedfusion")
+WITHOUT_A_MERGE = ("fedprox", "moon", "glam", "fedmmd", "fedfusion", "dp")
+NOT_GUARDED = {"centralized": "nothing that 'dp' could guard", "shared-raw": "clients give samples away"}
 
 FOUR_MODELS = ("fedavg", "spfl", "fedseq2par", *WARMUPS)
 """Those that bring enough models home for Krum's default."""
@@ -82,6 +83,10 @@ def test_every_combination(tiny, route):
         method = route if addition is None else f"{route}+{addition}"
         if addition == "krum" and route not in FOUR_MODELS:
             with pytest.raises(SpecError, match=r"merge.attackers: 1 among \d models"):
+                run(method, tiny, workers=1)
+            continue
+        if addition == "dp" and route in NOT_GUARDED:
+            with pytest.raises(SpecError, match=NOT_GUARDED[route]):
                 run(method, tiny, workers=1)
             continue
         one = run(method, tiny, workers=1)

@@ -259,3 +259,10 @@ def test_no_two_terms_of_the_catalogue_get_in_each_others_way():
     for at_clients in (True, False):
         names = [tensor.name for term in terms for tensor in term.tensors if isinstance(tensor, Kept) is at_clients]
         assert len(names) == len(set(names))
+
+
+def test_own_options_of_a_term_go_over_the_common_ones():
+    loud = {"method": "fedavg+dp", "label": "loud", "terms": {"dp": {"noise": 3}}}
+    compared = comparison(["fedavg+dp", loud], terms={"dp": {"clip": 0.25}})
+    found = [recipe(experiment).terms[0] for _, experiment in experiments(compared)]
+    assert [(term.clip, term.noise) for term in found] == [(0.25, 1.0), (0.25, 3.0)]

@@ -1,7 +1,8 @@
-"""Files that are never half written."""
+"""Files that are never half written, and read only where that comes to an end."""
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
@@ -12,7 +13,8 @@ def write_atomically(path: Path, content: bytes) -> None:
     """Write beside the file, make it durable, then put it in place."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        with temporary.open("wb") as file:
+        temporary.unlink(missing_ok=True)  # it may be a link that leads elsewhere
+        with temporary.open("xb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
@@ -24,3 +26,18 @@ def write_atomically(path: Path, content: bytes) -> None:
             os.close(folder)
     except OSError as error:
         raise RunFolderError(f"{path}: cannot be written ({error.strerror})") from None
+
+
+def read_whole(path: Path) -> bytes:
+    """All bytes of a file; an `OSError` where it is a pipe or a device, which may never end."""
+    if path.exists() and not path.is_file():
+        raise OSError(errno.EINVAL, "it is no ordinary file")
+    return path.read_bytes()
+
+
+def home_written_out(path: Path) -> Path:
+    """The path without `~`; as it is where nobody has that home."""
+    try:
+        return path.expanduser()
+    except RuntimeError:
+        return path

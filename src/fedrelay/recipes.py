@@ -17,6 +17,7 @@ from typing import Any, Literal, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
+from fedrelay.attacks.label_flip import swapped_classes
 from fedrelay.clock import Clock
 from fedrelay.errors import SpecError
 from fedrelay.grouping.base import COUNTED, Grouping
@@ -24,6 +25,7 @@ from fedrelay.local.terms.base import Term
 from fedrelay.local.terms.belongings import Kept
 from fedrelay.local.terms.contrast import Contrast
 from fedrelay.local.terms.control import Control
+from fedrelay.local.terms.dp import Dp
 from fedrelay.local.terms.drift import Drift
 from fedrelay.local.terms.fisher import Fisher
 from fedrelay.local.terms.fusion import Fusion
@@ -43,6 +45,7 @@ from fedrelay.merge.momentum import Momentum
 from fedrelay.merge.nova import Nova
 from fedrelay.merge.optimisers import Adagrad, Adam, Yogi
 from fedrelay.merge.trimmed import Trimmed
+from fedrelay.privacy import check_noise_is_fresh, check_private
 from fedrelay.routes.asynchronous import Asynchronous
 from fedrelay.routes.base import Routing
 from fedrelay.routes.chains import Chains
@@ -169,6 +172,7 @@ CATALOGUE: dict[str, Entry] = {
     "trimmed-mean": Entry("the mean without the extremes of every coordinate", merge=Trimmed),
     "krum": Entry("the model closest to its neighbours", merge=Krum),
     "geometric-median": Entry("the point closest to all models", merge=GeometricMedian),
+    "dp": Entry("clients clip their changes and add noise: differential privacy", terms={"dp": Dp}),
     "centralized": Entry("all data in one place: the upper bound", route=Pooled, usual_merge=Last, pools_data=True),
 }
 
@@ -233,11 +237,21 @@ class Recipe:
         grouping = self.grouping is not None and self.grouping.needs_histograms
         return not self.pools_data and (grouping or self.merge.needs_histograms)
 
+    @property
+    def privacy(self) -> Dp | None:
+        """The term that guards clients' samples, if one does."""
+        return next((term for term in self.terms if isinstance(term, Dp)), None)
+
+    @property
+    def tells_of_samples(self) -> bool:
+        """Whether clients describe their samples, or models trained on them, beside the models they hand on."""
+        return self.profiles_clients or self.needs_histograms
+
     def phases(self, rounds: int) -> tuple[Phase, ...]:
         """All rounds of a run: those of the warm-up, if there is one, and the method's own."""
-        inherent = tuple(term for term in self.terms if term.of_the_model)
+        common = tuple(term for term in self.terms if term.in_warmup)
         before = [
-            replace(phase, terms=(*phase.terms, *inherent))
+            replace(phase, terms=(*phase.terms, *common))
             for phase in (self.warmup.phases() if self.warmup is not None else ())
         ]
         rest = rounds - sum(phase.rounds for phase in before)
@@ -313,6 +327,9 @@ def recipe(experiment: Experiment) -> Recipe:
         found.grouping.check_counted(plan.name)
     if not found.route.merges:
         _refuse_what_needs_a_merge(plan, found)
+    if found.privacy is not None:
+        check_private(plan.name, plan.terms, found.route, found.warmup, found.pools_data)
+        check_noise_is_fresh(experiment)
     found.phases(experiment.rounds)
     return found
 
@@ -362,12 +379,14 @@ def experiments(comparison: Comparison) -> list[tuple[Entrant, Experiment]]:
     runs = []
     for entrant in comparison.methods:
         plan = blueprints[entrant.name]
-        own = {part: _fitting(plan, part, common[part]) | dict(getattr(entrant, part)) for part in PARTS}
+        own = {part: _over(_fitting(plan, part, common[part]), getattr(entrant, part)) for part in PARTS}
         own |= {section: {**common[section], **getattr(entrant, section)} for section in ("train", "guard", "recovery")}
         own |= {name: getattr(entrant, name) for name in ("fraction", "faults") if getattr(entrant, name) is not None}
         settings = {**common, **own, "method": entrant.method}
+        if entrant.attack:  # one that is named is another one altogether
+            settings["attack"] = {**({} if "name" in entrant.attack else common["attack"]), **entrant.attack}
         runs += [(entrant, validate(Experiment, {**settings, "seed": seed})) for seed in comparison.seeds]
-    resolved = with_public_set([experiment for _, experiment in runs])
+    resolved = with_classes_watched(with_public_set([experiment for _, experiment in runs]))
     return [(entrant, experiment) for (entrant, _), experiment in zip(runs, resolved, strict=True)]
 
 
@@ -383,6 +402,17 @@ def with_public_set(experiments: Sequence[Experiment]) -> list[Experiment]:
     return [
         experiment.model_copy(update={"data": experiment.data.model_copy(update={"public": usual})})
         if experiment.data.public is None
+        else experiment
+        for experiment in experiments
+    ]
+
+
+def with_classes_watched(experiments: Sequence[Experiment]) -> list[Experiment]:
+    """Experiments that are compared, with the classes said whose accuracy is noted: those that any attack swaps."""
+    swapped = tuple(sorted({each for experiment in experiments for each in swapped_classes(experiment.attack)}))
+    return [
+        experiment.model_copy(update={"eval": experiment.eval.model_copy(update={"classes": swapped})})
+        if swapped and not experiment.eval.classes
         else experiment
         for experiment in experiments
     ]
@@ -427,6 +457,16 @@ def _only(method: str, names: list[str], part: str) -> tuple[str | None, Any]:
     if len(bringing) > 1:
         raise SpecError(f"method {method!r}: {bringing[0]!r} and {bringing[1]!r} both bring a {part}; keep one")
     return (bringing[0], getattr(CATALOGUE[bringing[0]], part)) if bringing else (None, None)
+
+
+def _over(common: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    """A method's own options over the common ones; those of one term, or of another mapping, one by one."""
+    both = {
+        name: {**common[name], **given}
+        for name, given in own.items()
+        if isinstance(given, Mapping) and isinstance(common.get(name), Mapping)
+    }
+    return {**common, **own, **both}
 
 
 def _fitting(plan: Blueprint, part: str, options: Mapping[str, Any]) -> dict[str, Any]:

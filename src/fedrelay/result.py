@@ -56,6 +56,12 @@ class Result:
     mishaps: Mapping[str, int] = field(default_factory=dict)
     """What went wrong at clients, and how often."""
 
+    attack: Mapping[str, Any] = field(default_factory=dict)
+    """Who attacked, and how much; empty where nobody did."""
+
+    privacy: Mapping[str, Any] = field(default_factory=dict)
+    """What clients have spent of their privacy; empty where nothing guards it."""
+
     run: Path | None = None
 
     @property
@@ -73,6 +79,12 @@ class Result:
         """Mean test accuracy of the last `eval.last` evaluations."""
         accuracies = [row["accuracy"] for row in self.history]
         return mean_of_last(accuracies, self.experiment.eval.last) if accuracies else float("nan")
+
+    @property
+    def accuracy_classes(self) -> float | None:
+        """The same on `eval.classes` alone; None where nothing is known of them."""
+        known = [row["accuracy_classes"] for row in self.history if row.get("accuracy_classes") is not None]
+        return mean_of_last(known, self.experiment.eval.last) if known else None
 
     def rounds_to(self, accuracy: float) -> int | None:
         """The first evaluated round with at least this test accuracy."""
@@ -107,6 +119,7 @@ class Result:
             "complete": self.complete,
             "accuracy": self.accuracy,
             "accuracy_last": self.accuracy_last,
+            "accuracy_classes": self.accuracy_classes,
             "loss": last.get("loss"),
             "precision": last.get("precision"),
             "recall": last.get("recall"),
@@ -122,6 +135,8 @@ class Result:
             "communicating_seconds": self.communicating_seconds,
             "choosing_seconds": round(self.choosing_seconds, 3),
             "mishaps": dict(self.mishaps),
+            "attack": dict(self.attack),
+            "privacy": {name: value if math.isfinite(value) else None for name, value in self.privacy.items()},
             "seconds": round(self.seconds, 3),
             "run": str(self.run) if self.run else None,
             "weights_sha256": weights_sha256(self.weights),

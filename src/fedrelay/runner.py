@@ -31,7 +31,7 @@ from fedrelay.faults import Mishap, mishaps_of, sent_again
 from fedrelay.ledger import Tally, ledger_line
 from fedrelay.local.arrival import Arrival
 from fedrelay.local.keepsakes import Keepsakes
-from fedrelay.metrics.classification import scores_of_counts
+from fedrelay.metrics.classification import accuracy_on, scores_of_counts
 from fedrelay.metrics.forgetting import backward_transfer, forgetting
 from fedrelay.models.layout import Layout
 from fedrelay.result import Result, Row
@@ -230,7 +230,10 @@ def _round(setting: Setting, engine: Engine, state: State, book: Book) -> tuple[
         verdict = engine.evaluate(preview(setting, state))
         judged = scores_of_counts(verdict.correct, verdict.predicted, verdict.actual)
         test_loss = verdict.mean_loss if math.isfinite(verdict.mean_loss) else None
-        row = book.judged(round, {**asdict(judged), "loss": test_loss, "train_loss": loss})
+        found: Row = {**asdict(judged), "loss": test_loss, "train_loss": loss}
+        if experiment.eval.classes:
+            found["accuracy_classes"] = accuracy_on(experiment.eval.classes, verdict.correct, verdict.actual)
+        row = book.judged(round, found)
     return state, row
 
 
@@ -288,6 +291,7 @@ class Book:
         self.mishaps = Counter(line["what"] for line in folder.lines("events")) if folder else Counter()
         self.attempts: list[tuple[RoundPlan, Tally, VirtualTime]] = []
         self.updates = self.longest_route = 0
+        self.visits: Counter[int] = Counter()
         self.seconds = dict.fromkeys(VirtualTime(0.0, 0.0).named(), 0.0)
         self.choosing = sum(line.get("choosing_seconds", 0.0) for line in (folder.lines("timings") if folder else ()))
         opening = setting.opening()
@@ -321,11 +325,14 @@ class Book:
         self.updates += line["client_updates"]
         self.longest_route = max(self.longest_route, line["longest_route"])
         self.seconds = {name: seconds + line.get(name, 0.0) for name, seconds in self.seconds.items()}
+        self.visits.update(client for route in line.get("routes", ()) for client in route)
 
     def judged(self, round: int, metrics: Row) -> Row:
         """Note an evaluation beside what it has cost so far."""
         costs: Row = {**self.tally.counts(), "bytes": self.tally.bytes, "client_updates": self.updates}
         costs["virtual_seconds"] = self.seconds["virtual_seconds"]
+        if spent := self.setting.privacy(self.visits):
+            costs["epsilon"] = spent["epsilon_max"] if math.isfinite(spent["epsilon_max"]) else None
         row = {"round": round, **metrics, **costs}
         self.history.append(row)
         self._append("metrics", row)
@@ -366,6 +373,8 @@ class Book:
             seconds=state.seconds,
             mishaps=dict(sorted(self.mishaps.items())),
             choosing_seconds=self.choosing,
+            attack=self.setting.attack,
+            privacy=self.setting.privacy(self.visits),
             **self.seconds,
             run=self.folder.path if self.folder else None,
         )

@@ -12,18 +12,18 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from fedrelay.allowance import Allowance
+from fedrelay.attacks.label_flip import FlippedFederation, flip_labels
 from fedrelay.clock import SERVERS_OWN, DeviceOf, Stopwatch, VirtualTime, training_flops
 from fedrelay.data.federation import Federation
-from fedrelay.data.open import open_federation
 from fedrelay.data.pooled import PooledFederation
-from fedrelay.data.public import PublicFederation, with_public
+from fedrelay.data.public import PublicFederation
 from fedrelay.engines.crew import one_thread
 from fedrelay.engines.start import start_engine
 from fedrelay.errors import SpecError
@@ -31,7 +31,6 @@ from fedrelay.faults import Mishap, Weather
 from fedrelay.grouping.base import Grouping
 from fedrelay.grouping.profiles import PROFILES as PROFILES_BY_NAME
 from fedrelay.grouping.profiles import Evidence, ProfileOptions, Survey
-from fedrelay.grouping.profiles.probe import FILES
 from fedrelay.ledger import Errand, Extras, Kind, Tally, histograms, ledger_line, tally
 from fedrelay.local.arrival import Arrival
 from fedrelay.local.fit import check_device, check_fit
@@ -40,10 +39,10 @@ from fedrelay.local.judge import accuracy
 from fedrelay.local.loss import cross_entropy
 from fedrelay.local.portrait import Likeness, Portrait
 from fedrelay.local.trainer import Job
+from fedrelay.materials import below_public, check_classes, open_data, with_full_paths, with_model_named, zoo_model
 from fedrelay.models.layout import TORCH_GLOBALS, Layout, Workbench
 from fedrelay.models.stacks import Stack
-from fedrelay.models.zoo import build_model, default_model
-from fedrelay.recipes import Recipe, recipe, with_public_set
+from fedrelay.recipes import Recipe, recipe, with_classes_watched, with_public_set
 from fedrelay.rng import generator, torch_seed
 from fedrelay.routes.base import Groups, Scene
 from fedrelay.routes.plan import Relay, RoundPlan, Route
@@ -95,6 +94,11 @@ class Setting:
     def plan(self, round: int) -> RoundPlan:
         """The plan of a round; clients without samples are passed over."""
         phase, before = self.phase(round)
+        plan = self._routed(phase, before, round)
+        return plan if self._allowance is None else self._allowance.kept(plan)
+
+    def _routed(self, phase: Phase, before: int, round: int) -> RoundPlan:
+        """What the route wants, for clients that hold samples."""
         plan = replace(phase.route.plan(self._scene(phase, before), round - before), round=round)
         if all(self.federation.size(client) for route in plan.routes for client in route.clients):
             return plan
@@ -119,6 +123,18 @@ class Setting:
     def _weather(self) -> Weather:
         wanted = self.experiment
         return Weather(wanted.faults, wanted.recovery, wanted.seed)
+
+    @cached_property
+    def _allowance(self) -> Allowance | None:
+        """How often clients may be visited, where they have a privacy budget."""
+        term = self.recipe.privacy
+        most = term.most_visits if term is not None else None
+        return None if most is None else Allowance(most, lambda round: self._routed(*self.phase(round), round))
+
+    def privacy(self, visits: Mapping[int, int]) -> dict[str, Any]:
+        """What clients have spent after so many visits each; empty where nothing guards them."""
+        term = self.recipe.privacy
+        return {} if term is None else term.accountant.spent(visits, np.flatnonzero(self.federation.sizes()).tolist())
 
     def _scene(self, phase: Phase, before: int) -> Scene:
         """What the route of a phase looks at; a later phase draws anew instead of repeating the first."""
@@ -291,7 +307,14 @@ class Setting:
             "parameters": self.layout.trainable,
             "opening": self.opening(),
             "first_round": self.cost([self.plan(1)]),
+            **({"attack": self.attack} if self.attack else {}),
         }
+
+    @property
+    def attack(self) -> dict[str, Any]:
+        """Who attacks, and how much; empty where nobody does."""
+        below = self.federation.members if isinstance(self.federation, PublicFederation) else self.federation
+        return below.facts() if isinstance(below, FlippedFederation) else {}
 
     def cost(self, plans: Iterable[RoundPlan]) -> dict[str, Any]:
         """What rounds cost, before anything is trained."""
@@ -343,12 +366,17 @@ def prepare(
     seconds = time.monotonic() - began if trained else 0.0
     scene = replace(scene, duration=partial(_duration, setting))
     setting = replace(setting, scene=scene, survey=survey, selection=selection, survey_seconds=seconds, choice=choice)
+    if setting.experiment.attack.name == "label-flip":  # after groups were formed
+        flip = partial(flip_labels, attack=setting.experiment.attack, groups=scene.groups, seed=scene.seed)
+        setting = replace(setting, federation=below_public(setting.federation, flip))
     if warmup is not None and len(setting.phases) == len(warmup.phases()) > 0:
         log.warning("the warm-up takes all %d rounds; the method itself never begins", setting.experiment.rounds)
     _check_faults(setting.experiment.faults, setting.federation.clients)
     setting.devices(0)  # impossible devices and route options show before anything is written
     setting.plan(1)
     setting.recipe.merge.check(lambda: len(setting.plan(setting.experiment.rounds).routes))
+    if setting.recipe.privacy is not None and setting.recipe.tells_of_samples:
+        log.warning("what clients tell of their samples beside the model has no noise; epsilon does not cover it")
     for warning in filter(None, (term.warning(setting.experiment.train) for term in setting.recipe.terms)):
         log.warning(warning)
     return setting
@@ -403,20 +431,21 @@ def outline(
     """All of a setting but its groups, which may take time to form."""
     method = recipe(experiment)
     check_device(experiment.train.device)
-    [experiment] = with_public_set([experiment])
+    [experiment] = with_classes_watched(with_public_set([experiment]))
     if experiment.guard.tolerance is not None and not experiment.data.public:
         raise SpecError("guard.tolerance: needs public samples to look at; data.public must be at least 1")
-    federation = _with_public(experiment, federation)
+    federation = open_data(experiment, federation)
+    check_classes(experiment, method, federation)
     if method.pools_data:
-        federation = _below_public(federation, PooledFederation)
+        federation = below_public(federation, PooledFederation)
     if method.warmup is not None:
-        federation = _below_public(federation, partial(method.warmup.share, seed=experiment.seed))
+        federation = below_public(federation, partial(method.warmup.share, seed=experiment.seed))
     with TORCH_GLOBALS, torch.random.fork_rng(devices=[]):
         torch.manual_seed(torch_seed(experiment.seed, "init"))
-        experiment = _with_full_paths(experiment)
+        experiment = with_full_paths(experiment)
         if module is None:
-            experiment = _with_model_named(experiment, federation)
-            module = _zoo_model(experiment, federation)
+            experiment = with_model_named(experiment, federation)
+            module = zoo_model(experiment, federation)
         check_fit(module, federation)
         for term in method.terms:
             module = term.adapt(module)
@@ -427,62 +456,3 @@ def outline(
     if method.grouping is not None:
         method.grouping.check(setting.evidence())
     return setting
-
-
-def _below_public(federation: Federation, change: Callable[[Federation], Federation]) -> Federation:
-    """A federation changed; the public set stays outermost, where profiles and guards look for it."""
-    if isinstance(federation, PublicFederation):
-        return replace(federation, members=change(federation.members))
-    return change(federation)
-
-
-def _with_public(experiment: Experiment, own: Federation | None) -> Federation:
-    """The data of an experiment, or the caller's own, with the public set apart."""
-    if own is None:
-        return open_federation(experiment.data, experiment.seed)
-    wanted = experiment.data.public or 0
-    if not isinstance(own, PublicFederation):
-        return with_public(own, wanted, experiment.seed)
-    if wanted != own.per_class:
-        raise SpecError(f"data.public: these data have a public set of {own.per_class} per class already, not {wanted}")
-    return own
-
-
-def _with_full_paths(experiment: Experiment) -> Experiment:
-    """The experiment with paths that mean the same in every working directory, so that a run can be resumed in any."""
-    data = experiment.data
-    name = str(Path(data.name).resolve()) if data.name.endswith(".npz") else data.name
-    path = data.path.resolve() if data.path is not None else None
-    grouping, probe = experiment.grouping, experiment.grouping.get("probe")
-    if isinstance(probe, str) and probe.lower().endswith(FILES):
-        grouping = {**grouping, "probe": str(Path(probe).expanduser().resolve())}
-    clock, devices = experiment.clock, experiment.clock.get("path")
-    if isinstance(devices, str):
-        clock = {**clock, "path": str(Path(devices).expanduser().resolve())}
-    update = {"data": data.model_copy(update={"name": name, "path": path}), "grouping": grouping, "clock": clock}
-    return experiment.model_copy(update=update)
-
-
-def _with_model_named(experiment: Experiment, federation: Federation) -> Experiment:
-    """The experiment with the default model spelled out, so that a run folder does not depend on the default."""
-    if experiment.model.name is not None:
-        return experiment
-    at_every_position = federation.test.y.dim() > 1
-    name = "word-lstm" if at_every_position else default_model(federation.kind, federation.sample_shape)
-    return experiment.model_copy(update={"model": experiment.model.model_copy(update={"name": name})})
-
-
-def _zoo_model(experiment: Experiment, federation: Federation) -> nn.Module:
-    wanted = experiment.model
-    assert wanted.name is not None
-    try:
-        return build_model(
-            wanted.name,
-            federation.sample_shape,
-            federation.classes,
-            kind=federation.kind,
-            hidden=wanted.hidden,
-            stem=wanted.stem,
-        )
-    except (RuntimeError, MemoryError, OverflowError, TypeError) as error:
-        raise SpecError(f"model: cannot be built ({str(error).splitlines()[0]})") from None

@@ -14,7 +14,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
 
-import yaml
 from pydantic import (
     BaseModel,
     ConfigDict,
@@ -26,6 +25,8 @@ from pydantic import (
 )
 
 from fedrelay.errors import SpecError
+from fedrelay.plain_yaml import load_file as load_file
+from fedrelay.plain_yaml import parse_assignment as parse_assignment
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -37,9 +38,11 @@ class Section(BaseModel):
 
     @field_validator("*", mode="before")
     @classmethod
-    def _no_truth_for_numbers(cls, value: Any, info: ValidationInfo) -> Any:
-        """`rounds: yes` is a mistake, not one round."""
+    def _no_odd_values(cls, value: Any, info: ValidationInfo) -> Any:
+        """`rounds: yes` is a mistake, not one round; and no file system knows a name with a null character."""
         field = cls.model_fields[str(info.field_name)]
+        if isinstance(value, str) and "\x00" in value:
+            raise ValueError("must not hold a null character")
         if isinstance(value, bool) and "bool" not in str(field.annotation):
             raise ValueError("must not be a truth value")
         return value
@@ -137,6 +140,39 @@ class Eval(Section):
         le=1,
         description="accuracy of a centralised model; default 1, or that of `centralized` if compared",
     )
+    classes: tuple[Annotated[int, Field(ge=0)], ...] = Field(
+        (), description="classes whose accuracy is noted on its own as well; default those that an attack swaps"
+    )
+
+
+class Attack(Section):
+    """Clients that work against the others."""
+
+    name: Literal["none", "label-flip"] = Field(
+        "none", description="label-flip: attackers exchange labels of their train samples"
+    )
+    swap: tuple[Annotated[int, Field(ge=0)], ...] = Field((), description="classes whose labels are exchanged")
+    swap_list: Literal["extra-sc", "intra-sc"] | None = Field(
+        None, description="a named list of them instead: 20 classes of CIFAR-100, across or inside superclasses"
+    )
+    pairing: Literal["fixed", "random"] = Field(
+        "fixed", description="who is exchanged with whom: neighbours in the list, or pairs drawn by each attacker"
+    )
+    group_share: float = Field(0.5, gt=0, le=1, description="L_S, share of the groups that have attackers")
+    client_share: float = Field(0.5, gt=0, le=1, description="L, share of attackers in them, of those who could")
+
+    @model_validator(mode="after")
+    def _says_what_it_needs(self) -> Self:
+        if self.name == "none":
+            for setting, field in type(self).model_fields.items():
+                if getattr(self, setting) != field.default:
+                    raise ValueError(f"{setting}: has no effect without an attack; set attack.name=label-flip")
+            return self
+        if bool(self.swap) == (self.swap_list is not None):
+            raise ValueError("swap: label-flip needs classes to exchange, such as [0, 6], or a swap_list, not both")
+        if len(self.swap) % 2 or len(set(self.swap)) < len(self.swap):
+            raise ValueError(f"swap: must be pairs of different classes, got {list(self.swap)}")
+        return self
 
 
 class Engine(Section):
@@ -247,6 +283,7 @@ SECTIONS: dict[str, type[Section]] = {
     "checkpoint": Checkpoint,
     "guard": Guard,
     "recovery": Recovery,
+    "attack": Attack,
 }
 PARTS = ("warmup", "route", "grouping", "terms", "merge")
 """The parts of a method; their options live under these names and are checked against the method chosen."""
@@ -264,6 +301,7 @@ class Settings(Section):
     guard: Guard = Guard()
     recovery: Recovery = Recovery()
     faults: tuple[Fault, ...] = Field((), description="what goes wrong at clients: a list of {what, rate, clients, …}")
+    attack: Attack = Attack()
     rounds: int = Field(100, ge=1, description="how many rounds")
     fraction: float = Field(0.2, gt=0, le=1, description="share of clients (or groups) that take part in a round")
     warmup: Options = Field({}, description="options of the method's warm-up")
@@ -305,6 +343,7 @@ class Entrant(Section):
     guard: Options = Field({}, description="guard settings that differ from the common ones")
     recovery: Options = Field({}, description="recovery settings that differ from the common ones")
     faults: tuple[Fault, ...] | None = Field(None, description="own faults instead of the common ones")
+    attack: Options = Field({}, description="an attack on this method alone, or other settings of the common one")
     fraction: float | None = Field(None, gt=0, le=1, description="own share of clients")
 
     @property
@@ -406,50 +445,6 @@ def set_path(tree: dict[str, Any], path: str, value: Any) -> None:
         known.update(value)
     else:
         tree[leaf] = dict(value) if isinstance(value, Mapping) else value
-
-
-def parse_assignment(text: str) -> tuple[str, Any]:
-    """`train.lr=0.1` → ("train.lr", 0.1); values are read as YAML."""
-    path, equals, value = text.partition("=")
-    if not equals or not path.strip():
-        raise SpecError(f"--set {text}: expected KEY=VALUE, for example --set train.lr=0.1")
-    try:
-        return path.strip(), yaml.load(value, _UniqueKeys) if value.strip() else ""
-    except (yaml.YAMLError, RecursionError):
-        raise SpecError(f"--set {text}: the value is not valid YAML") from None
-
-
-def load_file(path: Path) -> dict[str, Any]:
-    """The settings of a YAML file, not yet validated."""
-    try:
-        tree = yaml.load(path.read_text(encoding="utf-8"), _UniqueKeys)
-    except OSError as error:
-        raise SpecError(f"{path}: cannot be read ({error.strerror or error})") from None
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f", line {mark.line + 1}" if mark else ""
-        raise SpecError(
-            f"{path}{where}: not valid YAML ({getattr(error, 'problem', None) or 'unreadable text'})"
-        ) from None
-    if not isinstance(tree, dict) or not all(isinstance(key, str) for key in tree):
-        raise SpecError(f"{path}: an experiment is a mapping of names to values, for example 'method: fedseq'")
-    if ("method" in tree) == ("methods" in tree):
-        raise SpecError(f"{path}: needs either 'method' (one run) or 'methods' (a comparison)")
-    return tree
-
-
-class _UniqueKeys(yaml.SafeLoader):
-    """Plain data only, and a key that stands there twice is an error instead of a silent winner."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen: set[str] = set()
-        for key, _ in node.value:
-            if key.value in seen and isinstance(key, yaml.ScalarNode):
-                raise yaml.constructor.ConstructorError(
-                    None, None, f"the key {key.value!r} stands there twice", key.start_mark
-                )
-            seen.add(str(key.value))
-        return super().construct_mapping(node, deep)
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -32,8 +32,10 @@ import platform
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Self
 
 import numpy as np
@@ -44,7 +46,7 @@ from safetensors.torch import save as tensors_to_bytes
 from torch import Tensor
 
 from fedrelay.errors import RunFolderError, SpecError
-from fedrelay.files import write_atomically
+from fedrelay.files import read_whole, write_atomically
 from fedrelay.grouping.profiles import Survey
 from fedrelay.local.arrival import Arrival, HopReport
 from fedrelay.spec import Experiment, load_file, validate
@@ -55,9 +57,9 @@ STREAMS: dict[str, tuple[str, ...]] = {
     "ledger": ("round", "s2c", "c2s", "c2c", "bytes", "client_updates", "longest_route"),
     "timings": ("round", "seconds"),
     "forgetting": ("round",),
-    "events": ("round", "route", "hop", "client"),
+    "events": ("round", "route", "hop", "client", "what", "done"),
 }
-"""The streams of a run and the numbers every line of them has."""
+"""The streams of a run and what every line of them has, numbers but for the words of events."""
 
 PROFILES, SELECTION, PROBE = (f"{name}.safetensors" for name in ("profiles", "selection", "probe"))
 _WRITTEN_FIRST = (".lock", "spec.yaml", "plan.json", PROFILES, SELECTION, PROBE)
@@ -109,7 +111,7 @@ class Records:
         checksums = checksums if isinstance(checksums, dict) else {}
         for name in dict.fromkeys(("spec.yaml", "plan.json", *(Path(each).name for each in checksums))):
             try:
-                found = hashlib.sha256((path / name).read_bytes()).hexdigest()
+                found = hashlib.sha256(read_whole(path / name)).hexdigest()
             except OSError as error:
                 raise RunFolderError(f"{path / name}: cannot be read ({error.strerror})") from None
             if checksums.get(name) != found:
@@ -152,7 +154,7 @@ class Records:
         if not path.is_file():
             return None
         try:
-            vectors = tensors_from_bytes(path.read_bytes())["vectors"].numpy().astype(np.float64)
+            vectors = tensors_from_bytes(read_whole(path))["vectors"].numpy().astype(np.float64)
         except (OSError, KeyError, SafetensorError) as error:
             raise RunFolderError(f"{path}: is damaged ({error})") from None
         return Survey(vectors)
@@ -175,15 +177,18 @@ class Records:
         """All whole lines of a stream."""
         path = self.path / f"{stream}.jsonl"
         try:
-            text = path.read_text(encoding="utf-8") if path.exists() else ""
+            text = read_whole(path).decode() if path.exists() else ""
             rows = [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
         except (OSError, ValueError, RecursionError) as error:
             raise RunFolderError(f"{path}: is damaged ({error})") from None
         for row in rows:
             numbers = row if isinstance(row, dict) else {}
-            missing = [name for name in STREAMS[stream] if not isinstance(numbers.get(name), int | float)]
-            if missing or not isinstance(numbers.get("payloads", {}), dict):
-                raise RunFolderError(f"{path}: is damaged (a line without {', '.join(missing) or 'payloads'})")
+            missing = [name for name in STREAMS[stream] if not _VALUES.get(name, _is_number)(numbers.get(name))]
+            if missing:
+                raise RunFolderError(f"{path}: is damaged (a line without {', '.join(missing)})")
+            odd = [name for name, value in numbers.items() if not _VALUES.get(name, _is_number_or_none)(value)]
+            if odd:
+                raise RunFolderError(f"{path}: is damaged (a line with an impossible {odd[0]})")
         return rows
 
     @property
@@ -263,7 +268,7 @@ class RunFolder(Records):
         for name, content in contents.items():
             folder.write(name, content)
         checksums = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
-        folder.write("run.json", _json({"format": FORMAT, "versions": versions(), "sha256": checksums, **facts}))
+        folder.write("run.json", _json({"format": FORMAT, "versions": dict(versions()), "sha256": checksums, **facts}))
         if folder.opening is not None:
             folder.append("ledger", folder.opening)
         return folder
@@ -337,7 +342,7 @@ class RunFolder(Records):
         pointer = _read_json(pointer_path)
         try:
             round, file, checksum = int(pointer["round"]), Path(pointer["file"]).name, pointer["sha256"]
-            content = (self.path / file).read_bytes()
+            content = read_whole(self.path / file)
             if hashlib.sha256(content).hexdigest() != checksum:
                 raise RunFolderError(f"{self.path / file}: is damaged (its checksum differs from checkpoint.json)")
             state = _state(round, tensors_from_bytes(content), pointer)
@@ -391,9 +396,9 @@ def _state(round: int, named: Mapping[str, Tensor], pointer: Mapping[str, Any]) 
     arrivals = {
         int(slot): Arrival(
             int(slot),
-            tuple(facts["clients"]),
+            tuple(int(client) for client in facts["clients"]),
             named[f"waiting/{slot}"],
-            tuple(HopReport(**{**hop, "recall": tuple(hop["recall"])}) for hop in facts["hops"]),
+            tuple(_hop(hop) for hop in facts["hops"]),
             below(f"waiting/{slot}/"),
         )
         for slot, facts in pointer.get("waiting", {}).items()
@@ -403,11 +408,21 @@ def _state(round: int, named: Mapping[str, Tensor], pointer: Mapping[str, Any]) 
     return State(round, named["weights"], seconds, below("server/"), arrivals, usual)
 
 
+def _hop(facts: Mapping[str, Any]) -> HopReport:
+    """A client's report as a checkpoint has it."""
+    recall = tuple(float(share) for share in facts["recall"])
+    numbers = [facts[name] for name in ("samples", "steps", "loss", "peak", "length")]
+    if not all(_is_number(number) for number in numbers) or not isinstance(facts["refused"], str):
+        raise ValueError("a report of a client without numbers")
+    return HopReport(**{**facts, "recall": recall})
+
+
 def _is_temporary(name: str) -> bool:
     return name.startswith(".") and name.endswith(".tmp")
 
 
-def versions() -> dict[str, str]:
+@cache
+def versions() -> Mapping[str, str]:
     """What a run depends on."""
     packages: Iterable[str] = (
         "fedrelay",
@@ -424,7 +439,38 @@ def versions() -> dict[str, str]:
             found[package] = version(package)
         except PackageNotFoundError:
             found[package] = "not installed"
-    return found
+    return MappingProxyType(found)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_number_or_none(value: Any) -> bool:
+    return value is None or _is_number(value)
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _are_numbers(value: Any) -> bool:
+    return isinstance(value, list) and all(_is_number(each) for each in value)
+
+
+_VALUES: dict[str, Callable[[Any], bool]] = {
+    "payloads": lambda value: isinstance(value, dict) and all(_is_number(each) for each in value.values()),
+    "routes": lambda value: isinstance(value, list) and all(_are_numbers(route) for route in value),
+    "matrix": lambda value: isinstance(value, list) and all(_are_numbers(row) for row in value),
+    "clients": _are_numbers,
+    "what": _is_text,
+    "done": _is_text,
+    "relay": _is_text,
+    "merges": lambda value: isinstance(value, bool),
+    "slots": lambda value: isinstance(value, list) and all(_is_number_or_none(each) for each in value),
+    "forgetting": lambda value: value is None or _are_numbers(value),
+}
+"""What may stand in a line under a name; under all others a number, or nothing."""
 
 
 def _lock(path: Path) -> int:
@@ -446,7 +492,7 @@ def _json(value: Mapping[str, Any]) -> bytes:
 
 def _read_json(path: Path) -> dict[str, Any]:
     try:
-        value = json.loads(path.read_bytes())
+        value = json.loads(read_whole(path))
     except (OSError, ValueError, RecursionError) as error:
         raise RunFolderError(f"{path}: is damaged ({error})") from None
     if not isinstance(value, dict):

@@ -124,3 +124,20 @@ def test_a_diverged_run_says_where_and_what_to_do(program, tiny):
     assert "fedrelay: fedavg: round 1" in ended.err
     assert "lower train.lr" in ended.err
     assert "are kept" not in ended.err  # no round was done
+
+
+def test_privacy_is_planned_and_shown(program, tiny, tmp_path):
+    settings = [*tiny, "--set", "terms.dp.noise=2", "--set", "checkpoint.seconds=0"]
+    planned = program("plan", "fedseq+dp", *settings, "--json")
+    assert planned.code == 0, planned.err
+    done = program("run", "fedseq+dp", *settings, "--out", "here", "--json")
+    assert done.code == 0, done.err
+    assert done.json["privacy"] == planned.json["privacy"]
+    assert done.json["privacy"]["visits_max"] == 2
+    assert "ε at most" in done.err
+    assert json.loads((tmp_path / "here/result.json").read_text())["privacy"] == done.json["privacy"]
+    rows = [json.loads(line) for line in (tmp_path / "here/metrics.jsonl").read_text().splitlines()]
+    assert rows[-1]["epsilon"] == done.json["privacy"]["epsilon_max"]
+    free = program("run", "fedseq+dp", *tiny, "--set", "terms.dp.noise=0", "--json")
+    assert free.json["privacy"]["epsilon_max"] is None
+    assert "none: there is no noise" in free.err

@@ -7,7 +7,7 @@ from matplotlib.image import imread
 from fedrelay.errors import SpecError
 from fedrelay.report import plots
 from fedrelay.report.holdings import MOST_SHADES, HoldingsReport, joined_classes
-from fedrelay.report.plots import draw_curves, draw_holdings
+from fedrelay.report.plots import draw_curves, draw_holdings, draw_privacy
 
 
 @pytest.fixture
@@ -52,6 +52,20 @@ def test_curves_without_traffic_go_over_client_updates(outcome, tmp_path, drawn)
     assert drawn[0].axes[1].get_xlabel() == "client updates"
     assert drawn[0].axes[1].lines[0].get_xdata().tolist() == [2, 4]
     assert len(drawn[0].axes[0].collections) == 0
+
+
+def test_accuracy_over_what_was_spent(outcome, tmp_path, drawn):
+    done = outcome({"fedavg+dp": [[0.2, 0.4], [0.4, 0.6]], "fedavg": [[0.7, 0.9], [0.7, 0.9]]})
+    for result in done["fedavg+dp"].results:
+        for row in result.history:
+            row["epsilon"] = 2.0 * row["round"]
+    assert draw_privacy(done, tmp_path / "privacy.png")
+    axes = drawn[0].axes[0]
+    np.testing.assert_allclose(axes.lines[0].get_xydata(), [[2, 0.3], [4, 0.5]])
+    assert axes.lines[1].get_ydata() == pytest.approx([0.8, 0.8])
+    assert axes.lines[1].get_label() == "fedavg, not private"
+    assert not draw_privacy(outcome({"fedprox": [[0.7]]}), tmp_path / "none.png")
+    assert not (tmp_path / "none.png").exists()
 
 
 def test_no_curves_where_everything_diverged(outcome, tmp_path):

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 from typer.main import get_command
 
-from fedrelay.cli import catalogue, data, grouping, looking, planning, running, showing, speed
+from fedrelay.cli import attacking, catalogue, data, grouping, looking, planning, running, showing, speed
 from fedrelay.cli.screen import complain
 from fedrelay.cli.settings import examples
 from fedrelay.cli.stopping import Stopped, terminated_like_interrupted
@@ -37,6 +37,7 @@ showing.register(app)
 looking.register(app)
 planning.register(app)
 grouping.register(app)
+attacking.register(app)
 catalogue.register(app)
 data.register(app)
 speed.register(app)

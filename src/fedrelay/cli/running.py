@@ -6,7 +6,7 @@ import json as json_format
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -16,6 +16,7 @@ from fedrelay.cli.settings import (
     Assignments,
     Json,
     Quiet,
+    apply,
     examples,
     free_folder,
     many_methods,
@@ -105,8 +106,22 @@ def compare(
     from fedrelay.report.journals import journals
 
     books = journals(tensorboard=tensorboard, mlflow=mlflow)
-    comparison = validate(Comparison, many_methods(sources, _with_seeds(settings, seeds)))
-    out = comparison.out or free_folder(f"compare-{_data_name(comparison)}")
+    run_comparison_of(many_methods(sources, ()), settings, seeds, "compare", books, quiet=quiet, json=json)
+
+
+def run_comparison_of(
+    tree: dict[str, Any],
+    settings: Assignments,
+    seeds: str | None,
+    name: str,
+    books: Sequence[Journal] = (),
+    *,
+    quiet: bool,
+    json: bool,
+) -> None:
+    """Run a comparison with these settings over it, in a folder of this name if none is given."""
+    comparison = validate(Comparison, apply(tree, with_seeds(settings, seeds)))
+    out = comparison.out or free_folder(f"{name}-{_data_name(comparison)}")
     _compare(Screen(quiet=quiet, json=json), comparison.model_copy(update={"out": out}), out, books)
 
 
@@ -138,7 +153,7 @@ def resume(
 def _compare(screen: Screen, comparison: Comparison, out: Path, books: Sequence[Journal]) -> None:
     from fedrelay.comparison import run_comparison
     from fedrelay.recipes import experiments
-    from fedrelay.report.standings import comparison_facts
+    from fedrelay.report.damage import damage_table, damages
     from fedrelay.report.tables import comparison_advice, comparison_tables
 
     titles = [f"{entrant.name}, seed {experiment.seed}" for entrant, experiment in experiments(comparison)]
@@ -146,8 +161,11 @@ def _compare(screen: Screen, comparison: Comparison, out: Path, books: Sequence[
     with _watched(screen, out, names, comparison.seeds, titles, books) as observer:
         outcome = run_comparison(comparison, observer=observer)
     _write(outcome, out)
-    screen.show("", comparison_tables(outcome), "", comparison_advice(outcome))
-    screen.emit(comparison_facts(outcome))
+    screen.show("", comparison_tables(outcome), "")
+    if damages(outcome):
+        screen.show(damage_table(outcome), "")
+    screen.show(comparison_advice(outcome))
+    screen.emit(_facts(outcome))
     if not any(contender.results for contender in outcome.contenders):
         raise DivergedError(f"every run diverged; what there is lies in {out}")
 
@@ -155,13 +173,23 @@ def _compare(screen: Screen, comparison: Comparison, out: Path, books: Sequence[
 def _write(outcome: Outcome, out: Path) -> None:
     """The files of a comparison: curves, table, all numbers."""
     from fedrelay.files import write_atomically
-    from fedrelay.report.plots import draw_curves
-    from fedrelay.report.standings import as_csv, comparison_facts, standings
+    from fedrelay.report.plots import draw_curves, draw_privacy
+    from fedrelay.report.standings import as_csv, standings
 
-    facts = json_format.dumps(finite(comparison_facts(outcome)), indent=1, ensure_ascii=False)
+    facts = json_format.dumps(finite(_facts(outcome)), indent=1, ensure_ascii=False)
     write_atomically(out / "results.json", f"{facts}\n".encode())
     write_atomically(out / "table.csv", as_csv(standings(outcome)).encode())
     draw_curves(outcome, out / "curves.png")
+    draw_privacy(outcome, out / "privacy.png")
+
+
+def _facts(outcome: Outcome) -> dict[str, Any]:
+    """All numbers of a comparison, with those of attacks where there were any."""
+    from fedrelay.report.damage import damage_facts
+    from fedrelay.report.standings import comparison_facts
+
+    attacks = damage_facts(outcome)
+    return {**comparison_facts(outcome), **({"attacks": attacks} if attacks else {})}
 
 
 def _show_run(screen: Screen, result: Result) -> None:
@@ -214,7 +242,7 @@ def _watched(
         yield observer
 
 
-def _with_seeds(settings: Assignments, seeds: str | None) -> Assignments:
+def with_seeds(settings: Assignments, seeds: str | None) -> Assignments:
     """`--seed N` is a comparison with one seed; `--set seeds=…` still wins."""
     single = [value for path, value in settings if path == "seed"]
     if single and seeds is not None:

@@ -27,6 +27,10 @@ class Screen:
         for thing in things:
             self.results.print(thing)
 
+    def note(self, text: str) -> None:
+        """Show how things go, unless `--quiet`."""
+        self.notes.print(text)
+
     def emit(self, value: Mapping[str, Any]) -> None:
         """Print the JSON object, if `--json`."""
         if self.json:

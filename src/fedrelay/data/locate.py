@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from fedrelay.files import home_written_out
+
 ROOT_VARIABLE = "FEDRELAY_DATA"
 """The environment variable that names the folder with all data sets, one sub-folder each."""
 
@@ -21,7 +23,7 @@ def search_folders(name: str, *, telling_files: bool = True) -> list[Path]:
         folders.append(root / name)
         if telling_files or root.name == name:
             folders.append(root)
-    cache = _folder_from("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
+    cache = _folder_from("XDG_CACHE_HOME") or home_written_out(Path("~/.cache"))
     return [*folders, cache / "fedrelay" / name]
 
 
@@ -32,4 +34,4 @@ def plain_or_gzip(folder: Path, name: str) -> Path | None:
 
 def _folder_from(variable: str) -> Path | None:
     value = os.environ.get(variable)
-    return Path(value).expanduser() if value else None
+    return home_written_out(Path(value)) if value else None

@@ -21,6 +21,7 @@ from fedrelay.data.loaders import (
 )
 from fedrelay.data.locate import ROOT_VARIABLE, search_folders
 from fedrelay.errors import DataError, SpecError
+from fedrelay.files import home_written_out
 from fedrelay.spec import unknown
 
 
@@ -42,7 +43,7 @@ class Source:
 
     def places(self, path: Path | None = None) -> Sequence[Path]:
         """Where the data set is looked for: at `path` alone, if it is given."""
-        return self.folders() if path is None else [path.expanduser()]
+        return self.folders() if path is None else [home_written_out(path)]
 
     def find(self, path: Path | None = None) -> Path | None:
         """The first place that has the data set, without loading it."""

@@ -20,7 +20,7 @@ from safetensors.torch import save as tensors_to_bytes
 from torch import Tensor
 
 from fedrelay.errors import RunFolderError
-from fedrelay.files import write_atomically
+from fedrelay.files import read_whole, write_atomically
 
 BUDGET = 2 << 30
 """Bytes kept in memory."""
@@ -85,6 +85,8 @@ class Keepsakes:
         """Go back to the files that a checkpoint names; what else there is was written later and is removed."""
         if self.folder is None:
             return
+        if self.folder.is_symlink():
+            raise RunFolderError(f"{self.folder}: is a link; what clients keep must lie in the run folder itself")
         present = {path.name for path in self.folder.iterdir()} if self.folder.is_dir() else set()
         for name in names:
             found = _NAME.fullmatch(name)
@@ -92,7 +94,10 @@ class Keepsakes:
                 raise RunFolderError(f"{self.folder / name}: is missing; the run is damaged")
             self.files[int(found[1])] = self.folder / name
         for name in present - set(names):
-            (self.folder / name).unlink()
+            try:
+                (self.folder / name).unlink()
+            except OSError as error:
+                raise RunFolderError(f"{self.folder / name}: does not belong here ({error.strerror})") from None
 
     def clear(self) -> None:
         """Forget everybody, as at the beginning of another phase; files go with the next commit."""
@@ -139,7 +144,7 @@ def _read(path: Path) -> Mapping[str, Tensor]:
     found = _NAME.fullmatch(path.name)
     assert found is not None
     try:
-        content = path.read_bytes()
+        content = read_whole(path)
         if hashlib.sha256(content).hexdigest()[:16] != found[3]:
             raise RunFolderError(f"{path}: is damaged (its checksum differs from its name)")
         return tensors_from_bytes(content)

@@ -7,7 +7,7 @@ the stack when it is done, so every lane gets the very gradients it would get al
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import torch
 from torch import Tensor
@@ -19,7 +19,7 @@ from fedrelay.local.loss import cross_entropy
 from fedrelay.local.schedule import Block, schedule
 from fedrelay.local.sgd import Sgd
 from fedrelay.local.terms.base import overriding
-from fedrelay.local.trainer import EagerTrainer, Job, Shuffle, Trainer, finish, remember
+from fedrelay.local.trainer import EagerTrainer, Job, Shuffle, Trainer, finish, noise_of, remember
 from fedrelay.local.visit import Parting, Visit, side_by_side, write_back
 from fedrelay.models.layout import Workbench
 from fedrelay.models.stacks import BoundStack, Stack
@@ -89,7 +89,8 @@ class StackedTrainer:
             losses = self._run([hops[number] for number in numbers], [samples[number] for number in numbers], seen)
             lengths = [0.0] * len(numbers)
             if seen is not None:
-                lengths = self._part(flat, seen, [steps[number] for number in numbers])
+                counts = [steps[number] for number in numbers]
+                lengths = self._part(flat, seen, [hops[number] for number in numbers], counts)
                 write_back(seen, arranged)
             for number, model, loss, peak, length in zip(numbers, flat, losses, peaks(flat), lengths, strict=True):
                 out[number].copy_(model)
@@ -97,10 +98,10 @@ class StackedTrainer:
                 reports[number] = HopReport(size, count, loss / max(1, count), peak, length, long)
         return [reports[number] for number in range(len(hops))]
 
-    def _part(self, flat: Tensor, seen: Visit, steps: list[int]) -> list[float]:
+    def _part(self, flat: Tensor, seen: Visit, hops: list[Hop], steps: list[int]) -> list[float]:
         """Let terms end the turns of all lanes; returns the length of each update."""
         terms = self.job.terms
-        trained = finish(terms, flat, seen)
+        trained = finish(terms, flat, seen, partial(noise_of, self.job, hops, flat))
         lengths = shorten(flat, seen).flatten().tolist()
         counts = torch.tensor(steps, dtype=flat.dtype).unsqueeze(1)
         remember(terms, seen, Parting(trained, flat, counts, self.job.train.lr, flat, seen))

@@ -24,11 +24,11 @@ from fedrelay.local.guard import peaks, shorten
 from fedrelay.local.loss import Loss, cross_entropy
 from fedrelay.local.sgd import Sgd
 from fedrelay.local.teachers import Teachers
-from fedrelay.local.terms.base import LossTerm, Term, overriding
+from fedrelay.local.terms.base import LossTerm, Noise, Term, overriding
 from fedrelay.local.terms.belongings import Carried, Kept, Told
 from fedrelay.local.visit import Labels, Parting, Visit, write_back
 from fedrelay.models.layout import Layout, Workbench
-from fedrelay.rng import Keyed, torch_seed
+from fedrelay.rng import Keyed, generator, torch_seed
 from fedrelay.routes.plan import Hop
 from fedrelay.spec import Guard, Train
 
@@ -51,6 +51,8 @@ class Job:
     lanes: int = 1
     loss: Loss = cross_entropy
     guard: Guard = UNGUARDED
+    secret: int | None = None
+    """The seed of noise that protects clients, where others must not know it; None: as all else, from `seed`."""
 
     @property
     def attends(self) -> bool:
@@ -125,7 +127,7 @@ class EagerTrainer:
         model = bench.collect()
         length = 0.0
         if self.job.attends:
-            trained = finish(terms, theta, seen)
+            trained = finish(terms, theta, seen, partial(noise_of, self.job, [hop], theta))
             length = float(shorten(theta, seen))
             lr, fisher = self.job.train.lr, partial(self._fisher, hop, x, y)
             remember(terms, seen, Parting(trained, theta, steps, lr, model, here, fisher))
@@ -167,13 +169,23 @@ class EagerTrainer:
                 yield inputs[begin : min(begin + size, end)], targets[begin : min(begin + size, end)]
 
 
-def finish(terms: Sequence[Term], theta: Tensor, visit: Visit) -> Tensor:
+def finish(terms: Sequence[Term], theta: Tensor, visit: Visit, noise: Noise) -> Tensor:
     """Let terms change the model, or several side by side, one last time; returns it as it was before."""
-    finishing = overriding(terms, "finish")
-    trained = theta.clone() if finishing else theta
+    finishing, veiling = overriding(terms, "finish"), overriding(terms, "veil")
+    trained = theta.clone() if finishing or veiling else theta
     for term in finishing:
         term.finish(theta, visit)
+    for term in veiling:
+        term.veil(theta, visit, noise)
     return trained
+
+
+def noise_of(job: Job, hops: Sequence[Hop], models: Tensor, purpose: str) -> Tensor:
+    """Standard normal numbers for one model or several side by side, each from the randomness of its own hop."""
+    seed = job.seed if job.secret is None else job.secret
+    dtype = np.float64 if models.dtype == torch.float64 else np.float32
+    rows = [generator(seed, purpose, *key_of(hop)).standard_normal(models.shape[-1], dtype) for hop in hops]
+    return torch.from_numpy(np.stack(rows)).to(models).view_as(models)
 
 
 def remember(terms: Sequence[Term], visit: Visit, parting: Parting) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -51,6 +52,13 @@ def scores_of_counts(correct: NDArray[np.int64], predicted: NDArray[np.int64], a
         recall=_mean_ratio(correct, actual),
         f1=_mean_ratio(2 * correct, actual + predicted),
     )
+
+
+def accuracy_on(classes: Sequence[int], correct: NDArray[np.int64], actual: NDArray[np.int64]) -> float | None:
+    """The accuracy on the samples of some classes alone; None where there are none."""
+    chosen = list(classes)
+    total = int(actual[chosen].sum())
+    return float(correct[chosen].sum() / total) if total else None
 
 
 def _mean_ratio(parts: NDArray[np.int64], wholes: NDArray[np.int64]) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -12,7 +13,8 @@ from rich.text import Text
 from fedrelay.clock import VirtualTime
 from fedrelay.ledger import KINDS
 from fedrelay.report.format import count, moment, plural, shortened, size
-from fedrelay.report.tables import facts_grid
+from fedrelay.report.tables import facts_grid, privacy_line
+from fedrelay.routes.plan import RoundPlan
 from fedrelay.setting import Setting
 
 MOST_ROUTES = 12
@@ -34,7 +36,9 @@ _RELAYS = {
 def plan_report(setting: Setting, round: int) -> dict[str, Any]:
     """One round and the whole run, as `--json` prints them."""
     plan, run = setting.plan(round), setting.summary()
-    whole_run = setting.cost(setting.plan(each) for each in range(1, setting.experiment.rounds + 1))
+    visits: Counter[int] = Counter()
+    whole_run = setting.cost(_counting(setting, visits))
+    privacy = setting.privacy(visits)
     transfers, opening = setting.tally(plan), setting.opening()
     if opening is not None:
         whole_run = _with_opening(whole_run, opening)
@@ -61,12 +65,21 @@ def plan_report(setting: Setting, round: int) -> dict[str, Any]:
         **setting.virtual_time(plan).named(),
         "opening": None if opening is None else {**_cost_of(opening), "payloads": opening["payloads"]},
         "total": whole_run,
+        **({"privacy": privacy} if privacy else {}),
     }
 
 
 def _holder(setting: Setting, client: int) -> int | str:
     """A client's number; what comes after all clients is kept by the server."""
     return client if client < setting.federation.clients else "server"
+
+
+def _counting(setting: Setting, visits: Counter[int]) -> Iterator[RoundPlan]:
+    """The plans of all rounds; visits to clients are counted as they go by."""
+    for round in range(1, setting.experiment.rounds + 1):
+        plan = setting.plan(round)
+        visits.update(client for route in plan.routes for client in route.clients)
+        yield plan
 
 
 def _cost_of(line: Mapping[str, Any]) -> dict[str, Any]:
@@ -104,6 +117,8 @@ def itinerary(report: Mapping[str, Any]) -> RenderableType:
         facts["before round 1"] = ", ".join(
             f"{name} {size(weight)}" for name, weight in report["opening"]["payloads"].items()
         )
+    if "privacy" in report:
+        facts["privacy, all rounds"] = privacy_line(report["privacy"])
     costs, times = _cost(report, total), _times(report, total)
     return Group(title, facts_grid(facts), Text(), _routes(report["routes"]), Text(), costs, Text(), times)
 

@@ -18,6 +18,7 @@ from rich.text import Text
 
 from fedrelay.data.locate import ROOT_VARIABLE
 from fedrelay.data.registry import Source
+from fedrelay.files import home_written_out
 from fedrelay.recipes import Blueprint, Entry, meaning
 from fedrelay.report.format import NONE, count
 from fedrelay.report.holdings import HoldingsReport
@@ -150,7 +151,7 @@ def _place(source: Source, found: Path | None) -> Text:
 def _short(path: Path) -> str:
     """A path with `$FEDRELAY_DATA` or `~` for what it begins with."""
     root = os.environ.get(ROOT_VARIABLE)
-    for name, folder in ((f"${ROOT_VARIABLE}", Path(root).expanduser() if root else None), ("~", Path.home())):
+    for name, folder in ((f"${ROOT_VARIABLE}", home_written_out(Path(root)) if root else None), ("~", Path.home())):
         if folder is not None and path.is_relative_to(folder):
             return f"{name}/{path.relative_to(folder)}".removesuffix("/.")
     return str(path)

@@ -26,6 +26,7 @@ from fedrelay.errors import SpecError
 from fedrelay.files import write_atomically
 from fedrelay.report.holdings import HoldingsReport, joined_classes
 from fedrelay.report.recall import Recall
+from fedrelay.result import Result
 
 FORMATS: dict[str, dict[str, None]] = {"png": {}, "pdf": {"CreationDate": None}, "svg": {"Date": None}}
 """What a figure can be written as, and the metadata left out so that equal figures have equal bytes."""
@@ -86,6 +87,36 @@ def draw_curves(outcome: Outcome, path: Path) -> None:
         save_figure(figure, path)
 
 
+def draw_privacy(outcome: Outcome, path: Path) -> bool:
+    """Accuracy over ε, the most that any client has spent so far; False, and no figure, where nobody spent any."""
+    guarded = [each for each in outcome.contenders if any(_spent(result) for result in each.results)]
+    if not guarded:
+        return False
+    with rc_context(STYLE):
+        figure = Figure(figsize=(5.2, 3.4), layout="constrained")
+        axes = figure.subplots()
+        for number, contender in enumerate(guarded):
+            curves = [_spent(result) for result in contender.results]
+            x, y = (np.mean([[point[part] for point in curve] for curve in curves], axis=0) for part in (0, 1))
+            axes.plot(x, y, linewidth=1.4, marker="o", markersize=2, label=contender.name, **_look(number))
+        free = [each for each in outcome.contenders if each.results and each not in guarded]
+        for number, contender in enumerate(free, start=len(guarded)):
+            level = float(np.mean([result.accuracy_last for result in contender.results]))
+            axes.axhline(level, linewidth=1.1, label=f"{contender.name}, not private", **_look(number))
+        axes.set(xscale="log", xlabel="ε, the most that any client has spent", ylabel="test accuracy")
+        axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
+        axes.grid(axis="y", color="#E4E4E4", linewidth=0.6)
+        handles, labels = axes.get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside lower center", ncols=min(2, len(labels)), handlelength=2.4)
+        save_figure(figure, path)
+    return True
+
+
+def _spent(result: Result) -> list[tuple[float, float]]:
+    """(ε, accuracy) after every evaluation of a private run."""
+    return [(row["epsilon"], row["accuracy"]) for row in result.history if row.get("epsilon")]
+
+
 def draw_holdings(report: HoldingsReport, path: Path) -> None:
     """Samples of every client above, the mix of their classes below."""
     order = _order(report)
@@ -139,19 +170,23 @@ def _accuracy_over(axes: Axes, contenders: Sequence[Contender], key: str, unit: 
         x = np.mean([[row[key] / unit for row in history] for history in histories], axis=0)
         y = np.array([[row["accuracy"] for row in history] for history in histories])
         mean = y.mean(axis=0)
-        colour = LINE_COLOURS[number % len(LINE_COLOURS)]
-        style = LINE_STYLES[number // len(LINE_COLOURS) % len(LINE_STYLES)]
-        look: dict[str, Any] = {"color": colour, "linestyle": style, "marker": "o" if len(x) == 1 else ""}
-        axes.plot(x, mean, linewidth=1.4, label=contender.name, zorder=3, **look)
+        look = _look(number)
+        axes.plot(x, mean, linewidth=1.4, marker="o" if len(x) == 1 else "", label=contender.name, zorder=3, **look)
         if len(y) > 1:
             std = y.std(axis=0, ddof=1)
             low, high = np.clip(mean - std, 0, 1), np.clip(mean + std, 0, 1)
-            axes.fill_between(x, low, high, color=colour, alpha=0.18, linewidth=0, zorder=2)
+            axes.fill_between(x, low, high, color=look["color"], alpha=0.18, linewidth=0, zorder=2)
     axes.set_xlim(left=0)
     axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
     axes.xaxis.set_major_locator(MaxNLocator(6, integer=key != "bytes"))
     axes.grid(axis="y", color="#E4E4E4", linewidth=0.6)
     axes.set_axisbelow(True)
+
+
+def _look(number: int) -> dict[str, Any]:
+    """The colour of a line and, where colours run out, another style."""
+    style = LINE_STYLES[number // len(LINE_COLOURS) % len(LINE_STYLES)]
+    return {"color": LINE_COLOURS[number % len(LINE_COLOURS)], "linestyle": style}
 
 
 def _reference_line(outcome: Outcome, *panels: Axes) -> None:

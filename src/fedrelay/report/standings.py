@@ -12,6 +12,7 @@ from typing import Any
 
 from fedrelay.comparison import Contender, Outcome
 from fedrelay.errors import RunFolderError
+from fedrelay.files import read_whole
 from fedrelay.ledger import KINDS
 from fedrelay.metrics.curves import speed_up, targets_of
 from fedrelay.result import COSTS
@@ -103,7 +104,7 @@ def plan_facts(run: Path) -> dict[str, Any]:
     """What `plan.json` of a run folder says of the whole run."""
     path = run / "plan.json"
     try:
-        facts = json.loads(path.read_bytes())
+        facts = json.loads(read_whole(path))
         return {name: facts[name] for name in ("clients", "parameters")}
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise RunFolderError(f"{path}: is damaged ({error})") from None

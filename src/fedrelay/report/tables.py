@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -95,6 +96,8 @@ def result_table(result: Result) -> RenderableType:
         rows["choosing clients"] = f"{duration(result.choosing_seconds)} of that"
     if result.mishaps:
         rows["went wrong"] = ", ".join(f"{what} {count(times)}×" for what, times in result.mishaps.items())
+    if result.privacy:
+        rows["privacy"] = privacy_line(result.privacy)
     if result.run is not None:
         rows["run folder"] = str(result.run)
     return facts_grid(rows)
@@ -123,6 +126,14 @@ def progress_table(experiment: Experiment, history: Sequence[Mapping[str, Any]])
     return Group(title, facts_grid(rows))
 
 
+def privacy_line(spent: Mapping[str, Any]) -> str:
+    """What clients have spent: the most, the median, and δ."""
+    if spent["epsilon_max"] is None or math.isinf(spent["epsilon_max"]):
+        return "none: there is no noise"
+    most, middle = (f"{spent[f'epsilon_{which}']:.3g}" for which in ("max", "median"))
+    return f"ε at most {most}, median {middle}, δ {spent['delta']:g}, up to {plural(spent['visits_max'], 'visit')}"
+
+
 def run_advice(result: Result) -> RenderableType:
     """What to do after a run."""
     method = result.experiment.method
@@ -140,9 +151,8 @@ def run_advice(result: Result) -> RenderableType:
 def comparison_tables(outcome: Outcome) -> RenderableType:
     """A comparison in numbers: how well and how soon, then at what cost, then what went wrong."""
     rows = standings(outcome)
-    return Group(
-        _quality(outcome, rows), Text(), _effort(outcome, rows), Text(), _costs(rows), *_remarks(outcome, rows)
-    )
+    tables = (_quality(outcome, rows), Text(), _effort(outcome, rows), Text(), _costs(rows))
+    return Group(*tables, *_remarks(outcome, rows), *_privacy(outcome))
 
 
 def comparison_advice(outcome: Outcome) -> RenderableType:
@@ -155,6 +165,8 @@ def comparison_advice(outcome: Outcome) -> RenderableType:
         "every round": f"{out}/METHOD/seed-N/metrics.jsonl",
         "as pictures": f"fedrelay report {out}",
     }
+    if any(result.privacy for contender in outcome.contenders for result in contender.results):
+        rows["privacy"] = f"{out}/privacy.png"
     best = _best(outcome)
     if best is not None:
         rows["next"] = f"look at the curves; fedrelay methods show {best.method}"
@@ -252,6 +264,15 @@ def _costs(rows: Sequence[Standing]) -> Table:
             duration(standing.seconds),
         )
     return table
+
+
+def _privacy(outcome: Outcome) -> Iterator[RenderableType]:
+    """What clients of the worst run have spent, method by method."""
+    for contender in outcome.contenders:
+        spent = [result.privacy for result in contender.results if result.privacy]
+        if spent:
+            worst = max(spent, key=lambda each: float(each["epsilon_max"]))
+            yield Text(f"  {contender.name}: {privacy_line(worst)}", style="dim")
 
 
 def _remarks(outcome: Outcome, rows: Sequence[Standing]) -> Iterator[RenderableType]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import ClassVar
 
 from fedrelay.data.federation import Federation
 from fedrelay.ledger import Errand
@@ -27,6 +28,9 @@ class Phase:
 
 class Warmup(Section, ABC):
     """What happens before a method begins."""
+
+    shares_samples: ClassVar[bool] = False
+    """Whether clients give samples away."""
 
     @abstractmethod
     def phases(self) -> tuple[Phase, ...]:

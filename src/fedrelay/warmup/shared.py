@@ -13,12 +13,12 @@ says all.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
 from fedrelay.data.federation import Federation
-from fedrelay.data.public import PublicFederation
+from fedrelay.data.overlay import Overlay
 from fedrelay.data.shared import SharedFederation
 from fedrelay.ledger import Errand, Parcel
 from fedrelay.local.arrival import Arrival
@@ -30,6 +30,7 @@ from fedrelay.warmup.base import Phase, Warmup
 class SharedRaw(Warmup):
     """Rounds on the shared samples alone, and shared samples at every client."""
 
+    shares_samples: ClassVar[bool] = True
     ratio: float = Field(0.05, ge=0, le=1, description="share of its samples that every client gives away")
     weights: Literal["own", "all"] = Field(
         "own", description="how much a client counts: by its own samples, or by all it trains on, own and shared"
@@ -72,6 +73,7 @@ class SharedRaw(Warmup):
 
 
 def _shared(federation: Federation) -> SharedFederation | None:
-    """The shared samples, which a public set may lie over."""
-    federation = federation.members if isinstance(federation, PublicFederation) else federation
+    """The shared samples, which a public set and an attack may lie over."""
+    while isinstance(federation, Overlay) and not isinstance(federation, SharedFederation):
+        federation = federation.members
     return federation if isinstance(federation, SharedFederation) else None

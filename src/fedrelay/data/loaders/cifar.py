@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from fedrelay.data.dataset import Dataset
 from fedrelay.data.loaders import npz
-from fedrelay.data.loaders.files import DEFLATE_LIMIT, checked_labels, damaged, reading
+from fedrelay.data.loaders.files import DEFLATE_LIMIT, check_room, checked_labels, damaged, reading
 from fedrelay.data.loaders.images import image_dataset
 
 SHAPE = (3, 32, 32)
@@ -114,6 +114,7 @@ def _from_archive(path: Path, layout: Layout) -> dict[str, bytes]:
                         continue
                     if member.size > limit:
                         raise damaged(path, f"{member.name} claims more bytes than the archive can hold")
+                    check_room(path, member.size)
                     file = archive.extractfile(member)
                     raw[batch] = file.read() if file else b""
         except tarfile.TarError as error:

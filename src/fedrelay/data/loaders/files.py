@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import os
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -16,6 +17,8 @@ from fedrelay.errors import DataError
 
 DEFLATE_LIMIT = 1032
 """Deflate never expands one byte into more than this: what claims more is damaged."""
+
+_PIECE = 1 << 24
 
 
 def damaged(path: Path, defect: str) -> DataError:
@@ -46,7 +49,22 @@ def open_binary(path: Path) -> io.BufferedIOBase:
 def read_text(path: Path) -> str:
     """The whole text of a plain or gzip file."""
     with reading(path), open_binary(path) as file:
-        return file.read().decode("utf-8")
+        content = bytearray()
+        while piece := file.read(_PIECE):  # bit by bit, because nobody knows how much a small file unpacks to
+            content += piece
+            check_room(path, len(content))
+        return content.decode("utf-8")
+
+
+def check_room(path: Path, size: int) -> None:
+    """Refuse what would fill the memory once it is unpacked: a small file can be made to unpack to a thousandfold."""
+    if size > (most := most_bytes()):
+        raise damaged(path, f"unpacks to {size:,} bytes or more; at most {most:,} are read, half of the memory here")
+
+
+def most_bytes() -> int:
+    """Half of this machine's memory."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
 
 
 def capacity(path: Path) -> int:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from fedrelay.data.dataset import Dataset
 from fedrelay.data.loaders.files import (
     capacity,
+    check_room,
     checked_labels,
     damaged,
     dense,
@@ -68,6 +69,7 @@ def read_idx(path: Path, dimensions: int) -> NDArray[np.uint8]:
         size = math.prod(shape)
         if size > capacity(path):
             raise damaged(path, f"its header claims {size:,} values, more than the file can hold")
+        check_room(path, size)
         values = file.read(size + 1)
     if len(values) != size:
         held = "more" if len(values) > size else f"only {len(values):,}"

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from fedrelay.data.dataset import Dataset
-from fedrelay.data.loaders.files import damaged, dense
+from fedrelay.data.loaders.files import check_room, damaged, dense
 from fedrelay.data.loaders.images import image_dataset
 from fedrelay.data.loaders.split import stratified_split
 from fedrelay.errors import DataError
@@ -155,6 +155,7 @@ def _header(path: Path) -> tuple[tuple[int, int], str]:
 
 def _decode(pictures: Sequence[_Picture], form: _Form) -> NDArray[np.uint8]:
     channels = 1 if form.mode == "L" else 3
+    check_room(pictures[0].path.parent, len(pictures) * channels * form.height * form.width)
     images = np.empty((len(pictures), channels, form.height, form.width), np.uint8)
     for slot, picture in zip(images, pictures, strict=True):
         with _opened(picture.path) as image:

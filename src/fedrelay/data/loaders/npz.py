@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 import zipfile
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -20,8 +21,9 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from fedrelay.data.dataset import Dataset
-from fedrelay.data.loaders.files import DEFLATE_LIMIT, checked_labels, damaged, dense, integers, reading
+from fedrelay.data.loaders.files import DEFLATE_LIMIT, check_room, checked_labels, damaged, dense, integers, reading
 from fedrelay.data.loaders.images import channels_first, image_dataset
+from fedrelay.errors import DataError
 
 KEYS = ("x_train", "y_train", "x_test", "y_test")
 
@@ -93,9 +95,12 @@ def _read_array(path: Path, archive: zipfile.ZipFile, key: str) -> NDArray[Any]:
             raise damaged(path, f"stores {key} as Python objects, which are not read for safety")
         if claimed > held:
             raise damaged(path, f"the header of {key} claims {claimed:,} bytes, more than the file can hold")
+        check_room(path, claimed)
         with archive.open(member) as file:
             array: NDArray[Any] = npy.read_array(file, allow_pickle=False)
-    except ValueError as error:
+    except (DataError, OSError, EOFError, zlib.error, MemoryError):
+        raise
+    except Exception as error:  # what reads headers raises almost any exception
         raise damaged(path, f"the array {key} is damaged ({error})") from error
     return array
 

@@ -23,6 +23,7 @@ from fedrelay.data.federation import ArrayFederation, Federation
 from fedrelay.data.partition import Holdings
 from fedrelay.data.registry import load_dataset
 from fedrelay.errors import SpecError
+from fedrelay.files import home_written_out
 from fedrelay.grouping.profiles.base import Evidence
 from fedrelay.grouping.profiles.clf import TrainedWeights
 from fedrelay.local.trainer import Job
@@ -77,7 +78,7 @@ class Probe:
 def make_probe(evidence: Evidence, source: str) -> Probe:
     """The probe that a file holds, or one trained on a data set."""
     if source.lower().endswith(FILES):
-        return read_resnet18(Path(source).expanduser())
+        return read_resnet18(home_written_out(Path(source)))
     return train_probe(evidence, probe_dataset(source))
 
 

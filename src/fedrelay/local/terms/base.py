@@ -21,6 +21,9 @@ from fedrelay.models.features import last_linear
 from fedrelay.models.layout import Layout, Workbench
 from fedrelay.spec import Section, Train
 
+Noise = Callable[[str], Tensor]
+"""Purpose → standard normal numbers, as many as the model has or models side by side have, of this turn alone."""
+
 
 class Term(Section, ABC):
     """Something a client does beside plain training. All tensors it sees are the trained part of a model.
@@ -31,11 +34,15 @@ class Term(Section, ABC):
     tensors: ClassVar[tuple[Belonging, ...]] = ()
     """All of them; no two terms of a method may use the same name at the same place."""
 
+    reveals: ClassVar[bool] = False
+    """Whether its baggage tells more of a client's samples than the model that is handed on."""
+
     stackable: ClassVar[bool] = True
     """Whether it is vector algebra alone, so that several models can be trained side by side."""
 
-    of_the_model: ClassVar[bool] = False
-    """Whether the network it asks for cannot be trained without it, so that it belongs to warm-ups too."""
+    in_warmup: ClassVar[bool] = False
+    """Whether it belongs to warm-ups too: because the network it asks for cannot be trained without it, or because what
+    it protects would be laid open there."""
 
     def adapt(self, module: nn.Module) -> nn.Module:
         """The network to train in place of the one asked for: the same, unless the term needs another form of it.
@@ -69,6 +76,9 @@ class Term(Section, ABC):
 
     def finish(self, theta: Tensor, visit: Visit) -> None:
         """Change the model in place after the last step."""
+
+    def veil(self, theta: Tensor, visit: Visit, noise: Noise) -> None:
+        """Change the model in place after all terms have finished, the last thing before anybody else sees it."""
 
     def remember(self, visit: Visit, parting: Parting) -> None:
         """Write `visit.kept` and `visit.baggage` at the end of a turn."""

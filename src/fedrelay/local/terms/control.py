@@ -31,6 +31,7 @@ class Control(Term):
     """The gradient c − c_k."""
 
     tensors: ClassVar[tuple[Belonging, ...]] = (Kept("control"), Told("control"), Carried("control-change"))
+    reveals: ClassVar[bool] = True
 
     def warning(self, train: Train) -> str | None:
         """Plain steps are assumed."""

@@ -30,6 +30,7 @@ class Fisher(Term):
     """The gradient λ·F⊙(θ − recv)."""
 
     tensors: ClassVar[tuple[Belonging, ...]] = (Carried("fisher", resumes=True),)
+    reveals: ClassVar[bool] = True
     stackable: ClassVar[bool] = False
     strength: float = Field(0.1, ge=0, description="λ, how firmly weights are held")
     memory: float = Field(

@@ -32,7 +32,7 @@ class Fusion(AnchoredTerm):
     """The model C(F(E, E_a))."""
 
     stackable: ClassVar[bool] = False
-    of_the_model: ClassVar[bool] = True
+    in_warmup: ClassVar[bool] = True
     operator: Operator = Field("conv", description="how the two extractors' features are fused")
     smoothing: float = Field(0.9, ge=0, lt=1, description="multi, single: s, how much of the last λ stays at a merge")
 

@@ -1,0 +1,1 @@
+"""What clients may do against the others, to see what methods withstand."""

@@ -1,0 +1,182 @@
+"""`fedrelay attack`: what methods withstand."""
+
+from __future__ import annotations
+
+import json as json_format
+from collections.abc import Sequence
+from functools import partial
+from itertools import product
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fedrelay.cli.running import run_comparison_of, with_seeds
+from fedrelay.cli.screen import Screen, finite
+from fedrelay.cli.settings import ALL_FLAGS, Assignments, Json, Quiet, apply, examples, free_folder, takes_settings
+from fedrelay.errors import RunFolderError, SpecError
+from fedrelay.spec import Comparison, validate
+
+if TYPE_CHECKING:  # imports torch, which would make --help slow
+    from fedrelay.espionage import Glimpse
+
+DEFAULT_METHODS = ("fedavg", "fedseq")
+"""Those of the paper's table."""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command group."""
+    group = typer.Typer(rich_markup_mode="rich", no_args_is_help=True)
+    group.command(
+        "label-flip",
+        epilog=examples(
+            "fedrelay attack label-flip --data fashion-mnist --alpha 100 --swap 0,6",
+            "fedrelay attack label-flip fedseq --swap 0,2,3,5 --group-share 0.1,0.5 --seeds 1,2,3",
+            "fedrelay attack label-flip --data cifar100 --alpha 100 --swap intra-sc --pairing random",
+        ),
+    )(label_flip)
+    group.command(
+        "gan",
+        epilog=examples(
+            "fedrelay attack gan fedavg fedseq --data mnist --clients 100 --alpha 100 --epochs-of-spy 20",
+            "fedrelay attack gan fedseq --model cnn-s --spy 7 --rounds 30 --out runs/spy",
+        ),
+    )(gan)
+    app.add_typer(
+        group,
+        name="attack",
+        help="Run methods under attack, beside the same methods without.",
+        epilog=examples("fedrelay attack label-flip --alpha 100 --swap 3,8"),
+    )
+
+
+@takes_settings(*ALL_FLAGS)
+def label_flip(
+    methods: Annotated[
+        list[str] | None, typer.Argument(metavar="[METHOD…]", help="methods to attack; default fedavg fedseq")
+    ] = None,
+    swap: Annotated[
+        str,
+        typer.Option(
+            "--swap",
+            metavar="0,6,…",
+            help="classes whose labels attackers exchange, or a list of CIFAR-100: extra-sc, intra-sc",
+            rich_help_panel="Attack",
+        ),
+    ] = "",
+    pairing: Annotated[
+        str,
+        typer.Option(help="who is exchanged with whom: fixed, random, or both", rich_help_panel="Attack"),
+    ] = "fixed,random",
+    group_share: Annotated[
+        str, typer.Option(metavar="L_S,…", help="share of the groups with attackers", rich_help_panel="Attack")
+    ] = "0.5",
+    client_share: Annotated[
+        str, typer.Option(metavar="L,…", help="share of attackers in such a group", rich_help_panel="Attack")
+    ] = "0.5",
+    seeds: Annotated[
+        str | None,
+        typer.Option("--seeds", metavar="1,2,…", help="one run of everything for each", rich_help_panel="Training"),
+    ] = None,
+    quiet: Quiet = False,
+    json: Json = False,
+    *,
+    settings: Assignments,
+) -> None:
+    """Let some clients exchange labels, and compare with the same runs without.
+
+    Every method runs once without attack and once for every combination of pairing, group share and client share; the
+    table says what each lost. An interrupted attack is continued with 'fedrelay resume' like a comparison.
+    """
+    attacks = [
+        {"name": "label-flip", **_classes(swap), "pairing": paired, "group_share": groups, "client_share": clients}
+        for paired, groups, clients in product(
+            [word.strip() for word in pairing.split(",")],
+            _shares("--group-share", group_share),
+            _shares("--client-share", client_share),
+        )
+    ]
+    entrants = [entrant for method in methods or DEFAULT_METHODS for entrant in _entrants(method, attacks)]
+    run_comparison_of({"methods": entrants}, settings, seeds, "label-flip", quiet=quiet, json=json)
+
+
+@takes_settings(*ALL_FLAGS)
+def gan(
+    methods: Annotated[
+        list[str] | None, typer.Argument(metavar="[METHOD…]", help="methods to spy on; default fedavg fedseq")
+    ] = None,
+    spy: Annotated[int, typer.Option(help="the client that looks", rich_help_panel="Attack")] = 0,
+    epochs_of_spy: Annotated[
+        int, typer.Option(min=1, help="E_a, epochs over its own images at each visit", rich_help_panel="Attack")
+    ] = 300,
+    quiet: Quiet = False,
+    json: Json = False,
+    *,
+    settings: Assignments,
+) -> None:
+    """Let one client learn to draw others' images from the models it receives; the run itself is honest.
+
+    Writes what it draws in the end as PNG and all numbers as JSON. A larger FID is a weaker attack. A run with a spy is
+    not resumable.
+    """
+    from fedrelay.attacks.gan import contact_sheet
+    from fedrelay.espionage import run_with_spy
+    from fedrelay.files import write_atomically
+    from fedrelay.recipes import experiments
+    from fedrelay.report.glimpses import glimpse_table, haul_facts
+
+    screen = Screen(quiet=quiet, json=json)
+    chosen = apply({"methods": list(methods or DEFAULT_METHODS)}, with_seeds(settings, None))
+    comparison = validate(Comparison, chosen)
+    out = comparison.out or free_folder(f"gan-{Path(comparison.data.name).stem}")
+    hauls = {}
+    with screen.listening():
+        for _, experiment in experiments(comparison):
+            hauls[experiment.method] = run_with_spy(
+                experiment,
+                spy,
+                epochs=epochs_of_spy,
+                watch=partial(_tell, screen, experiment.method),
+            )
+    facts = haul_facts(hauls)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RunFolderError(f"{out}: cannot be created ({error.strerror})") from None
+    for method, haul in hauls.items():
+        contact_sheet(haul.drawings, out / f"{method}.png")
+    write_atomically(out / "results.json", f"{json_format.dumps(finite(facts), indent=1)}\n".encode())
+    screen.show(glimpse_table(hauls), "", f"  drawings and numbers: {out}")
+    screen.emit(facts)
+
+
+def _tell(screen: Screen, method: str, glimpse: Glimpse) -> None:
+    screen.note(f"  {method}, round {glimpse.round}: a model of {100 * glimpse.accuracy:.1f} %")
+
+
+def _entrants(method: str, attacks: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """A method without attack, then under each of the attacks."""
+    return [
+        {"method": method, "label": f"{method} clean"},
+        *({"method": method, "label": _label(method, each), "attack": each} for each in attacks),
+    ]
+
+
+def _label(method: str, attack: dict[str, Any]) -> str:
+    return f"{method} {attack['pairing']} {attack['group_share']:g} {attack['client_share']:g}"
+
+
+def _classes(swap: str) -> dict[str, Any]:
+    """`0,6` or the name of a list, as settings."""
+    if not swap:
+        raise SpecError("--swap: name the classes whose labels are exchanged, such as --swap 0,6")
+    if not swap.replace(",", "").replace(" ", "").isdecimal():
+        return {"swap_list": swap}
+    return {"swap": [int(number) for number in swap.split(",") if number.strip()]}
+
+
+def _shares(flag: str, text: str) -> list[float]:
+    try:
+        return [float(number) for number in text.split(",")]
+    except ValueError:
+        raise SpecError(f"{flag}: must be numbers separated by commas, got {text!r}") from None

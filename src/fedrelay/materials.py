@@ -1,0 +1,91 @@
+"""What an experiment is made of: its data with all that lies over them, and its model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from torch import nn
+
+from fedrelay.attacks.label_flip import check_attack
+from fedrelay.data.federation import Federation
+from fedrelay.data.open import open_federation
+from fedrelay.data.public import PublicFederation, with_public
+from fedrelay.errors import SpecError
+from fedrelay.files import home_written_out
+from fedrelay.grouping.profiles.probe import FILES
+from fedrelay.models.zoo import build_model, default_model
+from fedrelay.recipes import Recipe
+from fedrelay.spec import Experiment
+
+
+def below_public(federation: Federation, change: Callable[[Federation], Federation]) -> Federation:
+    """A federation changed; the public set stays outermost, where profiles and guards look for it."""
+    if isinstance(federation, PublicFederation):
+        return replace(federation, members=change(federation.members))
+    return change(federation)
+
+
+def check_classes(experiment: Experiment, method: Recipe, federation: Federation) -> None:
+    """See that the data have all classes that the experiment names."""
+    if experiment.attack.name != "none" and method.pools_data:
+        raise SpecError(f"attack: method {method.name!r} has all data in one place, so no client can attack")
+    check_attack(experiment.attack, federation)
+    if beyond := [each for each in experiment.eval.classes if each >= federation.classes]:
+        raise SpecError(
+            f"eval.classes: {federation.name!r} has the classes 0 … {federation.classes - 1}, there is no {beyond[0]}"
+        )
+
+
+def open_data(experiment: Experiment, own: Federation | None) -> Federation:
+    """The data of an experiment, or the caller's own, with the public set apart."""
+    if own is None:
+        return open_federation(experiment.data, experiment.seed)
+    wanted = experiment.data.public or 0
+    if not isinstance(own, PublicFederation):
+        return with_public(own, wanted, experiment.seed)
+    if wanted != own.per_class:
+        raise SpecError(f"data.public: these data have a public set of {own.per_class} per class already, not {wanted}")
+    return own
+
+
+def with_full_paths(experiment: Experiment) -> Experiment:
+    """The experiment with paths that mean the same in every working directory, so that a run can be resumed in any."""
+    data = experiment.data
+    name = str(Path(data.name).resolve()) if data.name.endswith(".npz") else data.name
+    path = data.path.resolve() if data.path is not None else None
+    grouping, probe = experiment.grouping, experiment.grouping.get("probe")
+    if isinstance(probe, str) and probe.lower().endswith(FILES):
+        grouping = {**grouping, "probe": str(home_written_out(Path(probe)).resolve())}
+    clock, devices = experiment.clock, experiment.clock.get("path")
+    if isinstance(devices, str):
+        clock = {**clock, "path": str(home_written_out(Path(devices)).resolve())}
+    update = {"data": data.model_copy(update={"name": name, "path": path}), "grouping": grouping, "clock": clock}
+    return experiment.model_copy(update=update)
+
+
+def with_model_named(experiment: Experiment, federation: Federation) -> Experiment:
+    """The experiment with the default model spelled out, so that a run folder does not depend on the default."""
+    if experiment.model.name is not None:
+        return experiment
+    at_every_position = federation.test.y.dim() > 1
+    name = "word-lstm" if at_every_position else default_model(federation.kind, federation.sample_shape)
+    return experiment.model_copy(update={"model": experiment.model.model_copy(update={"name": name})})
+
+
+def zoo_model(experiment: Experiment, federation: Federation) -> nn.Module:
+    """A new model of the zoo."""
+    wanted = experiment.model
+    assert wanted.name is not None
+    try:
+        return build_model(
+            wanted.name,
+            federation.sample_shape,
+            federation.classes,
+            kind=federation.kind,
+            hidden=wanted.hidden,
+            stem=wanted.stem,
+        )
+    except (RuntimeError, MemoryError, OverflowError, TypeError) as error:
+        raise SpecError(f"model: cannot be built ({str(error).splitlines()[0]})") from None

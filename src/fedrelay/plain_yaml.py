@@ -1,0 +1,108 @@
+"""YAML as plain data, from people who may be mistaken or mean: no objects, no surprises, no endless work."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from fedrelay.errors import SpecError
+
+MOST_TEXT = 200_000
+"""Characters of a file that is read."""
+
+MOST_VALUES = 100_000
+"""Values in it, with those that are written once and referred to often."""
+
+MOST_LEVELS = 50
+"""Lists and mappings inside each other."""
+
+
+def parsed(text: str) -> Any:
+    """The value of a text; `yaml.YAMLError`, `ValueError` or `RecursionError` where it has none."""
+    loader = _PlainLoader(text)
+    try:
+        node = loader.get_single_node()
+        if node is None:
+            return None
+        if _size(node, {}) > MOST_VALUES:
+            raise yaml.MarkedYAMLError(problem=f"more than {MOST_VALUES:,} values", problem_mark=node.start_mark)
+        return loader.construct_document(node)
+    finally:
+        loader.dispose()
+
+
+def parse_assignment(text: str) -> tuple[str, Any]:
+    """`train.lr=0.1` → ("train.lr", 0.1); values are read as YAML."""
+    path, equals, value = text.partition("=")
+    if not equals or not path.strip():
+        raise SpecError(f"--set {text}: expected KEY=VALUE, for example --set train.lr=0.1")
+    try:
+        return path.strip(), parsed(value) if value.strip() else ""
+    except (yaml.YAMLError, ValueError, RecursionError):
+        raise SpecError(f"--set {text}: the value is not valid YAML") from None
+
+
+def load_file(path: Path) -> dict[str, Any]:
+    """The settings of a YAML file, not yet validated."""
+    try:
+        with path.open(encoding="utf-8") as file:
+            text = file.read(MOST_TEXT + 1)
+        if len(text) > MOST_TEXT:
+            raise SpecError(f"{path}: is longer than any experiment (more than {MOST_TEXT:,} characters)")
+        tree = parsed(text)
+    except OSError as error:
+        raise SpecError(f"{path}: cannot be read ({error.strerror or error})") from None
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # dates and numbers that cannot be: ValueError
+        mark = getattr(error, "problem_mark", None)
+        where = f", line {mark.line + 1}" if mark else ""
+        raise SpecError(
+            f"{path}{where}: not valid YAML ({getattr(error, 'problem', None) or 'unreadable text'})"
+        ) from None
+    if not isinstance(tree, dict) or not all(isinstance(key, str) for key in tree):
+        raise SpecError(f"{path}: an experiment is a mapping of names to values, for example 'method: fedseq'")
+    if ("method" in tree) == ("methods" in tree):
+        raise SpecError(f"{path}: needs either 'method' (one run) or 'methods' (a comparison)")
+    return tree
+
+
+def _size(node: yaml.Node, known: dict[int, int]) -> int:
+    """How many values a node stands for, written out; one that holds itself stands for more than there may be."""
+    if isinstance(node, yaml.ScalarNode):
+        return 1
+    if id(node) not in known:
+        known[id(node)] = MOST_VALUES + 1  # while it is being counted
+        pairs = isinstance(node, yaml.MappingNode)
+        below = [each for pair in node.value for each in pair] if pairs else node.value
+        known[id(node)] = 1 + sum(_size(each, known) for each in below)
+    return known[id(node)]
+
+
+class _PlainLoader(yaml.SafeLoader):
+    """Plain data only, and a key that stands there twice is an error instead of a silent winner."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.levels = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        """The next node, unless it lies too deep."""
+        self.levels += 1
+        if self.levels > MOST_LEVELS:
+            mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
+            raise yaml.MarkedYAMLError(problem=f"more than {MOST_LEVELS} levels", problem_mark=mark)
+        node = super().compose_node(parent, index)
+        self.levels -= 1
+        return node
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        """A mapping, unless a key stands there twice."""
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.value in seen:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"the key {key.value!r} stands there twice", key.start_mark
+                )
+            seen.add(str(key.value))
+        return super().construct_mapping(node, deep)

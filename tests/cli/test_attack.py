@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+FLIP = ["attack", "label-flip", "--swap", "3,8", "--alpha", "100"]
+
+
+def test_an_attack_beside_the_clean_reference(program, tiny, tmp_path):
+    ended = program(*FLIP, *tiny, "--seeds", "1,2", "--pairing", "fixed", "--out", "here", "--json")
+    assert ended.code == 0, ended.err
+    facts = ended.json
+    assert list(facts["methods"]) == ["fedavg clean", "fedavg fixed 0.5 0.5", "fedseq clean", "fedseq fixed 0.5 0.5"]
+    assert list(facts["attacks"]) == ["fedavg fixed 0.5 0.5", "fedseq fixed 0.5 0.5"]
+    damage = facts["attacks"]["fedavg fixed 0.5 0.5"]
+    assert damage["reference"] == "fedavg clean"
+    assert damage["attackers"] == 2  # ⌊.5·.5·10⌋
+    before, after = (facts["methods"][name]["runs"] for name in ("fedavg clean", "fedavg fixed 0.5 0.5"))
+    drops = [clean["accuracy_last"] - hit["accuracy_last"] for clean, hit in zip(before, after, strict=True)]
+    assert damage["drop"]["mean"] == pytest.approx(sum(drops) / 2)
+    assert damage["drop"]["std"] == pytest.approx(abs(drops[0] - drops[1]) / 2**0.5)
+    on_classes = [run["accuracy_classes"] for run in after]
+    assert damage["on_classes"]["mean"] == pytest.approx(sum(on_classes) / 2)
+    assert after[0]["attack"]["flips"] > 0
+    assert before[0]["attack"] == {}
+    assert json.loads((tmp_path / "here/results.json").read_text()) == facts
+    assert max(map(len, ended.err.splitlines())) <= 80
+    assert "points lost against the same method and seed without attack" in ended.err
+
+    (tmp_path / "here/fedseq fixed 0.5 0.5/seed-2/result.json").unlink()
+    again = program("resume", "here", "--json")
+    assert again.code == 0, again.err
+    assert again.json["attacks"] == facts["attacks"]
+
+
+def test_a_grid_of_attacks_on_one_method(program, tiny):
+    grid = ["--group-share", "0.1,1", "--client-share", "0.1,1"]
+    ended = program(*FLIP, "fedavg", *tiny, "--swap", "3,8,1,7", *grid, "--rounds", "1", "--json")
+    assert ended.code == 0, ended.err
+    assert len(ended.json["methods"]) == 1 + 2 * 2 * 2
+    assert ended.json["attacks"]["fedavg random 1 1"]["attackers"] == 10
+    assert ended.json["attacks"]["fedavg random 0.1 0.1"]["attackers"] == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["attack", "label-flip"], "--swap: name the classes"),
+        ([*FLIP, "--group-share", "half"], "--group-share: must be numbers separated by commas, got 'half'"),
+        ([*FLIP, "--pairing", "loose"], "attack.pairing: must be 'fixed' or 'random', got 'loose'"),
+        ([*FLIP, "fedseek"], "unknown name 'fedseek' (did you mean 'fedseq'?)"),
+        (["attack", "label-flip", "--swap", "extra"], "'extra-sc' or 'intra-sc', got 'extra'"),
+        (["attack", "label-flip", "--swap", "1,2,3"], "must be pairs of different classes, got [1, 2, 3]"),
+        (["attack", "label-flip", "--swap", "1,77"], "there is no 77"),
+    ],
+)
+def test_bad_attacks(program, words, message, tmp_path):
+    ended = program(*words)
+    assert ended.code == 2
+    assert message in ended.err
+    assert ended.err.count("\n") <= 4
+    assert not (tmp_path / "runs").exists()
+
+
+def test_help_has_examples(program):
+    assert "fedrelay attack label-flip --data fashion-mnist --alpha 100 --swap 0,6" in program(
+        "attack", "label-flip", "--help"
+    ).out.replace("\n", " ")
+    assert "label-flip" in program("attack", "--help").out
+
+
+def test_a_spy(program, tiny, tmp_path, monkeypatch):
+    monkeypatch.setattr("fedrelay.espionage.MOST_COMPARED", 300)
+    words = [
+        "attack",
+        "gan",
+        "fedavg",
+        "fedseq",
+        "--set",
+        "grouping.max_clients=5",
+        *tiny,
+        "--fraction",
+        "1",
+        "--spy",
+        "3",
+        "--epochs-of-spy",
+        "1",
+    ]
+    ended = program(*words, "--out", "here", "--json")
+    assert ended.code == 0, ended.err
+    assert ended.json["fedseq"]["spy"] == 3
+    assert [visit["predecessor"] for visit in ended.json["fedavg"]["visits"]] == [None, None]
+    assert json.loads((tmp_path / "here/results.json").read_text()) == ended.json
+    assert (tmp_path / "here/fedseq.png").read_bytes().startswith(b"\x89PNG")
+    assert "FID" in ended.err
+    assert max(map(len, ended.err.splitlines())) <= 120
+    assert program("attack", "gan", "--spy", "200", *tiny).code == 2

@@ -1,0 +1,196 @@
+"""Clipping and noise, by hand; the same on stacks and alone; and what cannot be guarded."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from tests.conftest import make_federation
+from tests.local.terms.conftest import turn
+from torch import nn
+
+import fedrelay as fr
+from fedrelay.local.lanes import StackedTrainer, stack_for, worthwhile
+from fedrelay.local.terms.blend import Blend
+from fedrelay.local.terms.dp import Dp
+from fedrelay.local.trainer import EagerTrainer, Job, noise_of
+from fedrelay.local.visit import Visit
+from fedrelay.models.layout import Layout, Workbench
+from fedrelay.recipes import recipe
+from fedrelay.rng import generator
+from fedrelay.routes.plan import Hop
+from fedrelay.spec import Experiment, Train, validate
+
+
+def test_changes_are_clipped_each_for_itself():
+    recv = torch.tensor([[1.0, 1.0], [0.0, 0.0]])
+    theta = torch.tensor([[4.0, 5.0], [0.3, 0.4]])
+    Dp(clip=2.5, noise=0).veil(theta, Visit(recv, recv), noise=None)
+    torch.testing.assert_close(theta, torch.tensor([[2.5, 3.0], [0.3, 0.4]]))
+
+
+def test_noise_has_the_promised_size(linear):
+    federation = make_federation([8] * 4)
+    job = Job(linear, Layout.of(linear), federation, Train(), (), 7)
+    models = torch.zeros(3, 100_000)
+    hops = [Hop(1, route, 0, 2) for route in range(3)]
+    theta = models.clone()
+    Dp(clip=2, noise=1.5).veil(theta, Visit(models, models), lambda purpose: noise_of(job, hops, models, purpose))
+    assert theta.std(dim=1).tolist() == pytest.approx([3.0] * 3, rel=0.01)
+    assert theta.mean(dim=1).abs().max() < 0.05
+    assert np.abs(np.corrcoef(theta.numpy()) - np.eye(3)).max() < 0.02
+    expected = generator(7, "dp", 1, 2, 0, 2).standard_normal(100_000, np.float32)
+    assert torch.equal(theta[2], torch.from_numpy(expected) * 3)
+
+
+def test_a_secret_seed_gives_other_noise(linear, toy):
+    hops, model = [Hop(1, 0, 0, 1)], torch.zeros(15)
+    known, hidden = (Job(linear, Layout.of(linear), toy, Train(), (), 7, secret=secret) for secret in (None, 8))
+    assert not torch.equal(noise_of(known, hops, model, "dp"), noise_of(hidden, hops, model, "dp"))
+
+
+def test_a_turn_by_hand(linear, toy):
+    recv = Layout.of(linear).flatten(linear)
+    plain, _ = turn(linear, toy, recv=recv, lr=0.5)
+    guarded, _ = turn(linear, toy, (Dp(clip=0.25, noise=0.5),), recv=recv, lr=0.5)
+    change = plain - recv
+    assert change.norm() > 0.25
+    noise = torch.from_numpy(generator(7, "dp", 1, 0, 0, 1).standard_normal(len(recv), np.float32))
+    torch.testing.assert_close(guarded, recv + change * (0.25 / change.norm()) + 0.125 * noise)
+
+
+def test_what_others_see_comes_after_the_noise(linear, toy):
+    """The regulator's fold travels with the model, so it must hold the guarded model."""
+    recv = Layout.of(linear).flatten(linear)
+    guarded, visit = turn(linear, toy, (Blend(alpha=0), Dp(clip=0.1, noise=3.0)), recv=recv, lr=0.5)
+    torch.testing.assert_close(visit.baggage["sum"], guarded)
+    swapped, _ = turn(linear, toy, (Dp(clip=0.1, noise=3.0), Blend(alpha=0)), recv=recv, lr=0.5)
+    assert torch.equal(swapped, guarded)  # whatever the order of the terms
+
+
+def test_stacked_and_alone(linear):
+    federation = make_federation([8, 5, 8, 3])
+    layout, terms = Layout.of(linear), (Dp(clip=0.5, noise=0.1),)
+    job = Job(linear, layout, federation, Train(lr=0.3, batch_size=4), terms, 7, lanes=4)
+    hops = [Hop(2, route, 0, route) for route in range(4)]
+    start = layout.flatten(linear)
+    visits = [Visit(start, start)] * 4
+    alone, together = ([torch.empty_like(start) for _ in hops] for _ in range(2))
+    EagerTrainer(job, Workbench(linear, layout)).train(hops, visits, alone)
+    stack = stack_for(job)
+    StackedTrainer(job, stack, worthwhile(stack, job)).train(hops, visits, together)
+    torch.testing.assert_close(torch.stack(together), torch.stack(alone), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("method", ["fedavg+dp", "fedseq+dp", "spfl+dp+feddyn", "fedseqinter+dp", "wfsl+dp", "moon+dp"])
+def test_the_same_for_any_number_of_workers_and_after_an_interruption(method, small, tmp_path):
+    settings = {**small, "checkpoint": {"seconds": 0}, "terms": {"dp": {"noise": 0.1}}}
+    if "wfsl" in method:
+        settings["warmup"] = {"cycles": 2}
+    whole = fr.run(method, **settings, workers=2)
+
+    class Die:
+        def started(self, experiment, round):
+            pass
+
+        def profiling(self, done, clients):
+            pass
+
+        def round_done(self, round, row):
+            if round == 2:
+                raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fr.run(method, **settings, workers=1, out=tmp_path / "run", observer=Die())
+    resumed = fr.resume(tmp_path / "run")
+    assert torch.equal(resumed.weights, whole.weights)
+    assert resumed.history == whole.history
+    assert resumed.privacy == whole.privacy
+    assert whole.privacy["epsilon_max"] == whole.history[-1]["epsilon"] > whole.history[0]["epsilon"]
+
+
+def test_visits_of_a_warm_up_count_and_are_guarded(small):
+    plain, guarded = (
+        fr.run("wfsl+dp", **small, workers=1, warmup={"cycles": 3}, terms={"dp": {"noise": noise, "clip": 0.01}})
+        for noise in (0, 1)
+    )
+    assert not torch.equal(plain.weights, guarded.weights)
+    assert guarded.privacy["visits_max"] == 3  # every client once in every cycle
+    assert plain.summary()["privacy"]["epsilon_max"] is None
+
+
+def test_clients_without_budget_are_passed_over(small):
+    settings = {**small, "fraction": 1.0, "rounds": 6, "workers": 1}
+    free = fr.run("fedseq+dp", **settings)
+    term = Dp(epsilon=Dp().accountant.epsilon(2) + 0.01)
+    assert term.most_visits == 2
+    bound = fr.run("fedseq+dp", **settings, terms={"dp": {"epsilon": term.epsilon}})
+    assert free.privacy["visits_max"] == 6
+    assert bound.privacy["visits_max"] == 2
+    assert bound.privacy["epsilon_max"] <= term.epsilon
+    assert bound.client_updates == 2 * 20
+    assert [row["accuracy"] for row in bound.history][1:] == [bound.history[1]["accuracy"]] * 5  # nobody is left
+    assert fr.plan("fedseq+dp", 3, **settings, terms={"dp": {"epsilon": term.epsilon}}).routes == ()
+    assert fr.plan("fedseq+dp", 2, **settings, terms={"dp": {"epsilon": term.epsilon}}).client_updates == 20
+
+
+class Normed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm, self.last = nn.BatchNorm2d(1), nn.Linear(64, 10)
+
+    def forward(self, x):
+        return self.last(self.norm(x).flatten(1))
+
+
+def test_models_with_statistics_are_refused(small):
+    with pytest.raises(fr.SpecError, match=r"the model's buffer 'norm\.running_mean' would leave clients"):
+        fr.run("fedavg+dp", **small, model=Normed())
+
+
+@pytest.mark.parametrize(
+    ("method", "options", "message"),
+    [
+        ("scaffold+dp", {}, "the term 'control' sends more of clients than 'dp' can guard"),
+        ("ewc+dp", {}, "the term 'fisher' sends more"),
+        ("shared-raw+dp", {}, "clients give samples away"),
+        ("centralized+dp", {}, "there is nothing that 'dp' could guard"),
+        ("dp", {"noise": 0, "epsilon": 3}, "no budget can be kept without noise"),
+        ("dp", {"noise": 1e-9}, r"terms\.dp\.noise: must be 0 or at least 0\.001, got 1e-09"),
+        ("dp", {"clip": 0}, r"terms\.dp\.clip: must be greater than 0"),
+        ("dp", {"sigma": 1}, r"terms\.dp\.sigma: unknown key"),
+    ],
+)
+def test_what_cannot_be(method, options, message):
+    with pytest.raises(fr.SpecError, match=message):
+        recipe(validate(Experiment, {"method": method, "terms": {"dp": options}}))
+
+
+@pytest.mark.parametrize(
+    ("trouble", "message"),
+    [
+        ({"faults": [{"what": "gone", "rate": 0.1}]}, "a round that repeats would use its noise twice"),
+        ({"guard": {"on_divergence": "skip"}}, "a round that repeats would use its noise twice"),
+        (
+            {"faults": [{"what": "gone"}], "recovery": {"policy": "backup", "repeats": 0}},
+            "'backup' makes visits that 'dp' has not counted",
+        ),
+    ],
+)
+def test_noise_is_never_used_twice(trouble, message):
+    with pytest.raises(fr.SpecError, match=message):
+        recipe(validate(Experiment, {"method": "dp", **trouble}))
+    assert recipe(validate(Experiment, {"method": "dp", **trouble, "recovery": {"repeats": 0}}))
+
+
+def test_models_mixed_by_clients_samples_are_refused():
+    with pytest.raises(fr.SpecError, match=r"route\.weights: 'accuracy' on clients' samples"):
+        recipe(validate(Experiment, {"method": "fedstar+dp", "route": {"weights": "accuracy"}}))
+    assert recipe(validate(Experiment, {"method": "fedstar+dp"}))
+
+
+def test_profiles_are_warned_of(small, caplog):
+    fr.plan("fedseq+dp", **small)
+    assert "epsilon does not cover it" not in caplog.text
+    fr.plan("fedgsp+dp", **small)
+    assert "epsilon does not cover it" in caplog.text
