@@ -178,8 +178,16 @@ class Attack(Section):
 class Engine(Section):
     """Where hops are carried out."""
 
-    name: Literal["local"] = Field("local", description="local: worker processes on this machine")
+    name: Literal["local", "ray"] = Field(
+        "local", description="local: worker processes on this machine; ray: the machines of a Ray cluster"
+    )
     workers: int = Field(0, ge=0, description="processes; 0 = one per core. Results do not depend on it")
+    address: str | None = Field(
+        None,
+        min_length=1,
+        description="where the cluster is: HOST:PORT of its head, or auto for the one this machine is part of; "
+        "default: start one on this machine",
+    )
     lanes: int = Field(
         8,
         ge=1,
@@ -187,6 +195,13 @@ class Engine(Section):
         description="models trained side by side as one stack where the model allows it; 1 = each alone. "
         "Another number may round differently",
     )
+
+    @model_validator(mode="after")
+    def _somewhere_else(self) -> Self:
+        """The local engine is here."""
+        if self.address is not None and self.name == "local":
+            raise ValueError("address: has no effect with the local engine; it belongs to ray")
+        return self
 
 
 FaultKind = Literal[

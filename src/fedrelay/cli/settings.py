@@ -67,12 +67,14 @@ OPTIONS = {
         SettingOption("--lr", "train.lr", float, "Training"),
         SettingOption("--batch-size", "train.batch_size", int, "Training"),
         SettingOption("--seed", "seed", int, "Training"),
+        SettingOption("--engine", "engine.name", str, "Running"),
+        SettingOption("--address", "engine.address", str, "Running"),
         SettingOption("--workers", "engine.workers", int, "Running"),
         SettingOption("--out", "out", Path, "Running"),
     )
 }
 DATA_FLAGS = ("--data-path", "--clients", "--partition", "--alpha", "--seed")
-TRAINING_FLAGS = ("--model", "--lr", "--batch-size", "--workers")
+TRAINING_FLAGS = ("--model", "--lr", "--batch-size", "--engine", "--address", "--workers")
 """What matters where clients train for their profiles, and for nothing else."""
 
 PLAN_FLAGS = tuple(flag for flag in OPTIONS if flag != "--out")

@@ -30,6 +30,18 @@ class Stop:
     sighting: int | None = None
     """Where somebody looks at the model that the client receives."""
 
+    @property
+    def before(self) -> Iterator[int]:
+        """The rows that are read."""
+        return (before for before, _ in (self.model, *self.state, *self.baggage))
+
+    @property
+    def after(self) -> Iterator[int]:
+        """The rows that are written."""
+        yield from (after for _, after in (self.model, *self.state, *self.baggage))
+        if self.sighting is not None:
+            yield self.sighting
+
 
 @dataclass(frozen=True)
 class Berths:

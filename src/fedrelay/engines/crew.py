@@ -17,7 +17,7 @@ import signal
 import warnings
 from collections.abc import Iterator, Sequence
 from multiprocessing.connection import Connection, wait
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
 import torch
 from torch import Tensor
@@ -34,13 +34,27 @@ Outcome = TypeVar("Outcome", covariant=True)
 T = TypeVar("T")
 
 
+class Rows(Protocol):
+    """Memory for models and what goes with them, one row each."""
+
+    def __getitem__(self, row: int, /) -> Tensor:
+        """One row."""
+
+
+class Table(Rows, Protocol):
+    """Rows as the engine sees them between tasks."""
+
+    def __setitem__(self, row: int, value: Tensor | float, /) -> None:
+        """Copy to a row."""
+
+
 class Workplace:
     """What one process needs to carry out tasks: a workshop of its own, and the models it shares with others.
 
     Row 0 of `models` holds the model of the round; what is in the others the engine says.
     """
 
-    def __init__(self, job: Job, models: Tensor) -> None:
+    def __init__(self, job: Job, models: Rows) -> None:
         self.job = job
         self.models = models
         self.workshop = Workshop(job)
@@ -49,6 +63,17 @@ class Workplace:
 class Task(Protocol[Outcome]):
     """Something to do at a workplace."""
 
+    @property
+    def reads(self) -> Sequence[int]:
+        """The rows that it needs from others."""
+
+    @property
+    def writes(self) -> Sequence[int]:
+        """The rows that it leaves for others."""
+
+    def legs(self, longest: int) -> Sequence[Self]:
+        """The same in pieces of at most so many waves, to be done one after another, by whomever."""
+
     def run(self, place: Workplace) -> Outcome:
         """Do it."""
 
@@ -56,11 +81,14 @@ class Task(Protocol[Outcome]):
 class Crew(Protocol):
     """Carries out tasks."""
 
-    def models(self, rows: int) -> Tensor:
-        """Room for so many models, `[rows, size]`, that every workplace sees; kept until more rows are asked for."""
+    count: int
+    """How many are done at the same time."""
+
+    def models(self, rows: int) -> Table:
+        """Room for so many models that every workplace sees; kept until more rows are asked for."""
 
     def carry_out(self, tasks: Sequence[Task[T]]) -> list[T]:
-        """Do all tasks; outcomes in the order of the tasks."""
+        """Do all tasks; outcomes in the order of the tasks, those of a task done in several legs one after another."""
 
     def close(self) -> None:
         """Let go of processes and memory."""
@@ -69,14 +97,17 @@ class Crew(Protocol):
 class InlineCrew:
     """One task after another in this process."""
 
+    count = 1
+
     def __init__(self, job: Job) -> None:
-        self.place = Workplace(job, torch.empty(0, job.layout.size, dtype=job.layout.dtype))
+        self.table = torch.empty(0, job.layout.size, dtype=job.layout.dtype)
+        self.place = Workplace(job, self.table)
 
     def models(self, rows: int) -> Tensor:
         """Ordinary memory."""
-        if rows > len(self.place.models):
-            self.place.models = self.place.models.new_empty(rows, self.place.job.layout.size)
-        return self.place.models
+        if rows > len(self.table):
+            self.place.models = self.table = self.table.new_empty(rows, self.table.shape[1])
+        return self.table
 
     def carry_out(self, tasks: Sequence[Task[T]]) -> list[T]:
         """Do all tasks in their order."""
@@ -198,7 +229,7 @@ def _serve(connection: Connection, foreign: list[Connection], job: Job, models: 
         if not other.closed:
             other.close()
     torch.set_num_threads(1)
-    _keep_freed_memory()
+    keep_freed_memory()
     _let_the_parent_finish()
     place: Workplace | None = None
     with contextlib.suppress(EOFError, OSError):
@@ -235,7 +266,7 @@ def one_thread() -> Iterator[None]:
             torch.set_num_threads(before)
 
 
-def _keep_freed_memory() -> None:
+def keep_freed_memory() -> None:
     """Tell glibc not to hand large freed buffers back to the kernel: fetching them again costs a tenth of a step."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:

@@ -7,7 +7,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -15,7 +15,7 @@ from torch import Tensor
 from fedrelay.engines.base import Departure, Engine
 from fedrelay.engines.berths import Berths, Stop
 from fedrelay.engines.convoys import Convoy, convoys
-from fedrelay.engines.crew import Crew, ForkedCrew, InlineCrew, Workplace
+from fedrelay.engines.crew import Crew, ForkedCrew, InlineCrew, Table, Workplace
 from fedrelay.errors import DivergedError, FedRelayError
 from fedrelay.local.arrival import Arrival, HopReport
 from fedrelay.local.guard import fault_in
@@ -104,18 +104,18 @@ class LocalEngine:
 
     def portray(self, portrait: Portrait, clients: Sequence[int], weights: Tensor) -> Iterator[tuple[int, Likeness]]:
         """Clients that train do so in convoys, the others alone; those with the most samples come first."""
-        self.crew.models(1)[0].copy_(weights)
+        self.crew.models(1)[0] = weights
         plan = RoundPlan(BEFORE, tuple(Route((client,)) for client in clients))
         lanes = self.lanes if portrait.trains else 1
         sittings = [Sitting(portrait, convoy) for convoy in convoys(plan, self.job.federation.size, lanes)]
-        step = SITTINGS_AT_A_TIME * (self.crew.count if isinstance(self.crew, ForkedCrew) else 1)
+        step = SITTINGS_AT_A_TIME * self.crew.count
         for begin in range(0, len(sittings), step):
             for pictures in self.crew.carry_out(sittings[begin : begin + step]):
                 yield from pictures
 
     def evaluate(self, weights: Tensor) -> Verdict:
         """Judge a model, chunks side by side, summed in their order."""
-        self.crew.models(1)[0].copy_(weights)
+        self.crew.models(1)[0] = weights
         judgements = [Judgement(chunk) for chunk in range(chunks(self.job.federation.test))]
         verdicts = self.crew.carry_out(judgements)
         return sum(verdicts[1:], verdicts[0])
@@ -135,25 +135,25 @@ class LocalEngine:
         for index in range(berths.plan.longest):
             yield [Trip((waves[index],), server, usual) for waves in stops if index < len(waves)]
 
-    def _load(self, berths: Berths, table: Tensor, departure: Departure) -> None:
+    def _load(self, berths: Berths, table: Table, departure: Departure) -> None:
         """Write down everything that the first turns read."""
-        table[berths.row("round")].copy_(departure.weights)
+        table[berths.row("round")] = departure.weights
         for route, model in departure.starts.items():
-            table[berths.start(route)].copy_(model)
+            table[berths.start(route)] = model
         for name in self.job.names("server"):
-            _put(table[berths.row(f"server {name}")], departure.server.get(name))
+            table[berths.row(f"server {name}")] = departure.server.get(name, 0.0)
         for name in self.job.names("baggage"):
-            usual = departure.server.get(name)
-            _put(table[berths.row(f"first {name}")], usual)
+            usual = departure.server.get(name, 0.0)
+            table[berths.row(f"first {name}")] = usual
             for route in departure.starts:
-                _put(table[berths.first(name, route)], departure.baggage.get(route, {}).get(name, usual))
+                table[berths.first(name, route)] = departure.baggage.get(route, {}).get(name, usual)
         if self.job.names("state"):
             for client, number in berths.clients.items():
                 kept = self.keepsakes.get(client)
                 for name in self.job.names("state"):
-                    _put(table[berths.row(f"state {name}", number)], kept.get(name))
+                    table[berths.row(f"state {name}", number)] = kept.get(name, 0.0)
 
-    def _pass_on(self, berths: Berths, table: Tensor, index: int, reports: Reports) -> None:
+    def _pass_on(self, berths: Berths, table: Table, index: int, reports: Reports) -> None:
         """After a wave: clients keep what they wrote; of a client that was visited twice the changes may add up."""
         visitors = [(route, client) for route, client in berths.visitors(index) if not reports[route][index].refused]
         held = (tensor for term in self.job.terms for tensor in term.tensors if isinstance(tensor, Kept))
@@ -164,22 +164,18 @@ class LocalEngine:
             }
             once = Counter(client for _, client in visitors)
             for route, client in visitors:
-                state = table[berths.row(f"state {name}", berths.clients[client])]
+                row = berths.row(f"state {name}", berths.clients[client])
                 kept = table[berths.row(f"kept {name}", route)]
                 twice = once[client] > 1 and name in adding
-                state.add_(kept - before[client]) if twice else state.copy_(kept)
+                table[row] = table[row] + (kept - before[client]) if twice else kept
 
-    def _kept(self, berths: Berths, table: Tensor) -> tuple[int, dict[int, dict[str, Tensor]]]:
+    def _kept(self, berths: Berths, table: Table) -> tuple[int, dict[int, dict[str, Tensor]]]:
         """The round, and what its clients have at its end."""
         names, kind = self.job.names("state"), "state" if berths.waves else "kept"
         return berths.plan.round, {
             client: {name: table[berths.row(f"{kind} {name}", number)].clone() for name in names}
             for client, number in (berths.clients.items() if names else ())
         }
-
-
-def _put(row: Tensor, value: Tensor | None) -> None:
-    row.zero_() if value is None else row.copy_(value)
 
 
 @dataclass(frozen=True)
@@ -189,6 +185,26 @@ class Trip:
     waves: tuple[list[Stop], ...]
     server: tuple[int, ...] = ()
     usual: float = 0.0
+
+    @property
+    def reads(self) -> Sequence[int]:
+        """The round's model, what the server tells, and what turns find that no earlier turn wrote."""
+        rows, written = dict.fromkeys((0, *self.server)), set[int]()
+        for wave in self.waves:
+            for stop in wave:
+                rows |= dict.fromkeys(row for row in stop.before if row not in written)
+                written.update(stop.after)
+        return tuple(rows)
+
+    @property
+    def writes(self) -> Sequence[int]:
+        """What all turns leave behind."""
+        return tuple(dict.fromkeys(row for wave in self.waves for stop in wave for row in stop.after))
+
+    def legs(self, longest: int) -> Sequence[Trip]:
+        """The same trip with stops between waves."""
+        begins = range(0, len(self.waves), longest)
+        return [replace(self, waves=self.waves[begin : begin + longest]) for begin in begins]
 
     def run(self, place: Workplace) -> Reports:
         """All hops, wave after wave."""
@@ -233,6 +249,13 @@ class Sitting:
     portrait: Portrait
     convoy: Convoy
 
+    reads = (0,)
+    writes = ()
+
+    def legs(self, longest: int) -> Sequence[Sitting]:
+        """One piece."""
+        return (self,)
+
     def run(self, place: Workplace) -> list[tuple[int, Likeness]]:
         """The place of each client in the list, and its vector."""
         start = place.models[0]
@@ -263,6 +286,13 @@ class Judgement:
     """Judge the model of the round on one chunk of the test samples."""
 
     chunk: int
+
+    reads = (0,)
+    writes = ()
+
+    def legs(self, longest: int) -> Sequence[Judgement]:
+        """One piece."""
+        return (self,)
 
     def run(self, place: Workplace) -> Verdict:
         """One chunk."""

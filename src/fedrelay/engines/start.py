@@ -11,4 +11,8 @@ from fedrelay.spec import Engine as Wanted
 
 def start_engine(job: Job, wanted: Wanted, keepsakes: Keepsakes | None = None) -> Engine:
     """The engine that was asked for, ready to travel."""
+    if wanted.name == "ray":
+        from fedrelay.engines.ray import start_ray  # Ray may not be installed, and takes seconds to load
+
+        return start_ray(job, wanted.workers, wanted.address, keepsakes)
     return start_local(job, wanted.workers, keepsakes)

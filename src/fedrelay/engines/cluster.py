@@ -1,0 +1,214 @@
+"""The Ray cluster that this process works with: one at a time, started here or found at an address.
+
+Ray is chatty, waits for minutes for a cluster that is not there, takes over SIGTERM, and ends the process a minute
+after its cluster is gone. Here it is kept quiet, and a cluster that is not there, or no longer, is one clear message.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from fedrelay.engines.crew import MOST_DEATHS
+from fedrelay.engines.local import cores
+from fedrelay.errors import EngineError, FedRelayError
+
+Ref = Any
+"""A `ray.ObjectRef`: something that lies in the cluster, or will."""
+
+PATIENCE = 10.0
+"""Seconds for which a cluster may not answer before it is taken for gone."""
+
+HEARTBEAT = 2.0
+"""Seconds between two looks at a cluster for which we wait."""
+
+QUIET = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_DEDUP_LOGS_SKIP_REGEX": ".",  # events of the cluster, which Ray would print to stdout
+    "RAY_IGNORE_UNHANDLED_ERRORS": "1",  # those of tasks that were given up with their round
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+}
+
+_GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
+"""How a client of HTTP/2, which Ray speaks, says hello: the preface and empty settings, frame type 4."""
+
+
+class Cluster:
+    """A connection to a cluster. Failures of tasks and of the cluster arrive as errors of ours."""
+
+    def __init__(self, ray: Any, address: str | None) -> None:
+        self.ray = ray
+        self.asked = address
+        self.address: str = ray.get_runtime_context().gcs_address
+
+    @property
+    def cpus(self) -> int:
+        """How many tasks it can do at the same time."""
+        return int(self.ray.cluster_resources().get("CPU", 0))
+
+    def put(self, value: Any) -> Ref:
+        """Lay something down for all."""
+        return self.ray.put(value)
+
+    def get(self, refs: Sequence[Ref]) -> list[Any]:
+        """Wait for things and fetch them."""
+        found: list[Any] = self._patiently(lambda: self.ray.get(list(refs), timeout=HEARTBEAT))
+        return found
+
+    def first(self, refs: Sequence[Ref]) -> tuple[list[Ref], list[Ref]]:
+        """Wait until something is done; what is, and what is not."""
+        while True:
+            done, others = self._patiently(lambda: self.ray.wait(list(refs), timeout=HEARTBEAT, fetch_local=False))
+            if done:
+                return done, others
+            self._check()
+
+    def cancel(self, refs: Sequence[Ref]) -> None:
+        """Give up what is not done."""
+        for ref in refs:
+            with suppress(self.ray.exceptions.RayError):
+                self.ray.cancel(ref)
+
+    def _patiently(self, ask: Any) -> Any:
+        errors = self.ray.exceptions
+        while True:
+            try:
+                return ask()
+            except errors.GetTimeoutError:
+                self._check()
+            except errors.RayError as error:
+                raise _ours(errors, error) from None
+
+    def _check(self) -> None:
+        """See that the cluster is still there."""
+        deadline = time.monotonic() + PATIENCE
+        while not answers(self.address):
+            if time.monotonic() > deadline:
+                raise EngineError(f"the Ray cluster at {self.address} is gone")
+            time.sleep(PATIENCE / 10)
+
+
+_here: Cluster | None = None
+
+
+def connect(address: str | None) -> Cluster:
+    """The cluster at an address, or without one a cluster on this machine; started once, it serves until the end."""
+    global _here
+    ray = _ray()
+    if ray.is_initialized():
+        if _here is None:  # somebody else's, who will also end it
+            return _suitable(Cluster(ray, None), address)
+        if _here.asked == address and answers(_here.address):
+            return _here
+        ray.shutdown()
+    if address is not None:
+        _check_address(address)
+    with _own_signals(), _errors_only():
+        try:
+            settings = {"address": address} if address else {"address": "local", "num_cpus": cores()}
+            dashboard = {} if address else {"include_dashboard": False}
+            ray.init(**settings, **dashboard, log_to_driver=False, configure_logging=False)
+        except (Exception, SystemExit) as error:
+            what = f"no connection to the Ray cluster at {address}" if address else "Ray did not start on this machine"
+            raise EngineError(f"{what}: {_first_line(error)}") from None
+    _here = Cluster(ray, address)
+    return _suitable(_here, address)
+
+
+def answers(address: str) -> bool:
+    """Whether something that speaks Ray's protocol listens at HOST:PORT."""
+    host, _, port = address.rpartition(":")
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), timeout=HEARTBEAT) as connection:
+            connection.sendall(_GREETING)
+            return connection.recv(9)[3:4] == b"\x04"
+    except (OSError, ValueError, OverflowError):
+        return False
+
+
+def _ray() -> Any:
+    for name, value in QUIET.items():
+        os.environ.setdefault(name, value)
+    try:
+        import ray
+    except ImportError:
+        raise EngineError("engine.name=ray: needs Ray; install it with: pip install 'fedrelay[ray]'") from None
+    return ray
+
+
+def _check_address(address: str) -> None:
+    if address == "auto":  # Ray itself knows at once whether there is one
+        return
+    host, _, port = address.rpartition(":")
+    if not host or "/" in address or not port.isdecimal():
+        raise EngineError(
+            f"engine.address: must be HOST:PORT of the cluster's head node, as `ray start --head` says it, or auto for "
+            f"the cluster of which this machine is part, got {address!r}"
+        )
+    if not answers(address):
+        raise EngineError(
+            f"engine.address: no Ray cluster answers at {address}; start one with: ray start --head --port {port}"
+        )
+
+
+def _suitable(cluster: Cluster, address: str | None) -> Cluster:
+    if address not in (None, "auto", cluster.asked, cluster.address):
+        raise EngineError(
+            f"engine.address: this process is connected to the Ray cluster at {cluster.address}; "
+            f"call ray.shutdown() before it is to use {address}"
+        )
+    if not cluster.cpus:
+        raise EngineError(f"the Ray cluster at {cluster.address} has no CPU to compute with")
+    return cluster
+
+
+@contextmanager
+def _own_signals() -> Iterator[None]:
+    """Ray sets a handler for SIGTERM; ours stays."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
+def _errors_only() -> Iterator[None]:
+    """Ray says how it starts; nobody has asked."""
+    log = logging.getLogger("ray")
+    before = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        log.setLevel(before)
+
+
+def _ours(errors: Any, error: Exception) -> FedRelayError:
+    """What a failure of Ray means."""
+    while isinstance(error, errors.RayTaskError) and error.cause is not None:
+        error = error.cause
+    if isinstance(error, FedRelayError):
+        return error
+    if isinstance(error, errors.WorkerCrashedError | errors.NodeDiedError | errors.OutOfMemoryError):
+        return EngineError(
+            f"a worker process of the Ray cluster died {MOST_DEATHS} times in a row on the same task; "
+            "is there enough memory?"
+        )
+    if isinstance(error, errors.RayError):
+        return EngineError(f"the Ray cluster failed: {_first_line(error)}")
+    return EngineError(f"a worker failed: {type(error).__name__}: {_first_line(error)}")
+
+
+def _first_line(error: BaseException) -> str:
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)

@@ -1,0 +1,45 @@
+"""Errands: tasks that are sent to a process of a cluster with all that they need, and come back with what they wrote.
+
+An errand is a pure function of what it is given, so one whose worker died can be done again anywhere else.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import torch
+
+from fedrelay.engines.crew import Task, Workplace, keep_freed_memory
+from fedrelay.engines.parcel import Bytes, Parcel, bytes_of, tensor_from
+from fedrelay.models.layout import Layout
+
+_PLACES: dict[str, Workplace] = {}
+"""The workplace of this process for the job at hand: making one for every errand would take longer than the errand."""
+
+
+def run_errand(parcel: Parcel, task: Task[Any], *read: Bytes) -> Any:
+    """Do a task with the rows that it reads; the seconds it took and its outcome, then each row that it wrote."""
+    place = _workplace(parcel)
+    began = time.perf_counter()
+    rows = _rows(task, read, place.job.layout)
+    place.models = rows
+    outcome = task.run(place)
+    answer = time.perf_counter() - began, outcome
+    return (answer, *(bytes_of(rows[row]) for row in task.writes)) if task.writes else answer
+
+
+def _workplace(parcel: Parcel) -> Workplace:
+    if parcel.key not in _PLACES:
+        torch.set_num_threads(1)
+        keep_freed_memory()
+        _PLACES.clear()  # the job before is over
+        _PLACES[parcel.key] = Workplace(parcel.open(), {})
+    return _PLACES[parcel.key]
+
+
+def _rows(task: Task[Any], read: tuple[Bytes, ...], layout: Layout) -> dict[int, torch.Tensor]:
+    """The rows of a task, in memory that may be written to."""
+    rows = {row: torch.empty(layout.size, dtype=layout.dtype) for row in task.writes}
+    given = (tensor_from(raw.copy(), layout.dtype, (layout.size,)) for raw in read)
+    return rows | dict(zip(task.reads, given, strict=True))

@@ -1,0 +1,136 @@
+"""The engine for a cluster: the tasks of the local engine, carried out by Ray.
+
+A convoy's way is a chain of Ray tasks, some waves each, which Ray starts wherever a core is free as soon as the task
+before it is done. Models go from task to task through the object store; the server fetches what came home. A task is a
+pure function of what it reads: when its worker or a whole machine is lost, Ray does it again, and the tasks before it
+whose models were lost as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from fedrelay.engines.base import Engine
+from fedrelay.engines.cluster import Cluster, Ref, connect
+from fedrelay.engines.crew import MOST_DEATHS, Task
+from fedrelay.engines.errand import run_errand
+from fedrelay.engines.local import LocalEngine
+from fedrelay.engines.parcel import Bytes, bytes_of, pack, tensor_from
+from fedrelay.errors import SpecError
+from fedrelay.local.keepsakes import Keepsakes
+from fedrelay.local.trainer import Job
+from fedrelay.models.layout import Layout
+
+T = TypeVar("T")
+
+LEG_SECONDS = 0.25
+"""As many waves make one Ray task as take about so long: enough to make up for its start, little to be done again."""
+
+SMALL = 100_000
+"""Bytes up to which a model is sent with the task; larger ones are laid down once for all tasks that read them."""
+
+
+def start_ray(job: Job, workers: int, address: str | None, keepsakes: Keepsakes | None = None) -> Engine:
+    """The engine on a cluster, with at most so many tasks at once; 0 = as many as it has cores."""
+    if torch.device(job.train.device).type != "cpu":
+        raise SpecError(f"train.device: the ray engine computes on cpu, got {job.train.device!r}")
+    return LocalEngine(job, RayCrew(job, connect(address), workers), keepsakes)
+
+
+class RayCrew:
+    """The workers of a cluster."""
+
+    def __init__(self, job: Job, cluster: Cluster, workers: int = 0) -> None:
+        self.cluster = cluster
+        self.workers = workers
+        self.count = workers or cluster.cpus
+        self.table = Shelf(cluster, job.layout)
+        self.parcel = cluster.put(pack(job))
+        self.errand = cluster.ray.remote(num_cpus=1, max_retries=MOST_DEATHS - 1)(run_errand)
+        self.longest_leg = 1
+
+    def models(self, rows: int) -> Shelf:
+        """Room for any number of rows."""
+        self.table.clear()
+        return self.table
+
+    def carry_out(self, tasks: Sequence[Task[T]]) -> list[T]:
+        """Send all legs of all tasks at once, or of so many tasks as there may be at a time, and wait for them."""
+        sent: list[Ref] = []
+        ends: list[Ref] = []
+        try:
+            for task in tasks:
+                if self.workers and len(ends) >= self.workers:
+                    _, ends = self.cluster.first(ends)
+                for leg in task.legs(self.longest_leg):
+                    sent.append(self._send(leg))
+                ends.append(sent[-1])
+            answers = self.cluster.get(sent)
+        except BaseException:
+            self.cluster.cancel(sent)
+            raise
+        self._pace(sum(seconds for seconds, _ in answers), [len(task.legs(1)) for task in tasks])
+        return [outcome for _, outcome in answers]
+
+    def close(self) -> None:
+        """Let go of what lies in the cluster."""
+        self.table.clear()
+
+    def _pace(self, seconds: float, waves: Sequence[int]) -> None:
+        """Learn from tasks that can be cut how long their legs should be; results do not depend on it."""
+        if max(waves, default=1) > 1:
+            self.longest_leg = max(1, int(LEG_SECONDS * sum(waves) / seconds))
+
+    def _send(self, leg: Task[Any]) -> Ref:
+        """Set off on a leg; what it will have written is known to the table from now on."""
+        options = self.errand.options(num_returns=1 + len(leg.writes))
+        found = options.remote(self.parcel, leg, *(self.table.whereabouts(row) for row in leg.reads))
+        answer, *written = found if leg.writes else [found]
+        self.table.expect(dict(zip(leg.writes, written, strict=True)))
+        return answer
+
+
+class Shelf:
+    """Rows that lie here, in the object store, or in both."""
+
+    def __init__(self, cluster: Cluster, layout: Layout) -> None:
+        self.cluster = cluster
+        self.layout = layout
+        self.here: dict[int, Tensor] = {}
+        self.there: dict[int, Bytes | Ref] = {}
+        self.laid_down: list[Ref] = []
+        """Kept for the whole round: tasks that are done again need them again."""
+
+    def __getitem__(self, row: int) -> Tensor:
+        """One row, fetched if it is not here."""
+        if row not in self.here:
+            [raw] = self.cluster.get([self.there[row]])
+            self.here[row] = tensor_from(raw.copy(), self.layout.dtype, (self.layout.size,))
+        return self.here[row]
+
+    def __setitem__(self, row: int, value: Tensor | float) -> None:
+        """Write a row here."""
+        self.here[row] = torch.empty(self.layout.size, dtype=self.layout.dtype).copy_(torch.as_tensor(value))
+        self.there.pop(row, None)
+
+    def whereabouts(self, row: int) -> Bytes | Ref:
+        """What to hand to a task that reads a row."""
+        if row not in self.there:
+            raw = bytes_of(self.here[row])
+            self.there[row] = raw if raw.nbytes <= SMALL else self.cluster.put(raw)
+            self.laid_down.append(self.there[row])
+        return self.there[row]
+
+    def expect(self, rows: dict[int, Ref]) -> None:
+        """Rows that tasks under way will have written."""
+        self.there |= rows
+        for row in rows:
+            self.here.pop(row, None)
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self.here, self.there, self.laid_down = {}, {}, []
