@@ -26,7 +26,7 @@ from fedrelay.data.federation import Federation
 from fedrelay.engines.base import Engine
 from fedrelay.engines.crew import one_thread
 from fedrelay.engines.start import start_engine
-from fedrelay.errors import DivergedError, RunFolderError
+from fedrelay.errors import DivergedError, EngineError, RunFolderError
 from fedrelay.faults import Mishap, mishaps_of, sent_again
 from fedrelay.ledger import Tally, ledger_line
 from fedrelay.local.arrival import Arrival
@@ -200,6 +200,10 @@ def _travel(setting: Setting, state: State, folder: RunFolder | None, observer: 
             _save(folder, state, keepsakes)
         kept = f"; rounds 1 to {state.round} are kept in {folder.path}" if folder and state.round else ""
         raise DivergedError(f"{experiment.method}: {error}{kept}") from None
+    except EngineError as error:
+        # The last checkpoint stands: what clients keep may belong to a round that was not finished.
+        how = f"; continue from the last checkpoint with: fedrelay resume {folder.path}" if folder else ""
+        raise EngineError(f"{error}{how}") from None
     finally:
         if engine is not None:
             engine.close()

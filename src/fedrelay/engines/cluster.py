@@ -102,19 +102,17 @@ def connect(address: str | None) -> Cluster:
     """The cluster at an address, or without one a cluster on this machine; started once, it serves until the end."""
     global _here
     ray = _ray()
-    if ray.is_initialized():
-        if _here is None:  # somebody else's, who will also end it
-            return _suitable(Cluster(ray, None), address)
-        if _here.asked == address and answers(_here.address):
-            return _here
-        ray.shutdown()
+    if ray.is_initialized() and _here is None:  # somebody else's, who will also end it
+        return _suitable(Cluster(ray, None), address)
+    if ray.is_initialized() and _here is not None and _here.asked == address and answers(_here.address):
+        return _here
     if address is not None:
         _check_address(address)
+    ray.shutdown()
+    start = {"address": address} if address else {"address": "local", "num_cpus": cores(), "include_dashboard": False}
     with _own_signals(), _errors_only():
         try:
-            settings = {"address": address} if address else {"address": "local", "num_cpus": cores()}
-            dashboard = {} if address else {"include_dashboard": False}
-            ray.init(**settings, **dashboard, log_to_driver=False, configure_logging=False)
+            ray.init(**start, log_to_driver=False, configure_logging=False)
         except (Exception, SystemExit) as error:
             what = f"no connection to the Ray cluster at {address}" if address else "Ray did not start on this machine"
             raise EngineError(f"{what}: {_first_line(error)}") from None
