@@ -84,7 +84,7 @@ class Cluster:
             except errors.GetTimeoutError:
                 self._check()
             except errors.RayError as error:
-                raise _ours(errors, error) from None
+                raise ours(errors, error) from None
 
     def _check(self) -> None:
         """See that the cluster is still there."""
@@ -192,7 +192,7 @@ def _errors_only() -> Iterator[None]:
         log.setLevel(before)
 
 
-def _ours(errors: Any, error: Exception) -> FedRelayError:
+def ours(errors: Any, error: Exception) -> FedRelayError:
     """What a failure of Ray means."""
     while isinstance(error, errors.RayTaskError) and error.cause is not None:
         error = error.cause
