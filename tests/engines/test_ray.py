@@ -219,7 +219,7 @@ def test_one_connection_for_all_engines(toy, linear, head):
 @pytest.mark.parametrize("address", ["127.0.0.1:9", "nowhere.invalid:6379"])
 def test_an_address_where_nobody_answers(cluster, address):
     began = time.monotonic()
-    with pytest.raises(EngineError, match=rf"engine.address: no Ray cluster answers at {address}; start one with: ray"):
+    with pytest.raises(EngineError, match=rf"engine\.address: no Ray cluster answers at {address}; start one"):
         connect(address)
     assert time.monotonic() - began < 10
     assert connect(cluster.asked) is cluster
@@ -227,22 +227,22 @@ def test_an_address_where_nobody_answers(cluster, address):
 
 @pytest.mark.parametrize("address", ["here", "ray://127.0.0.1:10001", "127.0.0.1:", ":6379"])
 def test_an_address_that_cannot_be(address):
-    with pytest.raises(EngineError, match="engine.address: must be HOST:PORT of the cluster's head node"):
+    with pytest.raises(EngineError, match=r"engine\.address: must be HOST:PORT of the cluster's head node"):
         connect(address)
 
 
 def test_without_ray_the_message_names_the_extra(toy, linear, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(
-        EngineError, match=r"engine.name=ray: needs Ray; install it with: pip install 'fedrelay\[ray\]'"
+        EngineError, match=r"engine\.name=ray: needs Ray; install it with: pip install 'fedrelay\[ray\]'"
     ):
         start_ray(job_of(toy, linear), 0, None)
 
 
 def test_what_it_cannot_do_is_refused(toy, linear):
-    with pytest.raises(SpecError, match="train.device: the ray engine computes on cpu, got 'cuda'"):
+    with pytest.raises(SpecError, match=r"train\.device: the ray engine computes on cpu, got 'cuda'"):
         start_ray(job_of(toy, linear, device="cuda"), 0, None)
-    with pytest.raises(SpecError, match="engine.address: has no effect with the local engine"):
+    with pytest.raises(SpecError, match=r"engine\.address: has no effect with the local engine"):
         fedrelay.run("fedavg", engine={"address": "127.0.0.1:6379"})
 
 

@@ -1,0 +1,92 @@
+"""What it costs to go through a cluster: the Ray engine against the local one, on the same cores, in one run.
+
+    .venv/bin/python benchmarks/engines.py              print the table
+    .venv/bin/python benchmarks/engines.py --rounds 50  measure longer
+
+Both have as many workers as there are cores, and a cluster of this machine alone. Rounds of the two alternate, so that a
+busy moment falls on both; a round is all hops of 16 chains, without merge and evaluation. Only the ratio means
+something. The weights are compared bit for bit.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+
+import torch
+
+from fedrelay.data.federation import federate
+from fedrelay.engines.base import Departure, Engine
+from fedrelay.engines.local import cores, start_local
+from fedrelay.engines.ray import start_ray
+from fedrelay.local.trainer import Job
+from fedrelay.models.layout import Layout
+from fedrelay.models.zoo import build_model
+from fedrelay.routes.plan import RoundPlan, Route
+from fedrelay.spec import Train
+
+CHAINS, LONGEST, SAMPLES, WARM_UP = 16, 10, 100, 3
+WORKLOADS = {
+    "dense, 8×8 images, one client a chain": ("mlp", 8, 1),
+    "dense, 8×8 images, ten clients a chain": ("mlp", 8, 10),
+    "convolutional, 28×28 images, ten clients a chain": ("cnn-s", 28, 10),
+}
+"""Model, side of the images, length of the chains."""
+
+
+def job_of(model: str, side: int) -> Job:
+    """One epoch of batches of 20 over 100 samples at every client; the data are noise, which takes as long."""
+    generator = torch.Generator().manual_seed(0)
+    count = CHAINS * LONGEST * SAMPLES
+    images = torch.rand(count, 1, side, side, generator=generator)
+    labels = torch.randint(0, 10, (count,), generator=generator)
+    test = images[:100], labels[:100]
+    federation = federate(images, labels, *test, clients=CHAINS * LONGEST, partition="iid", classes=10)
+    torch.manual_seed(0)
+    module = build_model(model, (1, side, side), classes=10)
+    return Job(module, Layout.of(module), federation, Train(batch_size=20), (), seed=1, lanes=8)
+
+
+def lap(engine: Engine, job: Job, round: int, length: int) -> tuple[float, list[torch.Tensor]]:
+    """Seconds of a round, and its models."""
+    clients = range(CHAINS * length)
+    plan = RoundPlan(round, tuple(Route(tuple(clients[chain::CHAINS])) for chain in range(CHAINS)))
+    began = time.perf_counter()
+    arrivals = engine.travel(plan, Departure(job.layout.flatten(job.module)))
+    return time.perf_counter() - began, [arrival.weights.clone() for arrival in arrivals]
+
+
+def compare(job: Job, length: int, rounds: int) -> dict[str, list[float]]:
+    """Seconds of all rounds but the first few, by engine."""
+    engines = {"local": start_local(job, cores()), "ray": start_ray(job, 0, None)}
+    seconds: dict[str, list[float]] = {name: [] for name in engines}
+    for round in range(1, WARM_UP + rounds + 1):
+        found = {name: lap(engine, job, round, length) for name, engine in engines.items()}
+        if not all(torch.equal(*pair) for pair in zip(*(models for _, models in found.values()), strict=True)):
+            raise SystemExit(f"round {round}: the engines disagree")
+        for name, (taken, _) in found.items() if round > WARM_UP else ():
+            seconds[name].append(taken)
+    for engine in engines.values():
+        engine.close()
+    return seconds
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=20)
+    rounds = parser.parse_args().rounds
+    print(f"{CHAINS} chains, {cores()} cores, median of {rounds} rounds\n")
+    print("| model | a hop on local | a hop on ray | ray ÷ local (median and middle half of the rounds) |")
+    print("|---|---:|---:|---:|")
+    for name, (model, side, length) in WORKLOADS.items():
+        seconds = compare(job_of(model, side), length, rounds)
+        local, ray = (1e3 * statistics.median(found) / (CHAINS * length) for found in seconds.values())
+        ratios = [theirs / ours for ours, theirs in zip(*seconds.values(), strict=True)]
+        low, middle, high = statistics.quantiles(ratios, n=4)
+        print(f"| {name} | {local:.2f} ms | {ray:.2f} ms | {middle:.1f} ({low:.1f}–{high:.1f}) |")
+
+
+if __name__ == "__main__":
+    main()
