@@ -3,7 +3,7 @@
     .venv/bin/python benchmarks/engines.py              print the table
     .venv/bin/python benchmarks/engines.py --rounds 50  measure longer
 
-Both have as many workers as there are cores, and a cluster of this machine alone. Rounds of the two alternate, so that a
+Both have as many workers as there are cores; the cluster is this machine alone. Rounds of the two alternate, so that a
 busy moment falls on both; a round is all hops of 16 chains, without merge and evaluation. Only the ratio means
 something. The weights are compared bit for bit.
 """

@@ -181,7 +181,9 @@ class Engine(Section):
     name: Literal["local", "ray"] = Field(
         "local", description="local: worker processes on this machine; ray: the machines of a Ray cluster"
     )
-    workers: int = Field(0, ge=0, description="processes; 0 = one per core. Results do not depend on it")
+    workers: int = Field(
+        0, ge=0, description="processes, or tasks at once in a cluster; 0 = one per core. Results do not depend on it"
+    )
     address: str | None = Field(
         None,
         min_length=1,

@@ -20,6 +20,8 @@ from fedrelay.engines.crew import MOST_DEATHS
 from fedrelay.engines.local import cores
 from fedrelay.errors import EngineError, FedRelayError
 
+log = logging.getLogger(__name__)
+
 Ref = Any
 """A `ray.ObjectRef`: something that lies in the cluster, or will."""
 
@@ -47,6 +49,7 @@ class Cluster:
         self.ray = ray
         self.asked = address
         self.address: str = ray.get_runtime_context().gcs_address
+        self.deserted = False
 
     @property
     def cpus(self) -> int:
@@ -87,19 +90,32 @@ class Cluster:
                 raise ours(errors, error) from None
 
     def _check(self) -> None:
-        """See that the cluster is still there."""
+        """See that the cluster is still there, and that somebody in it can compute; others may join."""
         deadline = time.monotonic() + PATIENCE
         while not answers(self.address):
             if time.monotonic() > deadline:
                 raise EngineError(f"the Ray cluster at {self.address} is gone")
             time.sleep(PATIENCE / 10)
+        deserted = self.cpus == 0
+        if deserted and not self.deserted:
+            log.warning("the Ray cluster at %s has no CPU left; waiting for machines to join it", self.address)
+        self.deserted = deserted
 
 
 _here: Cluster | None = None
+_connecting = threading.Lock()
 
 
 def connect(address: str | None) -> Cluster:
-    """The cluster at an address, or without one a cluster on this machine; started once, it serves until the end."""
+    """The cluster at an address, or without one a cluster on this machine.
+
+    A process has one connection, which serves all its engines, one after another; what was started here ends with it.
+    """
+    with _connecting:
+        return _connected(address)
+
+
+def _connected(address: str | None) -> Cluster:
     global _here
     ray = _ray()
     if ray.is_initialized() and _here is None:  # somebody else's, who will also end it
@@ -183,13 +199,13 @@ def _own_signals() -> Iterator[None]:
 @contextmanager
 def _errors_only() -> Iterator[None]:
     """Ray says how it starts; nobody has asked."""
-    log = logging.getLogger("ray")
-    before = log.level
-    log.setLevel(logging.ERROR)
+    theirs = logging.getLogger("ray")
+    before = theirs.level
+    theirs.setLevel(logging.ERROR)
     try:
         yield
     finally:
-        log.setLevel(before)
+        theirs.setLevel(before)
 
 
 def ours(errors: Any, error: Exception) -> FedRelayError:

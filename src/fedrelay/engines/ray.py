@@ -106,10 +106,12 @@ class Shelf:
         """Kept for the whole round: tasks that are done again need them again."""
 
     def __getitem__(self, row: int) -> Tensor:
-        """One row, fetched if it is not here."""
+        """One row, fetched if it is not here; small ones come all together."""
         if row not in self.here:
-            [raw] = self.cluster.get([self.there[row]])
-            self.here[row] = tensor_from(raw.copy(), self.layout.dtype, (self.layout.size,))
+            small = self.layout.bytes <= SMALL
+            rows = [each for each in self.there if each not in self.here] if small else [row]
+            for each, raw in zip(rows, self.cluster.get([self.there[each] for each in rows]), strict=True):
+                self.here[each] = tensor_from(raw.copy(), self.layout.dtype, (self.layout.size,))
         return self.here[row]
 
     def __setitem__(self, row: int, value: Tensor | float) -> None:
@@ -121,8 +123,11 @@ class Shelf:
         """What to hand to a task that reads a row."""
         if row not in self.there:
             raw = bytes_of(self.here[row])
-            self.there[row] = raw if raw.nbytes <= SMALL else self.cluster.put(raw)
-            self.laid_down.append(self.there[row])
+            if self.layout.bytes <= SMALL:
+                self.there[row] = raw
+            else:
+                self.there[row] = self.cluster.put(raw)
+                self.laid_down.append(self.there[row])
         return self.there[row]
 
     def expect(self, rows: dict[int, Ref]) -> None:

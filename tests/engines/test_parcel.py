@@ -1,0 +1,55 @@
+"""Jobs on their way to other processes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from fedrelay.engines.parcel import bytes_of, pack, tensor_from
+from fedrelay.errors import EngineError
+from fedrelay.local.trainer import Job
+from fedrelay.models.layout import Layout
+from fedrelay.spec import Train
+
+pytest.importorskip("ray", reason="the extra 'ray' is not installed", exc_type=ImportError)
+
+
+@pytest.fixture
+def parcel(toy, linear):
+    return pack(Job(linear, Layout.of(linear), toy, Train(), (), 3))
+
+
+def test_the_job_comes_out_as_it_went_in(parcel, toy, linear):
+    job = parcel.open()
+    assert (job.train, job.terms, job.seed, job.layout) == (Train(), (), 3, Layout.of(linear))
+    assert torch.equal(job.layout.flatten(job.module), job.layout.flatten(linear))
+    for client in range(6):
+        assert all(torch.equal(*pair) for pair in zip(job.federation.samples(client), toy.samples(client), strict=True))
+    assert job.federation.fingerprint() == toy.fingerprint()
+
+
+def test_data_are_looked_at_where_they_lie(parcel):
+    for buffer in parcel.buffers:
+        buffer.flags.writeable = False  # as in an object store
+    federation = parcel.open().federation
+    for array in (federation.test.x.numpy(), federation.samples(1).x.numpy(), federation.dataset.x_train):
+        assert any(np.shares_memory(array, buffer) for buffer in parcel.buffers)
+
+
+def test_no_two_parcels_have_the_same_key(parcel, toy, linear):
+    assert parcel.key != pack(Job(linear, Layout.of(linear), toy, Train(), (), 3)).key
+
+
+def test_other_software_is_refused(parcel):
+    old = replace(parcel, software={**parcel.software, "torch": "1.0"})
+    with pytest.raises(EngineError, match=r"has torch \S+ instead of 1\.0; install the same versions on all machines"):
+        old.open()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.int64])
+def test_tensors_of_any_type_become_bytes_and_back(dtype):
+    tensor = torch.arange(6).to(dtype).view(2, 3)
+    assert torch.equal(tensor_from(bytes_of(tensor), dtype, (2, 3)), tensor)
