@@ -216,6 +216,14 @@ def test_one_connection_for_all_engines(toy, linear, head):
     assert outcome(second) == outcome(local(job))
 
 
+def test_a_connection_of_the_users_own_is_used(cluster, monkeypatch):
+    monkeypatch.setattr(clusters, "_here", None)
+    for address in (None, "auto", cluster.address):
+        assert connect(address).address == cluster.address
+    with pytest.raises(EngineError, match=r"connected to the Ray cluster at .*; call ray\.shutdown\(\) before it is"):
+        connect("127.0.0.1:9")
+
+
 @pytest.mark.parametrize("address", ["127.0.0.1:9", "nowhere.invalid:6379"])
 def test_an_address_where_nobody_answers(cluster, address):
     began = time.monotonic()
