@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import ClassVar, Self
 
 import torch
 from torch import Tensor
@@ -242,19 +243,23 @@ def visit(place: Workplace, stop: Stop, told: Mapping[str, Tensor]) -> Visit:
     )
 
 
+class Glance:
+    """A task that looks at the model that lies ready, and is done in one go."""
+
+    reads: ClassVar[Sequence[int]] = (0,)
+    writes: ClassVar[Sequence[int]] = ()
+
+    def legs(self, longest: int) -> Sequence[Self]:
+        """One piece."""
+        return (self,)
+
+
 @dataclass(frozen=True)
-class Sitting:
+class Sitting(Glance):
     """Have the clients of a convoy train the model that lies ready, if the portrait asks for it, and portray them."""
 
     portrait: Portrait
     convoy: Convoy
-
-    reads = (0,)
-    writes = ()
-
-    def legs(self, longest: int) -> Sequence[Sitting]:
-        """One piece."""
-        return (self,)
 
     def run(self, place: Workplace) -> list[tuple[int, Likeness]]:
         """The place of each client in the list, and its vector."""
@@ -282,17 +287,10 @@ class Sitting:
 
 
 @dataclass(frozen=True)
-class Judgement:
+class Judgement(Glance):
     """Judge the model of the round on one chunk of the test samples."""
 
     chunk: int
-
-    reads = (0,)
-    writes = ()
-
-    def legs(self, longest: int) -> Sequence[Judgement]:
-        """One piece."""
-        return (self,)
 
     def run(self, place: Workplace) -> Verdict:
         """One chunk."""
