@@ -39,6 +39,22 @@ def test_data_are_looked_at_where_they_lie(parcel):
         assert any(np.shares_memory(array, buffer) for buffer in parcel.buffers)
 
 
+class Tied(torch.nn.Linear):
+    """Two buffers in the same memory."""
+
+    def __init__(self) -> None:
+        super().__init__(4, 3)
+        self.register_buffer("both", torch.zeros(6))
+        self.register_buffer("front", self.both[:3])
+
+
+def test_a_module_can_be_written_to_and_shares_what_it_shared(toy):
+    module = Tied()
+    job = pack(Job(module, Layout.of(module), toy, Train(), (), 3)).open()
+    job.module.front.fill_(1.0)
+    assert job.module.both.tolist() == [1.0, 1.0, 1.0, 0.0, 0.0, 0.0]
+
+
 def test_no_two_parcels_have_the_same_key(parcel, toy, linear):
     assert parcel.key != pack(Job(linear, Layout.of(linear), toy, Train(), (), 3)).key
 

@@ -92,7 +92,6 @@ def test_the_same_bits_as_on_one_machine(toy, linear, cluster, plan, lanes, work
 SMALL_RUN = {"data": "digits", "clients": 20, "alpha": 0, "rounds": 2, "fraction": 0.3, "batch_size": 8}
 
 
-@pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.parametrize(
     ("method", "more"),
     [

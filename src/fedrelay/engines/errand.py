@@ -24,7 +24,11 @@ def run_errand(parcel: Parcel, task: Task[Any], *read: Bytes) -> Any:
     began = time.perf_counter()
     rows = _rows(task, read, place.job.layout)
     place.models = rows
-    outcome = task.run(place)
+    try:
+        outcome = task.run(place)
+    except BaseException:
+        _PLACES.clear()  # whoever comes next should not find it as it was left in the middle of a step
+        raise
     answer = time.perf_counter() - began, outcome
     return (answer, *(bytes_of(rows[row]) for row in task.writes)) if task.writes else answer
 

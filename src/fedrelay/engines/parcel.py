@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from fedrelay.errors import EngineError
 from fedrelay.local.trainer import Job
@@ -57,9 +57,11 @@ def pack(job: Job) -> Parcel:
     from ray import cloudpickle
 
     class Packer(cloudpickle.CloudPickler):  # type: ignore[misc]
-        """Takes plain tensors for arrays."""
+        """Takes plain tensors for arrays, but those of modules, which may share memory, as they are."""
 
         def reducer_override(self, value: Any) -> Any:
+            if isinstance(value, nn.Module):
+                return pickle.loads, (cloudpickle.dumps(value),)
             if type(value) is Tensor and value.device.type == "cpu" and value.is_contiguous():
                 return tensor_from, (bytes_of(value), value.dtype, value.shape)
             return super().reducer_override(value)
