@@ -68,7 +68,9 @@ def outcome(engine, plan=PLAN, rounds=2):
             tensors = [arrival.weights, *arrival.baggage.values(), *arrival.sightings.values()]
             found.append((arrival.clients, arrival.hops, [tensor.tolist() for tensor in tensors]))
             weights = arrival.weights.clone()
+        engine.keep()
     kept = {client: {name: t.tolist() for name, t in engine.keepsakes.get(client).items()} for client in range(6)}
+    assert any(kept.values())
     return found, kept, str(engine.evaluate(weights))
 
 

@@ -57,11 +57,13 @@ def pack(job: Job) -> Parcel:
     from ray import cloudpickle
 
     class Packer(cloudpickle.CloudPickler):  # type: ignore[misc]
-        """Takes plain tensors for arrays, but those of modules, which may share memory, as they are."""
+        """Takes plain tensors for arrays, but those of modules, which may share memory, as PyTorch saves them."""
 
         def reducer_override(self, value: Any) -> Any:
             if isinstance(value, nn.Module):
-                return pickle.loads, (cloudpickle.dumps(value),)
+                saved = io.BytesIO()
+                torch.save(value, saved, pickle_module=cloudpickle)
+                return module_from, (saved.getvalue(),)
             if type(value) is Tensor and value.device.type == "cpu" and value.is_contiguous():
                 return tensor_from, (bytes_of(value), value.dtype, value.shape)
             return super().reducer_override(value)
@@ -74,6 +76,12 @@ def pack(job: Job) -> Parcel:
     return Parcel(
         np.frombuffer(body.getvalue(), np.uint8), [np.frombuffer(buffer.raw(), np.uint8) for buffer in buffers]
     )
+
+
+def module_from(saved: bytes) -> nn.Module:
+    """A module in memory of its own."""
+    module: nn.Module = torch.load(io.BytesIO(saved), weights_only=False)  # it comes from `pack` alone
+    return module
 
 
 def bytes_of(tensor: Tensor) -> Bytes:
