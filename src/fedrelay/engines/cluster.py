@@ -13,7 +13,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any
 
 from fedrelay.engines.crew import MOST_DEATHS
@@ -72,12 +72,6 @@ class Cluster:
             if done:
                 return done, others
             self._check()
-
-    def cancel(self, refs: Sequence[Ref]) -> None:
-        """Give up what is not done."""
-        for ref in refs:
-            with suppress(self.ray.exceptions.RayError):
-                self.ray.cancel(ref)
 
     def _patiently(self, ask: Any) -> Any:
         errors = self.ray.exceptions

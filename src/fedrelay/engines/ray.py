@@ -59,20 +59,19 @@ class RayCrew:
         return self.table
 
     def carry_out(self, tasks: Sequence[Task[T]]) -> list[T]:
-        """Send all legs of all tasks at once, or of so many tasks as there may be at a time, and wait for them."""
+        """Send all legs of all tasks at once, or of so many tasks as there may be at a time, and wait for them.
+
+        After a failure, those under way end unheard: `ray.cancel` can bring down the process that calls it, if a task
+        ends at that moment.
+        """
         sent: list[Ref] = []
         ends: list[Ref] = []
-        try:
-            for task in tasks:
-                if self.workers and len(ends) >= self.workers:
-                    _, ends = self.cluster.first(ends)
-                for leg in task.legs(self.longest_leg):
-                    sent.append(self._send(leg))
-                ends.append(sent[-1])
-            answers = self.cluster.get(sent)
-        except BaseException:
-            self.cluster.cancel(sent)
-            raise
+        for task in tasks:
+            if self.workers and len(ends) >= self.workers:
+                _, ends = self.cluster.first(ends)
+            sent += [self._send(leg) for leg in task.legs(self.longest_leg)]
+            ends.append(sent[-1])
+        answers = self.cluster.get(sent)
         self._pace(sum(seconds for seconds, _ in answers), [len(task.legs(1)) for task in tasks])
         return [outcome for _, outcome in answers]
 
