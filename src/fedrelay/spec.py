@@ -178,17 +178,10 @@ class Attack(Section):
 class Engine(Section):
     """Where hops are carried out."""
 
-    name: Literal["local", "ray"] = Field(
-        "local", description="local: worker processes on this machine; ray: the machines of a Ray cluster"
-    )
-    workers: int = Field(
-        0, ge=0, description="processes, or tasks at once in a cluster; 0 = one per core. Results do not depend on it"
-    )
+    name: Literal["local", "ray"] = Field("local", description="local: processes here; ray: the machines of a cluster")
+    workers: int = Field(0, ge=0, description="how many at once; 0 = one per core. Results do not depend on it")
     address: str | None = Field(
-        None,
-        min_length=1,
-        description="where the cluster is: HOST:PORT of its head, or auto for the one this machine is part of; "
-        "default: start one on this machine",
+        None, min_length=1, description="the cluster: HOST:PORT of its head, or auto; default: start one here"
     )
     lanes: int = Field(
         8,
@@ -200,7 +193,6 @@ class Engine(Section):
 
     @model_validator(mode="after")
     def _somewhere_else(self) -> Self:
-        """The local engine is here."""
         if self.address is not None and self.name == "local":
             raise ValueError("address: has no effect with the local engine; it belongs to ray")
         return self
