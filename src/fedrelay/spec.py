@@ -65,6 +65,8 @@ class Data(Section):
     shards_per_client: int = Field(2, ge=1, description="shards: how many each client gets")
     shard_size: int | None = Field(None, ge=1, description="shards: samples in each; default uses all samples")
     min_samples: int = Field(1, ge=0, description="dirichlet-class: the least a client holds")
+    samples: int | None = Field(None, ge=1, description="so many train samples, classes in proportion; default all")
+    test_samples: int | None = Field(None, ge=1, description="so many test samples, likewise")
     shifts: tuple[Literal["none", "rotation", "inversion", "noise", "contrast"], ...] = Field(
         (), description="image changes that clients take in turn (domain shift)"
     )

@@ -6,6 +6,7 @@ from fedrelay.data.federation import DEFAULT_ALPHA, Federation, build_federation
 from fedrelay.data.partition import DEFAULT_CLIENTS
 from fedrelay.data.public import with_public
 from fedrelay.data.registry import load_dataset
+from fedrelay.data.subset import subset
 from fedrelay.data.synthetic import SyntheticFederation
 from fedrelay.errors import SpecError
 from fedrelay.spec import Data
@@ -20,6 +21,8 @@ def _dealt_out(data: Data, seed: int) -> Federation:
     if data.name == "synthetic":
         useless = {
             "path": data.path,
+            "samples": data.samples,
+            "test_samples": data.test_samples,
             "partition": data.partition,
             "shifts": data.shifts,
             "test_shifts": data.test_shifts,
@@ -30,7 +33,7 @@ def _dealt_out(data: Data, seed: int) -> Federation:
         alpha = DEFAULT_ALPHA if data.alpha is None else data.alpha
         return SyntheticFederation(data.clients or DEFAULT_CLIENTS, alpha, data.beta, seed)
     return build_federation(
-        load_dataset(data.name, data.path),
+        subset(load_dataset(data.name, data.path), data.samples, data.test_samples, seed),
         clients=data.clients,
         partition=data.partition,
         alpha=data.alpha,

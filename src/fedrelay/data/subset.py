@@ -1,0 +1,43 @@
+"""Part of a data set: so many samples, with the classes in the proportions of the whole."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedrelay.data.dataset import Dataset
+from fedrelay.errors import SpecError
+from fedrelay.rng import generator
+
+
+def subset(dataset: Dataset, samples: int | None, test_samples: int | None, seed: int) -> Dataset:
+    """So many train and test samples, chosen by the seed alone; all where no number is given."""
+    if samples is not None:
+        kept = _chosen(dataset.y_train, samples, seed, "samples")
+        owner = dataset.client_train
+        dataset = replace(
+            dataset,
+            x_train=dataset.x_train[kept],
+            y_train=dataset.y_train[kept],
+            client_train=None if owner is None else np.unique(owner[kept], return_inverse=True)[1],
+        )
+    if test_samples is not None:
+        kept = _chosen(dataset.y_test, test_samples, seed, "test_samples")
+        dataset = replace(dataset, x_test=dataset.x_test[kept], y_test=dataset.y_test[kept])
+    return dataset
+
+
+def _chosen(labels: NDArray[np.int64], count: int, seed: int, what: str) -> NDArray[np.int64]:
+    """Places in order. Shuffled classes are dealt out evenly over a line, of which the first part is taken."""
+    if count > len(labels):
+        raise SpecError(f"data.{what}: there are {len(labels)} of them, got {count}")
+    rng = generator(seed, "subset", what)
+    if labels.ndim > 1:  # a label at every position: there are no classes of samples
+        return np.sort(rng.permutation(len(labels))[:count])
+    position = np.empty(len(labels))
+    for label in np.unique(labels):
+        members = rng.permutation(np.flatnonzero(labels == label))
+        position[members] = (np.arange(len(members)) + rng.random()) / len(members)
+    return np.sort(np.argsort(position, kind="stable")[:count])
