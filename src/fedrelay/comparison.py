@@ -93,7 +93,7 @@ def run_comparison(
     for entrant, experiment in runs:
         results, diverged = contenders[entrant.name]
         try:
-            results.append(_run(entrant, experiment, comparison.out, federation, module, observer))
+            results.append(run_entrant(entrant, experiment, comparison.out, federation, module, observer))
         except DivergedError as error:
             diverged.append(f"seed {experiment.seed}: {error}")
     return Outcome(
@@ -108,6 +108,11 @@ def run_comparison(
             for entrant in comparison.methods
         ),
     )
+
+
+def run_folder(out: Path, entrant: Entrant, seed: int) -> Path:
+    """Where a run of a comparison lies."""
+    return out / entrant.folder / f"seed-{seed}"
 
 
 def load_comparison(folder: Path) -> Comparison:
@@ -144,17 +149,18 @@ def _rehearse(runs: Sequence[Experiment], federation: Federation | None, module:
         rehearse(run, federation=federation, module=module)
 
 
-def _run(
+def run_entrant(
     entrant: Entrant,
     experiment: Experiment,
     out: Path | None,
-    federation: Federation | None,
-    module: nn.Module | None,
-    observer: Observer | None,
+    federation: Federation | None = None,
+    module: nn.Module | None = None,
+    observer: Observer | None = None,
 ) -> Result:
+    """One run of a comparison, begun or continued in its place in the comparison's folder."""
     if out is None:
         return run_experiment(experiment, federation=federation, module=module, observer=observer)
-    path = out / entrant.folder / f"seed-{experiment.seed}"
+    path = run_folder(out, entrant, experiment.seed)
     if (path / "run.json").is_file():
         return resume_run(path, federation=federation, module=module, observer=observer)
     return run_experiment(

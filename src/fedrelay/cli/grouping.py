@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -25,8 +25,7 @@ from fedrelay.spec import Experiment, unknown, validate
 
 if TYPE_CHECKING:  # imports torch, which would make --help slow
     from fedrelay.grouping.base import Grouping
-    from fedrelay.grouping.profiles import Evidence, ProfileName
-    from fedrelay.setting import Watch
+    from fedrelay.grouping.profiles import ProfileName
 
 ALL_WAYS = ("kmeans", "greedy", "icg")
 
@@ -88,7 +87,7 @@ def group(
     settings: Assignments,
 ) -> None:
     """Form groups in one or several ways and compare them with random groups and single clients."""
-    from fedrelay.report.grouping import draw_groupings, grouping_page, grouping_report
+    from fedrelay.report.grouping import draw_groupings, evidence_for, grouping_page, grouping_report
     from fedrelay.report.progress import watching_profiles
     from fedrelay.report.tables import facts_grid
 
@@ -98,8 +97,9 @@ def group(
     given = {"profile": profile, "distance": distance, "groups": groups, **bounds}
     options = {**{name: value for name, value in given.items() if value is not None}, **_grouping_options(tree)}
     choices = _choices(ways or ALL_WAYS, options)
+    experiment = _without_rounds(tree, trained=any(grouping.trains for grouping in choices.values()))
     with screen.listening(), watching_profiles(screen.notes) as watch:
-        report = grouping_report(_evidence(tree, choices.values(), watch), choices)
+        report = grouping_report(evidence_for(experiment, choices.values(), watch), choices)
     page = [grouping_page(report)]
     if plot is not None:
         file = plot / f"{report.data}-groups.png" if plot.is_dir() else plot
@@ -163,23 +163,6 @@ def _grouping_options(tree: Tree) -> Mapping[str, Any]:
     if "assign" in options:
         raise SpecError("grouping.assign: is said with --assign here")
     return options
-
-
-def _evidence(tree: Tree, groupings: Collection[Grouping], watch: Watch) -> Evidence:
-    """What the ways may look at: data and, where clients have to train, a model and how it is trained."""
-    from fedrelay.data.open import open_federation
-    from fedrelay.grouping.profiles import Evidence
-    from fedrelay.recipes import PUBLIC
-    from fedrelay.setting import outline
-
-    trained = any(grouping.trains for grouping in groupings)
-    experiment = _without_rounds(tree, trained=trained)
-    if experiment.data.public is None:
-        public = PUBLIC if any(grouping.needs_public for grouping in groupings) else 0
-        experiment = experiment.model_copy(update={"data": experiment.data.model_copy(update={"public": public})})
-    if trained:
-        return outline(experiment).evidence(watch)
-    return Evidence(open_federation(experiment.data, experiment.seed), experiment.seed)
 
 
 def _without_rounds(tree: Tree, *, trained: bool) -> Experiment:

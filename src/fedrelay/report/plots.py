@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib import colormaps, rc_context
@@ -21,12 +21,12 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 from numpy.typing import NDArray
 
-from fedrelay.comparison import Contender, Outcome
+from fedrelay.comparison import Outcome
 from fedrelay.errors import SpecError
 from fedrelay.files import write_atomically
 from fedrelay.report.holdings import HoldingsReport, joined_classes
 from fedrelay.report.recall import Recall
-from fedrelay.result import Result
+from fedrelay.result import Result, Row
 
 FORMATS: dict[str, dict[str, None]] = {"png": {}, "pdf": {"CreationDate": None}, "svg": {"Date": None}}
 """What a figure can be written as, and the metadata left out so that equal figures have equal bytes."""
@@ -59,6 +59,13 @@ STYLE: dict[Any, Any] = {
 }
 
 
+class Line(NamedTuple):
+    """What is drawn of one method: the rows of its history, seed by seed."""
+
+    name: str
+    histories: Sequence[Sequence[Row]]
+
+
 def draw_curves(outcome: Outcome, path: Path) -> None:
     """Accuracy over rounds and, beside it, over traffic; mean and deviation over seeds."""
     shown = [each for each in outcome.contenders if each.results and each.method != "centralized"]
@@ -70,14 +77,15 @@ def draw_curves(outcome: Outcome, path: Path) -> None:
     with rc_context(STYLE):
         figure = Figure(figsize=(7.2, 3.4), layout="constrained")
         left, right = figure.subplots(1, 2, sharey=True)
-        _accuracy_over(left, shown, "round", 1)
+        lines = [Line(each.name, [result.history for result in each.results]) for each in shown]
+        accuracy_over(left, lines, "round", 1)
         left.set(xlabel="round", ylabel="test accuracy")
         if traffic:
             unit, name = (1e9, "GB") if traffic >= 1e10 else (1e6, "MB")
-            _accuracy_over(right, shown, "bytes", unit)
+            accuracy_over(right, lines, "bytes", unit)
             right.set(xlabel=f"traffic, {name}")
         else:
-            _accuracy_over(right, shown, "client_updates", 1)
+            accuracy_over(right, lines, "client_updates", 1)
             right.set(xlabel="client updates")
         if seeds > 1:
             left.set_title(f"mean ± standard deviation of {seeds} seeds", color=GREY)
@@ -163,15 +171,14 @@ def draw_recall(recall: Recall, path: Path) -> None:
         save_figure(figure, path)
 
 
-def _accuracy_over(axes: Axes, contenders: Sequence[Contender], key: str, unit: float) -> None:
-    """One line for each method over a column of the history; a band where there are several seeds."""
-    for number, contender in enumerate(contenders):
-        histories = [result.history for result in contender.results]
+def accuracy_over(axes: Axes, lines: Sequence[Line], key: str, unit: float) -> None:
+    """One line for each method over a column of its histories; a band where there are several seeds."""
+    for number, (name, histories) in enumerate(lines):
         x = np.mean([[row[key] / unit for row in history] for history in histories], axis=0)
         y = np.array([[row["accuracy"] for row in history] for history in histories])
         mean = y.mean(axis=0)
         look = _look(number)
-        axes.plot(x, mean, linewidth=1.4, marker="o" if len(x) == 1 else "", label=contender.name, zorder=3, **look)
+        axes.plot(x, mean, linewidth=1.4, marker="o" if len(x) == 1 else "", label=name, zorder=3, **look)
         if len(y) > 1:
             std = y.std(axis=0, ddof=1)
             low, high = np.clip(mean - std, 0, 1), np.clip(mean + std, 0, 1)
@@ -245,12 +252,12 @@ def _name_classes(figure: Figure, panels: Sequence[Axes], classes: int, colours:
     bar.ax.yaxis.set_major_locator(MaxNLocator(10, integer=True))
 
 
-def save_figure(figure: Figure, path: Path) -> None:
+def save_figure(figure: Figure, path: Path, dpi: int = DPI) -> None:
     """Write a figure whole or not at all."""
     kind = path.suffix.removeprefix(".").lower()
     if kind not in FORMATS:
         raise SpecError(f"{path}: a figure must end in {', '.join(f'.{each}' for each in FORMATS)}")
     FigureCanvasAgg(figure)
     content = io.BytesIO()
-    figure.savefig(content, format=kind, dpi=DPI, metadata=FORMATS[kind])
+    figure.savefig(content, format=kind, dpi=dpi, metadata=FORMATS[kind])
     write_atomically(path, content.getvalue())
