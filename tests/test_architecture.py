@@ -30,6 +30,7 @@ LAYERS = [
     ("comparison", "espionage"),
     ("api", "bench"),
     ("report",),
+    ("claims",),
     ("",),  # the public door
     ("cli",),
 ]

@@ -44,13 +44,13 @@ def parse_assignment(text: str) -> tuple[str, Any]:
         raise SpecError(f"--set {text}: the value is not valid YAML") from None
 
 
-def load_file(path: Path) -> dict[str, Any]:
-    """The settings of a YAML file, not yet validated."""
+def read_file(path: Path, what: str) -> dict[str, Any]:
+    """The mapping that a YAML file holds; `what` says what it should be."""
     try:
         with path.open(encoding="utf-8") as file:
             text = file.read(MOST_TEXT + 1)
         if len(text) > MOST_TEXT:
-            raise SpecError(f"{path}: is longer than any experiment (more than {MOST_TEXT:,} characters)")
+            raise SpecError(f"{path}: is too long for {what} (more than {MOST_TEXT:,} characters)")
         tree = parsed(text)
     except OSError as error:
         raise SpecError(f"{path}: cannot be read ({error.strerror or error})") from None
@@ -61,7 +61,13 @@ def load_file(path: Path) -> dict[str, Any]:
             f"{path}{where}: not valid YAML ({getattr(error, 'problem', None) or 'unreadable text'})"
         ) from None
     if not isinstance(tree, dict) or not all(isinstance(key, str) for key in tree):
-        raise SpecError(f"{path}: an experiment is a mapping of names to values, for example 'method: fedseq'")
+        raise SpecError(f"{path}: {what} is a mapping of names to values, for example 'method: fedseq'")
+    return tree
+
+
+def load_file(path: Path) -> dict[str, Any]:
+    """The settings of a YAML file, not yet validated."""
+    tree = read_file(path, "an experiment")
     if ("method" in tree) == ("methods" in tree):
         raise SpecError(f"{path}: needs either 'method' (one run) or 'methods' (a comparison)")
     return tree

@@ -1,0 +1,38 @@
+"""Experiments of claims, one kind beside the other: what there is to run, where it lies, and what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from fedrelay.claims.claim import Resolved
+from fedrelay.claims.studies.base import Piece, Study
+from fedrelay.claims.studies.costs import Account
+from fedrelay.claims.studies.groups import Assembly
+from fedrelay.claims.studies.matches import Match
+from fedrelay.errors import SpecError
+from fedrelay.spec import Comparison
+
+__all__ = ["KINDS", "Account", "Assembly", "Match", "NotPossible", "Piece", "Study", "study"]
+
+KINDS: dict[str, type[Study]] = {"compare": Match, "group": Assembly, "cost": Account, "attack": Match}
+
+
+class NotPossible(SpecError):
+    """An experiment that this version cannot do."""
+
+
+def study(resolved: Resolved, seeds: Sequence[int], out: Path) -> Study:
+    """The study of an experiment, in its folder below `out`."""
+    title = f"{resolved.owner}/{resolved.name}"
+    folder = out / f"{resolved.owner:02}" / resolved.name
+    made = KINDS[resolved.kind](title, folder, resolved.settings, tuple(seeds))
+    try:
+        _ = made.subjects
+    except SpecError as error:
+        if resolved.kind == "attack":
+            missing = "attack" not in Comparison.model_fields
+            reason = "there are no attacks yet" if missing else str(error)
+            raise NotPossible(f"claim {title}: this version cannot do it ({reason})") from None
+        raise SpecError(f"claim {title}: {error}") from None
+    return made

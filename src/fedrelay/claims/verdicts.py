@@ -1,0 +1,120 @@
+"""Verdicts: what becomes of a claim once its numbers are there. These rules were fixed before anything was run.
+
+1. Every comparison of a criterion gives one margin for each seed: by how much it is kept, negative where it is not.
+2. A comparison holds if the mean margin over seeds is positive (or zero, where equality is allowed), else it fails.
+3. With two or more seeds it is inconclusive if the mean margin is smaller, in absolute value, than its standard error
+   over seeds. Equalities (`==`) are exact: every seed must agree, and there is no doubt.
+4. It is inconclusive if a number is missing, or if a run diverged, unless the claim says how divergence counts.
+5. A target that was never reached within the rounds of a run counts as reached one round later. If it would make a
+   difference that it might be much later, or if both sides never got there, the comparison is inconclusive.
+6. A claim holds if all its comparisons hold, does not hold if any of them fails, and is inconclusive otherwise; parts
+   joined by `or` and `not` likewise.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean, stdev
+from typing import Literal
+
+from fedrelay.claims.criteria import Comparison, Criterion, Path, Scope
+from fedrelay.claims.subjects import Subject, Undecided
+
+Verdict = Literal["holds", "does not hold", "inconclusive"]
+_WORTH: Mapping[Verdict, int] = {"does not hold": 0, "inconclusive": 1, "holds": 2}
+_OPPOSITE: Mapping[Verdict, Verdict] = {"holds": "does not hold", "does not hold": "holds"}
+
+Resolve = Callable[[Path], Subject]
+"""What names stand for with one seed."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One comparison with its numbers."""
+
+    text: str
+    verdict: Verdict
+    left: tuple[float, ...] = ()
+    right: tuple[float, ...] = ()
+    margins: tuple[float, ...] = ()
+    """One for each seed."""
+
+    reason: str | None = None
+    """Why it is inconclusive."""
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What a criterion amounts to, and all its comparisons."""
+
+    verdict: Verdict
+    findings: tuple[Finding, ...]
+
+
+def judge(criteria: Sequence[Criterion], seeds: Sequence[Resolve]) -> Judgement:
+    """The verdict on a claim: all its criteria, over all seeds."""
+    judged = [_judge(criterion, seeds) for criterion in criteria]
+    return Judgement(_worst(each.verdict for each in judged), tuple(f for each in judged for f in each.findings))
+
+
+def _judge(criterion: Criterion, seeds: Sequence[Resolve]) -> Judgement:
+    if isinstance(criterion, Comparison):
+        finding = _find(criterion, seeds)
+        return Judgement(finding.verdict, (finding,))
+    parts = [_judge(part, seeds) for part in criterion.parts]
+    verdicts = [part.verdict for part in parts]
+    match criterion.kind:
+        case "all":
+            verdict = _worst(verdicts)
+        case "any":
+            verdict = max(verdicts, key=_WORTH.__getitem__)
+        case _:
+            verdict = _OPPOSITE.get(verdicts[0], verdicts[0])
+    return Judgement(verdict, tuple(finding for part in parts for finding in part.findings))
+
+
+def _worst(verdicts: Iterable[Verdict]) -> Verdict:
+    return min(verdicts, key=_WORTH.__getitem__, default="inconclusive")
+
+
+def _find(comparison: Comparison, seeds: Sequence[Resolve]) -> Finding:
+    """One comparison over all seeds."""
+    left, right, margins = [], [], []
+    try:
+        for resolve in seeds:
+            one, other, margin = _margin(comparison, resolve)
+            left.append(one)
+            right.append(other)
+            margins.append(margin)
+    except Undecided as error:
+        return Finding(str(comparison), "inconclusive", reason=str(error))
+    verdict, reason = decide(comparison.sign, margins)
+    return Finding(str(comparison), verdict, tuple(left), tuple(right), tuple(margins), reason)
+
+
+def _margin(comparison: Comparison, resolve: Resolve) -> tuple[float, float, float]:
+    """Both sides and the margin with one seed, if it does not depend on when something would have been reached."""
+    soon, late = Scope(resolve, Subject.bound), Scope(resolve, lambda subject, cost: math.inf)
+    left, right = soon.value(comparison.left), soon.value(comparison.right)
+    margin = comparison.margin(left, right)
+    bound = comparison.margin(late.value(comparison.left), late.value(comparison.right))
+    if math.isnan(bound) or (bound >= 0) != (margin >= 0):
+        raise Undecided("the target was not reached in the rounds there were")
+    return left, right, margin
+
+
+def decide(sign: str, margins: Sequence[float]) -> tuple[Verdict, str | None]:
+    """The verdict on one comparison, and why if there is none."""
+    if not margins:
+        return "inconclusive", "nothing was measured"
+    if sign == "==":
+        return ("holds" if all(margin == 0 for margin in margins) else "does not hold"), None
+    mean = fmean(margins)
+    if len(margins) > 1:
+        error = stdev(margins) / math.sqrt(len(margins))
+        if abs(mean) < error:
+            return "inconclusive", f"the margin {mean:.4g} is smaller than its standard error {error:.4g}"
+    kept = mean > 0 or (mean == 0 and sign in (">=", "<="))
+    return ("holds" if kept else "does not hold"), None

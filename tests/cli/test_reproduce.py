@@ -1,0 +1,149 @@
+"""`fedrelay reproduce` from end to end, on a claim of its own that takes seconds."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import yaml
+
+TINY = {
+    "claim": 3,
+    "title": "FedSeq is better",
+    "sources": ["a paper"],
+    "paper": "2 against 1",
+    "published": "2 against 1 | in table 1",
+    "criterion": "FedSeq is better than FedAvg.",
+    "holds_if": ["fedseq.accuracy_last > fedavg.accuracy_last", "fedavg.transfers == 12"],
+    "reading": {"smoke": "As it was expected."},
+    "experiments": {
+        "small_one": {
+            "methods": ["fedavg", "fedseq"],
+            "data": {"clients": 10, "alpha": 0},
+            "grouping": {"max_clients": 5, "min_samples": 999},
+            "train": {"lr": 0.1},
+            "fraction": 0.5,
+            "rounds": 2,
+        },
+        "groups": {"kind": "group", "ways": {"random": {}}, "data": {"clients": 10, "alpha": 0}},
+    },
+}
+MISSING = {**TINY, "claim": 5, "experiments": {"far": {"methods": ["fedavg", "fedseq"], "data": {"name": "mnist"}}}}
+
+
+@pytest.fixture
+def own(tmp_path):
+    """A folder with two claims, one of them with data that are not there."""
+    folder = tmp_path / "claims"
+    folder.mkdir()
+    for tree in (TINY, MISSING):
+        (folder / f"{tree['claim']:02}.yaml").write_text(yaml.safe_dump(tree))
+    return ["--from", str(folder), "--scale", "smoke", "--seeds", "2"]
+
+
+def test_from_end_to_end(program, own, tmp_path):
+    done = program("reproduce", *own, "--jobs", "1", "--json")
+    assert done.code == 0, done.err
+    entries = done.json["claims"]
+    assert entries["5"]["verdict"] == "not run"
+    assert entries["5"]["reason"] == "data not found: mnist ('fedrelay data' says where they are sought)"
+    found = entries["3"]
+    assert found["verdict"] in ("holds", "does not hold", "inconclusive")
+    assert [finding["text"] for finding in found["findings"]] == TINY["holds_if"]
+    assert found["findings"][1] == {
+        "text": "fedavg.transfers == 12", "verdict": "does not hold", "left": [20.0, 20.0], "right": [12.0, 12.0],
+        "margins": [-8.0, -8.0], "reason": None,
+    }  # fmt: skip
+    assert found["verdict"] == "does not hold"
+    assert len(found["measured"]["small_one"]["fedseq"]["accuracy_last"]) == 2
+    assert "(smoke)" in done.err
+    results = json.loads((tmp_path / "reproduction" / "smoke" / "results.json").read_text())
+    assert results["claims"]["3"] == found
+
+    again = program("reproduce", *own, "--jobs", "1", "--json")
+    assert again.json["claims"]["3"] == found
+    assert "1/6" not in again.err
+    assert "1/6" in done.err
+
+
+def test_what_is_there_is_not_run_again(program, own, tmp_path):
+    program("reproduce", "3", *own, "--jobs", "1")
+    run = tmp_path / "reproduction" / "smoke" / "03" / "small_one" / "fedseq" / "seed-2"
+    before = (run / "result.json").read_bytes()
+    (run / "result.json").unlink()
+    more = program("reproduce", "3", *own, "--jobs", "1", "--seeds", "2", "--quiet")
+    assert more.code == 0
+    same = ("weights_sha256", "accuracy_last", "rounds")
+    after = json.loads((run / "result.json").read_bytes())
+    assert {name: json.loads(before)[name] for name in same} == {name: after[name] for name in same}
+
+
+def test_the_estimate_comes_first_and_may_be_all(program, own, tmp_path):
+    done = program("reproduce", *own, "--dry-run", "--json")
+    assert done.code == 0
+    assert done.json["seconds"]["3"] > 0
+    assert done.json["seconds"]["5"] == 0
+    assert "not possible" in done.err
+    assert not (tmp_path / "reproduction").exists()
+
+
+def test_processes_side_by_side_come_to_the_same(program, own, tmp_path):
+    alone = program("reproduce", "3", *own, "--jobs", "1", "--json").json["claims"]["3"]
+    both = program("reproduce", "3", *own, "--jobs", "2", "--json", "--out", "other").json["claims"]["3"]
+    for entry in (alone, both):
+        entry.pop("seconds")
+        for measures in entry["measured"]["small_one"].values():
+            measures.pop("seconds")
+    assert alone == both
+
+
+def test_the_page(program, own, tmp_path):
+    program("reproduce", *own, "--jobs", "1", "--quiet")
+    none = program("reproduce", "--from", own[1], "--write", "docs", "--json")  # nothing was run at scale small
+    assert none.json["pictures"] == []
+    assert (
+        "| 3 | [FedSeq is better](#claim-3) | 2 against 1 | – | – | not run |"
+        in (tmp_path / "docs" / "reproduction.md").read_text()
+    )
+    done = program("reproduce", "--from", own[1], "--write", "docs", "--scale", "smoke", "--json")
+    assert done.code == 0
+    assert done.json["pictures"] == ["reproduction/03.png"]
+    assert (tmp_path / "docs" / "reproduction" / "03.png").stat().st_size < 100_000
+    page = (tmp_path / "docs" / "reproduction.md").read_text()
+    for line in (
+        "| 5 | [FedSeq is better](#claim-5) | 2 against 1 | – | – | not run |",
+        "| `fedavg.transfers == 12` | 20 | 12 | -8 | does not hold |",
+        "As it was expected.",
+        "![curves of claim 3](reproduction/03.png)",
+        "## Rules",
+    ):
+        assert line in page.splitlines()
+    (row,) = (line for line in page.splitlines() if line.startswith("| 3 |"))
+    assert row.startswith("| 3 | [FedSeq is better](#claim-3) | 2 against 1 | ")
+    assert row.endswith("<br>20 == 12 | smoke | does not hold (smoke) |")
+    assert "`fedrelay reproduce 3 --scale smoke --seeds 2`" in page
+    assert "**Not run**: data not found: mnist" in page
+    assert "1. Every comparison of a criterion gives one margin for each seed" in page
+
+
+def test_the_list(program, own):
+    done = program("reproduce", "--from", own[1], "--list", "--json")
+    assert [claim["claim"] for claim in done.json["claims"]] == [3, 5]
+    assert len(program("reproduce", "--list", "--json").json["claims"]) == 29
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["4"], "there is no claim 4; there are 3, 5"),
+        (["--scale", "tiny"], "--scale: unknown scale 'tiny'"),
+        (["--jobs", "-1"], "--jobs"),
+        (["--seeds", "0"], "--seeds"),
+        (["3", "--jobs", "1", "--device", "gpu"], "train.device: 'gpu' cannot be used here"),
+    ],
+)
+def test_mistakes(program, own, words, message):
+    done = program("reproduce", "--from", own[1], *words)
+    assert done.code == 2
+    assert message in done.err
+    assert "Traceback" not in done.err
