@@ -11,7 +11,6 @@ from fedrelay.claims.cases import build_case
 from fedrelay.claims.claim import SCALES, Claims, load_claim, load_claims, merged
 from fedrelay.data.open import open_federation
 from fedrelay.errors import SpecError
-from fedrelay.spec import Comparison
 
 OURS = Path(__file__).parents[2] / "examples" / "claims"
 CLAIMS = load_claims(OURS)
@@ -46,10 +45,6 @@ def test_there_are_29_claims_in_order():
 def test_every_claim_can_be_made_concrete(claim, scale, tmp_path, monkeypatch):
     monkeypatch.setenv("FEDRELAY_DATA", str(tmp_path))
     case = build_case(CLAIMS, claim, scale, tmp_path)
-    attacks = {trial.kind for trial in claim.experiments.values()} == {"attack", None} or claim.claim == 27
-    if attacks and not case.studies:
-        assert "this version cannot do it" in str(case.obstacle)
-        return
     assert all(study.subjects for study in case.studies.values())
     assert all(study.pieces for study in case.studies.values())
     assert "not found" in case.obstacle if case.obstacle else {s.data.name for s in case.studies.values()} == {"digits"}
@@ -60,14 +55,6 @@ def test_digits_can_be_dealt_out_as_claims_ask_for(claim, tmp_path):
     for study in build_case(CLAIMS, claim, "smoke", tmp_path).studies.values():
         if study.data.name == "digits":
             assert open_federation(study.data, seed=1).clients == (study.data.clients or 100)
-
-
-def test_attacks_wait_until_they_can_be_done(tmp_path):
-    if "attack" in Comparison.model_fields:
-        pytest.skip("attacks are there")
-    case = build_case(CLAIMS, CLAIMS.by_number[26], "smoke", tmp_path)
-    assert case.obstacle == "claim 26/fixed: this version cannot do it (there are no attacks yet)"
-    assert case.studies == {}
 
 
 def test_settings_of_scales_are_laid_over_each_other(tmp_path):

@@ -13,6 +13,7 @@ from fedrelay.claims.studies import Match, Piece, study
 from fedrelay.claims.studies.base import identifier
 from fedrelay.claims.studies.groups import closeness
 from fedrelay.claims.studies.matches import measures
+from fedrelay.claims.subjects import Undecided
 from fedrelay.errors import RunFolderError
 from fedrelay.grouping.distances import DISTANCES
 
@@ -109,6 +110,17 @@ def test_costs_are_counted_from_plans(tmp_path):
     assert found.subject("fedavg", 1).measure("transfers") == 8
     assert found.subject("scaffold", 1).measure("transfers") == 16
     assert found.subject("scaffold", 1).measure("hops") == 4
+
+
+def test_a_spy_is_measured_at_equal_accuracy(tmp_path):
+    settings = {**TINY, "methods": ["fedavg"], "grouping": {}, "fraction": 1, "spy": {"client": 1, "epochs": 1}}
+    found = make(tmp_path, settings, "spy")
+    assert found.subjects == ("fedavg",)
+    found.open()
+    found.run(Piece(1))
+    assert found.subject("fedavg", 1).measure("visits") == 2
+    with pytest.raises(Undecided, match="fedavg has no fid_80"):
+        found.subject("fedavg", 1).measure("fid_80")
 
 
 def test_closeness_by_exact_numbers():

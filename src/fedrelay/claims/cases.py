@@ -10,7 +10,7 @@ from pathlib import Path
 from fedrelay.claims import criteria
 from fedrelay.claims.claim import Claim, Claims, Scale, merged
 from fedrelay.claims.criteria import Path as Dotted
-from fedrelay.claims.studies import NotPossible, Study, study
+from fedrelay.claims.studies import Study, study
 from fedrelay.claims.subjects import MEASURES, Subject
 from fedrelay.claims.verdicts import Judgement, judge
 from fedrelay.errors import SpecError
@@ -73,13 +73,10 @@ def build_case(
     """A claim at a scale, with folders below `out`; `device` is where training runs, if not as the claim says."""
     numbers = tuple(range(1, claim.seed_count(scale, seeds) + 1))
     own = {"train": {"device": device}} if device is not None else {}
-    try:
-        studies = {
-            name: study(replace(resolved, settings=merged(resolved.settings, own)), numbers, out / scale)
-            for name, resolved in claims.experiments(claim, scale).items()
-        }
-    except NotPossible as error:
-        return Case(claim, scale, numbers, {}, str(error))
+    studies = {
+        name: study(replace(resolved, settings=merged(resolved.settings, own)), numbers, out / scale)
+        for name, resolved in claims.experiments(claim, scale).items()
+    }
     case = Case(claim, scale, numbers, studies)
     case.check()
     missing = dict.fromkeys(each.missing for each in studies.values() if each.missing is not None)

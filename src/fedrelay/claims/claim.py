@@ -37,8 +37,8 @@ class Trial(Section):
 
     use: str | None = Field(None, description="CLAIM/EXPERIMENT whose runs are used as they are")
     like: str | None = Field(None, description="CLAIM/EXPERIMENT whose settings are taken, but for those given here")
-    kind: Literal["compare", "group", "cost", "attack"] | None = Field(
-        None, description="what is done: compare methods, form groups, count transfers, attack; default compare"
+    kind: Literal["compare", "group", "cost", "spy"] | None = Field(
+        None, description="what is done: compare methods, form groups, count transfers, spy on methods; default compare"
     )
     settings: Tree = Field({}, description="settings at the scale small")
     scales: Mapping[Scale, Tree] = Field({}, description="what other scales say differently")

@@ -18,7 +18,7 @@ import numpy as np
 
 from fedrelay.claims.cases import Case
 from fedrelay.claims.running import Job
-from fedrelay.claims.studies import Assembly, Match
+from fedrelay.claims.studies import Assembly, Match, Spying
 from fedrelay.data.dataset import Dataset
 from fedrelay.data.federation import ArrayFederation, Federation, federate
 from fedrelay.data.partition import DEFAULT_CLIENTS, Holdings
@@ -41,6 +41,9 @@ MOST_LANES = 8
 
 JUDGING = 0.25
 """What judging a sample takes, as a share of training on it."""
+
+DRAWING, DRAWN = 50, 5000
+"""What a step of a spy's generator takes, in steps of the model, and the images it draws after each visit."""
 
 OVERHEAD = 1.0
 """Seconds for everything else: reading data, starting, forming groups."""
@@ -92,12 +95,24 @@ def job_seconds(job: Job) -> float:
         _, experiment = study.runs[str(job.piece.subject), job.piece.seed]
         work = workload(experiment)
         return OVERHEAD + (work.trained + JUDGING * work.judged) * pace_of(experiment, work.lanes)
+    if isinstance(study, Spying):
+        runs = [experiment for (_, seed), (_, experiment) in study.runs.items() if seed == job.piece.seed]
+        return OVERHEAD + sum(_spied(experiment, study.spy.epochs) for experiment in runs)
     if isinstance(study, Assembly) and any(way.trains for way in study.ways.values()):
         experiment = study.experiment(job.piece.seed)
         dataset = _loaded(experiment.data)
         kinds = {way.description: way.epochs or 10 for way in study.ways.values() if way.trains}
         return OVERHEAD + sum(kinds.values()) * _train_size(dataset, experiment.data) * pace_of(experiment, MOST_LANES)
     return OVERHEAD
+
+
+def _spied(experiment: Experiment, epochs: int) -> float:
+    """A run with a spy: the run, and at each of its visits a generator some fifty times as slow as the model."""
+    work, pace = workload(experiment), pace_of(experiment, MOST_LANES)
+    data = experiment.data
+    own = _train_size(_loaded(data), data) / (data.clients or DEFAULT_CLIENTS)
+    visits = experiment.fraction * experiment.rounds
+    return (work.trained + DRAWING * visits * (epochs * own + DRAWN)) * pace
 
 
 def workload(experiment: Experiment) -> Workload:

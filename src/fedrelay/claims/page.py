@@ -68,10 +68,10 @@ experiments:
   milder: {like: 1/skewed, data: {alpha: 1}}   # the same but for this; `use: 1/skewed` shares the runs
 ```
 
-`kind: group` forms groups in several `ways`, `kind: cost` counts transfers of a round. In criteria a method is called
-by its label, with `_` for what is no letter or digit, after the experiment where several have it, as in
-`skewed.fedseq.accuracy`. They may compare (`>=`, `>`, `<=`, `<`, `==`), calculate (`+ - * /`), join by `and`, `or` and
-`not`, and call:
+`kind: group` forms groups in several `ways`, `kind: cost` counts transfers of a round, `kind: spy` has a client learn
+to draw others' images. In criteria a method is called by its label, with `_` for what is no letter or digit, after the
+experiment where several have it, as in `skewed.fedseq.accuracy`. They may compare (`>=`, `>`, `<=`, `<`, `==`),
+calculate (`+ - * /`), join by `and`, `or` and `not`, and call:
 
 """
 

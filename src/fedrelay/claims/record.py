@@ -42,7 +42,7 @@ def entry_of(case: Case, problems: Mapping[str, str] = MappingProxyType({})) -> 
         "findings": [asdict(finding) for finding in judgement.findings],
         "measured": {name: _measured(study, case.seeds) for name, study in case.studies.items()},
         "seconds": sum(study.seconds(seed) for study in case.studies.values() for seed in case.seeds),
-        "versions": versions(),
+        "versions": dict(versions()),
     }
 
 

@@ -10,16 +10,12 @@ from fedrelay.claims.studies.base import Piece, Study
 from fedrelay.claims.studies.costs import Account
 from fedrelay.claims.studies.groups import Assembly
 from fedrelay.claims.studies.matches import Match
+from fedrelay.claims.studies.spies import Spying
 from fedrelay.errors import SpecError
-from fedrelay.spec import Comparison
 
-__all__ = ["KINDS", "Account", "Assembly", "Match", "NotPossible", "Piece", "Study", "study"]
+__all__ = ["KINDS", "Account", "Assembly", "Match", "Piece", "Spying", "Study", "study"]
 
-KINDS: dict[str, type[Study]] = {"compare": Match, "group": Assembly, "cost": Account, "attack": Match}
-
-
-class NotPossible(SpecError):
-    """An experiment that this version cannot do."""
+KINDS: dict[str, type[Study]] = {"compare": Match, "group": Assembly, "cost": Account, "spy": Spying}
 
 
 def study(resolved: Resolved, seeds: Sequence[int], out: Path) -> Study:
@@ -30,9 +26,5 @@ def study(resolved: Resolved, seeds: Sequence[int], out: Path) -> Study:
     try:
         _ = made.subjects
     except SpecError as error:
-        if resolved.kind == "attack":
-            missing = "attack" not in Comparison.model_fields
-            reason = "there are no attacks yet" if missing else str(error)
-            raise NotPossible(f"claim {title}: this version cannot do it ({reason})") from None
         raise SpecError(f"claim {title}: {error}") from None
     return made

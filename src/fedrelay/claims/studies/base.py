@@ -148,8 +148,12 @@ class WithMethods(Study):
 
     @cached_property
     def comparison(self) -> Comparison:
-        """The comparison, each of its runs on one core."""
-        tree = {**self.settings, "seeds": self.seeds, "engine": {"workers": 1, **self.settings.get("engine", {})}}
+        """The comparison."""
+        return self.compared(self.settings)
+
+    def compared(self, settings: Mapping[str, Any]) -> Comparison:
+        """Settings as a comparison, each of its runs on one core."""
+        tree = {**settings, "seeds": self.seeds, "engine": {"workers": 1, **settings.get("engine", {})}}
         return validate(Comparison, tree).model_copy(update={"out": self.folder})
 
     @cached_property
