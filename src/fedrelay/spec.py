@@ -48,6 +48,9 @@ class Section(BaseModel):
         return value
 
 
+Shift = Literal["none", "rotation", "inversion", "noise", "contrast"]
+
+
 class Data(Section):
     """Which samples there are and who holds them."""
 
@@ -67,13 +70,8 @@ class Data(Section):
     min_samples: int = Field(1, ge=0, description="dirichlet-class: the least a client holds")
     samples: int | None = Field(None, ge=1, description="so many train samples, classes in proportion; default all")
     test_samples: int | None = Field(None, ge=1, description="so many test samples, likewise")
-    shifts: tuple[Literal["none", "rotation", "inversion", "noise", "contrast"], ...] = Field(
-        (), description="image changes that clients take in turn (domain shift)"
-    )
-    test_shifts: tuple[Literal["none", "rotation", "inversion", "noise", "contrast"], ...] = Field(
-        (), description="image changes that test samples take in turn"
-    )
-
+    shifts: tuple[Shift, ...] = Field((), description="image changes that clients take in turn (domain shift)")
+    test_shifts: tuple[Shift, ...] = Field((), description="image changes that test samples take in turn")
     public: int | None = Field(
         None,
         ge=0,
