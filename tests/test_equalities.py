@@ -88,8 +88,8 @@ SAME = {
         ("spfl+glam", {"terms.glam.tau": 0, "terms.glam.rho": 0}),
         ("spfl", {}),
     ),
-    "Krum that keeps everybody is the plain mean": (
-        ("krum", {"merge.keep": 6}),
+    "A trimmed mean that cuts nobody off is the plain mean": (
+        ("trimmed-mean", {"merge.share": 0}),
         ("fedavg", {"merge.weights": "uniform"}),
     ),
 }

@@ -74,11 +74,23 @@ def test_impossible_options_are_refused(options, message):
     assert message in str(refused.value)
 
 
-@pytest.mark.parametrize(("attackers", "models"), [(1, 3), (4, 6), (0, 2)])
+@pytest.mark.parametrize(("attackers", "models"), [(1, 3), (4, 6)])
 def test_attackers_that_leave_no_neighbour_are_refused(attackers, models):
     with pytest.raises(SpecError, match=f"merge.attackers: {attackers} among {models} models"):
         Krum(attackers=attackers).check(lambda: models)
     Krum(attackers=attackers).check(lambda: attackers + 3)
+
+
+@pytest.mark.parametrize(("models", "comes"), [(1, "here 1 comes home"), (2, "here 2 come home")])
+def test_krum_needs_three_models(models, comes):
+    with pytest.raises(SpecError, match=f"krum: .* needs at least 3 in a round; {comes}; raise fraction"):
+        Krum(attackers=0).check(lambda: models)
+
+
+def test_keeping_everybody_is_refused():
+    with pytest.raises(SpecError, match="merge.keep: 5 of 5 models leave nobody out.*; allowed: at most 4 here"):
+        Krum(keep=5).check(lambda: 5)
+    Krum(keep=4).check(lambda: 5)
 
 
 def test_an_experiment_with_too_many_attackers_is_refused_before_anything_is_trained(toy):

@@ -40,3 +40,31 @@ def test_sums_are_taken_in_double_precision(make_home):
 def test_half_is_too_much():
     with pytest.raises(SpecError, match=r"merge.share: must be less than 0.5, got 0.5"):
         validate(Trimmed, {"share": 0.5}, "merge.")
+
+
+@pytest.mark.parametrize(
+    ("share", "models", "message"),
+    [
+        (0.2, 4, "merge.share: 0.2 of 4 models cuts nobody off, which is the plain mean; allowed: at least 0.25 here"),
+        (0.1, 7, "allowed: at least 0.143 here, or 0 to say so"),
+        (0.49, 2, "trimmed-mean: cuts off both ends and needs at least 3 models in a round; here 2 come home"),
+    ],
+)
+def test_a_share_that_cuts_nobody_off_is_refused(share, models, message):
+    with pytest.raises(SpecError) as refused:
+        Trimmed(share=share).check(lambda: models)
+    assert message in str(refused.value)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(3, 500))
+def test_the_least_share_that_is_named_is_enough(models):
+    with pytest.raises(SpecError) as refused:
+        Trimmed(share=1e-4).check(lambda: models)
+    least = float(str(refused.value).split("at least ")[1].split()[0])
+    Trimmed(share=least).check(lambda: models)
+
+
+def test_nobody_is_cut_off_where_that_is_said():
+    Trimmed(share=0).check(lambda: 2)
+    Trimmed(share=0.2).check(lambda: 5)

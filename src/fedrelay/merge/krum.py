@@ -8,7 +8,8 @@ f that of attackers. Krum takes the model with the least score, Multi-Krum the m
 scores. The promise of the paper needs m ≥ 2f + 3. Of equal scores the first in the order of the plan wins.
 
 Deviations: it joins models, not gradients. An f that leaves no neighbour to look at, m < f + 3, is refused; where m
-grows with the rounds, the last round decides, and a score looks at one neighbour until then. Models that are not finite
+grows with the rounds, the last round decides, and a score looks at one neighbour until then. So is a `keep` that leaves
+nobody out. Models that are not finite
 are left out first and do not count in m; f stays. Buffers are treated like parameters; integer counters take
 no part in distances and the maximum of the models kept.
 """
@@ -25,7 +26,7 @@ from torch import Tensor
 from fedrelay.errors import SpecError
 from fedrelay.merge.base import Homecoming, Merge, Merged
 from fedrelay.merge.mean import Weights, counts, mean
-from fedrelay.merge.robust import finite, stacks
+from fedrelay.merge.robust import few, finite, stacks
 
 
 class Krum(Merge):
@@ -36,12 +37,19 @@ class Krum(Merge):
     weights: Weights = Field("uniform", description="how much each model kept counts")
 
     def check(self, models: Callable[[], int]) -> None:
-        """A score needs at least one neighbour."""
-        if (count := models()) < self.attackers + 3:
-            allowed = f"at most {count - 3} here" if count >= 3 else "and krum needs at least 3"
+        """A score needs at least one neighbour, and somebody has to be left out."""
+        count = models()
+        if count < 3:
+            raise SpecError(f"krum: judges models by their neighbours and needs at least 3 in a round; {few(count)}")
+        if count < self.attackers + 3:
             raise SpecError(
                 f"merge.attackers: {self.attackers} among {count} models leave no neighbour to judge a model by; "
-                f"allowed: {allowed}"
+                f"allowed: at most {count - 3} here"
+            )
+        if self.keep >= count:
+            raise SpecError(
+                f"merge.keep: {self.keep} of {count} models leave nobody out, which is the plain mean; "
+                f"allowed: at most {count - 1} here"
             )
 
     def apply(self, home: Homecoming) -> Merged:

@@ -38,6 +38,11 @@ def robust(home: Homecoming, weights: Weights, rule: Rule) -> Merged:
     return Merged(merged)
 
 
+def few(models: int) -> str:
+    """What to say where a rule needs more models than come home."""
+    return f"here {models} {'comes' if models == 1 else 'come'} home; raise fraction or data.clients, or choose another merge"
+
+
 def finite(arrivals: Sequence[Arrival]) -> list[Arrival]:
     """Those whose every value is finite."""
     return [arrival for arrival in arrivals if arrival.weights.isfinite().all()]

@@ -6,24 +6,39 @@ Rates. ICML 2018.
 Rule: for every coordinate on its own, the ⌊βm⌋ smallest and the ⌊βm⌋ largest of m values are cut off, the others are
 averaged, all routes alike. Up to ⌊βm⌋ arbitrary models do no harm.
 
-Deviations: it joins models, not gradients. Models that are not finite are left out first and do not count in m. Buffers
-are treated like parameters, integer counters take their lower median.
+Deviations: it joins models, not gradients. A β > 0 that cuts nobody off, ⌊βm⌋ = 0, is refused; where m grows with the
+rounds, the last round decides. Models that are not finite are left out first and do not count in m. Buffers are treated
+like parameters, integer counters take their lower median.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from pydantic import Field
 
+from fedrelay.errors import SpecError
 from fedrelay.merge.base import Homecoming, Merge, Merged
-from fedrelay.merge.robust import robust, trimmed_mean
+from fedrelay.merge.robust import few, robust, trimmed_mean
 
 
 class Trimmed(Merge):
     """The mean without extremes."""
 
     share: float = Field(0.2, ge=0, lt=0.5, description="share β of values cut off at each end")
+
+    def check(self, models: Callable[[], int]) -> None:
+        """Somebody has to be cut off, unless `share` says that nobody is."""
+        count = models()
+        if not self.share or how_many(self.share, count):
+            return
+        if count < 3:
+            raise SpecError(f"trimmed-mean: cuts off both ends and needs at least 3 models in a round; {few(count)}")
+        raise SpecError(
+            f"merge.share: {self.share:g} of {count} models cuts nobody off, which is the plain mean; "
+            f"allowed: at least {math.ceil(1e3 / count) / 1e3:g} here, or 0 to say so"
+        )
 
     def apply(self, home: Homecoming) -> Merged:
         """Sort, cut and average."""
