@@ -32,7 +32,7 @@ LAYERS = [
     ("report",),
     ("claims",),
     ("",),  # the public door
-    ("cli",),
+    ("cli", "__main__"),
 ]
 
 
