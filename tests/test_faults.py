@@ -13,15 +13,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.conftest import make_federation
 
-from fedrelay import run
+from fedrelay import resume, run
 from fedrelay.clock import Device, Stopwatch
-from fedrelay.errors import DivergedError, SpecError
+from fedrelay.errors import DivergedError, FruitlessError, SpecError
 from fedrelay.faults import TAMPERINGS, UNANSWERED, Weather, mishaps_of, sent_again
 from fedrelay.local.arrival import Arrival, HopReport
 from fedrelay.local.keepsakes import Keepsakes
+from fedrelay.report.fate import Fate
 from fedrelay.routes.plan import RoundPlan, Route
 from fedrelay.spec import Fault, FaultKind, Recovery
-from fedrelay.store import RunFolder
+from fedrelay.store import Records, RunFolder
 
 STOPWATCH = Stopwatch(lambda client: Device(1.0, 8.0, 8.0, 0.0), lambda client: 10, 1.0, 1, {"model": 1})
 """Ten seconds at every client and one on every way."""
@@ -183,7 +184,7 @@ RUN = {"rounds": 6, "fraction": 0.5, "lr": 0.1}
 
 
 def small(method, *faults, **more):
-    return run(method, data=make_federation([8] * 12), faults=faults, **{**RUN, **more})
+    return run(method, data=make_federation([8] * 12), **{**RUN, "faults": faults, **more})
 
 
 def bits(result):
@@ -259,11 +260,63 @@ def test_a_round_without_arrivals_repeats_and_is_given_up_at_last(caplog):
     fine = small("fedavg", {"what": "dropout", "rate": 0.6}, fraction=0.2, recovery={"min_arrivals": 2, "repeats": 50})
     assert "repeats" in caplog.text
     assert fine.client_updates >= 6 * 2
+    assert fine.mishaps["too few arrivals"] == caplog.text.count("the round repeats") > 0
     caplog.clear()
-    empty = small("fedavg", {"what": "gone"}, recovery={"repeats": 1})
-    assert caplog.text.count("is given up") == 6
-    assert empty.client_updates == 0
-    assert torch.equal(empty.weights, small("fedavg", {"what": "gone"}, rounds=1).weights)
+    lost = {"what": "dropout", "first": 2, "last": 3}
+    two_lost = small("fedavg", lost, recovery={"repeats": 1})
+    assert caplog.text.count("is given up") == 2
+    assert two_lost.mishaps["too few arrivals"] == 4
+    assert [two_lost.history[index]["loss"] for index in (1, 2)] == [two_lost.history[0]["loss"]] * 2
+
+
+NOBODY = {
+    "everybody is away": ({"faults": [{"what": "dropout"}]}, FruitlessError, "dropout 36×, too few arrivals 6×"),
+    "nobody is fast enough": ({"recovery.deadline": 1e-9}, FruitlessError, "deadline 36×, too few arrivals 6×"),
+    "nobody need arrive": (
+        {"faults": [{"what": "gone"}], "recovery.min_arrivals": 0},
+        FruitlessError,
+        "gone 36×, too few arrivals 6×",
+    ),
+    "every model is refused": (
+        {"lr": 1e30, "guard.on_divergence": "skip"},
+        DivergedError,
+        "too few arrivals 6×, weights beyond 1e+08 36×",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", NOBODY)
+def test_a_run_in_which_nobodys_work_was_accepted_fails_and_is_kept(case, tmp_path):
+    settings, kind, wrong = NOBODY[case]
+    path = tmp_path / "run"
+    for go in (lambda: small("fedavg", **{"recovery.repeats": 0, "out": path, **settings}), lambda: again(path)):
+        with pytest.raises(kind) as failed:
+            go()
+        assert str(failed.value) == (
+            f"fedavg: in none of the 6 rounds anybody's work was accepted ({wrong}); the model is the first; "
+            f"rounds 1 to 6 are kept in {path}"
+        )
+    events = [json.loads(line) for line in (path / "events.jsonl").read_text().splitlines()]
+    last = {"round": 6, "route": -1, "hop": -1, "client": -1, "what": "too few arrivals"}
+    assert events[-1] == {**last, "done": "the round was given up"}
+    assert len((path / "metrics.jsonl").read_text().splitlines()) == 6
+    assert not (path / "result.json").exists()
+    assert Fate.of(Records.open(path)).state == "fruitless"
+
+
+def again(path):
+    return resume(path, data=make_federation([8] * 12))
+
+
+def test_a_diverged_run_leaves_a_trace_that_a_second_attempt_does_not_double(tmp_path):
+    path = tmp_path / "run"
+    spoilt = {"what": "nan", "first": 3, "clients": tuple(range(12))}
+    for go in (lambda: small("fedavg", spoilt, out=path), lambda: again(path)):
+        with pytest.raises(DivergedError):
+            go()
+        [event] = [json.loads(line) for line in (path / "events.jsonl").read_text().splitlines()]
+        assert (event["round"], event["client"], event["what"]) == (3, -1, "diverged")
+        assert "non-finite weights" in event["done"]
 
 
 def test_divergence_ends_the_run_unless_it_may_go_on():

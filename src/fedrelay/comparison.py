@@ -6,15 +6,16 @@ again continues whatever is not complete, so an interrupted comparison loses not
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import yaml
 from torch import nn
 
 from fedrelay.data.federation import Federation
-from fedrelay.errors import DivergedError, RunFolderError, SpecError
+from fedrelay.errors import DivergedError, FruitlessError, RunFolderError, SpecError
 from fedrelay.files import write_atomically
 from fedrelay.metrics.curves import mean_std
 from fedrelay.recipes import experiments, recipe
@@ -28,12 +29,23 @@ SPEC = "comparison.yaml"
 
 @dataclass(frozen=True)
 class Contender:
-    """One method of a comparison with its runs; a diverged run is shown as diverged, not as an accuracy."""
+    """One method of a comparison with its runs; one that diverged or learnt nothing is no result, and says why."""
 
     name: str
     method: str
     results: tuple[Result, ...]
     diverged: tuple[str, ...] = ()
+    fruitless: tuple[str, ...] = ()
+
+    @property
+    def failed(self) -> tuple[str, ...]:
+        """Why runs have no result."""
+        return self.diverged + self.fruitless
+
+    @property
+    def mishaps(self) -> Counter[str]:
+        """What went wrong in all runs that have a result, and how often."""
+        return sum((Counter(result.mishaps) for result in self.results), Counter())
 
     def mean_std(self, value: Callable[[Result], float]) -> tuple[float, float] | None:
         """Mean and standard deviation over the seeds that came through."""
@@ -89,25 +101,18 @@ def run_comparison(
     runs = experiments(comparison)
     if comparison.out is not None:
         _claim(comparison.out, comparison, lambda: _rehearse([run for _, run in runs], federation, module))
-    contenders: dict[str, tuple[list[Result], list[str]]] = {entrant.name: ([], []) for entrant in comparison.methods}
+    contenders = {entrant.name: Contender(entrant.name, entrant.method, ()) for entrant in comparison.methods}
     for entrant, experiment in runs:
-        results, diverged = contenders[entrant.name]
+        sofar = contenders[entrant.name]
         try:
-            results.append(run_entrant(entrant, experiment, comparison.out, federation, module, observer))
+            result = run_entrant(entrant, experiment, comparison.out, federation, module, observer)
+            sofar = replace(sofar, results=(*sofar.results, result))
         except DivergedError as error:
-            diverged.append(f"seed {experiment.seed}: {error}")
-    return Outcome(
-        comparison,
-        tuple(
-            Contender(
-                entrant.name,
-                entrant.method,
-                tuple(contenders[entrant.name][0]),
-                tuple(contenders[entrant.name][1]),
-            )
-            for entrant in comparison.methods
-        ),
-    )
+            sofar = replace(sofar, diverged=(*sofar.diverged, f"seed {experiment.seed}: {error}"))
+        except FruitlessError as error:
+            sofar = replace(sofar, fruitless=(*sofar.fruitless, f"seed {experiment.seed}: {error}"))
+        contenders[entrant.name] = sofar
+    return Outcome(comparison, tuple(contenders.values()))
 
 
 def run_folder(out: Path, entrant: Entrant, seed: int) -> Path:

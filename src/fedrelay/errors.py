@@ -6,6 +6,7 @@
     ├── RunFolderError    a run folder that is damaged, foreign or in use
     ├── DivergedError     a model that left the finite numbers
     └── EngineError       the engine could not carry out a hop
+        └── FruitlessError    in a whole run nobody's work was accepted
 
 The command line prints the message of any of them, without a traceback, and exits with `exit_code`.
 """
@@ -45,3 +46,7 @@ class EngineError(FedRelayError):
     """The engine could not carry out a hop."""
 
     exit_code = 6
+
+
+class FruitlessError(EngineError):
+    """In a whole run nobody's work was accepted: no client answered, or none in time."""

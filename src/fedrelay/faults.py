@@ -27,12 +27,18 @@ UNANSWERED = ("dropout", "gone", "hang", "lost")
 SILENT = ("hang", "lost")
 """It was sent the model, and that it will not answer shows only after the timeout."""
 
+GIVEN_UP = "the round was given up"
+DIVERGED = "diverged"
+
+REFUSED = "refused: "
+"""How it begins what was done about a model that was not accepted; the reason follows."""
+
 TAMPERINGS: dict[str, Tampering] = {what: what for what in get_args(Tampering)}
 
 
 @dataclass(frozen=True)
 class Mishap:
-    """Something that went wrong at a client's turn, and what was done about it."""
+    """Something that went wrong at a client's turn, or in a round as a whole, and what was done about it."""
 
     round: int
     route: int
@@ -44,6 +50,21 @@ class Mishap:
     def line(self) -> dict[str, Any]:
         """As the run folder keeps it."""
         return asdict(self)
+
+
+def at_the_server(round: int, what: str, done: str) -> Mishap:
+    """Something that happened to a round as a whole; −1 stands for the server."""
+    return Mishap(round, SERVER, SERVER, SERVER, what, done)
+
+
+def too_few(round: int, *, given_up: bool) -> Mishap:
+    """Fewer models came home than are needed."""
+    return at_the_server(round, "too few arrivals", GIVEN_UP if given_up else "the round repeats")
+
+
+def diverged(round: int, reason: str) -> Mishap:
+    """The run ended because a model left the finite numbers."""
+    return at_the_server(round, DIVERGED, reason)
 
 
 @dataclass
@@ -227,7 +248,7 @@ def mishaps_of(plan: RoundPlan, arrivals: Sequence[Arrival]) -> list[Mishap]:
         for index, (client, hop) in enumerate(zip(arrival.clients, arrival.hops, strict=True)):
             what = tampered.get((arrival.route, index), hop.refused or ("long update" if hop.shortened else ""))
             if what:
-                done = f"refused: {hop.refused}" if hop.refused else "shortened" if hop.shortened else "handed on"
+                done = f"{REFUSED}{hop.refused}" if hop.refused else "shortened" if hop.shortened else "handed on"
                 found.append(Mishap(plan.round, arrival.route, index, client, what, done))
     return found
 

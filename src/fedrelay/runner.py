@@ -26,8 +26,8 @@ from fedrelay.data.federation import Federation
 from fedrelay.engines.base import Engine
 from fedrelay.engines.crew import one_thread
 from fedrelay.engines.start import start_engine
-from fedrelay.errors import DivergedError, EngineError, RunFolderError
-from fedrelay.faults import Mishap, mishaps_of, sent_again
+from fedrelay.errors import DivergedError, EngineError, FedRelayError, FruitlessError, RunFolderError
+from fedrelay.faults import GIVEN_UP, REFUSED, Mishap, diverged, mishaps_of, sent_again, too_few
 from fedrelay.ledger import Tally, ledger_line
 from fedrelay.local.arrival import Arrival
 from fedrelay.local.keepsakes import Keepsakes
@@ -181,8 +181,11 @@ def _travel(setting: Setting, state: State, folder: RunFolder | None, observer: 
                     state = replace(state, server={}, waiting={})
                     keepsakes.clear()
                 state, row = _round(setting, engine, state, book)
-                state = replace(state, seconds=state.seconds + time.monotonic() - began)
-                book.timing(state.round, time.monotonic() - began)
+                took = time.monotonic() - began
+                if state.round == 1:  # its clients were chosen when the run was prepared
+                    took += setting.choosing_seconds(1)
+                state = replace(state, seconds=state.seconds + took)
+                book.timing(state.round, took)
                 if folder and time.monotonic() - saved >= experiment.checkpoint.seconds:
                     _save(folder, state, keepsakes)
                     saved = time.monotonic()
@@ -192,14 +195,19 @@ def _travel(setting: Setting, state: State, folder: RunFolder | None, observer: 
             result = book.result(state)
             if not result.complete:
                 raise Interrupted(result)
+            if book.given_up == experiment.rounds:
+                raise _fruitless(book)
             if folder:
                 folder.finish(result.summary(), result.model)
             return result
     except DivergedError as error:
         if folder:
             _save(folder, state, keepsakes)
-        kept = f"; rounds 1 to {state.round} are kept in {folder.path}" if folder and state.round else ""
-        raise DivergedError(f"{experiment.method}: {error}{kept}") from None
+        if state.round < experiment.rounds:
+            book.happened([diverged(state.round + 1, str(error))])
+        raise DivergedError(f"{experiment.method}: {error}{_kept(folder, state)}") from None
+    except FruitlessError as error:
+        raise FruitlessError(f"{experiment.method}: {error}{_kept(folder, state)}") from None
     except EngineError as error:
         # The last checkpoint stands: what clients keep may belong to a round that was not finished.
         how = f"; continue from the last checkpoint with: fedrelay resume {folder.path}" if folder else ""
@@ -208,6 +216,18 @@ def _travel(setting: Setting, state: State, folder: RunFolder | None, observer: 
         if engine is not None:
             engine.close()
         keepsakes.close()
+
+
+def _kept(folder: RunFolder | None, state: State) -> str:
+    """Where to find what was done before a run failed."""
+    return f"; rounds 1 to {state.round} are kept in {folder.path}" if folder and state.round else ""
+
+
+def _fruitless(book: Book) -> FedRelayError:
+    """What to say of a run whose every round was given up."""
+    wrong = ", ".join(f"{what} {times}×" for what, times in sorted(book.mishaps.items()))
+    kind = DivergedError if book.refused else FruitlessError
+    return kind(f"in none of the {book.given_up} rounds anybody's work was accepted ({wrong}); the model is the first")
 
 
 def _save(folder: RunFolder, state: State, keepsakes: Keepsakes) -> None:
@@ -256,12 +276,13 @@ def _journeys(setting: Setting, engine: Engine, state: State, book: Book) -> tup
         if home >= enough:
             if arrivals:
                 engine.keep()
+            if not home:
+                book.happened([too_few(fair.round, given_up=True)])
             return plan, arrivals
         last = attempt == experiment.recovery.repeats
-        log.warning(
-            "round %d: %d of %d routes came home, %d are needed; the round %s",
-            fair.round, home, len(fair.routes), enough, "is given up" if last else "repeats",
-        )  # fmt: skip
+        book.happened([too_few(fair.round, given_up=last)])
+        how = "round %d: %d of %d routes came home, %d are needed; the round "
+        log.warning(how + ("is given up" if last else "repeats"), fair.round, home, len(fair.routes), enough)
     return plan, []
 
 
@@ -292,7 +313,10 @@ class Book:
         self.setting, self.folder = setting, folder
         self.history: list[Row] = folder.lines("metrics") if folder else []
         self.tally = Tally()
-        self.mishaps = Counter(line["what"] for line in folder.lines("events")) if folder else Counter()
+        self.mishaps: Counter[str] = Counter()
+        self.given_up = self.refused = 0
+        for event in folder.lines("events") if folder else ():
+            self._remember(event["what"], event["done"])
         self.attempts: list[tuple[RoundPlan, Tally, VirtualTime]] = []
         self.updates = self.longest_route = 0
         self.visits: Counter[int] = Counter()
@@ -305,9 +329,19 @@ class Book:
     def travelled(self, plan: RoundPlan, mishaps: Sequence[Mishap]) -> None:
         """Note one attempt at a round: what travelled, how long that would have taken, and what went wrong."""
         self.attempts.append((plan, self.setting.tally(plan), self.setting.virtual_time(plan)))
+        self.happened(mishaps)
+
+    def happened(self, mishaps: Sequence[Mishap]) -> None:
+        """Note what went wrong."""
         for mishap in mishaps:
-            self.mishaps[mishap.what] += 1
+            self._remember(mishap.what, mishap.done)
             self._append("events", mishap.line())
+
+    def _remember(self, what: str, done: str) -> None:
+        """Count something that went wrong, and how it ended."""
+        self.mishaps[what] += 1
+        self.given_up += done == GIVEN_UP
+        self.refused += done.startswith(REFUSED)
 
     def round_over(self, plan: RoundPlan) -> None:
         """Enter a round into the ledger, with all attempts at it."""

@@ -85,3 +85,26 @@ def test_a_comparison_in_which_everything_diverged_fails(program, tiny, tmp_path
     assert ended.json["methods"]["fedavg"]["runs"] == []
     assert "every run diverged" in ended.err
     assert not (tmp_path / "here/curves.png").exists()
+
+
+def test_what_went_wrong_is_told_of_every_method(program, tiny, tmp_path):
+    (tmp_path / "two.yaml").write_text(
+        "methods:\n"
+        "  - {method: fedavg, label: calm, faults: []}\n"
+        "  - {method: fedavg, label: stormy, faults: [{what: dropout, clients: [0, 1, 2, 3, 4]}], fraction: 1}\n"
+        "  - {method: fedavg, label: lost, faults: [{what: dropout}], recovery: {repeats: 0}}\n"
+    )
+    ended = program("compare", "two.yaml", *tiny, "--out", "out")
+    assert ended.code == 0
+    assert "went wrong in stormy: dropout 10×" in ended.out
+    assert "went wrong in calm" not in ended.out
+    assert "lost learnt nothing, seed 1: fedavg: in none of the 2 rounds" in ended.out
+    told = json.loads((tmp_path / "out" / "results.json").read_text())["methods"]
+    assert (told["calm"]["mishaps"], told["stormy"]["mishaps"]) == ({}, {"dropout": 10})
+    assert len(told["lost"]["fruitless"]) == 1
+
+
+def test_a_comparison_in_which_nobody_ever_answered_fails(program, tiny):
+    ended = program("compare", "fedavg", *tiny, "--set", "faults=[{what: gone}]", "--set", "recovery.repeats=0")
+    assert ended.code == 6
+    assert "in no run anybody's work was accepted" in ended.err

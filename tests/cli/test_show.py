@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 from matplotlib.image import imread
+
+from fedrelay.store import RunFolder
 
 FOLLOWED = ["--set", "eval.forgetting=1", "--set", "grouping.max_clients=3", "--set", "grouping.min_samples=9999"]
 
@@ -18,6 +23,8 @@ def test_a_run_that_followed_chains(program, tiny, tmp_path):
     assert "2 of 2" in shown.out
     assert "backward transfer" in shown.out
     assert "forgotten" in shown.out
+    assert "picture" in shown.out
+    assert "chain.png" in shown.out
     assert imread(tmp_path / "chain.png").size > 0
     assert {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir() if path.is_file()} == files
     told = program("show", "run", "--json").json
@@ -39,3 +46,53 @@ def test_what_is_no_run(program):
     ended = program("show", "nowhere")
     assert ended.code != 0
     assert "nowhere: there is no such run folder" in ended.err
+
+
+def test_a_comparison_is_no_run_but_holds_some(program, tiny):
+    assert program("compare", "fedavg", "fedcyclic", *tiny, "--out", "both", "--quiet").code == 0
+    ended = program("show", "both")
+    assert (ended.code, ended.out) == (2, "")
+    assert "show one of its runs: both/fedavg/seed-1, both/fedcyclic/seed-1" in ended.err
+
+
+def test_a_run_that_diverged_says_when_and_why(program, tiny):
+    spoilt = ["--set", "faults=[{what: nan, first: 2}]"]
+    assert program("run", "fedavg", *tiny, *spoilt, "--out", "run").code == 5
+    shown = program("show", "run")
+    assert shown.code == 0
+    assert "diverged in round 2 (round 2: the model left client" in " ".join(shown.out.split())
+    told = program("show", "run", "--json").json
+    assert (told["state"], told["round"], told["diverged"]["round"]) == ("diverged", 1, 2)
+    assert "non-finite weights" in told["diverged"]["why"]
+
+
+def test_a_run_under_way_can_be_looked_at(program, tiny):
+    assert program("run", "fedavg", *tiny, "--out", "run", "--quiet").code == 0
+    assert program("show", "run", "--json").json["state"] == "complete"
+    Path("run/result.json").unlink()
+    assert program("show", "run", "--json").json["state"] == "stopped"
+    folder = RunFolder.open(Path("run"))
+    try:
+        shown = program("show", "run")
+    finally:
+        folder.close()
+    assert shown.code == 0
+    assert "under way" in shown.out
+
+
+def test_after_a_warm_up_the_last_chain_is_shown_that_can_forget(program, tiny):
+    warm = ["--set", "warmup.cycles=1", "--set", "eval.forgetting=1"]
+    assert program("run", "wfsl", *tiny, *warm, "--out", "run", "--quiet").code == 0
+    shown = program("show", "run", "--plot", "chain.png", "--json")
+    assert shown.json["forgetting"]["round"] == 1
+    assert "chain.png" in shown.err
+
+
+def test_the_search_for_clients_is_part_of_the_time(program, tiny):
+    search = ["--set", "warmup.cycles=2", "--set", "warmup.select.by=genetic", "--set", "warmup.select.count=3"]
+    ran = program("run", "wfsl", *tiny, *search, "--out", "run", "--json").json
+    assert 0 < ran["choosing_seconds"] < ran["seconds"]
+    lines = [json.loads(line) for line in Path("run/timings.jsonl").read_text().splitlines()]
+    assert all(0 < line["choosing_seconds"] <= line["seconds"] for line in lines)
+    shown = program("show", "run")
+    assert "choosing clients" in shown.out

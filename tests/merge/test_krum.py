@@ -88,7 +88,7 @@ def test_krum_needs_three_models(models, comes):
 
 
 def test_keeping_everybody_is_refused():
-    with pytest.raises(SpecError, match="merge.keep: 5 of 5 models leave nobody out.*; allowed: at most 4 here"):
+    with pytest.raises(SpecError, match=r"merge.keep: 5 of 5 models leave nobody out.*; allowed: at most 4 here"):
         Krum(keep=5).check(lambda: 5)
     Krum(keep=4).check(lambda: 5)
 

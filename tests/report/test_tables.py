@@ -76,7 +76,7 @@ def test_a_method_of_which_some_seeds_diverged_is_marked(outcome):
     done = replace(done, contenders=(replace(done.contenders[0], diverged=("seed 2: round 1",)),))
     lines = lines_of(comparison_tables(done))
     assert row_of("fedavg*", lines)[0][:3] == ["50.0", "50.0", "–"]
-    assert "  * fedavg: means over the seeds that did not diverge" in lines
+    assert "  * fedavg: means over the seeds that came through" in lines
 
 
 @pytest.mark.parametrize(

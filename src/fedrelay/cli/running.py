@@ -24,7 +24,7 @@ from fedrelay.cli.settings import (
     takes_settings,
 )
 from fedrelay.cli.stopping import resumable
-from fedrelay.errors import DivergedError, SpecError
+from fedrelay.errors import DivergedError, FruitlessError, SpecError
 from fedrelay.spec import Comparison, Experiment, Settings, validate
 
 if TYPE_CHECKING:  # these import torch, which would make --help slow
@@ -167,7 +167,9 @@ def _compare(screen: Screen, comparison: Comparison, out: Path, books: Sequence[
     screen.show(comparison_advice(outcome))
     screen.emit(_facts(outcome))
     if not any(contender.results for contender in outcome.contenders):
-        raise DivergedError(f"every run diverged; what there is lies in {out}")
+        if any(contender.diverged for contender in outcome.contenders):
+            raise DivergedError(f"every run diverged or learnt nothing; what there is lies in {out}")
+        raise FruitlessError(f"in no run anybody's work was accepted; what there is lies in {out}")
 
 
 def _write(outcome: Outcome, out: Path) -> None:

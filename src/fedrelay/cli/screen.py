@@ -39,7 +39,7 @@ class Screen:
 
     @contextmanager
     def listening(self) -> Iterator[None]:
-        """Show warnings of the package as notes, each kind once."""
+        """Show warnings of the package as notes, each kind once, and at last how many more there were."""
         logger, handler = logging.getLogger("fedrelay"), _Notes(self.notes)
         propagates, logger.propagate = logger.propagate, False
         logger.addHandler(handler)
@@ -47,6 +47,7 @@ class Screen:
             yield
         finally:
             logger.removeHandler(handler)
+            handler.sum_up()
             logger.propagate = propagates
 
 
@@ -72,9 +73,19 @@ class _Notes(logging.Handler):
     def __init__(self, console: Console) -> None:
         super().__init__(logging.WARNING)
         self.console = console
-        self.seen: set[str] = set()
+        self.seen: dict[str, dict[str, None]] = {}
 
     def emit(self, record: logging.LogRecord) -> None:
-        if record.msg not in self.seen:
-            self.seen.add(record.msg)
-            self.console.print(Text(f"note: {record.getMessage()}", "yellow"), soft_wrap=True)
+        alike, text = self.seen.setdefault(record.msg, {}), record.getMessage()
+        if not alike:
+            self._note(text)
+        alike[text] = None
+
+    def sum_up(self) -> None:
+        """Say how often else a note would have been due, and the last of them."""
+        for _, *more in self.seen.values():
+            if more:
+                self._note(more[-1] + (f" (and {len(more) - 1} more like this)" if len(more) > 1 else ""))
+
+    def _note(self, text: str) -> None:
+        self.console.print(Text(f"note: {text}", "yellow"), soft_wrap=True)

@@ -31,16 +31,18 @@ def show(
     json: Json = False,
 ) -> None:
     """Show how far a run has come and, where it followed chains, what they forgot of their clients."""
+    from fedrelay.comparison import SPEC
+    from fedrelay.report.fate import Fate
     from fedrelay.report.recall import last_recall, recall_table
-    from fedrelay.report.tables import progress_table
-    from fedrelay.store import RunFolder
+    from fedrelay.report.tables import facts_grid, progress_table
+    from fedrelay.store import Records
 
-    screen, run = Screen(quiet=quiet, json=json), RunFolder.open(folder)
-    try:
-        experiment, history, recall = run.experiment, run.lines("metrics"), last_recall(run)
-    finally:
-        run.close()
-    page = [progress_table(experiment, history)]
+    if (folder / SPEC).is_file():
+        runs = ", ".join(str(run.parent) for run in sorted(folder.glob("*/*/run.json"))) or "none yet"
+        raise SpecError(f"{folder}: holds a comparison; show one of its runs: {runs}")
+    screen, run = Screen(quiet=quiet, json=json), Records.open(folder)
+    experiment, history, recall, fate = run.experiment, run.lines("metrics"), last_recall(run), Fate.of(run)
+    page = [progress_table(experiment, history, fate.rows())]
     if recall is not None:
         page += ["", recall_table(recall)]
     if plot is not None:
@@ -49,6 +51,7 @@ def show(
         from fedrelay.report.plots import draw_recall
 
         draw_recall(recall, plot)
+        page += ["", facts_grid({"picture": str(plot)})]
     screen.show(*page)
     last = history[-1] if history else {}
     screen.emit(
@@ -58,6 +61,7 @@ def show(
             "seed": experiment.seed,
             **last,
             "rounds": experiment.rounds,
+            **fate.facts(),
             "forgetting": None if recall is None else recall.facts(),
         }
     )

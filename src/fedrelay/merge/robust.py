@@ -40,7 +40,8 @@ def robust(home: Homecoming, weights: Weights, rule: Rule) -> Merged:
 
 def few(models: int) -> str:
     """What to say where a rule needs more models than come home."""
-    return f"here {models} {'comes' if models == 1 else 'come'} home; raise fraction or data.clients, or choose another merge"
+    come = "comes" if models == 1 else "come"
+    return f"here {models} {come} home; raise fraction or data.clients, or choose another merge"
 
 
 def finite(arrivals: Sequence[Arrival]) -> list[Arrival]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 NONE = "–"
 """Stands where there is no value."""
@@ -73,3 +73,8 @@ def shortened(items: Sequence[object], most: int, separator: str) -> str:
         return separator.join(map(str, items))
     tail = most // 3
     return separator.join([*map(str, items[: most - tail]), "…", *map(str, items[len(items) - tail :])])
+
+
+def times(events: Mapping[str, int]) -> str:
+    """What happened and how often: `dropout 12×, nan 3×`."""
+    return ", ".join(f"{what} {count(number)}×" for what, number in sorted(events.items()))

@@ -58,9 +58,10 @@ def recalls(records: Records) -> list[Recall]:
 
 
 def last_recall(records: Records) -> Recall | None:
-    """The last chain that a run followed, if it followed any."""
+    """The last chain that a run followed, if it followed any; one of a single client has nothing to forget."""
     followed = recalls(records)
-    return followed[-1] if followed else None
+    chains = [each for each in followed if len(each.clients) > 1] or followed
+    return chains[-1] if chains else None
 
 
 def recall_of(run: Path) -> Recall | None:

@@ -63,15 +63,18 @@ class Standing:
             "virtual_seconds": self.virtual_seconds,
             "computing_seconds": self.computing_seconds,
             "communicating_seconds": self.communicating_seconds,
+            "mishaps": dict(sorted(self.contender.mishaps.items())),
             "diverged": list(self.contender.diverged),
+            "fruitless": list(self.contender.fruitless),
             "runs": [result.summary() for result in self.contender.results],
         }
 
     def row(self) -> dict[str, Any]:
         """Everything but the runs, as one line of a table."""
         facts = self.facts()
-        runs, diverged = facts.pop("runs"), facts.pop("diverged")
-        return {"label": self.name, **_flat(facts), "runs": len(runs), "diverged": len(diverged)}
+        runs, mishaps = facts.pop("runs"), facts.pop("mishaps")
+        ends = {end: len(facts.pop(end)) for end in ("diverged", "fruitless")}
+        return {"label": self.name, **_flat(facts), "mishaps": sum(mishaps.values()), "runs": len(runs), **ends}
 
 
 def standings(outcome: Outcome) -> list[Standing]:
@@ -119,7 +122,7 @@ def _standing(contender: Contender, goals: Mapping[float, float], first: Mapping
         accuracy_last=contender.mean_std(lambda result: result.accuracy_last),
         rounds_to=reached,
         speed_up={share: speed_up(first[share], rounds) for share, rounds in reached.items()},
-        costs_to={share: None if contender.diverged else contender.costs_to(goal) for share, goal in goals.items()},
+        costs_to={share: None if contender.failed else contender.costs_to(goal) for share, goal in goals.items()},
         client_updates=_mean(result.client_updates for result in results),
         longest_chain=_mean(result.longest_route for result in results),
         transfers={kind: _mean(result.transfers[kind] for result in results) for kind in KINDS},
@@ -132,8 +135,8 @@ def _standing(contender: Contender, goals: Mapping[float, float], first: Mapping
 
 
 def _rounds_to(contender: Contender, goals: Mapping[float, float]) -> dict[float, float | None]:
-    """Mean rounds to each target; a seed that diverged never got there."""
-    return {share: None if contender.diverged else _whole(contender.rounds_to(goal)) for share, goal in goals.items()}
+    """Mean rounds to each target; a seed that failed never got there."""
+    return {share: None if contender.failed else _whole(contender.rounds_to(goal)) for share, goal in goals.items()}
 
 
 def _mean(values: Iterable[float]) -> float | None:

@@ -15,7 +15,7 @@ from fedrelay.bench import Pace
 from fedrelay.comparison import Contender, Outcome
 from fedrelay.ledger import KINDS
 from fedrelay.metrics.curves import targets_of
-from fedrelay.report.format import NONE, count, duration, moment, percent, plural, size, spread, whole
+from fedrelay.report.format import NONE, count, duration, moment, percent, plural, size, spread, times, whole
 from fedrelay.report.standings import Standing, standings
 from fedrelay.result import Result
 from fedrelay.spec import Data, Experiment
@@ -93,9 +93,9 @@ def result_table(result: Result) -> RenderableType:
         "time": duration(result.seconds),
     }
     if result.choosing_seconds:
-        rows["choosing clients"] = f"{duration(result.choosing_seconds)} of that"
+        rows["choosing clients"] = f"{moment(result.choosing_seconds)} of that"
     if result.mishaps:
-        rows["went wrong"] = ", ".join(f"{what} {count(times)}×" for what, times in result.mishaps.items())
+        rows["went wrong"] = times(result.mishaps)
     if result.privacy:
         rows["privacy"] = privacy_line(result.privacy)
     if result.run is not None:
@@ -109,11 +109,13 @@ def _shares_of_time(result: Result) -> str:
     return f"   (T_comp {computing}, T_comm {communicating})"
 
 
-def progress_table(experiment: Experiment, history: Sequence[Mapping[str, Any]]) -> RenderableType:
-    """How far a run has come, by its last evaluation."""
+def progress_table(
+    experiment: Experiment, history: Sequence[Mapping[str, Any]], fate: Mapping[str, str]
+) -> RenderableType:
+    """How far a run has come, by its last evaluation, and what became of it."""
     title = Text(f"{experiment.method} on {experiment.data.name}, seed {experiment.seed}", style="bold")
     if not history:
-        return Group(title, facts_grid({"rounds": f"none of {count(experiment.rounds)} evaluated yet"}))
+        return Group(title, facts_grid({"rounds": f"none of {count(experiment.rounds)} evaluated yet", **fate}))
     last = history[-1]
     rows = {
         "rounds": f"{count(last['round'])} of {count(experiment.rounds)}",
@@ -122,6 +124,7 @@ def progress_table(experiment: Experiment, history: Sequence[Mapping[str, Any]])
         "client updates": count(last.get("client_updates")),
         "traffic": size(last.get("bytes")),
         "virtual time": moment(last.get("virtual_seconds")),
+        **fate,
     }
     return Group(title, facts_grid(rows))
 
@@ -210,9 +213,10 @@ def _quality(outcome: Outcome, rows: Sequence[Standing]) -> Table:
     reached = [_reached(rows, share) for share in goals]
     for number, standing in enumerate(rows):
         runs = len(standing.contender.results)
-        level = Text(spread(standing.accuracy_last, runs), style="bold") if runs else Text("diverged", style="red")
+        ended = "diverged" if standing.contender.diverged else "learnt nothing"
+        level = Text(spread(standing.accuracy_last, runs), style="bold") if runs else Text(ended, style="red")
         table.add_row(
-            standing.name + ("*" if standing.contender.diverged and runs else ""),
+            standing.name + ("*" if standing.contender.failed and runs else ""),
             level,
             spread(standing.accuracy, runs),
             *(column[number] for column in reached),
@@ -283,7 +287,11 @@ def _remarks(outcome: Outcome, rows: Sequence[Standing]) -> Iterator[RenderableT
     if outcome.reference != 1:
         yield Text(f"  rounds to: shares of the reference accuracy, {percent(outcome.reference)}", style="dim")
     for contender in outcome.contenders:
-        if contender.diverged and contender.results:
-            yield Text(f"  * {contender.name}: means over the seeds that did not diverge", style="yellow")
+        if contender.failed and contender.results:
+            yield Text(f"  * {contender.name}: means over the seeds that came through", style="yellow")
         for reason in contender.diverged:
             yield Text(f"  {contender.name} diverged, {reason}", style="red")
+        for reason in contender.fruitless:
+            yield Text(f"  {contender.name} learnt nothing, {reason}", style="red")
+        if contender.mishaps:
+            yield Text(f"  went wrong in {contender.name}: {times(contender.mishaps)}", style="yellow")
