@@ -131,8 +131,8 @@ def _run(party: Party, seed: int) -> dict[str, Any]:
 
 
 def _standing(standing: Standing) -> dict[str, Any]:
-    facts = standing.facts()
-    return {name: value for name, value in facts.items() if name not in ("runs", "method", "diverged")}
+    left_out = ("runs", "method", "mishaps", "diverged", "fruitless")
+    return {name: value for name, value in standing.facts().items() if name not in left_out}
 
 
 def _traffic(party: Party) -> dict[str, Any]:

@@ -17,6 +17,7 @@ import torch
 from fedrelay.comparison import SPEC, Contender, Outcome, load_comparison
 from fedrelay.errors import RunFolderError
 from fedrelay.ledger import KINDS
+from fedrelay.report.fate import Fate
 from fedrelay.result import Result, Row
 from fedrelay.spec import Comparison, Experiment
 from fedrelay.store import Records
@@ -151,7 +152,7 @@ def look_at(path: Path, why: str = "") -> Seen:
         status, why = "complete", ""
     elif records.under_way:
         status, why = "running", ""
-    elif why:
+    elif why := why or Fate.of(records).why:
         status = "diverged"
     return Seen(records, records.experiment, status, why)
 

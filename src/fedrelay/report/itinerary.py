@@ -12,7 +12,7 @@ from rich.text import Text
 
 from fedrelay.clock import VirtualTime
 from fedrelay.ledger import KINDS
-from fedrelay.report.format import count, moment, plural, shortened, size
+from fedrelay.report.format import count, moment, plural, shortened, size, times
 from fedrelay.report.tables import facts_grid, privacy_line
 from fedrelay.routes.plan import RoundPlan
 from fedrelay.setting import Setting
@@ -66,6 +66,24 @@ def plan_report(setting: Setting, round: int) -> dict[str, Any]:
         "opening": None if opening is None else {**_cost_of(opening), "payloads": opening["payloads"]},
         "total": whole_run,
         **({"privacy": privacy} if privacy else {}),
+        "weather": _weather(setting, plan),
+    }
+
+
+def _weather(setting: Setting, plan: RoundPlan) -> dict[str, Any] | None:
+    """What is left of a round at the first attempt when faults strike it; nothing where none can."""
+    if not setting.experiment.faults and setting.experiment.recovery.deadline is None:
+        return None
+    weathered, mishaps = setting.weathered(plan)
+    transfers = setting.tally(weathered)
+    return {
+        "routes": [[_holder(setting, client) for client in route.clients] for route in weathered.routes],
+        "client_updates": weathered.client_updates,
+        "transfers": transfers.counts(),
+        "bytes": transfers.bytes,
+        **setting.virtual_time(weathered).named(),
+        "mishaps": dict(Counter(mishap.what for mishap in mishaps)),
+        "tampered": len(weathered.tampers),
     }
 
 
@@ -119,8 +137,25 @@ def itinerary(report: Mapping[str, Any]) -> RenderableType:
         )
     if "privacy" in report:
         facts["privacy, all rounds"] = privacy_line(report["privacy"])
-    costs, times = _cost(report, total), _times(report, total)
-    return Group(title, facts_grid(facts), Text(), _routes(report["routes"]), Text(), costs, Text(), times)
+    page: list[RenderableType] = [title, facts_grid(facts), Text(), _routes(report["routes"])]
+    page += [Text(), _cost(report, total), Text(), _times(report, total)]
+    if report["weather"]:
+        page += [Text(), _forecast(report)]
+    return Group(*page)
+
+
+def _forecast(report: Mapping[str, Any]) -> Table:
+    """What faults do to the round, and what the other figures leave out."""
+    weather = report["weather"]
+    tampered = f", {plural(weather['tampered'], 'model')} tampered with" if weather["tampered"] else ""
+    return facts_grid(
+        {
+            "weather": "all other figures are those of fair weather",
+            f"goes wrong in round {report['round']}": f"{times(weather['mishaps']) or 'nobody fails'}{tampered}",
+            "left at its first try": f"{plural(weather['client_updates'], 'update')} on "
+            f"{sum(map(bool, weather['routes']))} of {plural(len(weather['routes']), 'route')}",
+        }
+    )
 
 
 def _routes(routes: Sequence[Sequence[int | str]]) -> Table:
@@ -146,6 +181,8 @@ def _rows(report: Mapping[str, Any], total: Mapping[str, Any]) -> Iterator[tuple
     if report["opening"]:
         yield "once, before round 1", report["opening"]
     yield f"round {report['round']}", report
+    if report["weather"]:
+        yield f"round {report['round']} in bad weather", report["weather"]
     yield f"all {count(total['rounds'])} rounds{' and before' if report['opening'] else ''}", total
 
 

@@ -35,7 +35,8 @@ def plain_table(*columns: str, numeric: bool = False) -> Table:
     """An open table with one rule below its head; all columns but the first hold numbers if `numeric`."""
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=True, header_style="bold", show_edge=False)
     for index, column in enumerate(columns):
-        table.add_column(column, justify="right" if numeric and index else "left", no_wrap=numeric and index > 0)
+        number = numeric and index > 0
+        table.add_column(column, justify="right" if number else "left", no_wrap=number, overflow="fold")
     return table
 
 

@@ -33,7 +33,7 @@ function faultsSection(page) {
                   element("td", {}, methods[event.method].name),
                   element("td", {}, count(event.seed)),
                   columns.map((name) =>
-                    element("td", {}, event[name] === undefined || event[name] === null ? NONE : String(event[name])),
+                    element("td", {}, (event[name] ?? -1) < 0 ? NONE : String(event[name])), // −1: the round as a whole
                   ),
                   element("td", { class: "words" }, String(event.what ?? NONE)),
                   element("td", { class: "words" }, String(event.done ?? NONE)),
