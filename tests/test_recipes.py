@@ -11,7 +11,7 @@ from fedrelay.local.terms.belongings import Carried, Kept, Told
 from fedrelay.local.terms.prox import Prox
 from fedrelay.merge.last import Last
 from fedrelay.merge.mean import Mean
-from fedrelay.recipes import CATALOGUE, Entry, blueprint, described, experiments, meaning, recipe
+from fedrelay.recipes import CATALOGUE, Entry, blueprint, described, experiments, meaning, recipe, refuse_stray_options
 from fedrelay.routes.chains import Chains
 from fedrelay.routes.ring import Ring
 from fedrelay.routes.singletons import Singletons
@@ -51,10 +51,10 @@ def test_the_order_of_names_does_not_matter():
     ("method", "message"),
     [
         ("fedsec", "method: unknown name 'fedsec' (did you mean 'fedseq'?); allowed: fedavg, fedcyclic"),
-        ("fedseq+", "method: unknown name ''"),
+        ("fedseq+", "a name is missing"),
         ("fedseq+fedcyclic", "'fedseq' and 'fedcyclic' both bring a route; keep one"),
         ("fedavg+fedseq", "'fedavg' and 'fedseq' both bring a route; keep one"),
-        ("fedprox+fedprox", "the term 'prox' is there twice"),
+        ("fedprox+fedprox", "'fedprox' stands there twice"),
     ],
 )
 def test_conflicts_are_refused(method, message):
@@ -72,7 +72,7 @@ def test_conflicts_are_refused(method, message):
             "route.lops: unknown key 'lops' (did you mean 'loops'?); allowed: loops",
         ),
         ("fedseq", {"route": {"loops": 0}}, "route.loops: must be greater than or equal to 1, got 0"),
-        ("fedseq", {"grouping": {"max_clients": "x"}}, "grouping.max_clients: must be a valid integer"),
+        ("fedseq", {"grouping": {"max_clients": "x"}}, "grouping.max_clients: must be a whole number"),
         ("fedavg", {"grouping": {"max_clients": 3}}, "grouping: method 'fedavg' forms no groups"),
         ("fedseq", {"grouping": {"distance": "kl"}}, "grouping.distance: has no effect with assign 'random'"),
         ("fedavg", {"route": {"loops": 2}}, "route.loops: unknown key 'loops'; allowed: none"),
@@ -177,7 +177,7 @@ class TestComparisons:
         ("fedgsp+feddyn+fedadam", "'feddyn' and 'fedadam' both bring a merge"),
         ("wfsl+shared-raw", "'wfsl' and 'shared-raw' both bring a warmup"),
         ("fedseq+spfl", "'fedseq' and 'spfl' both bring a route"),
-        ("feddc+scaffold", "the term 'control' is there twice"),
+        ("feddc+scaffold", "'feddc' and 'scaffold' both bring the term 'control'"),
     ],
 )
 def test_what_makes_no_sense_together_is_refused(method, message):
@@ -266,3 +266,14 @@ def test_own_options_of_a_term_go_over_the_common_ones():
     compared = comparison(["fedavg+dp", loud], terms={"dp": {"clip": 0.25}})
     found = [recipe(experiment).terms[0] for _, experiment in experiments(compared)]
     assert [(term.clip, term.noise) for term in found] == [(0.25, 1.0), (0.25, 3.0)]
+
+
+def test_options_at_the_wrong_place_get_their_name():
+    refuse_stray_options(["fedseq"], {"rounds": 3, "unheard_of": 1})
+    for methods, name, place in (
+        (["fedseq"], "loops", "route.loops"),
+        (["fedavg", "spfl+fedprox"], "mu", "terms.prox.mu"),
+        (["fedseq"], "max_clients", "grouping.max_clients"),
+    ):
+        with pytest.raises(SpecError, match=f"{name}: is an option of a part of .*; say {place}"):
+            refuse_stray_options(methods, {name: 1})

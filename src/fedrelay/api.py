@@ -13,7 +13,7 @@ from fedrelay.data.federation import Federation
 from fedrelay.data.open import open_federation
 from fedrelay.data.public import PublicFederation
 from fedrelay.errors import SpecError
-from fedrelay.recipes import CATALOGUE
+from fedrelay.recipes import CATALOGUE, refuse_stray_options
 from fedrelay.result import Result
 from fedrelay.routes.plan import RoundPlan
 from fedrelay.runner import Observer, resume_run, run_experiment
@@ -42,6 +42,7 @@ def run(
     >>> run("fedseq", data="digits", clients=100, alpha=0, rounds=60).accuracy
     """
     settings, federation, module = _own(settings, data, model)
+    refuse_stray_options([method], nested(settings))
     return run_experiment(experiment(method, **settings), federation=federation, module=module, observer=observer)
 
 
@@ -58,6 +59,7 @@ def compare(
     >>> compare(["fedavg", "fedseq"], clients=100, alpha=0, rounds=60, seeds=[1, 2, 3])["fedseq"].results
     """
     settings, federation, module = _own(settings, data, model)
+    refuse_stray_options([each for each in methods if isinstance(each, str)], nested(settings))
     return run_comparison(comparison(methods, **settings), federation=federation, module=module, observer=observer)
 
 
@@ -79,6 +81,7 @@ def plan(
     if not isinstance(round, int) or round < 1:
         raise SpecError(f"round: must be a whole number from 1, got {round!r}")
     settings, federation, module = _own(settings, data, model)
+    refuse_stray_options([method], nested(settings))
     return prepare(experiment(method, **settings), federation=federation, module=module).plan(round)
 
 

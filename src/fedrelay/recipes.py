@@ -256,7 +256,11 @@ class Recipe:
         ]
         rest = rounds - sum(phase.rounds for phase in before)
         if rest < 0:
-            raise SpecError(f"rounds: the warm-up alone takes {rounds - rest} rounds, got {rounds}")
+            assert self.warmup is not None
+            raise SpecError(
+                f"rounds: the warm-up alone takes {rounds - rest} (warmup.{self.warmup.length}), got {rounds}; "
+                f"lower warmup.{self.warmup.length} or raise rounds"
+            )
         own = (Phase(rest, self.route, self.terms, self.merge),) if rest else ()
         return (*before, *own)
 
@@ -265,17 +269,23 @@ def blueprint(method: str) -> Blueprint:
     """Put the parts of a method's names together."""
     names = [name.strip() for name in method.split("+")]
     for name in names:
+        if not name:
+            raise SpecError(f"method {method!r}: a name is missing; names are joined as in fedseq+fedprox")
         if name not in CATALOGUE:
             raise SpecError(f"method: {unknown('name', name, CATALOGUE)}")
+        if names.count(name) > 1:
+            raise SpecError(f"method {method!r}: {name!r} stands there twice")
     route_name, _ = _only(method, names, "route")
     _, grouping = _only(method, names, "grouping")
     merge_name, merge = _only(method, names, "merge")
     _, warmup = _only(method, names, "warmup")
     terms: dict[str, type[Term]] = {}
+    owners: dict[str, str] = {}
     for name in names:
         for term, kind in CATALOGUE[name].terms.items():
-            if term in terms:
-                raise SpecError(f"method {method!r}: the term {term!r} is there twice")
+            if owners.setdefault(term, name) != name:
+                both = f"{owners[term]!r} and {name!r}"
+                raise SpecError(f"method {method!r}: {both} both bring the term {term!r}; keep one")
             terms[term] = kind
     _refuse_shared_tensors(method, terms)
     if route_name and grouping and not CATALOGUE[route_name].route.needs_groups:  # type: ignore[union-attr]
@@ -367,6 +377,18 @@ def _options(plan: Blueprint, experiment: Experiment, part: str) -> Mapping[str,
     if given.get("assign", usual.get("assign")) != usual.get("assign"):
         usual = {}  # what goes with one way of grouping says nothing of another
     return {**usual, **given}
+
+
+def refuse_stray_options(methods: Sequence[str], settings: Mapping[str, Any]) -> None:
+    """An option of a part that stands where settings of the experiment stand gets the name it should have."""
+    for name in settings:
+        if name in Experiment.model_fields or name in Comparison.model_fields:
+            continue
+        for method in methods:
+            parts = blueprint(method).parts()
+            places = [f"{where}.{name}" for where, part in parts if name in options_of(part)]
+            if places:
+                raise SpecError(f"{name}: is an option of a part of {method!r}; say {' or '.join(places)}")
 
 
 def experiments(comparison: Comparison) -> list[tuple[Entrant, Experiment]]:

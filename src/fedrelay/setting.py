@@ -372,6 +372,7 @@ def prepare(
     if warmup is not None and len(setting.phases) == len(warmup.phases()) > 0:
         log.warning("the warm-up takes all %d rounds; the method itself never begins", setting.experiment.rounds)
     _check_faults(setting.experiment.faults, setting.federation.clients)
+    _warn_of_what_comes_too_late(setting.experiment)
     setting.devices(0)  # impossible devices and route options show before anything is written
     setting.plan(1)
     setting.recipe.merge.check(lambda: len(setting.plan(setting.experiment.rounds).routes))
@@ -387,6 +388,17 @@ def _check_faults(faults: Sequence[Fault], clients: int) -> None:
         for client in fault.clients or ():
             if client >= clients:
                 raise SpecError(f"faults.{number}.clients: there is no client {client}; they are 0 to {clients - 1}")
+
+
+def _warn_of_what_comes_too_late(experiment: Experiment) -> None:
+    """Settings of a longer run may stay when somebody shortens it, but not without a word."""
+    for number, fault in enumerate(experiment.faults):
+        if fault.first > experiment.rounds:
+            late = (number, fault.what, fault.first, experiment.rounds)
+            log.warning("faults.%d: %s begins in round %d and never strikes; the last round is %d", *late)
+    if experiment.eval.forgetting > experiment.rounds:
+        late_chain = (experiment.eval.forgetting, experiment.rounds)
+        log.warning("eval.forgetting: no chain is followed; the first would be in round %d of %d", *late_chain)
 
 
 def _regroup(grouping: Grouping, evidence: Evidence, survey: Survey | None, count: int, key: int) -> Groups:

@@ -132,7 +132,7 @@ class Eval(Section):
         0, ge=0, description="after every so many rounds, follow one chain: what it forgets of its clients; 0 = never"
     )
     targets: tuple[Annotated[float, Field(gt=0, le=1)], ...] = Field(
-        (0.7, 0.8, 0.9), description="shares of the reference accuracy for rounds-to-target"
+        (0.7, 0.8, 0.9), min_length=1, description="shares of the reference accuracy for rounds-to-target"
     )
     reference: float | None = Field(
         None,
@@ -266,7 +266,9 @@ class Recovery(Section):
     retries: int = Field(1, ge=1, description="how often the policy is tried before the client is skipped")
     timeout: float = Field(60.0, gt=0, description="seconds after which a client that does not answer is given up")
     deadline: float | None = Field(None, gt=0, description="seconds after which routes come home, however far they are")
-    min_arrivals: int = Field(1, ge=0, description="routes that must come home with something; else the round repeats")
+    min_arrivals: int = Field(
+        1, ge=0, description="routes that must come home with something, at most all there are; else the round repeats"
+    )
     repeats: int = Field(3, ge=0, description="how often a round repeats before it is given up")
 
     @model_validator(mode="after")
@@ -386,6 +388,14 @@ class Comparison(Settings):
             twice = sorted({value for value in values if values.count(value) > 1})
             if twice:
                 raise ValueError(f"{what}: {', '.join(twice)} stands there twice{advice}")
+        sets: dict[tuple[str, ...], str] = {}
+        for entrant in self.methods:
+            parts = (entrant.label,) if entrant.label else tuple(sorted(map(str.strip, entrant.method.split("+"))))
+            other = sets.setdefault(parts, entrant.name)
+            if other != entrant.name:
+                raise ValueError(
+                    f"methods: {entrant.name!r} is {other!r} in another order; keep one, or give one a label"
+                )
         folders: dict[str, str] = {}
         for entrant in self.methods:
             other = folders.setdefault(entrant.folder.casefold(), entrant.name)
@@ -413,7 +423,9 @@ def validate(model: type[M], values: Mapping[str, Any], prefix: str = "") -> M:
     try:
         return model.model_validate(dict(values))
     except ValidationError as error:
-        raise SpecError("\n".join(_explain(model, detail, prefix) for detail in error.errors())) from None
+        # a list whose entries are all wrong counts as too short, too
+        found = [each for each in error.errors() if each["type"] != "too_short" or not each["input"]]
+        raise SpecError("\n".join(_explain(model, detail, prefix) for detail in found)) from None
 
 
 def experiment(method: str, /, **settings: Any) -> Experiment:
@@ -468,6 +480,17 @@ def unknown(what: str, name: str, known: Iterable[str], also: Iterable[str] = ()
     return f"unknown {what} {name!r}{nearest(name, [*names, *also])}; allowed: {', '.join(names) or 'none'}"
 
 
+_WORDS = {
+    r"a valid (dictionary|mapping).*": "a mapping of settings",
+    r"a valid integer.*": "a whole number",
+    r"a valid number.*": "a number",
+    r"a valid (tuple|list).*": "a list",
+    r"a valid string.*": "text",
+    r"^(String|Tuple|List) should have at least 1 .*": "must not be empty",
+}
+"""What pydantic says, and what users read."""
+
+
 def _explain(model: type[BaseModel], detail: Any, prefix: str) -> str:
     """One pydantic finding as one sentence: key, what is allowed, what was given."""
     location, given, kind = list(detail["loc"]), detail["input"], detail["type"]
@@ -478,7 +501,8 @@ def _explain(model: type[BaseModel], detail: Any, prefix: str) -> str:
     if kind == "missing":
         return f"{key}: is required"
     message = detail["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
-    message = re.sub(r"a valid (dictionary|mapping).*", "a mapping of settings", message)
+    for pydantics, ours in _WORDS.items():
+        message = re.sub(pydantics, ours, message)
     hint = (
         nearest(given, detail["ctx"]["expected"].split("'")[1::2])
         if kind == "literal_error" and isinstance(given, str)
@@ -497,4 +521,6 @@ def _fields_at(model: type[BaseModel], location: Sequence[int | str]) -> list[st
             model = LISTED[part]
         elif part in SECTIONS:
             model = SECTIONS[str(part)]
+        elif part in model.model_fields and isinstance(model.model_fields[str(part)].default, Section):
+            model = type(model.model_fields[str(part)].default)
     return list(model.model_fields)

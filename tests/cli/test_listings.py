@@ -85,6 +85,33 @@ def test_plan_of_chains(program):
     assert facts["chain"] == {"min": 5, "mean": 5.0, "max": 5}
 
 
+def test_a_plan_in_bad_weather(program):
+    words = ["plan", "fedavg", "--clients", "20", "--rounds", "3", "--fraction", "0.5"]
+    assert program(*words, "--json").json["weather"] is None
+    assert "fair weather" not in program(*words).out
+    away = ["--set", "faults=[{what: dropout}]"]
+    ended = program(*words, *away, "--round", "2")
+    assert "all other figures are those of fair weather" in ended.out
+    assert "dropout 10×" in ended.out
+    assert "0 updates on 0 of 10 routes" in ended.out
+    told = program(*words, *away, "--json").json
+    assert (told["client_updates"], told["weather"]["client_updates"]) == (10, 0)
+    assert told["weather"]["transfers"] == {"s2c": 0, "c2s": 0, "c2c": 0}
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ("faults=[{what: nan, first: 9}]", "faults.0: nan begins in round 9 and never strikes; the last round is 2"),
+        ("eval.forgetting=3", "eval.forgetting: no chain is followed; the first would be in round 3 of 2"),
+    ],
+)
+def test_settings_that_come_too_late_are_mentioned(program, setting, said):
+    ended = program("plan", "fedavg", "--clients", "10", "--rounds", "2", "--set", setting)
+    assert ended.code == 0
+    assert said in ended.err
+
+
 def test_long_plans_are_shortened(program):
     ring = program("plan", "fedcyclic", "--clients", "100", "--fraction", "1")
     assert "… → " in ring.out

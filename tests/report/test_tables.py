@@ -86,3 +86,20 @@ def test_the_advice_points_at_the_best_federated_method(outcome, methods, shown)
     curves = {"fedavg": [[0.5]], "fedseq": [[0.7]], "centralized": [[0.9]]}
     lines = lines_of(comparison_advice(outcome({name: curves[name] for name in methods})))
     assert any(line.endswith(f"fedrelay methods show {shown}") for line in lines)
+
+
+def test_long_names_are_folded_and_never_cut(outcome):
+    name = "fedseq2par+feddc+moon+fedprox+glam"
+    lines = lines_of(comparison_tables(outcome({"fedavg": [[0.5], [0.6]], name: [[0.5], [0.6]]})))
+    assert not any("…" in line for line in lines)
+    first_column = "".join(line[1:].split(" ")[0] for line in lines)
+    assert name in first_column
+
+
+def test_where_data_are_pooled_nobody_takes_part():
+    plan = {"clients": 1, "parameters": 10}
+    alone = lines_of(heading(["centralized"], experiment("centralized", rounds=7), plan, [1]))
+    assert "  rounds    7, all data in one place" in alone
+    several = lines_of(heading(["moon", "centralized"], experiment("moon", rounds=7, model="mlp"), plan, [1]))
+    assert "  model     mlp, 10 parameters in moon" in several
+    assert "  rounds    7, 20 % take part in each" in several

@@ -129,24 +129,32 @@ def apply(tree: Tree, settings: Assignments) -> Tree:
 def one_method(source: str, settings: Assignments) -> Tree:
     """The settings of one run, from a method or a file that has one."""
     if not names_file(source):
-        return apply({"method": source}, settings)
+        return _checked([source], apply({"method": source}, settings))
     tree = load_file(Path(source))
     if "methods" in tree:
         raise SpecError(f"{source}: has 'methods', it is a comparison; use 'fedrelay compare {source}'")
-    return apply(tree, settings)
+    return _checked([tree["method"]], apply(tree, settings))
 
 
 def many_methods(sources: Sequence[str], settings: Assignments) -> Tree:
     """The settings of a comparison, from methods or one file."""
     files = [source for source in sources if names_file(source)]
     if not files:
-        return apply({"methods": list(sources)}, settings)
+        return _checked(sources, apply({"methods": list(sources)}, settings))
     if len(sources) > 1:
         raise SpecError(f"{files[0]}: a file is compared alone; list methods, or give one file")
     tree = load_file(Path(files[0]))
     if "method" in tree:
         raise SpecError(f"{files[0]}: has 'method', it is a single run; use 'fedrelay run {files[0]}'")
     return apply(tree, settings)
+
+
+def _checked(methods: Sequence[Any], tree: Tree) -> Tree:
+    """The same settings, unless options of a method stand at the wrong place."""
+    from fedrelay.recipes import refuse_stray_options
+
+    refuse_stray_options([method for method in methods if isinstance(method, str)], tree)
+    return tree
 
 
 def names_file(source: str) -> bool:

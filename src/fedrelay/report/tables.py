@@ -15,6 +15,7 @@ from fedrelay.bench import Pace
 from fedrelay.comparison import Contender, Outcome
 from fedrelay.ledger import KINDS
 from fedrelay.metrics.curves import targets_of
+from fedrelay.recipes import blueprint
 from fedrelay.report.format import NONE, count, duration, moment, percent, plural, size, spread, times, whole
 from fedrelay.report.standings import Standing, standings
 from fedrelay.result import Result
@@ -64,9 +65,9 @@ def heading(
     title = Text(f"{', '.join(names)} on {experiment.data.name}", style="bold")
     rows = {
         "clients": f"{_clients(experiment.data, plan)}{_dealt(experiment.data)}",
-        "model": f"{model}, {count(plan['parameters'])} parameters",
+        "model": f"{model}, {count(plan['parameters'])} parameters{f' in {names[0]}' if len(names) > 1 else ''}",
         "training": f"{plural(train.epochs, 'epoch')} per visit, batches of {train.batch_size}, step size {train.lr:g}",
-        "rounds": f"{experiment.rounds:,}, {percent(experiment.fraction, 0)} take part in each",
+        "rounds": f"{experiment.rounds:,}, {_participation(names, experiment)}",
         "seeds" if len(seeds) > 1 else "seed": ", ".join(map(str, seeds)),
     }
     return Group(title, facts_grid(rows))
@@ -192,6 +193,12 @@ def _best(outcome: Outcome) -> Contender | None:
 def _clients(data: Data, plan: Mapping[str, Any]) -> str:
     """As set, else as planned: centralised training counts as one client there."""
     return count(data.clients or plan["clients"])
+
+
+def _participation(names: Sequence[str], experiment: Experiment) -> str:
+    if len(names) == 1 and blueprint(experiment.method).pools_data:
+        return "all data in one place"
+    return f"{percent(experiment.fraction, 0)} take part in each"
 
 
 def _dealt(data: Data) -> str:

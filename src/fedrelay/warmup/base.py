@@ -32,6 +32,9 @@ class Warmup(Section, ABC):
     shares_samples: ClassVar[bool] = False
     """Whether clients give samples away."""
 
+    length: ClassVar[str]
+    """The option that says how many rounds it takes."""
+
     @abstractmethod
     def phases(self) -> tuple[Phase, ...]:
         """One after another, then the method follows."""

@@ -9,6 +9,8 @@ Deviations: none.
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from pydantic import Field
 
 from fedrelay.merge.mean import Mean
@@ -18,6 +20,8 @@ from fedrelay.warmup.base import Phase, Warmup
 
 class FedAvgFirst(Warmup):
     """Ordinary federated learning for some rounds."""
+
+    length: ClassVar[str] = "rounds"
 
     rounds: int = Field(100, ge=1, description="rounds of FedAvg; they count among the rounds of the run")
 

@@ -31,6 +31,8 @@ class SharedRaw(Warmup):
     """Rounds on the shared samples alone, and shared samples at every client."""
 
     shares_samples: ClassVar[bool] = True
+    length: ClassVar[str] = "pretrain"
+
     ratio: float = Field(0.05, ge=0, le=1, description="share of its samples that every client gives away")
     weights: Literal["own", "all"] = Field(
         "own", description="how much a client counts: by its own samples, or by all it trains on, own and shared"

@@ -14,7 +14,7 @@ one round of the run.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
@@ -29,6 +29,8 @@ from fedrelay.warmup.base import Phase, Warmup
 
 class Wfsl(Warmup):
     """Cycles of one model through chosen clients."""
+
+    length: ClassVar[str] = "cycles"
 
     cycles: int = Field(50, ge=1, description="how often the model goes through the clients")
     select: Selector = Field(Selector(), description="who is chosen for a cycle")
