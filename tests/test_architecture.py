@@ -15,7 +15,7 @@ SOURCE = Path(fedrelay.__file__).parent
 
 # A module may import from its own layer and from those below it, never from above.
 LAYERS = [
-    ("errors", "files", "rng", "plain_yaml", "spec", "routes.plan", "grouping.growth"),
+    ("errors", "files", "rng", "plain_yaml", "wording", "spec", "routes.plan", "grouping.growth"),
     ("data", "models", "metrics"),
     ("local", "routes", "ledger", "clock"),
     ("faults",),

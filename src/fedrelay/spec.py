@@ -7,10 +7,8 @@ a `SpecError` that names the key, what is allowed and the nearest known name.
 
 from __future__ import annotations
 
-import difflib
-import re
 import reprlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
 
@@ -27,6 +25,8 @@ from pydantic import (
 from fedrelay.errors import SpecError
 from fedrelay.plain_yaml import load_file as load_file
 from fedrelay.plain_yaml import parse_assignment as parse_assignment
+from fedrelay.wording import in_plain_words, nearest
+from fedrelay.wording import unknown as unknown
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -468,29 +468,6 @@ def set_path(tree: dict[str, Any], path: str, value: Any) -> None:
         tree[leaf] = dict(value) if isinstance(value, Mapping) else value
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
-    """` (did you mean 'x'?)` when something known is close, else nothing."""
-    close = difflib.get_close_matches(name.lower(), list(known), n=1, cutoff=0.6)
-    return f" (did you mean {close[0]!r}?)" if close else ""
-
-
-def unknown(what: str, name: str, known: Iterable[str], also: Iterable[str] = ()) -> str:
-    """The message for a name nobody knows; `also` are names that may be meant but are not listed."""
-    names = list(known)
-    return f"unknown {what} {name!r}{nearest(name, [*names, *also])}; allowed: {', '.join(names) or 'none'}"
-
-
-_WORDS = {
-    r"a valid (dictionary|mapping).*": "a mapping of settings",
-    r"a valid integer.*": "a whole number",
-    r"a valid number.*": "a number",
-    r"a valid (tuple|list).*": "a list",
-    r"a valid string.*": "text",
-    r"^(String|Tuple|List) should have at least 1 .*": "must not be empty",
-}
-"""What pydantic says, and what users read."""
-
-
 def _explain(model: type[BaseModel], detail: Any, prefix: str) -> str:
     """One pydantic finding as one sentence: key, what is allowed, what was given."""
     location, given, kind = list(detail["loc"]), detail["input"], detail["type"]
@@ -500,9 +477,7 @@ def _explain(model: type[BaseModel], detail: Any, prefix: str) -> str:
         return f"{key}: {unknown('key', str(location[-1]), _fields_at(model, location[:-1]), also=short)}"
     if kind == "missing":
         return f"{key}: is required"
-    message = detail["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
-    for pydantics, ours in _WORDS.items():
-        message = re.sub(pydantics, ours, message)
+    message = in_plain_words(detail["msg"])
     hint = (
         nearest(given, detail["ctx"]["expected"].split("'")[1::2])
         if kind == "literal_error" and isinstance(given, str)

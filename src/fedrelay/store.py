@@ -10,8 +10,7 @@
     metrics.jsonl         one line for every evaluated round; the same bytes whenever and wherever the run is done
     ledger.jsonl          one line for every round: routes, transfers, bytes; round 0: what clients did once before
     forgetting.jsonl      one line for every followed chain: accuracy on each client's samples after each hop
-    events.jsonl          one line for everything that went wrong, and what was done about it; route, hop and client are
-                          −1 where it was a round as a whole
+    events.jsonl          one line for everything that went wrong, and what was done; −1 stands for the round as a whole
     timings.jsonl         one line for every round: seconds, and of those the choice of clients (the only thing that
                           differs between two equal runs)
     checkpoint.json       names the newest checkpoint and its checksum
