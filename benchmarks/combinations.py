@@ -242,10 +242,11 @@ def page(found: dict[Task, list[fr.Outcome]]) -> Iterator[str]:
         "Made by `benchmarks/combinations.py --write`. Final test accuracy, mean ± standard deviation over "
         f"{len(SEEDS)} seeds, each of which deals out the samples and draws the first weights anew. {CLIENTS} clients "
         f"hold a Dirichlet draw of every class (concentration {ALPHA:g}), all take part in every round, everything "
-        "starts from scratch, and all options are the defaults. A client update is one visit; SPFL makes "
-        f"{CLIENTS} times as many a round, which is why FedAvg with {CLIENTS} epochs at each visit stands in the last "
-        "row. Bytes follow from the plans; MOON's model has a projection head more than the others. Where every route "
-        "visits all clients, FedNova and FedDisco weigh all routes alike, so with SPFL both are FedAvg up to rounding."
+        "starts from scratch, and all options of the methods are the defaults. A client update is one visit; SPFL "
+        f"makes {CLIENTS} times as many a round, which is why FedAvg with {CLIENTS} epochs at each visit stands in the "
+        "last row. Bytes follow from the plans; MOON's model has a projection head more than the others. Where every "
+        "route visits all clients, FedNova and FedDisco weigh all routes alike, so with SPFL both are FedAvg up to "
+        "rounding."
     )
     for task, outcomes in found.items():
         yield from ("", f"## {task.title}", "", filled(task.about), "", *rows(task, outcomes))

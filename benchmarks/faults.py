@@ -1,11 +1,11 @@
 """Every way of travelling in every kind of bad weather: what is left of the accuracy, with and without the guard.
 
     .venv/bin/python benchmarks/faults.py                          print the table
-    .venv/bin/python benchmarks/faults.py --write                  and write docs/faults.md
+    .venv/bin/python benchmarks/faults.py --write                  and write docs/weather.md
     .venv/bin/python benchmarks/faults.py --seeds 1 --rounds 40    sooner
 
 Runs are kept in a folder (--out), so that an interrupted table goes on where it stopped. A run that ends because its
-model diverged is shown as such, not as an accuracy.
+model diverged, or because nobody's work was ever accepted, is shown as such, not as an accuracy.
 """
 
 from __future__ import annotations
@@ -73,11 +73,13 @@ def weathered(method: str, rounds: int, seeds: Sequence[int], out: Path) -> Outc
 
 def cell(contender: Contender) -> str:
     """The accuracy of one line, or how it ended."""
-    if not contender.results:
-        return "diverged"
-    mean, deviation = contender.mean_std(lambda result: 100 * result.accuracy_last) or (0.0, 0.0)
-    lost = f" ({len(contender.diverged)} diverged)" if contender.diverged else ""
-    return f"{mean:.1f} ± {deviation:.1f}{lost}"
+    ended = "diverged" if contender.diverged else "learnt nothing"
+    found = contender.mean_std(lambda result: 100 * result.accuracy_last)
+    if found is None:
+        return ended
+    deviation = f" ± {found[1]:.1f}" if len(contender.results) > 1 else ""
+    lost = f" ({len(contender.failed)} {ended})" if contender.failed else ""
+    return f"{found[0]:.1f}{deviation}{lost}"
 
 
 def page(outcomes: Mapping[str, Outcome], rounds: int, seeds: Sequence[int], command: str) -> str:
@@ -85,9 +87,9 @@ def page(outcomes: Mapping[str, Outcome], rounds: int, seeds: Sequence[int], com
     head = (
         "# Bad weather\n\n"
         "Accuracy in percent on digits (100 clients, one class each, 20 % take part in a round), mean of the last ten "
-        f"of {rounds} rounds, mean ± standard deviation over {len(seeds)} seeds: without the guard → with it (`guard: "
-        "{on_divergence: skip, norm: 3, tolerance: 0.3}`; the public set of ten samples a class is taken out of the "
-        "test set of all runs). Clients that do not answer are skipped.\n\n"
+        f"of {rounds} rounds, mean ± standard deviation over the seeds 1 to {len(seeds)}: without the guard → with it "
+        "(`guard: {on_divergence: skip, norm: 3, tolerance: 0.3}`; the public set of ten samples a class is taken out "
+        "of the test set of all runs). Clients that do not answer are skipped.\n\n"
         f"Made by `{command}`.\n"
     )
     lines = ["| weather | " + " | ".join(outcomes) + " |", "|---" * (len(outcomes) + 1) + "|"]
@@ -104,16 +106,17 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--out", type=Path, default=Path("runs/faults"))
     parser.add_argument("--methods", nargs="+", default=METHODS, choices=METHODS, metavar="METHOD")
-    parser.add_argument("--write", action="store_true", help="write docs/faults.md")
+    parser.add_argument("--write", action="store_true", help="write docs/weather.md")
     asked = parser.parse_args()
     seeds = range(1, asked.seeds + 1)
     outcomes = {method: weathered(method, asked.rounds, seeds, asked.out) for method in asked.methods}
-    text = page(
-        outcomes, asked.rounds, seeds, f"benchmarks/faults.py --rounds {asked.rounds} --seeds {asked.seeds} --write"
-    )
+    command = f"benchmarks/faults.py --rounds {asked.rounds} --seeds {asked.seeds} --write"
+    if tuple(asked.methods) != METHODS:
+        command += f" --methods {' '.join(asked.methods)}"
+    text = page(outcomes, asked.rounds, seeds, command)
     print(text)
     if asked.write:
-        (DOCS / "faults.md").write_text(text, encoding="utf-8")
+        (DOCS / "weather.md").write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
+from fedrelay import errors
 from fedrelay.data.registry import DATASETS
 from fedrelay.models.zoo import MODELS
 from fedrelay.recipes import CATALOGUE
 from fedrelay.report import pages
-from fedrelay.spec import Data
+from fedrelay.spec import Data, FaultKind
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -39,3 +41,19 @@ def test_every_data_set_partition_and_model_is_in_the_data_page():
     partitions = re.findall(r"'([\w-]+)'", str(Data.model_fields["partition"].annotation))
     assert len(partitions) == 6
     assert [name for name in [*DATASETS, "synthetic", *partitions, *MODELS] if f"`{name}`" not in text] == []
+
+
+def test_every_exit_code_is_in_the_readme():
+    said = re.search(r"Exit codes: (.*?)\n\n", (ROOT / "README.md").read_text(), re.DOTALL)
+    assert said is not None
+    kinds = [
+        kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.FedRelayError)
+    ]
+    codes = {kind.exit_code for kind in kinds}
+    assert codes == {1, 2, 3, 4, 5, 6}
+    assert [code for code in codes if not re.search(rf"(^|, |\n){code} ", said[1])] == []
+
+
+def test_every_fault_is_in_the_page_about_faults():
+    text = (ROOT / "docs" / "faults.md").read_text()
+    assert [kind for kind in get_args(FaultKind) if f"`{kind}`" not in text] == []

@@ -1,6 +1,7 @@
 """The catalogue: which parts a method's name brings, and the `+` grammar that joins names.
 
-A name brings a route, a grouping, local terms, a merge or a warm-up. Two names that bring the same part are refused.
+A name brings a route, a grouping, local terms, a merge or a warm-up. Terms add up; two names that bring the same other
+part, or the same term, are refused.
 What nobody brings is ordinary federated learning: single clients, plain SGD, the mean by samples.
 
 Adding a method is one file for its part and one line in `CATALOGUE`.
@@ -138,7 +139,7 @@ CATALOGUE: dict[str, Entry] = {
         grouping=Grouping,
         defaults={"grouping": {"assign": "greedy", "distance": "kl"}},
     ),
-    "spfl": Entry("every model visits every client, each from another start", route=Rotations, defaults=_UNIFORM),
+    "spfl": Entry("every model visits all who take part, each from another start", route=Rotations, defaults=_UNIFORM),
     "wfsl": Entry("one model is warmed up through chosen clients first", warmup=Wfsl),
     "shared-raw": Entry("clients share a few samples, the server begins with those", warmup=SharedRaw),
     "fedavg-first": Entry("rounds of FedAvg before another method", warmup=FedAvgFirst),

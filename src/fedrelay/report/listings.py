@@ -34,7 +34,7 @@ def method_list(catalogue: Mapping[str, Entry]) -> RenderableType:
     table = plain_table("method", "what it does", "brings")
     for name, entry in catalogue.items():
         table.add_row(Text(name, style="bold"), entry.summary, ", ".join(_brought(entry)))
-    hint = "Join names with + as long as no two bring the same part: fedseq+fedprox."
+    hint = "Join names with +, as in fedseq+fedprox; terms add up, of all other parts there is one."
     more = "fedrelay methods show NAME explains one, with its options."
     return Group(table, Text(), Text(f"  {hint}\n  {more}", style="dim"))
 

@@ -14,21 +14,21 @@ from pydantic.fields import FieldInfo
 
 from fedrelay.clock import Clock
 from fedrelay.recipes import CATALOGUE, Entry, blueprint, described, meaning, options_of
-from fedrelay.spec import SECTIONS, Comparison, Experiment, Fault, FaultKind, Section
+from fedrelay.spec import SECTIONS, Comparison, Experiment, Fault, FaultKind, Section, shortcuts
 
 _METHODS = """\
 # Methods
 
-Every method is a route, a grouping, local terms and a merge, some after a warm-up; names join with `+` as long as no
-two bring the same part. This page is made from the text that opens each part's file: paper, rule, deviations. Options
-are set as `--set NAME=VALUE`, or under the same names in YAML and Python.
+Every method is a route, a grouping, local terms and a merge, some after a warm-up; names join with `+`. Terms add up;
+two names that bring the same other part, or the same term, are refused. This page is made from the text that opens each
+part's file: paper, rule, deviations. Options are set as `--set NAME=VALUE`, or under the same names in YAML and Python.
 """
 
 _SETTINGS = """\
 # Settings
 
-One experiment is one set of names: nested in YAML and Python, dotted after `--set`, or short where a name is unique
-(`lr` for `train.lr`). An unknown key, a wrong type or an impossible value is refused with one message.
+One experiment is one set of names: nested in YAML and Python, dotted after `--set`, or short. An unknown key, a wrong
+type or an impossible value is refused with one message.
 
 ```yaml
 method: fedseq            # or methods: [fedavg, fedseq] to compare
@@ -38,8 +38,14 @@ rounds: 60
 grouping: {max_clients: 10}
 ```
 
-Options of a method's parts are listed by `fedrelay methods show NAME` and in [methods.md](methods.md).
+Options of a method's parts are listed by `fedrelay methods show NAME` and in [methods.md](methods.md). Lists are
+written as in YAML, in quotes that keep the shell away: `--set 'faults=[{what: dropout, rate: 0.3}]'`.
 """
+
+_SHORT = """\
+Short names, on the command line and in Python, are those that a single section below has: %s. Options of a method's
+parts have none: it is `route.loops` and `terms.prox.mu`, and `alpha` and `lr` mean `data.alpha` and `train.lr` even
+where a part has an option of that name."""
 
 _HEAD = "\n| setting | default | meaning |\n|---|---|---|"
 
@@ -51,7 +57,8 @@ def methods_page() -> str:
 
 def settings_page() -> str:
     """All settings, section by section."""
-    return "\n".join([_SETTINGS, *_sections(), *_clock(), *_faults(), *_top_level(), ""])
+    short = ", ".join(f"`{name}`" for name in shortcuts())
+    return "\n".join([_SETTINGS, _SHORT % short, *_sections(), *_clock(), *_faults(), *_top_level(), ""])
 
 
 def _overview() -> Iterator[str]:
@@ -76,18 +83,19 @@ def _defaults(entry: Entry) -> str:
 
 def _parts() -> Iterator[str]:
     """Every part once, in the order in which the catalogue mentions them."""
-    seen: set[type[Section]] = set()
+    seen: dict[type[Section], None] = {}
     for name in CATALOGUE:
         for where, part in blueprint(name).parts():
             if part not in seen:
-                seen.add(part)
-                yield from _part(where, part)
+                yield from _part(where, part, next((each for each in seen if each.__module__ == part.__module__), None))
+                seen[part] = None
 
 
-def _part(where: str, part: type[Section]) -> Iterator[str]:
+def _part(where: str, part: type[Section], sibling: type[Section] | None) -> Iterator[str]:
+    """One part; what stands in the same file as another is described there."""
     yield f"\n## {part.__name__}\n"
     yield f"`{where}` · `{part.__module__}`\n"
-    yield described(part)
+    yield f"Described with {_link(sibling)}." if sibling else described(part)
     if part.model_fields:
         yield _HEAD.replace("setting", "option")
         yield from (_row(f"{where}.{name}", field) for name, field in options_of(part).items())
@@ -107,7 +115,7 @@ def _clock() -> Iterator[str]:
 
 
 def _faults() -> Iterator[str]:
-    yield "\n## faults\n\nA list; each entry says one thing that goes wrong (`faults.py` says how they are met)."
+    yield "\n## faults\n\nA list; each entry says one thing that goes wrong ([faults.md](faults.md) says more)."
     yield _HEAD
     kinds = ", ".join(f"`{kind}`" for kind in get_args(FaultKind))
     yield f"| `faults.N.what` | required | {kinds} |"
@@ -118,7 +126,8 @@ def _top_level() -> Iterator[str]:
     yield "\n## The experiment itself\n\n`method` and `seed` make one run, `methods` and `seeds` a comparison."
     yield _HEAD
     fields = {**Experiment.model_fields, **Comparison.model_fields}
-    yield from (_row(name, field) for name, field in fields.items() if name not in SECTIONS)
+    listed = {*SECTIONS, "clock", "faults"}
+    yield from (_row(name, field) for name, field in fields.items() if name not in listed)
 
 
 def _row(name: str, field: FieldInfo) -> str:

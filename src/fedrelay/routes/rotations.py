@@ -1,4 +1,4 @@
-"""SPFL: every model visits every client, each starting from another one.
+"""SPFL: every model visits every client that takes part, each starting from another one.
 
 Paper: H. Liang et al. SPFL: sequential and parallel federated learning. NeurIPS 2025.
 
