@@ -276,7 +276,7 @@ def _journeys(setting: Setting, engine: Engine, state: State, book: Book) -> tup
         if home >= enough:
             if arrivals:
                 engine.keep()
-            if not home:
+            if fair.routes and not home:
                 book.happened([too_few(fair.round, given_up=True)])
             return plan, arrivals
         last = attempt == experiment.recovery.repeats

@@ -388,16 +388,12 @@ class Comparison(Settings):
             twice = sorted({value for value in values if values.count(value) > 1})
             if twice:
                 raise ValueError(f"{what}: {', '.join(twice)} stands there twice{advice}")
-        sets: dict[tuple[str, ...], str] = {}
-        for entrant in self.methods:
-            parts = (entrant.label,) if entrant.label else tuple(sorted(map(str.strip, entrant.method.split("+"))))
-            other = sets.setdefault(parts, entrant.name)
-            if other != entrant.name:
-                raise ValueError(
-                    f"methods: {entrant.name!r} is {other!r} in another order; keep one, or give one a label"
-                )
         folders: dict[str, str] = {}
+        ordered: dict[str, str] = {}
         for entrant in self.methods:
+            other = ordered.setdefault("+".join(sorted(map(str.strip, entrant.name.split("+")))), entrant.name)
+            if other != entrant.name and not entrant.label:
+                raise ValueError(f"methods: {entrant.name!r} is {other!r} in another order; keep one, or label one")
             other = folders.setdefault(entrant.folder.casefold(), entrant.name)
             if other != entrant.name:
                 raise ValueError(f"methods: the labels {other!r} and {entrant.name!r} would share a folder")
