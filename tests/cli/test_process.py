@@ -112,7 +112,7 @@ def test_a_second_ctrl_c_stops_at_once(tmp_path):
 
 
 def test_a_closed_pipe_is_no_error_worth_a_traceback(tmp_path):
-    command = f"{shlex.quote(sys.executable)} -m fedrelay.cli data | head -1"
+    command = f"{shlex.quote(sys.executable)} -m fedrelay data | head -1"
     done = subprocess.run(command, shell=True, cwd=tmp_path, capture_output=True, text=True, check=True)
     assert len(done.stdout.splitlines()) == 1
     assert done.stderr == ""

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 import typer
 
 from fedrelay.errors import SpecError
-from fedrelay.spec import SECTIONS, Experiment, load_file, parse_assignment, set_path, shortcuts
+from fedrelay.spec import SECTIONS, Comparison, Experiment, load_file, parse_assignment, set_path, shortcuts
 
 Tree = dict[str, Any]
 Assignments = Sequence[tuple[str, Any]]
@@ -123,24 +123,25 @@ def apply(tree: Tree, settings: Assignments) -> Tree:
     short = shortcuts()
     for path, value in settings:
         set_path(tree, short.get(path, path), value)
+    _refuse_stray_options(tree)
     return tree
 
 
 def one_method(source: str, settings: Assignments) -> Tree:
     """The settings of one run, from a method or a file that has one."""
     if not names_file(source):
-        return _checked([source], apply({"method": source}, settings))
+        return apply({"method": source}, settings)
     tree = load_file(Path(source))
     if "methods" in tree:
         raise SpecError(f"{source}: has 'methods', it is a comparison; use 'fedrelay compare {source}'")
-    return _checked([tree["method"]], apply(tree, settings))
+    return apply(tree, settings)
 
 
 def many_methods(sources: Sequence[str], settings: Assignments) -> Tree:
     """The settings of a comparison, from methods or one file."""
     files = [source for source in sources if names_file(source)]
     if not files:
-        return _checked(sources, apply({"methods": list(sources)}, settings))
+        return apply({"methods": list(sources)}, settings)
     if len(sources) > 1:
         raise SpecError(f"{files[0]}: a file is compared alone; list methods, or give one file")
     tree = load_file(Path(files[0]))
@@ -149,12 +150,14 @@ def many_methods(sources: Sequence[str], settings: Assignments) -> Tree:
     return apply(tree, settings)
 
 
-def _checked(methods: Sequence[Any], tree: Tree) -> Tree:
-    """The same settings, unless options of a method stand at the wrong place."""
-    from fedrelay.recipes import refuse_stray_options
+def _refuse_stray_options(tree: Tree) -> None:
+    """Options of a method that stand among the settings of the experiment get the name they should have."""
+    named = tree.get("methods", [])
+    methods = [tree.get("method"), *(named if isinstance(named, list) else [])]
+    if any(methods) and set(tree) - set(Experiment.model_fields) - set(Comparison.model_fields):
+        from fedrelay.recipes import refuse_stray_options
 
-    refuse_stray_options([method for method in methods if isinstance(method, str)], tree)
-    return tree
+        refuse_stray_options([method for method in methods if isinstance(method, str)], tree)
 
 
 def names_file(source: str) -> bool:
