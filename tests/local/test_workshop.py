@@ -85,6 +85,13 @@ def test_what_nobody_looks_for_is_handed_on(toy, linear, what, factor, expected)
     assert not hops[0].refused
 
 
+def test_a_model_of_zeros_is_refused_where_anything_is(toy, linear):
+    plan = RoundPlan(1, (Route((0, 4)),), tampers=(Tamper(0, 1, "zero"),))
+    found, hops, _, _ = travel(job_of(toy, linear), plan)[0]
+    assert hops[1].refused == "nothing but zeros"
+    assert torch.equal(found, travel(job_of(toy, linear), RoundPlan(1, (Route((0,)),)))[0][0])
+
+
 def test_a_long_update_is_shortened(toy, linear):
     job = job_of(toy, linear, Guard(norm=1.5))
     start = job.layout.flatten(linear)

@@ -23,6 +23,7 @@ from fedrelay.routes.plan import Hop, RoundPlan, Tamper
 
 WRONG_SHAPE = "a wrong shape"
 WORSE = "a higher loss on the public set"
+EMPTY = "nothing but zeros"
 
 
 @dataclass(frozen=True)
@@ -84,7 +85,7 @@ class Workshop:
         if reason and guard.on_divergence == "stop":
             raise diverged(turn.hop, reason)
         if before is not None:
-            reason = reason or self._worsened(model, before.recv)
+            reason = reason or self._emptied(report, before.recv) or self._worsened(model, before.recv)
             if reason:
                 before.restore(visit, model)
                 report = HopReport(0, 0, 0.0, refused=reason)
@@ -103,6 +104,11 @@ class Workshop:
             length = float(shorten(model[:trained], replace(visit, recv=visit.recv[:trained])))
             report = replace(report, length=length, shortened=length > float(visit.longest))
         return replace(report, peak=peaks(model[:floats])[0]), ""
+
+    def _emptied(self, report: HopReport, recv: Tensor) -> str:
+        """Whether nothing is left of a model, where such models are left out."""
+        emptied = self.job.guard.refuses and report.peak == 0 and bool(recv[: self.job.layout.counters].any())
+        return EMPTY if emptied else ""
 
     def _worsened(self, model: Tensor, recv: Tensor) -> str:
         """Whether a model knows so much less of the public set that it is refused."""
