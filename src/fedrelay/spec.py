@@ -7,10 +7,9 @@ a `SpecError` that names the key, what is allowed and the nearest known name.
 
 from __future__ import annotations
 
-import difflib
 import re
 import reprlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
 
@@ -27,6 +26,8 @@ from pydantic import (
 from fedrelay.errors import SpecError
 from fedrelay.plain_yaml import load_file as load_file
 from fedrelay.plain_yaml import parse_assignment as parse_assignment
+from fedrelay.wording import nearest as nearest
+from fedrelay.wording import unknown as unknown
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -178,7 +179,9 @@ class Attack(Section):
 class Engine(Section):
     """Where hops are carried out."""
 
-    name: Literal["local", "ray"] = Field("local", description="local: processes here; ray: the machines of a cluster")
+    name: Literal["local", "ray", "flower"] = Field(
+        "local", description="local: processes here; ray: the machines of a cluster; flower: nodes that keep their data"
+    )
     workers: int = Field(0, ge=0, description="how many at once; 0 = one per core. Results do not depend on it")
     address: str | None = Field(
         None, min_length=1, description="the cluster: HOST:PORT of its head, or auto; default: start one here"
@@ -190,11 +193,15 @@ class Engine(Section):
         description="models trained side by side as one stack where the model allows it; 1 = each alone. "
         "Another number may round differently",
     )
+    superlink: str = Field("127.0.0.1:9092", pattern=r"^[^\s:]+:\d+$", description="flower: the SuperLink's HOST:PORT")
+    folder: Path | None = Field(None, description="flower: the server's folder, made by `fedrelay certificates`")
+    test: Path | None = Field(None, description="flower: the server's own test samples; default: nodes judge models")
+    wait: float = Field(60.0, ge=0, description="flower: seconds to wait for nodes or a SuperLink that are away")
 
     @model_validator(mode="after")
     def _somewhere_else(self) -> Self:
-        if self.address is not None and self.name == "local":
-            raise ValueError("address: has no effect with the local engine; it belongs to ray")
+        if self.address is not None and self.name != "ray":
+            raise ValueError(f"address: has no effect with the {self.name} engine; it belongs to ray")
         return self
 
 
@@ -454,18 +461,6 @@ def set_path(tree: dict[str, Any], path: str, value: Any) -> None:
         known.update(value)
     else:
         tree[leaf] = dict(value) if isinstance(value, Mapping) else value
-
-
-def nearest(name: str, known: Iterable[str]) -> str:
-    """` (did you mean 'x'?)` when something known is close, else nothing."""
-    close = difflib.get_close_matches(name.lower(), list(known), n=1, cutoff=0.6)
-    return f" (did you mean {close[0]!r}?)" if close else ""
-
-
-def unknown(what: str, name: str, known: Iterable[str], also: Iterable[str] = ()) -> str:
-    """The message for a name nobody knows; `also` are names that may be meant but are not listed."""
-    names = list(known)
-    return f"unknown {what} {name!r}{nearest(name, [*names, *also])}; allowed: {', '.join(names) or 'none'}"
 
 
 def _explain(model: type[BaseModel], detail: Any, prefix: str) -> str:

@@ -98,6 +98,8 @@ def result_table(result: Result) -> RenderableType:
         rows["went wrong"] = ", ".join(f"{what} {count(times)}×" for what, times in result.mishaps.items())
     if result.privacy:
         rows["privacy"] = privacy_line(result.privacy)
+    if result.hop_overhead is not None:
+        rows["overhead per hop"] = f"{result.hop_overhead:.2f} s beside the clients' own time"
     if result.run is not None:
         rows["run folder"] = str(result.run)
     return facts_grid(rows)
