@@ -4,10 +4,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 DEMO := demo
 
-.PHONY: help demo test install equip lint docs clean
+.PHONY: help demo federation-demo test install equip lint docs clean
 
 help:
 	@echo "make demo   install, compare three methods on embedded data, write the report"
+	@echo "make federation-demo   install with Flower, then a real federation here, in which nearly everything dies once"
 	@echo "make test   install with Flower and Ray, then ruff, mypy and the whole test suite"
 	@echo "make docs   make the pages that follow from the code"
 	@echo "make clean  remove the environment and everything that was generated"
@@ -36,6 +37,9 @@ demo: install
 	@$(BIN)/fedrelay compare examples/digits.yaml --out $(DEMO)
 	@echo
 	@$(BIN)/fedrelay report $(DEMO)
+
+federation-demo: equip
+	@OMP_NUM_THREADS=1 $(BIN)/python examples/federation/demo.py
 
 # Data sets are optional: tests that need one skip where it is not found.
 test: export FEDRELAY_DATA := $(or $(FEDRELAY_DATA),$(if $(wildcard ../shared/data/README.md),$(abspath ../shared/data)))

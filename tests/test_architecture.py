@@ -15,7 +15,7 @@ SOURCE = Path(fedrelay.__file__).parent
 
 # A module may import from its own layer and from those below it, never from above.
 LAYERS = [
-    ("errors", "files", "rng", "plain_yaml", "wording", "spec", "routes.plan", "grouping.growth"),
+    ("errors", "files", "rng", "wording", "plain_yaml", "sections", "spec", "plain", "routes.plan", "grouping.growth"),
     ("data", "models", "metrics"),
     ("local", "routes", "ledger", "clock"),
     ("faults",),
@@ -23,7 +23,7 @@ LAYERS = [
     ("warmup",),
     ("privacy",),
     ("recipes",),
-    ("store", "result", "allowance", "materials"),
+    ("store", "result", "allowance", "materials", "node"),
     ("setting",),
     ("server",),
     ("runner",),

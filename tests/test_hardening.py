@@ -35,6 +35,13 @@ FORBIDDEN = {
     "tarfile.extractall", "archive.extractall", "archive.extract", "shutil.unpack_archive",
 }  # fmt: skip
 
+ALLOWED = {
+    # A job on its way inside the user's own Ray cluster, which runs the user's code by design.
+    "engines/parcel.py": {"pickle.loads", "torch.load"},
+    # Starts Flower's SuperLink, with arguments that are our own.
+    "engines/flower/superlink.py": {"subprocess.Popen"},
+}
+
 
 def calls(path):
     for node in ast.walk(ast.parse(path.read_text())):
@@ -45,6 +52,8 @@ def calls(path):
 @pytest.mark.parametrize("path", sorted(SOURCE.rglob("*.py")), ids=lambda path: str(path.relative_to(SOURCE)))
 def test_nothing_runs_what_a_file_says(path):
     for name, options in calls(path):
+        if name in ALLOWED.get(path.relative_to(SOURCE).as_posix(), ()):
+            continue
         assert name not in FORBIDDEN, f"{path}: {name}"
         assert options.get("allow_pickle") != "True", path
         assert options.get("shell") != "True", path

@@ -80,7 +80,7 @@ def test_every_short_name_leads_to_one_setting():
         ({"hidden": [0]}, "model.hidden.0: must be greater than or equal to 1, got 0"),
         ({"targets": [1.2]}, "eval.targets.0: must be less than or equal to 1, got 1.2"),
         ({"train": 3}, "train: must be a mapping of settings, got 3"),
-        ({"engine": "cloud"}, "engine.name: must be 'local' or 'ray', got 'cloud'"),
+        ({"engine": "cloud"}, "engine.name: must be 'local', 'ray' or 'flower', got 'cloud'"),
         ({"route": 3}, "route: must be a mapping of settings, got 3"),
         ({"train.lr.x": 3}, "train.lr: must be a number, got {'x': 3}"),
         (

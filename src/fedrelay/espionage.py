@@ -83,7 +83,7 @@ def run_with_spy(
     compare = features or feature_network(everybody, setting.federation.classes, seed=experiment.seed)
     attack = GanAttack(setting.module, setting.federation.samples(spy), epochs=epochs, seed=experiment.seed)
     state, glimpses = State(0, setting.first_weights()), []
-    with closing(start_engine(setting.job(), experiment.engine)) as engine:
+    with closing(start_engine(setting.job(), experiment)) as engine:
         for round in range(1, experiment.rounds + 1):
             plan = setting.plan(round)
             plan = replace(plan, tapped=taps(spy, [route.clients for route in plan.routes]))

@@ -246,7 +246,8 @@ def mishaps_of(plan: RoundPlan, arrivals: Sequence[Arrival]) -> list[Mishap]:
     found = []
     for arrival in arrivals:
         for index, (client, hop) in enumerate(zip(arrival.clients, arrival.hops, strict=True)):
-            what = tampered.get((arrival.route, index), hop.refused or ("long update" if hop.shortened else ""))
+            refused = hop.refused.partition(":")[0]  # what follows differs from case to case
+            what = tampered.get((arrival.route, index), refused or ("long update" if hop.shortened else ""))
             if what:
                 done = f"{REFUSED}{hop.refused}" if hop.refused else "shortened" if hop.shortened else "handed on"
                 found.append(Mishap(plan.round, arrival.route, index, client, what, done))

@@ -12,10 +12,13 @@ from fedrelay.attacks.label_flip import check_attack
 from fedrelay.data.federation import Federation
 from fedrelay.data.open import open_federation
 from fedrelay.data.public import PublicFederation, with_public
+from fedrelay.engines.start import data_elsewhere
 from fedrelay.errors import SpecError
 from fedrelay.files import home_written_out
 from fedrelay.grouping.profiles.probe import FILES
+from fedrelay.local.origin import Origin, ZooModel
 from fedrelay.models.zoo import build_model, default_model
+from fedrelay.plain import described
 from fedrelay.recipes import Recipe
 from fedrelay.spec import Experiment
 
@@ -40,6 +43,7 @@ def check_classes(experiment: Experiment, method: Recipe, federation: Federation
 
 def open_data(experiment: Experiment, own: Federation | None) -> Federation:
     """The data of an experiment, or the caller's own, with the public set apart."""
+    own = own or data_elsewhere(experiment)
     if own is None:
         return open_federation(experiment.data, experiment.seed)
     wanted = experiment.data.public or 0
@@ -61,7 +65,14 @@ def with_full_paths(experiment: Experiment) -> Experiment:
     clock, devices = experiment.clock, experiment.clock.get("path")
     if isinstance(devices, str):
         clock = {**clock, "path": str(home_written_out(Path(devices)).resolve())}
-    update = {"data": data.model_copy(update={"name": name, "path": path}), "grouping": grouping, "clock": clock}
+    places = {name: value for name, value in experiment.engine if isinstance(value, Path)}
+    engine = {name: home_written_out(value).resolve() for name, value in places.items()}
+    update = {
+        "data": data.model_copy(update={"name": name, "path": path}),
+        "engine": experiment.engine.model_copy(update=engine),
+        "grouping": grouping,
+        "clock": clock,
+    }
     return experiment.model_copy(update=update)
 
 
@@ -89,3 +100,18 @@ def zoo_model(experiment: Experiment, federation: Federation) -> nn.Module:
         )
     except (RuntimeError, MemoryError, OverflowError, TypeError) as error:
         raise SpecError(f"model: cannot be built ({str(error).splitlines()[0]})") from None
+
+
+def origin_of(experiment: Experiment, federation: Federation, method: Recipe) -> Origin:
+    """How others build the same model."""
+    wanted = experiment.model
+    assert wanted.name is not None
+    return ZooModel(
+        name=wanted.name,
+        shape=federation.sample_shape,
+        classes=federation.classes,
+        kind=federation.kind,
+        hidden=wanted.hidden,
+        stem=wanted.stem,
+        terms=tuple(described(term) for term in method.terms),
+    )

@@ -62,6 +62,9 @@ class Result:
     privacy: Mapping[str, Any] = field(default_factory=dict)
     """What clients have spent of their privacy; empty where nothing guards it."""
 
+    hop_overhead: float | None = None
+    """Mean seconds of a hop beside the client's own, where hops are messages."""
+
     run: Path | None = None
 
     @property
@@ -137,6 +140,7 @@ class Result:
             "mishaps": dict(self.mishaps),
             "attack": dict(self.attack),
             "privacy": {name: value if math.isfinite(value) else None for name, value in self.privacy.items()},
+            "hop_overhead": None if self.hop_overhead is None else round(self.hop_overhead, 4),
             "seconds": round(self.seconds, 3),
             "run": str(self.run) if self.run else None,
             "weights_sha256": weights_sha256(self.weights),

@@ -176,7 +176,7 @@ def _travel(setting: Setting, state: State, folder: RunFolder | None, observer: 
                 if engine is None or state.round == before:
                     if engine is not None:
                         engine.close()
-                    engine = start_engine(setting.job(state.round + 1), experiment.engine, keepsakes)
+                    engine = start_engine(setting.job(state.round + 1), experiment, keepsakes)
                 if state.round == before:  # another program begins, with the model alone
                     state = replace(state, server={}, waiting={})
                     keepsakes.clear()
@@ -272,6 +272,7 @@ def _journeys(setting: Setting, engine: Engine, state: State, book: Book) -> tup
             plan = replace(plan, followed=(0,))
         arrivals = engine.travel(plan, departure(setting, plan, state)) if plan.longest else []
         book.travelled(sent_again(plan, arrivals, setting.stopwatch(plan)), [*mishaps, *mishaps_of(plan, arrivals)])
+        book.waited(arrivals)
         home = sum(arrival.usable for arrival in arrivals)
         if home >= enough:
             if arrivals:
@@ -321,7 +322,12 @@ class Book:
         self.updates = self.longest_route = 0
         self.visits: Counter[int] = Counter()
         self.seconds = dict.fromkeys(VirtualTime(0.0, 0.0).named(), 0.0)
-        self.choosing = sum(line.get("choosing_seconds", 0.0) for line in (folder.lines("timings") if folder else ()))
+        timings = folder.lines("timings") if folder else []
+        self.choosing = sum(line.get("choosing_seconds", 0.0) for line in timings)
+        self.messages = sum(line.get("messages", 0) for line in timings)
+        self.overhead = sum(line.get("overhead", 0.0) for line in timings)
+        self.waits: list[float] = []
+        """Overheads of the round under way, where hops are messages."""
         opening = setting.opening()
         for line in folder.lines("ledger") if folder else [opening] if opening else []:
             self._count(line)
@@ -342,6 +348,11 @@ class Book:
         self.mishaps[what] += 1
         self.given_up += done == GIVEN_UP
         self.refused += done.startswith(REFUSED)
+
+    def waited(self, arrivals: Sequence[Arrival]) -> None:
+        """Note how long hops took beside the clients' own time, where they are messages."""
+        hops = (hop for arrival in arrivals for hop in arrival.hops)
+        self.waits += [hop.overhead for hop in hops if hop.overhead is not None]
 
     def round_over(self, plan: RoundPlan) -> None:
         """Enter a round into the ledger, with all attempts at it."""
@@ -386,11 +397,15 @@ class Book:
         self._append("forgetting", line)
 
     def timing(self, round: int, seconds: float) -> None:
-        """Note how long a round took."""
-        line = {"round": round, "seconds": float(f"{seconds:.4f}")}
+        """Note how long a round took, and how much of it was spent on choosing clients and on messages."""
+        line: Row = {"round": round, "seconds": float(f"{seconds:.4f}")}
         if choosing := self.setting.choosing_seconds(round):
             self.choosing += choosing
             line["choosing_seconds"] = float(f"{choosing:.4f}")
+        if self.waits:
+            line |= {"messages": len(self.waits), "overhead": float(f"{sum(self.waits):.4f}")}
+            self.messages, self.overhead = self.messages + len(self.waits), self.overhead + sum(self.waits)
+            self.waits = []
         self._append("timings", line)
 
     def result(self, state: State) -> Result:
@@ -414,6 +429,7 @@ class Book:
             attack=self.setting.attack,
             privacy=self.setting.privacy(self.visits),
             **self.seconds,
+            hop_overhead=self.overhead / self.messages if self.messages else None,
             run=self.folder.path if self.folder else None,
         )
 

@@ -25,7 +25,7 @@ from fedrelay.data.federation import Federation
 from fedrelay.data.pooled import PooledFederation
 from fedrelay.data.public import PublicFederation
 from fedrelay.engines.crew import one_thread
-from fedrelay.engines.start import start_engine
+from fedrelay.engines.start import check_engine, relayed, start_engine
 from fedrelay.errors import SpecError
 from fedrelay.faults import Mishap, Weather
 from fedrelay.grouping.base import Grouping
@@ -33,13 +33,22 @@ from fedrelay.grouping.profiles import PROFILES as PROFILES_BY_NAME
 from fedrelay.grouping.profiles import Evidence, ProfileOptions, Survey
 from fedrelay.ledger import Errand, Extras, Kind, Tally, histograms, ledger_line, tally
 from fedrelay.local.arrival import Arrival
-from fedrelay.local.fit import check_device, check_fit
+from fedrelay.local.fit import check_device, check_fit, specimens
 from fedrelay.local.freight import freight
 from fedrelay.local.judge import accuracy
 from fedrelay.local.loss import cross_entropy
+from fedrelay.local.origin import Origin
 from fedrelay.local.portrait import Likeness, Portrait
 from fedrelay.local.trainer import Job
-from fedrelay.materials import below_public, check_classes, open_data, with_full_paths, with_model_named, zoo_model
+from fedrelay.materials import (
+    below_public,
+    check_classes,
+    open_data,
+    origin_of,
+    with_full_paths,
+    with_model_named,
+    zoo_model,
+)
 from fedrelay.models.layout import TORCH_GLOBALS, Layout, Workbench
 from fedrelay.models.stacks import Stack
 from fedrelay.recipes import Recipe, recipe, with_classes_watched, with_public_set
@@ -77,6 +86,9 @@ class Setting:
     choice: Callable[[int], Selection] | None = None
     """Round → who was chosen for it, where that is a search whose time is worth knowing."""
 
+    origin: Origin | None = None
+    """How others can build the module; None where it is the caller's own."""
+
     @cached_property
     def phases(self) -> tuple[Phase, ...]:
         """All rounds, phase by phase."""
@@ -100,6 +112,8 @@ class Setting:
     def _routed(self, phase: Phase, before: int, round: int) -> RoundPlan:
         """What the route wants, for clients that hold samples."""
         plan = replace(phase.route.plan(self._scene(phase, before), round - before), round=round)
+        if relayed(self.experiment):
+            plan = replace(plan, relay="server")
         if all(self.federation.size(client) for route in plan.routes for client in route.clients):
             return plan
         routes = (
@@ -174,8 +188,7 @@ class Setting:
         stack = Stack.of(self.module, self.layout, self.federation.sample_shape)
         if stack is not None:  # PyTorch's counter finds the same, but takes seconds to load
             return stack.training_flops
-        x, y = self.federation.test
-        return training_flops(self.module, x[:2], y[:2], cross_entropy)
+        return training_flops(self.module, *specimens(self.federation), cross_entropy)
 
     def stopwatch(self, plan: RoundPlan) -> Stopwatch:
         """Who knows how long things take in a round; the same for all rounds in which the same things travel."""
@@ -251,6 +264,7 @@ class Setting:
             seed=wanted.seed,
             lanes=wanted.engine.lanes,
             guard=wanted.guard,
+            origin=self.origin,
         )
 
     def evidence(self, watch: Watch | None = None) -> Evidence:
@@ -259,7 +273,7 @@ class Setting:
         def portray(
             job: Job, portrait: Portrait, clients: Sequence[int], weights: Tensor
         ) -> Iterator[tuple[int, Likeness]]:
-            with closing(start_engine(job, self.experiment.engine)) as engine:
+            with closing(start_engine(job, self.experiment)) as engine:
                 for done, picture in enumerate(engine.portray(portrait, clients, weights), start=1):
                     yield picture
                     if watch is not None and job.federation is self.federation:  # a probe's owner is no client
@@ -454,17 +468,19 @@ def outline(
         federation = below_public(federation, partial(method.warmup.share, seed=experiment.seed))
     with TORCH_GLOBALS, torch.random.fork_rng(devices=[]):
         torch.manual_seed(torch_seed(experiment.seed, "init"))
-        experiment = with_full_paths(experiment)
+        experiment, origin = with_full_paths(experiment), None
         if module is None:
             experiment = with_model_named(experiment, federation)
             module = zoo_model(experiment, federation)
+            origin = origin_of(experiment, federation, method)
         check_fit(module, federation)
         for term in method.terms:
             module = term.adapt(module)
     scene = Scene(
         federation.clients, experiment.fraction, experiment.seed, holds=lambda client: federation.size(client) > 0
     )
-    setting = Setting(experiment, method, federation, scene, module, Layout.of(module))
+    setting = Setting(experiment, method, federation, scene, module, Layout.of(module), origin=origin)
+    check_engine(setting.job(), experiment)
     if method.grouping is not None:
         method.grouping.check(setting.evidence())
     return setting

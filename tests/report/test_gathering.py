@@ -112,7 +112,7 @@ def test_damaged_routes_are_named(slots_folder, tmp_path):
     lines = [json.loads(line) for line in (run / "ledger.jsonl").read_text().splitlines()]
     lines[1]["routes"] = 5
     (run / "ledger.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
-    with pytest.raises(fr.RunFolderError, match=r"ledger\.jsonl: is damaged \(the routes of round 2 cannot be read"):
+    with pytest.raises(fr.RunFolderError, match=r"ledger\.jsonl: is damaged \(a line with an impossible routes\)"):
         document([run])
 
 

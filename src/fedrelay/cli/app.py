@@ -11,7 +11,19 @@ from typing import Annotated
 import typer
 from typer.main import get_command
 
-from fedrelay.cli import attacking, catalogue, data, grouping, looking, planning, reproducing, running, showing, speed
+from fedrelay.cli import (
+    attacking,
+    catalogue,
+    data,
+    federation,
+    grouping,
+    looking,
+    planning,
+    reproducing,
+    running,
+    showing,
+    speed,
+)
 from fedrelay.cli.screen import complain
 from fedrelay.cli.settings import examples
 from fedrelay.cli.stopping import Stopped, terminated_like_interrupted
@@ -42,6 +54,7 @@ catalogue.register(app)
 data.register(app)
 speed.register(app)
 reproducing.register(app)
+federation.register(app)
 
 
 def _show_version(wanted: bool) -> None:

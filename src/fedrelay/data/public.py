@@ -36,6 +36,8 @@ class PublicFederation(Overlay):
             raise DataError(
                 f"data.public: needs one label for each sample; {self.members.name!r} has one at every position"
             )
+        if not len(self.members.test.y):
+            raise DataError(f"data.public: {self.members.name!r} has no test samples here that could be made public")
         if len(self._chosen) == len(self.members.test.y):
             raise DataError(
                 f"data.public: {self.members.name!r} has too few test samples ({len(self._chosen)}): none would be left"

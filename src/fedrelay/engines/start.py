@@ -1,18 +1,50 @@
-"""Which engine carries out the hops of an experiment."""
+"""Which engine carries out the hops of an experiment, and what that engine cannot do."""
 
 from __future__ import annotations
 
+from fedrelay.data.federation import Federation
 from fedrelay.engines.base import Engine
 from fedrelay.engines.local import start_local
 from fedrelay.local.keepsakes import Keepsakes
 from fedrelay.local.trainer import Job
-from fedrelay.spec import Engine as Wanted
+from fedrelay.spec import Experiment
+
+# An engine is imported where it is asked for: those behind extras take long to load, or are not installed.
 
 
-def start_engine(job: Job, wanted: Wanted, keepsakes: Keepsakes | None = None) -> Engine:
-    """The engine that was asked for, ready to travel."""
+def start_engine(job: Job, experiment: Experiment, keepsakes: Keepsakes | None = None) -> Engine:
+    """The engine that was asked for, ready to travel; data that are here are worked on here."""
+    wanted = experiment.engine
+    if wanted.name == "flower":
+        from fedrelay.engines.flower.remote import remote_part
+        from fedrelay.engines.flower.start import start_flower
+
+        if remote_part(job.federation) is not None:
+            return start_flower(job, experiment, keepsakes)
     if wanted.name == "ray":
-        from fedrelay.engines.ray import start_ray  # Ray may not be installed, and takes seconds to load
+        from fedrelay.engines.ray import start_ray
 
         return start_ray(job, wanted.workers, wanted.address, keepsakes)
     return start_local(job, wanted.workers, keepsakes)
+
+
+def data_elsewhere(experiment: Experiment) -> Federation | None:
+    """The data of an experiment, where the engine knows them and the experiment does not."""
+    if experiment.engine.name == "flower":
+        from fedrelay.engines.flower.start import open_remote
+
+        return open_remote(experiment)
+    return None
+
+
+def relayed(experiment: Experiment) -> bool:
+    """Whether every model goes through the server, however its method would have it travel."""
+    return experiment.engine.name == "flower"
+
+
+def check_engine(job: Job, experiment: Experiment) -> None:
+    """Refuse what the engine cannot do, before anything begins."""
+    if experiment.engine.name == "flower":
+        from fedrelay.engines.flower.start import check_flower
+
+        check_flower(job, experiment)

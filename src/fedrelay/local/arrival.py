@@ -27,6 +27,9 @@ class HopReport:
     refused: str = ""
     """Why the model was not accepted, if so: then its route went on with the model that the client had received."""
 
+    overhead: float | None = None
+    """Seconds between sending the model and having it back, without the client's own; None where nothing was sent."""
+
     recall: tuple[float, ...] = ()
     """On a route that is followed: the accuracy on the samples of every client visited so far."""
 

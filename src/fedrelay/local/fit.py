@@ -7,7 +7,7 @@ import copy
 import torch
 from torch import Tensor, nn
 
-from fedrelay.data.federation import Federation
+from fedrelay.data.federation import Federation, Samples
 from fedrelay.errors import SpecError
 from fedrelay.local.loss import cross_entropy
 
@@ -23,9 +23,15 @@ def check_device(device: str) -> None:
         raise SpecError(f"train.device: {device!r} cannot be used here ({reason})") from None
 
 
+def specimens(federation: Federation) -> Samples:
+    """Two samples to try a model on: test samples, or zeros of their shape where there are none here."""
+    x, y = federation.test
+    return Samples(x[:2], y[:2]) if len(y) else Samples(x.new_zeros(2, *x.shape[1:]), y.new_zeros(2, *y.shape[1:]))
+
+
 def check_fit(module: nn.Module, federation: Federation) -> None:
-    """Two test samples through the model say whether it fits the data."""
-    x, y = federation.test.x[:2], federation.test.y[:2]
+    """Two samples through the model say whether it fits the data."""
+    x, y = specimens(federation)
     try:
         # Lazy modules take their shape from the first samples; all others are left exactly as they are.
         lazy = any(isinstance(parameter, nn.UninitializedParameter) for parameter in module.parameters())

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,17 +11,18 @@ from torch import Tensor
 
 from fedrelay.local.trainer import Job
 from fedrelay.models.layout import Workbench
+from fedrelay.spec import Section
 
 Likeness = NDArray[np.floating[Any]]
 """What a portrait shows: one vector, of the same length for every client."""
 
 
-class Portrait(Protocol):
-    """What a client computes about itself. It is sent to the clients, so it is small and can be pickled."""
+class Portrait(Section, ABC):
+    """What a client computes about itself. It is sent to the clients by name, with fields that are plain data."""
 
-    @property
-    def trains(self) -> bool:
-        """Whether the client trains the model first, as the job says."""
+    trains: ClassVar[bool] = True
+    """Whether the client trains the model first, as the job says."""
 
+    @abstractmethod
     def of(self, client: int, weights: Tensor, bench: Workbench, job: Job) -> Likeness:
         """The vector of a client with this model, trained or as it was sent; `bench` is there to load it into."""

@@ -22,6 +22,7 @@ from fedrelay.local.arrival import HopReport
 from fedrelay.local.fisher import fisher_diagonal
 from fedrelay.local.guard import peaks, shorten
 from fedrelay.local.loss import Loss, cross_entropy
+from fedrelay.local.origin import Origin
 from fedrelay.local.sgd import Sgd
 from fedrelay.local.teachers import Teachers
 from fedrelay.local.terms.base import LossTerm, Noise, Term, overriding
@@ -53,6 +54,9 @@ class Job:
     guard: Guard = UNGUARDED
     secret: int | None = None
     """The seed of noise that protects clients, where others must not know it; None: as all else, from `seed`."""
+
+    origin: Origin | None = None
+    """How the module can be built elsewhere; None: only its owner knows."""
 
     @property
     def attends(self) -> bool:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,10 @@ from fedrelay.report.holdings import HoldingsReport
 from fedrelay.report.tables import facts_grid, plain_table
 from fedrelay.spec import Section
 
+if TYPE_CHECKING:  # behind an extra
+    from fedrelay.engines.flower.remote import Facts
+    from fedrelay.engines.flower.roll import Member
+
 BINS = 8
 BAR = 24
 
@@ -37,6 +41,25 @@ def method_list(catalogue: Mapping[str, Entry]) -> RenderableType:
     hint = "Join names with +, as in fedseq+fedprox; terms add up, of all other parts there is one."
     more = "fedrelay methods show NAME explains one, with its options."
     return Group(table, Text(), Text(f"  {hint}\n  {more}", style="dim"))
+
+
+def node_list(members: Sequence[Member]) -> RenderableType:
+    """The nodes of a federation."""
+    table = plain_table("node", "state", "samples", "to judge", "classes", "last seen")
+    for number, member in enumerate(members):
+        facts = member.facts
+        held = [count(facts.samples), count(facts.tests), _class_mix(facts)] if facts is not None else [NONE] * 3
+        seen = "never" if member.seen is None else f"{max(0.0, member.seen):.0f} s ago"
+        table.add_row(f"{number} {member.name}", member.status, *held, seen)
+    ready = sum(member.status == "ready" for member in members)
+    return Group(table, Text(), Text(f"  {ready} of {len(members)} are ready", style="dim"))
+
+
+def _class_mix(facts: Facts) -> str:
+    """The classes that a node has, if it tells; else how many there may be."""
+    if facts.histogram is None:
+        return f"up to {facts.classes}, not told which"
+    return " ".join(f"{number}:{held}" for number, held in enumerate(facts.histogram) if held)
 
 
 def method_page(plan: Blueprint, described: Callable[[type[Section]], str]) -> Iterator[RenderableType]:

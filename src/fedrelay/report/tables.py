@@ -100,6 +100,8 @@ def result_table(result: Result) -> RenderableType:
         rows["went wrong"] = times(result.mishaps)
     if result.privacy:
         rows["privacy"] = privacy_line(result.privacy)
+    if result.hop_overhead is not None:
+        rows["overhead per hop"] = f"{result.hop_overhead:.2f} s beside the clients' own time"
     if result.run is not None:
         rows["run folder"] = str(result.run)
     return facts_grid(rows)

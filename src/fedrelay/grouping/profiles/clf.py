@@ -13,8 +13,6 @@ model goes to every client, the weights of the chosen layers come back.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -32,7 +30,7 @@ from fedrelay.grouping.profiles.base import (
 )
 from fedrelay.grouping.profiles.components import principal_components
 from fedrelay.ledger import Parcel
-from fedrelay.local.portrait import Likeness
+from fedrelay.local.portrait import Likeness, Portrait
 from fedrelay.local.trainer import Job
 from fedrelay.models.layout import Workbench
 
@@ -41,12 +39,10 @@ EPOCHS = 10
 _LAYERS = {"all": 0, "last2": -2, "last": -1}
 
 
-@dataclass(frozen=True)
-class TrainedWeights:
+class TrainedWeights(Portrait):
     """Parts of a model after training: (begin, end) in the flat tensor."""
 
     parts: tuple[tuple[int, int], ...]
-    trains: bool = True
 
     def of(self, client: int, weights: Tensor, bench: Workbench, job: Job) -> Likeness:
         """The parts, one after another, in a type that NumPy knows."""
@@ -72,7 +68,7 @@ def classifiers(evidence: Evidence, clients: NDArray[np.int64], options: Profile
     check_layers(evidence, options)
     epochs = options.epochs or EPOCHS
     job, start = pretraining(evidence, epochs)
-    portrait = TrainedWeights(linear_layers(job, options.layers))
+    portrait = TrainedWeights(parts=linear_layers(job, options.layers))
     rows = evidence.portraits(job, portrait, clients.tolist(), start)
     return Survey(compressed(rows, options), training_errand(clients, job, epochs, Parcel("model", bytes_of(rows))))
 

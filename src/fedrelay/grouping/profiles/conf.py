@@ -14,8 +14,6 @@ has it and looks at it itself: the model goes to every client in a one-off pass,
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -34,7 +32,7 @@ from fedrelay.grouping.profiles.base import (
     training_errand,
 )
 from fedrelay.ledger import Parcel
-from fedrelay.local.portrait import Likeness
+from fedrelay.local.portrait import Likeness, Portrait
 from fedrelay.local.trainer import Job
 from fedrelay.models.layout import Workbench
 
@@ -43,11 +41,8 @@ CHUNK = 512
 """Public samples looked at at a time."""
 
 
-@dataclass(frozen=True)
-class Confidence:
+class Confidence(Portrait):
     """The mean probability of the right class, class by class."""
-
-    trains: bool = True
 
     def of(self, client: int, weights: Tensor, bench: Workbench, job: Job) -> Likeness:
         """p, as the client finds it on the public set."""

@@ -26,6 +26,7 @@ from fedrelay.errors import SpecError
 from fedrelay.files import home_written_out
 from fedrelay.grouping.profiles.base import Evidence
 from fedrelay.grouping.profiles.clf import TrainedWeights
+from fedrelay.local.origin import Origin
 from fedrelay.local.trainer import Job
 from fedrelay.models.layout import TORCH_GLOBALS, Layout
 from fedrelay.models.zoo import build_model
@@ -73,6 +74,27 @@ class Probe:
 
     module: nn.Module
     shape: tuple[int, ...]
+    origin: Origin
+    """How clients build it anew."""
+
+
+class SmallProbe(Origin):
+    """The features of a small CNN."""
+
+    shape: tuple[int, ...]
+    classes: int
+
+    def build(self) -> nn.Module:
+        """The feature part alone."""
+        return build_model("cnn-s", self.shape, self.classes, kind="image").features
+
+
+class LargeProbe(Origin):
+    """The features of a ResNet-18."""
+
+    def build(self) -> nn.Module:
+        """The feature part alone."""
+        return ResNet18()
 
 
 def make_probe(evidence: Evidence, source: str) -> Probe:
@@ -108,10 +130,10 @@ def train_probe(evidence: Evidence, dataset: Dataset) -> Probe:
     layout = Layout.of(network)
     train = Train(epochs=-(-SAMPLES_SEEN // len(rows)), batch_size=32, lr=0.02, momentum=0.9)
     job = Job(network, layout, owner, train, terms=(), seed=seed)
-    whole = TrainedWeights(((0, layout.size),))
+    whole = TrainedWeights(parts=((0, layout.size),))
     weights = evidence.portraits(job, whole, [0], layout.flatten(network))[0]
     network.load_state_dict(layout.state_dict(torch.from_numpy(weights)))
-    return Probe(network.features, dataset.shape)
+    return Probe(network.features, dataset.shape, SmallProbe(shape=dataset.shape, classes=dataset.classes))
 
 
 class Block(nn.Module):
@@ -171,7 +193,7 @@ def read_resnet18(path: Path) -> Probe:
     foreign = [name for name in found if name not in wanted and not name.startswith("fc.")]
     if foreign:
         raise _not_resnet(path, f"it has {foreign[0]} too")
-    return Probe(module, RESNET_INPUT)
+    return Probe(module, RESNET_INPUT, LargeProbe())
 
 
 def _tensors(path: Path) -> Mapping[str, Tensor]:

@@ -22,8 +22,9 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -36,7 +37,7 @@ from fedrelay.errors import SpecError
 from fedrelay.grouping.profiles.base import Evidence, Profile, ProfileOptions, Survey, bytes_of
 from fedrelay.grouping.profiles.probe import Lens, Probe, make_probe
 from fedrelay.ledger import Errand, Parcel
-from fedrelay.local.portrait import Likeness
+from fedrelay.local.portrait import Likeness, Portrait
 from fedrelay.local.trainer import Job
 from fedrelay.models.layout import Layout, Workbench
 from fedrelay.rng import generator
@@ -47,12 +48,11 @@ BATCHES = 156
 STEP_SIZE, WEIGHT_DECAY = 4e-4, 1e-4
 
 
-@dataclass(frozen=True)
-class Fisher:
+class Fisher(Portrait):
     """How much the filters of a probe matter; the job's module is the probe."""
 
+    trains: ClassVar[bool] = False
     lens: Lens
-    trains: bool = False
 
     def of(self, client: int, weights: Tensor, bench: Workbench, job: Job) -> Likeness:
         """The diagonal of the Fisher information, filter by filter."""
@@ -123,8 +123,16 @@ def embeddings(evidence: Evidence, clients: NDArray[np.int64], options: ProfileO
     check_images(evidence, options)
     probe = make_probe(evidence, options.probe)
     layout = Layout.of(probe.module)
-    job = replace(evidence.untrained(), module=probe.module, layout=layout, terms=(), seed=evidence.seed, lanes=1)
-    portrait, weights = Fisher(Lens.onto(probe.shape, evidence.federation)), layout.flatten(probe.module)
+    job = replace(
+        evidence.untrained(),
+        module=probe.module,
+        layout=layout,
+        terms=(),
+        seed=evidence.seed,
+        lanes=1,
+        origin=probe.origin,
+    )
+    portrait, weights = Fisher(lens=Lens.onto(probe.shape, evidence.federation)), layout.flatten(probe.module)
     rows = evidence.portraits(job, portrait, clients.tolist(), weights)
     errand = Errand(
         clients.tolist(),

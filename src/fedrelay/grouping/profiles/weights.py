@@ -35,7 +35,7 @@ def trained_weights(evidence: Evidence, clients: NDArray[np.int64], options: Pro
     """The weights of every client."""
     epochs = options.epochs or EPOCHS
     job, start = pretraining(evidence, epochs)
-    portrait = TrainedWeights(((0, job.layout.trainable),))
+    portrait = TrainedWeights(parts=((0, job.layout.trainable),))
     rows = evidence.portraits(job, portrait, clients.tolist(), start)
     errand = training_errand(clients, job, epochs, Parcel("model", bytes_of(rows)))
     if options.relative:

@@ -1,0 +1,197 @@
+"""A real federation: `fedrelay certificates`, `key`, `superlink`, `node` and `nodes`."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Annotated
+
+import typer
+
+from fedrelay.cli.screen import Screen
+from fedrelay.cli.settings import Json, Quiet, examples
+from fedrelay.engines.flower import check_installed
+from fedrelay.errors import EngineError
+from fedrelay.spec import Engine, validate
+
+ServerFolder = Annotated[Path, typer.Argument(metavar="FOLDER", help="the server's folder")]
+Address = Annotated[str, typer.Option("--superlink", metavar="HOST:PORT", help="where the SuperLink listens")]
+HERE = "127.0.0.1:9092"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command(epilog=examples("fedrelay certificates server --host relay.example.org --host 10.0.0.5"))(certificates)
+    app.command(epilog=examples("fedrelay key hospital-a.key"))(key)
+    app.command(epilog=examples("fedrelay superlink server --host 0.0.0.0 --port 9092"))(superlink)
+    app.command(
+        epilog=examples(
+            "fedrelay node --data patients.npz --key a.key --ca ca.pem --superlink relay.example:9092 --hold-out 0.2",
+            "fedrelay node --data mydata:load --key b.key --ca ca.pem --share-histogram",
+        )
+    )(node)
+    app.command(epilog=examples("fedrelay nodes server --superlink 127.0.0.1:9092"))(nodes)
+
+
+def certificates(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="where to put them; files are never replaced")],
+    host: Annotated[
+        list[str] | None,
+        typer.Option("--host", metavar="NAME", help="a name or address of the server; repeatable; localhost is added"),
+    ] = None,
+    quiet: Quiet = False,
+) -> None:
+    """Make a certificate authority for development, the server's certificate and its secret."""
+    check_installed()
+    from fedrelay.engines.flower.identity import CA, NODES, make_server_folder
+
+    hosts = list(dict.fromkeys([*(host or []), "localhost", "127.0.0.1"]))
+    make_server_folder(folder, hosts)
+    screen = Screen(quiet=quiet)
+    screen.show(f"Made {folder} for {', '.join(hosts)}. Everything private in it is readable by you alone.")
+    screen.show(f"Give {folder / CA} to every node, and put the nodes' public keys into {folder / NODES}.")
+
+
+def key(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="the private key; FILE.pub will be the public one")],
+    quiet: Quiet = False,
+) -> None:
+    """Make the key by which the server knows a node."""
+    check_installed()
+    from fedrelay.engines.flower.identity import make_node_key
+
+    public = make_node_key(file)
+    screen = Screen(quiet=quiet)
+    screen.show(f"{file} is private and stays here. Send {public} to whoever runs the server,")
+    screen.show("who puts it into the folder 'nodes' as NAME.pub: NAME is what this node is called from then on.")
+
+
+def superlink(
+    folder: ServerFolder,
+    host: Annotated[str, typer.Option("--host", help="address to listen on; 0.0.0.0 = all")] = "127.0.0.1",
+    port: Annotated[int, typer.Option("--port", min=1, max=65535, help="port to listen on")] = 9092,
+    database: Annotated[
+        Path | None,
+        typer.Option(
+            "--database", metavar="FILE", help="keep messages on disk; slower, and not needed to resume a run"
+        ),
+    ] = None,
+    quiet: Quiet = False,
+) -> None:
+    """Run Flower's SuperLink with TLS; nodes whose keys are in the folder are let in, also later."""
+    check_installed()
+    from fedrelay.engines.flower.superlink import SuperLink
+
+    screen = Screen(quiet=quiet)
+    with screen.listening(), _until_stopped() as over, SuperLink(folder, host, port, database) as running:
+        log = folder / "superlink.log"
+        screen.notes.print(f"The SuperLink listens on {running.address}; its log is {log}. Ctrl-C ends it.")
+        while not over.is_set():
+            if running.ended() is not None:
+                raise EngineError(f"the SuperLink has ended with code {running.ended()}; see {log}")
+            for name in running.register():
+                screen.notes.print(f"{name} may come in")
+            over.wait(2.0)
+
+
+def node(
+    data: Annotated[
+        str, typer.Option("--data", metavar="FILE|MODULE:FUNCTION", help="samples: .npz (x, y), .csv, or your function")
+    ],
+    key: Annotated[Path, typer.Option("--key", help="the private key of this node")],
+    ca: Annotated[
+        Path, typer.Option("--ca", help="the certificate of the authority that the server's is checked with")
+    ],
+    superlink: Address = HERE,
+    folder: Annotated[
+        Path | None, typer.Option("--folder", help="where the node keeps what it must not lose; default: KEY.node")
+    ] = None,
+    label: Annotated[str | None, typer.Option("--label", help=".csv: the column of labels; default: the last")] = None,
+    classes: Annotated[
+        int | None, typer.Option("--classes", min=1, help="classes, if more than there are here")
+    ] = None,
+    hold_out: Annotated[
+        float, typer.Option("--hold-out", min=0.0, max=0.9, help="share of the samples kept apart to judge models")
+    ] = 0.0,
+    share_histogram: Annotated[
+        bool,
+        typer.Option(
+            "--share-histogram/--no-share-histogram", help="tell the server how many samples of each class there are"
+        ),
+    ] = False,
+    model: Annotated[
+        str | None, typer.Option("--model", metavar="MODULE:FUNCTION", help="a model of your own, if the run uses one")
+    ] = None,
+    device: Annotated[str, typer.Option("--device", help="where training runs: cpu, cuda, cuda:1, mps")] = "cpu",
+    patience: Annotated[
+        float, typer.Option("--patience", min=0.0, help="seconds without a SuperLink after which the node gives up")
+    ] = 3600.0,
+    quiet: Quiet = False,
+) -> None:
+    """Hold samples and train on them when asked; they never leave this process."""
+    check_installed()
+    from torch import nn
+
+    from fedrelay.data.samples import called, held, read_samples
+    from fedrelay.local.fit import check_device
+    from fedrelay.node.desk import Desk
+    from fedrelay.node.program import serve
+
+    screen = Screen(quiet=quiet)
+    check_device(device)
+    own = called(model) if model is not None else None
+    if own is not None and not isinstance(own, nn.Module):
+        raise EngineError(f"--model {model}: must give an nn.Module, got {type(own).__name__}")
+    holding = held(read_samples(data, label), hold_out=hold_out, classes=classes)
+    place = folder or key.with_name(f"{key.name}.node")
+    place.mkdir(parents=True, exist_ok=True)
+    desk = Desk(holding, place, module=own, device=device, share_histogram=share_histogram)
+    told = "told" if share_histogram else "not told"
+    screen.notes.print(
+        f"{holding.size(0):,} samples to train on, {len(holding.test.y):,} to judge with; "
+        f"how many of each class is {told}. Ctrl-C ends this node."
+    )
+    with screen.listening(), _until_stopped() as over:
+        serve(desk, superlink, ca, key, place, over=over, patience=patience, say=screen.notes.print)
+
+
+def nodes(
+    folder: ServerFolder,
+    superlink: Address = HERE,
+    wait: Annotated[float, typer.Option("--wait", min=0.0, help="seconds to wait for answers")] = 10.0,
+    quiet: Quiet = False,
+    json: Json = False,
+) -> None:
+    """Show which nodes are there and what they hold."""
+    check_installed()
+    from fedrelay.engines.flower.roll import roll_call
+    from fedrelay.report.listings import node_list
+
+    screen = Screen(quiet=quiet, json=json)
+    wanted = validate(Engine, {"name": "flower", "superlink": superlink, "folder": folder, "wait": wait}, "engine.")
+    with screen.listening():
+        found = roll_call(wanted)
+    screen.show(node_list(found))
+    screen.emit({"nodes": [member.facts_and_presence() for member in found]})
+
+
+@contextmanager
+def _until_stopped() -> Iterator[threading.Event]:
+    """An event that Ctrl-C and SIGTERM set; pressed twice it ends at once."""
+    over = threading.Event()
+
+    def stop(signum: int, frame: FrameType | None) -> None:
+        if over.is_set():
+            raise KeyboardInterrupt
+        over.set()
+
+    before = {each: signal.signal(each, stop) for each in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield over
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)

@@ -1,0 +1,66 @@
+"""The brief: what a node needs to know of a job to do its part, as plain data. It goes with every message."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import replace
+from typing import Any
+
+from torch import nn
+
+from fedrelay.data.federation import Federation
+from fedrelay.errors import EngineError
+from fedrelay.local.origin import Origin
+from fedrelay.local.terms.base import Term
+from fedrelay.local.trainer import Job
+from fedrelay.models.layout import Layout
+from fedrelay.plain import described, made
+from fedrelay.spec import Guard, Train, validate
+
+
+def brief_of(job: Job) -> str:
+    """A job in words; the server looks at the public set itself, since it sees every model."""
+    guard = Guard(on_divergence="skip", largest=job.guard.largest, norm=job.guard.norm)
+    brief = {
+        "train": {**job.train.model_dump(mode="json"), "device": None},  # where it computes is the node's own affair
+        "terms": [described(term) for term in job.terms],
+        "seed": job.seed,
+        "classes": job.federation.classes,
+        "mean_size": float(job.federation.sizes().mean()),
+        "guard": guard.model_dump(mode="json"),
+        "origin": described(job.origin) if job.origin is not None else None,
+        "layout": layout_digest(job.layout),
+    }
+    return json.dumps(brief, sort_keys=True)
+
+
+def job_from(brief: str, federation: Federation, own: nn.Module | None, device: str, secret: int) -> Job:
+    """The job of a brief at a node that has these samples, and perhaps a module of its own.
+
+    Noise that protects the samples comes from the node's own secret: the server must not be able to take it away.
+    """
+    said: dict[str, Any] = json.loads(brief)
+    if said["origin"] is None and own is None:
+        raise EngineError("the model is not one of the zoo: start this node with --model MODULE:FUNCTION")
+    module = made(Origin, said["origin"]).build() if said["origin"] is not None else own
+    assert module is not None
+    layout = Layout.of(module)
+    if layout_digest(layout) != said["layout"]:
+        raise EngineError("the model built here is not that of the server: is FedRelay here of another version?")
+    return Job(
+        module=module,
+        layout=layout,
+        federation=federation,
+        train=validate(Train, {**said["train"], "device": device}, "train."),
+        terms=tuple(made(Term, term) for term in said["terms"]),
+        seed=int(said["seed"]),
+        guard=validate(Guard, said["guard"], "guard."),
+        secret=secret,
+    )
+
+
+def layout_digest(layout: Layout) -> str:
+    """By which two sides see that they mean the same model."""
+    plain = replace(layout, aliases=())
+    return hashlib.sha256(repr(plain).encode()).hexdigest()[:16]

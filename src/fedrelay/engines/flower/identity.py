@@ -1,0 +1,154 @@
+"""Who is who: a development certificate authority, the server's certificate, and the keys of nodes.
+
+A real federation takes certificates from its own authority; the files have the same names. Everything private is
+readable by its owner alone, from the moment it is written.
+"""
+
+from __future__ import annotations
+
+import datetime
+import ipaddress
+import os
+import re
+import secrets
+from collections.abc import Sequence
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from fedrelay.errors import SpecError
+
+CA, CA_KEY = "ca.pem", "ca.key"
+SERVER, SERVER_KEY = "server.pem", "server.key"
+SECRET = "secret"
+"""What `fedrelay run` proves itself with to the SuperLink."""
+
+NODES = "nodes"
+"""The folder of the nodes' public keys, `NAME.pub`."""
+
+VALID = datetime.timedelta(days=365)
+
+_NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+PrivateKey = ec.EllipticCurvePrivateKey
+
+
+def write_private(path: Path, content: bytes) -> None:
+    """Write a new file that nobody else can read."""
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(handle, "wb") as file:
+        file.write(content)
+
+
+def make_server_folder(folder: Path, hosts: Sequence[str]) -> None:
+    """All that the server side needs: an authority, a certificate for these hosts, a secret, a place for keys."""
+    for name in (CA, CA_KEY, SERVER, SERVER_KEY, SECRET):
+        if (folder / name).exists():
+            raise SpecError(f"{folder / name}: is there already, and is not replaced")
+    (folder / NODES).mkdir(parents=True, exist_ok=True)
+    authority, own = ec.generate_private_key(ec.SECP384R1()), ec.generate_private_key(ec.SECP384R1())
+    root = _named("FedRelay development authority")
+    with_ca = _certificate(root, root, authority).add_extension(x509.BasicConstraints(ca=True, path_length=0), True)
+    usage = x509.KeyUsage(
+        digital_signature=True,
+        key_cert_sign=True,
+        crl_sign=True,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+    identifier = x509.SubjectKeyIdentifier.from_public_key(authority.public_key())
+    with_ca = with_ca.add_extension(usage, True).add_extension(identifier, False)
+    names = x509.SubjectAlternativeName([_host(host) for host in hosts])
+    issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.public_key())
+    served = _certificate(_named(hosts[0]), root, own).add_extension(names, False).add_extension(issuer, False)
+    served = served.add_extension(x509.BasicConstraints(ca=False, path_length=None), True)
+    for name, builder in ((CA, with_ca), (SERVER, served)):
+        signed = builder.sign(authority, hashes.SHA384())
+        (folder / name).write_bytes(signed.public_bytes(serialization.Encoding.PEM))
+    for name, key in ((CA_KEY, authority), (SERVER_KEY, own)):
+        write_private(folder / name, _pem(key))
+    write_private(folder / SECRET, secrets.token_hex(32).encode())
+
+
+def make_node_key(path: Path) -> Path:
+    """A new private key of a node, and beside it the public key, which the server needs."""
+    public = path.with_name(f"{path.name}.pub")
+    for each in (path, public):
+        if each.exists():
+            raise SpecError(f"{each}: is there already, and is not replaced")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    key = ec.generate_private_key(ec.SECP384R1())
+    plain, form = serialization.NoEncryption(), serialization.PrivateFormat.OpenSSH
+    write_private(path, key.private_bytes(serialization.Encoding.PEM, form, plain))
+    ssh = serialization.PublicFormat.OpenSSH
+    public.write_bytes(key.public_key().public_bytes(serialization.Encoding.OpenSSH, ssh) + b"\n")
+    return public
+
+
+def private_key(path: Path) -> PrivateKey:
+    """The key of a node; a key that others can read is refused."""
+    try:
+        if path.stat().st_mode & 0o077:
+            raise SpecError(f"{path}: others can read this key; make it private with: chmod 600 {path}")
+        key = serialization.load_ssh_private_key(path.read_bytes(), None)
+    except (OSError, ValueError, UnsupportedAlgorithm) as error:
+        raise SpecError(f"{path}: cannot be read as a private key ({error})") from None
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise SpecError(f"{path}: an elliptic curve key is needed; make one with: fedrelay key {path}")
+    return key
+
+
+def public_keys(folder: Path) -> dict[str, ec.EllipticCurvePublicKey]:
+    """Name → key of every node of a federation, in the order of their names."""
+    found = {}
+    for path in sorted((folder / NODES).glob("*.pub")):
+        if not _NODE.fullmatch(path.stem):
+            raise SpecError(f"{path}: a node's name has letters, digits, dots, hyphens and underscores")
+        try:
+            key = serialization.load_ssh_public_key(path.read_bytes())
+        except (OSError, ValueError, UnsupportedAlgorithm) as error:
+            raise SpecError(f"{path}: cannot be read as a public key ({error})") from None
+        if not isinstance(key, ec.EllipticCurvePublicKey):
+            raise SpecError(f"{path}: an elliptic curve key is needed, as `fedrelay key` makes it")
+        found[path.stem] = key
+    return found
+
+
+def read(path: Path, what: str) -> bytes:
+    """The content of one of the files, or what to do where it is missing."""
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise SpecError(f"{path}: {what} cannot be read ({error.strerror})") from None
+
+
+def _named(name: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name[:64])])
+
+
+def _host(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)
+
+
+def _certificate(subject: x509.Name, issuer: x509.Name, key: PrivateKey) -> x509.CertificateBuilder:
+    now = datetime.datetime.now(datetime.UTC)
+    builder = x509.CertificateBuilder().subject_name(subject).issuer_name(issuer).public_key(key.public_key())
+    builder = builder.serial_number(x509.random_serial_number())
+    return builder.not_valid_before(now - datetime.timedelta(hours=1)).not_valid_after(now + VALID)
+
+
+def _pem(key: PrivateKey) -> bytes:
+    return key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )

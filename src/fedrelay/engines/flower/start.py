@@ -1,0 +1,179 @@
+"""How a federation of nodes is opened: who belongs to it, what they hold, and what cannot be done with them."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping
+from contextlib import closing
+from pathlib import Path
+
+import torch
+from pydantic import ValidationError
+
+from fedrelay.data.federation import Samples
+from fedrelay.data.samples import held, read_samples
+from fedrelay.engines.base import Engine
+from fedrelay.engines.flower import check_installed
+from fedrelay.engines.flower.errands import Errand, Errands
+from fedrelay.engines.flower.parcel import Parcel, travels
+from fedrelay.engines.flower.post import Post
+from fedrelay.engines.flower.relay import FlowerEngine
+from fedrelay.engines.flower.remote import Facts, RemoteFederation, facts_from, only_public_above, remote_part
+from fedrelay.errors import EngineError, SpecError
+from fedrelay.files import write_atomically
+from fedrelay.local.keepsakes import Keepsakes
+from fedrelay.local.trainer import Job
+from fedrelay.spec import Data, Experiment
+from fedrelay.spec import Engine as Wanted
+
+log = logging.getLogger(__name__)
+
+KNOWN = "known"
+"""The folder in which the server keeps what nodes have told, for times when one is away."""
+
+
+def start_flower(job: Job, experiment: Experiment, keepsakes: Keepsakes | None) -> Engine:
+    """The engine, connected."""
+    wanted = experiment.engine
+    return FlowerEngine(job, open_post(wanted), experiment.recovery, keepsakes, wait=wanted.wait)
+
+
+def open_post(wanted: Wanted) -> Post:
+    """A run at the SuperLink."""
+    check_installed()
+    from fedrelay.engines.flower.identity import CA, SECRET, public_keys, read
+    from fedrelay.engines.flower.wire import FlowerPost
+
+    folder = folder_of(wanted)
+    authority, secret = read(folder / CA, "the authority's certificate"), read(folder / SECRET, "the secret")
+    return FlowerPost(wanted.superlink, authority, secret, public_keys(folder), wait=wanted.wait)
+
+
+def open_remote(experiment: Experiment) -> RemoteFederation:
+    """Ask all nodes what they hold. Of a node that is away, what it said the last time counts."""
+    wanted = experiment.engine
+    check_installed()
+    from fedrelay.engines.flower.identity import public_keys
+
+    _check_data(experiment.data)
+    folder = folder_of(wanted)
+    names = tuple(public_keys(folder))
+    with closing(open_post(wanted)) as post:
+        facts = gathered(post, names, remembered(folder, names), wanted.wait)
+    for name, each in facts.items():
+        (folder / KNOWN).mkdir(exist_ok=True)
+        write_atomically(folder / KNOWN / f"{name}.json", each.model_dump_json().encode())
+    test = own_test(wanted.test) if wanted.test is not None else None
+    return RemoteFederation(experiment.data.name, names, tuple(facts[name] for name in names), test)
+
+
+def gathered(post: Post, names: tuple[str, ...], known: Mapping[str, Facts], wait: float) -> dict[str, Facts]:
+    """What every node holds: asked until all have answered or the patience is over."""
+    found: dict[str, Facts] = {}
+    reasons = dict.fromkeys(names, "not there")
+    began = time.monotonic()
+    while True:
+        missing = [place for place, name in enumerate(names) if name not in found]
+        for _ in Errands(post, names, min(10.0, max(1.0, wait))).run(
+            who(names, place, found, reasons) for place in missing
+        ):
+            pass
+        away = [name for name in names if name not in found]
+        if not away or time.monotonic() - began >= wait:
+            break
+        time.sleep(0.5)
+    for name in away:
+        if name not in known:
+            raise EngineError(
+                f"node {name!r} has not said yet what it holds ({reasons[name]}); start it, or take its key out of "
+                "the folder 'nodes'"
+            )
+        log.warning("node %r is away (%s); it is used when it is back", name, reasons[name])
+    return {name: found.get(name) or known[name] for name in names}
+
+
+def who(names: tuple[str, ...], place: int, found: dict[str, Facts], reasons: dict[str, str]) -> Errand:
+    """Ask a node what it holds."""
+
+    def answered(answer: Parcel, seconds: float) -> None:
+        try:
+            found[names[place]] = facts_from(answer.header)
+        except ValidationError as error:
+            reasons[names[place]] = f"its facts cannot be read: {error.errors()[0]['loc']}"
+
+    def failed(reason: str) -> None:
+        reasons[names[place]] = reason
+
+    return Errand(place, lambda: Parcel({"kind": "who"}), answered, failed)
+
+
+def own_test(path: Path) -> Samples:
+    """The server's own test samples: those a file keeps for testing, or all of it."""
+    arrays = read_samples(str(path))
+    if "x_test" in arrays:
+        return held(arrays).test
+    return held({"x": arrays["x"], "y": arrays["y"]}).samples(0)
+
+
+def check_flower(job: Job, experiment: Experiment) -> None:
+    """Refuse what needs samples of others, or what is only simulated."""
+    if remote_part(job.federation) is None:
+        raise EngineError("engine.name: 'flower' works on the nodes' data, not on data of your own in Python")
+    if not only_public_above(job.federation):
+        raise EngineError(
+            f"method {experiment.method!r}: needs the samples of several clients in one place; with engine 'flower' "
+            "they stay at the nodes"
+        )
+    if experiment.eval.forgetting:
+        raise SpecError("eval.forgetting: asks one client about another's samples, which engine 'flower' does not have")
+    if experiment.attack.name != "none":
+        raise SpecError("attack.name: attacks are simulated; engine 'flower' works with what nodes really hold")
+    if experiment.recovery.policy not in ("skip", "retry"):
+        policy = experiment.recovery.policy
+        raise SpecError(f"recovery.policy: {policy!r} is for simulated faults; engine 'flower' knows skip and retry")
+    if not travels(job.layout):
+        raise SpecError(f"model: weights of type {job.layout.dtype} cannot be sent to nodes; float32 can")
+    if torch.device(experiment.train.device).type != "cpu":
+        raise SpecError("train.device: is said to each node, with fedrelay node --device")
+    _check_judges(job)
+
+
+def _check_judges(job: Job) -> None:
+    federation = remote_part(job.federation)
+    assert federation is not None
+    if federation.own_test is None and not any(facts.tests for facts in federation.facts):
+        raise EngineError(
+            "nobody can judge the model: give the server test samples (engine.test), or start nodes with --hold-out"
+        )
+
+
+def folder_of(wanted: Wanted) -> Path:
+    """The server's folder."""
+    if wanted.folder is None:
+        raise SpecError("engine.folder: is required with engine 'flower'; `fedrelay certificates FOLDER` makes one")
+    folder = wanted.folder.expanduser()
+    if not folder.is_dir():
+        raise SpecError(f"engine.folder: there is no folder {folder}; `fedrelay certificates {folder}` makes one")
+    return folder
+
+
+def _check_data(data: Data) -> None:
+    """Settings that say how samples are dealt out have no effect where everybody has their own."""
+    usual = Data(name=data.name)
+    for name in Data.model_fields:
+        if name not in ("name", "public") and getattr(data, name) != getattr(usual, name):
+            raise SpecError(f"data.{name}: has no effect with engine 'flower'; every node has its own samples")
+
+
+def remembered(folder: Path, names: tuple[str, ...]) -> dict[str, Facts]:
+    """What nodes have told before."""
+    found = {}
+    for name in names:
+        path = folder / KNOWN / f"{name}.json"
+        if path.is_file():
+            try:
+                found[name] = Facts.model_validate_json(path.read_bytes())
+            except ValidationError:
+                log.warning("%s: cannot be read and is not used", path)
+    return found

@@ -1,0 +1,99 @@
+"""Which turns of a client count: the server's memory of what its nodes keep.
+
+A node keeps what its client has after a turn under the number of that turn. The server keeps the number of the turn
+that it accepted last, beside its own checkpoints. So it says with every message which of a node's files is meant, and
+which are no longer needed by anybody.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from fedrelay.local.keepsakes import Keepsakes
+
+_TURN = "turn"
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What a client keeps: the outcome of one turn, or of several that set out from the same."""
+
+    number: int = 0
+    """0: nothing yet."""
+
+    parts: tuple[int, ...] = ()
+    """What it set out from, then the turns whose changes add up."""
+
+
+class Turns:
+    """Turns are numbered by the clock, so that numbers grow from run to run."""
+
+    def __init__(self, keepsakes: Keepsakes) -> None:
+        self.keepsakes = keepsakes
+        self.round = 0
+        self.now: dict[int, Kept] = {}
+        """What counts while models travel, of clients that were asked already."""
+        self.changed: set[int] = set()
+        self.wave: dict[int, list[tuple[int, int]]] = {}
+        """Accepted turns that are not joined yet: (route, number)."""
+        self.settled: dict[int, int] = {}
+        self.last = 0
+
+    def next(self) -> int:
+        """The number of a new turn."""
+        self.last = max(self.last + 1, time.time_ns())
+        return self.last
+
+    def begin(self, round: int) -> None:
+        """Models set off; turns of an attempt before that were not kept count for nothing."""
+        self.round, self.now, self.changed, self.wave = round, {}, set(), {}
+
+    def header(self, client: int, number: int) -> dict[str, Any]:
+        """What a node is told about a turn of this number."""
+        kept = self._kept(client)
+        return {
+            "turn": number,
+            "state": kept.number,
+            "parts": list(kept.parts),
+            "settled": self.settled.get(client, 0),
+        }
+
+    def accept(self, client: int, route: int, number: int) -> None:
+        """A turn counts, as soon as it is joined with others of its wave."""
+        self.wave.setdefault(client, []).append((route, number))
+
+    def join(self) -> None:
+        """After a turn, or a wave of them: of a client that was visited twice the changes add up."""
+        for client, turns in self.wave.items():
+            numbers = [number for _, number in sorted(turns)]
+            before = self._kept(client)
+            joined = Kept(self.next(), (before.number, *numbers)) if len(numbers) > 1 else Kept(numbers[0])
+            self.now[client] = joined
+            self.changed.add(client)
+        self.wave = {}
+
+    def keep(self) -> None:
+        """The round counts: what its clients have goes into the next checkpoint."""
+        for client in sorted(self.changed):
+            kept = self.now[client]
+            self.keepsakes.put(self.round, client, {_TURN: torch.tensor([kept.number, *kept.parts])})
+        self.changed = set()
+
+    def _kept(self, client: int) -> Kept:
+        if client not in self.now:
+            kept = self.now[client] = self._stored(client)
+            # Nobody goes back behind what is on disk already, or, without a run folder, behind the last round.
+            if self.keepsakes.folder is None or client not in self.keepsakes.changed:
+                self.settled[client] = min((kept.number, *(part for part in kept.parts if part)))
+        return self.now[client]
+
+    def _stored(self, client: int) -> Kept:
+        tensors = self.keepsakes.get(client)
+        if _TURN not in tensors:
+            return Kept()
+        number, *parts = tensors[_TURN].tolist()
+        return Kept(number, tuple(parts))

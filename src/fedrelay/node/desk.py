@@ -1,0 +1,221 @@
+"""The desk of a node: a question in, an answer out. It knows nothing of networks."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+import fedrelay.recipes  # noqa: F401  # every term and portrait that may be asked for
+from fedrelay.data.federation import ArrayFederation, Federation, Samples
+from fedrelay.engines.convoys import Convoy
+from fedrelay.engines.crew import Workplace, one_thread
+from fedrelay.engines.flower.brief import job_from
+from fedrelay.engines.flower.parcel import (
+    BadParcel,
+    Parcel,
+    nothing_judged,
+    number,
+    packed,
+    text,
+    unpacked,
+    verdict_header,
+    whole,
+)
+from fedrelay.engines.local import BEFORE, Sitting
+from fedrelay.errors import EngineError
+from fedrelay.local.judge import chunks, judge
+from fedrelay.local.portrait import Portrait
+from fedrelay.local.terms.belongings import Kept
+from fedrelay.local.visit import Visit
+from fedrelay.local.workshop import Turn
+from fedrelay.node.holding import Holding, Shown
+from fedrelay.node.states import States
+from fedrelay.plain import made
+from fedrelay.routes.plan import Hop, Tamper, Tampering
+
+JOBS = 3
+"""So many jobs are kept ready: the rounds', and those of profiles."""
+
+
+class Desk:
+    """Everything a node can be asked."""
+
+    def __init__(
+        self,
+        data: ArrayFederation,
+        folder: Path,
+        *,
+        module: nn.Module | None = None,
+        device: str = "cpu",
+        share_histogram: bool = False,
+    ) -> None:
+        self.data, self.module, self.device, self.share_histogram = data, module, device, share_histogram
+        self.states = States(folder / "states")
+        self.salt = _drawn_once(folder / "salt")
+        self.places: OrderedDict[str, Workplace] = OrderedDict()
+
+    def answer(self, question: Parcel) -> Parcel:
+        """Do what is asked."""
+        match question.header.get("kind"):
+            case "who":
+                return Parcel(self.facts())
+            case "turn":
+                return self._turn(question)
+            case "portray":
+                return self._portray(question)
+            case "judge":
+                return self._judge(question)
+        raise BadParcel("a question that nobody here understands")
+
+    def facts(self) -> dict[str, Any]:
+        """What the server may know of the samples."""
+        data = self.data
+        # A digest of data that few others could have had would tell who has the same; with salt it tells nobody.
+        salted = hashlib.sha256(self.salt + data.fingerprint().encode()).hexdigest()
+        return {
+            "samples": data.size(0),
+            "tests": len(data.test.y),
+            "classes": data.classes,
+            "shape": list(data.sample_shape),
+            "kind": data.kind,
+            "sequence": data.dataset.y_train.ndim > 1,
+            "fingerprint": salted,
+            "histogram": data.histogram(0).tolist() if self.share_histogram else None,
+            "version": version("fedrelay"),
+        }
+
+    @property
+    def secret(self) -> int:
+        """The seed of noise that nobody else can know."""
+        return int.from_bytes(hashlib.sha256(b"noise" + self.salt).digest()[:16], "big")
+
+    def _turn(self, question: Parcel) -> Parcel:
+        began, header = time.monotonic(), question.header
+        place, turn, turn_number = self._place(header), _turn_of(header), whole(header, "turn")
+        visit = self._visit(question, place)
+        model = torch.empty_like(visit.recv)
+        with one_thread():
+            [report] = place.workshop.take([turn], [visit], [model], number(header, "usual"))
+        said = {"kind": "turn", "turn": turn_number, "samples": report.samples, "steps": report.steps}
+        said |= {"loss": report.loss, "length": report.length, "shortened": report.shortened}
+        run = text(header, "run")
+        self.states.forget_before(run, whole(header, "settled"))
+        if report.refused:
+            return Parcel({**said, "refused": report.refused, "seconds": time.monotonic() - began})
+        if visit.kept:
+            self.states.put(run, turn_number, visit.kept)
+        models = {"model": model} | {f"baggage {name}": tensor for name, tensor in visit.baggage.items()}
+        return packed({**said, "seconds": time.monotonic() - began}, models)
+
+    def _visit(self, question: Parcel, place: Workplace) -> Visit:
+        """The tensors of a turn; what was not sent, or not kept yet, is zero."""
+        header, job = question.header, place.job
+        models = unpacked(question, job.layout)
+        if "recv" not in models:
+            raise BadParcel("no model to train")
+        recv = models["recv"]
+
+        def sent(kind: str, names: tuple[str, ...]) -> dict[str, Tensor]:
+            return {name: models.get(f"{kind} {name}", torch.zeros_like(recv)) for name in names}
+
+        names = job.names("state")
+        state: Mapping[str, Tensor] = {}
+        if names:
+            held = (tensor for term in job.terms for tensor in term.tensors if isinstance(tensor, Kept))
+            adding = {tensor.name for tensor in held if tensor.adds_up}
+            parts = [whole({"parts": part}, "parts") for part in header.get("parts", [])]
+            found = self.states.get(text(header, "run"), whole(header, "state"), parts, adding)
+            state = {name: found.get(name, torch.zeros_like(recv)) for name in names}
+        return Visit(
+            recv,
+            models.get("round", recv),
+            sent("server", job.names("server")),
+            state,
+            {name: torch.zeros_like(recv) for name in names},
+            sent("baggage", job.names("baggage")),
+        )
+
+    def _portray(self, question: Parcel) -> Parcel:
+        place, client = self._place(question.header), whole(question.header, "client")
+        portrait = made(Portrait, question.header.get("portrait"))
+        public = [question.arrays.get(f"public {part}") for part in "xy"]
+        own = place.job.federation
+        own = own.members if isinstance(own, Shown) else own
+        place.job = replace(place.job, federation=_shown(own, public))
+        place.models = unpacked(question, place.job.layout, ["start"])["start"].unsqueeze(0)
+        with one_thread():
+            [(_, vector)] = Sitting(portrait, Convoy(BEFORE, ((0, (client,)),))).run(place)
+        return Parcel({"kind": "portray"}, {"vector": np.ascontiguousarray(vector)})
+
+    def _judge(self, question: Parcel) -> Parcel:
+        place = self._place(question.header)
+        model = unpacked(question, place.job.layout, ["model"])["model"]
+        test, verdict = self.data.test, nothing_judged(place.job.federation.classes)
+        with one_thread():
+            for chunk in range(chunks(test)):
+                verdict += judge(place.workshop.bench, model, test, chunk)
+        return Parcel({"kind": "judge", **verdict_header(verdict)})
+
+    def _place(self, header: Mapping[str, Any]) -> Workplace:
+        """The workplace of a brief: one that is there already, or a new one."""
+        brief = str(header.get("brief", ""))
+        if brief not in self.places:
+            try:
+                said = json.loads(brief)
+                if said["classes"] < self.data.classes:
+                    raise EngineError(f"there are labels of {self.data.classes} classes here, not {said['classes']}")
+                federation = Holding(self.data, int(said["classes"]), float(said["mean_size"]))
+                job = job_from(brief, federation, self.module, self.device, self.secret)
+            except (KeyError, TypeError, ValueError) as error:
+                raise BadParcel(f"a brief that cannot be read ({type(error).__name__})") from None
+            with one_thread():
+                self.places[brief] = Workplace(job, torch.empty(0))
+            while len(self.places) > JOBS:
+                self.places.popitem(last=False)
+        self.places.move_to_end(brief)
+        return self.places[brief]
+
+
+def _shown(own: Federation, public: list[Any]) -> Federation:
+    """A node's federation with the public samples of a question, if it has some."""
+    if any(part is None for part in public):
+        return own
+    x, y = (torch.from_numpy(np.array(part)) for part in public)
+    if tuple(x.shape[1:]) != own.sample_shape or y.shape != (len(x),) or y.dtype != torch.int64:
+        raise BadParcel("public samples of another shape")
+    return Shown(own, 0, 0, Samples(x, y))
+
+
+def _turn_of(header: Mapping[str, Any]) -> Turn:
+    values = header.get("hop")
+    if not isinstance(values, list) or len(values) != 5:
+        raise BadParcel("no hop")
+    hop = Hop(*(whole({"hop": value}, "hop") for value in values))
+    tamper = header.get("tamper")
+    if tamper is None:
+        return Turn(hop)
+    if not isinstance(tamper, Mapping) or tamper.get("what") not in get_args(Tampering):
+        raise BadParcel("an unknown way to tamper")
+    return Turn(hop, (), Tamper(hop.route, hop.index, tamper["what"], float(tamper["factor"])))
+
+
+def _drawn_once(path: Path) -> bytes:
+    """Random bytes of this node's own, drawn once."""
+    from secrets import token_bytes
+
+    from fedrelay.engines.flower.identity import write_private
+
+    if not path.is_file():
+        write_private(path, token_bytes(32))
+    return path.read_bytes()

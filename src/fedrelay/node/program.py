@@ -1,0 +1,107 @@
+"""The life of a node: come in, answer, stay; after a failure of the network or of the SuperLink come in again."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import httpx
+
+from fedrelay.engines.flower.identity import private_key, read
+from fedrelay.engines.flower.parcel import Parcel, one_line
+from fedrelay.engines.flower.wire import Door, Forgotten, Letter, Refused, as_parcel, reason_of
+from fedrelay.errors import EngineError, FedRelayError
+from fedrelay.node.desk import Desk
+
+log = logging.getLogger(__name__)
+
+SHORTEST, LONGEST = 0.15, 0.5
+"""Seconds between two looks for a question: longer and longer while none comes."""
+
+ATTEMPTS = 4
+"""How often a node asks to be let in."""
+
+PAUSE = 1.0
+"""Seconds before trying again after something went wrong."""
+
+
+def serve(
+    desk: Desk,
+    superlink: str,
+    authority: Path,
+    key: Path,
+    folder: Path,
+    *,
+    over: threading.Event,
+    patience: float,
+    say: Callable[[str], None],
+) -> None:
+    """Answer questions until `over` is set; a SuperLink that cannot be reached for so many seconds ends it."""
+    trusted, own = read(authority, "the authority's certificate"), private_key(key)
+    door = Door(superlink, trusted, own, folder / "node-id")
+    try:
+        while not over.is_set():
+            try:
+                _enter(door, over)
+                say(f"connected to {superlink}: ready")
+                _answer_all(door, desk, over, say)
+            except httpx.HTTPError as error:
+                _check_certificate(error, superlink, authority)
+                if time.monotonic() - door.reached > patience:
+                    raise EngineError(f"the SuperLink at {superlink} cannot be reached ({reason_of(error)})") from None
+                log.warning("the SuperLink at %s cannot be reached; trying again", superlink)
+                over.wait(PAUSE)
+            except Forgotten:  # it was started anew
+                over.wait(PAUSE)
+    finally:
+        door.leave()
+
+
+def _enter(door: Door, over: threading.Event) -> None:
+    """Come in; a SuperLink that was just started may not know the key for a moment."""
+    for attempt in range(ATTEMPTS):
+        try:
+            return door.enter()
+        except Refused as error:
+            if attempt == ATTEMPTS - 1 or over.wait(2 * PAUSE):
+                raise EngineError(
+                    f"the SuperLink does not let this node in ({error}): its public key is not registered, or another "
+                    "node with the same key is there; put the .pub file into the server's folder 'nodes'"
+                ) from None
+    return None
+
+
+def _answer_all(door: Door, desk: Desk, over: threading.Event, say: Callable[[str], None]) -> None:
+    pause = SHORTEST
+    while not over.is_set():
+        message = door.receive()
+        if message is None:
+            over.wait(pause)
+            pause = min(LONGEST, pause * 1.05)
+            continue
+        pause = SHORTEST
+        answer = _answered(desk, message)
+        if isinstance(answer, str):
+            say(f"a question could not be answered: {answer}")
+        door.reply(message, answer)
+
+
+def _answered(desk: Desk, message: Letter) -> Parcel | str:
+    """The answer, or why there is none: whatever is asked, the node stays."""
+    try:
+        return desk.answer(as_parcel(message))
+    except FedRelayError as error:
+        return one_line(str(error))
+    except Exception as error:
+        return one_line(f"{type(error).__name__}: {error}")
+
+
+def _check_certificate(error: httpx.HTTPError, superlink: str, authority: Path) -> None:
+    if "CERTIFICATE_VERIFY_FAILED" in str(error):
+        raise EngineError(
+            f"{superlink} shows a certificate that {authority} does not vouch for ({one_line(str(error), 120)}); "
+            "nothing was sent"
+        ) from None

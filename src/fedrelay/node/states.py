@@ -1,0 +1,80 @@
+"""What a client keeps from turn to turn, in the node's own folder: a file for each turn that may be asked for."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import time
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+
+from safetensors import SafetensorError
+from safetensors.torch import load as tensors_from_bytes
+from safetensors.torch import save as tensors_to_bytes
+from torch import Tensor
+
+from fedrelay.errors import EngineError
+from fedrelay.files import write_atomically
+
+FORGOTTEN = 30 * 86_400
+"""Seconds after which what was kept for a run that did not go on is removed."""
+
+_RUN = re.compile(r"[0-9a-f]{16}")
+
+Tensors = Mapping[str, Tensor]
+
+
+class States:
+    """The files of all runs, `RUN/TURN.safetensors`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        for run in folder.iterdir():
+            if _RUN.fullmatch(run.name) and time.time() - run.stat().st_mtime > FORGOTTEN:
+                shutil.rmtree(run)
+
+    def get(self, run: str, turn: int, parts: Sequence[int], adding: Collection[str]) -> Tensors:
+        """What a turn left behind; one that stands for several is put together: first what they set out from.
+
+        Changes of the names in `adding` add up, of all others the last turn's stays.
+        """
+        if turn == 0:
+            return {}
+        path = self._path(run, turn)
+        if not path.is_file() and parts:
+            base = self.get(run, parts[0], (), adding)
+            later = [self.get(run, part, (), adding) for part in parts[1:]]
+            self.put(run, turn, {name: _joined(name, base, later, name in adding) for name in later[-1]})
+        try:
+            return tensors_from_bytes(path.read_bytes())
+        except (OSError, SafetensorError, ValueError):
+            raise EngineError("what this client kept is lost: was its folder emptied?") from None
+
+    def put(self, run: str, turn: int, tensors: Tensors) -> None:
+        """Keep what a client has after a turn."""
+        path = self._path(run, turn)
+        path.parent.mkdir(exist_ok=True)
+        write_atomically(path, tensors_to_bytes({name: tensor.contiguous() for name, tensor in tensors.items()}))
+
+    def forget_before(self, run: str, turn: int) -> None:
+        """Remove what nobody will ask for again."""
+        folder = self._path(run, 0).parent
+        for path in folder.iterdir() if folder.is_dir() else ():
+            if path.stem.isdecimal() and int(path.stem) < turn:
+                path.unlink(missing_ok=True)
+
+    def _path(self, run: str, turn: int) -> Path:
+        if not _RUN.fullmatch(run):
+            raise EngineError("the name of the run is none")
+        return self.folder / run / f"{turn}.safetensors"
+
+
+def _joined(name: str, base: Tensors, later: Sequence[Tensors], adds: bool) -> Tensor:
+    if not adds:
+        return later[-1][name]
+    start = base[name] if name in base else later[-1][name].new_zeros(later[-1][name].shape)
+    total = start.clone()
+    for each in later:
+        total.add_(each[name] - start)
+    return total

@@ -1,0 +1,71 @@
+"""The commands of a federation: what they make, and one message for every mistake. Nothing here needs a network."""
+
+from __future__ import annotations
+
+import importlib.util
+
+import numpy as np
+import pytest
+
+pytest.importorskip("flwr", reason="the extra 'flower' is not installed")
+
+
+@pytest.fixture
+def prepared(program, tmp_path):
+    """A server's folder, a key and samples in the current folder."""
+    assert program("certificates", "server", "-q").code == 0
+    assert program("key", "a.key", "-q").code == 0
+    (tmp_path / "server" / "nodes" / "a.pub").write_bytes((tmp_path / "a.key.pub").read_bytes())
+    np.savez(tmp_path / "a.npz", x=np.zeros((4, 2), np.float32), y=np.array([0, 1, 0, 1]))
+    return program
+
+
+def test_preparing(program, tmp_path):
+    made = program("certificates", "server", "--host", "relay.example.org")
+    assert made.code == 0
+    assert "relay.example.org, localhost, 127.0.0.1" in " ".join(made.out.split())
+    assert "Send a.key.pub" in " ".join(program("key", "a.key").out.split())
+    again = program("certificates", "server")
+    assert again.code == 2
+    assert "is there already, and is not replaced" in again.err
+
+
+NODE = ("node", "--key", "a.key", "--ca", "server/ca.pem", "--superlink", "127.0.0.1:9")
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        ((*NODE, "--data", "b.npz"), 3, "b.npz: there is no such file"),
+        ((*NODE, "--data", "a.npz", "--classes", "1"), 3, "the greatest label is 1, it must lie within the 1 classes"),
+        ((*NODE, "--data", "a.npz", "--device", "warp"), 2, "'warp' cannot be used here"),
+        ((*NODE, "--data", "a.npz", "--model", "nobody_has_this:net"), 3, "nobody_has_this:net: ModuleNotFoundError"),
+        ((*NODE, "--data", "a.npz", "--patience", "0"), 6, "the SuperLink at 127.0.0.1:9 cannot be reached"),
+        ((*NODE[:2], "b.key", *NODE[3:], "--data", "a.npz"), 2, "b.key: cannot be read as a private key"),
+        ((*NODE[:4], "no.pem", *NODE[5:], "--data", "a.npz"), 2, "no.pem: the authority's certificate cannot be read"),
+        (("nodes", "nowhere"), 2, "engine.folder: there is no folder nowhere"),
+        (("nodes", "server", "--superlink", "relay"), 2, "engine.superlink: "),
+        (("nodes", "server", "--superlink", "127.0.0.1:9", "--wait", "0"), 6, "127.0.0.1:9 cannot be reached"),
+        (("superlink", "nowhere"), 2, "the authority's certificate cannot be read"),
+        (("run", "fedavg", "--engine", "flower"), 2, "engine.folder: is required with engine 'flower'"),
+        (
+            ("run", "fedavg", "--engine", "flower", "--set", "engine.folder=server", "--alpha", "0"),
+            2,
+            "data.alpha: has no effect with engine 'flower'",
+        ),
+    ],
+)
+def test_mistakes_get_one_message(words, code, message, prepared):
+    ended = prepared(*words)
+    assert ended.code == code
+    assert message in " ".join(ended.err.split())
+    assert "Traceback" not in ended.err
+
+
+def test_without_the_extra(program, monkeypatch):
+    find = importlib.util.find_spec
+    monkeypatch.setattr("fedrelay.engines.flower.find_spec", lambda name: None if name == "flwr" else find(name))
+    for words in (("certificates", "server"), ("key", "a.key"), ("run", "fedavg", "--engine", "flower")):
+        ended = program(*words)
+        assert ended.code == 6
+        assert "pip install 'fedrelay[flower]'" in " ".join(ended.err.split())

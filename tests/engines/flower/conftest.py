@@ -1,0 +1,119 @@
+"""A federation without a network: the post hands questions straight to the desks of nodes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from fedrelay.data.federation import Federation
+from fedrelay.data.samples import held
+from fedrelay.engines.flower.parcel import Parcel
+from fedrelay.engines.flower.relay import FlowerEngine
+from fedrelay.engines.flower.remote import RemoteFederation, facts_from
+from fedrelay.errors import FedRelayError
+from fedrelay.node.desk import Desk
+
+Spoil = Callable[[Parcel, Parcel | str], "Parcel | str | None"]
+"""What becomes of an answer to a question; None: it never comes."""
+
+
+class FakePost:
+    """Every node answers as soon as somebody looks; `spoil` says what goes wrong at a node."""
+
+    def __init__(self, desks: dict[str, Desk]) -> None:
+        self.desks = desks
+        self.away: set[str] = set()
+        self.spoil: dict[str, Spoil] = {}
+        self.boxes: dict[str, tuple[str, Parcel]] = {}
+        self.log: list[tuple[str, str]] = []
+        self.most = 0
+        self.closed = self.reconnected = 0
+
+    def present(self) -> set[str]:
+        return set(self.desks) - self.away
+
+    def send(self, node: str, parcel: Parcel, seconds: float) -> str | None:
+        if node in self.away:
+            return None
+        json.dumps(dict(parcel.header))
+        assert all(array.dtype.kind in "fi" for array in parcel.arrays.values())
+        self.log.append((node, str(parcel.header["kind"])))
+        number = str(len(self.log))
+        self.boxes[number] = (node, parcel)
+        self.most = max(self.most, len(self.boxes))
+        return number
+
+    def collect(self, numbers: Sequence[str], largest: int) -> Iterator[tuple[str, Parcel | str]]:
+        for number in numbers:
+            if number not in self.boxes:
+                continue
+            node, question = self.boxes.pop(number)
+            answer = self._answer(node, question)
+            if answer is not None:
+                assert isinstance(answer, str) or answer.bytes <= largest
+                yield number, answer
+
+    def _answer(self, node: str, question: Parcel) -> Parcel | str | None:
+        try:
+            copy = Parcel(json.loads(json.dumps(dict(question.header))), question.arrays)
+            answer: Parcel | str = self.desks[node].answer(copy)
+        except FedRelayError as error:
+            answer = f"failed: {error}"
+        return self.spoil[node](question, answer) if node in self.spoil else answer
+
+    def reconnect(self) -> None:
+        self.reconnected += 1
+        self.boxes.clear()
+
+    def close(self, *, well: bool = True) -> None:
+        self.closed += 1
+
+
+class Village:
+    """Nodes that hold what the clients of a federation hold."""
+
+    def __init__(self, federation: Federation, folder: Path, *, test: bool = True, **options: bool) -> None:
+        self.federation, self.folder, self.options = federation, folder, options
+        self.names = tuple(f"n{client:02d}" for client in range(federation.clients))
+        self.data = [self._samples(client) for client in range(federation.clients)]
+        self.post = FakePost({})
+        self.restart()
+        facts = tuple(facts_from(desk.facts()) for desk in self.post.desks.values())
+        self.remote = RemoteFederation("village", self.names, facts, federation.test if test else None)
+
+    def _samples(self, client: int):
+        x, y = self.federation.samples(client)
+        return held({"x": x.numpy(), "y": y.numpy()}, classes=self.federation.classes)
+
+    def restart(self) -> None:
+        """All nodes die and come back with what they have on disk."""
+        for name, data in zip(self.names, self.data, strict=True):
+            (self.folder / name).mkdir(parents=True, exist_ok=True)
+            self.post.desks[name] = Desk(data, self.folder / name, **self.options)
+
+
+@pytest.fixture
+def village(tmp_path) -> Callable[..., Village]:
+    return lambda federation, **options: Village(federation, tmp_path / "nodes", **options)
+
+
+@pytest.fixture
+def through(monkeypatch) -> Callable[[Village], None]:
+    """Have experiments run on a village instead of a SuperLink."""
+
+    def install(village: Village) -> None:
+        from fedrelay.engines.flower import start
+
+        monkeypatch.setattr(start, "open_remote", lambda experiment: village.remote)
+        monkeypatch.setattr(
+            start,
+            "start_flower",
+            lambda job, experiment, keepsakes: FlowerEngine(
+                job, village.post, experiment.recovery, keepsakes, wait=0.2, poll=0.001
+            ),
+        )
+
+    return install

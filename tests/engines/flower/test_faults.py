@@ -1,0 +1,227 @@
+"""What goes wrong at nodes: chains go on, nothing trained is lost, and a resumed run ends with the same bits."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+import fedrelay as fr
+from fedrelay.data.open import open_federation
+from fedrelay.engines.flower.parcel import Parcel
+from fedrelay.engines.flower.post import Unreachable
+from fedrelay.spec import Data
+
+pytest.importorskip("cryptography", reason="the extra 'flower' is not installed")
+
+USUAL = {"rounds": 3, "batch_size": 64, "seed": 3, "fraction": 1.0, "recovery.timeout": 0.05}
+GROUPS = {"grouping.max_clients": 3, "grouping.min_samples": 5000}
+
+
+class Watcher:
+    """Does something after a round."""
+
+    def __init__(self, act):
+        self.act = act
+
+    def round_done(self, round, row):
+        self.act(round)
+
+    profiling = started = stopping = lambda self, *_: None
+
+
+def run(method="fedseq", **settings):
+    groups = GROUPS if method.startswith("fedseq") else {}
+    return fr.run(method, engine="flower", data="village", **{**USUAL, **groups, **settings})
+
+
+def lines(folder, name):
+    return [json.loads(line) for line in (folder / name).read_text().splitlines()]
+
+
+@pytest.fixture
+def make_six(village, through):
+    def make():
+        found = village(open_federation(Data(name="digits", clients=6, alpha=0.3), 3))
+        through(found)
+        return found
+
+    return make
+
+
+@pytest.fixture
+def six(make_six):
+    """Six nodes, through which experiments run."""
+    return make_six()
+
+
+def with_header(**changes):
+    return lambda question, answer: replace(answer, header={**answer.header, **changes})
+
+
+def with_models(change):
+    return lambda question, answer: replace(answer, arrays={"models": change(answer.arrays["models"])})
+
+
+@pytest.mark.parametrize(
+    ("spoil", "reason"),
+    [
+        (lambda question, answer: None, "no answer: waited 0.05 s"),
+        (lambda question, answer: "the disk is full", "the disk is full"),
+        (lambda question, answer: Parcel({}), "a bad answer: turn that is no whole number"),
+        (with_header(turn=7), "a bad answer: another turn's answer"),
+        (with_header(samples=10**9), "a bad answer: 1000000000 samples in place of"),
+        (with_header(loss="low"), "a bad answer: loss that is no number"),
+        (with_header(names=["spare"]), "a bad answer: models of other names"),
+        (with_models(lambda models: models[:, :-1]), "a bad answer: a wrong shape"),
+        (with_models(lambda models: models.astype(np.float64)), "a bad answer: weights of type float64"),
+        (with_models(lambda models: np.full_like(models, np.nan)), "non-finite weights"),
+        (with_models(lambda models: models + 1e9), "weights beyond 1e+08"),
+    ],
+)
+def test_a_chain_goes_on_past_a_node_that_fails(spoil, reason, six, make_six, tmp_path):
+    six.post.spoil["n02"] = spoil
+    skip = {"guard.on_divergence": "skip"}
+    result = run(out=tmp_path / "run", **skip)
+    events = lines(tmp_path / "run", "events.jsonl")
+    assert [(event["round"], event["client"]) for event in events] == [(1, 2), (2, 2), (3, 2)]
+    assert all(event["done"].startswith(f"refused: {reason}") for event in events)
+    six.post.spoil.clear()
+    six.post.away = {"n02"}
+    assert torch.equal(run(**skip).weights, result.weights)
+
+
+def test_garbage_ends_the_run_where_the_guard_says_so(six):
+    six.post.spoil["n02"] = with_models(lambda models: np.full_like(models, np.nan))
+    with pytest.raises(fr.DivergedError, match=r"left client 2 .* with non-finite weights"):
+        run()
+
+
+def test_long_updates_are_shortened_at_the_server(six, tmp_path):
+    six.post.spoil["n02"] = with_models(lambda models: models + 1)
+    run(out=tmp_path / "run", **{"guard.norm": 1.5})
+    events = lines(tmp_path / "run", "events.jsonl")
+    assert (2, "long update", "shortened") in {(each["client"], each["what"], each["done"]) for each in events}
+
+
+def test_a_node_that_comes_back_is_used_again(six, tmp_path):
+    six.post.away = {"n01"}
+    run("fedseq+scaffold", out=tmp_path / "run", observer=Watcher(lambda round: six.post.away.clear()))
+    events = lines(tmp_path / "run", "events.jsonl")
+    assert [(event["round"], event["client"], event["what"]) for event in events] == [(1, 1, "not there")]
+
+
+def test_a_turn_that_was_never_accepted_leaves_no_trace(make_six):
+    """A node that trains but whose answers get lost is the same as a node that is not there."""
+    lossy = make_six()
+    lossy.post.spoil["n03"] = lambda question, answer: None if question.header["hop"][0] < 3 else answer
+    lost = run("fedseq+scaffold", rounds=4)
+    late = make_six()
+    late.post.away = {"n03"}
+
+    def come_back(round):
+        late.post.away = {"n03"} if round < 2 else set()
+
+    assert torch.equal(run("fedseq+scaffold", rounds=4, observer=Watcher(come_back)).weights, lost.weights)
+
+
+def test_retries_ask_the_same_node_again(six, tmp_path):
+    seen = []
+
+    def second_time(question, answer):
+        seen.append(question.header["turn"])
+        return None if seen.count(question.header["turn"]) == 1 else answer
+
+    six.post.spoil["n04"] = second_time
+    result = run("fedseq+scaffold", out=tmp_path / "run", **{"recovery.policy": "retry", "recovery.retries": 1})
+    assert not (tmp_path / "run" / "events.jsonl").exists()
+    six.post.spoil.clear()
+    assert torch.equal(run("fedseq+scaffold").weights, result.weights)
+
+
+def test_a_round_that_repeats_reads_what_was_there_before_it(six):
+    """All answers of one attempt get lost, although the nodes have written what they keep."""
+    read = {}
+
+    def lost(question, answer):
+        round, _, _, client, attempt = question.header["hop"]
+        read[round, client, attempt] = question.header["state"]
+        return None if (round, attempt) == (2, 0) else answer
+
+    six.post.spoil = dict.fromkeys(six.names, lost)
+    assert run("fedavg+scaffold").mishaps == {"no answer": 6}
+    assert all(read[2, client, 1] == read[2, client, 0] > 0 for client in range(6))
+    assert all(read[3, client, 0] > read[2, client, 1] for client in range(6))
+
+
+@pytest.mark.parametrize(
+    ("method", "seconds"), [("fedseq+scaffold", 0), ("fedseq+scaffold", 1e6), ("spfl+scaffold", 1e6)]
+)
+def test_a_killed_run_resumes_with_the_same_bits(method, seconds, six, tmp_path):
+    """Whether the last checkpoint is of the round before or of the beginning, and although all nodes died too."""
+
+    def kill(round):
+        if round == 2:
+            raise RuntimeError("killed")
+
+    whole, settings = run(method), {"checkpoint": {"seconds": seconds}}
+    with pytest.raises(RuntimeError):
+        run(method, out=tmp_path / "run", observer=Watcher(kill), **settings)
+    six.restart()
+    assert torch.equal(fr.resume(tmp_path / "run").weights, whole.weights)
+
+
+def test_nodes_forget_what_nobody_will_ask_for(six, tmp_path):
+    run("fedseq+scaffold", rounds=6, out=tmp_path / "run", **{"checkpoint": {"seconds": 0}})
+    for name in six.names:
+        [states] = (six.folder / name / "states").iterdir()
+        assert 1 <= len(list(states.iterdir())) <= 2
+
+
+def test_a_run_with_nobody_there_says_so_and_can_be_resumed(six, tmp_path):
+    six.post.away = set(six.names)
+    with pytest.raises(fr.EngineError, match=r"no node is there \(waited 0.2 s for n00"):
+        run(out=tmp_path / "run")
+    six.post.away = set()
+    assert fr.resume(tmp_path / "run").complete
+
+
+def test_a_run_that_trains_nothing_ends(six):
+    six.post.spoil = dict.fromkeys(six.names, lambda question, answer: "no graphics card")
+    with pytest.raises(fr.EngineError, match="nothing came home from 8 attempts in a row; most said: no graphics card"):
+        run(rounds=9)
+
+
+def test_questions_under_way_are_asked_again_when_the_post_is_back(six):
+    whole, calls, collect = run(), [], six.post.collect
+
+    def flaky(numbers, largest):
+        calls.append(numbers)
+        if len(calls) % 3 == 0:
+            raise Unreachable("gone")
+        return collect(numbers, largest)
+
+    six.post.collect = flaky
+    assert torch.equal(run().weights, whole.weights)
+    assert six.post.reconnected > 0
+
+
+def test_all_routes_are_in_flight_at_once(six):
+    run("spfl", rounds=1)
+    assert six.post.most == 6
+
+
+def test_what_a_node_kept_and_lost_is_said(six, tmp_path):
+    def empty(round):
+        for path in (six.folder / "n05" / "states").rglob("*.safetensors"):
+            path.unlink()
+
+    run("fedavg+scaffold", out=tmp_path / "run", observer=Watcher(empty))
+    events = lines(tmp_path / "run", "events.jsonl")
+    assert {(event["round"], event["client"], event["what"]) for event in events} == {
+        (round, 5, "failed") for round in (2, 3)
+    }
+    assert all("what this client kept is lost: was its folder emptied?" in event["done"] for event in events)

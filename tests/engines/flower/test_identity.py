@@ -1,0 +1,79 @@
+"""Certificates and keys: what is private stays so, and nothing is replaced."""
+
+from __future__ import annotations
+
+import os
+import ssl
+
+import pytest
+
+from fedrelay.errors import SpecError
+
+pytest.importorskip("cryptography", reason="the extra 'flower' is not installed")
+
+from cryptography import x509
+
+from fedrelay.engines.flower.identity import (
+    make_node_key,
+    make_server_folder,
+    private_key,
+    public_keys,
+)
+
+
+def mode(path):
+    return path.stat().st_mode & 0o777
+
+
+def test_the_servers_folder(tmp_path):
+    before = os.umask(0)  # however careless the caller's own settings are
+    try:
+        make_server_folder(tmp_path / "server", ["relay.example.org", "10.0.0.5"])
+    finally:
+        os.umask(before)
+    assert {name: mode(tmp_path / "server" / name) for name in ("ca.key", "server.key", "secret")} == {
+        "ca.key": 0o600,
+        "server.key": 0o600,
+        "secret": 0o600,
+    }
+    context = ssl.create_default_context(cafile=tmp_path / "server" / "ca.pem")
+    context.load_cert_chain(tmp_path / "server" / "server.pem", tmp_path / "server" / "server.key")
+    certificate = x509.load_pem_x509_certificate((tmp_path / "server" / "server.pem").read_bytes())
+    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert [str(name.value) for name in names] == ["relay.example.org", "10.0.0.5"]
+    secret = (tmp_path / "server" / "secret").read_bytes()
+    with pytest.raises(SpecError, match="is there already, and is not replaced"):
+        make_server_folder(tmp_path / "server", ["localhost"])
+    assert (tmp_path / "server" / "secret").read_bytes() == secret
+
+
+def test_keys_of_nodes(tmp_path):
+    make_server_folder(tmp_path / "server", ["localhost"])
+    for name in ("b", "a"):
+        public = make_node_key(tmp_path / f"{name}.key")
+        assert mode(tmp_path / f"{name}.key") == 0o600
+        public.rename(tmp_path / "server" / "nodes" / f"{name}.pub")
+    keys = public_keys(tmp_path / "server")
+    assert list(keys) == ["a", "b"]
+    assert private_key(tmp_path / "a.key").public_key().public_numbers() == keys["a"].public_numbers()
+
+
+def test_keys_that_are_not_accepted(tmp_path):
+    make_node_key(tmp_path / "a.key").rename(tmp_path / "kept.pub")
+    with pytest.raises(SpecError, match="is there already"):
+        make_node_key(tmp_path / "a.key")
+    (tmp_path / "a.key").chmod(0o640)
+    with pytest.raises(SpecError, match="others can read this key; make it private with: chmod 600"):
+        private_key(tmp_path / "a.key")
+    (tmp_path / "b.key").write_text("no key")
+    (tmp_path / "b.key").chmod(0o600)
+    with pytest.raises(SpecError, match="cannot be read as a private key"):
+        private_key(tmp_path / "b.key")
+    (tmp_path / "nodes").mkdir()
+    (tmp_path / "nodes" / "a b.pub").write_bytes((tmp_path / "kept.pub").read_bytes())
+    with pytest.raises(SpecError, match="a node's name has letters"):
+        public_keys(tmp_path)
+    (tmp_path / "nodes" / "a b.pub").unlink()
+    (tmp_path / "nodes" / "a.pub").write_text("no key")
+    with pytest.raises(SpecError, match="cannot be read as a public key"):
+        public_keys(tmp_path)

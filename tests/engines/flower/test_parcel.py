@@ -1,0 +1,100 @@
+"""Parcels: there and back, and what is not accepted."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedrelay.engines.flower.parcel import (
+    BadParcel,
+    Parcel,
+    one_line,
+    packed,
+    report_of,
+    unpacked,
+    vector_of,
+    verdict_header,
+    verdict_of,
+    whole,
+)
+from fedrelay.local.judge import Verdict
+from fedrelay.models.layout import Layout
+
+LAYOUT = Layout.of(torch.nn.Linear(2, 1))
+
+
+@given(st.lists(st.text(min_size=1, max_size=5), min_size=1, max_size=4, unique=True))
+def test_models_come_back_under_their_names(names):
+    models = {name: torch.full((3,), float(place)) for place, name in enumerate(names)}
+    sent = packed({"kind": "turn"}, models)
+    back = unpacked(Parcel(json.loads(json.dumps(dict(sent.header))), sent.arrays), LAYOUT, names)
+    assert {name: model.tolist() for name, model in back.items()} == {n: m.tolist() for n, m in models.items()}
+
+
+def test_what_came_over_the_net_may_be_written_to():
+    array = np.zeros((1, 3), dtype=np.float32)
+    array.flags.writeable = False
+    unpacked(Parcel({"names": ["m"]}, {"models": array}), LAYOUT)["m"].add_(1)
+
+
+@pytest.mark.parametrize(
+    ("header", "array", "message"),
+    [
+        ({}, np.zeros((1, 3), np.float32), "no models"),
+        ({"names": ["m"]}, None, "no models"),
+        ({"names": ["m", "m"]}, np.zeros((2, 3), np.float32), "no models"),
+        ({"names": ["n"]}, np.zeros((1, 3), np.float32), "models of other names"),
+        ({"names": ["m"]}, np.zeros((1, 4), np.float32), "a wrong shape"),
+        ({"names": ["m"]}, np.zeros((2, 3), np.float32), "a wrong shape"),
+        ({"names": ["m"]}, np.zeros(3, np.float32), "a wrong shape"),
+        ({"names": ["m"]}, np.zeros((1, 3), np.float64), "weights of type float64"),
+        ({"names": ["m"]}, np.zeros((1, 3), np.int32), "weights of type int32"),
+    ],
+)
+def test_models_that_are_not_accepted(header, array, message):
+    with pytest.raises(BadParcel, match=message):
+        unpacked(Parcel(header, {} if array is None else {"models": array}), LAYOUT, ["m"])
+
+
+@given(st.one_of(st.none(), st.booleans(), st.floats(), st.text(), st.integers(max_value=-1), st.lists(st.integers())))
+def test_what_is_no_whole_number(value):
+    with pytest.raises(BadParcel):
+        whole({"turn": value}, "turn")
+
+
+def test_reports():
+    said = {"samples": 5, "steps": 2, "loss": 0.5, "seconds": 0.1}
+    report, seconds = report_of(Parcel(said), 5)
+    assert (report.samples, report.steps, report.loss, seconds) == (5, 2, 0.5, 0.1)
+    refused, _ = report_of(Parcel({"refused": "non-finite weights", "seconds": 1}), 5)
+    assert (refused.refused, refused.samples) == ("non-finite weights", 0)
+    for wrong in ({"samples": 6}, {"steps": -1}, {"loss": float("nan")}, {"seconds": None}):
+        with pytest.raises(BadParcel):
+            report_of(Parcel({**said, **wrong}), 5)
+
+
+def test_verdicts():
+    verdict = Verdict(3.5, np.array([1, 2]), np.array([2, 3]), np.array([3, 2]))
+    back = verdict_of(Parcel(json.loads(json.dumps(verdict_header(verdict)))), 2)
+    assert (back.loss, back.correct.tolist(), back.actual.tolist()) == (3.5, [1, 2], [3, 2])
+    header = verdict_header(verdict)
+    for wrong in ({"correct": [9, 9]}, {"actual": [1]}, {"predicted": [2.5, 3]}, {"loss": "high"}, {"actual": [30, 2]}):
+        with pytest.raises(BadParcel):
+            verdict_of(Parcel({**header, **wrong}), 2)
+
+
+@pytest.mark.parametrize(
+    "vector", [None, np.zeros((2, 2)), np.zeros(0), np.zeros(9), np.array([np.nan]), np.zeros(2, int)]
+)
+def test_vectors_that_are_not_accepted(vector):
+    with pytest.raises(BadParcel):
+        vector_of(Parcel({}, {} if vector is None else {"vector": vector}), 8)
+
+
+def test_words_of_others_are_fit_to_be_shown():
+    assert one_line("a\x1b[31m\nb" + "c" * 999, 10) == "a [31m bcc"

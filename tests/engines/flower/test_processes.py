@@ -1,0 +1,209 @@
+"""A federation of real processes on this machine: SuperLink, nodes, TLS and keys."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import fedrelay as fr
+from fedrelay.cli import main
+from fedrelay.data.open import open_federation
+from fedrelay.spec import Data
+
+pytest.importorskip("flwr", reason="the extra 'flower' is not installed")
+
+from fedrelay.node import program
+
+NAMES = ("a", "b", "c")
+TRAIN = {"rounds": 2, "batch_size": 16, "seed": 3, "fraction": 1.0}
+GROUPS = {"grouping.max_clients": 3, "grouping.min_samples": 5000}
+PATIENCE = 120
+
+
+class Federation:
+    """Folders, keys and processes; every process is ended by its id."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.processes = folder, {}
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.address = f"127.0.0.1:{probe.getsockname()[1]}"
+        self.program("certificates", "server")
+        self.program("certificates", "stranger")
+        self.data = open_federation(Data(name="digits", clients=len(NAMES), alpha=0.3), 3)
+        for client, name in enumerate((*NAMES, "d")):
+            self.program("key", f"{name}.key")
+            if name in NAMES:
+                public = (folder / f"{name}.key.pub").read_bytes()
+                (folder / "server" / "nodes" / f"{name}.pub").write_bytes(public)
+            x, y = self.data.samples(client % len(NAMES))
+            np.savez(folder / f"{name}.npz", x=x.numpy(), y=y.numpy())
+        np.savez(folder / "test.npz", x=self.data.test.x.numpy(), y=self.data.test.y.numpy())
+
+    @property
+    def settings(self):
+        engine = {"superlink": self.address, "folder": self.folder / "server", "test": self.folder / "test.npz"}
+        return {"engine": {"name": "flower", **engine, "wait": PATIENCE}, "data": "digits at nodes", **TRAIN}
+
+    def program(self, *words):
+        here = Path.cwd()
+        os.chdir(self.folder)
+        try:
+            assert main([*words, *(["-q"] if words[0] in ("certificates", "key") else [])]) == 0
+        finally:
+            os.chdir(here)
+
+    def start(self, name: str, *words: str) -> subprocess.Popen:
+        with (self.folder / f"{name}.log").open("a") as log:
+            command = [sys.executable, "-m", "fedrelay.cli", *words]
+            self.processes[name] = subprocess.Popen(command, cwd=self.folder, stdout=log, stderr=log)
+        return self.processes[name]
+
+    def start_link(self):
+        return self.start("link", "superlink", "server", "--port", self.address.partition(":")[2])
+
+    def start_node(self, name: str, *, data: str | None = None, ca: str = "server/ca.pem"):
+        words = ["node", "--data", data or f"{name}.npz", "--key", f"{name}.key", "--ca", ca]
+        return self.start(name, *words, "--superlink", self.address, "--patience", "60")
+
+    def kill(self, name: str) -> None:
+        process = self.processes.pop(name)
+        process.kill()
+        process.wait()
+
+    def says(self, name: str, words: str) -> bool:
+        return words in " ".join((self.folder / f"{name}.log").read_text().split())
+
+    def close(self) -> None:
+        for name in sorted(self.processes, key=lambda name: name == "link"):
+            self.processes[name].send_signal(signal.SIGTERM)
+        for process in self.processes.values():
+            try:
+                process.wait(20)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def until(happened, what: str) -> None:
+    began = time.monotonic()
+    while not happened():
+        assert time.monotonic() - began < PATIENCE, what
+        time.sleep(0.2)
+
+
+@pytest.fixture(scope="module")
+def federation(tmp_path_factory):
+    found = Federation(tmp_path_factory.mktemp("federation"))
+    try:
+        found.start_link()
+        for name in NAMES:
+            found.start_node(name)
+        yield found
+    finally:
+        found.close()
+
+
+class Watcher:
+    """Does something after a round."""
+
+    def __init__(self, act):
+        self.act = act
+
+    def round_done(self, round, row):
+        self.act(round)
+
+    profiling = started = stopping = lambda self, *_: None
+
+
+def events(folder):
+    return [json.loads(line) for line in (folder / "events.jsonl").read_text().splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("method", "settings"), [("fedavg", {}), ("fedseq", GROUPS), ("fedavg+scaffold", {"rounds": 3})]
+)
+def test_the_same_weights_as_the_local_engine(method, settings, federation):
+    there = fr.run(method, **{**federation.settings, **settings})
+    here = fr.run(method, data=federation.data, workers=1, **{**TRAIN, **settings})
+    torch.testing.assert_close(there.weights, here.weights, rtol=0, atol=1e-6)
+    assert there.accuracy == pytest.approx(here.accuracy, abs=0.005)
+    assert there.hop_overhead > 0
+
+
+@pytest.mark.parametrize(
+    ("ca", "message"),
+    [
+        ("server/ca.pem", "the SuperLink does not let this node in"),
+        ("stranger/ca.pem", "shows a certificate that stranger/ca.pem does not vouch for"),
+    ],
+)
+def test_strangers_are_refused(ca, message, federation, monkeypatch, capsys):
+    """A node with a key that nobody registered, and one that is led to a server of another authority."""
+    monkeypatch.chdir(federation.folder)
+    monkeypatch.setattr(program, "PAUSE", 0.1)
+    words = ["--data", "d.npz", "--key", "d.key", "--ca", ca, "--superlink", federation.address]
+    assert main(["node", *words]) == 6
+    assert message in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_server_with_another_secret_is_refused(federation, tmp_path):
+    other = tmp_path / "server"
+    other.mkdir()
+    (other / "ca.pem").write_bytes((federation.folder / "server" / "ca.pem").read_bytes())
+    (other / "secret").write_bytes(b"guessed")
+    with pytest.raises(fr.EngineError, match="does not accept the secret"):
+        fr.run("fedavg", **{**federation.settings, "engine.folder": other})
+
+
+def test_a_node_that_is_killed_in_a_chain_and_comes_back(federation, tmp_path):
+    def act(round):
+        if round == 1:
+            federation.kill("b")
+        if round == 2:
+            federation.start_node("b")
+            before = (federation.folder / "b.log").read_text().count("ready")
+            until(lambda: (federation.folder / "b.log").read_text().count("ready") > before, "b is back")
+
+    settings = {**federation.settings, **GROUPS, "rounds": 3, "recovery.timeout": 5}
+    result = fr.run("fedseq+scaffold", **settings, out=tmp_path / "run", observer=Watcher(act))
+    assert [(event["round"], event["client"]) for event in events(tmp_path / "run")] == [(2, 1)]
+    assert events(tmp_path / "run")[0]["done"].startswith("refused: ")
+    assert result.complete
+    assert (result.client_updates, result.longest_route) == (9, 3)
+
+
+def test_deaths_of_the_server_side_change_nothing(federation, tmp_path):
+    """The SuperLink is killed under a run, which goes on; then both are killed, and the run is resumed."""
+
+    class Death(Exception):
+        pass
+
+    def die(round):
+        if round in (1, 3):
+            federation.kill("link")  # its child, the SuperLink itself, goes with it
+            federation.start_link()
+        if round == 3:
+            raise Death
+
+    settings = {**federation.settings, **GROUPS, "rounds": 4, "checkpoint": {"seconds": 0}}
+    with pytest.raises(Death):
+        fr.run("fedseq+scaffold", **settings, out=tmp_path / "run", observer=Watcher(die))
+    there = fr.resume(tmp_path / "run")
+    here = fr.run("fedseq+scaffold", data=federation.data, workers=1, **{**TRAIN, **GROUPS, "rounds": 4})
+    torch.testing.assert_close(there.weights, here.weights, rtol=0, atol=1e-6)
+    assert not (tmp_path / "run" / "events.jsonl").exists()
+    written = [path for path in (tmp_path / "run").rglob("*") if path.is_file()]
+    logs = [*federation.folder.glob("*.log"), federation.folder / "server" / "superlink.log"]
+    secret = (federation.folder / "server" / "secret").read_bytes()
+    assert not [path for path in (*written, *logs) if secret in path.read_bytes()]

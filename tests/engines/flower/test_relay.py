@@ -1,0 +1,152 @@
+"""The relay against nodes in the same process: equal to the local engine, and unmoved by what goes wrong."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+import fedrelay as fr
+from fedrelay.data.open import open_federation
+from fedrelay.data.samples import held
+from fedrelay.engines.flower.remote import facts_from
+from fedrelay.grouping.profiles import probe, t2v
+from fedrelay.spec import Data
+
+pytest.importorskip("cryptography", reason="the extra 'flower' is not installed")
+
+TRAIN = {"rounds": 2, "batch_size": 32, "seed": 3, "lr": 0.05}
+
+
+def digits(clients=6):
+    return open_federation(Data(name="digits", clients=clients, alpha=0.3), 3)
+
+
+@pytest.mark.parametrize(
+    ("method", "settings"),
+    [
+        ("fedavg", {"fraction": 0.5}),
+        ("fedseq", {"fraction": 1.0, "grouping.max_clients": 3, "grouping.min_samples": 5000}),
+        ("fedavg+scaffold", {"fraction": 0.5}),
+        ("fedseq+scaffold", {"fraction": 1.0, "grouping.max_clients": 3, "grouping.min_samples": 5000}),
+        ("spfl+scaffold", {"fraction": 1.0}),
+        ("spfl+feddc", {"fraction": 0.5}),
+        ("fedseqinter+moon", {"fraction": 1.0, "grouping.max_clients": 3, "grouping.min_samples": 5000}),
+        ("fedstar", {"fraction": 1.0}),
+        ("wfsl+fedavg", {"rounds": 4, "warmup.cycles": 2}),
+        ("fedavg+fedfusion", {"model": "cnn-s", "rounds": 1}),
+        ("ewc", {"fraction": 1.0, "rounds": 2}),
+    ],
+)
+def test_the_same_weights_as_the_local_engine(method, settings, village, through):
+    federation = digits()
+    both = {**TRAIN, **settings}
+    here = fr.run(method, data=federation, workers=1, lanes=1, **both)
+    through(village(federation))
+    there = fr.run(method, engine="flower", data="village", **both)
+    torch.testing.assert_close(there.weights, here.weights, rtol=0, atol=1e-6)
+    assert there.accuracy == pytest.approx(here.accuracy, abs=1e-9)
+    assert there.transfers["c2c"] == 0  # every model goes through the server, and is counted so
+    assert (there.client_updates, there.longest_route) == (here.client_updates, here.longest_route)
+    assert there.longest_route == 3 or not method.startswith("fedseq")
+    assert there.hop_overhead is not None
+    assert here.hop_overhead is None
+
+
+@pytest.mark.parametrize("profile", ["clf", "weights", "conf", "t2v"])
+def test_profiles_are_made_at_the_nodes(profile, village, through, monkeypatch):
+    monkeypatch.setattr(t2v, "BATCHES", 4)
+    monkeypatch.setattr(t2v, "EPOCHS", 1)
+    monkeypatch.setattr(probe, "SAMPLES_SEEN", 500)
+    public = {"public": 5} if profile == "conf" else {}
+    grouping = {"assign": "greedy", "profile": profile, "max_clients": 3, "min_samples": 5000}
+    settings = {**TRAIN, "rounds": 1, "fraction": 1.0, "grouping": grouping}
+    here = fr.run(
+        "fedseq", data={"name": "digits", "clients": 6, "alpha": 0.3, **public}, workers=1, lanes=1, **settings
+    )
+    through(village(digits()))
+    there = fr.run("fedseq", engine="flower", data={"name": "village", **public}, **settings)
+    torch.testing.assert_close(there.weights, here.weights, rtol=0, atol=1e-6)
+
+
+def test_histograms_leave_a_node_only_if_it_says_so(village, through):
+    settings = {**TRAIN, "rounds": 1, "fraction": 1.0, "grouping": {"assign": "greedy", "profile": "hist"}}
+    through(village(digits()))
+    with pytest.raises(fr.EngineError, match="node 'n00' does not tell how many samples of each class"):
+        fr.run("fedseq", engine="flower", data="village", **settings)
+    through(village(digits(), share_histogram=True))
+    assert fr.run("fedseq", engine="flower", data="village", **settings).complete
+
+
+@pytest.mark.parametrize(
+    ("method", "settings", "message"),
+    [
+        ("centralized", {}, "method 'centralized': needs the samples of several clients in one place"),
+        ("shared-raw+fedavg", {"rounds": 30}, "needs the samples of several clients in one place"),
+        ("fedavg", {"eval.forgetting": 1}, "eval.forgetting: asks one client about another's samples"),
+        ("fedavg", {"recovery.policy": "backup"}, "recovery.policy: 'backup' is for simulated faults"),
+    ],
+)
+def test_what_cannot_be_done_is_refused_before_anything_begins(method, settings, message, village, through):
+    found = village(digits())
+    through(found)
+    with pytest.raises(fr.FedRelayError, match=message):
+        fr.run(method, engine="flower", data="village", **{**TRAIN, **settings})
+    assert not found.post.log
+
+
+def test_public_samples_come_from_the_servers_own_test_set(village, through):
+    through(village(digits(), test=False))
+    with pytest.raises(fr.DataError, match="'village' has no test samples here"):
+        fr.run("fedavg", engine="flower", data="village", **TRAIN, **{"guard.tolerance": 0.1})
+
+
+def test_nodes_judge_where_the_server_has_no_test_samples(village, through):
+    federation = digits()
+    here = fr.run("fedavg", data=federation, workers=1, lanes=1, fraction=0.5, **TRAIN)
+    found = village(federation, test=False)
+    through(found)
+    with pytest.raises(fr.EngineError, match="nobody can judge the model"):
+        fr.run("fedavg", engine="flower", data="village", fraction=0.5, **TRAIN)
+    for client, third in enumerate(np.array_split(np.arange(len(federation.test.y)), 3)):
+        x, y = (part.numpy() for part in federation.samples(client))
+        tests = {"x_test": federation.test.x[third].numpy(), "y_test": federation.test.y[third].numpy()}
+        found.data[client] = held({"x": x, "y": y, **tests}, classes=10)
+    found.restart()
+    found.remote = replace(found.remote, facts=tuple(facts_from(desk.facts()) for desk in found.post.desks.values()))
+    there = fr.run("fedavg", engine="flower", data="village", fraction=0.5, **TRAIN)
+    assert there.accuracy == pytest.approx(here.accuracy, abs=1e-9)
+    assert there.history[-1]["loss"] == pytest.approx(here.history[-1]["loss"], rel=1e-5)
+
+
+def test_a_model_of_ones_own(village, through):
+    federation, net = digits(), torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 10))
+    here = fr.run("fedavg", data=federation, model=net, workers=1, lanes=1, **TRAIN)
+    found = village(federation)
+    through(found)
+    with pytest.raises(fr.EngineError, match="start this node with --model"):
+        fr.run("fedavg", engine="flower", data="village", model=net, **{**TRAIN, "rounds": 9})
+    for desk in found.post.desks.values():
+        desk.module = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 10))
+    there = fr.run("fedavg", engine="flower", data="village", model=net, **TRAIN)
+    torch.testing.assert_close(there.weights, here.weights, rtol=0, atol=1e-6)
+
+
+def test_noise_that_protects_samples_is_the_nodes_own(village, through):
+    federation = digits()
+    settings = {**TRAIN, "fraction": 0.5, "terms.dp.clip": 1.0, "terms.dp.noise": 0.5}
+    here = fr.run("fedavg+dp", data=federation, workers=1, lanes=1, **settings)
+    found = village(federation)
+    through(found)
+    there = fr.run("fedavg+dp", engine="flower", data="village", **settings)
+    assert not torch.allclose(there.weights, here.weights, atol=1e-3)  # nobody who knows the seed can take it away
+    found.restart()
+    assert torch.equal(fr.run("fedavg+dp", engine="flower", data="village", **settings).weights, there.weights)
+
+
+def test_attacks_are_simulated(village, through):
+    through(village(digits()))
+    with pytest.raises(fr.SpecError, match=r"attack\.name: attacks are simulated"):
+        fr.run("fedavg", engine="flower", data="village", **TRAIN, attack={"name": "label-flip", "swap": [0, 1]})

@@ -1,0 +1,86 @@
+"""Which turns count: those that were accepted, in the order of waves, as the checkpoint has them."""
+
+from __future__ import annotations
+
+import pytest
+
+from fedrelay.engines.flower.turns import Turns
+from fedrelay.local.keepsakes import Keepsakes
+
+
+@pytest.fixture
+def turns():
+    return Turns(Keepsakes())
+
+
+def take(turns, round, *visits, waves=False):
+    """One round: (client, route) of every accepted turn; gives the numbers of the turns."""
+    turns.begin(round)
+    numbers = []
+    for client, route in visits:
+        number = turns.next()
+        turns.header(client, number)
+        turns.accept(client, route, number)
+        numbers.append(number)
+        if not waves:
+            turns.join()
+    turns.join()
+    turns.keep()
+    return numbers
+
+
+def test_a_turn_reads_what_the_last_accepted_one_wrote(turns):
+    assert turns.header(4, 1) == {"turn": 1, "state": 0, "parts": [], "settled": 0}
+    [first] = take(turns, 1, (4, 0))
+    turns.begin(2)
+    assert turns.header(4, 9)["state"] == first
+    assert turns.header(5, 9)["state"] == 0
+
+
+def test_a_second_visit_on_a_route_reads_what_the_first_wrote(turns):
+    turns.begin(1)
+    turns.accept(4, 0, 7)
+    turns.join()
+    assert turns.header(4, 8)["state"] == 7
+
+
+def test_visits_side_by_side_are_joined_in_the_order_of_routes(turns):
+    [base] = take(turns, 1, (4, 0))
+    late, early = take(turns, 2, (4, 3), (4, 1), waves=True)
+    turns.begin(3)
+    found = turns.header(4, 9)
+    assert found["parts"] == [base, early, late]
+    assert found["state"] > late
+    assert found["settled"] == base  # needed to put it together
+
+
+def test_what_was_not_kept_counts_for_nothing(turns):
+    [first] = take(turns, 1, (4, 0))
+    turns.begin(2)
+    for client in (4, 5):
+        turns.header(client, 9)
+        turns.accept(client, 0, turns.next())
+    turns.join()
+    turns.begin(2)  # once more
+    assert [turns.header(client, 9)["state"] for client in (4, 5)] == [first, 0]
+
+
+def test_nothing_is_settled_before_it_is_on_disk(tmp_path):
+    keepsakes = Keepsakes(tmp_path / "clients")
+    turns = Turns(keepsakes)
+    [first] = take(turns, 1, (4, 0))
+    keepsakes.commit(1)
+    [second] = take(turns, 2, (4, 0))
+    turns.begin(3)
+    assert (turns.header(4, 9)["state"], turns.header(4, 9)["settled"]) == (second, first)
+    again = Keepsakes(tmp_path / "clients")  # after a death: what the checkpoint names
+    again.restore(keepsakes.names)
+    resumed = Turns(again)
+    resumed.begin(2)
+    assert resumed.header(4, 9)["state"] == first
+
+
+def test_numbers_grow(turns):
+    numbers = [turns.next() for _ in range(1000)]
+    assert numbers == sorted(set(numbers))
+    assert Turns(Keepsakes()).next() >= numbers[0]
