@@ -57,7 +57,7 @@ def test_names_are_unique_below_their_base():
     [
         ({"is": "Popen", "args": "rm"}, "unknown part 'Popen'"),
         ({"is": "LossTerm"}, "unknown part 'LossTerm'"),
-        ({"is": "Prox", "mu": "much"}, "Prox.mu: must be a valid number"),
+        ({"is": "Prox", "mu": "much"}, "Prox.mu: must be a number"),
         ({"is": "Prox", "code": "print(1)"}, "unknown key 'code'"),
         ("Prox", "a part must be a mapping of settings, got str"),
         ({}, "unknown part 'None'"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from fedrelay.engines.start import relayed
 from fedrelay.errors import SpecError
 from fedrelay.local.terms.base import Term
 from fedrelay.routes.base import Routing
@@ -30,10 +31,10 @@ def check_private(
 
 
 def check_noise_is_fresh(experiment: Experiment) -> None:
-    """Visits must be those of the plan, each with noise of its own: a round that repeats has the same noise again."""
-    recovery, trouble = experiment.recovery, experiment.faults or experiment.guard.refuses
+    """Visits must be those of the plan, each with noise of its own; a round that repeats makes visits not counted."""
+    recovery, trouble = experiment.recovery, experiment.faults or experiment.guard.refuses or relayed(experiment)
     if trouble and recovery.repeats and recovery.min_arrivals:
-        raise SpecError("terms.dp: a round that repeats would use its noise twice; set recovery.repeats=0")
+        raise SpecError("terms.dp: a round that repeats makes visits that are not counted; set recovery.repeats=0")
     if trouble and recovery.policy not in ("skip", "retry"):
         raise SpecError(
             f"recovery.policy: {recovery.policy!r} makes visits that 'dp' has not counted; take skip or retry"

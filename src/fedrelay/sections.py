@@ -182,9 +182,12 @@ class Engine(Section):
     wait: float = Field(60.0, ge=0, description="flower: seconds to wait for nodes or a SuperLink that are away")
 
     @model_validator(mode="after")
-    def _somewhere_else(self) -> Self:
-        if self.address is not None and self.name != "ray":
-            raise ValueError(f"address: has no effect with the {self.name} engine; it belongs to ray")
+    def _nothing_without_effect(self) -> Self:
+        """A setting that the chosen engine does not use is a mistake."""
+        owners = {"address": "ray", **dict.fromkeys(("superlink", "folder", "test", "wait"), "flower")}
+        for setting, owner in owners.items():
+            if self.name != owner and getattr(self, setting) != type(self).model_fields[setting].default:
+                raise ValueError(f"{setting}: has no effect with the {self.name} engine; it belongs to {owner}")
         return self
 
 

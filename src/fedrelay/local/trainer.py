@@ -7,6 +7,7 @@ statistics would be too poor, and meet a lone sample in evaluation mode, because
 
 from __future__ import annotations
 
+import hmac
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -185,11 +186,24 @@ def finish(terms: Sequence[Term], theta: Tensor, visit: Visit, noise: Noise) -> 
 
 
 def noise_of(job: Job, hops: Sequence[Hop], models: Tensor, purpose: str) -> Tensor:
-    """Standard normal numbers for one model or several side by side, each from the randomness of its own hop."""
-    seed = job.seed if job.secret is None else job.secret
+    """Standard normal numbers for one model or several side by side, each from the randomness of its own hop.
+
+    Secret noise also depends on the very model that it hides: whoever makes a client do the same twice gets the same
+    answer, and any other question is answered with noise of its own, so nobody can subtract it.
+    """
     dtype = np.float64 if models.dtype == torch.float64 else np.float32
-    rows = [generator(seed, purpose, *key_of(hop)).standard_normal(models.shape[-1], dtype) for hop in hops]
+    seeds = [job.seed if job.secret is None else _hidden(job.secret, row) for row in models.view(len(hops), -1)]
+    rows = [
+        generator(seed, purpose, *key_of(hop)).standard_normal(models.shape[-1], dtype)
+        for seed, hop in zip(seeds, hops, strict=True)
+    ]
     return torch.from_numpy(np.stack(rows)).to(models).view_as(models)
+
+
+def _hidden(secret: int, model: Tensor) -> int:
+    """A seed that only the owner of the secret can work out, another one for every model."""
+    content = model.detach().cpu().contiguous().view(torch.uint8).numpy()
+    return int.from_bytes(hmac.digest(secret.to_bytes(32, "big"), content.data, "sha256")[:16], "big")
 
 
 def remember(terms: Sequence[Term], visit: Visit, parting: Parting) -> None:

@@ -218,4 +218,7 @@ def _drawn_once(path: Path) -> bytes:
 
     if not path.is_file():
         write_private(path, token_bytes(32))
-    return path.read_bytes()
+    drawn = path.read_bytes()
+    if len(drawn) != 32:
+        raise EngineError(f"{path}: is damaged; remove it, and another one is drawn")
+    return drawn

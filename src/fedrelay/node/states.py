@@ -29,7 +29,7 @@ class States:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         for run in folder.iterdir():
             if _RUN.fullmatch(run.name) and time.time() - run.stat().st_mtime > FORGOTTEN:
                 shutil.rmtree(run)
@@ -54,7 +54,7 @@ class States:
     def put(self, run: str, turn: int, tensors: Tensors) -> None:
         """Keep what a client has after a turn."""
         path = self._path(run, turn)
-        path.parent.mkdir(exist_ok=True)
+        path.parent.mkdir(mode=0o700, exist_ok=True)
         write_atomically(path, tensors_to_bytes({name: tensor.contiguous() for name, tensor in tensors.items()}))
 
     def forget_before(self, run: str, turn: int) -> None:

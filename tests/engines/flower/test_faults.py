@@ -152,7 +152,7 @@ def test_a_round_that_repeats_reads_what_was_there_before_it(six):
         return None if (round, attempt) == (2, 0) else answer
 
     six.post.spoil = dict.fromkeys(six.names, lost)
-    assert run("fedavg+scaffold").mishaps == {"no answer": 6}
+    assert run("fedavg+scaffold").mishaps == {"no answer": 6, "too few arrivals": 1}
     assert all(read[2, client, 1] == read[2, client, 0] > 0 for client in range(6))
     assert all(read[3, client, 0] > read[2, client, 1] for client in range(6))
 

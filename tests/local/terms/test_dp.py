@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -169,8 +171,8 @@ def test_what_cannot_be(method, options, message):
 @pytest.mark.parametrize(
     ("trouble", "message"),
     [
-        ({"faults": [{"what": "gone", "rate": 0.1}]}, "a round that repeats would use its noise twice"),
-        ({"guard": {"on_divergence": "skip"}}, "a round that repeats would use its noise twice"),
+        ({"faults": [{"what": "gone", "rate": 0.1}]}, "a round that repeats makes visits that are not counted"),
+        ({"guard": {"on_divergence": "skip"}}, "a round that repeats makes visits that are not counted"),
         (
             {"faults": [{"what": "gone"}], "recovery": {"policy": "backup", "repeats": 0}},
             "'backup' makes visits that 'dp' has not counted",
@@ -194,3 +196,15 @@ def test_profiles_are_warned_of(small, caplog):
     assert "epsilon does not cover it" not in caplog.text
     fr.plan("fedgsp+dp", **small)
     assert "epsilon does not cover it" in caplog.text
+
+
+def test_secret_noise_hides_one_model_alone(toy, linear):
+    job = Job(linear, Layout.of(linear), toy, Train(), (), 3, secret=5)
+    hop, models = Hop(1, 0, 0, 2), torch.randn(2, job.layout.size, generator=torch.Generator().manual_seed(1))
+    first, again, other = (noise_of(job, [hop], model, "dp") for model in (models[0], models[0], models[1]))
+    assert torch.equal(first, again)
+    assert float((first - other).norm()) > 1
+    side_by_side = noise_of(job, [hop, hop], models, "dp")
+    assert torch.equal(side_by_side, torch.stack([first, other]))
+    elsewhere = noise_of(replace(job, secret=6), [hop], models[0], "dp")
+    assert float((first - elsewhere).norm()) > 1

@@ -62,8 +62,10 @@ class Errands:
         while waiting or flight:
             over: list[tuple[Errand, Errand | None]] = []
             try:
-                for step in (self._sent(waiting, flight), self._returned(flight), self._expired(flight)):
-                    over.extend(step)
+                over.extend(self._sent(waiting, flight))
+                asked = time.monotonic()  # answers that come while others are fetched are not late
+                over.extend(self._returned(flight))
+                over.extend(self._expired(flight, asked))
             except Unreachable:
                 self.post.reconnect()
                 waiting.extend(flight.values())
@@ -81,8 +83,8 @@ class Errands:
         for errand in list(waiting):
             if errand.client in busy:
                 continue
-            errand.sent = time.monotonic()
             number = self.post.send(self.nodes[errand.client], errand.ask(), self.timeout)
+            errand.sent = time.monotonic()
             waiting.remove(errand)
             if number is None:
                 yield errand, _given_up(errand, AWAY)
@@ -102,8 +104,7 @@ class Errands:
             except BadParcel as error:
                 yield errand, _given_up(errand, f"a bad answer: {error}")
 
-    def _expired(self, flight: dict[str, Errand]) -> Iterator[tuple[Errand, Errand | None]]:
-        now = time.monotonic()
+    def _expired(self, flight: dict[str, Errand], now: float) -> Iterator[tuple[Errand, Errand | None]]:
         for number, errand in list(flight.items()):
             if now - errand.sent > self.timeout:
                 del flight[number]

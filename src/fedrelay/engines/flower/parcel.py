@@ -85,9 +85,15 @@ def whole(header: Mapping[str, Any], name: str, most: int = 2**62) -> int:
 def number(header: Mapping[str, Any], name: str) -> float:
     """A finite number."""
     value = header.get(name)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, int | float):
         raise BadParcel(f"{name} that is no number")
-    return float(value)
+    try:
+        found = float(value)
+    except OverflowError:
+        found = math.inf
+    if not math.isfinite(found):
+        raise BadParcel(f"{name} that is no number")
+    return found
 
 
 def text(header: Mapping[str, Any], name: str, most: int = 300) -> str:

@@ -142,6 +142,7 @@ class FlowerEngine:
     def portray(self, portrait: Portrait, clients: Sequence[int], weights: Tensor) -> Iterator[tuple[int, Likeness]]:
         """Ask all clients at once; each must answer, because groups are formed of all."""
         found: deque[tuple[int, Likeness]] = deque()
+        lengths: dict[str, tuple[int, ...]] = {}
         public = self.job.federation.public if isinstance(self.job.federation, PublicFederation) else None
         shown = {} if public is None else {"public x": public.x.numpy(), "public y": public.y.numpy()}
 
@@ -153,7 +154,10 @@ class FlowerEngine:
                 return replace(plain, arrays={**plain.arrays, **shown})
 
             def answered(answer: Parcel, seconds: float) -> None:
-                found.append((place, vector_of(answer, self.job.layout.size + SMALL)))
+                vector = vector_of(answer, self.job.layout.size + SMALL)
+                if vector.shape != lengths.setdefault("first", vector.shape):
+                    raise BadParcel("a description of another length than others'")
+                found.append((place, vector))
 
             def failed(reason: str) -> None:
                 raise EngineError(f"node {self.federation.nodes[client]!r} did not describe itself: {reason}")

@@ -62,7 +62,7 @@ def open_remote(experiment: Experiment) -> RemoteFederation:
     with closing(open_post(wanted)) as post:
         facts = gathered(post, names, remembered(folder, names), wanted.wait)
     for name, each in facts.items():
-        (folder / KNOWN).mkdir(exist_ok=True)
+        (folder / KNOWN).mkdir(mode=0o700, exist_ok=True)
         write_atomically(folder / KNOWN / f"{name}.json", each.model_dump_json().encode())
     test = own_test(wanted.test) if wanted.test is not None else None
     return RemoteFederation(experiment.data.name, names, tuple(facts[name] for name in names), test)

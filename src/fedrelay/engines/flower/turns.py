@@ -96,4 +96,5 @@ class Turns:
         if _TURN not in tensors:
             return Kept()
         number, *parts = tensors[_TURN].tolist()
+        self.last = max(self.last, number, *parts)  # numbers grow even if the clock was set back
         return Kept(number, tuple(parts))

@@ -23,6 +23,7 @@ os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
 os.environ.setdefault("FLWR_DISABLE_UPDATE_CHECK", "1")
 
 import httpx
+import numpy as np
 from cryptography.hazmat.primitives.asymmetric import ec
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, RecordDict
 from flwr.app.message import remove_content_from_message
@@ -148,7 +149,10 @@ def as_parcel(message: Message) -> Parcel:
     if not isinstance(header, dict):
         raise ValueError("the header is no mapping")
     arrays = message.content.array_records.get(ARRAYS) or ArrayRecord()
-    return Parcel(header, {str(name): array.numpy() for name, array in arrays.items()})
+    found = {str(name): array.numpy() for name, array in arrays.items()}
+    if not all(type(array) is np.ndarray for array in found.values()):  # bytes of an archive give something else
+        raise ValueError("something that is no array")
+    return Parcel(header, found)
 
 
 def _numbered(message: Message) -> Message:
