@@ -85,3 +85,8 @@ def test_sources_that_cannot_be(source, label, error, message, tmp_path, monkeyp
     monkeypatch.chdir(tmp_path)
     with pytest.raises(error, match=message):
         read_samples(source, label)
+
+
+def test_no_samples_at_all():
+    with pytest.raises(DataError, match="at least one sample"):
+        held({"x": np.zeros((0, 4), np.float32), "y": np.zeros(0, np.int64)})

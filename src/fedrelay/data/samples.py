@@ -58,7 +58,7 @@ def held(arrays: Arrays, *, hold_out: float = 0.0, seed: int = 1, classes: int |
 def _classes(*labels: NDArray[Any]) -> int | None:
     """As many as the labels need, if they are labels at all."""
     whole = all(part.dtype.kind in "iu" for part in labels)
-    return max(int(part.max()) + 1 for part in labels if part.size) if whole else None
+    return max((int(part.max()) + 1 for part in labels if part.size), default=None) if whole else None
 
 
 def read_samples(source: str, label: str | None = None) -> dict[str, NDArray[Any]]:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import logging
+import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
@@ -42,6 +45,33 @@ def serve(
     """Answer questions until `over` is set; a SuperLink that cannot be reached for so many seconds ends it."""
     trusted, own = read(authority, "the authority's certificate"), private_key(key)
     door = Door(superlink, trusted, own, folder / "node-id")
+    with _alone(folder):
+        _stay(door, desk, superlink, authority, over=over, patience=patience, say=say)
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Hold a node's folder: two processes that answer under one key would contradict each other."""
+    handle = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+    try:
+        fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError:
+        raise EngineError(f"{folder}: another process of this node is running") from None
+    finally:
+        os.close(handle)
+
+
+def _stay(
+    door: Door,
+    desk: Desk,
+    superlink: str,
+    authority: Path,
+    *,
+    over: threading.Event,
+    patience: float,
+    say: Callable[[str], None],
+) -> None:
     try:
         while not over.is_set():
             try:

@@ -1,0 +1,34 @@
+"""A node's folder belongs to one process."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+pytest.importorskip("flwr", reason="the extra 'flower' is not installed")
+
+from fedrelay.errors import EngineError
+from fedrelay.node.program import _alone
+
+HOLD = """
+import fcntl, sys, time
+file = open(sys.argv[1], "w")
+fcntl.lockf(file, fcntl.LOCK_EX)
+print("held", flush=True)
+time.sleep(60)
+"""
+
+
+def test_a_second_process_of_a_node_is_refused(tmp_path):
+    with _alone(tmp_path):
+        pass
+    other = subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path / ".lock")], stdout=subprocess.PIPE, text=True)
+    try:
+        assert other.stdout.readline() == "held\n"
+        with pytest.raises(EngineError, match="another process of this node is running"), _alone(tmp_path):
+            pass
+    finally:
+        other.kill()
+        other.communicate()
