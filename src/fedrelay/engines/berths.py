@@ -6,7 +6,6 @@ of its route and then goes on in rows of its own. Trips that are cut into waves 
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -54,9 +53,8 @@ class Berths:
 
     @cached_property
     def waves(self) -> bool:
-        """Whether routes share clients that keep something: then turn j of all comes before turn j + 1 of any."""
-        owners = Counter(client for route in self.plan.routes for client in set(route.clients))
-        return bool(self.job.names("state")) and max(owners.values(), default=0) > 1
+        """Whether turn j of all routes comes before turn j + 1 of any."""
+        return self.job.goes_in_waves(self.plan)
 
     @cached_property
     def clients(self) -> dict[int, int]:

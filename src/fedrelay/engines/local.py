@@ -24,7 +24,6 @@ from fedrelay.local.judge import Verdict, chunks, judge
 from fedrelay.local.keepsakes import Keepsakes
 from fedrelay.local.lanes import lanes_for
 from fedrelay.local.portrait import Likeness, Portrait
-from fedrelay.local.terms.belongings import Kept
 from fedrelay.local.trainer import Job
 from fedrelay.local.visit import Visit
 from fedrelay.local.workshop import failure
@@ -157,8 +156,6 @@ class LocalEngine:
     def _pass_on(self, berths: Berths, table: Table, index: int, reports: Reports) -> None:
         """After a wave: clients keep what they wrote; of a client that was visited twice the changes may add up."""
         visitors = [(route, client) for route, client in berths.visitors(index) if not reports[route][index].refused]
-        held = (tensor for term in self.job.terms for tensor in term.tensors if isinstance(tensor, Kept))
-        adding = {tensor.name for tensor in held if tensor.adds_up}
         for name in self.job.names("state"):
             before = {
                 client: table[berths.row(f"state {name}", berths.clients[client])].clone() for _, client in visitors
@@ -167,7 +164,7 @@ class LocalEngine:
             for route, client in visitors:
                 row = berths.row(f"state {name}", berths.clients[client])
                 kept = table[berths.row(f"kept {name}", route)]
-                twice = once[client] > 1 and name in adding
+                twice = once[client] > 1 and name in self.job.adding_up
                 table[row] = table[row] + (kept - before[client]) if twice else kept
 
     def _kept(self, berths: Berths, table: Table) -> tuple[int, dict[int, dict[str, Tensor]]]:

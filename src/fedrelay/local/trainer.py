@@ -8,6 +8,7 @@ statistics would be too poor, and meet a lone sample in evaluation mode, because
 from __future__ import annotations
 
 import hmac
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -31,7 +32,7 @@ from fedrelay.local.terms.belongings import Carried, Kept, Told
 from fedrelay.local.visit import Labels, Parting, Visit, write_back
 from fedrelay.models.layout import Layout, Workbench
 from fedrelay.rng import Keyed, generator, torch_seed
-from fedrelay.routes.plan import Hop
+from fedrelay.routes.plan import Hop, RoundPlan
 from fedrelay.spec import Guard, Train
 
 UNGUARDED = Guard()
@@ -67,6 +68,17 @@ class Job:
     def names(self, kind: Literal["state", "server", "baggage"]) -> tuple[str, ...]:
         """The tensors that the terms keep or send."""
         return tuple(tensor.name for term in self.terms for tensor in term.tensors if isinstance(tensor, _PLACES[kind]))
+
+    @cached_property
+    def adding_up(self) -> frozenset[str]:
+        """What clients keep of which changes add up, where two routes meet at a client in the same turn."""
+        held = (tensor for term in self.terms for tensor in term.tensors if isinstance(tensor, Kept))
+        return frozenset(tensor.name for tensor in held if tensor.adds_up)
+
+    def goes_in_waves(self, plan: RoundPlan) -> bool:
+        """Whether routes share clients that keep something: then turn j of all comes before turn j + 1 of any."""
+        visitors = Counter(client for route in plan.routes for client in set(route.clients))
+        return bool(self.names("state")) and max(visitors.values(), default=0) > 1
 
     def relative_size(self, client: int) -> float:
         """How many samples a client has, as a multiple of the mean of all clients."""

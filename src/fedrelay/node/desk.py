@@ -36,7 +36,6 @@ from fedrelay.engines.local import BEFORE, Sitting
 from fedrelay.errors import EngineError
 from fedrelay.local.judge import chunks, judge
 from fedrelay.local.portrait import Portrait
-from fedrelay.local.terms.belongings import Kept
 from fedrelay.local.visit import Visit
 from fedrelay.local.workshop import Turn
 from fedrelay.node.holding import Holding, Shown
@@ -132,10 +131,8 @@ class Desk:
         names = job.names("state")
         state: Mapping[str, Tensor] = {}
         if names:
-            held = (tensor for term in job.terms for tensor in term.tensors if isinstance(tensor, Kept))
-            adding = {tensor.name for tensor in held if tensor.adds_up}
             parts = [whole({"parts": part}, "parts") for part in header.get("parts", [])]
-            found = self.states.get(text(header, "run"), whole(header, "state"), parts, adding)
+            found = self.states.get(text(header, "run"), whole(header, "state"), parts, job.adding_up)
             state = {name: found.get(name, torch.zeros_like(recv)) for name in names}
         return Visit(
             recv,

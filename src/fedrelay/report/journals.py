@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -63,7 +64,7 @@ class Book(Protocol):
         """All is written."""
 
 
-class Journal(Silent):
+class Journal(Silent, ABC):
     """An observer that writes every evaluated round into a book, one book for each run."""
 
     failures: tuple[type[Exception], ...] = (OSError,)
@@ -73,9 +74,9 @@ class Journal(Silent):
         self.book: Book | None = None
         self.last = 0
 
+    @abstractmethod
     def begin(self, experiment: Experiment, folder: Path) -> tuple[Book, int]:
         """Open the book of a run; the rounds up to the number given back are in it already."""
-        raise NotImplementedError
 
     def started(self, experiment: Experiment, round: int) -> None:
         """Open the book and fill in what it lacks."""

@@ -39,7 +39,7 @@ def test_models_come_back_under_their_names(names):
 def test_what_came_over_the_net_may_be_written_to():
     array = np.zeros((1, 3), dtype=np.float32)
     array.flags.writeable = False
-    unpacked(Parcel({"names": ["m"]}, {"models": array}), LAYOUT)["m"].add_(1)
+    assert unpacked(Parcel({"names": ["m"]}, {"models": array}), LAYOUT)["m"].add_(1).tolist() == [1.0] * 3
 
 
 @pytest.mark.parametrize(

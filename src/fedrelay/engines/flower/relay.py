@@ -125,8 +125,7 @@ class FlowerEngine:
         self.turns.begin(plan.round)
         numbers = [number for number, route in enumerate(plan.routes) if route.clients]
         travellers = [self._setting_off(plan, departure, number) for number in numbers]
-        visitors = Counter(client for route in plan.routes for client in set(route.clients))
-        waves = bool(self.job.names("state")) and max(visitors.values(), default=0) > 1
+        waves = self.job.goes_in_waves(plan)
         for _ in range(plan.longest if waves else 1):
             under_way = [each for each in travellers if not each.home]
             self._carry_out(self._hop(plan, departure, each, alone=waves) for each in under_way)

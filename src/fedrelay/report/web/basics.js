@@ -25,6 +25,18 @@ function shape(name, attributes = {}, ...children) {
   return filled(document.createElementNS(SVG, name), attributes, children);
 }
 
+function headings(names) {
+  return element(
+    "thead",
+    {},
+    element(
+      "tr",
+      {},
+      names.map((name) => element("th", {}, name)),
+    ),
+  );
+}
+
 function filled(node, attributes, children) {
   for (const [key, value] of Object.entries(attributes)) {
     if (value === null || value === undefined || value === false) continue;

@@ -14,15 +14,7 @@ function faultsSection(page) {
           element(
             "table",
             {},
-            element(
-              "thead",
-              {},
-              element(
-                "tr",
-                {},
-                ["Method", "seed", ...columns, "what happened", "what was done"].map((name) => element("th", {}, name)),
-              ),
-            ),
+            headings(["Method", "seed", ...columns, "what happened", "what was done"]),
             element(
               "tbody",
               {},

@@ -139,16 +139,7 @@ function targetsSection(page) {
         element(
           "table",
           {},
-          element(
-            "thead",
-            {},
-            element(
-              "tr",
-              {},
-              element("th", {}, "Method"),
-              targets.map(({ accuracy }) => element("th", {}, `to ${percent(accuracy)}`)),
-            ),
-          ),
+          headings(["Method", ...targets.map(({ accuracy }) => `to ${percent(accuracy)}`)]),
           element(
             "tbody",
             {},
@@ -239,15 +230,7 @@ function resultsSection(page) {
         element(
           "table",
           {},
-          element(
-            "thead",
-            {},
-            element(
-              "tr",
-              {},
-              head.map((name) => element("th", {}, name)),
-            ),
-          ),
+          headings(head),
           element(
             "tbody",
             {},
