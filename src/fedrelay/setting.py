@@ -114,7 +114,7 @@ class Setting:
         plan = replace(phase.route.plan(self._scene(phase, before), round - before), round=round)
         if relayed(self.experiment):
             plan = replace(plan, relay="server")
-        if all(self.federation.size(client) for route in plan.routes for client in route.clients):
+        if all(map(self.federation.size, set().union(*(route.clients for route in plan.routes)))):
             return plan
         routes = (
             replace(route, clients=tuple(client for client in route.clients if self.federation.size(client)))
