@@ -69,7 +69,7 @@ def with_models(change):
 @pytest.mark.parametrize(
     ("spoil", "reason"),
     [
-        (lambda question, answer: None, "no answer: waited 0.05 s"),
+        (lambda question, answer: None, "no answer in 0.05 s"),
         (lambda question, answer: "the disk is full", "the disk is full"),
         (lambda question, answer: Parcel({}), "a bad answer: turn that is no whole number"),
         (with_header(turn=7), "a bad answer: another turn's answer"),
@@ -152,7 +152,7 @@ def test_a_round_that_repeats_reads_what_was_there_before_it(six):
         return None if (round, attempt) == (2, 0) else answer
 
     six.post.spoil = dict.fromkeys(six.names, lost)
-    assert run("fedavg+scaffold").mishaps == {"no answer": 6, "too few arrivals": 1}
+    assert run("fedavg+scaffold").mishaps == {"no answer in 0.05 s": 6, "too few arrivals": 1}
     assert all(read[2, client, 1] == read[2, client, 0] > 0 for client in range(6))
     assert all(read[3, client, 0] > read[2, client, 1] for client in range(6))
 

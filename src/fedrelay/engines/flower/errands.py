@@ -2,18 +2,21 @@
 
 A node has one message at a time, so that the time-out counts its own time alone. What comes of an errand may be the
 next one, so a chain needs no more than a first hop. When the post comes back after a failure, questions that were
-under way are asked again.
+under way are asked again; that uses up no try.
 """
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from fedrelay.engines.flower.parcel import BadParcel, Parcel
-from fedrelay.engines.flower.post import Post, Unreachable
+from fedrelay.engines.flower.post import Post, Unreachable, no_answer
+
+log = logging.getLogger(__name__)
 
 POLL = 0.1
 """Seconds between two looks into the letter-box."""
@@ -22,6 +25,12 @@ SMALL = 1 << 20
 """Bytes allowed for what is no model."""
 
 AWAY = "not there"
+
+RETURN = 20.0
+"""Seconds that nodes get to come back after the post."""
+
+ENOUGH = 3
+"""So many failures of the post without a single answer between them are no accident."""
 
 
 @dataclass
@@ -42,9 +51,14 @@ class Errand:
 
     tries: int = 1
     sent: float = 0.0
+    arriving: bool = False
+    """Its answer has begun to come."""
+
+    again: bool = False
+    """It was under way when the post failed: its node may still be busy with the first asking."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Errands:
     """Who carries them out, and how patiently."""
 
@@ -54,6 +68,20 @@ class Errands:
 
     timeout: float
     poll: float = POLL
+    wait: float = 60.0
+    """Seconds after which a post that fails again and again is given up."""
+
+    interruptions: list[str] = field(default_factory=list)
+    """How often the post failed and came back, a line for each time."""
+
+    _failures: int = 0
+    """Since the last answer."""
+
+    _failing: float = 0.0
+    """When the first of them was."""
+
+    _back: float = float("-inf")
+    """When the post came back."""
 
     def run(self, first: Iterable[Errand]) -> Iterator[Errand]:
         """Carry out these and all that follow from them; yields each when it is over."""
@@ -63,14 +91,17 @@ class Errands:
             over: list[tuple[Errand, Errand | None]] = []
             try:
                 over.extend(self._sent(waiting, flight))
-                asked = time.monotonic()  # answers that come while others are fetched are not late
+                asked = time.monotonic()  # answers that come while others are looked at are not late
                 over.extend(self._returned(flight))
                 over.extend(self._expired(flight, asked))
-            except Unreachable:
-                self.post.reconnect()
-                waiting.extend(flight.values())
+            except Unreachable as error:
+                self._reconnect(error, len(flight))
+                for errand in reversed(flight.values()):
+                    errand.again, errand.arriving = True, False
+                    waiting.appendleft(errand)
                 flight.clear()
             for errand, after in over:
+                self._failures = 0
                 if after is not None:
                     waiting.append(after)
                 if after is not errand:
@@ -78,12 +109,21 @@ class Errands:
             if not over:
                 time.sleep(self.poll)
 
+    def present(self) -> set[str]:
+        """The names of all nodes that are there, as soon as anybody can know."""
+        while True:
+            try:
+                return self.post.present()
+            except Unreachable as error:
+                self._reconnect(error, 0)
+
     def _sent(self, waiting: deque[Errand], flight: dict[str, Errand]) -> Iterator[tuple[Errand, Errand | None]]:
         busy = {errand.client for errand in flight.values()}
         for errand in list(waiting):
-            if errand.client in busy:
+            node = self.nodes[errand.client]
+            if errand.client in busy or (node not in self.post.present() and self._may_return(errand)):
                 continue
-            number = self.post.send(self.nodes[errand.client], errand.ask(), self.timeout)
+            number = self.post.send(node, errand.ask(), self._allowed(errand))
             errand.sent = time.monotonic()
             waiting.remove(errand)
             if number is None:
@@ -95,6 +135,9 @@ class Errands:
     def _returned(self, flight: dict[str, Errand]) -> Iterator[tuple[Errand, Errand | None]]:
         largest = max((errand.largest for errand in flight.values()), default=0)
         for number, answer in self.post.collect(list(flight), largest) if flight else ():
+            if answer is None:
+                flight[number].arriving = True
+                continue
             errand = flight.pop(number)
             if isinstance(answer, str):
                 yield errand, _given_up(errand, answer)
@@ -106,12 +149,36 @@ class Errands:
 
     def _expired(self, flight: dict[str, Errand], now: float) -> Iterator[tuple[Errand, Errand | None]]:
         for number, errand in list(flight.items()):
-            if now - errand.sent > self.timeout:
+            allowed = self._allowed(errand)
+            if now - errand.sent > allowed and not errand.arriving:
                 del flight[number]
-                yield errand, _given_up(errand, f"no answer: waited {self.timeout:g} s")
+                yield errand, _given_up(errand, no_answer(allowed))
+
+    def _allowed(self, errand: Errand) -> float:
+        return self.timeout * (2 if errand.again else 1)
+
+    def _may_return(self, errand: Errand) -> bool:
+        """Whether a node that is not there may only be late: it finds the way back when its work is done."""
+        return time.monotonic() - self._back < (self.timeout if errand.again else min(RETURN, self.timeout))
+
+    def _reconnect(self, error: Unreachable, under_way: int) -> None:
+        """Wait for the post; one that comes back and fails at once, over and over, is not waited for."""
+        now = time.monotonic()
+        self._failing = self._failing if self._failures else now
+        self._failures += 1
+        if self._failures > ENOUGH and now - self._failing > self.wait:
+            raise Unreachable(f"{error}; {self._failures} times without an answer between them")
+        log.warning("%s; waiting for it", error)
+        if self._failures > 1:
+            time.sleep(min(1.0, 10 * self.poll))
+        self.post.reconnect()
+        self._back = time.monotonic()
+        said = f"{error}: back after {self._back - now:.0f} s, {under_way} questions asked again"
+        log.warning("%s", said)
+        self.interruptions.append(said)
 
 
 def _given_up(errand: Errand, reason: str) -> Errand | None:
     """The same once more, or what comes after it has failed for good."""
-    errand.tries -= 1
+    errand.tries, errand.arriving, errand.again = errand.tries - 1, False, False
     return errand if errand.tries > 0 else errand.failed(reason)

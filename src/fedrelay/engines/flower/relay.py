@@ -113,7 +113,7 @@ class FlowerEngine:
         assert federation is not None
         self.job, self.post, self.recovery, self.wait = job, post, recovery, wait
         self.federation = federation
-        self.errands = Errands(post, federation.nodes, recovery.timeout, poll)
+        self.errands = Errands(post, federation.nodes, recovery.timeout, poll, wait)
         self.turns = Turns(keepsakes or Keepsakes())
         self.run = run_name(keepsakes)
         self.brief = brief_of(job)
@@ -317,7 +317,7 @@ class FlowerEngine:
     def _await_somebody(self, clients: Set[int]) -> None:
         """Wait until one of these clients' nodes is there: rounds without anybody would pass as if trained."""
         wanted, began = {self.federation.nodes[client] for client in clients}, time.monotonic()
-        while wanted and not wanted & self.post.present():
+        while wanted and not wanted & self.errands.present():
             if time.monotonic() - began > self.wait:
                 raise EngineError(
                     f"no node is there (waited {self.wait:g} s for {', '.join(sorted(wanted))}); "
