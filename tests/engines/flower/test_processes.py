@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -29,6 +31,23 @@ TRAIN = {"rounds": 2, "batch_size": 16, "seed": 3, "fraction": 1.0}
 GROUPS = {"grouping.max_clients": 3, "grouping.min_samples": 5000}
 PATIENCE = 120
 
+SLOW = """
+import time
+from pathlib import Path
+import torch
+
+class Slow(torch.nn.Sequential):
+    def forward(self, x):
+        if Path("slow").exists():
+            Path("busy").touch()
+            time.sleep(0.1)
+        return super().forward(x)
+
+def make():
+    return Slow(torch.nn.Flatten(), torch.nn.Linear(64, 10))
+"""
+"""A model of one's own, which takes its time at the nodes whenever there is a file 'slow'."""
+
 
 class Federation:
     """Folders, keys and processes; every process is ended by its id."""
@@ -48,6 +67,7 @@ class Federation:
                 (folder / "server" / "nodes" / f"{name}.pub").write_bytes(public)
             x, y = self.data.samples(client % len(NAMES))
             np.savez(folder / f"{name}.npz", x=x.numpy(), y=y.numpy())
+        (folder / "slowly.py").write_text(SLOW)
         np.savez(folder / "test.npz", x=self.data.test.x.numpy(), y=self.data.test.y.numpy())
 
     @property
@@ -73,7 +93,7 @@ class Federation:
         return self.start("link", "superlink", "server", "--port", self.address.partition(":")[2])
 
     def start_node(self, name: str, *, data: str | None = None, ca: str = "server/ca.pem"):
-        words = ["node", "--data", data or f"{name}.npz", "--key", f"{name}.key", "--ca", ca]
+        words = ["node", "--data", data or f"{name}.npz", "--key", f"{name}.key", "--ca", ca, "--model", "slowly:make"]
         return self.start(name, *words, "--superlink", self.address, "--patience", "60")
 
     def kill(self, name: str) -> None:
@@ -183,24 +203,41 @@ def test_a_node_that_is_killed_in_a_chain_and_comes_back(federation, tmp_path):
     assert (result.client_updates, result.longest_route) == (9, 3)
 
 
-def test_deaths_of_the_server_side_change_nothing(federation, tmp_path):
-    """The SuperLink is killed under a run, which goes on; then both are killed, and the run is resumed."""
+def test_deaths_of_the_server_side_change_nothing(federation, tmp_path, caplog):
+    """The SuperLink is killed in the middle of a hop, and the run goes on; both are killed, and the run is resumed."""
 
     class Death(Exception):
         pass
 
+    def restart_link():
+        federation.kill("link")  # its child, the SuperLink itself, goes with it
+        federation.start_link()
+
+    def restart_link_in_a_hop():
+        until((federation.folder / "busy").exists, "a node is at work")
+        restart_link()
+        (federation.folder / "slow").unlink()
+
     def die(round):
-        if round in (1, 3):
-            federation.kill("link")  # its child, the SuperLink itself, goes with it
-            federation.start_link()
+        if round == 1:
+            (federation.folder / "slow").touch()
+            meanwhile.start()
         if round == 3:
+            meanwhile.join()
+            restart_link()
             raise Death
 
-    settings = {**federation.settings, **GROUPS, "rounds": 4, "checkpoint": {"seconds": 0}}
+    meanwhile = threading.Thread(target=restart_link_in_a_hop)
+    net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 10))
+    settings = {**GROUPS, "rounds": 4, "model": net}
+    there = {**federation.settings, **settings, "checkpoint": {"seconds": 0}}
     with pytest.raises(Death):
-        fr.run("fedseq+scaffold", **settings, out=tmp_path / "run", observer=Watcher(die))
-    there = fr.resume(tmp_path / "run")
-    here = fr.run("fedseq+scaffold", data=federation.data, workers=1, **{**TRAIN, **GROUPS, "rounds": 4})
+        fr.run("fedseq+scaffold", **there, out=tmp_path / "run", observer=Watcher(die))
+    warnings = "\n".join(record.getMessage() for record in caplog.records)
+    assert re.search(r"the SuperLink at .* cannot be reached .*; waiting for it\n", warnings)
+    assert re.search(r"; back after \d+ s, questions asked again: 1", warnings)
+    there = fr.resume(tmp_path / "run", model=net)
+    here = fr.run("fedseq+scaffold", data=federation.data, workers=1, **{**TRAIN, **settings})
     torch.testing.assert_close(there.weights, here.weights, rtol=0, atol=1e-6)
     assert not (tmp_path / "run" / "events.jsonl").exists()
     written = [path for path in (tmp_path / "run").rglob("*") if path.is_file()]

@@ -173,7 +173,7 @@ class Errands:
             time.sleep(min(1.0, 10 * self.poll))
         self.post.reconnect()
         self._back = time.monotonic()
-        said = f"{error}: back after {self._back - now:.0f} s, {under_way} questions asked again"
+        said = f"{error}; back after {self._back - now:.0f} s, questions asked again: {under_way}"
         log.warning("%s", said)
         self.interruptions.append(said)
 

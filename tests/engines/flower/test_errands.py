@@ -1,0 +1,208 @@
+"""Errands with a post that does as it is told, on a clock that nobody waits for."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from fedrelay.engines.flower import errands as module
+from fedrelay.engines.flower.errands import Errand, Errands
+from fedrelay.engines.flower.parcel import BadParcel, Parcel
+from fedrelay.engines.flower.post import Unreachable
+
+TIMEOUT = 5.0
+NODES = ("a", "b", "c")
+GOOD = Parcel({"said": "good"})
+NEVER = float("inf")
+POLL = 0.125  # a number that adds up without rounding
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """Seconds pass when somebody sleeps, and no other way."""
+    found = SimpleNamespace(now=100.0)
+
+    def sleep(seconds):
+        found.now += seconds
+
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: found.now, sleep=sleep))
+    return found
+
+
+class Box:
+    """A post whose nodes answer after so many seconds: `(2.0, GOOD)`; with a third number, they begin to after that."""
+
+    def __init__(self, clock, **answers):
+        self.clock, self.answers = clock, {name: list(each) for name, each in answers.items()}
+        self.there, self.under_way, self.announced = set(NODES), {}, set()
+        self.log, self.calls, self.broken = [], [], {}
+        self.away_for, self.reconnected = {}, 0
+
+    def _called(self, what):
+        """Fails at those calls that are said to fail."""
+        self.calls.append(what)
+        if self.calls.count(what) in self.broken.get(what, ()):
+            raise Unreachable("the SuperLink is gone")
+
+    def present(self):
+        self._called("present")
+        return {name for name in self.there if self.clock.now >= self.away_for.get(name, 0)}
+
+    def send(self, node, parcel, seconds):
+        self._called("send")
+        if self.clock.now < self.away_for.get(node, 0) or node not in self.there:
+            return None
+        self.log.append((self.clock.now - 100.0, node, parcel.header["question"], seconds))
+        number = str(len(self.log))
+        self.under_way[number] = (self.clock.now, *self.answers[node].pop(0))
+        return number
+
+    def collect(self, numbers, largest):
+        self._called("collect")
+        for number in numbers:
+            sent, whole, answer, *begins = self.under_way[number]
+            if begins and number not in self.announced and self.clock.now >= sent + begins[0]:
+                self.announced.add(number)
+                yield number, None
+            if self.clock.now >= sent + whole:
+                yield number, answer
+
+    def reconnect(self):
+        self.reconnected += 1
+        self._called("reconnect")
+        self.clock.now += 2.0
+        self.under_way.clear()
+
+
+def carried_out(post, *wanted, tries=1, **options):
+    """What became of questions `(client, question)`, and the errands that were at work."""
+    outcomes = {}
+
+    def errand(client, question):
+        def answered(answer, seconds):
+            if answer.header.get("said") != "good":
+                raise BadParcel("nothing good")
+            outcomes[question] = seconds
+
+        def failed(reason):
+            outcomes[question] = reason
+
+        return Errand(client, lambda: Parcel({"question": question}), answered, failed, tries=tries)
+
+    at_work = Errands(post, NODES, TIMEOUT, POLL, **options)
+    over = list(at_work.run([errand(*each) for each in wanted]))
+    assert len(over) == len(wanted)
+    return outcomes, at_work
+
+
+def test_a_node_has_one_message_at_a_time_and_others_do_not_wait(clock):
+    post = Box(clock, a=[(2.0, GOOD), (1.0, GOOD)], b=[(4.0, GOOD)])
+    outcomes, _ = carried_out(post, (0, "first"), (0, "second"), (1, "other"))
+    assert [(node, question) for _, node, question, _ in post.log] == [("a", "first"), ("b", "other"), ("a", "second")]
+    assert [seconds for seconds, *_ in post.log] == [0.0, 0.0, 2.0]
+    assert outcomes == {"first": 2.0, "second": 1.0, "other": 4.0}
+
+
+def test_what_comes_of_an_errand_may_be_the_next_one(clock):
+    post, heard = Box(clock, a=[(1.0, GOOD)], b=[(1.0, "failed: no disk")], c=[(1.0, GOOD)]), []
+
+    def hop(client):
+        def then(*_):
+            heard.append(client)
+            return hop(client + 1) if client < 2 else None
+
+        return Errand(client, lambda: Parcel({"question": client}), then, then)
+
+    assert [errand.client for errand in Errands(post, NODES, TIMEOUT).run([hop(0)])] == [0, 1, 2]
+    assert heard == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("answers", "tries", "outcome"),
+    [
+        ([(1.0, "failed: no disk"), (1.0, GOOD)], 2, 1.0),
+        ([(1.0, "failed: no disk"), (1.0, "failed: no card")], 2, "failed: no card"),
+        ([(1.0, Parcel({}))], 1, "a bad answer: nothing good"),
+        ([(NEVER, GOOD)], 1, "no answer in 5 s"),
+        ([(NEVER, GOOD), (4.5, GOOD)], 2, 4.5),
+        ([(9.0, GOOD, 4.0)], 1, 9.0),  # it began to come in time
+        ([(6.0, GOOD)], 1, "no answer in 5 s"),
+        ([(9.0, "no whole answer: nothing more of it came", 4.0)], 1, "no whole answer: nothing more of it came"),
+    ],
+)
+def test_answers_and_reasons(answers, tries, outcome, clock):
+    outcomes, _ = carried_out(Box(clock, a=answers), (0, "it"), tries=tries)
+    assert outcomes == {"it": outcome}
+
+
+def test_a_node_that_is_not_there_is_not_waited_for(clock):
+    post = Box(clock, a=[(1.0, GOOD)])
+    post.there = {"a"}
+    outcomes, _ = carried_out(post, (1, "absent"), (0, "present"))
+    assert outcomes == {"absent": "not there", "present": 1.0}
+
+
+@pytest.mark.parametrize(("what", "when"), [("collect", 3), ("present", 2), ("send", 2)])
+def test_questions_under_way_are_asked_again_when_the_post_is_back(what, when, clock, caplog):
+    post = Box(clock, a=[(4.0, GOOD), (4.0, GOOD)], b=[(4.0, GOOD), (4.0, GOOD)])
+    post.broken = {what: [when]}
+    outcomes, at_work = carried_out(post, (0, "first"), (1, "second"))
+    assert outcomes == {"first": 4.0, "second": 4.0}  # and no try was used up
+    lost = 2 if what == "collect" else 1
+    [said] = at_work.interruptions
+    assert said == f"the SuperLink is gone; back after 2 s, questions asked again: {lost}"
+    assert [record.getMessage() for record in caplog.records] == ["the SuperLink is gone; waiting for it", said]
+    assert [(node, question, seconds) for _, node, question, seconds in post.log[-2:]] == [
+        ("a", "first", 10.0),  # its node may have to finish the first asking before
+        ("b", "second", 10.0 if lost == 2 else 5.0),
+    ]
+
+
+@pytest.mark.parametrize(("returns", "outcome"), [(4.0, 1.0), (9.0, "not there")])
+def test_a_node_may_come_back_later_than_the_post(returns, outcome, clock):
+    """Who was at work when the SuperLink died notices when the work is done."""
+    post = Box(clock, a=[(4.0, GOOD), (1.0, GOOD)])
+    post.broken, reconnect = {"collect": [2]}, post.reconnect
+
+    def then_away():
+        reconnect()
+        post.away_for["a"] = clock.now + returns
+
+    post.reconnect = then_away
+    outcomes, _ = carried_out(post, (0, "it"))
+    assert outcomes == {"it": outcome}
+    assert clock.now - 100.0 < 2.3 + 5.0 + 1.2
+
+
+def test_a_post_that_fails_again_and_again_is_given_up(clock):
+    """A SuperLink that lets us in and then answers nothing but errors."""
+    post = Box(clock, a=[(4.0, GOOD)] * 99)
+    post.broken = {"collect": range(1, 99)}
+    with pytest.raises(Unreachable, match=r"^the SuperLink is gone; \d+ times without an answer between them$"):
+        carried_out(post, (0, "it"), wait=20.0)
+    assert clock.now - 100.0 == pytest.approx(20.0, abs=4.0)
+    assert post.reconnected < 12
+
+
+def test_rare_failures_do_not_add_up(clock):
+    post = Box(clock, a=[(4.0, GOOD)] * 99)
+    post.broken = {"collect": range(20, 400, 60)}
+    outcomes, at_work = carried_out(post, *((0, number) for number in range(6)), wait=1.0)
+    assert list(outcomes.values()) == [4.0] * 6
+    assert len(at_work.interruptions) >= 4
+
+
+def test_a_post_that_does_not_come_back_ends_it(clock):
+    post = Box(clock, a=[(4.0, GOOD)])
+    post.broken = {"collect": [1], "reconnect": [1]}
+    with pytest.raises(Unreachable, match="the SuperLink is gone"):
+        carried_out(post, (0, "it"))
+
+
+def test_who_is_there_can_be_asked_beside_errands(clock):
+    post = Box(clock)
+    post.broken = {"present": [1]}
+    at_work = Errands(post, NODES, TIMEOUT)
+    assert at_work.present() == set(NODES)
+    assert at_work.interruptions == ["the SuperLink is gone; back after 2 s, questions asked again: 0"]
