@@ -11,6 +11,8 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +26,13 @@ from fedrelay.spec import Data
 
 pytest.importorskip("flwr", reason="the extra 'flower' is not installed")
 
+from flwr.proto.control_pb2 import ListRunsRequest, StartRunRequest
+
+from fedrelay.engines.flower.errands import Errands
+from fedrelay.engines.flower.identity import public_keys
+from fedrelay.engines.flower.start import who
+from fedrelay.engines.flower.wire import FlowerPost, session
+from fedrelay.engines.flower.wire.office import control
 from fedrelay.node import program
 
 NAMES = ("a", "b", "c")
@@ -33,6 +42,8 @@ PATIENCE = 120
 
 SLOW = """
 import time
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 import torch
 
@@ -184,6 +195,29 @@ def test_a_server_with_another_secret_is_refused(federation, tmp_path):
     (other / "secret").write_bytes(b"guessed")
     with pytest.raises(fr.EngineError, match="does not accept the secret"):
         fr.run("fedavg", **{**federation.settings, "engine.folder": other})
+
+
+def test_several_servers_at_one_superlink_do_not_steal_runs(federation, caplog):
+    """A SuperLink cannot be asked for a run: whoever gets somebody else's ends it, and that one begins anew."""
+    server = federation.folder / "server"
+    authority, secret = (server / "ca.pem").read_bytes(), (server / "secret").read_bytes()
+    opened = partial(FlowerPost, federation.address, authority, secret, public_keys(server))
+    with control(federation.address, authority) as office:
+        left_behind = office.StartRun(StartRunRequest(fab=session.app())).run_id
+        with ThreadPoolExecutor(3) as pool:
+            posts = [started.result() for started in [pool.submit(opened) for _ in range(3)]]
+        assert "had a run of somebody else waiting" in caplog.text
+        assert "serves other runs too" in caplog.text
+        for post in posts:
+            reasons, found = {}, {}
+            assert post.present() == set(NAMES)
+            assert list(Errands(post, NAMES, PATIENCE).run(who(NAMES, place, found, reasons) for place in range(3)))
+            assert (set(found), reasons) == (set(NAMES), {})
+            post.close()
+        runs = office.ListRuns(ListRunsRequest()).run_dict
+    assert len({post.session.run for post in posts}) == 3
+    assert runs[left_behind].status.sub_status == "failed"
+    assert {runs[post.session.run].status.sub_status for post in posts} == {"completed"}
 
 
 def test_a_node_that_is_killed_in_a_chain_and_comes_back(federation, tmp_path):

@@ -63,7 +63,7 @@ class Session:
     def __init__(self, address: str, authority: bytes, secret: bytes) -> None:
         self.address, self.authority = address, authority
         with control(address, authority) as office:
-            self.run = int(office.StartRun(StartRunRequest(fab=_app())).run_id)
+            self.run = int(office.StartRun(StartRunRequest(fab=app())).run_id)
             try:
                 self.stub = self._stub(self._claimed(secret))
                 begun = self.stub.PullTaskInput(PullTaskInputRequest())
@@ -140,7 +140,8 @@ class Session:
                 log.debug("no sign of life given: %s", reason_of(error))
 
 
-def _app() -> Any:
+def app() -> Any:
+    """The app without code, packed."""
     with warnings.catch_warnings():  # of what Flower itself uses
         warnings.simplefilter("ignore", DeprecationWarning)
         fab, _ = build_fab_from_files(APP)
