@@ -9,6 +9,7 @@ import json
 import threading
 import time
 from collections import Counter
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import httpx
@@ -144,7 +145,11 @@ def test_all_parts_come():
 def clock(monkeypatch):
     """A clock that stands still until somebody moves it."""
     found = SimpleNamespace(now=0.0)
-    monkeypatch.setattr(mail, "time", SimpleNamespace(monotonic=lambda: found.now))
+
+    def sleep(seconds):
+        found.now += seconds
+
+    monkeypatch.setattr(mail, "time", SimpleNamespace(monotonic=lambda: found.now, sleep=sleep))
     return found
 
 
@@ -245,6 +250,24 @@ def test_a_network_that_stays_away_is_said(clock):
     with pytest.raises(httpx.ConnectError):
         fetched(Shelf(message, look=look), message)
     assert clock.now <= mail.BLIP + 4.0
+
+
+@pytest.mark.parametrize(("failures", "arrives"), [(3, True), (10**6, False)])
+def test_parts_are_sent_again_for_a_moment(failures, arrives, clock, monkeypatch):
+    monkeypatch.setattr(mail, "LONGEST_PAUSE", 1.0)
+    message, tried, stored = letter(as_message(parcel())), Counter(), set()
+
+    def store(request):
+        tried[request.object_id] += 1
+        if tried[request.object_id] <= failures:
+            raise CUT
+        stored.add(request.object_id)
+        return SimpleNamespace(stored=True)
+
+    part = get_object_tree(message).object_id
+    with nullcontext() if arrives else pytest.raises(httpx.ConnectError):
+        mail.push(SimpleNamespace(PushObject=store), ME, 7, "session", message, {part})
+    assert (stored, clock.now) == (({part}, 3.0) if arrives else (set(), 6.0))
 
 
 # --- the server's side

@@ -39,7 +39,7 @@ PATIENCE = 30.0
 """Seconds to wait for the next part of a message that was announced; a part has up to five megabytes."""
 
 BLIP = 5.0
-"""Seconds without any part for which failures of the network are borne while a message is fetched."""
+"""Seconds without any part for which failures of the network are borne while a message is sent or fetched."""
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.03, 0.3
 """Seconds between two looks for a part that is not there yet."""
@@ -80,7 +80,18 @@ def numbered(message: Message) -> Message:
 def push(stub: Any, node: Node, run: int, session: str, message: Message, wanted: set[str]) -> None:
     """Send those parts of a message that the SuperLink does not have yet."""
     send = make_push_object_fn_protobuf(stub.PushObject, node, run, session)
-    push_objects(get_all_nested_objects(message), send, object_ids_to_push=wanted)
+
+    def patiently(name: str, content: bytes) -> None:
+        began = time.monotonic()
+        while True:
+            try:
+                return send(name, content)
+            except httpx.TransportError:
+                if time.monotonic() - began > BLIP:
+                    raise
+                time.sleep(LONGEST_PAUSE)
+
+    push_objects(get_all_nested_objects(message), patiently, object_ids_to_push=wanted)
 
 
 def fetch(stub: Any, node: Node, run: int, tree: ObjectTree, largest: int, longest: float = math.inf) -> Message:

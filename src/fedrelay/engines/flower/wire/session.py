@@ -21,6 +21,7 @@ from flwr.proto.node_pb2 import Node
 from flwr.proto.runtime_pb2 import (
     AcquireTaskRequest,
     PullTaskInputRequest,
+    PullTaskInputResponse,
     PushTaskOutputRequest,
     SendTaskHeartbeatRequest,
 )
@@ -66,7 +67,7 @@ class Session:
             self.run = int(office.StartRun(StartRunRequest(fab=app())).run_id)
             try:
                 self.stub = self._stub(self._claimed(secret))
-                begun = self.stub.PullTaskInput(PullTaskInputRequest())
+                begun = self._begun()
             except httpx.HTTPError:
                 with suppress(httpx.HTTPError):
                     office.StopRun(StopRunRequest(run_id=self.run))  # nobody would ever do so
@@ -127,6 +128,13 @@ class Session:
                 with self._stub(found.token) as stray:
                     stray.PushTaskOutput(PushTaskOutputRequest(sub_status="failed", details="taken by another server"))
         raise Taken
+
+    def _begun(self) -> PullTaskInputResponse:
+        try:
+            return self.stub.PullTaskInput(PullTaskInputRequest())
+        except httpx.HTTPError:
+            self.stub.close()
+            raise
 
     def _stub(self, token: str) -> RuntimeHttpClient:
         proof = RuntimeTokenHttpInterceptor(token)
