@@ -202,7 +202,8 @@ def test_several_servers_at_one_superlink_do_not_steal_runs(federation, caplog):
     """A SuperLink cannot be asked for a run: whoever gets somebody else's ends it, and that one begins anew."""
     server = federation.folder / "server"
     authority, secret = (server / "ca.pem").read_bytes(), (server / "secret").read_bytes()
-    opened = partial(FlowerPost, federation.address, authority, secret, public_keys(server))
+    opened = partial(FlowerPost, federation.address, authority, secret, public_keys(server), wait=PATIENCE)
+    opened().close()  # as soon as there is a SuperLink
     with control(federation.address, authority) as office:
         left_behind = office.StartRun(StartRunRequest(fab=session.app())).run_id
         with ThreadPoolExecutor(3) as pool:
@@ -211,7 +212,7 @@ def test_several_servers_at_one_superlink_do_not_steal_runs(federation, caplog):
         assert "serves other runs too" in caplog.text
         for post in posts:
             reasons, found = {}, {}
-            assert post.present() == set(NAMES)
+            until(lambda post=post: post.present() == set(NAMES), "all nodes are there")
             assert list(Errands(post, NAMES, PATIENCE).run(who(NAMES, place, found, reasons) for place in range(3)))
             assert (set(found), reasons) == (set(NAMES), {})
             post.close()
