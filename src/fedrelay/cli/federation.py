@@ -15,7 +15,7 @@ import typer
 from fedrelay.cli.screen import Screen
 from fedrelay.cli.settings import Json, Quiet, examples
 from fedrelay.engines.flower import check_installed
-from fedrelay.errors import EngineError
+from fedrelay.errors import EngineError, FedRelayError
 from fedrelay.spec import Engine, validate
 
 ServerFolder = Annotated[Path, typer.Argument(metavar="FOLDER", help="the server's folder")]
@@ -90,12 +90,18 @@ def superlink(
     with screen.listening(), _until_stopped() as over, SuperLink(folder, host, port, database) as running:
         log = folder / "superlink.log"
         screen.notes.print(f"The SuperLink listens on {running.address}; its log is {log}. Ctrl-C ends it.")
-        while not over.is_set():
+        changes, wrong = running.register(), ""
+        while True:
+            for line in changes:
+                screen.note(line)
+            if over.wait(2.0):
+                break
             if running.ended() is not None:
                 raise EngineError(f"the SuperLink has ended with code {running.ended()}; see {log}")
-            for name in running.register():
-                screen.notes.print(f"{name} may come in")
-            over.wait(2.0)
+            try:
+                changes, wrong = running.register(), ""
+            except FedRelayError as error:  # such as a key that is just being copied: those who are in stay
+                changes, wrong = [str(error)] if str(error) != wrong else [], str(error)
 
 
 def node(

@@ -77,3 +77,12 @@ def test_keys_that_are_not_accepted(tmp_path):
     (tmp_path / "nodes" / "a.pub").write_text("no key")
     with pytest.raises(SpecError, match="cannot be read as a public key"):
         public_keys(tmp_path)
+
+
+def test_nobody_is_there_under_two_names(tmp_path):
+    make_server_folder(tmp_path, ["localhost"])
+    public = make_node_key(tmp_path / "a.key").read_bytes()
+    for name in ("a", "b"):
+        (tmp_path / "nodes" / f"{name}.pub").write_bytes(public)
+    with pytest.raises(SpecError, match=r"b\.pub: holds the same key as a\.pub"):
+        public_keys(tmp_path)

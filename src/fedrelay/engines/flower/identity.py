@@ -35,6 +35,7 @@ VALID = datetime.timedelta(days=365)
 _NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 PrivateKey = ec.EllipticCurvePrivateKey
+PublicKey = ec.EllipticCurvePublicKey
 
 
 def write_private(path: Path, content: bytes) -> None:
@@ -106,9 +107,9 @@ def private_key(path: Path) -> PrivateKey:
     return key
 
 
-def public_keys(folder: Path) -> dict[str, ec.EllipticCurvePublicKey]:
-    """Name → key of every node of a federation, in the order of their names."""
-    found = {}
+def public_keys(folder: Path) -> dict[str, PublicKey]:
+    """Name → key of every node of a federation, in the order of their names; nobody is there under two names."""
+    found: dict[str, PublicKey] = {}
     for path in sorted((folder / NODES).glob("*.pub")):
         if not _NODE.fullmatch(path.stem):
             raise SpecError(f"{path}: a node's name has letters, digits, dots, hyphens and underscores")
@@ -118,6 +119,9 @@ def public_keys(folder: Path) -> dict[str, ec.EllipticCurvePublicKey]:
             raise SpecError(f"{path}: cannot be read as a public key ({error})") from None
         if not isinstance(key, ec.EllipticCurvePublicKey):
             raise SpecError(f"{path}: an elliptic curve key is needed, as `fedrelay key` makes it")
+        for name, other in found.items():
+            if key == other:
+                raise SpecError(f"{path}: holds the same key as {name}.pub; every node has a key of its own")
         found[path.stem] = key
     return found
 

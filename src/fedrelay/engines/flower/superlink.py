@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 
-from fedrelay.engines.flower.identity import CA, SECRET, SERVER, SERVER_KEY, public_keys, read
+from fedrelay.engines.flower.identity import CA, SECRET, SERVER, SERVER_KEY, PublicKey, public_keys, read
 from fedrelay.errors import EngineError
 
 log = logging.getLogger(__name__)
@@ -23,6 +23,11 @@ PATIENCE = 120.0
 """Seconds until it listens; it takes three on an idle machine."""
 
 DEATH_SIGNAL = 1
+
+SPENT = (
+    "its key was shut out before, and Flower takes it back only when the SuperLink is started anew without that "
+    "--database; or make another key"
+)
 
 
 class SuperLink:
@@ -34,7 +39,7 @@ class SuperLink:
         self.folder, self.address = folder, f"{host}:{port}"
         self.local = f"{'127.0.0.1' if host == '0.0.0.0' else host}:{port}"
         self.authority = read(folder / CA, "the authority's certificate")
-        self.registered: set[str] = set()
+        self.admitted: dict[str, PublicKey] | None = None
         if answers(self.local, self.authority):
             raise EngineError(f"{self.local}: a SuperLink listens there already")
         self.log = (folder / "superlink.log").open("ab")
@@ -60,15 +65,20 @@ class SuperLink:
         self.close()
 
     def register(self) -> list[str]:
-        """Let in the nodes whose keys are in the folder; gives the names of new ones."""
-        from fedrelay.engines.flower.wire import register
+        """Let in the nodes whose keys are in the folder, and no others; gives a line for each that is new or gone."""
+        from fedrelay.engines.flower.wire import admit
 
         keys = public_keys(self.folder)
-        new = [name for name in keys if name not in self.registered]
-        if new:
-            register(self.local, self.authority, [keys[name] for name in new])
-            self.registered.update(new)
-        return new
+        if keys == self.admitted:
+            return []
+        spent, out = admit(self.local, self.authority, keys)
+        before, self.admitted = self.admitted or {}, keys
+        changed = [name for name, key in keys.items() if before.get(name) != key]
+        gone = [name for name, key in before.items() if key not in keys.values()]
+        lines = [f"{name} may come in" for name in changed if name not in spent]
+        lines += [f"{name} stays out: {SPENT}" for name in changed if name in spent]
+        lines += [f"the former key of {name} is shut out" for name in gone]
+        return lines + ([f"keys that are in no file are shut out: {out - len(gone)}"] if out > len(gone) else [])
 
     def ended(self) -> int | None:
         """Its exit code, if it has ended."""

@@ -12,7 +12,7 @@ os.environ.setdefault("FLWR_DISABLE_UPDATE_CHECK", "1")
 
 from fedrelay.engines.flower.wire.door import Door, Forgotten, Letter, Refused
 from fedrelay.engines.flower.wire.mail import as_parcel
-from fedrelay.engines.flower.wire.office import answers, last_seen, reason_of, register
+from fedrelay.engines.flower.wire.office import admit, answers, last_seen, reason_of
 from fedrelay.engines.flower.wire.server import FlowerPost
 
 __all__ = [
@@ -21,9 +21,9 @@ __all__ = [
     "Forgotten",
     "Letter",
     "Refused",
+    "admit",
     "answers",
     "as_parcel",
     "last_seen",
     "reason_of",
-    "register",
 ]

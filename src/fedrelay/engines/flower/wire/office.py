@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import ssl
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import httpx
 from cryptography.hazmat.primitives.asymmetric import ec
-from flwr.proto.control_pb2 import ListNodesRequest, RegisterNodeRequest
+from flwr.proto.control_pb2 import ListNodesRequest, RegisterNodeRequest, UnregisterNodeRequest
+from flwr.supercore.constant import NodeStatus
 from flwr.supercore.control.control_http_client import ControlHttpClient
 from flwr.supercore.inflatable.inflatable_utils import ObjectPushError
 from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
@@ -18,6 +19,9 @@ from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 
 from fedrelay.engines.flower.parcel import one_line
 from fedrelay.engines.flower.post import Unreachable
+
+OUT = NodeStatus.UNREGISTERED
+"""Flower's word for a key that was let in once and is not any more; it never takes it again."""
 
 T = TypeVar("T")
 
@@ -71,18 +75,21 @@ def reaching(address: str) -> Iterator[None]:
         raise unreachable(address, error) from None
 
 
-def register(address: str, authority: bytes, keys: Sequence[ec.EllipticCurvePublicKey]) -> int:
-    """Tell a SuperLink which nodes it may let in; gives the number of new ones."""
-    new = 0
-    with control(address, authority) as office:
-        for key in keys:
-            try:
-                office.RegisterNode(RegisterNodeRequest(public_key=public_key_to_bytes(key)))
-                new += 1
-            except httpx.HTTPStatusError as error:
-                if status_of(error) != 412:  # it knows this one already
-                    raise
-    return new
+def admit(address: str, authority: bytes, keys: Mapping[str, ec.EllipticCurvePublicKey]) -> tuple[set[str], int]:
+    """Have a SuperLink let in these nodes and no others.
+
+    Gives the names that it does not take, because their keys were shut out before, and how many it has shut out now.
+    """
+    wanted = {public_key_to_bytes(key): name for name, key in keys.items()}
+    with reaching(address), control(address, authority) as office:
+        nodes = office.ListNodes(ListNodesRequest()).nodes_info
+        spent = {wanted[node.public_key] for node in nodes if node.status == OUT and node.public_key in wanted}
+        gone = [node.node_id for node in nodes if node.status != OUT and node.public_key not in wanted]
+        for number in gone:
+            office.UnregisterNode(UnregisterNodeRequest(node_id=number))
+        for key in wanted.keys() - {node.public_key for node in nodes}:
+            office.RegisterNode(RegisterNodeRequest(public_key=key))
+    return spent, len(gone)
 
 
 def answers(address: str, authority: bytes) -> bool:

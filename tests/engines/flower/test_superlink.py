@@ -1,0 +1,130 @@
+"""Whom a SuperLink lets in: exactly those whose keys are in the folder, however the folder changes."""
+
+from __future__ import annotations
+
+import socket
+from contextlib import nullcontext
+
+import pytest
+
+from fedrelay.errors import SpecError
+
+pytest.importorskip("flwr", reason="the extra 'flower' is not installed")
+
+from fedrelay.engines.flower.identity import CA, make_node_key, make_server_folder, private_key, read
+from fedrelay.engines.flower.superlink import SuperLink
+from fedrelay.engines.flower.wire import Door, Forgotten, Refused
+
+
+@pytest.fixture(scope="module")
+def link(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("server")
+    make_server_folder(folder, ["127.0.0.1"])
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    with SuperLink(folder, "127.0.0.1", port) as running:
+        yield running
+
+
+@pytest.fixture
+def doors(link, tmp_path):
+    """A door for the private key of a name, made on the way."""
+    opened = []
+
+    def door(name: str) -> Door:
+        found = Door(link.local, read(link.folder / CA, "ca"), private_key(tmp_path / name), tmp_path / f"{name}.id")
+        opened.append(found)
+        return found
+
+    yield door
+    for each in opened:
+        each.leave()
+
+
+def test_keys_count_and_not_names(link, doors, tmp_path):
+    place = link.folder / "nodes" / "clinic.pub"
+    first, second = (make_node_key(tmp_path / name).read_bytes() for name in ("first", "second"))
+    assert link.register() == []
+
+    place.write_bytes(first)
+    assert link.register() == ["clinic may come in"]
+    assert link.register() == []
+    old = doors("first")
+    old.enter()
+    with pytest.raises(Refused):
+        doors("second").enter()
+
+    place.write_bytes(second)  # the clinic has another key now
+    assert link.register() == ["clinic may come in", "the former key of clinic is shut out"]
+    doors("second").enter()
+    with pytest.raises(Forgotten):
+        old.receive()
+    with pytest.raises(Refused):
+        old.enter()
+
+    place.write_bytes(b"half a k")  # whoever is in stays in
+    with pytest.raises(SpecError, match="cannot be read as a public key"):
+        link.register()
+
+    place.unlink()
+    assert link.register() == ["the former key of clinic is shut out"]
+    with pytest.raises(Refused):
+        doors("second").enter()
+
+    place.write_bytes(first)
+    [line] = link.register()
+    assert line.startswith("clinic stays out: its key was shut out before")
+
+
+def test_keys_that_strangers_registered_are_shut_out_with_the_next_change(link, doors, tmp_path):
+    from fedrelay.engines.flower.wire import admit
+
+    stranger = make_node_key(tmp_path / "stranger")
+    known = private_key(tmp_path / "stranger").public_key()
+    link.register()
+    admit(link.local, link.authority, {**link.admitted, "stranger": known})  # as anybody can who reaches the port
+    doors("stranger").enter()
+    stranger.rename(tmp_path / "stranger.old")
+    make_node_key(tmp_path / "other").rename(link.folder / "nodes" / "other.pub")
+    assert link.register() == ["other may come in", "keys that are in no file are shut out: 1"]
+    with pytest.raises(Refused):
+        doors("stranger").enter()
+
+
+def test_a_bad_key_at_the_start_is_refused_and_later_only_said(tmp_path, monkeypatch, capsys):
+    """The command: keys that cannot be read end it at the start; afterwards those who are in stay."""
+    from fedrelay.cli import federation, main
+
+    calls = []
+
+    class Running:
+        address = "127.0.0.1:1"
+
+        def __init__(self, *_):
+            pass
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            pass
+
+        def ended(self):
+            return None
+
+        def register(self):
+            calls.append(1)
+            if len(calls) == 1:
+                return ["a may come in"]
+            raise SpecError("b.pub: cannot be read")
+
+    class Hasty:
+        def wait(self, seconds):
+            return len(calls) == 4
+
+    monkeypatch.setattr("fedrelay.engines.flower.superlink.SuperLink", Running)
+    monkeypatch.setattr(federation, "_until_stopped", lambda: nullcontext(Hasty()))
+    assert main(["superlink", str(tmp_path)]) == 0
+    said = capsys.readouterr().err
+    assert said.count("a may come in") == said.count("b.pub: cannot be read") == 1
