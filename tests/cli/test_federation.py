@@ -43,6 +43,13 @@ NODE = ("node", "--key", "a.key", "--ca", "server/ca.pem", "--superlink", "127.0
         ((*NODE, "--data", "a.npz", "--patience", "0"), 6, "the SuperLink at 127.0.0.1:9 cannot be reached"),
         ((*NODE[:2], "b.key", *NODE[3:], "--data", "a.npz"), 2, "b.key: cannot be read as a private key"),
         ((*NODE[:4], "no.pem", *NODE[5:], "--data", "a.npz"), 2, "no.pem: the authority's certificate cannot be read"),
+        (
+            (*NODE, "--data", "a.npz", "--largest-message", "much"),
+            2,
+            "--largest-message: a size is a number and a unit",
+        ),
+        ((*NODE, "--data", "a.npz", "--largest-message", "0 GB"), 2, "such as 500 MB or 2 GB; got '0 GB'"),
+        ((*NODE, "--data", "a.npz", "--classes", "100001"), 3, "labels are whole numbers 0 … 99,999; 100,000 is none"),
         (("nodes", "nowhere"), 2, "engine.folder: there is no folder nowhere"),
         (("nodes", "server", "--superlink", "relay"), 2, "engine.superlink: "),
         (("nodes", "server", "--superlink", "127.0.0.1:9", "--wait", "0"), 6, "127.0.0.1:9 cannot be reached"),
@@ -60,6 +67,29 @@ def test_mistakes_get_one_message(words, code, message, prepared):
     assert ended.code == code
     assert message in " ".join(ended.err.split())
     assert "Traceback" not in ended.err
+
+
+def test_sizes_in_plain_units():
+    from fedrelay.cli.federation import _bytes
+
+    assert [_bytes("x", words) for words in ("2 GB", "500MB", " 1.5 kB ")] == [2 * 10**9, 500 * 10**6, 1500]
+
+
+def test_who_is_there(prepared, monkeypatch):
+    from fedrelay.engines.flower.remote import Facts
+    from fedrelay.engines.flower.roll import Member
+
+    def member(name, classes, version):
+        facts = {"samples": 5, "tests": 0, "shape": (2,), "kind": "tabular", "sequence": False, "fingerprint": "f"}
+        return Member(name, "ready", 1.0, Facts(**facts, classes=classes, version=version))
+
+    found = [member("a", 2, "0.0.1"), member("b", 900, "0.0.1"), Member("c", "not there", None, None)]
+    monkeypatch.setattr("fedrelay.engines.flower.roll.roll_call", lambda wanted: found)
+    said = prepared("nodes", "server")
+    assert "2 of 3 are ready; 900 classes, as the labels of b need" in " ".join(said.out.split())
+    assert "node 'b' has labels up to 899, all others up to 1" in " ".join(said.err.split())
+    assert said.err.count("has FedRelay 0.0.1, the server ") == 2
+    assert len(prepared("nodes", "server", "--json").json["remarks"]) == 3
 
 
 def test_without_the_extra(program, monkeypatch):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import threading
 from collections.abc import Iterator
@@ -11,11 +12,12 @@ from types import FrameType
 from typing import Annotated
 
 import typer
+from rich.markup import escape
 
 from fedrelay.cli.screen import Screen
 from fedrelay.cli.settings import Json, Quiet, examples
 from fedrelay.engines.flower import check_installed
-from fedrelay.errors import EngineError, FedRelayError
+from fedrelay.errors import EngineError, FedRelayError, SpecError
 from fedrelay.spec import Engine, validate
 
 ServerFolder = Annotated[Path, typer.Argument(metavar="FOLDER", help="the server's folder")]
@@ -118,7 +120,8 @@ def node(
     ] = None,
     label: Annotated[str | None, typer.Option("--label", help=".csv: the column of labels; default: the last")] = None,
     classes: Annotated[
-        int | None, typer.Option("--classes", min=1, help="classes, if more than there are here")
+        int | None,
+        typer.Option("--classes", min=1, help="classes, if more than the highest label here needs"),
     ] = None,
     hold_out: Annotated[
         float, typer.Option("--hold-out", min=0.0, max=0.9, help="share of the samples kept apart to judge models")
@@ -136,6 +139,9 @@ def node(
     patience: Annotated[
         float, typer.Option("--patience", min=0.0, help="seconds without a SuperLink after which the node gives up")
     ] = 3600.0,
+    largest_message: Annotated[
+        str, typer.Option("--largest-message", metavar="SIZE", help="refuse larger ones: 500 MB, 2 GB")
+    ] = "2 GB",
     quiet: Quiet = False,
 ) -> None:
     """Hold samples and train on them when asked; they never leave this process."""
@@ -148,6 +154,7 @@ def node(
     from fedrelay.node.program import serve
 
     screen = Screen(quiet=quiet)
+    largest = _bytes("--largest-message", largest_message)
     check_device(device)
     own = called(model) if model is not None else None
     if own is not None and not isinstance(own, nn.Module):
@@ -162,7 +169,7 @@ def node(
         f"how many of each class is {told}. Ctrl-C ends this node."
     )
     with screen.listening(), _until_stopped() as over:
-        serve(desk, superlink, ca, key, place, over=over, patience=patience, say=screen.notes.print)
+        serve(desk, superlink, ca, key, place, over=over, patience=patience, say=screen.note, largest=largest)
 
 
 def nodes(
@@ -174,6 +181,7 @@ def nodes(
 ) -> None:
     """Show which nodes are there and what they hold."""
     check_installed()
+    from fedrelay.engines.flower.remarks import remarks
     from fedrelay.engines.flower.roll import roll_call
     from fedrelay.report.listings import node_list
 
@@ -181,8 +189,20 @@ def nodes(
     wanted = validate(Engine, {"name": "flower", "superlink": superlink, "folder": folder, "wait": wait}, "engine.")
     with screen.listening():
         found = roll_call(wanted)
+    facts = {member.name: member.facts for member in found if member.facts is not None}
+    odd = list(remarks(facts))
     screen.show(node_list(found))
-    screen.emit({"nodes": [member.facts_and_presence() for member in found]})
+    for line in odd:
+        screen.note(f"[yellow]note: {escape(line)}[/]")
+    screen.emit({"nodes": [member.facts_and_presence() for member in found], "remarks": odd})
+
+
+def _bytes(option: str, words: str) -> int:
+    """`2 GB` as a number of bytes."""
+    found = re.fullmatch(r"\s*(\d{1,6}(?:\.\d{1,6})?)\s*(kB|KB|MB|GB)\s*", words)
+    if found is None or not (size := int(float(found[1]) * {"K": 10**3, "M": 10**6, "G": 10**9}[found[2][0].upper()])):
+        raise SpecError(f"{option}: a size is a number and a unit, such as 500 MB or 2 GB; got {words!r}")
+    return size
 
 
 @contextmanager

@@ -21,6 +21,9 @@ from fedrelay.data.loaders.npz import read_arrays
 from fedrelay.errors import DataError, FedRelayError, SpecError
 from fedrelay.rng import generator
 
+MOST_CLASSES = 100_000
+"""A higher label is a mistake: one owner's highest label sizes everybody's model."""
+
 Arrays = Mapping[str, NDArray[Any]]
 """`x` and `y`, and perhaps `x_test` and `y_test`."""
 
@@ -39,6 +42,9 @@ def held(arrays: Arrays, *, hold_out: float = 0.0, seed: int = 1, classes: int |
         rest.sort()
         x, y, x_test, y_test = x[rest], y[rest], x[apart], y[apart]
     tested = len(y_test) > 0
+    classes = classes or _classes(y, y_test)
+    if classes is not None and classes > MOST_CLASSES:
+        raise DataError(f"labels are whole numbers 0 … {MOST_CLASSES - 1:,}; {classes - 1:,} is none of them")
     # A federation wants a test sample to look at; it is taken out again where there is none.
     found = federate(
         x,
@@ -47,7 +53,7 @@ def held(arrays: Arrays, *, hold_out: float = 0.0, seed: int = 1, classes: int |
         y_test if tested else y[:1],
         client_ids=np.zeros(len(y), dtype=np.int64),
         partition="natural",
-        classes=classes or _classes(y, y_test),
+        classes=classes,
     )
     if tested:
         return found

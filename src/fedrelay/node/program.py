@@ -15,7 +15,7 @@ import httpx
 
 from fedrelay.engines.flower.identity import private_key, read
 from fedrelay.engines.flower.parcel import Parcel, one_line
-from fedrelay.engines.flower.wire import Door, Forgotten, Letter, Refused, as_parcel, reason_of
+from fedrelay.engines.flower.wire import LARGEST, Door, Forgotten, Letter, Refused, Unread, as_parcel, reason_of
 from fedrelay.errors import EngineError, FedRelayError
 from fedrelay.node.desk import Desk
 
@@ -41,10 +41,14 @@ def serve(
     over: threading.Event,
     patience: float,
     say: Callable[[str], None],
+    largest: int = LARGEST,
 ) -> None:
-    """Answer questions until `over` is set; a SuperLink that cannot be reached for so many seconds ends it."""
+    """Answer questions until `over` is set; a SuperLink that cannot be reached for so many seconds ends it.
+
+    A message of more than `largest` bytes is refused.
+    """
     trusted, own = read(authority, "the authority's certificate"), private_key(key)
-    door = Door(superlink, trusted, own, folder / "node-id")
+    door = Door(superlink, trusted, own, folder / "node-id", largest)
     with _alone(folder):
         _stay(door, desk, superlink, authority, over=over, patience=patience, say=say)
 
@@ -107,13 +111,16 @@ def _enter(door: Door, over: threading.Event) -> None:
 def _answer_all(door: Door, desk: Desk, over: threading.Event, say: Callable[[str], None]) -> None:
     pause = SHORTEST
     while not over.is_set():
-        message = door.receive()
-        if message is None:
-            over.wait(pause)
-            pause = min(LONGEST, pause * 1.05)
-            continue
+        try:
+            message = door.receive()
+            if message is None:
+                over.wait(pause)
+                pause = min(LONGEST, pause * 1.05)
+                continue
+            answer = _answered(desk, message)
+        except Unread as error:
+            message, answer = error.message, str(error)
         pause = SHORTEST
-        answer = _answered(desk, message)
         if isinstance(answer, str):
             say(f"a question could not be answered: {answer}")
         door.reply(message, answer)

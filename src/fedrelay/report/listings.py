@@ -52,7 +52,10 @@ def node_list(members: Sequence[Member]) -> RenderableType:
         seen = "never" if member.seen is None else f"{max(0.0, member.seen):.0f} s ago"
         table.add_row(f"{number} {member.name}", member.status, *held, seen)
     ready = sum(member.status == "ready" for member in members)
-    return Group(table, Text(), Text(f"  {ready} of {len(members)} are ready", style="dim"))
+    told = {member.name: member.facts.classes for member in members if member.facts is not None}
+    most = max(told, key=lambda name: told[name], default="")
+    classes = f"; {told[most]:,} classes, as the labels of {most} need" if told else ""
+    return Group(table, Text(), Text(f"  {ready} of {len(members)} are ready{classes}", style="dim"))
 
 
 def _class_mix(facts: Facts) -> str:

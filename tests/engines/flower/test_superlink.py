@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import socket
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 
+import numpy as np
 import pytest
 
 from fedrelay.errors import SpecError
 
 pytest.importorskip("flwr", reason="the extra 'flower' is not installed")
 
-from fedrelay.engines.flower.identity import CA, make_node_key, make_server_folder, private_key, read
+from fedrelay.engines.flower.identity import CA, SECRET, make_node_key, make_server_folder, private_key, read
+from fedrelay.engines.flower.parcel import Parcel
 from fedrelay.engines.flower.superlink import SuperLink
-from fedrelay.engines.flower.wire import Door, Forgotten, Refused
+from fedrelay.engines.flower.wire import Door, FlowerPost, Forgotten, Refused, Unread
 
 
 @pytest.fixture(scope="module")
@@ -90,6 +92,27 @@ def test_keys_that_strangers_registered_are_shut_out_with_the_next_change(link, 
     assert link.register() == ["other may come in", "keys that are in no file are shut out: 1"]
     with pytest.raises(Refused):
         doors("stranger").enter()
+
+
+def test_a_message_that_is_too_large_is_refused_and_answered(link, tmp_path):
+    """The node says why, and the server hears it at once instead of waiting."""
+    key = make_node_key(tmp_path / "small")
+    key.rename(link.folder / "nodes" / "small.pub")
+    link.register()
+    door = Door(link.local, link.authority, private_key(tmp_path / "small"), tmp_path / "id", largest=10_000)
+    door.enter()
+    secret = read(link.folder / SECRET, "secret")
+    keys = {"small": private_key(tmp_path / "small").public_key()}
+    with closing(FlowerPost(link.local, link.authority, secret, keys, wait=20)) as post:
+        large = post.send("small", Parcel({"kind": "who"}, {"models": np.zeros(10_000, np.float32)}), 60)
+        with pytest.raises(Unread, match="it has more than 10,000 bytes") as caught:
+            door.receive()
+        door.reply(caught.value.message, str(caught.value))
+        answers = []
+        while not answers:
+            answers = list(post.collect([large], 10_000))
+    assert answers == [(large, "failed: it has more than 10,000 bytes; see fedrelay node --largest-message")]
+    door.leave()
 
 
 def test_a_bad_key_at_the_start_is_refused_and_later_only_said(tmp_path, monkeypatch, capsys):

@@ -15,6 +15,7 @@ from pydantic import Field
 from fedrelay.data.federation import Federation, Kind, Samples, digest
 from fedrelay.data.overlay import Overlay
 from fedrelay.data.public import PublicFederation
+from fedrelay.data.samples import MOST_CLASSES
 from fedrelay.errors import DataError, EngineError
 from fedrelay.spec import Section
 
@@ -28,7 +29,7 @@ class Facts(Section):
     tests: int = Field(ge=0, le=10**12)
     """Samples it keeps apart to judge models."""
 
-    classes: int = Field(ge=1, le=10**6)
+    classes: int = Field(ge=1, le=MOST_CLASSES)
     shape: tuple[int, ...] = Field(max_length=4)
     kind: Kind
     sequence: bool

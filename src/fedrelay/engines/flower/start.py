@@ -19,6 +19,7 @@ from fedrelay.engines.flower.errands import Errand, Errands
 from fedrelay.engines.flower.parcel import Parcel, travels
 from fedrelay.engines.flower.post import Post
 from fedrelay.engines.flower.relay import FlowerEngine
+from fedrelay.engines.flower.remarks import remarks
 from fedrelay.engines.flower.remote import Facts, RemoteFederation, facts_from, only_public_above, remote_part
 from fedrelay.errors import EngineError, SpecError
 from fedrelay.files import write_atomically
@@ -64,6 +65,8 @@ def open_remote(experiment: Experiment) -> RemoteFederation:
     for name, each in facts.items():
         (folder / KNOWN).mkdir(mode=0o700, exist_ok=True)
         write_atomically(folder / KNOWN / f"{name}.json", each.model_dump_json().encode())
+    for line in remarks(facts):
+        log.warning(line)
     test = own_test(wanted.test) if wanted.test is not None else None
     return RemoteFederation(experiment.data.name, names, tuple(facts[name] for name in names), test)
 

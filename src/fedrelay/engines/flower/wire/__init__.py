@@ -10,17 +10,19 @@ import os
 os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
 os.environ.setdefault("FLWR_DISABLE_UPDATE_CHECK", "1")
 
-from fedrelay.engines.flower.wire.door import Door, Forgotten, Letter, Refused
+from fedrelay.engines.flower.wire.door import LARGEST, Door, Forgotten, Letter, Refused, Unread
 from fedrelay.engines.flower.wire.mail import as_parcel
 from fedrelay.engines.flower.wire.office import admit, answers, last_seen, reason_of
 from fedrelay.engines.flower.wire.server import FlowerPost
 
 __all__ = [
+    "LARGEST",
     "Door",
     "FlowerPost",
     "Forgotten",
     "Letter",
     "Refused",
+    "Unread",
     "admit",
     "answers",
     "as_parcel",

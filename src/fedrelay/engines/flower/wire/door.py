@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 from flwr.app import Error, Message
 from flwr.app.message import remove_content_from_message
-from flwr.common.serde import message_to_proto
+from flwr.common.serde import message_from_proto, message_to_proto
 from flwr.proto.fleet_pb2 import (
     ActivateNodeRequest,
     DeactivateNodeRequest,
@@ -29,7 +29,7 @@ from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
 from fedrelay.engines.flower.identity import PrivateKey
 from fedrelay.engines.flower.parcel import Parcel, one_line
-from fedrelay.engines.flower.wire.mail import as_message, fetch, numbered, push
+from fedrelay.engines.flower.wire.mail import TooLarge, as_message, fetch, numbered, push
 from fedrelay.engines.flower.wire.office import client, reason_of, status_of
 
 log = logging.getLogger(__name__)
@@ -39,6 +39,9 @@ BEAT = 10.0
 
 FAILED = 101
 """The code of our own for a question that could not be answered."""
+
+LARGEST = 2 * 10**9
+"""Bytes that a node takes in one message, unless told otherwise."""
 
 Letter = Message
 """A message as Flower has it."""
@@ -52,14 +55,22 @@ class Refused(Exception):
     """The SuperLink does not want us."""
 
 
+class Unread(Exception):
+    """A message that did not arrive whole, or is larger than allowed; it can be answered all the same."""
+
+    def __init__(self, message: Message, why: str) -> None:
+        super().__init__(why)
+        self.message = message
+
+
 class Door:
     """A node's side: it comes in, takes questions and hands out answers."""
 
-    def __init__(self, address: str, authority: bytes, key: PrivateKey, memo: Path) -> None:
+    def __init__(self, address: str, authority: bytes, key: PrivateKey, memo: Path, largest: int = LARGEST) -> None:
         self.public = public_key_to_bytes(key.public_key())
         proof = NodeAuthHttpInterceptor(key, key.public_key())
         self.stub = client(FleetHttpClient, address, authority, "SuperNode", proof)
-        self.memo = memo
+        self.memo, self.largest = memo, largest
         self.node: Node | None = None
         self.reached = time.monotonic()
         """When the SuperLink answered last."""
@@ -74,18 +85,20 @@ class Door:
         self.memo.write_text(str(self.node.node_id))
 
     def receive(self) -> Message | None:
-        """The next question, if there is one; one that never arrived whole is dropped."""
+        """The next question, if there is one; `Unread` where it cannot be had."""
         found = self._asked(self.stub.PullMessages, PullMessagesRequest(node=self.node))
         if not found.messages_list:
             return None
         run = found.messages_list[0].metadata.run_id
         try:
-            return fetch(self.stub, self._me, run, found.message_object_trees[0], 2**40)
+            return fetch(self.stub, self._me, run, found.message_object_trees[0], self.largest)
         except httpx.HTTPError:
             raise
+        except TooLarge as error:
+            why = f"it has {error}; see fedrelay node --largest-message"
         except Exception as error:
-            log.warning("a message did not arrive whole: %s", one_line(f"{type(error).__name__}: {error}"))
-            return None
+            why = one_line(f"it did not arrive whole ({type(error).__name__}: {error})")
+        raise Unread(message_from_proto(found.messages_list[0]), why)
 
     def reply(self, message: Message, answer: Parcel | str) -> None:
         """Answer a question; a text says what went wrong. Whether anybody still waits for it is not known here."""

@@ -51,6 +51,10 @@ class Incomplete(Exception):
     """A message of which not all parts came."""
 
 
+class TooLarge(ValueError):
+    """A message with more bytes than allowed."""
+
+
 def as_message(parcel: Parcel) -> RecordDict:
     """A parcel as Flower sends it: arrays as arrays, all else as one JSON text."""
     arrays = ArrayRecord({name: Array(array) for name, array in parcel.arrays.items()})
@@ -102,7 +106,7 @@ def fetch(stub: Any, node: Node, run: int, tree: ObjectTree, largest: int, longe
     """
     names = [each.object_id for each in iterate_object_tree(tree)]
     if len(names) > 64 + largest // 10**6:
-        raise ValueError("too many parts")
+        raise TooLarge(f"more parts than {largest:,} bytes have")
     came = _Receipt(make_pull_object_fn_protobuf(stub.PullObject, node, run), largest)
     try:
         contents = pull_objects(
@@ -121,7 +125,7 @@ def fetch(stub: Any, node: Node, run: int, tree: ObjectTree, largest: int, longe
             ConfirmMessageReceivedRequest(node=node, run_id=run, message_object_id=tree.object_id)
         )
     if _unfolded(contents) > largest:
-        raise ValueError(f"more than {largest} bytes")
+        raise TooLarge(f"more than {largest:,} bytes")
     message = inflate_object_from_contents(tree.object_id, contents)
     if not isinstance(message, Message):
         raise ValueError("it is no message")
@@ -139,6 +143,8 @@ class _Receipt:
 
     def __call__(self, name: str) -> bytes:
         """One part; raises ObjectUnavailableError where it is worth looking again."""
+        if self.bytes > self.largest:
+            raise TooLarge(f"more than {self.largest:,} bytes")
         try:
             content = self.pull(name)
         except ObjectUnavailableError:
@@ -153,7 +159,7 @@ class _Receipt:
             self.heard = time.monotonic()
             self.bytes += len(content)
             if self.bytes > self.largest:
-                raise ValueError(f"more than {self.largest} bytes")
+                raise TooLarge(f"more than {self.largest:,} bytes")
         return content
 
 

@@ -1,0 +1,41 @@
+"""What is worth a remark of what nodes say: another version of FedRelay, a label that is far from all others'."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from importlib.metadata import version
+
+from fedrelay.engines.flower.parcel import one_line
+from fedrelay.engines.flower.remote import Facts
+
+FAR = 2
+"""A number of classes that is so many times the next one is odd."""
+
+
+def remarks(facts: Mapping[str, Facts]) -> Iterator[str]:
+    """A line for everything that is odd about these nodes, by name."""
+    own = version("fedrelay")
+    for name, each in facts.items():
+        if _minor(each.version) != _minor(own):
+            theirs = one_line(each.version, 40) or "an unknown version"
+            yield f"node {name!r} has FedRelay {theirs}, the server {own}: results may differ, or turns be refused"
+    if len(facts) > 1:
+        name, most, next_most = highest(facts)
+        if most > FAR * next_most:
+            yield (
+                f"node {name!r} has labels up to {most - 1:,}, all others up to {next_most - 1:,}: the model gets "
+                f"{most:,} classes because of it. Is that label right?"
+            )
+
+
+def highest(facts: Mapping[str, Facts]) -> tuple[str, int, int]:
+    """The node whose highest label sets the number of classes, that number, and the greatest of all others'."""
+    first, *others = sorted(facts, key=lambda name: -facts[name].classes)
+    return first, facts[first].classes, max((facts[name].classes for name in others), default=0)
+
+
+def _minor(said: str) -> tuple[str, ...]:
+    """The major and minor number."""
+    found = re.match(r"(\d+)\.(\d+)", said)
+    return found.groups() if found else ()
