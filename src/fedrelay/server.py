@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -113,6 +114,7 @@ def at_rest(arrival: Arrival) -> Arrival:
 
 
 def mean_loss(arrivals: Sequence[Arrival]) -> float | None:
-    """The mean training loss over all steps of a round, if any were taken."""
+    """The mean training loss over all steps of a round, if any were taken and all clients tell."""
     steps = sum(arrival.steps for arrival in arrivals)
-    return sum(arrival.loss * arrival.steps for arrival in arrivals) / steps if steps else None
+    mean = sum(arrival.loss * arrival.steps for arrival in arrivals) / steps if steps else math.nan
+    return mean if not math.isnan(mean) else None

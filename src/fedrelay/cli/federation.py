@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -142,6 +142,19 @@ def node(
     largest_message: Annotated[
         str, typer.Option("--largest-message", metavar="SIZE", help="refuse larger ones: 500 MB, 2 GB")
     ] = "2 GB",
+    require_dp: Annotated[
+        float | None,
+        typer.Option("--require-dp", metavar="NOISE", help="refuse turns with less noise than this (terms.dp.noise)"),
+    ] = None,
+    require_clip: Annotated[
+        float | None,
+        typer.Option("--require-clip", metavar="NORM", help="with --require-dp: refuse a greater terms.dp.clip"),
+    ] = None,
+    budget: Annotated[
+        float | None,
+        typer.Option("--budget", metavar="EPSILON", help="with --require-dp: refuse all turns once this ε is spent"),
+    ] = None,
+    delta: Annotated[float, typer.Option("--delta", help="with --budget: the δ that belongs to ε")] = 1e-5,
     quiet: Quiet = False,
 ) -> None:
     """Hold samples and train on them when asked; they never leave this process."""
@@ -151,10 +164,13 @@ def node(
     from fedrelay.data.samples import called, held, read_samples
     from fedrelay.local.fit import check_device
     from fedrelay.node.desk import Desk
+    from fedrelay.node.floor import Budget, Floor
     from fedrelay.node.program import serve
 
     screen = Screen(quiet=quiet)
     largest = _bytes("--largest-message", largest_message)
+    _check_alone(require_dp, {"--require-clip": require_clip, "--budget": budget}, hold_out, share_histogram)
+    floor = None if require_dp is None else Floor(require_dp, require_clip)
     check_device(device)
     own = called(model) if model is not None else None
     if own is not None and not isinstance(own, nn.Module):
@@ -162,12 +178,18 @@ def node(
     holding = held(read_samples(data, label), hold_out=hold_out, classes=classes)
     place = folder or key.with_name(f"{key.name}.node")
     place.mkdir(parents=True, exist_ok=True)
-    desk = Desk(holding, place, module=own, device=device, share_histogram=share_histogram)
+    allowance = Budget(place, floor, budget, delta) if floor is not None and budget is not None else None
+    desk = Desk(
+        holding, place, module=own, device=device, share_histogram=share_histogram, floor=floor, budget=allowance
+    )
     told = "told" if share_histogram else "not told"
     screen.notes.print(
-        f"{holding.size(0):,} samples to train on, {len(holding.test.y):,} to judge with; "
+        f"{holding.size(0):,} samples to train on, {desk.facts()['tests']:,} to judge with; "
         f"how many of each class is {told}. Ctrl-C ends this node."
     )
+    if floor is not None:
+        turns = f"; {allowance.left:,} turns are left" if allowance is not None else ""
+        screen.note(f"Nothing but models with noise of at least {floor.noise:g} leaves this node{turns}.")
     with screen.listening(), _until_stopped() as over:
         serve(desk, superlink, ca, key, place, over=over, patience=patience, say=screen.note, largest=largest)
 
@@ -195,6 +217,18 @@ def nodes(
     for line in odd:
         screen.note(f"[yellow]note: {escape(line)}[/]")
     screen.emit({"nodes": [member.facts_and_presence() for member in found], "remarks": odd})
+
+
+def _check_alone(
+    noise: float | None, belonging: Mapping[str, float | None], hold_out: float, share_histogram: bool
+) -> None:
+    """See that options that belong to a floor have one, and that nothing contradicts it."""
+    for option, value in belonging.items():
+        if noise is None and value is not None:
+            raise SpecError(f"{option}: belongs to --require-dp")
+    for option, wanted in {"--hold-out": bool(hold_out), "--share-histogram": share_histogram}.items():
+        if noise is not None and wanted:
+            raise SpecError(f"{option}: tells of samples without noise, which --require-dp forbids; take one of them")
 
 
 def _bytes(option: str, words: str) -> int:

@@ -38,6 +38,7 @@ from fedrelay.local.judge import chunks, judge
 from fedrelay.local.portrait import Portrait
 from fedrelay.local.visit import Visit
 from fedrelay.local.workshop import Turn
+from fedrelay.node.floor import Budget, Floor
 from fedrelay.node.holding import Holding, Shown
 from fedrelay.node.states import States
 from fedrelay.plain import made
@@ -58,8 +59,11 @@ class Desk:
         module: nn.Module | None = None,
         device: str = "cpu",
         share_histogram: bool = False,
+        floor: Floor | None = None,
+        budget: Budget | None = None,
     ) -> None:
         self.data, self.module, self.device, self.share_histogram = data, module, device, share_histogram
+        self.floor, self.budget = floor, budget
         self.states = States(folder / "states")
         self.salt = _drawn_once(folder / "salt")
         self.places: OrderedDict[str, Workplace] = OrderedDict()
@@ -84,7 +88,7 @@ class Desk:
         salted = hashlib.sha256(self.salt + data.fingerprint().encode()).hexdigest()
         return {
             "samples": data.size(0),
-            "tests": len(data.test.y),
+            "tests": len(data.test.y) if self.floor is None else 0,
             "classes": data.classes,
             "shape": list(data.sample_shape),
             "kind": data.kind,
@@ -92,6 +96,7 @@ class Desk:
             "fingerprint": salted,
             "histogram": data.histogram(0).tolist() if self.share_histogram else None,
             "version": version("fedrelay"),
+            "least_noise": None if self.floor is None else self.floor.noise,
         }
 
     @property
@@ -102,12 +107,18 @@ class Desk:
     def _turn(self, question: Parcel) -> Parcel:
         began, header = time.monotonic(), question.header
         place, turn, turn_number = self._place(header), _turn_of(header), whole(header, "turn")
+        if self.floor is not None:
+            self.floor.check(place.job)
         visit = self._visit(question, place)
+        usual = number(header, "usual")
+        if self.budget is not None:
+            self.budget.spend()
         model = torch.empty_like(visit.recv)
         with one_thread():
-            [report] = place.workshop.take([turn], [visit], [model], number(header, "usual"))
+            [report] = place.workshop.take([turn], [visit], [model], usual)
         said = {"kind": "turn", "turn": turn_number, "samples": report.samples, "steps": report.steps}
-        said |= {"loss": report.loss, "length": report.length, "shortened": report.shortened}
+        loss = report.loss if self.floor is None else None
+        said |= {"loss": loss, "length": report.length, "shortened": report.shortened}
         run = text(header, "run")
         self.states.forget_before(run, whole(header, "settled"))
         if report.refused:
@@ -144,6 +155,8 @@ class Desk:
         )
 
     def _portray(self, question: Parcel) -> Parcel:
+        if self.floor is not None:
+            raise self.floor.decline("a profile")
         place, client = self._place(question.header), whole(question.header, "client")
         portrait = made(Portrait, question.header.get("portrait"))
         public = [question.arrays.get(f"public {part}") for part in "xy"]
@@ -156,6 +169,8 @@ class Desk:
         return Parcel({"kind": "portray"}, {"vector": np.ascontiguousarray(vector)})
 
     def _judge(self, question: Parcel) -> Parcel:
+        if self.floor is not None:
+            raise self.floor.decline("a verdict on samples")
         place = self._place(question.header)
         model = unpacked(question, place.job.layout, ["model"])["model"]
         test, verdict = self.data.test, nothing_judged(place.job.federation.classes)

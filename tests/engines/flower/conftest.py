@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -75,7 +76,7 @@ class FakePost:
 class Village:
     """Nodes that hold what the clients of a federation hold."""
 
-    def __init__(self, federation: Federation, folder: Path, *, test: bool = True, **options: bool) -> None:
+    def __init__(self, federation: Federation, folder: Path, *, test: bool = True, **options: Any) -> None:
         self.federation, self.folder, self.options = federation, folder, options
         self.names = tuple(f"n{client:02d}" for client in range(federation.clients))
         self.data = [self._samples(client) for client in range(federation.clients)]

@@ -115,7 +115,8 @@ def report_of(parcel: Parcel, samples: int) -> tuple[HopReport, float]:
         return HopReport(0, 0, 0.0, refused=refused), seconds
     if whole(header, "samples") != samples:
         raise BadParcel(f"{header['samples']} samples in place of {samples}")
-    report = HopReport(samples, whole(header, "steps", 2**31), number(header, "loss"))
+    loss = math.nan if header.get("loss", 0) is None else number(header, "loss")  # its owner may not tell
+    report = HopReport(samples, whole(header, "steps", 2**31), loss)
     if header.get("shortened") is True:
         report = replace(report, length=max(0.0, number(header, "length")), shortened=True)
     return report, seconds

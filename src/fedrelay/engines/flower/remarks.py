@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import version
 
 from fedrelay.engines.flower.parcel import one_line
 from fedrelay.engines.flower.remote import Facts
+from fedrelay.local.terms.base import Term
+from fedrelay.local.terms.dp import Dp
 
 FAR = 2
 """A number of classes that is so many times the next one is odd."""
@@ -27,6 +29,15 @@ def remarks(facts: Mapping[str, Facts]) -> Iterator[str]:
                 f"node {name!r} has labels up to {most - 1:,}, all others up to {next_most - 1:,}: the model gets "
                 f"{most:,} classes because of it. Is that label right?"
             )
+
+
+def unwilling(facts: Mapping[str, Facts], terms: Sequence[Term]) -> Iterator[str]:
+    """A line for every node that will decline its turns, because it asks for more privacy than a method has."""
+    noise = max((term.noise for term in terms if isinstance(term, Dp)), default=0.0)
+    for name, each in facts.items():
+        if each.least_noise is not None and each.least_noise > noise:
+            least = f"terms.dp.noise at least {each.least_noise:g}"
+            yield f"node {name!r} takes part only with +dp and {least}; without, it will be passed over"
 
 
 def highest(facts: Mapping[str, Facts]) -> tuple[str, int, int]:

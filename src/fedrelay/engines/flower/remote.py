@@ -40,6 +40,8 @@ class Facts(Section):
     """How many labels of every class; only if the owner of the data allows it."""
 
     version: str = Field("", max_length=64)
+    least_noise: float | None = Field(None, gt=0)
+    """Takes part only in methods with differential privacy, and at least so much noise."""
 
 
 @dataclass(frozen=True)

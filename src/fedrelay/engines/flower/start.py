@@ -19,7 +19,7 @@ from fedrelay.engines.flower.errands import Errand, Errands
 from fedrelay.engines.flower.parcel import Parcel, travels
 from fedrelay.engines.flower.post import Post
 from fedrelay.engines.flower.relay import FlowerEngine
-from fedrelay.engines.flower.remarks import remarks
+from fedrelay.engines.flower.remarks import remarks, unwilling
 from fedrelay.engines.flower.remote import Facts, RemoteFederation, facts_from, only_public_above, remote_part
 from fedrelay.errors import EngineError, SpecError
 from fedrelay.files import write_atomically
@@ -145,6 +145,8 @@ def check_flower(job: Job, experiment: Experiment) -> None:
 def _check_judges(job: Job) -> None:
     federation = remote_part(job.federation)
     assert federation is not None
+    for line in unwilling(dict(zip(federation.nodes, federation.facts, strict=True)), job.terms):
+        log.warning(line)
     if federation.own_test is None and not any(facts.tests for facts in federation.facts):
         raise EngineError(
             "nobody can judge the model: give the server test samples (engine.test), or start nodes with --hold-out"

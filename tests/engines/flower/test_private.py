@@ -1,0 +1,38 @@
+"""Nodes that ask for privacy, and a server that gives it or does not."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import fedrelay as fr
+from fedrelay.data.open import open_federation
+from fedrelay.node.floor import Floor
+from fedrelay.spec import Data
+
+pytest.importorskip("cryptography", reason="the extra 'flower' is not installed")
+pytest.importorskip("dp_accounting", reason="the extra 'dp' is not installed")
+
+SETTINGS = {"engine": "flower", "data": "village", "rounds": 2, "batch_size": 32, "fraction": 1.0}
+
+
+@pytest.fixture
+def careful(village, through):
+    through(village(open_federation(Data(name="digits", clients=3, alpha=1), 3), floor=Floor(1.5)))
+
+
+def test_a_run_with_enough_noise_does_without_losses(careful, tmp_path):
+    fr.run("fedavg+dp", **SETTINGS, **{"terms.dp.noise": 1.5, "recovery.repeats": 0}, out=tmp_path / "run")
+    rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert [row["train_loss"] for row in rows] == [None] * len(rows)
+    assert not (tmp_path / "run" / "events.jsonl").exists()
+
+
+def test_a_run_without_noise_is_declined_and_warned_of(careful, caplog):
+    with pytest.raises(fr.EngineError, match=r"takes part only with \+dp|anybody's work was accepted"):
+        fr.run("fedavg", **SETTINGS)
+    said = [record.getMessage() for record in caplog.records]
+    assert (
+        "node 'n00' takes part only with +dp and terms.dp.noise at least 1.5; without, it will be passed over" in said
+    )

@@ -1,0 +1,68 @@
+"""A desk with eight samples of two classes, and questions as a server would ask them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from fedrelay.data.samples import held
+from fedrelay.engines.flower.brief import brief_of
+from fedrelay.engines.flower.parcel import Parcel, packed
+from fedrelay.local.origin import ZooModel
+from fedrelay.local.trainer import Job
+from fedrelay.models.layout import Layout
+from fedrelay.node.desk import Desk
+from fedrelay.spec import Guard, Train
+
+RUN = "0123456789abcdef"
+FEATURES, CLASSES = 3, 2
+
+
+def samples() -> Any:
+    x = np.arange(24, dtype=np.float32).reshape(8, FEATURES) / 24
+    return held({"x": x, "y": np.arange(8) % CLASSES, "x_test": x[:4], "y_test": np.array([0, 1, 0, 1])})
+
+
+def job(*terms: Any, guard: Guard | None = None, **train: Any) -> Job:
+    origin = ZooModel(name="logistic", shape=(FEATURES,), classes=CLASSES, kind="tabular")
+    module = origin.build()
+    settings = Train(**{"batch_size": 4, "lr": 0.1, **train})
+    return Job(module, Layout.of(module), samples(), settings, terms, 7, guard=guard or Guard(), origin=origin)
+
+
+def turn(wanted: Job, models: dict[str, torch.Tensor] | None = None, **header: Any) -> Parcel:
+    """A question for a turn of client 5 of a federation in which this node is that client."""
+    usual = {"kind": "turn", "brief": brief_of(wanted), "run": RUN, "hop": [1, 0, 0, 5, 0], "usual": 0.0, "turn": 100}
+    usual |= {"tamper": None, "state": 0, "parts": [], "settled": 0}
+    return packed({**usual, **header}, models or {"recv": torch.zeros(wanted.layout.size)})
+
+
+@pytest.fixture
+def make_desk(tmp_path: Path) -> Callable[..., Desk]:
+    def made(**options: Any) -> Desk:
+        (tmp_path / "node").mkdir(exist_ok=True)
+        return Desk(samples(), tmp_path / "node", **options)
+
+    return made
+
+
+@pytest.fixture
+def desk(make_desk: Callable[..., Desk]) -> Desk:
+    return make_desk()
+
+
+@pytest.fixture
+def ask() -> Any:
+    """The builders above, for tests that import nothing from here."""
+
+    class Asking:
+        job = staticmethod(job)
+        turn = staticmethod(turn)
+        run = RUN
+
+    return Asking
