@@ -39,24 +39,6 @@ def test_an_archive(arrays, tmp_path):
         held(read_samples(str(tmp_path / "own.npz")), hold_out=0.1)
 
 
-def test_a_table(tmp_path):
-    (tmp_path / "own.csv").write_text("age, sick, weight\n40,1,70.5\n50,0,81\n")
-    named = read_samples(str(tmp_path / "own.csv"), "sick")
-    assert named["x"].tolist() == [[40, 70.5], [50, 81]]
-    assert named["y"].tolist() == [1, 0]
-    with pytest.raises(DataError, match="has no column 'ill'; it has age, sick, weight"):
-        read_samples(str(tmp_path / "own.csv"), "ill")
-    with pytest.raises(DataError, match="'weight' holds labels that are no whole numbers"):
-        read_samples(str(tmp_path / "own.csv"))
-
-
-@pytest.mark.parametrize("text", ["", "a,b\n", "a,b\n1,x\n", "a,b\n1,2,3\n", "a\n1\n"])
-def test_what_is_no_table(text, tmp_path):
-    (tmp_path / "bad.csv").write_text(text)
-    with pytest.raises(DataError, match=r"bad\.csv"):
-        read_samples(str(tmp_path / "bad.csv"))
-
-
 def test_a_function_of_ones_own(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
@@ -77,7 +59,7 @@ def test_a_function_of_ones_own(tmp_path, monkeypatch):
     [
         ("own.txt", None, SpecError, "samples come from a .npz file, a .csv file or MODULE:FUNCTION"),
         ("own.npz", None, DataError, "there is no such file"),
-        ("own.csv", None, DataError, "no table"),
+        ("own.csv", None, DataError, "there is no such file"),
         ("own.npz", "sick", SpecError, "--label: names the column"),
     ],
 )
@@ -85,6 +67,38 @@ def test_sources_that_cannot_be(source, label, error, message, tmp_path, monkeyp
     monkeypatch.chdir(tmp_path)
     with pytest.raises(error, match=message):
         read_samples(source, label)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"x": np.array([[0.0, 1], [2, np.nan]])}, r"x\[1, 1\]: nan is no finite number"),
+        ({"x_test": np.array([[np.inf, 1]]), "y_test": np.array([0])}, r"x_test\[0, 0\]: inf is no finite number"),
+        ({"y": np.array([0, -1])}, r"y\[1\]: -1 is no label; labels are 0, 1, … 99,999"),
+        ({"y": np.array([0, 2**40])}, r"y\[1\]: 1099511627776 is no label"),
+        ({"y": np.array([2**63, 0], dtype=np.uint64)}, r"y\[0\]: 9223372036854775808 is no label"),
+        ({"y": np.array([0.0, 1.0])}, "labels are whole numbers 0, 1, …, got float64"),
+        ({"y": np.array(["ill", "well"])}, "labels are whole numbers 0, 1, …, got <U4"),
+        ({"x": np.array([["a", "b"], ["c", "d"]])}, "numbers are needed"),
+        ({"y": np.array([0, 1, 0])}, r"labels of shape \[2\] are needed, got \[3\]"),
+    ],
+)
+def test_values_that_cannot_be_are_named_with_their_place(changes, message):
+    with pytest.raises(DataError, match=message):
+        held({"x": np.array([[0.0, 1], [2, 3]]), "y": np.array([0, 1]), **changes})
+
+
+def test_labels_at_every_position_may_be_ignored():
+    tokens = np.array([[1, 2], [3, 4]])
+    assert held({"x": tokens, "y": np.array([[2, -100], [4, -100]])}).classes == 5
+    with pytest.raises(DataError, match=r"y\[0, 1\]: -1 is no label"):
+        held({"x": tokens, "y": np.array([[2, -1], [4, -100]])})
+
+
+@pytest.mark.parametrize("share", [-0.1, 1.0, float("nan"), float("inf")])
+def test_shares_that_are_none(share, arrays):
+    with pytest.raises(SpecError, match="--hold-out: must be a share from 0 to below 1"):
+        held(arrays, hold_out=share)
 
 
 def test_no_samples_at_all():

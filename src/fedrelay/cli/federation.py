@@ -119,6 +119,9 @@ def node(
         Path | None, typer.Option("--folder", help="where the node keeps what it must not lose; default: KEY.node")
     ] = None,
     label: Annotated[str | None, typer.Option("--label", help=".csv: the column of labels; default: the last")] = None,
+    no_header: Annotated[
+        bool, typer.Option("--no-header", help=".csv: there is no line of names; columns are called 1, 2, …")
+    ] = False,
     classes: Annotated[
         int | None,
         typer.Option("--classes", min=1, help="classes, if more than the highest label here needs"),
@@ -175,7 +178,7 @@ def node(
     own = called(model) if model is not None else None
     if own is not None and not isinstance(own, nn.Module):
         raise EngineError(f"--model {model}: must give an nn.Module, got {type(own).__name__}")
-    holding = held(read_samples(data, label), hold_out=hold_out, classes=classes)
+    holding = held(read_samples(data, label, header=not no_header), hold_out=hold_out, classes=classes)
     place = folder or key.with_name(f"{key.name}.node")
     place.mkdir(parents=True, exist_ok=True)
     allowance = Budget(place, floor, budget, delta) if floor is not None and budget is not None else None

@@ -16,9 +16,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedrelay.data.dataset import IGNORED_LABEL
 from fedrelay.data.federation import ArrayFederation, federate
 from fedrelay.data.loaders.npz import read_arrays
+from fedrelay.data.table import read_table
 from fedrelay.errors import DataError, FedRelayError, SpecError
+from fedrelay.files import home_written_out
 from fedrelay.rng import generator
 
 MOST_CLASSES = 100_000
@@ -30,6 +33,10 @@ Arrays = Mapping[str, NDArray[Any]]
 
 def held(arrays: Arrays, *, hold_out: float = 0.0, seed: int = 1, classes: int | None = None) -> ArrayFederation:
     """The samples of one owner; without test samples of their own, a share of them is kept apart."""
+    if not 0 <= hold_out < 1:
+        raise SpecError(f"--hold-out: must be a share from 0 to below 1, got {hold_out:g}")
+    for name, array in arrays.items():
+        _check_values(name, array)
     x, y = arrays["x"], arrays["y"]
     if ("x_test" in arrays) != ("y_test" in arrays):
         raise DataError("x_test and y_test: there must be both or none")
@@ -42,9 +49,8 @@ def held(arrays: Arrays, *, hold_out: float = 0.0, seed: int = 1, classes: int |
         rest.sort()
         x, y, x_test, y_test = x[rest], y[rest], x[apart], y[apart]
     tested = len(y_test) > 0
-    classes = classes or _classes(y, y_test)
-    if classes is not None and classes > MOST_CLASSES:
-        raise DataError(f"labels are whole numbers 0 … {MOST_CLASSES - 1:,}; {classes - 1:,} is none of them")
+    if classes is not None and not 1 <= classes <= MOST_CLASSES:
+        raise SpecError(f"--classes: must be a whole number from 1 to {MOST_CLASSES:,}, got {classes:,}")
     # A federation wants a test sample to look at; it is taken out again where there is none.
     found = federate(
         x,
@@ -53,12 +59,26 @@ def held(arrays: Arrays, *, hold_out: float = 0.0, seed: int = 1, classes: int |
         y_test if tested else y[:1],
         client_ids=np.zeros(len(y), dtype=np.int64),
         partition="natural",
-        classes=classes,
+        classes=classes or _classes(y, y_test),
     )
     if tested:
         return found
     data = found.dataset
     return replace(found, dataset=replace(data, x_test=data.x_test[:0], y_test=data.y_test[:0]))
+
+
+def _check_values(name: str, array: NDArray[Any]) -> None:
+    """Refuse a value that is none, and say where it is; what is no array of numbers at all is refused later."""
+    if array.dtype.kind == "f" and name.startswith("x"):
+        wrong, what = ~np.isfinite(array), "no finite number"
+    elif array.dtype.kind in "iu" and name.startswith("y"):
+        wrong, what = array >= MOST_CLASSES, f"no label; labels are 0, 1, … {MOST_CLASSES - 1:,}"
+        wrong |= (array < 0) & (array != IGNORED_LABEL if array.ndim > 1 else True)
+    else:
+        return
+    if wrong.any():
+        place = tuple(int(at) for at in np.unravel_index(int(wrong.argmax()), array.shape))
+        raise DataError(f"{name}{list(place)}: {array[place]} is {what}")
 
 
 def _classes(*labels: NDArray[Any]) -> int | None:
@@ -67,17 +87,19 @@ def _classes(*labels: NDArray[Any]) -> int | None:
     return max((int(part.max()) + 1 for part in labels if part.size), default=None) if whole else None
 
 
-def read_samples(source: str, label: str | None = None) -> dict[str, NDArray[Any]]:
+def read_samples(source: str, label: str | None = None, *, header: bool = True) -> dict[str, NDArray[Any]]:
     """Samples from an `.npz` file, a CSV table, or a function of the owner's own, `MODULE:FUNCTION`."""
-    path = Path(source).expanduser()
+    path = home_written_out(Path(source))
     if label is not None and path.suffix.lower() != ".csv":
         raise SpecError("--label: names the column of labels of a .csv file")
+    if not header and path.suffix.lower() != ".csv":
+        raise SpecError("--no-header: is for .csv files")
     if path.suffix.lower() == ".npz":
         if not path.is_file():
             raise DataError(f"{path}: there is no such file")
         return read_arrays(path, ("x", "y"), optional=("x_test", "y_test"))
     if path.suffix.lower() == ".csv":
-        return _table(path, label)
+        return read_table(path, label, MOST_CLASSES, header=header)
     if ":" in source and os.sep not in source:
         return _named_arrays(source, called(source))
     raise SpecError(f"{source}: samples come from a .npz file, a .csv file or MODULE:FUNCTION")
@@ -105,22 +127,3 @@ def _named_arrays(source: str, value: Any) -> dict[str, NDArray[Any]]:
     if not isinstance(value, Mapping) or not {"x", "y"} <= set(value) <= set(names):
         raise DataError(f"{source}: must give (x, y) or (x, y, x_test, y_test)")
     return {name: np.asarray(part) for name, part in value.items()}
-
-
-def _table(path: Path, label: str | None) -> dict[str, NDArray[Any]]:
-    """The rows of a CSV file with a line of names; the labels are the named column, or the last."""
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-        names = [name.strip() for name in lines[0].split(",")]
-        rows = np.array([[float(value) for value in line.split(",")] for line in lines[1:]], ndmin=2)
-    except (OSError, UnicodeDecodeError, ValueError, IndexError) as error:
-        raise DataError(f"{path}: is no table of numbers with one line of names ({error})") from None
-    if rows.shape[1:] != (len(names),) or len(names) < 2 or not len(rows):
-        raise DataError(f"{path}: {len(names)} names over {rows.shape} numbers")
-    if label is not None and label not in names:
-        raise DataError(f"{path}: has no column {label!r}; it has {', '.join(names)}")
-    column = names.index(label) if label is not None else len(names) - 1
-    labels = rows[:, column].astype(np.int64)
-    if not np.array_equal(labels, rows[:, column]):
-        raise DataError(f"{path}: the column {names[column]!r} holds labels that are no whole numbers")
-    return {"x": np.delete(rows, column, axis=1).astype(np.float32), "y": labels}
