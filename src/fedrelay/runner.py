@@ -210,8 +210,8 @@ def _travel(setting: Setting, state: State, folder: RunFolder | None, observer: 
         raise FruitlessError(f"{experiment.method}: {error}{_kept(folder, state)}") from None
     except EngineError as error:
         # The last checkpoint stands: what clients keep may belong to a round that was not finished.
-        how = f"; continue from the last checkpoint with: fedrelay resume {folder.path}" if folder else ""
-        raise EngineError(f"{error}{how}") from None
+        how = "continue from the last checkpoint with" if state.round else "no round was done; try again with"
+        raise EngineError(f"{error}; {how}: fedrelay resume {folder.path}" if folder else str(error)) from None
     finally:
         if engine is not None:
             engine.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -176,10 +177,18 @@ class Engine(Section):
         description="models trained side by side as one stack where the model allows it; 1 = each alone. "
         "Another number may round differently",
     )
-    superlink: str = Field("127.0.0.1:9092", pattern=r"^[^\s:]+:\d+$", description="flower: the SuperLink's HOST:PORT")
+    superlink: str = Field("127.0.0.1:9092", description="flower: the SuperLink's HOST:PORT")
     folder: Path | None = Field(None, description="flower: the server's folder, made by `fedrelay certificates`")
     test: Path | None = Field(None, description="flower: the server's own test samples; default: nodes judge models")
     wait: float = Field(60.0, ge=0, description="flower: seconds to wait for nodes or a SuperLink that are away")
+
+    @field_validator("superlink")
+    @classmethod
+    def _host_and_port(cls, superlink: str) -> str:
+        found = re.fullmatch(r"[^\s:/@\[\]]+:(\d{1,5})", superlink)
+        if found is None or not 1 <= int(found[1]) <= 65535:
+            raise ValueError("must be HOST:PORT, such as relay.example.org:9092")
+        return superlink
 
     @model_validator(mode="after")
     def _nothing_without_effect(self) -> Self:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import datetime
 import importlib.util
+import sys
 
 import numpy as np
 import pytest
@@ -10,9 +12,38 @@ import pytest
 pytest.importorskip("flwr", reason="the extra 'flower' is not installed")
 
 
+def old_certificate() -> bytes:
+    """One that was good in the days before 2001-02-03."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    key, name = ec.generate_private_key(ec.SECP256R1()), x509.Name([])
+    builder = x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
+    begin, end = (datetime.datetime(year, 2, 3, tzinfo=datetime.UTC) for year in (2000, 2001))
+    builder = builder.serial_number(1).not_valid_before(begin).not_valid_after(end)
+    return builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+
+
+OWN = """
+def broken(): raise ValueError("no disk\\n  at all")
+def leaves(): raise SystemExit(0)
+def three(): return 3
+def nothing(): return None
+def word(): return "ab"
+def ragged(): return [[1, 2], [3]], [0, 1]
+def empty(): return None, None
+"""
+
+
 @pytest.fixture
-def prepared(program, tmp_path):
-    """A server's folder, a key and samples in the current folder."""
+def prepared(program, tmp_path, monkeypatch):
+    """A server's folder, a key, samples and functions in the current folder."""
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.delitem(sys.modules, "own", raising=False)
+    (tmp_path / "own.py").write_text(OWN)
+    (tmp_path / "leaving.py").write_text("raise SystemExit('usage')")
+    (tmp_path / "old.pem").write_bytes(old_certificate())
     assert program("certificates", "server", "-q").code == 0
     assert program("key", "a.key", "-q").code == 0
     (tmp_path / "server" / "nodes" / "a.pub").write_bytes((tmp_path / "a.key.pub").read_bytes())
@@ -39,9 +70,38 @@ NODE = ("node", "--key", "a.key", "--ca", "server/ca.pem", "--superlink", "127.0
         ((*NODE, "--data", "b.npz"), 3, "b.npz: there is no such file"),
         ((*NODE, "--data", "a.npz", "--classes", "1"), 3, "the greatest label is 1, it must lie within the 1 classes"),
         ((*NODE, "--data", "a.npz", "--device", "warp"), 2, "'warp' cannot be used here"),
-        ((*NODE, "--data", "a.npz", "--model", "nobody_has_this:net"), 3, "nobody_has_this:net: ModuleNotFoundError"),
+        ((*NODE, "--data", "a.npz", "--model", "nobody_has_this:net"), 2, "nobody_has_this:net: ModuleNotFoundError"),
+        ((*NODE, "--data", "a.npz", "--model", "own:three"), 2, "--model own:three: must give an nn.Module, got int"),
+        ((*NODE, "--data", "a.npz", "--model", "own:nothing"), 2, "must give an nn.Module, got NoneType"),
+        ((*NODE, "--data", "own:broken"), 3, "own:broken: ValueError: no disk at all"),
+        ((*NODE, "--data", "own:leaves"), 3, "own:leaves: SystemExit: 0"),
+        ((*NODE, "--data", "own:three"), 3, "own:three: must give (x, y) or (x, y, x_test, y_test), not int"),
+        ((*NODE, "--data", "own:word"), 3, "own:word: must give (x, y) or (x, y, x_test, y_test), not str of 2"),
+        ((*NODE, "--data", "own:nobody"), 3, "own:nobody: AttributeError"),
+        ((*NODE, "--data", "own:ragged"), 3, "own:ragged: x is no array (ValueError)"),
+        ((*NODE, "--data", "own:empty"), 3, "own:empty: x is no array of numbers, but NoneType"),
+        ((*NODE, "--data", "leaving:load"), 3, "leaving:load: SystemExit: usage"),
         ((*NODE, "--data", "a.npz", "--patience", "0"), 6, "the SuperLink at 127.0.0.1:9 cannot be reached"),
-        ((*NODE[:2], "b.key", *NODE[3:], "--data", "a.npz"), 2, "b.key: cannot be read as a private key"),
+        ((*NODE[:2], "b.key", *NODE[3:], "--data", "a.npz"), 2, "b.key: the private key cannot be read (No such file"),
+        ((*NODE[:2], "a.key.pub", *NODE[3:], "--data", "a.npz"), 2, "a.key.pub: is a public key; --key is the private"),
+        ((*NODE[:2], "server/ca.pem", *NODE[3:], "--data", "a.npz"), 2, "server/ca.pem: is a certificate; --key is"),
+        ((*NODE[:2], "server/ca.key", *NODE[3:], "--data", "a.npz"), 2, "ca.key: cannot be read as a private key"),
+        ((*NODE[:2], "server", *NODE[3:], "--data", "a.npz"), 2, "server: the private key cannot be read"),
+        (
+            (*NODE[:4], "server/ca.key", *NODE[5:], "--data", "a.npz"),
+            2,
+            "ca.key: is a private key; the authority's cert",
+        ),
+        ((*NODE[:4], "a.key.pub", *NODE[5:], "--data", "a.npz"), 2, "a.key.pub: cannot be read as a certificate"),
+        (
+            (*NODE[:4], "old.pem", *NODE[5:], "--data", "a.npz"),
+            2,
+            "old.pem: the certificate was valid until 2001-02-03",
+        ),
+        ((*NODE[:-1], "relay", "--data", "a.npz"), 2, "--superlink: must be HOST:PORT, such as relay.example.org:9092"),
+        ((*NODE[:-1], "https://relay:9092", "--data", "a.npz"), 2, "must be HOST:PORT"),
+        ((*NODE[:-1], "relay:99999", "--data", "a.npz"), 2, "must be HOST:PORT"),
+        ((*NODE[:-1], "relay:", "--data", "a.npz"), 2, "must be HOST:PORT"),
         ((*NODE[:4], "no.pem", *NODE[5:], "--data", "a.npz"), 2, "no.pem: the authority's certificate cannot be read"),
         (
             (*NODE, "--data", "a.npz", "--largest-message", "much"),
@@ -53,7 +113,16 @@ NODE = ("node", "--key", "a.key", "--ca", "server/ca.pem", "--superlink", "127.0
         ((*NODE, "--data", "a.npz", "--hold-out", "nan"), 2, "--hold-out: must be a share from 0 to below 1, got nan"),
         ((*NODE, "--data", "a.npz", "--no-header"), 2, "--no-header: is for .csv files"),
         (("nodes", "nowhere"), 2, "engine.folder: there is no folder nowhere"),
-        (("nodes", "server", "--superlink", "relay"), 2, "engine.superlink: "),
+        (
+            ("nodes", "server", "--superlink", "relay"),
+            2,
+            "--superlink: must be HOST:PORT, such as relay.example.org:9092",
+        ),
+        (
+            ("run", "fedavg", "--engine", "flower", "--set", "engine.superlink=x"),
+            2,
+            "engine.superlink: must be HOST:PORT",
+        ),
         (("nodes", "server", "--superlink", "127.0.0.1:9", "--wait", "0"), 6, "127.0.0.1:9 cannot be reached"),
         (("superlink", "nowhere"), 2, "the authority's certificate cannot be read"),
         (("run", "fedavg", "--engine", "flower"), 2, "engine.folder: is required with engine 'flower'"),
@@ -69,6 +138,7 @@ def test_mistakes_get_one_message(words, code, message, prepared):
     assert ended.code == code
     assert message in " ".join(ended.err.split())
     assert "Traceback" not in ended.err
+    assert "fedrelay resume" not in ended.err  # nothing was begun
 
 
 def test_sizes_in_plain_units():

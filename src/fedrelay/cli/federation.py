@@ -165,6 +165,7 @@ def node(
     from torch import nn
 
     from fedrelay.data.samples import called, held, read_samples
+    from fedrelay.engines.flower.identity import authority, private_key
     from fedrelay.local.fit import check_device
     from fedrelay.node.desk import Desk
     from fedrelay.node.floor import Budget, Floor
@@ -172,12 +173,15 @@ def node(
 
     screen = Screen(quiet=quiet)
     largest = _bytes("--largest-message", largest_message)
+    validate(Engine, {"name": "flower", "superlink": superlink}, "--")
+    authority(ca)  # before samples are read, which may take long
+    private_key(key)
     _check_alone(require_dp, {"--require-clip": require_clip, "--budget": budget}, hold_out, share_histogram)
     floor = None if require_dp is None else Floor(require_dp, require_clip)
     check_device(device)
-    own = called(model) if model is not None else None
-    if own is not None and not isinstance(own, nn.Module):
-        raise EngineError(f"--model {model}: must give an nn.Module, got {type(own).__name__}")
+    own = called(model, SpecError) if model is not None else None
+    if model is not None and not isinstance(own, nn.Module):
+        raise SpecError(f"--model {model}: must give an nn.Module, got {type(own).__name__}")
     holding = held(read_samples(data, label, header=not no_header), hold_out=hold_out, classes=classes)
     place = folder or key.with_name(f"{key.name}.node")
     place.mkdir(parents=True, exist_ok=True)
@@ -211,7 +215,7 @@ def nodes(
     from fedrelay.report.listings import node_list
 
     screen = Screen(quiet=quiet, json=json)
-    wanted = validate(Engine, {"name": "flower", "superlink": superlink, "folder": folder, "wait": wait}, "engine.")
+    wanted = validate(Engine, {"name": "flower", "superlink": superlink, "folder": folder, "wait": wait}, "--")
     with screen.listening():
         found = roll_call(wanted)
     facts = {member.name: member.facts for member in found if member.facts is not None}

@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sized
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -105,8 +105,11 @@ def read_samples(source: str, label: str | None = None, *, header: bool = True) 
     raise SpecError(f"{source}: samples come from a .npz file, a .csv file or MODULE:FUNCTION")
 
 
-def called(source: str) -> Any:
-    """What a function of the owner's own gives back; modules are looked for in the current folder too."""
+def called(source: str, failure: type[FedRelayError] = DataError) -> Any:
+    """What a function of the owner's own gives back; modules are looked for in the current folder too.
+
+    Whatever goes wrong in it, even an attempt to end the program, becomes one line.
+    """
     module, _, name = source.partition(":")
     if str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
@@ -115,15 +118,27 @@ def called(source: str) -> Any:
         return function()
     except FedRelayError:
         raise
-    except Exception as error:
-        raise DataError(f"{source}: {type(error).__name__}: {error}") from None
+    except (Exception, SystemExit) as error:
+        what = " ".join(f"{type(error).__name__}: {error}".split())
+        raise failure(f"{source}: {what}") from None
 
 
 def _named_arrays(source: str, value: Any) -> dict[str, NDArray[Any]]:
     """(x, y), (x, y, x_test, y_test), or a mapping of these names."""
     names = ("x", "y", "x_test", "y_test")
-    if isinstance(value, Sequence) and len(value) in (2, 4):
+    if isinstance(value, tuple | list) and len(value) in (2, 4):
         value = dict(zip(names, value, strict=False))
     if not isinstance(value, Mapping) or not {"x", "y"} <= set(value) <= set(names):
-        raise DataError(f"{source}: must give (x, y) or (x, y, x_test, y_test)")
-    return {name: np.asarray(part) for name, part in value.items()}
+        kind = f"{type(value).__name__} of {len(value)}" if isinstance(value, Sized) else type(value).__name__
+        raise DataError(f"{source}: must give (x, y) or (x, y, x_test, y_test), not {kind}")
+    return {name: _array(source, name, part) for name, part in value.items()}
+
+
+def _array(source: str, name: str, value: Any) -> NDArray[Any]:
+    try:
+        array = np.asarray(value)
+    except Exception as error:  # whatever an object of the owner's own does when it is asked for its numbers
+        raise DataError(f"{source}: {name} is no array ({type(error).__name__})") from None
+    if not array.ndim or array.dtype.kind not in "biufUS":
+        raise DataError(f"{source}: {name} is no array of numbers, but {type(value).__name__}")
+    return array

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import httpx
 
-from fedrelay.engines.flower.identity import private_key, read
+from fedrelay.engines.flower.identity import authority as certificate_of
+from fedrelay.engines.flower.identity import private_key
 from fedrelay.engines.flower.parcel import Parcel, one_line
 from fedrelay.engines.flower.wire import LARGEST, Door, Forgotten, Letter, Refused, Unread, as_parcel, reason_of
 from fedrelay.errors import EngineError, FedRelayError
@@ -47,7 +48,7 @@ def serve(
 
     A message of more than `largest` bytes is refused.
     """
-    trusted, own = read(authority, "the authority's certificate"), private_key(key)
+    trusted, own = certificate_of(authority), private_key(key)
     door = Door(superlink, trusted, own, folder / "node-id", largest)
     with _alone(folder):
         _stay(door, desk, superlink, authority, over=over, patience=patience, say=say)

@@ -79,6 +79,27 @@ def test_keys_that_are_not_accepted(tmp_path):
         public_keys(tmp_path)
 
 
+def test_a_key_with_a_password_is_refused(tmp_path):
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    pytest.importorskip("bcrypt", reason="keys with passwords need bcrypt")
+    pem, form = serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH
+    locked = serialization.BestAvailableEncryption(b"word")
+    (tmp_path / "a.key").write_bytes(ec.generate_private_key(ec.SECP384R1()).private_bytes(pem, form, locked))
+    (tmp_path / "a.key").chmod(0o600)
+    with pytest.raises(SpecError, match="has a password"):
+        private_key(tmp_path / "a.key")
+
+
+def test_a_private_key_among_the_public_ones_is_said_to_be_one(tmp_path):
+    (tmp_path / "nodes").mkdir()
+    make_node_key(tmp_path / "a.key")
+    (tmp_path / "a.key").rename(tmp_path / "nodes" / "a.pub")
+    with pytest.raises(SpecError, match="is a private key, which should never have left its owner"):
+        public_keys(tmp_path)
+
+
 def test_nobody_is_there_under_two_names(tmp_path):
     make_server_folder(tmp_path, ["localhost"])
     public = make_node_key(tmp_path / "a.key").read_bytes()

@@ -36,3 +36,8 @@ def test_a_run_without_noise_is_declined_and_warned_of(careful, caplog):
     assert (
         "node 'n00' takes part only with +dp and terms.dp.noise at least 1.5; without, it will be passed over" in said
     )
+
+
+def test_an_end_before_the_first_round_does_not_speak_of_checkpoints(careful, tmp_path):
+    with pytest.raises(fr.EngineError, match=r"; no round was done; try again with: fedrelay resume .*run$"):
+        fr.run("fedavg", **SETTINGS, **{"recovery.repeats": 9}, out=tmp_path / "run")

@@ -21,6 +21,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from fedrelay.errors import SpecError
+from fedrelay.files import read_whole
 
 CA, CA_KEY = "ca.pem", "ca.key"
 SERVER, SERVER_KEY = "server.pem", "server.key"
@@ -96,12 +97,19 @@ def make_node_key(path: Path) -> Path:
 
 def private_key(path: Path) -> PrivateKey:
     """The key of a node; a key that others can read is refused."""
+    content = read(path, "the private key")
+    if content.startswith(b"ecdsa-sha2-"):
+        raise SpecError(f"{path}: is a public key; --key is the private one, which `fedrelay key` made beside it")
+    if b"BEGIN CERTIFICATE" in content:
+        raise SpecError(f"{path}: is a certificate; --key is the private key of this node, made by `fedrelay key`")
+    if path.stat().st_mode & 0o077:
+        raise SpecError(f"{path}: others can read this key; make it private with: chmod 600 {path}")
     try:
-        if path.stat().st_mode & 0o077:
-            raise SpecError(f"{path}: others can read this key; make it private with: chmod 600 {path}")
-        key = serialization.load_ssh_private_key(path.read_bytes(), None)
-    except (OSError, ValueError, UnsupportedAlgorithm) as error:
-        raise SpecError(f"{path}: cannot be read as a private key ({error})") from None
+        key = serialization.load_ssh_private_key(content, None)
+    except TypeError:
+        raise SpecError(f"{path}: has a password, which nobody could type; a node's key has none") from None
+    except (ValueError, UnsupportedAlgorithm) as error:
+        raise SpecError(f"{path}: cannot be read as a private key ({_short(error)})") from None
     if not isinstance(key, ec.EllipticCurvePrivateKey):
         raise SpecError(f"{path}: an elliptic curve key is needed; make one with: fedrelay key {path}")
     return key
@@ -113,10 +121,15 @@ def public_keys(folder: Path) -> dict[str, PublicKey]:
     for path in sorted((folder / NODES).glob("*.pub")):
         if not _NODE.fullmatch(path.stem):
             raise SpecError(f"{path}: a node's name has letters, digits, dots, hyphens and underscores")
+        content = read(path, "the public key")
+        if b"PRIVATE KEY" in content:
+            raise SpecError(
+                f"{path}: is a private key, which should never have left its owner; ask for a new one's .pub"
+            )
         try:
-            key = serialization.load_ssh_public_key(path.read_bytes())
-        except (OSError, ValueError, UnsupportedAlgorithm) as error:
-            raise SpecError(f"{path}: cannot be read as a public key ({error})") from None
+            key = serialization.load_ssh_public_key(content)
+        except (ValueError, UnsupportedAlgorithm) as error:
+            raise SpecError(f"{path}: cannot be read as a public key ({_short(error)})") from None
         if not isinstance(key, ec.EllipticCurvePublicKey):
             raise SpecError(f"{path}: an elliptic curve key is needed, as `fedrelay key` makes it")
         for name, other in found.items():
@@ -126,12 +139,34 @@ def public_keys(folder: Path) -> dict[str, PublicKey]:
     return found
 
 
+def authority(path: Path) -> bytes:
+    """The certificate of the authority, of which at least one is still good."""
+    content = read(path, "the authority's certificate")
+    if b"PRIVATE KEY" in content:
+        raise SpecError(f"{path}: is a private key; the authority's certificate is needed, {CA} of the server's folder")
+    try:
+        found = x509.load_pem_x509_certificates(content)
+    except (ValueError, UnsupportedAlgorithm) as error:
+        raise SpecError(f"{path}: cannot be read as a certificate ({_short(error)})") from None
+    last = max(certificate.not_valid_after_utc for certificate in found)
+    if last < datetime.datetime.now(datetime.UTC):
+        raise SpecError(
+            f"{path}: the certificate was valid until {last:%Y-%m-%d}; ask the server's owner for a new one"
+        )
+    return content
+
+
 def read(path: Path, what: str) -> bytes:
     """The content of one of the files, or what to do where it is missing."""
     try:
-        return path.read_bytes()
+        return read_whole(path)
     except OSError as error:
         raise SpecError(f"{path}: {what} cannot be read ({error.strerror})") from None
+
+
+def _short(error: Exception) -> str:
+    """The first sentence of what a library says."""
+    return str(error).partition(".")[0].partition("\n")[0] or type(error).__name__
 
 
 def _named(name: str) -> x509.Name:

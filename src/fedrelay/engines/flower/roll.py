@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedrelay.engines.flower.errands import Errands
-from fedrelay.engines.flower.identity import CA, public_keys, read
+from fedrelay.engines.flower.identity import CA, authority, public_keys
 from fedrelay.engines.flower.remote import Facts
 from fedrelay.engines.flower.start import folder_of, open_post, remembered, who
 from fedrelay.engines.flower.wire import last_seen
@@ -45,7 +45,7 @@ def roll_call(wanted: Engine) -> list[Member]:
             who(names, place, found, reasons) for place in range(len(names))
         ):
             pass
-    seen = last_seen(wanted.superlink, read(folder / CA, "the authority's certificate"), keys)
+    seen = last_seen(wanted.superlink, authority(folder / CA), keys)
     known = remembered(folder, names)
     return [
         Member(name, "ready" if name in found else reasons[name], seen.get(name), found.get(name, known.get(name)))

@@ -43,12 +43,12 @@ def start_flower(job: Job, experiment: Experiment, keepsakes: Keepsakes | None) 
 def open_post(wanted: Wanted) -> Post:
     """A run at the SuperLink."""
     check_installed()
-    from fedrelay.engines.flower.identity import CA, SECRET, public_keys, read
+    from fedrelay.engines.flower.identity import CA, SECRET, authority, public_keys, read
     from fedrelay.engines.flower.wire import FlowerPost
 
     folder = folder_of(wanted)
-    authority, secret = read(folder / CA, "the authority's certificate"), read(folder / SECRET, "the secret")
-    return FlowerPost(wanted.superlink, authority, secret, public_keys(folder), wait=wanted.wait)
+    trusted, secret = authority(folder / CA), read(folder / SECRET, "the secret")
+    return FlowerPost(wanted.superlink, trusted, secret, public_keys(folder), wait=wanted.wait)
 
 
 def open_remote(experiment: Experiment) -> RemoteFederation:

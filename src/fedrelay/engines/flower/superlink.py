@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 
-from fedrelay.engines.flower.identity import CA, SECRET, SERVER, SERVER_KEY, PublicKey, public_keys, read
+from fedrelay.engines.flower.identity import CA, SECRET, SERVER, SERVER_KEY, PublicKey, authority, public_keys
 from fedrelay.errors import EngineError
 
 log = logging.getLogger(__name__)
@@ -38,7 +38,7 @@ class SuperLink:
 
         self.folder, self.address = folder, f"{host}:{port}"
         self.local = f"{'127.0.0.1' if host == '0.0.0.0' else host}:{port}"
-        self.authority = read(folder / CA, "the authority's certificate")
+        self.authority = authority(folder / CA)
         self.admitted: dict[str, PublicKey] | None = None
         if answers(self.local, self.authority):
             raise EngineError(f"{self.local}: a SuperLink listens there already")
