@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from fedrelay.errors import EngineError
-from fedrelay.node.states import FORGOTTEN, States
+from fedrelay.node.states import DAY, KEPT, States
 
 RUN = "0123456789abcdef"
 
@@ -54,11 +54,56 @@ def test_a_run_is_no_path(states, run):
         states.put(run, 1, {})
 
 
+def aged(folder, days):
+    old = folder.stat().st_mtime - days * DAY
+    os.utime(folder, (old, old))
+
+
 def test_runs_that_did_not_go_on_are_forgotten(states, tmp_path):
     folder = tmp_path / "states" / RUN
+    aged(folder, KEPT - 1)
     States(tmp_path / "states")
     assert folder.is_dir()
-    old = folder.stat().st_mtime - FORGOTTEN - 60
-    os.utime(folder, (old, old))
+    aged(folder, 2)
+    States(tmp_path / "states", 60)
+    assert folder.is_dir()
     States(tmp_path / "states")
-    assert not folder.exists()
+    assert list((tmp_path / "states").iterdir()) == []
+
+
+def test_a_new_run_is_a_moment_to_forget_old_ones(states, tmp_path):
+    aged(tmp_path / "states" / RUN, KEPT + 1)
+    states.put("f" * 16, 1, {"control": torch.zeros(1)})
+    assert [found.name for found in (tmp_path / "states").iterdir()] == ["f" * 16]
+
+
+def test_what_is_not_ours_or_cannot_be_removed_stays(states, tmp_path, monkeypatch, caplog):
+    own = tmp_path / "states"
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "precious").touch()
+    (own / ("a" * 16)).symlink_to(tmp_path / "elsewhere")
+    (own / "notes").mkdir()
+    for found in own.iterdir():
+        aged(found, KEPT + 1)
+
+    def full(path):
+        raise PermissionError(13, "Permission denied")
+
+    with monkeypatch.context() as broken:
+        broken.setattr("fedrelay.node.states.shutil.rmtree", full)
+        States(own)
+    assert "cannot be removed (Permission denied)" in caplog.text
+    assert sorted(found.name for found in own.iterdir()) == [f".gone-{RUN}", "a" * 16, "notes"]
+    States(own)  # what was left over goes the next time
+    assert sorted(found.name for found in own.iterdir()) == ["a" * 16, "notes"]
+    assert (tmp_path / "elsewhere" / "precious").exists()
+
+
+def test_nobody_else_looks_into_it(tmp_path):
+    before = os.umask(0)
+    try:
+        (tmp_path / "states").mkdir(mode=0o755)
+        States(tmp_path / "states").put(RUN, 1, {"control": torch.zeros(1)})
+    finally:
+        os.umask(before)
+    assert [path.stat().st_mode & 0o777 for path in (tmp_path / "states", tmp_path / "states" / RUN)] == [0o700, 0o700]

@@ -142,6 +142,12 @@ def node(
     patience: Annotated[
         float, typer.Option("--patience", min=0.0, help="seconds without a SuperLink after which the node gives up")
     ] = 3600.0,
+    keep_states: Annotated[
+        int,
+        typer.Option(
+            "--keep-states", min=1, metavar="DAYS", help="forget what belongs to runs not heard of for so long"
+        ),
+    ] = 30,
     largest_message: Annotated[
         str, typer.Option("--largest-message", metavar="SIZE", help="refuse larger ones: 500 MB, 2 GB")
     ] = "2 GB",
@@ -184,10 +190,17 @@ def node(
         raise SpecError(f"--model {model}: must give an nn.Module, got {type(own).__name__}")
     holding = held(read_samples(data, label, header=not no_header), hold_out=hold_out, classes=classes)
     place = folder or key.with_name(f"{key.name}.node")
-    place.mkdir(parents=True, exist_ok=True)
+    place.mkdir(mode=0o700, parents=True, exist_ok=True)
     allowance = Budget(place, floor, budget, delta) if floor is not None and budget is not None else None
     desk = Desk(
-        holding, place, module=own, device=device, share_histogram=share_histogram, floor=floor, budget=allowance
+        holding,
+        place,
+        module=own,
+        device=device,
+        share_histogram=share_histogram,
+        floor=floor,
+        budget=allowance,
+        keep_states=keep_states,
     )
     told = "told" if share_histogram else "not told"
     screen.notes.print(

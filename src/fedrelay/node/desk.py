@@ -40,7 +40,7 @@ from fedrelay.local.visit import Visit
 from fedrelay.local.workshop import Turn
 from fedrelay.node.floor import Budget, Floor
 from fedrelay.node.holding import Holding, Shown
-from fedrelay.node.states import States
+from fedrelay.node.states import KEPT, States
 from fedrelay.plain import made
 from fedrelay.routes.plan import Hop, Tamper, Tampering
 
@@ -61,10 +61,11 @@ class Desk:
         share_histogram: bool = False,
         floor: Floor | None = None,
         budget: Budget | None = None,
+        keep_states: int = KEPT,
     ) -> None:
         self.data, self.module, self.device, self.share_histogram = data, module, device, share_histogram
         self.floor, self.budget = floor, budget
-        self.states = States(folder / "states")
+        self.states = States(folder / "states", keep_states)
         self.salt = _drawn_once(folder / "salt")
         self.places: OrderedDict[str, Workplace] = OrderedDict()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import shutil
 import time
@@ -16,10 +17,15 @@ from torch import Tensor
 from fedrelay.errors import EngineError
 from fedrelay.files import write_atomically
 
-FORGOTTEN = 30 * 86_400
-"""Seconds after which what was kept for a run that did not go on is removed."""
+KEPT = 30
+"""Days after which what was kept for a run that did not go on is removed."""
+
+DAY = 86_400
+
+log = logging.getLogger(__name__)
 
 _RUN = re.compile(r"[0-9a-f]{16}")
+_GONE = ".gone-"
 
 Tensors = Mapping[str, Tensor]
 
@@ -27,12 +33,11 @@ Tensors = Mapping[str, Tensor]
 class States:
     """The files of all runs, `RUN/TURN.safetensors`."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, days: int = KEPT) -> None:
+        self.folder, self.days = folder, days
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        for run in folder.iterdir():
-            if _RUN.fullmatch(run.name) and time.time() - run.stat().st_mtime > FORGOTTEN:
-                shutil.rmtree(run)
+        folder.chmod(0o700)
+        self.forget_runs()
 
     def get(self, run: str, turn: int, parts: Sequence[int], adding: Collection[str]) -> Tensors:
         """What a turn left behind; one that stands for several is put together: first what they set out from.
@@ -54,7 +59,9 @@ class States:
     def put(self, run: str, turn: int, tensors: Tensors) -> None:
         """Keep what a client has after a turn."""
         path = self._path(run, turn)
-        path.parent.mkdir(mode=0o700, exist_ok=True)
+        if not path.parent.is_dir():
+            self.forget_runs()
+            path.parent.mkdir(mode=0o700, exist_ok=True)
         write_atomically(path, tensors_to_bytes({name: tensor.contiguous() for name, tensor in tensors.items()}))
 
     def forget_before(self, run: str, turn: int) -> None:
@@ -63,6 +70,22 @@ class States:
         for path in folder.iterdir() if folder.is_dir() else ():
             if path.stem.isdecimal() and int(path.stem) < turn:
                 path.unlink(missing_ok=True)
+
+    def forget_runs(self) -> None:
+        """Remove what belongs to runs that nobody has gone on with for so many days.
+
+        A folder gets another name first: what is half removed is never taken for what a client kept.
+        """
+        for found in self.folder.iterdir():
+            try:
+                if found.is_symlink() or not found.is_dir():
+                    continue
+                if _RUN.fullmatch(found.name) and time.time() - found.stat().st_mtime > self.days * DAY:
+                    found = found.rename(found.with_name(f"{_GONE}{found.name}"))
+                if found.name.startswith(_GONE):
+                    shutil.rmtree(found)
+            except OSError as error:  # it is tried again the next time
+                log.warning("%s: cannot be removed (%s)", found, error.strerror)
 
     def _path(self, run: str, turn: int) -> Path:
         if not _RUN.fullmatch(run):
