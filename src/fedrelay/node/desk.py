@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 import fedrelay.recipes  # noqa: F401  # every term and portrait that may be asked for
 from fedrelay.data.federation import ArrayFederation, Federation, Samples
+from fedrelay.data.samples import MOST_CLASSES
 from fedrelay.engines.convoys import Convoy
 from fedrelay.engines.crew import Workplace, one_thread
 from fedrelay.engines.flower.brief import job_from
@@ -26,6 +27,7 @@ from fedrelay.engines.flower.parcel import (
     Parcel,
     nothing_judged,
     number,
+    one_line,
     packed,
     text,
     unpacked,
@@ -33,12 +35,13 @@ from fedrelay.engines.flower.parcel import (
     whole,
 )
 from fedrelay.engines.local import BEFORE, Sitting
-from fedrelay.errors import EngineError
+from fedrelay.errors import EngineError, FedRelayError
 from fedrelay.local.judge import chunks, judge
 from fedrelay.local.portrait import Portrait
+from fedrelay.local.trainer import Job
 from fedrelay.local.visit import Visit
 from fedrelay.local.workshop import Turn
-from fedrelay.node.floor import Budget, Floor
+from fedrelay.node.floor import Budget, Declined, Floor
 from fedrelay.node.holding import Holding, Shown
 from fedrelay.node.states import KEPT, States
 from fedrelay.plain import made
@@ -46,6 +49,10 @@ from fedrelay.routes.plan import Hop, Tamper, Tampering
 
 JOBS = 3
 """So many jobs are kept ready: the rounds', and those of profiles."""
+
+
+MOST_PARTS = 10_000
+"""So many routes may visit a client side by side."""
 
 
 class Desk:
@@ -70,7 +77,16 @@ class Desk:
         self.places: OrderedDict[str, Workplace] = OrderedDict()
 
     def answer(self, question: Parcel) -> Parcel:
-        """Do what is asked."""
+        """Do what is asked; whatever that is, nothing but a `BadParcel` or an `EngineError` of one line comes of it."""
+        try:
+            return self._answer(question)
+        except (BadParcel, Declined):
+            raise
+        except Exception as error:
+            words = str(error) if isinstance(error, FedRelayError) else f"{type(error).__name__}: {error}"
+            raise EngineError(one_line(words)) from None
+
+    def _answer(self, question: Parcel) -> Parcel:
         match question.header.get("kind"):
             case "who":
                 return Parcel(self.facts())
@@ -107,6 +123,8 @@ class Desk:
 
     def _turn(self, question: Parcel) -> Parcel:
         began, header = time.monotonic(), question.header
+        run = text(header, "run")
+        self.states.forget_before(run, whole(header, "settled"))
         place, turn, turn_number = self._place(header), _turn_of(header), whole(header, "turn")
         if self.floor is not None:
             self.floor.check(place.job)
@@ -120,8 +138,6 @@ class Desk:
         said = {"kind": "turn", "turn": turn_number, "samples": report.samples, "steps": report.steps}
         loss = report.loss if self.floor is None else None
         said |= {"loss": loss, "length": report.length, "shortened": report.shortened}
-        run = text(header, "run")
-        self.states.forget_before(run, whole(header, "settled"))
         if report.refused:
             return Parcel({**said, "refused": report.refused, "seconds": time.monotonic() - began})
         if visit.kept:
@@ -143,9 +159,10 @@ class Desk:
         names = job.names("state")
         state: Mapping[str, Tensor] = {}
         if names:
-            parts = [whole({"parts": part}, "parts") for part in header.get("parts", [])]
-            found = self.states.get(text(header, "run"), whole(header, "state"), parts, job.adding_up)
+            found = self.states.get(text(header, "run"), whole(header, "state"), _parts(header), job.adding_up)
             state = {name: found.get(name, torch.zeros_like(recv)) for name in names}
+            if any(tensor.shape != recv.shape or tensor.dtype != recv.dtype for tensor in state.values()):
+                raise EngineError("what this client kept belongs to another model")
         return Visit(
             recv,
             models.get("round", recv),
@@ -184,14 +201,7 @@ class Desk:
         """The workplace of a brief: one that is there already, or a new one."""
         brief = str(header.get("brief", ""))
         if brief not in self.places:
-            try:
-                said = json.loads(brief)
-                if said["classes"] < self.data.classes:
-                    raise EngineError(f"there are labels of {self.data.classes} classes here, not {said['classes']}")
-                federation = Holding(self.data, int(said["classes"]), float(said["mean_size"]))
-                job = job_from(brief, federation, self.module, self.device, self.secret)
-            except (KeyError, TypeError, ValueError) as error:
-                raise BadParcel(f"a brief that cannot be read ({type(error).__name__})") from None
+            job = self._job(brief)
             with one_thread():
                 self.places[brief] = Workplace(job, torch.empty(0))
             while len(self.places) > JOBS:
@@ -199,15 +209,30 @@ class Desk:
         self.places.move_to_end(brief)
         return self.places[brief]
 
+    def _job(self, brief: str) -> Job:
+        try:
+            said = json.loads(brief)
+            classes, mean_size = whole(said, "classes", MOST_CLASSES), number(said, "mean_size")
+            if classes < self.data.classes:
+                raise EngineError(f"there are labels of {self.data.classes} classes here, not {classes}")
+            if mean_size <= 0:
+                raise BadParcel("clients without samples")
+            return job_from(brief, Holding(self.data, classes, mean_size), self.module, self.device, self.secret)
+        except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
+            raise BadParcel(f"a brief that cannot be read ({type(error).__name__})") from None
+
 
 def _shown(own: Federation, public: list[Any]) -> Federation:
     """A node's federation with the public samples of a question, if it has some."""
     if any(part is None for part in public):
         return own
-    x, y = (torch.from_numpy(np.array(part)) for part in public)
-    if tuple(x.shape[1:]) != own.sample_shape or y.shape != (len(x),) or y.dtype != torch.int64:
+    x, y = (np.array(part) for part in public)
+    usual = own.samples(0).x.numpy().dtype
+    if x.shape[1:] != own.sample_shape or y.shape != (len(x),) or not len(x) or x.dtype != usual or y.dtype != np.int64:
         raise BadParcel("public samples of another shape")
-    return Shown(own, 0, 0, Samples(x, y))
+    if y.min() < 0 or y.max() >= own.classes:
+        raise BadParcel("public samples of other classes")
+    return Shown(own, 0, 0, Samples(torch.from_numpy(x), torch.from_numpy(y)))
 
 
 def _turn_of(header: Mapping[str, Any]) -> Turn:
@@ -220,7 +245,15 @@ def _turn_of(header: Mapping[str, Any]) -> Turn:
         return Turn(hop)
     if not isinstance(tamper, Mapping) or tamper.get("what") not in get_args(Tampering):
         raise BadParcel("an unknown way to tamper")
-    return Turn(hop, (), Tamper(hop.route, hop.index, tamper["what"], float(tamper["factor"])))
+    return Turn(hop, (), Tamper(hop.route, hop.index, tamper["what"], number(tamper, "factor")))
+
+
+def _parts(header: Mapping[str, Any]) -> list[int]:
+    """The turns of which a state is put together: none, or what they set out from and at least one more."""
+    parts = header.get("parts", [])
+    if not isinstance(parts, list) or len(parts) == 1 or len(parts) > MOST_PARTS:
+        raise BadParcel("parts of which nothing can be put together")
+    return [whole({"parts": part}, "parts") for part in parts]
 
 
 def _drawn_once(path: Path) -> bytes:

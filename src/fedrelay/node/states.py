@@ -50,6 +50,8 @@ class States:
         if not path.is_file() and parts:
             base = self.get(run, parts[0], (), adding)
             later = [self.get(run, part, (), adding) for part in parts[1:]]
+            if any(each.keys() != later[-1].keys() for each in later):
+                raise EngineError("what this client kept belongs to different methods")
             self.put(run, turn, {name: _joined(name, base, later, name in adding) for name in later[-1]})
         try:
             return tensors_from_bytes(path.read_bytes())

@@ -1,0 +1,277 @@
+"""Questions in, answers out; a question that cannot be answered does nothing but say so in one line."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from fedrelay.engines.flower.parcel import BadParcel, Parcel, packed
+from fedrelay.errors import EngineError
+from fedrelay.grouping.profiles.conf import Confidence
+from fedrelay.local.terms.control import Control
+from fedrelay.local.terms.prox import Prox
+from fedrelay.plain import described
+
+
+def with_brief(question, **changes):
+    brief = {**json.loads(question.header["brief"]), **changes}
+    return replace(question, header={**question.header, "brief": json.dumps(brief)})
+
+
+def test_who_tells_facts_and_no_histogram_unless_allowed(make_desk):
+    facts = make_desk().answer(Parcel({"kind": "who"})).header
+    assert {name: facts[name] for name in ("samples", "tests", "classes", "shape", "kind", "histogram")} == {
+        "samples": 8,
+        "tests": 4,
+        "classes": 2,
+        "shape": [3],
+        "kind": "tabular",
+        "histogram": None,
+    }
+    assert make_desk(share_histogram=True).facts()["histogram"] == [4, 4]
+    assert facts["fingerprint"] == make_desk().facts()["fingerprint"]  # the same salt after a restart
+
+
+def test_a_turn_is_a_step_of_gradient_descent(desk, ask):
+    """All eight samples in one batch, from zero weights: every class has a chance of one half."""
+    wanted = ask.job(batch_size=8, lr=0.1)
+    answer = desk.answer(ask.turn(wanted))
+    x, y = (part.numpy() for part in desk.data.samples(0))
+    error = 0.5 - np.eye(2)[y]
+    expected = np.concatenate([(error.T @ x / 8).ravel(), error.mean(axis=0)]) * -0.1
+    np.testing.assert_allclose(answer.arrays["models"], [expected], atol=1e-7)
+    assert (answer.header["turn"], answer.header["samples"], answer.header["steps"]) == (100, 8, 1)
+    assert answer.header["loss"] == pytest.approx(np.log(2), abs=1e-6)
+    assert answer.header["names"] == ["model"]
+
+
+def test_what_a_client_keeps_is_read_by_the_turn_that_wrote_it(desk, ask):
+    wanted = ask.job(Control())
+    first = desk.answer(ask.turn(wanted, turn=100))
+    again = desk.answer(ask.turn(wanted, turn=101, state=0))
+    assert np.array_equal(first.arrays["models"], again.arrays["models"])
+    after = desk.answer(ask.turn(wanted, turn=102, state=100))
+    assert not np.array_equal(first.arrays["models"], after.arrays["models"])
+    desk.answer(ask.turn(wanted, turn=103, state=102, settled=102))
+    with pytest.raises(EngineError, match="what this client kept is lost"):
+        desk.answer(ask.turn(wanted, turn=104, state=100))
+
+
+def test_a_verdict_counts_the_owners_test_samples(desk, ask):
+    wanted = ask.turn(ask.job())
+    model = torch.zeros(8)
+    model[6] = 1.0  # the first class, always
+    verdict = desk.answer(packed({**wanted.header, "kind": "judge"}, {"model": model})).header
+    assert (verdict["correct"], verdict["predicted"], verdict["actual"]) == ([2, 0], [4, 0], [2, 2])
+
+
+def portray(ask, **changes):
+    wanted = ask.turn(ask.job())
+    public = {"public x": np.ones((2, 3), np.float32), "public y": np.array([0, 1])} | changes
+    header = {**wanted.header, "kind": "portray", "portrait": described(Confidence()), "client": 5}
+    start = packed(header, {"start": torch.zeros(8)})
+    return replace(start, arrays={**start.arrays, **public})
+
+
+def test_a_profile_is_one_vector(desk, ask):
+    answer = desk.answer(portray(ask))
+    assert answer.arrays["vector"].shape == (2,)
+    assert answer.arrays["vector"].sum() == pytest.approx(1)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"public x": np.ones((2, 4), np.float32)}, "another shape"),
+        ({"public x": np.ones((2, 3))}, "another shape"),
+        ({"public x": np.ones((0, 3), np.float32), "public y": np.zeros(0, np.int64)}, "another shape"),
+        ({"public y": np.array([0.0, 1.0])}, "another shape"),
+        ({"public y": np.array([0, 1, 0])}, "another shape"),
+        ({"public y": np.array([0, 2])}, "other classes"),
+        ({"public y": np.array([-1, 0])}, "other classes"),
+    ],
+)
+def test_public_samples_that_do_not_fit(changes, message, desk, ask):
+    with pytest.raises(BadParcel, match=message):
+        desk.answer(portray(ask, **changes))
+
+
+@pytest.mark.parametrize(
+    ("header", "message"),
+    [
+        ({"kind": "dance"}, "nobody here understands"),
+        ({"kind": ["turn"]}, "nobody here understands"),
+        ({"kind": None}, "nobody here understands"),
+        ({"brief": ""}, "a brief that cannot be read"),
+        ({"brief": None}, "a brief that cannot be read"),
+        ({"brief": "[]"}, "a brief that cannot be read"),
+        ({"brief": "[" * 100_000}, "a brief that cannot be read"),
+        ({"run": "../../x"}, "the name of the run is none"),
+        ({"run": None}, "the name of the run is none"),
+        ({"turn": -1}, "turn that is no whole number"),
+        ({"turn": True}, "turn that is no whole number"),
+        ({"turn": 1.5}, "turn that is no whole number"),
+        ({"usual": float("nan")}, "usual that is no number"),
+        ({"usual": "long"}, "usual that is no number"),
+        ({"settled": None}, "settled that is no whole number"),
+        ({"hop": [1, 2]}, "no hop"),
+        ({"hop": [1, 0, 0, 5, -1]}, "hop that is no whole number"),
+        ({"hop": {"round": 1}}, "no hop"),
+        ({"tamper": {"what": "steal", "factor": 1}}, "an unknown way to tamper"),
+        ({"tamper": {"what": "explode"}}, "factor that is no number"),
+        ({"tamper": "explode"}, "an unknown way to tamper"),
+        ({"names": ["recv", "recv"]}, "no models"),
+        ({"names": ["other"]}, "no model to train"),
+        ({"names": None}, "no models"),
+        ({"names": [[1], {}]}, "a wrong shape"),
+    ],
+)
+def test_odd_headers(header, message, desk, ask):
+    question = ask.turn(ask.job())
+    with pytest.raises((BadParcel, EngineError), match=message):
+        desk.answer(replace(question, header={**question.header, **header}))
+
+
+@pytest.mark.parametrize(
+    ("header", "message"),
+    [
+        ({"state": "first"}, "state that is no whole number"),
+        ({"state": 7}, "what this client kept is lost"),
+        ({"state": 7, "parts": [0]}, "parts of which nothing can be put together"),
+        ({"state": 7, "parts": "12"}, "parts of which nothing can be put together"),
+        ({"state": 7, "parts": [1, None]}, "parts that is no whole number"),
+        ({"state": 7, "parts": [0, 8, 9]}, "what this client kept is lost"),
+    ],
+)
+def test_odd_states(header, message, desk, ask):
+    with pytest.raises((BadParcel, EngineError), match=message):
+        desk.answer(ask.turn(ask.job(Control()), **header))
+
+
+def test_states_of_another_model_are_not_used(desk, ask):
+    desk.states.put(ask.run, 50, {"control": torch.zeros(3)})
+    desk.states.put(ask.run, 51, {"other": torch.zeros(8)})
+    with pytest.raises(EngineError, match="belongs to another model"):
+        desk.answer(ask.turn(ask.job(Control()), state=50))
+    with pytest.raises(EngineError, match="belongs to different methods"):
+        desk.answer(ask.turn(ask.job(Control()), state=52, parts=[0, 50, 51]))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"classes": 1}, "there are labels of 2 classes here, not 1"),
+        ({"classes": 10**9}, "classes that is no whole number from 0 to 100000"),
+        ({"classes": "2"}, "classes that is no whole number"),
+        ({"mean_size": 0}, "clients without samples"),
+        ({"mean_size": None}, "mean_size that is no number"),
+        ({"train": {"lr": "fast"}}, "train.lr"),
+        ({"train": {"speed": 1}}, "train.speed"),
+        ({"train": None}, "a brief that cannot be read"),
+        ({"terms": [{"is": "Eval"}]}, "unknown part 'Eval'"),
+        ({"terms": [{"is": "Prox", "mu": "x"}]}, "Prox.mu"),
+        ({"terms": 3}, "a brief that cannot be read"),
+        ({"terms": ["Prox"]}, "a part must be a mapping"),
+        ({"seed": "x"}, "a brief that cannot be read"),
+        ({"guard": {"largest": -1}}, "guard.largest"),
+        ({"guard": 3}, "a brief that cannot be read"),
+        ({"origin": None}, "start this node with --model"),
+        ({"origin": {"is": "ZooModel", "name": "mlp"}}, "ZooModel"),
+        ({"origin": {"is": "Exec", "code": "1"}}, "unknown part 'Exec'"),
+        ({"layout": "0"}, "the model built here is not that of the server"),
+    ],
+)
+def test_bad_briefs(changes, message, desk, ask):
+    with pytest.raises((BadParcel, EngineError), match=message) as caught:
+        desk.answer(with_brief(ask.turn(ask.job(Prox())), **changes))
+    assert len(str(caught.value).splitlines()) == 1
+    assert desk.answer(ask.turn(ask.job())).header["steps"] == 2  # the next question is answered as ever
+
+
+def test_a_public_set_in_the_guard_is_the_servers_affair(desk, ask):
+    guard = json.loads(ask.turn(ask.job()).header["brief"])["guard"]
+    assert desk.answer(with_brief(ask.turn(ask.job()), guard={**guard, "tolerance": 0.1})).header["steps"] == 2
+
+
+@pytest.mark.parametrize(
+    ("array", "message"),
+    [
+        (np.zeros((1, 7), np.float32), "a wrong shape"),
+        (np.zeros((2, 8), np.float32), "a wrong shape"),
+        (np.zeros(8, np.float32), "a wrong shape"),
+        (np.zeros((1, 8), np.float64), "weights of type float64"),
+        (np.zeros((1, 8), ">f4"), "weights of type >f4"),
+        (np.zeros((1, 8), "U1"), "weights of type <U1"),
+        (None, "no models"),
+    ],
+)
+def test_wrong_arrays(array, message, desk, ask):
+    question = ask.turn(ask.job())
+    with pytest.raises(BadParcel, match=message):
+        desk.answer(replace(question, arrays={} if array is None else {"models": array}))
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_a_model_that_is_not_finite_is_refused_in_words(value, desk, ask):
+    answer = desk.answer(ask.turn(ask.job(), {"recv": torch.full((8,), value)}))
+    assert answer.header["refused"]
+    assert not answer.arrays
+
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda below: st.lists(below, max_size=3) | st.dictionaries(st.text(max_size=5), below, max_size=3),
+    max_leaves=5,
+)
+names = st.sampled_from(
+    [
+        "kind",
+        "brief",
+        "run",
+        "hop",
+        "usual",
+        "turn",
+        "tamper",
+        "state",
+        "parts",
+        "settled",
+        "names",
+        "portrait",
+        "client",
+    ]
+)
+kinds = st.sampled_from(["turn", "portray", "judge"])
+
+
+@given(kind=kinds, header=st.dictionaries(names, values, max_size=3))
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+def test_no_question_does_more_than_fail_in_one_line(kind, header, desk, ask):
+    question = ask.turn(ask.job(Control()), kind=kind)
+    said = replace(question, header={**question.header, **header})
+    try:
+        answer = desk.answer(said)
+    except (BadParcel, EngineError) as error:
+        words = str(error)
+    else:
+        words = str(answer.header["kind"])
+    assert len(words.splitlines()) == 1
+    assert len(words) <= 400
+
+
+@given(
+    name=st.sampled_from(["train", "terms", "seed", "classes", "mean_size", "guard", "origin", "layout"]), value=values
+)
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+def test_no_brief_does_more_than_fail_in_one_line(name, value, desk, ask):
+    with_it = with_brief(ask.turn(ask.job(Control())), **{name: value})
+    try:
+        words = str(desk.answer(with_it).header["kind"])
+    except (BadParcel, EngineError) as error:
+        words = str(error)
+    assert len(words.splitlines()) == 1
