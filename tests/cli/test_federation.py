@@ -59,6 +59,12 @@ def test_preparing(program, tmp_path):
     again = program("certificates", "server")
     assert again.code == 2
     assert "is there already, and is not replaced" in again.err
+    renewed = program("certificates", "server", "--renew")
+    assert renewed.code == 0
+    assert "server/server.pem is new, and valid until 2" in " ".join(renewed.out.split())
+    odd = program("certificates", "other", "--host", "two words")
+    assert (odd.code, "--host: 'two words' is neither a name nor an address" in odd.err) == (2, True)
+    assert not (tmp_path / "other" / "ca.pem").exists()
 
 
 NODE = ("node", "--key", "a.key", "--ca", "server/ca.pem", "--superlink", "127.0.0.1:9")
@@ -90,7 +96,7 @@ NODE = ("node", "--key", "a.key", "--ca", "server/ca.pem", "--superlink", "127.0
         (
             (*NODE[:4], "server/ca.key", *NODE[5:], "--data", "a.npz"),
             2,
-            "ca.key: is a private key; the authority's cert",
+            "ca.key: is a private key; a certificate is needed",
         ),
         ((*NODE[:4], "a.key.pub", *NODE[5:], "--data", "a.npz"), 2, "a.key.pub: cannot be read as a certificate"),
         (

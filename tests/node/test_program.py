@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 
 import pytest
 
 pytest.importorskip("flwr", reason="the extra 'flower' is not installed")
 
+from fedrelay.engines.flower.wire import Forgotten, Refused
 from fedrelay.errors import EngineError
+from fedrelay.node import program
 from fedrelay.node.program import _alone
 
 HOLD = """
@@ -32,3 +35,25 @@ def test_a_second_process_of_a_node_is_refused(tmp_path):
     finally:
         other.kill()
         other.communicate()
+
+
+@pytest.mark.parametrize(
+    ("refusal", "message"),
+    [
+        (Refused("status 412"), r"\(status 412\): its public key is not registered"),
+        (Forgotten("status 401"), r"\(status 401\): it does not accept the signature; do the clocks agree"),
+    ],
+)
+def test_a_door_that_stays_shut_says_why(refusal, message, monkeypatch):
+    class Shut:
+        knocks = 0
+
+        def enter(self):
+            self.knocks += 1
+            raise refusal
+
+    monkeypatch.setattr(program, "PAUSE", 0.0)
+    door = Shut()
+    with pytest.raises(EngineError, match=message):
+        program._enter(door, threading.Event())
+    assert door.knocks == program.ATTEMPTS

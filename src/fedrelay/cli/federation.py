@@ -27,7 +27,12 @@ HERE = "127.0.0.1:9092"
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    app.command(epilog=examples("fedrelay certificates server --host relay.example.org --host 10.0.0.5"))(certificates)
+    app.command(
+        epilog=examples(
+            "fedrelay certificates server --host relay.example.org --host 10.0.0.5",
+            "fedrelay certificates server --renew",
+        )
+    )(certificates)
     app.command(epilog=examples("fedrelay key hospital-a.key"))(key)
     app.command(epilog=examples("fedrelay superlink server --host 0.0.0.0 --port 9092"))(superlink)
     app.command(
@@ -45,15 +50,24 @@ def certificates(
         list[str] | None,
         typer.Option("--host", metavar="NAME", help="a name or address of the server; repeatable; localhost is added"),
     ] = None,
+    renewed: Annotated[
+        bool,
+        typer.Option("--renew", help="give the server of an existing folder a new certificate, good for another year"),
+    ] = False,
     quiet: Quiet = False,
 ) -> None:
     """Make a certificate authority for development, the server's certificate and its secret."""
     check_installed()
-    from fedrelay.engines.flower.identity import CA, NODES, make_server_folder
+    from fedrelay.engines.flower.identity import CA, NODES, SERVER, make_server_folder, renew
 
+    screen = Screen(quiet=quiet)
+    if renewed:
+        end = renew(folder, host or [])
+        screen.show(f"{folder / SERVER} is new, and valid until {end:%Y-%m-%d}. Nodes keep what they have.")
+        screen.show("Start the SuperLink anew, and whatever else shows this certificate.")
+        return
     hosts = list(dict.fromkeys([*(host or []), "localhost", "127.0.0.1"]))
     make_server_folder(folder, hosts)
-    screen = Screen(quiet=quiet)
     screen.show(f"Made {folder} for {', '.join(hosts)}. Everything private in it is readable by you alone.")
     screen.show(f"Give {folder / CA} to every node, and put the nodes' public keys into {folder / NODES}.")
 
@@ -86,6 +100,7 @@ def superlink(
 ) -> None:
     """Run Flower's SuperLink with TLS; nodes whose keys are in the folder are let in, also later."""
     check_installed()
+    from fedrelay.engines.flower.identity import SERVER, ends_soon
     from fedrelay.engines.flower.superlink import SuperLink
 
     screen = Screen(quiet=quiet)
@@ -93,6 +108,8 @@ def superlink(
         log = folder / "superlink.log"
         screen.notes.print(f"The SuperLink listens on {running.address}; its log is {log}. Ctrl-C ends it.")
         changes, wrong = running.register(), ""
+        if ending := ends_soon(folder / SERVER):
+            screen.note(f"[yellow]note: {escape(ending)}; fedrelay certificates {escape(str(folder))} --renew[/]")
         while True:
             for line in changes:
                 screen.note(line)

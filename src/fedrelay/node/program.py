@@ -100,13 +100,20 @@ def _enter(door: Door, over: threading.Event) -> None:
     for attempt in range(ATTEMPTS):
         try:
             return door.enter()
-        except Refused as error:
+        except (Refused, Forgotten) as error:
             if attempt == ATTEMPTS - 1 or over.wait(2 * PAUSE):
-                raise EngineError(
-                    f"the SuperLink does not let this node in ({error}): its public key is not registered, or another "
-                    "node with the same key is there; put the .pub file into the server's folder 'nodes'"
-                ) from None
+                raise EngineError(f"the SuperLink does not let this node in ({error}): {_why(error)}") from None
     return None
+
+
+def _why(error: Refused | Forgotten) -> str:
+    """What to do about a door that stays shut."""
+    if isinstance(error, Forgotten):
+        return "it does not accept the signature; do the clocks agree to some seconds, and is it the right address?"
+    return (
+        "its public key is not registered, or another node with the same key is there; put the .pub file into the "
+        "server's folder 'nodes'"
+    )
 
 
 def _answer_all(door: Door, desk: Desk, over: threading.Event, say: Callable[[str], None]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import os
 import ssl
 
@@ -78,6 +79,46 @@ def test_keys_that_are_not_accepted(tmp_path):
     (tmp_path / "nodes" / "a.pub").write_text("no key")
     with pytest.raises(SpecError, match="cannot be read as a public key"):
         public_keys(tmp_path)
+
+
+def certificate(path):
+    return x509.load_pem_x509_certificate(path.read_bytes())
+
+
+def test_a_renewed_certificate_is_for_the_same_key_and_of_the_same_authority(tmp_path, monkeypatch):
+    monkeypatch.setattr(identity, "VALID", datetime.timedelta(days=20))
+    make_server_folder(tmp_path, ["relay.example.org", "10.0.0.5"])
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()}
+    assert identity.ends_soon(tmp_path / "server.pem").startswith(
+        f"{tmp_path / 'server.pem'}: the certificate is valid"
+    )
+    assert identity.ends_soon(tmp_path / "ca.pem") == ""
+    monkeypatch.undo()
+    end = identity.renew(tmp_path, ["relay.example.com"])
+    after = {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()}
+    assert {name for name in after if after[name] != before.get(name)} == {"server.pem"}
+    renewed = certificate(tmp_path / "server.pem")
+    assert renewed.not_valid_after_utc == end.replace(microsecond=0)
+    assert identity.ends_soon(tmp_path / "server.pem") == ""
+    assert identity.hosts_of(renewed) == ["relay.example.org", "10.0.0.5", "relay.example.com"]
+    renewed.verify_directly_issued_by(certificate(tmp_path / "ca.pem"))
+    ssl.create_default_context().load_cert_chain(tmp_path / "server.pem", tmp_path / "server.key")
+
+
+def test_only_whoever_signed_a_certificate_can_renew_it(tmp_path):
+    for name in ("ours", "theirs"):
+        make_server_folder(tmp_path / name, ["localhost"])
+    (tmp_path / "ours" / "ca.key").write_bytes((tmp_path / "theirs" / "ca.key").read_bytes())
+    with pytest.raises(SpecError, match=r"ca\.key: is not the key of .*ca\.pem; ask whoever signed it"):
+        identity.renew(tmp_path / "ours")
+    (tmp_path / "ours" / "ca.key").write_text("no key")
+    with pytest.raises(SpecError, match="cannot be read as a private key"):
+        identity.renew(tmp_path / "ours")
+    (tmp_path / "ours" / "ca.key").unlink()
+    with pytest.raises(SpecError, match="the authority's key cannot be read"):
+        identity.renew(tmp_path / "ours")
+    with pytest.raises(SpecError, match="the certificate cannot be read"):
+        identity.renew(tmp_path / "nowhere")
 
 
 def test_a_key_with_a_password_is_refused(tmp_path, monkeypatch):

@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from fedrelay.errors import SpecError
-from fedrelay.files import read_whole
+from fedrelay.files import read_whole, write_atomically
 
 CA, CA_KEY = "ca.pem", "ca.key"
 SERVER, SERVER_KEY = "server.pem", "server.key"
@@ -31,8 +31,12 @@ SECRET = "secret"
 NODES = "nodes"
 """The folder of the nodes' public keys, `NAME.pub`."""
 
-VALID = datetime.timedelta(days=365)
+VALID, VALID_AUTHORITY = datetime.timedelta(days=365), datetime.timedelta(days=3650)
+"""How long certificates of the server are good, and those of authorities."""
 
+SOON = datetime.timedelta(days=30)
+
+_HOST = re.compile(r"(?:\*\.)?[A-Za-z0-9](?:[A-Za-z0-9._-]{0,251}[A-Za-z0-9])?")
 _NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 PrivateKey = ec.EllipticCurvePrivateKey
@@ -51,33 +55,51 @@ def make_server_folder(folder: Path, hosts: Sequence[str]) -> None:
     for name in (CA, CA_KEY, SERVER, SERVER_KEY, SECRET):
         if (folder / name).exists():
             raise SpecError(f"{folder / name}: is there already, and is not replaced")
-    (folder / NODES).mkdir(parents=True, exist_ok=True)
-    authority, own = ec.generate_private_key(ec.SECP384R1()), ec.generate_private_key(ec.SECP384R1())
+    ours, own = ec.generate_private_key(ec.SECP384R1()), ec.generate_private_key(ec.SECP384R1())
     root = _named("FedRelay development authority")
-    with_ca = _certificate(root, root, authority).add_extension(x509.BasicConstraints(ca=True, path_length=0), True)
-    usage = x509.KeyUsage(
-        digital_signature=True,
-        key_cert_sign=True,
-        crl_sign=True,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        encipher_only=False,
-        decipher_only=False,
-    )
-    identifier = x509.SubjectKeyIdentifier.from_public_key(authority.public_key())
-    with_ca = with_ca.add_extension(usage, True).add_extension(identifier, False)
-    names = x509.SubjectAlternativeName([_host(host) for host in hosts])
-    issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.public_key())
-    served = _certificate(_named(hosts[0]), root, own).add_extension(names, False).add_extension(issuer, False)
-    served = served.add_extension(x509.BasicConstraints(ca=False, path_length=None), True)
-    for name, builder in ((CA, with_ca), (SERVER, served)):
-        signed = builder.sign(authority, hashes.SHA384())
-        (folder / name).write_bytes(signed.public_bytes(serialization.Encoding.PEM))
-    for name, key in ((CA_KEY, authority), (SERVER_KEY, own)):
+    shown = {CA: _authority_certificate(root, ours), SERVER: _server_certificate(hosts, own.public_key(), root, ours)}
+    (folder / NODES).mkdir(parents=True, exist_ok=True)
+    for name, certificate in shown.items():
+        (folder / name).write_bytes(_signed(certificate, ours))
+    for name, key in ((CA_KEY, ours), (SERVER_KEY, own)):
         write_private(folder / name, _pem(key))
     write_private(folder / SECRET, secrets.token_hex(32).encode())
+
+
+def renew(folder: Path, more: Sequence[str] = ()) -> datetime.datetime:
+    """Give the server a new certificate for its key and its hosts, and perhaps more; says until when it is good.
+
+    The authority stays what it is, so nodes notice nothing.
+    """
+    own, root = _first(folder / SERVER), _first(folder / CA)
+    try:
+        signer = serialization.load_pem_private_key(read(folder / CA_KEY, "the authority's key"), None)
+    except (TypeError, ValueError, UnsupportedAlgorithm) as error:
+        raise SpecError(f"{folder / CA_KEY}: cannot be read as a private key ({_short(error)})") from None
+    if signer.public_key() != root.public_key() or not isinstance(signer, PrivateKey):
+        raise SpecError(f"{folder / CA_KEY}: is not the key of {folder / CA}; ask whoever signed it for a certificate")
+    hosts, key = list(dict.fromkeys([*hosts_of(own), *more])), own.public_key()
+    if not hosts or not isinstance(key, PublicKey):
+        raise SpecError(f"{folder / SERVER}: is no certificate that `fedrelay certificates` made")
+    end = min(datetime.datetime.now(datetime.UTC) + VALID, root.not_valid_after_utc)
+    write_atomically(folder / SERVER, _signed(_server_certificate(hosts, key, root.subject, signer, end), signer))
+    return end
+
+
+def hosts_of(certificate: x509.Certificate) -> list[str]:
+    """The names and addresses that a certificate is for."""
+    try:
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return []
+    return [str(name.value) for name in names]
+
+
+def ends_soon(path: Path) -> str:
+    """What to say of a certificate that is good for less than a month; nothing of any other."""
+    end = _first(path).not_valid_after_utc
+    left = end - datetime.datetime.now(datetime.UTC)
+    return "" if left > SOON else f"{path}: the certificate is valid until {end:%Y-%m-%d}"
 
 
 def make_node_key(path: Path) -> Path:
@@ -142,18 +164,25 @@ def public_keys(folder: Path) -> dict[str, PublicKey]:
 def authority(path: Path) -> bytes:
     """The certificate of the authority, of which at least one is still good."""
     content = read(path, "the authority's certificate")
-    if b"PRIVATE KEY" in content:
-        raise SpecError(f"{path}: is a private key; the authority's certificate is needed, {CA} of the server's folder")
-    try:
-        found = x509.load_pem_x509_certificates(content)
-    except (ValueError, UnsupportedAlgorithm) as error:
-        raise SpecError(f"{path}: cannot be read as a certificate ({_short(error)})") from None
-    last = max(certificate.not_valid_after_utc for certificate in found)
+    last = max(certificate.not_valid_after_utc for certificate in _certificates(path, content))
     if last < datetime.datetime.now(datetime.UTC):
         raise SpecError(
             f"{path}: the certificate was valid until {last:%Y-%m-%d}; ask the server's owner for a new one"
         )
     return content
+
+
+def _first(path: Path) -> x509.Certificate:
+    return _certificates(path, read(path, "the certificate"))[0]
+
+
+def _certificates(path: Path, content: bytes) -> list[x509.Certificate]:
+    if b"PRIVATE KEY" in content:
+        raise SpecError(f"{path}: is a private key; a certificate is needed, such as {CA} of the server's folder")
+    try:
+        return x509.load_pem_x509_certificates(content)
+    except (ValueError, UnsupportedAlgorithm) as error:
+        raise SpecError(f"{path}: cannot be read as a certificate ({_short(error)})") from None
 
 
 def read(path: Path, what: str) -> bytes:
@@ -177,14 +206,50 @@ def _host(host: str) -> x509.GeneralName:
     try:
         return x509.IPAddress(ipaddress.ip_address(host))
     except ValueError:
+        if not _HOST.fullmatch(host):
+            raise SpecError(f"--host: {host!r} is neither a name nor an address") from None
         return x509.DNSName(host)
 
 
-def _certificate(subject: x509.Name, issuer: x509.Name, key: PrivateKey) -> x509.CertificateBuilder:
-    now = datetime.datetime.now(datetime.UTC)
-    builder = x509.CertificateBuilder().subject_name(subject).issuer_name(issuer).public_key(key.public_key())
-    builder = builder.serial_number(x509.random_serial_number())
-    return builder.not_valid_before(now - datetime.timedelta(hours=1)).not_valid_after(now + VALID)
+def _authority_certificate(root: x509.Name, key: PrivateKey) -> x509.CertificateBuilder:
+    usage = x509.KeyUsage(
+        digital_signature=True,
+        key_cert_sign=True,
+        crl_sign=True,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+    identifier = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
+    end = datetime.datetime.now(datetime.UTC) + VALID_AUTHORITY
+    builder = _certificate(root, root, key.public_key(), end)
+    builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), True)
+    return builder.add_extension(usage, True).add_extension(identifier, False)
+
+
+def _server_certificate(
+    hosts: Sequence[str], key: PublicKey, root: x509.Name, signer: PrivateKey, end: datetime.datetime | None = None
+) -> x509.CertificateBuilder:
+    end = end or datetime.datetime.now(datetime.UTC) + VALID
+    names = x509.SubjectAlternativeName([_host(host) for host in hosts])
+    issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key())
+    builder = _certificate(_named(hosts[0]), root, key, end).add_extension(names, False).add_extension(issuer, False)
+    return builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), True)
+
+
+def _certificate(
+    subject: x509.Name, issuer: x509.Name, key: PublicKey, end: datetime.datetime
+) -> x509.CertificateBuilder:
+    begin = datetime.datetime.now(datetime.UTC) - datetime.timedelta(hours=1)
+    builder = x509.CertificateBuilder().subject_name(subject).issuer_name(issuer).public_key(key)
+    return builder.serial_number(x509.random_serial_number()).not_valid_before(begin).not_valid_after(end)
+
+
+def _signed(builder: x509.CertificateBuilder, key: PrivateKey) -> bytes:
+    return builder.sign(key, hashes.SHA384()).public_bytes(serialization.Encoding.PEM)
 
 
 def _pem(key: PrivateKey) -> bytes:

@@ -1,0 +1,118 @@
+"""A reverse proxy that passes on what nodes need and nothing else, as docs/deploy.md advises."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import threading
+from contextlib import closing
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import httpx
+import numpy as np
+import pytest
+
+pytest.importorskip("flwr", reason="the extra 'flower' is not installed")
+
+from fedrelay.engines.flower.identity import (
+    CA,
+    SECRET,
+    SERVER,
+    SERVER_KEY,
+    make_node_key,
+    make_server_folder,
+    private_key,
+    read,
+)
+from fedrelay.engines.flower.parcel import Parcel
+from fedrelay.engines.flower.post import Unreachable
+from fedrelay.engines.flower.superlink import SuperLink
+from fedrelay.engines.flower.wire import Door, FlowerPost, admit, as_parcel
+
+PASSED = "/v1/fleet/"
+
+
+@pytest.fixture(scope="module")
+def link(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("server")
+    make_server_folder(folder, ["127.0.0.1"])
+    make_node_key(folder / "a.key").rename(folder / "nodes" / "a.pub")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    with SuperLink(folder, "127.0.0.1", port) as running:
+        running.register()
+        yield running
+
+
+@pytest.fixture(scope="module")
+def proxy(link):
+    """Its address, and the paths that it was asked for."""
+    trusting = ssl.create_default_context(cafile=link.folder / CA)
+    behind = httpx.Client(base_url=f"https://{link.local}", verify=trusting, timeout=30)
+    paths: list[str] = []
+
+    class Passing(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self):
+            paths.append(self.path)
+            content = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            status, headers, body = 403, {}, b""
+            if self.path.startswith(PASSED):
+                kept = {name: value for name, value in self.headers.items() if name.lower() != "host"}
+                answer = behind.post(self.path, content=content, headers=kept)
+                status, body = answer.status_code, answer.content
+                headers = {"Content-Type": answer.headers.get("content-type", "")}
+            self.send_response(status)
+            for name, value in {**headers, "Content-Length": str(len(body))}.items():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_):
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Passing)
+    shown = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    shown.load_cert_chain(link.folder / SERVER, link.folder / SERVER_KEY)
+    server.socket = shown.wrap_socket(server.socket, server_side=True)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"127.0.0.1:{server.server_address[1]}", paths
+    finally:
+        server.shutdown()
+        server.server_close()
+        behind.close()
+
+
+def test_a_node_works_through_it(link, proxy, tmp_path):
+    address, paths = proxy
+    key = private_key(link.folder / "a.key")
+    secret = read(link.folder / SECRET, "the secret")
+    door = Door(address, link.authority, key, tmp_path / "id")
+    door.enter()
+    model = np.arange(2_000_000, dtype=np.float32)  # more than one piece of Flower's
+    with closing(FlowerPost(link.local, link.authority, secret, {"a": key.public_key()}, wait=20)) as post:
+        number = post.send("a", Parcel({"kind": "who"}, {"models": model}), 60)
+        question = None
+        while question is None:
+            question = door.receive()
+        assert np.array_equal(as_parcel(question).arrays["models"], model)
+        door.reply(question, Parcel({"kind": "who"}, {"models": model + 1}))
+        answers = []
+        while not answers:
+            answers = list(post.collect([number], 10**8))
+    door.leave()
+    assert np.array_equal(answers[0][1].arrays["models"], model + 1)
+    assert {path for path in paths if path.startswith(PASSED)} == set(paths)
+
+
+def test_everything_else_is_refused(link, proxy):
+    address, paths = proxy
+    key = private_key(link.folder / "a.key").public_key()
+    with pytest.raises(Unreachable, match="status 403"):
+        admit(address, link.authority, {"a": key})
+    with pytest.raises(Unreachable, match="status 403"):
+        FlowerPost(address, link.authority, read(link.folder / SECRET, "the secret"), {"a": key}, wait=0)
+    assert {path.split("/")[2] for path in paths if not path.startswith(PASSED)} == {"control"}
