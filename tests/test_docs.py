@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import configparser
 import re
+import shlex
 from pathlib import Path
 from typing import get_args
 
 import pytest
+from typer.main import get_command
 
 from fedrelay import errors
+from fedrelay.cli.app import app
 from fedrelay.data.registry import DATASETS
 from fedrelay.models.zoo import MODELS
 from fedrelay.recipes import CATALOGUE
@@ -52,6 +56,31 @@ def test_every_exit_code_is_in_the_readme():
     codes = {kind.exit_code for kind in kinds}
     assert codes == {1, 2, 3, 4, 5, 6}
     assert [code for code in codes if not re.search(rf"(^|, |\n){code} ", said[1])] == []
+
+
+def test_every_option_of_a_node_is_in_the_guide_and_no_other():
+    text = (ROOT / "docs" / "deploy.md").read_text()
+    [table] = re.findall(r"\| option \| meaning \|\n(.*?)\n\n", text, re.DOTALL)
+    told = {option for row in table.splitlines() for option in re.findall(r"`(--[a-z-]+)", row.split("|")[1])}
+    command = get_command(app).commands["node"]
+    there = {option for each in command.params for option in (*each.opts, *each.secondary_opts) if option[:2] == "--"}
+    assert told == there - {"--help"}
+
+
+@pytest.mark.parametrize(
+    "unit", sorted((ROOT / "examples" / "federation").glob("*.service")), ids=lambda unit: unit.name
+)
+def test_units_start_commands_that_there_are(unit):
+    settings = configparser.ConfigParser(strict=False, interpolation=None)
+    settings.optionxform = str
+    settings.read(unit)
+    program, name, *words = shlex.split(settings["Service"]["ExecStart"].replace("\\\n", " "))
+    assert program.endswith("/bin/fedrelay")
+    command = get_command(app).commands[name]
+    context = command.make_context(name, words)
+    assert context.params
+    codes = {int(code) for code in settings["Service"]["RestartPreventExitStatus"].split()}
+    assert codes <= {errors.SpecError.exit_code, errors.DataError.exit_code}
 
 
 def test_every_fault_is_in_the_page_about_faults():
