@@ -102,7 +102,7 @@ def test_a_node_works_through_it(link, proxy, tmp_path):
         door.reply(question, Parcel({"kind": "who"}, {"models": model + 1}))
         answers = []
         while not answers:
-            answers = list(post.collect([number], 10**8))
+            answers = [each for each in post.collect([number], 10**8) if each[1] is not None]
     door.leave()
     assert np.array_equal(answers[0][1].arrays["models"], model + 1)
     assert {path for path in paths if path.startswith(PASSED)} == set(paths)

@@ -380,7 +380,7 @@ def until_some(look):
         (Error(code=5, reason="Error: Node Unavailable"), "gone: no sign of life for 20 s"),
         (Error(code=8), "failed: error 8 of Flower"),
         (RecordDict(), "a bad answer: cannot be read (KeyError: 'header')"),
-        (as_message(parcel(10**6)), "a bad answer: cannot be read (ValueError: more than 1000000 bytes)"),
+        (as_message(parcel(10**6)), "a bad answer: cannot be read (TooLarge: more than 1000000 bytes)"),
     ],
 )
 def test_reasons_are_one_line_in_plain_words(content, words, office):

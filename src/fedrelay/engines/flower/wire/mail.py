@@ -106,7 +106,7 @@ def fetch(stub: Any, node: Node, run: int, tree: ObjectTree, largest: int, longe
     """
     names = [each.object_id for each in iterate_object_tree(tree)]
     if len(names) > 64 + largest // 10**6:
-        raise TooLarge(f"more parts than {largest:,} bytes have")
+        raise TooLarge("too many parts")
     came = _Receipt(make_pull_object_fn_protobuf(stub.PullObject, node, run), largest)
     try:
         contents = pull_objects(
@@ -125,7 +125,7 @@ def fetch(stub: Any, node: Node, run: int, tree: ObjectTree, largest: int, longe
             ConfirmMessageReceivedRequest(node=node, run_id=run, message_object_id=tree.object_id)
         )
     if _unfolded(contents) > largest:
-        raise TooLarge(f"more than {largest:,} bytes")
+        raise TooLarge(f"more than {largest} bytes")
     message = inflate_object_from_contents(tree.object_id, contents)
     if not isinstance(message, Message):
         raise ValueError("it is no message")
@@ -144,7 +144,7 @@ class _Receipt:
     def __call__(self, name: str) -> bytes:
         """One part; raises ObjectUnavailableError where it is worth looking again."""
         if self.bytes > self.largest:
-            raise TooLarge(f"more than {self.largest:,} bytes")
+            raise TooLarge(f"more than {self.largest} bytes")
         try:
             content = self.pull(name)
         except ObjectUnavailableError:
@@ -159,7 +159,7 @@ class _Receipt:
             self.heard = time.monotonic()
             self.bytes += len(content)
             if self.bytes > self.largest:
-                raise TooLarge(f"more than {self.largest:,} bytes")
+                raise TooLarge(f"more than {self.largest} bytes")
         return content
 
 
