@@ -161,11 +161,12 @@ def test_who_is_there(prepared, monkeypatch):
         facts = {"samples": 5, "tests": 0, "shape": (2,), "kind": "tabular", "sequence": False, "fingerprint": "f"}
         return Member(name, "ready", 1.0, Facts(**facts, classes=classes, version=version))
 
-    found = [member("a", 2, "0.0.1"), member("b", 900, "0.0.1"), Member("c", "not there", None, None)]
+    found = [member("a", 2, "0.0.1"), member("b", 900, "0.0.1"), Member("c", "failed: [/red]", None, None)]
     monkeypatch.setattr("fedrelay.engines.flower.roll.roll_call", lambda wanted: found)
     said = prepared("nodes", "server")
     assert "2 of 3 are ready; 900 classes, as the labels of b need" in " ".join(said.out.split())
-    assert "node 'b' has labels up to 899, all others up to 1" in " ".join(said.err.split())
+    assert "node 'b' has 900 classes, all others at most 2" in said.err
+    assert "failed: [/red]" in said.out  # words of others are shown, not obeyed
     assert said.err.count("has FedRelay 0.0.1, the server ") == 2
     assert len(prepared("nodes", "server", "--json").json["remarks"]) == 3
 
@@ -177,3 +178,15 @@ def test_without_the_extra(program, monkeypatch):
         ended = program(*words)
         assert ended.code == 6
         assert "pip install 'fedrelay[flower]'" in " ".join(ended.err.split())
+
+
+def test_words_of_others_cannot_end_a_node(prepared, monkeypatch):
+    """A server may ask for a part whose name looks like markup; the node says so and goes on."""
+
+    def served(*_, say, **__):
+        say("a question could not be answered: unknown part '[/]' " + "x" * 100)
+
+    monkeypatch.setattr("fedrelay.node.program.serve", served)
+    ended = prepared(*NODE, "--data", "a.npz")
+    assert ended.code == 0
+    assert "unknown part '[/]' " + "x" * 100 in ended.err  # on one line, for logs

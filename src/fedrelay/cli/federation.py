@@ -12,7 +12,6 @@ from types import FrameType
 from typing import Annotated
 
 import typer
-from rich.markup import escape
 
 from fedrelay.cli.screen import Screen
 from fedrelay.cli.settings import Json, Quiet, examples
@@ -106,10 +105,10 @@ def superlink(
     screen = Screen(quiet=quiet)
     with screen.listening(), _until_stopped() as over, SuperLink(folder, host, port, database) as running:
         log = folder / "superlink.log"
-        screen.notes.print(f"The SuperLink listens on {running.address}; its log is {log}. Ctrl-C ends it.")
+        screen.note(f"The SuperLink listens on {running.address}; its log is {log}. Ctrl-C ends it.")
         changes, wrong = running.register(), ""
         if ending := ends_soon(folder / SERVER):
-            screen.note(f"[yellow]note: {escape(ending)}; fedrelay certificates {escape(str(folder))} --renew[/]")
+            screen.note(f"note: {ending}; fedrelay certificates {folder} --renew", "yellow")
         while True:
             for line in changes:
                 screen.note(line)
@@ -220,7 +219,7 @@ def node(
         keep_states=keep_states,
     )
     told = "told" if share_histogram else "not told"
-    screen.notes.print(
+    screen.note(
         f"{holding.size(0):,} samples to train on, {desk.facts()['tests']:,} to judge with; "
         f"how many of each class is {told}. Ctrl-C ends this node."
     )
@@ -252,7 +251,7 @@ def nodes(
     odd = list(remarks(facts))
     screen.show(node_list(found))
     for line in odd:
-        screen.note(f"[yellow]note: {escape(line)}[/]")
+        screen.note(f"note: {line}", "yellow")
     screen.emit({"nodes": [member.facts_and_presence() for member in found], "remarks": odd})
 
 

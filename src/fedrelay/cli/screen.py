@@ -27,9 +27,9 @@ class Screen:
         for thing in things:
             self.results.print(thing)
 
-    def note(self, text: str) -> None:
-        """Show how things go, unless `--quiet`."""
-        self.notes.print(text)
+    def note(self, text: str, style: str = "none") -> None:
+        """Show how things go, unless `--quiet`: a line as it is, since it may hold words of others, however long."""
+        self.notes.print(Text(text, style), soft_wrap=True)
 
     def emit(self, value: Mapping[str, Any]) -> None:
         """Print the JSON object, if `--json`."""

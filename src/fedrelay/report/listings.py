@@ -51,7 +51,7 @@ def node_list(members: Sequence[Member]) -> RenderableType:
         held = [count(facts.samples), count(facts.tests), _class_mix(facts)] if facts is not None else [NONE] * 3
         seen = "never" if member.seen is None else f"{max(0.0, member.seen):.0f} s ago"
         asks = f", asks for dp ≥ {facts.least_noise:g}" if facts is not None and facts.least_noise else ""
-        table.add_row(f"{number} {member.name}", f"{member.status}{asks}", *held, seen)
+        table.add_row(f"{number} {member.name}", Text(f"{member.status}{asks}"), *held, seen)
     ready = sum(member.status == "ready" for member in members)
     told = {member.name: member.facts.classes for member in members if member.facts is not None}
     most = max(told, key=lambda name: told[name], default="")

@@ -105,6 +105,19 @@ def test_a_renewed_certificate_is_for_the_same_key_and_of_the_same_authority(tmp
     ssl.create_default_context().load_cert_chain(tmp_path / "server.pem", tmp_path / "server.key")
 
 
+def test_a_superlink_does_not_start_with_a_certificate_that_has_ended(tmp_path, monkeypatch):
+    monkeypatch.setattr(identity, "VALID", datetime.timedelta(minutes=-1))
+    make_server_folder(tmp_path, ["localhost"])
+    with pytest.raises(SpecError, match=r"server\.pem: the certificate was valid until .* certificates .* --renew"):
+        identity.check_server_folder(tmp_path)
+    monkeypatch.undo()
+    identity.renew(tmp_path)
+    identity.check_server_folder(tmp_path)
+    (tmp_path / "secret").unlink()
+    with pytest.raises(SpecError, match="the secret cannot be read"):
+        identity.check_server_folder(tmp_path)
+
+
 def test_only_whoever_signed_a_certificate_can_renew_it(tmp_path):
     for name in ("ours", "theirs"):
         make_server_folder(tmp_path / name, ["localhost"])

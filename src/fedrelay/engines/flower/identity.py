@@ -86,6 +86,19 @@ def renew(folder: Path, more: Sequence[str] = ()) -> datetime.datetime:
     return end
 
 
+def check_server_folder(folder: Path) -> None:
+    """See that all is there that a SuperLink starts with, and that its certificate is still good."""
+    authority(folder / CA)
+    read(folder / SERVER_KEY, "the server's key")
+    read(folder / SECRET, "the secret")
+    end = _first(folder / SERVER).not_valid_after_utc
+    if end < datetime.datetime.now(datetime.UTC):
+        raise SpecError(
+            f"{folder / SERVER}: the certificate was valid until {end:%Y-%m-%d}; "
+            f"make a new one with: fedrelay certificates {folder} --renew"
+        )
+
+
 def hosts_of(certificate: x509.Certificate) -> list[str]:
     """The names and addresses that a certificate is for."""
     try:

@@ -26,8 +26,8 @@ def remarks(facts: Mapping[str, Facts]) -> Iterator[str]:
         name, most, next_most = highest(facts)
         if most > FAR * next_most:
             yield (
-                f"node {name!r} has labels up to {most - 1:,}, all others up to {next_most - 1:,}: the model gets "
-                f"{most:,} classes because of it. Is that label right?"
+                f"node {name!r} has {most:,} classes, all others at most {next_most:,}: the model gets {most:,} "
+                "because of it. Is its highest label right?"
             )
 
 

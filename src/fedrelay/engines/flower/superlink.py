@@ -14,7 +14,16 @@ from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 
-from fedrelay.engines.flower.identity import CA, SECRET, SERVER, SERVER_KEY, PublicKey, authority, public_keys
+from fedrelay.engines.flower.identity import (
+    CA,
+    SECRET,
+    SERVER,
+    SERVER_KEY,
+    PublicKey,
+    authority,
+    check_server_folder,
+    public_keys,
+)
 from fedrelay.errors import EngineError
 
 log = logging.getLogger(__name__)
@@ -38,6 +47,7 @@ class SuperLink:
 
         self.folder, self.address = folder, f"{host}:{port}"
         self.local = f"{'127.0.0.1' if host == '0.0.0.0' else host}:{port}"
+        check_server_folder(folder)
         self.authority = authority(folder / CA)
         self.admitted: dict[str, PublicKey] | None = None
         if answers(self.local, self.authority):
