@@ -217,13 +217,18 @@ class Guard(Section):
         None, gt=0, description="shorten updates to so many times the usual length, the median of the last round"
     )
     tolerance: float | None = Field(
-        None, ge=0, description="leave out a model whose loss on the public set is higher by more than this"
+        None, ge=0, description="leave out a model whose loss on the public set rose by so much more than is usual"
     )
 
     @property
     def refuses(self) -> bool:
         """Whether a model may be left out."""
         return self.on_divergence == "skip" or self.tolerance is not None
+
+    @property
+    def asks_what_is_usual(self) -> bool:
+        """Whether turns are held against those before."""
+        return self.norm is not None or self.tolerance is not None
 
 
 class Fault(Section):

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fedrelay.engines.base import Departure
 from fedrelay.local.arrival import Arrival
-from fedrelay.local.guard import usual_length
+from fedrelay.local.guard import NOT_YET, Usual
 from fedrelay.merge.base import Homecoming
 from fedrelay.merge.mean import Mean
 from fedrelay.routes.mixing import mixed
@@ -38,25 +38,22 @@ def departure(setting: Setting, plan: RoundPlan, state: State) -> Departure:
         for number, route in enumerate(plan.routes)
         if route.slot is not None and route.slot in state.waiting
     }
-    return Departure(state.weights, own, state.server, baggage, usual_update(setting, state))
+    return Departure(state.weights, own, state.server, baggage, usual(setting, state))
 
 
-def usual_update(setting: Setting, state: State) -> float:
-    """The usual length of an update, for a guard that asks; before anybody has trained, that of the model itself."""
-    if setting.experiment.guard.norm is None:
-        return 0.0
-    if state.usual is not None:
-        return state.usual
-    return float(torch.linalg.vector_norm(state.weights[: setting.layout.trainable]))
+def usual(setting: Setting, state: State) -> Usual:
+    """What turns are like; before anybody has had one, an update is as long as the model itself."""
+    if state.usual is not None or not setting.experiment.guard.asks_what_is_usual:
+        return state.usual or NOT_YET
+    return Usual(float(torch.linalg.vector_norm(state.weights[: setting.layout.trainable])))
 
 
 def received(setting: Setting, plan: RoundPlan, state: State, arrivals: Sequence[Arrival]) -> State:
     """The state after the models of a round came home; those that nobody's work is in count as if they had not."""
     arrivals = setting.counted(arrivals)
     waiting = dict(state.waiting)
-    if setting.experiment.guard.norm is not None:
-        hops = (hop for arrival in arrivals for hop in arrival.hops)
-        state = replace(state, usual=usual_length(hops, usual_update(setting, state)))
+    if setting.experiment.guard.asks_what_is_usual:
+        state = replace(state, usual=usual(setting, state).after(hop for arrival in arrivals for hop in arrival.hops))
     for arrival in arrivals:
         if not arrival.usable:
             continue

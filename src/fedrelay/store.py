@@ -49,6 +49,7 @@ from fedrelay.errors import RunFolderError, SpecError
 from fedrelay.files import read_whole, write_atomically
 from fedrelay.grouping.profiles import Survey
 from fedrelay.local.arrival import Arrival, HopReport
+from fedrelay.local.guard import Usual
 from fedrelay.spec import Experiment, load_file, validate
 
 FORMAT = 1
@@ -85,8 +86,8 @@ class State:
     waiting: Mapping[int, Arrival] = field(default_factory=dict)
     """Slot → the model that waits there for a merge."""
 
-    usual: float | None = None
-    """The usual length of an update, where the guard asks for it."""
+    usual: Usual | None = None
+    """What turns are like, where the guard asks for it."""
 
 
 class Records:
@@ -403,9 +404,8 @@ def _state(round: int, named: Mapping[str, Tensor], pointer: Mapping[str, Any]) 
         )
         for slot, facts in pointer.get("waiting", {}).items()
     }
-    usual = pointer.get("usual")
-    seconds, usual = float(pointer["seconds"]), None if usual is None else float(usual)
-    return State(round, named["weights"], seconds, below("server/"), arrivals, usual)
+    usual = None if pointer.get("usual") is None else Usual(*(float(each) for each in pointer["usual"]))
+    return State(round, named["weights"], float(pointer["seconds"]), below("server/"), arrivals, usual)
 
 
 def _hop(facts: Mapping[str, Any]) -> HopReport:

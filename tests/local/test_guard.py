@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from fedrelay.local.arrival import HopReport
-from fedrelay.local.guard import Before, fault_in, peaks, shorten, usual_length
+from fedrelay.local.guard import Before, Usual, emptied, fault_in, peaks, shorten
 from fedrelay.local.visit import Visit
 from fedrelay.spec import Guard
 
@@ -39,6 +39,14 @@ def test_faults_are_found(peak, others, found):
     assert fault_in(Guard(largest=9.0), peak, others) == found
 
 
+def test_a_model_of_zeros_made_from_another_is_refused_where_anything_is():
+    skip, something = Guard(on_divergence="skip"), torch.tensor([0.0, 1.0])
+    assert emptied(skip, 0.0, something) == "nothing but zeros"
+    assert not emptied(skip, 0.5, something)
+    assert not emptied(skip, 0.0, torch.zeros(2))
+    assert not emptied(Guard(), 0.0, something)
+
+
 def test_long_updates_are_shortened_and_others_left_alone():
     recv = torch.tensor([[1.0, 1.0], [0.0, 0.0], [0.0, 0.0]])
     models = torch.tensor([[4.0, 5.0], [0.6, 0.8], [NAN, 1.0]])
@@ -54,9 +62,17 @@ def test_long_updates_are_shortened_and_others_left_alone():
 def test_the_usual_length_is_the_median_of_accepted_updates():
     hops = [HopReport(1, 1, 0.0, length=length) for length in (1.0, 100.0, 3.0)]
     refused = HopReport(0, 0, 0.0, refused="non-finite weights", length=1e9)
-    assert usual_length([*hops, refused], before=7.0) == 3.0
-    assert usual_length(hops[:2], before=7.0) == 50.5
-    assert usual_length([refused], before=7.0) == 7.0
+    assert Usual(7.0).after([*hops, refused]) == Usual(3.0)
+    assert Usual(7.0).after(hops[:2]) == Usual(50.5)
+    assert Usual(7.0).after([refused]) == Usual(7.0)
+
+
+def test_the_usual_rise_is_the_median_of_all_models_that_were_judged():
+    judged = [HopReport(1, 1, 0.0, rise=rise) for rise in (-0.5, 0.25)]
+    refused = HopReport(0, 0, 0.0, refused="a higher loss on the public set", rise=4.0)
+    unseen = HopReport(0, 0, 0.0, refused="non-finite weights")
+    assert Usual(7.0, 0.5).after([*judged, refused, unseen]) == Usual(7.0, 0.25)
+    assert Usual(7.0, 0.5).after([unseen]) == Usual(7.0, 0.5)
 
 
 def test_a_turn_is_taken_back_even_where_it_wrote_to_what_it_had_read():

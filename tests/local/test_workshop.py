@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 
+from fedrelay.data.public import with_public
 from fedrelay.engines.base import Departure
 from fedrelay.engines.local import start_local
 from fedrelay.errors import DivergedError
+from fedrelay.local.guard import Usual
 from fedrelay.local.keepsakes import Keepsakes
 from fedrelay.local.terms.control import Control
 from fedrelay.local.trainer import Job
@@ -22,10 +24,10 @@ def job_of(federation, module, guard=SKIP, terms=(), lanes=1):
     return Job(module, Layout.of(module), federation, Train(batch_size=2), terms, 3, lanes, guard=guard)
 
 
-def travel(job, plan, workers=1, keepsakes=None, usual=0.0):
+def travel(job, plan, workers=1, keepsakes=None, usual=0.0, rise=0.0):
     engine = start_local(job, workers, keepsakes)
     try:
-        arrivals = engine.travel(plan, Departure(job.layout.flatten(job.module), usual=usual))
+        arrivals = engine.travel(plan, Departure(job.layout.flatten(job.module), usual=Usual(usual, rise)))
         engine.keep()
         return [
             (
@@ -100,6 +102,24 @@ def test_a_long_update_is_shortened(toy, linear):
     assert hop.shortened
     assert float((found - start).norm()) == pytest.approx(0.15, rel=1e-4)
     assert hop.length > 1
+
+
+def test_a_loss_may_rise_by_the_tolerance_beyond_what_is_usual(toy, linear):
+    federation = with_public(toy, 2, 0)
+    plan = RoundPlan(1, (Route((4,)),), tampers=(Tamper(0, 0, "sign-flip", 20.0),))
+    rise = travel(job_of(federation, linear, Guard(tolerance=1e6)), plan)[0][1][0].rise
+    assert rise > 0.1
+    for tolerance, usual, refused in (
+        (rise * 1.001, 0.0, False),
+        (rise * 0.999, 0.0, True),
+        (rise * 0.501, rise / 2, False),
+        (rise * 0.499, rise / 2, True),
+        (rise * 1.001, -rise, False),  # who is usually better is not asked to be
+    ):
+        found, (hop,), _, _ = travel(job_of(federation, linear, Guard(tolerance=tolerance)), plan, rise=usual)[0]
+        assert bool(hop.refused) == refused
+        assert hop.rise == rise
+        assert torch.equal(found, Layout.of(linear).flatten(linear)) == refused
 
 
 def test_a_refused_client_keeps_what_it_kept_and_adds_nothing_to_what_travels(toy, linear):

@@ -9,6 +9,7 @@ from typing import Protocol
 from torch import Tensor
 
 from fedrelay.local.arrival import Arrival
+from fedrelay.local.guard import NOT_YET, Usual
 from fedrelay.local.judge import Verdict
 from fedrelay.local.portrait import Likeness, Portrait
 from fedrelay.routes.plan import RoundPlan
@@ -30,8 +31,8 @@ class Departure:
     baggage: Mapping[int, Mapping[str, Tensor]] = field(default_factory=dict)
     """What routes with a model of their own have with them already."""
 
-    usual: float = 0.0
-    """The usual length of an update, for a guard that shortens those that are longer."""
+    usual: Usual = NOT_YET
+    """What turns are like, for a guard that asks."""
 
 
 class Engine(Protocol):

@@ -19,7 +19,7 @@ from fedrelay.engines.convoys import Convoy, convoys
 from fedrelay.engines.crew import Crew, ForkedCrew, InlineCrew, Table, Workplace
 from fedrelay.errors import DivergedError, FedRelayError
 from fedrelay.local.arrival import Arrival, HopReport
-from fedrelay.local.guard import fault_in
+from fedrelay.local.guard import NOT_YET, Usual, fault_in
 from fedrelay.local.judge import Verdict, chunks, judge
 from fedrelay.local.keepsakes import Keepsakes
 from fedrelay.local.lanes import lanes_for
@@ -124,7 +124,7 @@ class LocalEngine:
         """Send the crew home."""
         self.crew.close()
 
-    def _trips(self, berths: Berths, usual: float) -> Iterator[list[Trip]]:
+    def _trips(self, berths: Berths, usual: Usual) -> Iterator[list[Trip]]:
         """What is done side by side: everything, or one wave after another."""
         server = tuple(berths.row(f"server {name}") for name in self.job.names("server"))
         together = convoys(berths.plan, self.job.federation.size, self.lanes)
@@ -182,7 +182,7 @@ class Trip:
 
     waves: tuple[list[Stop], ...]
     server: tuple[int, ...] = ()
-    usual: float = 0.0
+    usual: Usual = NOT_YET
 
     @property
     def reads(self) -> Sequence[int]:

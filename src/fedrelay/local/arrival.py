@@ -24,6 +24,9 @@ class HopReport:
     shortened: bool = False
     """Whether the update was longer than allowed, and so was shortened."""
 
+    rise: float | None = None
+    """By how much the loss on the public set rose, where anybody asks and it can be told."""
+
     refused: str = ""
     """Why the model was not accepted, if so: then its route went on with the model that the client had received."""
 

@@ -2,8 +2,12 @@
 
 A chain is only as strong as its weakest client: one bad model would spoil all turns that follow. So a model with
 values that are not finite or too large is never handed on. On request, an update that is longer than usual is
-shortened, and a model that knows less of the public set than the one the client received is refused. The route then
-goes on with the model the client had received, and the client keeps what it kept before.
+shortened, and a model is refused whose loss on the public set rose by more than is usual. The route then goes on with
+the model the client had received, and the client keeps what it kept before.
+
+What is usual is the median of the last round, both times. An honest client that holds few classes unlearns some of the
+others, the more the sharper the model is: what it may cost the public set can only be told from what it costs with
+others. The median counts refused models too; otherwise the bound would sink with every honest one that it refuses.
 """
 
 from __future__ import annotations
@@ -12,13 +16,42 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from statistics import median
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from fedrelay.data.federation import Federation
+from fedrelay.data.public import PublicFederation
 from fedrelay.local.arrival import HopReport
+from fedrelay.local.judge import mean_loss
 from fedrelay.local.visit import Visit
+from fedrelay.models.layout import Workbench
 from fedrelay.spec import Guard
+
+WORSE = "a higher loss on the public set"
+EMPTY = "nothing but zeros"
+
+
+class Usual(NamedTuple):
+    """What turns are like, by the medians of the last round in which there were any."""
+
+    length: float = 0.0
+    """Of updates that were accepted."""
+
+    rise: float = 0.0
+    """Of the loss on the public set, whether accepted or not."""
+
+    def after(self, reports: Iterable[HopReport]) -> Usual:
+        """What is usual after a round; as before where nothing is known of it."""
+        reports = list(reports)
+        lengths = [report.length for report in reports if not report.refused and report.length]
+        rises = [report.rise for report in reports if report.rise is not None]
+        return Usual(median(lengths) if lengths else self.length, median(rises) if rises else self.rise)
+
+
+NOT_YET = Usual()
+"""Before anybody has had a turn."""
 
 
 def peaks(models: Tensor) -> list[float]:
@@ -44,10 +77,21 @@ def shorten(theta: Tensor, visit: Visit) -> Tensor:
     return length
 
 
-def usual_length(reports: Iterable[HopReport], before: float) -> float:
-    """The median length of accepted updates; as before where there are none."""
-    lengths = [report.length for report in reports if not report.refused and report.length]
-    return median(lengths) if lengths else before
+def emptied(guard: Guard, peak: float, recv: Tensor) -> str:
+    """Whether nothing is left of a model, where such models are left out; `recv` without its counters."""
+    return EMPTY if guard.refuses and peak == 0 and bool(recv.any()) else ""
+
+
+def worsened(
+    guard: Guard, bench: Workbench, model: Tensor, recv: Tensor, federation: Federation, usual: Usual
+) -> tuple[str, float | None]:
+    """Whether a model knows so much less of the public set that it is refused, and by how much its loss rose."""
+    if guard.tolerance is None:
+        return "", None
+    assert isinstance(federation, PublicFederation)
+    rise = mean_loss(bench, model, federation.public) - mean_loss(bench, recv, federation.public)
+    reason = "" if rise <= guard.tolerance + max(0.0, usual.rise) else WORSE
+    return reason, rise if math.isfinite(rise) else None
 
 
 @dataclass(frozen=True)

@@ -9,11 +9,10 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from fedrelay.data.public import PublicFederation
 from fedrelay.errors import DivergedError, EngineError, FedRelayError
 from fedrelay.local.arrival import HopReport
-from fedrelay.local.guard import Before, fault_in, peaks, shorten
-from fedrelay.local.judge import accuracy, mean_loss
+from fedrelay.local.guard import NOT_YET, Before, Usual, emptied, fault_in, peaks, shorten, worsened
+from fedrelay.local.judge import accuracy
 from fedrelay.local.lanes import trainer_for
 from fedrelay.local.tampering import tamper
 from fedrelay.local.trainer import Job
@@ -22,8 +21,6 @@ from fedrelay.models.layout import Workbench
 from fedrelay.routes.plan import Hop, RoundPlan, Tamper
 
 WRONG_SHAPE = "a wrong shape"
-WORSE = "a higher loss on the public set"
-EMPTY = "nothing but zeros"
 
 
 @dataclass(frozen=True)
@@ -53,11 +50,11 @@ class Workshop:
         self.trainer = trainer_for(job, self.bench)
 
     def take(
-        self, turns: Sequence[Turn], visits: Sequence[Visit], out: Sequence[Tensor], usual: float = 0.0
+        self, turns: Sequence[Turn], visits: Sequence[Visit], out: Sequence[Tensor], usual: Usual = NOT_YET
     ) -> list[HopReport]:
-        """Take turns side by side, each model to its place in `out`; `usual` is the usual length of an update."""
+        """Take turns side by side, each model to its place in `out`; `usual` is what turns are like."""
         if self.job.attends:
-            visits = [self._told(turn.hop, visit, usual) for turn, visit in zip(turns, visits, strict=True)]
+            visits = [self._told(turn.hop, visit, usual.length) for turn, visit in zip(turns, visits, strict=True)]
         careful = self.job.guard.refuses or any(turn.tamper for turn in turns)
         before = [Before.of(visit) if careful else None for visit in visits]
         hops = [turn.hop for turn in turns]
@@ -68,7 +65,7 @@ class Workshop:
         except Exception as error:
             clients = ", ".join(str(hop.client) for hop in hops)
             raise failure(f"round {hops[0].round}: training on client {clients}", error) from error
-        return [self._ended(*turn) for turn in zip(turns, visits, out, before, reports, strict=True)]
+        return [self._ended(*turn, usual) for turn in zip(turns, visits, out, before, reports, strict=True)]
 
     def _told(self, hop: Hop, visit: Visit, usual: float) -> Visit:
         """The visit with what terms and guard may ask about the turn."""
@@ -76,7 +73,9 @@ class Workshop:
         size, most = torch.tensor([[self.job.relative_size(hop.client)], [longest]], dtype=visit.recv.dtype)
         return replace(visit, size=size, longest=most)
 
-    def _ended(self, turn: Turn, visit: Visit, model: Tensor, before: Before | None, report: HopReport) -> HopReport:
+    def _ended(
+        self, turn: Turn, visit: Visit, model: Tensor, before: Before | None, report: HopReport, usual: Usual
+    ) -> HopReport:
         """The report of a turn after everything that comes after training."""
         guard, reason = self.job.guard, ""
         if turn.tamper is not None and before is not None:
@@ -85,10 +84,13 @@ class Workshop:
         if reason and guard.on_divergence == "stop":
             raise diverged(turn.hop, reason)
         if before is not None:
-            reason = reason or self._emptied(report, before.recv) or self._worsened(model, before.recv)
+            reason = reason or emptied(guard, report.peak, before.recv[: self.job.layout.counters])
+            if not reason:
+                reason, rise = worsened(guard, self.bench, model, before.recv, self.job.federation, usual)
+                report = replace(report, rise=rise)
             if reason:
                 before.restore(visit, model)
-                report = HopReport(0, 0, 0.0, refused=reason)
+                report = HopReport(0, 0, 0.0, refused=reason, rise=report.rise)
         return replace(report, recall=self._recall(model, turn.visited)) if turn.visited else report
 
     def _tampered(self, how: Tamper, model: Tensor, visit: Visit, report: HopReport) -> tuple[HopReport, str]:
@@ -104,20 +106,6 @@ class Workshop:
             length = float(shorten(model[:trained], replace(visit, recv=visit.recv[:trained])))
             report = replace(report, length=length, shortened=length > float(visit.longest))
         return replace(report, peak=peaks(model[:floats])[0]), ""
-
-    def _emptied(self, report: HopReport, recv: Tensor) -> str:
-        """Whether nothing is left of a model, where such models are left out."""
-        emptied = self.job.guard.refuses and report.peak == 0 and bool(recv[: self.job.layout.counters].any())
-        return EMPTY if emptied else ""
-
-    def _worsened(self, model: Tensor, recv: Tensor) -> str:
-        """Whether a model knows so much less of the public set that it is refused."""
-        tolerance, federation = self.job.guard.tolerance, self.job.federation
-        if tolerance is None:
-            return ""
-        assert isinstance(federation, PublicFederation)
-        rise = mean_loss(self.bench, model, federation.public) - mean_loss(self.bench, recv, federation.public)
-        return "" if rise <= tolerance else WORSE
 
     def _recall(self, model: Tensor, clients: Iterable[int]) -> tuple[float, ...]:
         """What a model knows of the clients it has visited."""

@@ -36,6 +36,7 @@ from fedrelay.engines.flower.parcel import (
 )
 from fedrelay.engines.local import BEFORE, Sitting
 from fedrelay.errors import EngineError, FedRelayError
+from fedrelay.local.guard import Usual
 from fedrelay.local.judge import chunks, judge
 from fedrelay.local.portrait import Portrait
 from fedrelay.local.trainer import Job
@@ -129,7 +130,7 @@ class Desk:
         if self.floor is not None:
             self.floor.check(place.job)
         visit = self._visit(question, place)
-        usual = number(header, "usual")
+        usual = Usual(number(header, "usual"))
         if self.budget is not None:
             self.budget.spend()
         model = torch.empty_like(visit.recv)

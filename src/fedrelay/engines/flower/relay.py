@@ -45,13 +45,13 @@ from fedrelay.engines.flower.remote import remote_part
 from fedrelay.engines.flower.turns import Turns
 from fedrelay.errors import EngineError
 from fedrelay.local.arrival import Arrival, HopReport
-from fedrelay.local.guard import fault_in, peaks, shorten
-from fedrelay.local.judge import Verdict, chunks, judge, mean_loss
+from fedrelay.local.guard import Usual, emptied, fault_in, peaks, shorten, worsened
+from fedrelay.local.judge import Verdict, chunks, judge
 from fedrelay.local.keepsakes import Keepsakes
 from fedrelay.local.portrait import Likeness, Portrait
 from fedrelay.local.trainer import Job
 from fedrelay.local.visit import Visit
-from fedrelay.local.workshop import WORSE, diverged, turn_of
+from fedrelay.local.workshop import diverged, turn_of
 from fedrelay.models.layout import Workbench
 from fedrelay.plain import described
 from fedrelay.routes.plan import Hop, RoundPlan
@@ -239,14 +239,14 @@ class FlowerEngine:
         tries = 1 + (self.recovery.retries if self.recovery.policy == "retry" else 0)
         return Errand(hop.client, ask, answered, failed, rows * self.job.layout.bytes + SMALL, tries)
 
-    def _question(self, plan: RoundPlan, hop: Hop, number: int, usual: float) -> dict[str, Any]:
+    def _question(self, plan: RoundPlan, hop: Hop, number: int, usual: Usual) -> dict[str, Any]:
         tamper = turn_of(plan, hop).tamper
         return {
             "kind": "turn",
             "brief": self.brief,
             "run": self.run,
             "hop": [hop.round, hop.route, hop.index, hop.client, hop.attempt],
-            "usual": usual,
+            "usual": usual.length,
             "tamper": None if tamper is None else {"what": tamper.what, "factor": tamper.factor},
             **self.turns.header(hop.client, number),
         }
@@ -271,7 +271,7 @@ class FlowerEngine:
         models = unpacked(answer, self.job.layout, ["model", *names])
         return Return(models["model"], {name: models[row] for row, name in names.items()}, report), seconds
 
-    def _guarded(self, hop: Hop, traveller: Traveller, found: Return, usual: float) -> Return:
+    def _guarded(self, hop: Hop, traveller: Traveller, found: Return, usual: Usual) -> Return:
         """The guard at the server: a node may be mistaken about its own model, or lie."""
         guard, layout, report = self.job.guard, self.job.layout, found.report
         if not report.refused:
@@ -280,10 +280,12 @@ class FlowerEngine:
         if report.refused and guard.on_divergence == "stop":
             raise diverged(hop, report.refused)
         if not report.refused:
-            report = self._measured(report, found.model, traveller.model, usual)
-            report = replace(report, refused=self._worsened(found.model, traveller.model))
+            report = self._measured(report, found.model, traveller.model, usual.length)
+            report = replace(report, refused=emptied(guard, report.peak, traveller.model[: layout.counters]))
+        if not report.refused:
+            report = self._judged(report, found.model, traveller.model, usual)
         if report.refused:
-            report = HopReport(0, 0, 0.0, refused=report.refused, overhead=report.overhead)
+            report = HopReport(0, 0, 0.0, refused=report.refused, overhead=report.overhead, rise=report.rise)
         return replace(found, report=report)
 
     def _measured(self, report: HopReport, model: Tensor, recv: Tensor, usual: float) -> HopReport:
@@ -297,14 +299,10 @@ class FlowerEngine:
             return replace(report, length=length, shortened=True)
         return report if report.shortened else replace(report, length=length)
 
-    def _worsened(self, model: Tensor, recv: Tensor) -> str:
-        tolerance, federation = self.job.guard.tolerance, self.job.federation
-        if tolerance is None:
-            return ""
-        assert isinstance(federation, PublicFederation)
+    def _judged(self, report: HopReport, model: Tensor, recv: Tensor, usual: Usual) -> HopReport:
         with one_thread():
-            after, before = (mean_loss(self._bench, each, federation.public) for each in (model, recv))
-        return "" if after - before <= tolerance else WORSE
+            reason, rise = worsened(self.job.guard, self._bench, model, recv, self.job.federation, usual)
+        return replace(report, refused=reason, rise=rise)
 
     @cached_property
     def _bench(self) -> Workbench:
