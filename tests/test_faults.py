@@ -109,6 +109,13 @@ def test_somebody_stands_in():
     ]
 
 
+def test_nobody_stands_in_for_a_client_that_has_the_model_itself():
+    peers = replace(PLAN, relay="peers", routes=(Route((0,), slot=0), Route((4,), slot=4)))
+    plan, mishaps = meet(away(4), plan=peers, policy="backup")
+    assert [route.clients for route in plan.routes] == [(0,), ()]
+    assert [m.done for m in mishaps] == ["skipped, because nobody could stand in"]
+
+
 @pytest.mark.parametrize(("relay", "sent"), [("direct", {"c2c": 1}), ("server", {"s2c": 1})])
 def test_a_client_that_hangs_costs_the_timeout_and_a_transfer(relay, sent):
     plan, _ = meet({"what": "hang", "clients": (1,)}, plan=replace(PLAN, relay=relay), timeout=30.0)

@@ -208,7 +208,7 @@ class _Storm:
                 waiting.append((place, client, tries + 1))
                 return "asked again at the end of the route"
             case "backup":
-                stand_in = next(self.spares, None)
+                stand_in = next(self.spares, None) if self.plan.relay != "peers" else None  # its model is with it
                 if stand_in is None:
                     return "skipped, because nobody could stand in"
                 waiting.appendleft((place, stand_in, tries + 1))

@@ -70,6 +70,15 @@ def test_one_model_alone_has_nobody_to_mix_with():
     assert mixed({4: MODELS[1]}, Mixing(0.5, 1.0), {4: 11}, nobody_asks)[4] is MODELS[1]
 
 
+@pytest.mark.parametrize("weights", ["uniform", "accuracy"])
+def test_who_is_away_neither_mixes_nor_is_mixed_with(weights):
+    options = {"data": "digits", "clients": 6, "fraction": 1.0, "alpha": 1.0, "route.weights": weights}
+    absent = fr.run("fedstar", rounds=2, faults=[{"what": "dropout", "clients": [1, 4], "first": 2}], **options)
+    assert absent.mishaps == {"dropout": 2}
+    assert absent.client_updates == 6 + 4
+    assert absent.transfers["c2c"] == 6 * 5 + 4 * 3
+
+
 def test_the_plan_says_how():
     scene = Scene(4, 1.0, 1)
     assert Star().plan(scene, 1).mixing == Mixing(0.5, None)
