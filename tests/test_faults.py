@@ -249,6 +249,26 @@ def test_models_that_wait_are_merged_even_if_nobody_comes_home_in_time():
     torch.testing.assert_close(after_two.weights, one_long.weights)
 
 
+def test_a_lost_first_turn_costs_rotations_one_more_round_model():
+    model = small("fedavg").bytes // 72  # six clients, six rounds, down and up
+    lost = {"what": "dropout", "first": 1, "last": 1, "clients": tuple(range(12)), "rate": 0.1}
+    extra = {}
+    for method in ("spfl", "spfl+glam"):
+        fair, stormy = small(method, rounds=1), small(method, lost, rounds=1)
+        assert stormy.mishaps["dropout"] > 0
+        extra[method] = (fair.bytes // model, stormy.bytes // model)
+    assert extra["spfl"][0] == extra["spfl+glam"][0]
+    assert extra["spfl+glam"][1] == extra["spfl"][1] + 1
+
+
+@pytest.mark.parametrize("method", ["fedseq+glam", "spfl+glam", "fedseqinter+glam", "fedstar"])
+def test_routes_that_nobody_is_left_on_do_no_harm(method):
+    more = {"grouping.max_clients": 3} if "fedseq" in method else {}
+    result = small(method, {"what": "dropout", "rate": 0.7}, recovery={"repeats": 20}, **more)
+    assert result.mishaps["dropout"] > 0
+    assert torch.isfinite(result.weights).all()
+
+
 @pytest.mark.parametrize("method", ["fedavg", "fedseq", "fedseqinter", "fedseq+scaffold", "spfl"])
 def test_the_same_faults_for_any_number_of_workers(method, tmp_path):
     faults = [{"what": "dropout", "rate": 0.3}, {"what": "nan", "rate": 0.2}, {"what": "hang", "rate": 0.1}]

@@ -34,7 +34,7 @@ from fedrelay.grouping.profiles import Evidence, ProfileOptions, Survey
 from fedrelay.ledger import Errand, Extras, Kind, Tally, histograms, ledger_line, tally
 from fedrelay.local.arrival import Arrival
 from fedrelay.local.fit import check_device, check_fit, specimens
-from fedrelay.local.freight import freight
+from fedrelay.local.freight import ROUND_MODEL, freight, late_round_models
 from fedrelay.local.judge import accuracy
 from fedrelay.local.loss import cross_entropy
 from fedrelay.local.origin import Origin
@@ -177,7 +177,9 @@ class Setting:
 
     def tally(self, plan: RoundPlan) -> Tally:
         """The transfers of a round."""
-        return tally(plan, self.payloads, self.extras(plan))
+        late = late_round_models(self.phase(plan.round)[0].terms, plan)
+        found, size = tally(plan, self.payloads, self.extras(plan)), late * self.layout.bytes
+        return found + Tally(0, 0, late, size, {ROUND_MODEL: size}) if late else found
 
     @cached_property
     def sample_flops(self) -> float:
