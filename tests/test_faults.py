@@ -21,7 +21,8 @@ from fedrelay.local.arrival import Arrival, HopReport
 from fedrelay.local.keepsakes import Keepsakes
 from fedrelay.report.fate import Fate
 from fedrelay.routes.plan import RoundPlan, Route
-from fedrelay.spec import Fault, FaultKind, Recovery
+from fedrelay.setting import prepare
+from fedrelay.spec import Fault, FaultKind, Recovery, experiment
 from fedrelay.store import Records, RunFolder
 
 STOPWATCH = Stopwatch(lambda client: Device(1.0, 8.0, 8.0, 0.0), lambda client: 10, 1.0, 1, {"model": 1})
@@ -145,6 +146,38 @@ def test_routes_come_home_at_the_deadline():
     assert [route.clients for route in meet(plan=both, deadline=33.0)[0].routes] == [(0, 1), (0, 2)]
     late, _ = meet({"what": "straggler", "clients": (1,), "factor": 2}, deadline=34.0)
     assert late.routes[0].clients == (0, 1)
+
+
+def done_with(mishaps):
+    return [(m.hop, m.client, m.what, m.done) for m in mishaps if m.route == 0]
+
+
+def test_at_the_deadline_a_route_brings_what_it_has_however_long_somebody_hangs():
+    # The first client is home after 12 seconds, the second after 23; the last one would hang for a minute.
+    hang = {"what": "hang", "clients": (3,)}
+    plan, mishaps = meet(hang, deadline=50.0)
+    assert plan.routes[0].clients == (0, 1, 2)
+    assert done_with(mishaps) == [(3, 3, "hang", "skipped"), (3, 3, "deadline", "waited no longer")]
+    assert (plan.delays, dict(plan.in_vain)) == ((50.0 - 34.0, 0.0), {"c2c": 1})
+    assert STOPWATCH.round_time(plan).seconds == 50.0
+    # In the middle: the third client answers, but only after the minute.
+    hang = {"what": "hang", "clients": (1,)}
+    plan, mishaps = meet(hang, deadline=50.0)
+    assert plan.routes[0].clients == (0,)
+    assert done_with(mishaps) == [(1, 1, "hang", "skipped"), (1, 2, "deadline", "came home after 1 of 3 clients")]
+    assert STOPWATCH.round_time(plan).seconds == 50.0
+
+
+def test_what_would_have_happened_after_the_deadline_never_did():
+    hang, twice = {"what": "hang", "clients": (3,)}, {"what": "duplicated", "clients": (1, 3)}
+    plan, mishaps = meet(hang, twice, deadline=25.0, plan=replace(PLAN, routes=PLAN.routes[:1]))
+    assert plan.routes[0].clients == (0, 1)
+    assert done_with(mishaps) == [
+        (1, 1, "duplicated", "ignored the copy"),
+        (2, 2, "deadline", "came home after 2 of 3 clients"),
+    ]
+    assert (plan.delays, dict(plan.in_vain)) == ((0.0,), {"c2c": 1})
+    assert STOPWATCH.round_time(plan).seconds == 23.0  # it knew how long the next one takes
 
 
 @settings(deadline=None, max_examples=60)
@@ -360,6 +393,20 @@ def test_a_model_that_forgets_the_public_set_is_refused():
     assert guarded.client_updates == 72
     unguarded = small("fedavg", flipped, guard={"on_divergence": "skip"}, fraction=1.0)
     assert guarded.history[-1]["loss"] < unguarded.history[-1]["loss"]
+
+
+def test_looking_at_the_public_set_takes_time_in_the_ledger():
+    plain, checked = (
+        prepare(experiment("fedseq", **{"data.public": 3, "guard.tolerance": tolerance, "data.clients": 10}))
+        for tolerance in (None, 0.5)
+    )
+    assert (plain.check_flops, checked.check_flops) == (0.0, 2 * 3 * 10 * plain.sample_flops / 3)
+    plan = plain.plan(1)
+    turns = [len(route.clients) for route in plan.routes]
+    each = checked.check_flops / checked.devices(0).flops
+    before, after = (setting.virtual_time(plan) for setting in (plain, checked))
+    assert after.computing - before.computing == pytest.approx(max(turns) * each)
+    assert after.communicating == before.communicating
 
 
 @pytest.mark.parametrize(

@@ -327,14 +327,17 @@ class Stopwatch:
     merge_seconds: float = 0.0
     """What it takes the server to add a model to a mean."""
 
+    check_flops: float = 0.0
+    """What it takes to look at a model before it is handed on."""
+
     def __post_init__(self) -> None:
         """Remember what was worked out: the same clients come again and again."""
         for name, most in (("visit_time", 1 << 16), ("transfer_time", 1 << 16), ("round_time", 4)):
             object.__setattr__(self, name, lru_cache(most)(getattr(self, name)))
 
     def visit_time(self, client: int) -> float:
-        """Seconds of training at one client."""
-        return self.sample_flops * self.samples(client) * self.epochs / self.device(client).flops
+        """Seconds of training at one client, and of looking at the result."""
+        return (self.sample_flops * self.samples(client) * self.epochs + self.check_flops) / self.device(client).flops
 
     def transfer_time(self, source: int, target: int) -> float:
         """Seconds from one end to the other, either of which may be the `SERVER`."""

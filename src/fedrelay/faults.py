@@ -79,15 +79,27 @@ class Journey:
     """Seconds lost after all turns."""
 
     tampers: list[Tamper] = field(default_factory=list)
+    mishaps: list[tuple[int, Mishap]] = field(default_factory=list)
+    """What went wrong, each with the number of turns that were over by then."""
 
-    def seconds(self, turns: int) -> float:
-        """Seconds lost until the route is home after so many turns."""
-        return sum(self.lost[:turns]) + (self.lost_at_last if turns == len(self.clients) else 0.0)
+    in_vain: list[tuple[int, str]] = field(default_factory=list)
+    """Kinds of transfers without effect, likewise."""
 
-    def cut(self, turns: int, delay: float) -> Journey:
-        """The journey up to so many turns."""
-        kept = [each for each in self.tampers if each.index < turns]
-        return Journey(self.clients[:turns], self.lost[:turns], 0.0 if turns else delay, kept)
+    @property
+    def delay(self) -> float:
+        """All seconds that were lost."""
+        return sum(self.lost) + self.lost_at_last
+
+    def cut(self, turns: int, lost_at_last: float) -> Journey:
+        """The journey up to so many turns, and what went wrong while the next one was tried."""
+        return Journey(
+            self.clients[:turns],
+            self.lost[:turns],
+            lost_at_last,
+            [each for each in self.tampers if each.index < turns],
+            [each for each in self.mishaps if each[0] <= turns],
+            [each for each in self.in_vain if each[0] <= turns],
+        )
 
 
 @dataclass(frozen=True)
@@ -118,11 +130,11 @@ class Weather:
         weathered = replace(
             plan,
             routes=_along(plan, journeys),
-            delays=tuple(journey.seconds(len(journey.clients)) for journey in journeys),
+            delays=tuple(journey.delay for journey in journeys),
             tampers=tuple(each for journey in journeys for each in journey.tampers),
-            in_vain=_counted(storm.in_vain),
+            in_vain=_counted(Counter(kind for journey in journeys for _, kind in journey.in_vain)),
         )
-        return weathered, storm.mishaps
+        return weathered, [mishap for journey in journeys for _, mishap in journey.mishaps]
 
 
 class _Storm:
@@ -139,8 +151,6 @@ class _Storm:
         self.faults = [(number, fault) for number, fault in enumerate(weather.faults) if _in_season(fault, plan.round)]
         self.draws, self.for_good = Keyed(weather.seed, "faults"), Keyed(weather.seed, "gone")
         self.spares = spare({client for route in plan.routes for client in route.clients})
-        self.mishaps: list[Mishap] = []
-        self.in_vain: Counter[str] = Counter()
 
     def travel(self, number: int, route: Route) -> Journey:
         """Take a route from client to client, whatever happens."""
@@ -151,7 +161,7 @@ class _Storm:
             struck = [fault for each, fault in self.faults if self._strikes(each, fault, number, place, client, tries)]
             away = next((fault for fault in struck if fault.what in UNANSWERED), None)
             if away is None:
-                lost += self._late(number, place, client, struck, first=not journey.clients)
+                lost += self._late(journey, number, place, client, struck)
                 index = len(journey.clients)
                 journey.clients.append(client)
                 journey.lost.append(lost)
@@ -164,14 +174,18 @@ class _Storm:
                 continue
             if away.what in SILENT:
                 lost += self.recovery.timeout
-                self._in_vain(first=not journey.clients)
+                self._in_vain(journey)
             note = self._recover(waiting, place, client, tries)
-            self._note(number, place, client, away.what, note)
+            self._note(journey, number, place, client, away.what, note)
         journey.lost_at_last = lost
         return journey
 
     def hurry(self, journeys: list[Journey]) -> list[Journey]:
-        """Send routes home that would miss the deadline; one that can not even make its first turn costs all of it."""
+        """Send routes home that would miss the deadline.
+
+        One that turns back because it knows how long its next client takes is home sooner; one that waits in vain, or
+        that can not even make its first turn, takes all of the time.
+        """
         deadline = self.recovery.deadline
         if deadline is None:
             return journeys
@@ -179,12 +193,18 @@ class _Storm:
         found = []
         for number, (journey, times) in enumerate(zip(journeys, homes, strict=True)):
             turns, planned = len(journey.clients), len(journey.clients)
-            while turns and times[turns - 1] + journey.seconds(turns) > deadline:
+            while turns and times[turns - 1] + sum(journey.lost[:turns]) > deadline:
                 turns -= 1
+            left = deadline - (times[turns - 1] + sum(journey.lost[:turns]) if turns else 0.0)
             if turns < planned:
-                note = f"came home after {turns} of {planned} clients"
-                self._note(number, turns, journey.clients[turns], "deadline", note)
-                journey = journey.cut(turns, deadline)
+                waited = left if journey.lost[turns] or not turns else 0.0
+                late, place = journey.clients[turns], turns
+                journey = journey.cut(turns, waited)
+                self._note(journey, number, place, late, "deadline", f"came home after {turns} of {planned} clients")
+            elif journey.lost_at_last > left:
+                journey = journey.cut(turns, left)
+                _, last = journey.mishaps[-1]
+                self._note(journey, number, last.hop, last.client, "deadline", "waited no longer")
             found.append(journey)
         return found
 
@@ -215,29 +235,26 @@ class _Storm:
                 return f"client {stand_in} stood in"
         return "skipped"
 
-    def _late(self, number: int, place: int, client: int, struck: Sequence[Fault], *, first: bool) -> float:
+    def _late(self, journey: Journey, number: int, place: int, client: int, struck: Sequence[Fault]) -> float:
         """Seconds by which an answer is late; a message that came twice only costs a transfer."""
         late = 0.0
         for fault in struck:
             if fault.what == "straggler":
                 late += (fault.strength - 1) * self.stopwatch.visit_time(client)
-                self._note(number, place, client, fault.what, "waited for it")
+                self._note(journey, number, place, client, fault.what, "waited for it")
             if fault.what == "duplicated":
-                self._in_vain(first=first)
-                self._note(number, place, client, fault.what, "ignored the copy")
+                self._in_vain(journey)
+                self._note(journey, number, place, client, fault.what, "ignored the copy")
         return late
 
-    def _in_vain(self, *, first: bool) -> None:
-        match self.plan.relay:
-            case "direct":
-                self.in_vain["s2c" if first else "c2c"] += 1
-            case "server":
-                self.in_vain["s2c"] += 1
-            case "peers":
-                self.in_vain["c2c"] += 1
+    def _in_vain(self, journey: Journey) -> None:
+        """The model was sent to a client for nothing."""
+        from_server = self.plan.relay == "server" or (self.plan.relay == "direct" and not journey.clients)
+        journey.in_vain.append((len(journey.clients), "s2c" if from_server else "c2c"))
 
-    def _note(self, number: int, place: int, client: int, what: str, done: str) -> None:
-        self.mishaps.append(Mishap(self.plan.round, number, place, client, what, done))
+    def _note(self, journey: Journey, number: int, place: int, client: int, what: str, done: str) -> None:
+        mishap = Mishap(self.plan.round, number, place, client, what, done)
+        journey.mishaps.append((len(journey.clients), mishap))
 
 
 def mishaps_of(plan: RoundPlan, arrivals: Sequence[Arrival]) -> list[Mishap]:

@@ -192,6 +192,13 @@ class Setting:
             return stack.training_flops
         return training_flops(self.module, *specimens(self.federation), cross_entropy)
 
+    @property
+    def check_flops(self) -> float:
+        """What the guard's look at the public set takes, before and after: forward passes, each a third of training."""
+        if self.experiment.guard.tolerance is None or not isinstance(self.federation, PublicFederation):
+            return 0.0
+        return 2 * len(self.federation.public.y) * self.sample_flops / 3
+
     def stopwatch(self, plan: RoundPlan) -> Stopwatch:
         """Who knows how long things take in a round; the same for all rounds in which the same things travel."""
         extras = self.extras(plan)
@@ -206,6 +213,7 @@ class Setting:
                 self.payloads,
                 extras,
                 self.recipe.clock.merge_seconds,
+                self.check_flops,
             )
         return self._stopwatches[key]
 
