@@ -27,6 +27,7 @@ METHODS = (
 OPTIONS: Mapping[str, Mapping[str, Any]] = {
     "fedgsp": {"route": {"beta": 4}},
     "wfsl": {"warmup": {"cycles": 10}},
+    "spfl": {"fraction": 0.1},  # each of its models visits all others' clients: a hundred turns a round are enough
 }
 ATTACKERS = tuple(range(0, 100, 10))
 FAULTS: Mapping[str, Mapping[str, Any]] = {
