@@ -29,7 +29,7 @@ def glimpse_table(hauls: Mapping[str, Haul]) -> RenderableType:
         last = {"last": haul.glimpses[-1]} if haul.glimpses else {}
         for label, glimpse in {**reached, **last}.items():
             numbers = (glimpse.fid_previous, glimpse.fid_all) if glimpse else (None, None)
-            shown = (NONE if number is None else f"{number:.1f}" for number in numbers)
+            shown = (NONE if number is None else f"{number:.3g}" for number in numbers)
             table.add_row(name, str(len(haul.glimpses)), label, *shown)
     hint = "FID of features of a small network trained here: compare within this table only; larger is a weaker attack"
     return Group(table, Text(), Text(f"  {hint}", style="dim"))
