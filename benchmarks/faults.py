@@ -147,10 +147,11 @@ def page(outcomes: Mapping[str, Outcome], rounds: int, seeds: Sequence[int], com
     head = (
         "# Bad weather\n\n"
         "Accuracy in percent on digits (100 clients, one class each, 20 % take part in a round, of SPFL 10 %), mean of "
-        f"the last ten of {rounds} rounds, mean ± standard deviation over the seeds 1 to {len(seeds)}: without the guard "
-        "→ with it (`guard: {on_divergence: skip, norm: 3, tolerance: 0.3}`, the same everywhere; the public set of ten "
-        "samples a class is taken out of the test set of all runs). Clients that do not answer are skipped. What the "
-        "guard looks at, and what was changed about it after a first table, is said in [faults.md](faults.md).\n\n"
+        f"the last ten of {rounds} rounds, mean ± standard deviation over the seeds 1 to {len(seeds)}: without the "
+        "guard → with it (`guard: {on_divergence: skip, norm: 3, tolerance: 0.3}`, the same everywhere; the public set "
+        "of ten samples a class is taken out of the test set of all runs). Clients that do not answer are skipped. "
+        "What the guard looks at, and what was changed about it after a first table, is said in "
+        "[faults.md](faults.md).\n\n"
         f"Made by `{command}`.\n"
     )
     lines = ["| weather | " + " | ".join(outcomes) + " |", "|---" * (len(outcomes) + 1) + "|"]
