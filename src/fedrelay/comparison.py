@@ -148,9 +148,12 @@ def _claim(folder: Path, comparison: Comparison, rehearse: Callable[[], object])
 
 
 def _rehearse(runs: Sequence[Experiment], federation: Federation | None, module: nn.Module | None) -> None:
-    """The first run and, of the same seed, those whose clients have to be fit to describe themselves."""
+    """The first run and, of the same seed, those whose clients have to describe themselves, and one attack a method."""
     first, *others = runs
-    for run in (first, *(other for other in others if other.seed == first.seed and recipe(other).profiles_clients)):
+    alike = [other for other in others if other.seed == first.seed]
+    attacked = {other.method: other for other in alike if other.attack.name != "none"}
+    profiling = [other for other in alike if recipe(other).profiles_clients]
+    for run in (first, *profiling, *(other for other in attacked.values() if other not in profiling)):
         rehearse(run, federation=federation, module=module)
 
 

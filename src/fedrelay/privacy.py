@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from fedrelay.engines.start import relayed
 from fedrelay.errors import SpecError
 from fedrelay.local.terms.base import Term
+from fedrelay.local.terms.dp import Dp
 from fedrelay.routes.base import Routing
 from fedrelay.routes.star import Star
 from fedrelay.spec import Experiment
@@ -30,9 +31,20 @@ def check_private(
         raise SpecError(f"method {method!r}: all data are in one place, there is nothing that 'dp' could guard")
 
 
+def check_budget(term: Dp) -> None:
+    """Refuse a budget in which not one visit has room: nobody would ever train."""
+    if term.most_visits == 0:
+        raise SpecError(
+            f"terms.dp.epsilon: a budget of {term.epsilon:g} has no room for a single visit, which costs "
+            f"{term.accountant.epsilon(1):.3g}; raise it, or terms.dp.noise"
+        )
+
+
 def check_noise_is_fresh(experiment: Experiment) -> None:
     """Visits must be those of the plan, each with noise of its own; a round that repeats makes visits not counted."""
-    recovery, trouble = experiment.recovery, experiment.faults or experiment.guard.refuses or relayed(experiment)
+    recovery = experiment.recovery
+    late = recovery.deadline is not None
+    trouble = late or experiment.faults or experiment.guard.refuses or relayed(experiment)
     if trouble and recovery.repeats and recovery.min_arrivals:
         raise SpecError("terms.dp: a round that repeats makes visits that are not counted; set recovery.repeats=0")
     if trouble and recovery.policy not in ("skip", "retry"):

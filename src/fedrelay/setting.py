@@ -51,6 +51,7 @@ from fedrelay.materials import (
 )
 from fedrelay.models.layout import TORCH_GLOBALS, Layout, Workbench
 from fedrelay.models.stacks import Stack
+from fedrelay.privacy import check_budget
 from fedrelay.recipes import Recipe, recipe, with_classes_watched, with_public_set
 from fedrelay.rng import generator, torch_seed
 from fedrelay.routes.base import Groups, Scene
@@ -400,6 +401,8 @@ def prepare(
     setting.devices(0)  # impossible devices and route options show before anything is written
     setting.plan(1)
     setting.recipe.merge.check(lambda: len(setting.plan(setting.experiment.rounds).routes))
+    if setting.recipe.privacy is not None:
+        check_budget(setting.recipe.privacy)
     if setting.recipe.privacy is not None and setting.recipe.tells_of_samples:
         log.warning("what clients tell of their samples beside the model has no noise; epsilon does not cover it")
     for warning in filter(None, (term.warning(setting.experiment.train) for term in setting.recipe.terms)):

@@ -96,3 +96,6 @@ def test_a_spy(program, tiny, tmp_path, monkeypatch):
     assert "FID" in ended.err
     assert max(map(len, ended.err.splitlines())) <= 120
     assert program("attack", "gan", "--spy", "200", *tiny).code == 2
+    again = program(*words, "--out", "here")
+    assert "here: is not empty; choose another --out" in again.err
+    assert "a model of" not in again.err  # nothing was trained

@@ -124,11 +124,13 @@ def gan(
     from fedrelay.files import write_atomically
     from fedrelay.recipes import experiments
     from fedrelay.report.glimpses import glimpse_table, haul_facts
+    from fedrelay.store import RunFolder
 
     screen = Screen(quiet=quiet, json=json)
     chosen = apply({"methods": list(methods or DEFAULT_METHODS)}, with_seeds(settings, None))
     comparison = validate(Comparison, chosen)
     out = comparison.out or free_folder(f"gan-{Path(comparison.data.name).stem}")
+    RunFolder.check(out)  # before anything is trained
     hauls = {}
     with screen.listening():
         for _, experiment in experiments(comparison):

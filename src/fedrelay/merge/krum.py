@@ -9,9 +9,9 @@ scores. The promise of the paper needs m ≥ 2f + 3. Of equal scores the first i
 
 Deviations: it joins models, not gradients. An f that leaves no neighbour to look at, m < f + 3, is refused; where m
 grows with the rounds, the last round decides, and a score looks at one neighbour until then. So is a `keep` that leaves
-nobody out. Models that are not finite
-are left out first and do not count in m; f stays. Buffers are treated like parameters; integer counters take
-no part in distances and the maximum of the models kept.
+nobody out. Models that are not finite are left out first and do not count in m; f stays. Where faults leave fewer
+models than it needs, it takes the best of what there is, and its promise is void. Buffers are treated like parameters;
+integer counters take no part in distances and the maximum of the models kept.
 """
 
 from __future__ import annotations

@@ -136,6 +136,12 @@ def test_clients_without_budget_are_passed_over(small):
     assert fr.plan("fedseq+dp", 2, **settings, terms={"dp": {"epsilon": term.epsilon}}).client_updates == 20
 
 
+def test_a_budget_without_room_for_one_visit_is_refused(small):
+    said = r"epsilon: a budget of 0\.1 has no room for a single visit, which costs \d"
+    with pytest.raises(fr.SpecError, match=said):
+        fr.run("fedseq+dp", **small, terms={"dp": {"epsilon": 0.1}})
+
+
 class Normed(nn.Module):
     def __init__(self):
         super().__init__()
@@ -173,6 +179,7 @@ def test_what_cannot_be(method, options, message):
     [
         ({"faults": [{"what": "gone", "rate": 0.1}]}, "a round that repeats makes visits that are not counted"),
         ({"guard": {"on_divergence": "skip"}}, "a round that repeats makes visits that are not counted"),
+        ({"recovery": {"deadline": 3.0}}, "a round that repeats makes visits that are not counted"),
         (
             {"faults": [{"what": "gone"}], "recovery": {"policy": "backup", "repeats": 0}},
             "'backup' makes visits that 'dp' has not counted",
