@@ -16,11 +16,12 @@ from tests.conftest import make_federation
 from fedrelay import resume, run
 from fedrelay.clock import Device, Stopwatch
 from fedrelay.errors import DivergedError, FruitlessError, SpecError
-from fedrelay.faults import TAMPERINGS, UNANSWERED, Weather, mishaps_of, sent_again
+from fedrelay.faults import SILENT, TAMPERINGS, UNANSWERED, Weather, mishaps_of, sent_again
+from fedrelay.ledger import tally
 from fedrelay.local.arrival import Arrival, HopReport
 from fedrelay.local.keepsakes import Keepsakes
 from fedrelay.report.fate import Fate
-from fedrelay.routes.plan import RoundPlan, Route
+from fedrelay.routes.plan import RoundPlan, Route, Tamper
 from fedrelay.setting import prepare
 from fedrelay.spec import Fault, FaultKind, Recovery, experiment
 from fedrelay.store import Records, RunFolder
@@ -115,6 +116,46 @@ def test_nobody_stands_in_for_a_client_that_has_the_model_itself():
     plan, mishaps = meet(away(4), plan=peers, policy="backup")
     assert [route.clients for route in plan.routes] == [(0,), ()]
     assert [m.done for m in mishaps] == ["skipped, because nobody could stand in"]
+
+
+ANSWERS = {
+    "skip": (1, (0, 2, 3), ["skipped"]),
+    "retry": (3, (0, 2, 3), ["asked again", "asked again", "skipped"]),
+    "later": (3, (0, 2, 3), ["asked again at the end of the route"] * 2 + ["skipped"]),
+    "backup": (1, (0, 8, 2, 3), ["client 8 stood in"]),
+}
+"""How often a client that never answers is asked under each policy, who is visited then, and what is told."""
+
+
+@pytest.mark.parametrize("relay", ["direct", "server"])
+@pytest.mark.parametrize("policy", ANSWERS)
+@pytest.mark.parametrize("what", UNANSWERED)
+def test_every_policy_for_everybody_who_does_not_answer(what, policy, relay):
+    asked, visited, told = ANSWERS[policy]
+    retries = {} if policy == "skip" else {"retries": 2}
+    chain = replace(PLAN, routes=PLAN.routes[:1], relay=relay)
+    plan, mishaps = meet({"what": what, "clients": (1,)}, plan=chain, policy=policy, timeout=7.0, **retries)
+    assert plan.routes == (Route(visited),)
+    assert [(m.hop, m.client, m.what, m.done) for m in mishaps] == [(1, 1, what, done) for done in told]
+    in_vain = asked if what in SILENT else 0
+    assert plan.delays == (7.0 * in_vain,)
+    handed_on = len(visited) - 1
+    found = tally(plan, {"model": 5})
+    if relay == "direct":
+        assert (found.s2c, found.c2c, found.c2s) == (1, handed_on + in_vain, 1)
+    else:
+        assert (found.s2c, found.c2c, found.c2s) == (1 + handed_on + in_vain, 0, 1 + handed_on)
+    assert found.bytes == 5 * found.total
+
+
+@pytest.mark.parametrize("policy", ANSWERS)
+@pytest.mark.parametrize("what", TAMPERINGS)
+def test_who_answers_with_a_bad_model_has_answered(what, policy):
+    factor = {"factor": 3.0} if what in ("explode", "sign-flip", "replace") else {}
+    plan, mishaps = meet({"what": what, "clients": (1, 5), **factor}, policy=policy)
+    strength = factor.get("factor", 10.0)
+    assert (plan.routes, mishaps, plan.delays) == (PLAN.routes, [], (0.0, 0.0))
+    assert plan.tampers == (Tamper(0, 1, what, strength), Tamper(1, 1, what, strength))
 
 
 @pytest.mark.parametrize(("relay", "sent"), [("direct", {"c2c": 1}), ("server", {"s2c": 1})])

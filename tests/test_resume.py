@@ -32,7 +32,7 @@ METHODS = {
         **GROUPS,
         "route.period": 4,
         "faults": [{"what": "dropout", "rate": 0.2}, {"what": "nan", "rate": 0.2}, {"what": "explode", "rate": 0.1}],
-        "guard": {"on_divergence": "skip", "norm": 2.0, "tolerance": 5.0},
+        "guard": {"on_divergence": "skip", "norm": 2.0, "tolerance": 0.02},
         "recovery.policy": "later",
     },
 }
@@ -87,4 +87,5 @@ def test_a_run_that_died_ends_with_the_same_bits(tmp_path, data, method, checkpo
         resumed = resume_run(folder, federation=data, module=network())
         assert weights_sha256(resumed.weights) == weights_sha256(whole.weights)
         assert resumed.history == whole.history
+        assert resumed.mishaps == whole.mishaps
         assert (resumed.transfers, resumed.bytes) == (whole.transfers, whole.bytes)

@@ -27,6 +27,12 @@ ARGUMENTS = [
     "2",
 ]
 
+STORM = (
+    "faults=[{what: dropout, rate: 0.2}, {what: hang, rate: 0.1}, {what: nan, rate: 0.05}, {what: zero, rate: 0.1}]",
+    "guard={on_divergence: skip, norm: 3, tolerance: 0.1}",
+    "recovery={policy: backup, deadline: 100}",
+)
+
 
 def program(*arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
@@ -57,14 +63,14 @@ def alive(pid: int) -> bool:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 @pytest.mark.parametrize(
-    ("checkpoint_seconds", "grouping"),
-    [("0", ()), ("0.3", ("assign=greedy", "profile=conf", "epochs=1"))],
-    ids=["a checkpoint every round", "groups by confidence"],
+    ("checkpoint_seconds", "options"),
+    [("0", STORM), ("0.3", ("grouping.assign=greedy", "grouping.profile=conf", "grouping.epochs=1"))],
+    ids=["a checkpoint every round of a storm", "groups by confidence"],
 )
-def test_a_run_killed_again_and_again_ends_with_the_same_bits(tmp_path, checkpoint_seconds, grouping):
+def test_a_run_killed_again_and_again_ends_with_the_same_bits(tmp_path, checkpoint_seconds, options):
     settings = [*ARGUMENTS, "--set", f"checkpoint.seconds={checkpoint_seconds}"]
-    for option in grouping:
-        settings += ["--set", f"grouping.{option}"]
+    for option in options:
+        settings += ["--set", option]
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     expected = finish("run", "fedseq", *settings, "--out", str(whole), "--json")
     moments = random.Random(int(float(checkpoint_seconds) * 10))
@@ -97,7 +103,9 @@ def test_a_run_killed_again_and_again_ends_with_the_same_bits(tmp_path, checkpoi
     assert kills >= 2
     found = json.loads(out.splitlines()[-1])
     assert found["weights_sha256"] == expected["weights_sha256"]
-    for name in ("metrics.jsonl", "ledger.jsonl", "model.safetensors"):
+    stormy = options is STORM
+    assert (whole / "events.jsonl").exists() == stormy
+    for name in ("metrics.jsonl", "ledger.jsonl", "model.safetensors", *(["events.jsonl"] if stormy else [])):
         assert (killed / name).read_bytes() == (whole / name).read_bytes()
     for key in ("accuracy", "accuracy_last", "loss", "transfers", "bytes", "client_updates", "rounds"):
         assert found[key] == expected[key]
