@@ -436,6 +436,13 @@ def test_a_model_that_forgets_the_public_set_is_refused():
     assert guarded.history[-1]["loss"] < unguarded.history[-1]["loss"]
 
 
+def test_what_is_usual_is_learnt_from_attempts_that_failed_too():
+    more = {"guard": {"tolerance": 1e-6}, "lr": 1.0, "rounds": 8, "recovery": {"repeats": 1}}
+    result = small("fedcyclic", **more)  # one model: if all its turns are refused, nothing comes home
+    assert result.mishaps["a higher loss on the public set"] > 0
+    assert result.history[-1]["loss"] != result.history[0]["loss"]
+
+
 def test_looking_at_the_public_set_takes_time_in_the_ledger():
     plain, checked = (
         prepare(experiment("fedseq", **{"data.public": 3, "guard.tolerance": tolerance, "data.clients": 10}))

@@ -22,7 +22,7 @@ from fedrelay.errors import DataError, SpecError
 from fedrelay.metrics.classification import scores_of_counts
 from fedrelay.rng import generator
 from fedrelay.routes.plan import RoundPlan
-from fedrelay.server import departure, received
+from fedrelay.server import departure, observed, received
 from fedrelay.setting import Setting, prepare
 from fedrelay.spec import Experiment
 from fedrelay.store import State
@@ -89,6 +89,7 @@ def run_with_spy(
             plan = replace(plan, tapped=taps(spy, [route.clients for route in plan.routes]))
             arrivals = engine.travel(plan, departure(setting, plan, state))
             seen = {(each.route, index): model.clone() for each in arrivals for index, model in each.sightings.items()}
+            state = observed(setting, state, arrivals)
             state = replace(received(setting, plan, state, arrivals), round=round)
             for place, model in seen.items():
                 attack.see(Sighting(round, spy, model))

@@ -36,7 +36,7 @@ from fedrelay.metrics.forgetting import backward_transfer, forgetting
 from fedrelay.models.layout import Layout
 from fedrelay.result import Result, Row
 from fedrelay.routes.plan import RoundPlan
-from fedrelay.server import departure, mean_loss, preview, received
+from fedrelay.server import departure, mean_loss, observed, preview, received
 from fedrelay.setting import Setting, prepare
 from fedrelay.spec import Experiment
 from fedrelay.store import PROFILES, SELECTION, RunFolder, State, versions
@@ -240,7 +240,7 @@ def _save(folder: RunFolder, state: State, keepsakes: Keepsakes) -> None:
 def _round(setting: Setting, engine: Engine, state: State, book: Book) -> tuple[State, Row | None]:
     """One round: state in, state out."""
     experiment, round = setting.experiment, state.round + 1
-    plan, arrivals = _journeys(setting, engine, state, book)
+    plan, arrivals, state = _journeys(setting, engine, state, book)
     loss = mean_loss(arrivals)
     for arrival in arrivals:
         if arrival.route in plan.followed:
@@ -261,7 +261,7 @@ def _round(setting: Setting, engine: Engine, state: State, book: Book) -> tuple[
     return state, row
 
 
-def _journeys(setting: Setting, engine: Engine, state: State, book: Book) -> tuple[RoundPlan, list[Arrival]]:
+def _journeys(setting: Setting, engine: Engine, state: State, book: Book) -> tuple[RoundPlan, list[Arrival], State]:
     """Have models travel until enough of them come home; a round that never succeeds is given up."""
     experiment, fair = setting.experiment, setting.plan(state.round + 1)
     follow = bool(experiment.eval.forgetting) and fair.round % experiment.eval.forgetting == 0
@@ -273,18 +273,19 @@ def _journeys(setting: Setting, engine: Engine, state: State, book: Book) -> tup
         arrivals = engine.travel(plan, departure(setting, plan, state)) if plan.longest else []
         book.travelled(sent_again(plan, arrivals, setting.stopwatch(plan)), [*mishaps, *mishaps_of(plan, arrivals)])
         book.waited(arrivals)
+        state = observed(setting, state, arrivals)
         home = sum(arrival.usable for arrival in arrivals)
         if home >= enough:
             if arrivals:
                 engine.keep()
             if fair.routes and not home:
                 book.happened([too_few(fair.round, given_up=True)])
-            return plan, arrivals
+            return plan, arrivals, state
         last = attempt == experiment.recovery.repeats
         book.happened([too_few(fair.round, given_up=last)])
         how = "round %d: %d of %d routes came home, %d are needed; the round "
         log.warning(how + ("is given up" if last else "repeats"), fair.round, home, len(fair.routes), enough)
-    return plan, []
+    return plan, [], state
 
 
 def _is_evaluated(experiment: Experiment, round: int) -> bool:

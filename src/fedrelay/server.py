@@ -48,12 +48,17 @@ def usual(setting: Setting, state: State) -> Usual:
     return Usual(float(torch.linalg.vector_norm(state.weights[: setting.layout.trainable])))
 
 
+def observed(setting: Setting, state: State, arrivals: Sequence[Arrival]) -> State:
+    """The state with what turns were like at this attempt, whatever becomes of it."""
+    if not setting.experiment.guard.asks_what_is_usual:
+        return state
+    return replace(state, usual=usual(setting, state).after(hop for arrival in arrivals for hop in arrival.hops))
+
+
 def received(setting: Setting, plan: RoundPlan, state: State, arrivals: Sequence[Arrival]) -> State:
     """The state after the models of a round came home; those that nobody's work is in count as if they had not."""
     arrivals = setting.counted(arrivals)
     waiting = dict(state.waiting)
-    if setting.experiment.guard.asks_what_is_usual:
-        state = replace(state, usual=usual(setting, state).after(hop for arrival in arrivals for hop in arrival.hops))
     for arrival in arrivals:
         if not arrival.usable:
             continue

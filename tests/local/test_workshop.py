@@ -87,11 +87,21 @@ def test_what_nobody_looks_for_is_handed_on(toy, linear, what, factor, expected)
     assert not hops[0].refused
 
 
-def test_a_model_of_zeros_is_refused_where_anything_is(toy, linear):
+@pytest.mark.parametrize("norm", [None, 0.5], ids=["", "before it is shortened"])
+def test_a_model_of_zeros_is_refused_where_anything_is(toy, linear, norm):
+    job = job_of(toy, linear, Guard(on_divergence="skip", norm=norm))
     plan = RoundPlan(1, (Route((0, 4)),), tampers=(Tamper(0, 1, "zero"),))
-    found, hops, _, _ = travel(job_of(toy, linear), plan)[0]
+    found, hops, _, _ = travel(job, plan, usual=1.0)[0]
     assert hops[1].refused == "nothing but zeros"
-    assert torch.equal(found, travel(job_of(toy, linear), RoundPlan(1, (Route((0,)),)))[0][0])
+    assert torch.equal(found, travel(job, RoundPlan(1, (Route((0,)),)), usual=1.0)[0][0])
+
+
+def test_what_is_too_large_is_refused_not_shortened(toy, linear):
+    job = job_of(toy, linear, Guard(on_divergence="skip", norm=0.5, largest=100.0))
+    plan = RoundPlan(1, (Route((4,)),), tampers=(Tamper(0, 0, "explode", 1e4),))
+    found, (hop,), _, _ = travel(job, plan, usual=1.0)[0]
+    assert hop.refused == "weights beyond 100"
+    assert torch.equal(found, job.layout.flatten(linear))
 
 
 def test_a_long_update_is_shortened(toy, linear):

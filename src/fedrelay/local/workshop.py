@@ -96,16 +96,18 @@ class Workshop:
     def _tampered(self, how: Tamper, model: Tensor, visit: Visit, report: HopReport) -> tuple[HopReport, str]:
         """The report of a model that was tampered with, and what is wrong with it at once.
 
-        An honest client shortens its own update; of one that does not, whoever gets the model does.
+        An honest client shortens its own update; of one that does not, whoever gets the model does, after a look at it
+        as it came: a shortened step towards nothing is no longer nothing.
         """
         if how.what == "shape":
             return report, WRONG_SHAPE
         floats, trained = self.job.layout.counters, self.job.layout.trainable
         tamper(model[:floats], visit.recv[:floats], how)
+        report = replace(report, peak=peaks(model[:floats])[0])
         if self.job.guard.norm is not None:
             length = float(shorten(model[:trained], replace(visit, recv=visit.recv[:trained])))
             report = replace(report, length=length, shortened=length > float(visit.longest))
-        return replace(report, peak=peaks(model[:floats])[0]), ""
+        return report, ""
 
     def _recall(self, model: Tensor, clients: Iterable[int]) -> tuple[float, ...]:
         """What a model knows of the clients it has visited."""
