@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from fedrelay.local.origin import Origin, ZooModel
 from fedrelay.models.zoo import build_model, default_model
 from fedrelay.plain import described
 from fedrelay.recipes import Recipe
-from fedrelay.spec import Experiment
+from fedrelay.spec import Experiment, Fault
 
 
 def below_public(federation: Federation, change: Callable[[Federation], Federation]) -> Federation:
@@ -40,6 +40,14 @@ def check_classes(experiment: Experiment, method: Recipe, federation: Federation
             f"eval.classes (by default those that attacks exchange): {federation.name!r} has the classes "
             f"0 … {federation.classes - 1}, there is no {beyond[0]}"
         )
+
+
+def check_faults(faults: Sequence[Fault], clients: int) -> None:
+    """See that there are all clients that faults name."""
+    for number, fault in enumerate(faults):
+        for client in fault.clients or ():
+            if client >= clients:
+                raise SpecError(f"faults.{number}.clients: there is no client {client}; they are 0 to {clients - 1}")
 
 
 def open_data(experiment: Experiment, own: Federation | None) -> Federation:

@@ -31,9 +31,9 @@ def check_private(
         raise SpecError(f"method {method!r}: all data are in one place, there is nothing that 'dp' could guard")
 
 
-def check_budget(term: Dp) -> None:
+def check_budget(term: Dp | None) -> None:
     """Refuse a budget in which not one visit has room: nobody would ever train."""
-    if term.most_visits == 0:
+    if term is not None and term.most_visits == 0:
         raise SpecError(
             f"terms.dp.epsilon: a budget of {term.epsilon:g} has no room for a single visit, which costs "
             f"{term.accountant.epsilon(1):.3g}; raise it, or terms.dp.noise"

@@ -35,6 +35,7 @@ from fedrelay.ledger import Errand, Extras, Kind, Tally, histograms, ledger_line
 from fedrelay.local.arrival import Arrival
 from fedrelay.local.fit import check_device, check_fit, specimens
 from fedrelay.local.freight import ROUND_MODEL, freight, late_round_models
+from fedrelay.local.guard import passes_of_the_guard
 from fedrelay.local.judge import accuracy
 from fedrelay.local.loss import cross_entropy
 from fedrelay.local.origin import Origin
@@ -43,6 +44,7 @@ from fedrelay.local.trainer import Job
 from fedrelay.materials import (
     below_public,
     check_classes,
+    check_faults,
     open_data,
     origin_of,
     with_full_paths,
@@ -57,7 +59,7 @@ from fedrelay.rng import generator, torch_seed
 from fedrelay.routes.base import Groups, Scene
 from fedrelay.routes.plan import Relay, RoundPlan, Route
 from fedrelay.selection.base import Selection, Selector
-from fedrelay.spec import Experiment, Fault
+from fedrelay.spec import Experiment
 from fedrelay.store import PROBE, PROFILES, SELECTION
 from fedrelay.warmup.base import Phase
 
@@ -193,13 +195,6 @@ class Setting:
             return stack.training_flops
         return training_flops(self.module, *specimens(self.federation), cross_entropy)
 
-    @property
-    def check_flops(self) -> float:
-        """What the guard's look at the public set takes, before and after: forward passes, each a third of training."""
-        if self.experiment.guard.tolerance is None or not isinstance(self.federation, PublicFederation):
-            return 0.0
-        return 2 * len(self.federation.public.y) * self.sample_flops / 3
-
     def stopwatch(self, plan: RoundPlan) -> Stopwatch:
         """Who knows how long things take in a round; the same for all rounds in which the same things travel."""
         extras = self.extras(plan)
@@ -214,7 +209,7 @@ class Setting:
                 self.payloads,
                 extras,
                 self.recipe.clock.merge_seconds,
-                self.check_flops,
+                passes_of_the_guard(self.experiment.guard, self.federation) * self.sample_flops / 3,
             )
         return self._stopwatches[key]
 
@@ -396,25 +391,17 @@ def prepare(
         setting = replace(setting, federation=below_public(setting.federation, flip))
     if warmup is not None and len(setting.phases) == len(warmup.phases()) > 0:
         log.warning("the warm-up takes all %d rounds; the method itself never begins", setting.experiment.rounds)
-    _check_faults(setting.experiment.faults, setting.federation.clients)
+    check_faults(setting.experiment.faults, setting.federation.clients)
     _warn_of_what_comes_too_late(setting.experiment)
     setting.devices(0)  # impossible devices and route options show before anything is written
     setting.plan(1)
     setting.recipe.merge.check(lambda: len(setting.plan(setting.experiment.rounds).routes))
-    if setting.recipe.privacy is not None:
-        check_budget(setting.recipe.privacy)
+    check_budget(setting.recipe.privacy)
     if setting.recipe.privacy is not None and setting.recipe.tells_of_samples:
         log.warning("what clients tell of their samples beside the model has no noise; epsilon does not cover it")
     for warning in filter(None, (term.warning(setting.experiment.train) for term in setting.recipe.terms)):
         log.warning(warning)
     return setting
-
-
-def _check_faults(faults: Sequence[Fault], clients: int) -> None:
-    for number, fault in enumerate(faults):
-        for client in fault.clients or ():
-            if client >= clients:
-                raise SpecError(f"faults.{number}.clients: there is no client {client}; they are 0 to {clients - 1}")
 
 
 def _warn_of_what_comes_too_late(experiment: Experiment) -> None:

@@ -94,6 +94,13 @@ def worsened(
     return reason, rise if math.isfinite(rise) else None
 
 
+def passes_of_the_guard(guard: Guard, federation: Federation) -> int:
+    """Samples that go forward through a model at every turn for a look at the public set, before and after it."""
+    if guard.tolerance is None or not isinstance(federation, PublicFederation):
+        return 0
+    return 2 * len(federation.public.y)
+
+
 @dataclass(frozen=True)
 class Before:
     """What a turn may have to be taken back to."""
