@@ -39,7 +39,8 @@ from fedrelay.routes.plan import RoundPlan
 from fedrelay.server import departure, mean_loss, preview, received
 from fedrelay.setting import Setting, prepare
 from fedrelay.spec import Experiment
-from fedrelay.store import PROFILES, SELECTION, RunFolder, State, versions
+from fedrelay.store import PROFILES, SELECTION, RunFolder, State
+from fedrelay.versions import versions
 
 log = logging.getLogger(__name__)
 
@@ -164,7 +165,7 @@ def _travel(setting: Setting, state: State, folder: RunFolder | None, observer: 
     observer.started(experiment, state.round)
     if folder is not None and folder.result is not None and state.round >= experiment.rounds:
         return book.result(state)
-    keepsakes = Keepsakes(folder.path / "clients" if folder else None)
+    keepsakes = Keepsakes(folder.path / "clients", run=folder.name) if folder else Keepsakes()
     keepsakes.restore(folder.kept if folder else ())
     engine: Engine | None = None
     saved = time.monotonic()

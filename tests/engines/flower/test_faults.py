@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -172,6 +174,57 @@ def test_a_killed_run_resumes_with_the_same_bits(method, seconds, six, tmp_path)
         run(method, out=tmp_path / "run", observer=Watcher(kill), **settings)
     six.restart()
     assert torch.equal(fr.resume(tmp_path / "run").weights, whole.weights)
+
+
+def killed_after(round, folder, method="fedseq+scaffold"):
+    """A run that died, with a checkpoint of every round."""
+
+    def kill(done):
+        if done == round:
+            raise RuntimeError("killed")
+
+    with pytest.raises(RuntimeError):
+        run(method, out=folder, observer=Watcher(kill), **{"checkpoint": {"seconds": 0}})
+
+
+def test_a_run_that_was_moved_finds_what_its_clients_kept(six, tmp_path):
+    whole = run("fedseq+scaffold")
+    killed_after(2, tmp_path / "run")
+    (tmp_path / "run").rename(tmp_path / "elsewhere")
+    assert torch.equal(fr.resume(tmp_path / "elsewhere").weights, whole.weights)
+    assert not (tmp_path / "elsewhere" / "events.jsonl").exists()
+
+
+def test_a_run_from_before_names_were_drawn_gets_one_when_it_is_resumed(six, tmp_path):
+    whole, about = run("fedseq+scaffold"), tmp_path / "run" / "run.json"
+    killed_after(2, tmp_path / "run")
+    facts = json.loads(about.read_text())
+    drawn = facts.pop("name")
+    about.write_text(json.dumps(facts))
+    by_place = hashlib.sha256(str(tmp_path / "run" / "clients").encode()).hexdigest()[:16]
+    for name in six.names:  # as nodes have it of such a run
+        (six.folder / name / "states" / drawn).rename(six.folder / name / "states" / by_place)
+    assert torch.equal(fr.resume(tmp_path / "run").weights, whole.weights)
+    assert json.loads(about.read_text())["name"] == by_place
+
+
+def test_of_two_copies_of_a_run_neither_reads_what_the_other_wrote(six, tmp_path):
+    """The first takes what it needs; nodes say to the second that it is gone, instead of handing out another's."""
+    whole = run("fedseq+scaffold")
+    killed_after(1, tmp_path / "run")
+    shutil.copytree(tmp_path / "run", tmp_path / "copy")
+    assert torch.equal(fr.resume(tmp_path / "run").weights, whole.weights)
+    read, kept = set(), {int(path.stem) for path in six.folder.rglob("*.safetensors")}
+
+    def note(question, answer):
+        read.add(question.header["state"])
+        return answer
+
+    six.post.spoil = dict.fromkeys(six.names, note)
+    with pytest.raises(fr.EngineError, match="what this client kept is lost"):
+        fr.resume(tmp_path / "copy")
+    assert read
+    assert not read & kept
 
 
 def test_nodes_forget_what_nobody_will_ask_for(six, tmp_path):

@@ -12,9 +12,7 @@ turns and the node adds up what they changed.
 from __future__ import annotations
 
 import copy
-import hashlib
 import logging
-import secrets
 import time
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence, Set
@@ -115,7 +113,6 @@ class FlowerEngine:
         self.federation = federation
         self.errands = Errands(post, federation.nodes, recovery.timeout, poll, wait)
         self.turns = Turns(keepsakes or Keepsakes())
-        self.run = run_name(keepsakes)
         self.brief = brief_of(job)
         self.barren = 0
 
@@ -244,7 +241,7 @@ class FlowerEngine:
         return {
             "kind": "turn",
             "brief": self.brief,
-            "run": self.run,
+            "run": self.turns.keepsakes.run,
             "hop": [hop.round, hop.route, hop.index, hop.client, hop.attempt],
             "usual": usual,
             "tamper": None if tamper is None else {"what": tamper.what, "factor": tamper.factor},
@@ -332,13 +329,6 @@ class FlowerEngine:
             raise EngineError(
                 f"nothing came home from {self.barren} attempts in a row; most said: {reasons.most_common(1)[0][0]}"
             )
-
-
-def run_name(keepsakes: Keepsakes | None) -> str:
-    """By what nodes tell this run from others: the same after a resume."""
-    if keepsakes is None or keepsakes.folder is None:
-        return secrets.token_hex(8)
-    return hashlib.sha256(str(keepsakes.folder.resolve()).encode()).hexdigest()[:16]
 
 
 def total(verdicts: Sequence[Verdict]) -> Verdict:

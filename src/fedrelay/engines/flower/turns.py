@@ -7,6 +7,7 @@ which are no longer needed by anybody.
 
 from __future__ import annotations
 
+import secrets
 import time
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +17,8 @@ import torch
 from fedrelay.local.keepsakes import Keepsakes
 
 _TURN = "turn"
+_SPREAD = 1 << 24
+"""Nanoseconds by which numbers may run ahead of the clock, at random."""
 
 
 @dataclass(frozen=True)
@@ -44,8 +47,9 @@ class Turns:
         self.last = 0
 
     def next(self) -> int:
-        """The number of a new turn."""
-        self.last = max(self.last + 1, time.time_ns())
+        """The number of a new turn; where the clock was set back, one that a copy of the run would not choose too."""
+        now = time.time_ns()
+        self.last = now if now > self.last else self.last + 1 + secrets.randbelow(_SPREAD)
         return self.last
 
     def begin(self, round: int) -> None:
