@@ -23,12 +23,12 @@ from torch import Tensor, nn
 
 from fedrelay.clock import VirtualTime
 from fedrelay.data.federation import Federation
-from fedrelay.engines.base import Engine
+from fedrelay.engines.base import Engine, News
 from fedrelay.engines.crew import one_thread
 from fedrelay.engines.start import start_engine
 from fedrelay.errors import DivergedError, EngineError, FedRelayError, FruitlessError, RunFolderError
 from fedrelay.faults import GIVEN_UP, REFUSED, Mishap, diverged, mishaps_of, sent_again, too_few
-from fedrelay.ledger import Tally, ledger_line
+from fedrelay.ledger import SERVER, Tally, ledger_line
 from fedrelay.local.arrival import Arrival
 from fedrelay.local.keepsakes import Keepsakes
 from fedrelay.metrics.classification import accuracy_on, scores_of_counts
@@ -253,6 +253,7 @@ def _round(setting: Setting, engine: Engine, state: State, book: Book) -> tuple[
     row = None
     if _is_evaluated(experiment, round):
         verdict = engine.evaluate(preview(setting, state))
+        book.happened(told(round, engine.news()))
         judged = scores_of_counts(verdict.correct, verdict.predicted, verdict.actual)
         test_loss = verdict.mean_loss if math.isfinite(verdict.mean_loss) else None
         found: Row = {**asdict(judged), "loss": test_loss, "train_loss": loss}
@@ -273,6 +274,7 @@ def _journeys(setting: Setting, engine: Engine, state: State, book: Book) -> tup
             plan = replace(plan, followed=(0,))
         arrivals = engine.travel(plan, departure(setting, plan, state)) if plan.longest else []
         book.travelled(sent_again(plan, arrivals, setting.stopwatch(plan)), [*mishaps, *mishaps_of(plan, arrivals)])
+        book.happened(told(fair.round, engine.news()))
         book.waited(arrivals)
         home = sum(arrival.usable for arrival in arrivals)
         if home >= enough:
@@ -286,6 +288,11 @@ def _journeys(setting: Setting, engine: Engine, state: State, book: Book) -> tup
         how = "round %d: %d of %d routes came home, %d are needed; the round "
         log.warning(how + ("is given up" if last else "repeats"), fair.round, home, len(fair.routes), enough)
     return plan, []
+
+
+def told(round: int, news: Sequence[News]) -> list[Mishap]:
+    """What an engine has to say, as the events of a round."""
+    return [Mishap(round, SERVER, SERVER, each.client, each.what, each.done) for each in news]
 
 
 def _is_evaluated(experiment: Experiment, round: int) -> bool:

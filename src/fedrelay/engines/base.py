@@ -8,6 +8,7 @@ from typing import Protocol
 
 from torch import Tensor
 
+from fedrelay.ledger import SERVER
 from fedrelay.local.arrival import Arrival
 from fedrelay.local.judge import Verdict
 from fedrelay.local.portrait import Likeness, Portrait
@@ -34,6 +35,15 @@ class Departure:
     """The usual length of an update, for a guard that shortens those that are longer."""
 
 
+@dataclass(frozen=True)
+class News:
+    """Something that happened besides what the reports of hops say, and what was done about it."""
+
+    what: str
+    done: str
+    client: int = SERVER
+
+
 class Engine(Protocol):
     """Takes hops and yields arrivals. It also looks after what clients keep, wherever that is."""
 
@@ -48,6 +58,9 @@ class Engine(Protocol):
 
     def evaluate(self, weights: Tensor) -> Verdict:
         """Judge a model on the federation's test samples."""
+
+    def news(self) -> list[News]:
+        """What happened since it was last asked."""
 
     def close(self) -> None:
         """Let go of processes and memory."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -103,6 +104,62 @@ def test_public_samples_come_from_the_servers_own_test_set(village, through):
         fr.run("fedavg", engine="flower", data="village", **TRAIN, **{"guard.tolerance": 0.1})
 
 
+def share_test_samples(found):
+    """Have three nodes judge, each on a third of the test samples."""
+    test = found.federation.test
+    for client, third in enumerate(np.array_split(np.arange(len(test.y)), 3)):
+        x, y = (part.numpy() for part in found.federation.samples(client))
+        tests = {"x_test": test.x[third].numpy(), "y_test": test.y[third].numpy()}
+        found.data[client] = held({"x": x, "y": y, **tests}, classes=10)
+    found.restart()
+    found.remote = replace(found.remote, facts=tuple(facts_from(desk.facts()) for desk in found.post.desks.values()))
+
+
+def when_judging(spoil):
+    return lambda question, answer: spoil(question, answer) if question.header["kind"] == "judge" else answer
+
+
+def test_a_judge_that_fails_is_asked_again(village, through, tmp_path):
+    federation, seen = digits(), []
+    here = fr.run("fedavg", data=federation, workers=1, lanes=1, **TRAIN)
+    found = village(federation, test=False)
+    share_test_samples(found)
+    through(found)
+
+    def every_other_time(question, answer):
+        seen.append(answer)
+        return answer if len(seen) % 2 == 0 else "busy"
+
+    found.post.spoil["n01"] = when_judging(every_other_time)
+    there = fr.run("fedavg", engine="flower", data="village", out=tmp_path / "run", **TRAIN)
+    assert len(seen) == 4
+    assert there.accuracy == pytest.approx(here.accuracy, abs=1e-9)
+    assert not (tmp_path / "run" / "events.jsonl").exists()
+
+
+@pytest.mark.parametrize(
+    ("header", "reason"),
+    [
+        ({"actual": [200, *[0] * 9], "predicted": [200, *[0] * 9], "correct": [0] * 10}, "a verdict on 200 samples in"),
+        ({"correct": [10**6, *[0] * 9]}, "counts that cannot be"),
+        ({"loss": -1.0}, "a loss below zero"),
+    ],
+)
+def test_a_verdict_that_cannot_be_is_left_out_and_said(header, reason, village, through, tmp_path):
+    found = village(digits(), test=False)
+    share_test_samples(found)
+    through(found)
+    found.post.spoil["n02"] = when_judging(lambda _, answer: replace(answer, header={**answer.header, **header}))
+    fr.run("fedavg", engine="flower", data="village", out=tmp_path / "run", **TRAIN)
+    events = [json.loads(line) for line in (tmp_path / "run" / "events.jsonl").read_text().splitlines()]
+    assert [(each["round"], each["client"], each["what"]) for each in events] == [
+        (1, 2, "no verdict"),
+        (2, 2, "no verdict"),
+    ]
+    tests = found.remote.facts[2].tests
+    assert events[0]["done"].startswith(f"judged without its {tests} samples: a bad answer: {reason}")
+
+
 def test_nodes_judge_where_the_server_has_no_test_samples(village, through):
     federation = digits()
     here = fr.run("fedavg", data=federation, workers=1, lanes=1, fraction=0.5, **TRAIN)
@@ -110,12 +167,7 @@ def test_nodes_judge_where_the_server_has_no_test_samples(village, through):
     through(found)
     with pytest.raises(fr.EngineError, match="nobody can judge the model"):
         fr.run("fedavg", engine="flower", data="village", fraction=0.5, **TRAIN)
-    for client, third in enumerate(np.array_split(np.arange(len(federation.test.y)), 3)):
-        x, y = (part.numpy() for part in federation.samples(client))
-        tests = {"x_test": federation.test.x[third].numpy(), "y_test": federation.test.y[third].numpy()}
-        found.data[client] = held({"x": x, "y": y, **tests}, classes=10)
-    found.restart()
-    found.remote = replace(found.remote, facts=tuple(facts_from(desk.facts()) for desk in found.post.desks.values()))
+    share_test_samples(found)
     there = fr.run("fedavg", engine="flower", data="village", fraction=0.5, **TRAIN)
     assert there.accuracy == pytest.approx(here.accuracy, abs=1e-9)
     assert there.history[-1]["loss"] == pytest.approx(here.history[-1]["loss"], rel=1e-5)

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from fedrelay.data.public import PublicFederation
-from fedrelay.engines.base import Departure
+from fedrelay.engines.base import Departure, News
 from fedrelay.engines.crew import one_thread
 from fedrelay.engines.flower.brief import brief_of
 from fedrelay.engines.flower.errands import POLL, SMALL, Errand, Errands
@@ -115,6 +115,7 @@ class FlowerEngine:
         self.turns = Turns(keepsakes or Keepsakes())
         self.brief = brief_of(job)
         self.barren = 0
+        self.notes: list[News] = []
 
     def travel(self, plan: RoundPlan, departure: Departure) -> list[Arrival]:
         """Carry out all routes of a round."""
@@ -171,26 +172,44 @@ class FlowerEngine:
         if len(test.y):
             with one_thread():
                 return total([judge(self._bench, weights, test, chunk) for chunk in range(chunks(test))])
+        judges = [client for client, facts in enumerate(self.federation.facts) if facts.tests]
+        verdicts = self._verdicts(judges, weights)
+        if not verdicts:
+            raise EngineError("no node judged the model; the run can be resumed when nodes are back")
+        return total([verdicts[client] for client in sorted(verdicts)])
+
+    def _verdicts(self, judges: Sequence[int], weights: Tensor) -> dict[int, Verdict]:
+        """Client → its verdict. Who fails is asked again; if nobody answers, more patiently."""
         verdicts: dict[int, Verdict] = {}
+        reasons: dict[int, str] = {}
 
         def errand(client: int) -> Errand:
             header = {"kind": "judge", "brief": self.brief}
 
             def answered(answer: Parcel, seconds: float) -> None:
-                verdicts[client] = verdict_of(answer, self.federation.classes)
+                verdicts[client] = verdict_of(answer, self.federation.classes, self.federation.facts[client].judged)
 
             def failed(reason: str) -> None:
-                log.warning("node %r did not judge the model: %s", self.federation.nodes[client], reason)
+                reasons[client] = reason
 
             return Errand(client, lambda: packed(header, {"model": weights}), answered, failed)
 
-        judges = [client for client, facts in enumerate(self.federation.facts) if facts.tests]
-        for _ in range(1 + self.recovery.repeats):
-            self._await_somebody(set(judges))
-            self._carry_out(errand(client) for client in judges)
-            if verdicts:
-                return total([verdicts[client] for client in sorted(verdicts)])
-        raise EngineError("no node judged the model; the run can be resumed when nodes are back")
+        missing, asked = list(judges), 0
+        while missing and asked <= (self.recovery.retries if verdicts else self.recovery.repeats):
+            if not verdicts:
+                self._await_somebody(set(missing))
+            self._carry_out(errand(client) for client in missing)
+            missing, asked = [client for client in judges if client not in verdicts], asked + 1
+        for client in missing if verdicts else ():
+            log.warning("node %r did not judge the model: %s", self.federation.nodes[client], reasons[client])
+            tests = self.federation.facts[client].tests
+            self.notes.append(News("no verdict", f"judged without its {tests} samples: {reasons[client]}", client))
+        return verdicts
+
+    def news(self) -> list[News]:
+        """Who could not be asked."""
+        told, self.notes = self.notes, []
+        return told
 
     def close(self) -> None:
         """Say good-bye to the SuperLink; nodes stay."""
