@@ -38,7 +38,7 @@ LAYERS = [
     ("store", "result", "allowance", "materials", "node"),
     ("setting",),
     ("server",),
-    ("runner",),
+    ("book", "runner"),
     ("comparison", "espionage"),
     ("api", "bench"),
     ("report",),

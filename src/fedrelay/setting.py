@@ -25,7 +25,7 @@ from fedrelay.data.federation import Federation
 from fedrelay.data.pooled import PooledFederation
 from fedrelay.data.public import PublicFederation
 from fedrelay.engines.crew import one_thread
-from fedrelay.engines.start import check_engine, relayed, start_engine
+from fedrelay.engines.start import check_engine, node_names, relayed, start_engine
 from fedrelay.errors import SpecError
 from fedrelay.faults import Mishap, Weather
 from fedrelay.grouping.base import Grouping
@@ -238,6 +238,14 @@ class Setting:
         """Arrivals with the samples that they count for in a mean."""
         warmup = self.recipe.warmup
         return arrivals if warmup is None else [warmup.counted(arrival, self.federation) for arrival in arrivals]
+
+    def node(self, client: int) -> str:
+        """What a client is called, where it is somebody's node."""
+        return self._nodes[client] if 0 <= client < len(self._nodes) else ""
+
+    @cached_property
+    def _nodes(self) -> Sequence[str]:
+        return node_names(self.experiment, self.federation)
 
     def first_weights(self) -> Tensor:
         """The model before the first round."""

@@ -425,11 +425,11 @@ def _state(round: int, named: Mapping[str, Tensor], pointer: Mapping[str, Any]) 
 
 def _hop(facts: Mapping[str, Any]) -> HopReport:
     """A client's report as a checkpoint has it."""
-    recall = tuple(float(share) for share in facts["recall"])
+    recall, attempts = tuple(float(share) for share in facts["recall"]), tuple(map(str, facts.get("attempts", ())))
     numbers = [facts[name] for name in ("samples", "steps", "loss", "peak", "length")]
     if not all(_is_number(number) for number in numbers) or not isinstance(facts["refused"], str):
         raise ValueError("a report of a client without numbers")
-    return HopReport(**{**facts, "recall": recall})
+    return HopReport(**{**facts, "recall": recall, "attempts": attempts})
 
 
 def _is_temporary(name: str) -> bool:
@@ -457,8 +457,10 @@ _VALUES: dict[str, Callable[[Any], bool]] = {
     "routes": lambda value: isinstance(value, list) and all(_are_numbers(route) for route in value),
     "matrix": lambda value: isinstance(value, list) and all(_are_numbers(row) for row in value),
     "clients": _are_numbers,
+    "unanswered": _are_numbers,
     "what": _is_text,
     "done": _is_text,
+    "node": _is_text,
     "relay": _is_text,
     "merges": lambda value: isinstance(value, bool),
     "slots": lambda value: isinstance(value, list) and all(_is_number_or_none(each) for each in value),

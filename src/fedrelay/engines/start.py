@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from fedrelay.data.federation import Federation
 from fedrelay.engines.base import Engine
 from fedrelay.engines.local import start_local
@@ -40,6 +42,16 @@ def data_elsewhere(experiment: Experiment) -> Federation | None:
 def relayed(experiment: Experiment) -> bool:
     """Whether every model goes through the server, however its method would have it travel."""
     return experiment.engine.name == "flower"
+
+
+def node_names(experiment: Experiment, federation: Federation) -> Sequence[str]:
+    """The name of every client's node, where clients are nodes."""
+    if experiment.engine.name == "flower":
+        from fedrelay.engines.flower.remote import remote_part
+
+        remote = remote_part(federation)
+        return remote.nodes if remote is not None else ()
+    return ()
 
 
 def check_engine(job: Job, experiment: Experiment) -> None:

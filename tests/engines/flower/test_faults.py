@@ -69,31 +69,61 @@ def with_models(change):
 
 
 @pytest.mark.parametrize(
-    ("spoil", "reason"),
+    ("spoil", "done"),
     [
-        (lambda question, answer: None, "no answer in 0.05 s"),
-        (lambda question, answer: "the disk is full", "the disk is full"),
-        (lambda question, answer: Parcel({}), "a bad answer: turn that is no whole number"),
-        (with_header(turn=7), "a bad answer: another turn's answer"),
-        (with_header(samples=10**9), "a bad answer: 1000000000 samples in place of"),
-        (with_header(loss="low"), "a bad answer: loss that is no number"),
-        (with_header(names=["spare"]), "a bad answer: models of other names"),
-        (with_models(lambda models: models[:, :-1]), "a bad answer: a wrong shape"),
-        (with_models(lambda models: models.astype(np.float64)), "a bad answer: weights of type float64"),
-        (with_models(lambda models: np.full_like(models, np.nan)), "non-finite weights"),
-        (with_models(lambda models: models + 1e9), "weights beyond 1e+08"),
+        (lambda question, answer: None, "passed over: no answer in 0.05 s"),
+        (lambda question, answer: "the disk is full", "passed over: the disk is full"),
+        (lambda question, answer: Parcel({}), "refused: a bad answer: turn that is no whole number"),
+        (with_header(turn=7), "refused: a bad answer: another turn's answer"),
+        (with_header(samples=10**9), "refused: a bad answer: 1000000000 samples in place of"),
+        (with_header(loss="low"), "refused: a bad answer: loss that is no number"),
+        (with_header(names=["spare"]), "refused: a bad answer: models of other names"),
+        (with_models(lambda models: models[:, :-1]), "refused: a bad answer: a wrong shape"),
+        (with_models(lambda models: models.astype(np.float64)), "refused: a bad answer: weights of type float64"),
+        (with_models(lambda models: np.full_like(models, np.nan)), "refused: non-finite weights"),
+        (with_models(lambda models: models + 1e9), "refused: weights beyond 1e+08"),
     ],
 )
-def test_a_chain_goes_on_past_a_node_that_fails(spoil, reason, six, make_six, tmp_path):
+def test_a_chain_goes_on_past_a_node_that_fails(spoil, done, six, make_six, tmp_path):
     six.post.spoil["n02"] = spoil
     skip = {"guard.on_divergence": "skip"}
     result = run(out=tmp_path / "run", **skip)
     events = lines(tmp_path / "run", "events.jsonl")
     assert [(event["round"], event["client"]) for event in events] == [(1, 2), (2, 2), (3, 2)]
-    assert all(event["done"].startswith(f"refused: {reason}") for event in events)
+    assert all(event["done"].startswith(done) and event["node"] == "n02" for event in events)
     six.post.spoil.clear()
     six.post.away = {"n02"}
     assert torch.equal(run(**skip).weights, result.weights)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "transfers", "updates"),
+    [
+        (None, (36, 36), 18),  # six a round
+        ("away", (30, 30), 15),
+        (lambda question, answer: None, (36, 30), 15),
+        (lambda question, answer: "no graphics card", (36, 30), 15),
+        (with_models(lambda models: models[:, :-1]), (36, 36), 18),
+    ],
+    ids=["all well", "away", "silent", "failed", "a bad answer"],
+)
+def test_the_ledger_counts_what_really_travelled(spoil, transfers, updates, six, tmp_path):
+    """SCAFFOLD sends a model and a correction each way."""
+    six.post.away = {"n02"} if spoil == "away" else set()
+    six.post.spoil = {"n02": spoil} if callable(spoil) else {}
+    result = run("fedavg+scaffold", out=tmp_path / "run")
+    assert result.transfers == {"s2c": transfers[0], "c2s": transfers[1], "c2c": 0}
+    assert result.client_updates == updates
+    [line, *_] = lines(tmp_path / "run", "ledger.jsonl")
+    assert ([2] in line["routes"]) == (updates == 18)
+    assert line.get("unanswered") == ([2] if (transfers[0], updates) == (36, 15) else None)
+
+
+def test_a_warning_says_who_failed(six, caplog):
+    six.post.spoil = dict.fromkeys(six.names, lambda question, answer: "no graphics card")
+    with pytest.raises(fr.EngineError):
+        run(rounds=9)
+    assert "the round repeats (node 'n00': no graphics card; node 'n01': no graphics card;" in caplog.text
 
 
 def test_garbage_ends_the_run_where_the_guard_says_so(six):
@@ -154,7 +184,10 @@ def test_a_round_that_repeats_reads_what_was_there_before_it(six):
         return None if (round, attempt) == (2, 0) else answer
 
     six.post.spoil = dict.fromkeys(six.names, lost)
-    assert run("fedavg+scaffold").mishaps == {"no answer in 0.05 s": 6, "too few arrivals": 1}
+    assert run("fedavg+scaffold").mishaps == {
+        **{f"no answer in 0.05 s (n0{node})": 1 for node in range(6)},
+        "too few arrivals": 1,
+    }
     assert all(read[2, client, 1] == read[2, client, 0] > 0 for client in range(6))
     assert all(read[3, client, 0] > read[2, client, 1] for client in range(6))
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 
 from fedrelay.engines.flower.parcel import BadParcel, Parcel
 from fedrelay.engines.flower.post import Post, Unreachable, no_answer
+from fedrelay.local.arrival import Attempt
 
 log = logging.getLogger(__name__)
 
@@ -57,6 +58,9 @@ class Errand:
     again: bool = False
     """It was under way when the post failed: its node may still be busy with the first asking."""
 
+    failures: list[Attempt] = field(default_factory=list)
+    """What became of those that came to nothing."""
+
 
 @dataclass
 class Errands:
@@ -98,6 +102,7 @@ class Errands:
                 self._reconnect(error, len(flight))
                 for errand in reversed(flight.values()):
                     errand.again, errand.arriving = True, False
+                    errand.failures.append("failed")
                     waiting.appendleft(errand)
                 flight.clear()
             for errand, after in over:
@@ -127,7 +132,7 @@ class Errands:
             errand.sent = time.monotonic()
             waiting.remove(errand)
             if number is None:
-                yield errand, _given_up(errand, AWAY)
+                yield errand, _given_up(errand, "away", AWAY)
             else:
                 flight[number] = errand
                 busy.add(errand.client)
@@ -140,19 +145,19 @@ class Errands:
                 continue
             errand = flight.pop(number)
             if isinstance(answer, str):
-                yield errand, _given_up(errand, answer)
+                yield errand, _given_up(errand, "failed", answer)
                 continue
             try:
                 yield errand, errand.answered(answer, time.monotonic() - errand.sent)
             except BadParcel as error:
-                yield errand, _given_up(errand, f"a bad answer: {error}")
+                yield errand, _given_up(errand, "answered", f"a bad answer: {error}")
 
     def _expired(self, flight: dict[str, Errand], now: float) -> Iterator[tuple[Errand, Errand | None]]:
         for number, errand in list(flight.items()):
             allowed = self._allowed(errand)
             if now - errand.sent > allowed and not errand.arriving:
                 del flight[number]
-                yield errand, _given_up(errand, no_answer(allowed))
+                yield errand, _given_up(errand, "silent", no_answer(allowed))
 
     def _allowed(self, errand: Errand) -> float:
         return self.timeout * (2 if errand.again else 1)
@@ -178,7 +183,8 @@ class Errands:
         self.interruptions.append(said)
 
 
-def _given_up(errand: Errand, reason: str) -> Errand | None:
+def _given_up(errand: Errand, outcome: Attempt, reason: str) -> Errand | None:
     """The same once more, or what comes after it has failed for good."""
+    errand.failures.append(outcome)
     errand.tries, errand.arriving, errand.again = errand.tries - 1, False, False
     return errand if errand.tries > 0 else errand.failed(reason)

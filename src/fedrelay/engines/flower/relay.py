@@ -42,7 +42,7 @@ from fedrelay.engines.flower.post import Post
 from fedrelay.engines.flower.remote import remote_part
 from fedrelay.engines.flower.turns import Turns
 from fedrelay.errors import EngineError
-from fedrelay.local.arrival import Arrival, HopReport
+from fedrelay.local.arrival import Arrival, Attempt, HopReport
 from fedrelay.local.guard import fault_in, peaks, shorten
 from fedrelay.local.judge import Verdict, chunks, judge, mean_loss
 from fedrelay.local.keepsakes import Keepsakes
@@ -236,24 +236,25 @@ class FlowerEngine:
         def answered(answer: Parcel, seconds: float) -> Errand | None:
             found, own = self._opened(answer, hop, number)
             found = replace(found, report=replace(found.report, overhead=max(0.0, seconds - own)))
-            return over(self._guarded(hop, traveller, found, departure.usual))
+            return over(self._guarded(hop, traveller, found, departure.usual), (*errand.failures, "answered"))
 
         def failed(reason: str) -> Errand | None:
             nothing = HopReport(0, 0, 0.0, refused=reason)
-            return over(Return(traveller.model, traveller.baggage, nothing))
+            return over(Return(traveller.model, traveller.baggage, nothing), tuple(errand.failures))
 
-        def over(found: Return) -> Errand | None:
+        def over(found: Return, attempts: tuple[Attempt, ...]) -> Errand | None:
             if not found.report.refused:
                 traveller.model, traveller.baggage = found.model, found.baggage
                 self.turns.accept(hop.client, hop.route, number)
                 if not alone:
                     self.turns.join()
-            traveller.reports.append(found.report)
+            traveller.reports.append(replace(found.report, attempts=attempts))
             return None if alone or traveller.home else self._hop(plan, departure, traveller, alone=alone)
 
         rows = 1 + len(traveller.baggage)
         tries = 1 + (self.recovery.retries if self.recovery.policy == "retry" else 0)
-        return Errand(hop.client, ask, answered, failed, rows * self.job.layout.bytes + SMALL, tries)
+        errand = Errand(hop.client, ask, answered, failed, rows * self.job.layout.bytes + SMALL, tries)
+        return errand
 
     def _question(self, plan: RoundPlan, hop: Hop, number: int, usual: float) -> dict[str, Any]:
         tamper = turn_of(plan, hop).tamper
