@@ -488,7 +488,7 @@ def outline(
         federation.clients, experiment.fraction, experiment.seed, holds=lambda client: federation.size(client) > 0
     )
     setting = Setting(experiment, method, federation, scene, module, Layout.of(module), origin=origin)
-    check_engine(setting.job(), experiment)
+    check_engine(setting.job(), experiment, [*filter(None, (each.route.looks_at_samples for each in setting.phases))])
     if method.grouping is not None:
         method.grouping.check(setting.evidence())
     return setting

@@ -54,9 +54,9 @@ def node_names(experiment: Experiment, federation: Federation) -> Sequence[str]:
     return ()
 
 
-def check_engine(job: Job, experiment: Experiment) -> None:
-    """Refuse what the engine cannot do, before anything begins."""
+def check_engine(job: Job, experiment: Experiment, peeks: Sequence[str] = ()) -> None:
+    """Refuse what the engine cannot do, before anything begins; `peeks` name what looks at samples of clients."""
     if experiment.engine.name == "flower":
         from fedrelay.engines.flower.start import check_flower
 
-        check_flower(job, experiment)
+        check_flower(job, experiment, peeks)

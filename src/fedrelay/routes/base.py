@@ -72,6 +72,11 @@ class Routing(Section, ABC):
         """Whether models are ever merged."""
         return True
 
+    @property
+    def looks_at_samples(self) -> str:
+        """The setting by which the server would have to look at samples of clients, if there is one."""
+        return ""
+
     @abstractmethod
     def plan(self, scene: Scene, round: int) -> RoundPlan:
         """The routes of round 1, 2, …"""

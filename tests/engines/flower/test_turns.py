@@ -91,6 +91,16 @@ def test_two_copies_choose_other_numbers_even_if_the_clock_stands_still(monkeypa
     assert not set(first[1:]) & set(second[1:])
 
 
+def test_where_clients_keep_nothing_nothing_is_written(tmp_path):
+    keepsakes = Keepsakes(tmp_path / "clients")
+    turns = Turns(keepsakes, count=False)
+    take(turns, 1, (4, 0), (5, 1))
+    keepsakes.commit(1)
+    turns.begin(2)
+    assert turns.header(4, 9) == {"turn": 9, "state": 0, "parts": [], "settled": 0}
+    assert not (tmp_path / "clients").exists()
+
+
 def test_numbers_grow(turns):
     numbers = [turns.next() for _ in range(1000)]
     assert numbers == sorted(set(numbers))

@@ -112,7 +112,7 @@ class FlowerEngine:
         self.job, self.post, self.recovery, self.wait = job, post, recovery, wait
         self.federation = federation
         self.errands = Errands(post, federation.nodes, recovery.timeout, poll, wait)
-        self.turns = Turns(keepsakes or Keepsakes())
+        self.turns = Turns(keepsakes or Keepsakes(), count=bool(job.names("state")))
         self.brief = brief_of(job)
         self.barren = 0
         self.notes: list[News] = []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -116,7 +116,7 @@ def own_test(path: Path) -> Samples:
     return held({"x": arrays["x"], "y": arrays["y"]}).samples(0)
 
 
-def check_flower(job: Job, experiment: Experiment) -> None:
+def check_flower(job: Job, experiment: Experiment, peeks: Sequence[str] = ()) -> None:
     """Refuse what needs samples of others, or what is only simulated."""
     if remote_part(job.federation) is None:
         raise EngineError("engine.name: 'flower' works on the nodes' data, not on data of your own in Python")
@@ -125,6 +125,8 @@ def check_flower(job: Job, experiment: Experiment) -> None:
             f"method {experiment.method!r}: needs the samples of several clients in one place; with engine 'flower' "
             "they stay at the nodes"
         )
+    for setting in peeks:
+        raise SpecError(f"{setting} needs the samples of every client at the server; with engine 'flower' they stay")
     if experiment.eval.forgetting:
         raise SpecError("eval.forgetting: asks one client about another's samples, which engine 'flower' does not have")
     if experiment.attack.name != "none":

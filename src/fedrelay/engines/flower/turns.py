@@ -35,8 +35,9 @@ class Kept:
 class Turns:
     """Turns are numbered by the clock, so that numbers grow from run to run."""
 
-    def __init__(self, keepsakes: Keepsakes) -> None:
-        self.keepsakes = keepsakes
+    def __init__(self, keepsakes: Keepsakes, *, count: bool = True) -> None:
+        self.keepsakes, self.count = keepsakes, count
+        """Whether it matters which turns count: not where clients keep nothing."""
         self.round = 0
         self.now: dict[int, Kept] = {}
         """What counts while models travel, of clients that were asked already."""
@@ -68,6 +69,8 @@ class Turns:
 
     def accept(self, client: int, route: int, number: int) -> None:
         """A turn counts, as soon as it is joined with others of its wave."""
+        if not self.count:
+            return
         self.wave.setdefault(client, []).append((route, number))
 
     def join(self) -> None:
