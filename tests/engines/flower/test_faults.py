@@ -281,7 +281,7 @@ def test_a_run_that_trains_nothing_ends(six):
         run(rounds=9)
 
 
-def test_questions_under_way_are_asked_again_when_the_post_is_back(six):
+def test_questions_under_way_are_asked_again_when_the_post_is_back(six, tmp_path):
     whole, calls, collect = run(), [], six.post.collect
 
     def flaky(numbers, largest):
@@ -291,8 +291,12 @@ def test_questions_under_way_are_asked_again_when_the_post_is_back(six):
         return collect(numbers, largest)
 
     six.post.collect = flaky
-    assert torch.equal(run().weights, whole.weights)
+    assert torch.equal(run(out=tmp_path / "run").weights, whole.weights)
     assert six.post.reconnected > 0
+    events = lines(tmp_path / "run", "events.jsonl")
+    assert [event["what"] for event in events] == ["interrupted"] * six.post.reconnected
+    assert events[0]["done"].startswith("gone; back after 0 s, questions asked again: ")
+    assert events[0]["client"] == -1
 
 
 def test_all_routes_are_in_flight_at_once(six):

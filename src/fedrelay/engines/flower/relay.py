@@ -207,8 +207,10 @@ class FlowerEngine:
         return verdicts
 
     def news(self) -> list[News]:
-        """Who could not be asked."""
-        told, self.notes = self.notes, []
+        """Who could not be asked, and when nobody could."""
+        told = [*(News("interrupted", said) for said in self.errands.interruptions), *self.notes]
+        self.notes.clear()
+        self.errands.interruptions.clear()
         return told
 
     def close(self) -> None:
