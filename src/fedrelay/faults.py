@@ -34,6 +34,9 @@ REFUSED, PASSED_OVER = "refused: ", "passed over: "
 """How it begins what was done about a model that was not accepted, and about a client that sent none; the reason
 follows."""
 
+LATE = "given up: the merge came first"
+"""Why work is left out that was under way when the others were merged, though nobody did anything wrong."""
+
 TAMPERINGS: dict[str, Tampering] = {what: what for what in get_args(Tampering)}
 
 
@@ -257,7 +260,7 @@ def mishaps_of(plan: RoundPlan, arrivals: Sequence[Arrival]) -> list[Mishap]:
             refused = hop.refused.partition(":")[0]  # what follows differs from case to case
             what = tampered.get((arrival.route, index), refused or ("long update" if hop.shortened else ""))
             if what:
-                fate = REFUSED if hop.visited else PASSED_OVER
+                fate = "" if hop.refused == LATE else REFUSED if hop.visited else PASSED_OVER
                 done = f"{fate}{hop.refused}" if hop.refused else "shortened" if hop.shortened else "handed on"
                 found.append(Mishap(plan.round, arrival.route, index, client, what, done))
     return found
@@ -287,19 +290,24 @@ def as_it_went(plan: RoundPlan, arrivals: Sequence[Arrival], timeout: float) -> 
     A client that was not reached costs nothing. One that did not answer was sent a model in vain, and waited for; one
     that could not answer was sent it in vain. Of several answers all but one are in vain.
     """
-    if not any(hop.attempts for arrival in arrivals for hop in arrival.hops):
+    if plan.race is None and not any(hop.attempts for arrival in arrivals for hop in arrival.hops):
         return plan
-    routes, in_vain, delays = list(plan.routes), Counter(dict(plan.in_vain)), _delays(plan)
+    visited: dict[int, tuple[int, ...]] = {}
+    in_vain, delays = Counter(dict(plan.in_vain)), _delays(plan)
     for arrival in arrivals:
         stops = zip(arrival.clients, arrival.hops, strict=True)
-        visited = tuple(client for client, hop in stops if hop.visited)
-        routes[arrival.route] = replace(routes[arrival.route], clients=visited)
+        visited[arrival.route] = tuple(client for client, hop in stops if hop.visited)
         for hop in arrival.hops:
             outcomes = Counter(hop.attempts)
             twice = max(0, outcomes["answered"] - 1)
             in_vain.update({"s2c": outcomes["silent"] + outcomes["failed"] + twice, "c2s": twice})
             delays[arrival.route] += timeout * outcomes["silent"]
-    return replace(plan, routes=tuple(routes), in_vain=_counted(+in_vain), delays=tuple(delays) if any(delays) else ())
+    return replace(
+        plan,
+        routes=tuple(replace(route, clients=visited.get(number, ())) for number, route in enumerate(plan.routes)),
+        in_vain=_counted(+in_vain),
+        delays=tuple(delays) if any(delays) else (),
+    )
 
 
 def unanswered(arrivals: Sequence[Arrival]) -> list[int]:

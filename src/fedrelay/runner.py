@@ -272,13 +272,16 @@ def _journeys(setting: Setting, engine: Engine, state: State, book: Book) -> tup
     """Have models travel until enough of them come home; a round that never succeeds is given up."""
     experiment, fair = setting.experiment, setting.plan(state.round + 1)
     follow = bool(experiment.eval.forgetting) and fair.round % experiment.eval.forgetting == 0
-    enough = min(experiment.recovery.min_arrivals, len(fair.routes))
+    enough = min(experiment.recovery.min_arrivals, 1 if fair.race else len(fair.routes))
     for attempt in range(experiment.recovery.repeats + 1):
         plan, mishaps = setting.weathered(fair, attempt)
         if follow:
             plan = replace(plan, followed=(0,))
-        arrivals = engine.travel(plan, departure(setting, plan, state)) if plan.longest else []
+        began = time.monotonic()
+        arrivals = engine.travel(plan, departure(setting, plan, state)) if plan.longest or plan.race else []
         went = as_it_went(plan, arrivals, experiment.recovery.timeout)
+        if plan.race:  # its clock is the real one
+            went = replace(went, seconds=time.monotonic() - began, delays=())
         book.travelled(sent_again(went, arrivals, setting.stopwatch(went)), unanswered(arrivals))
         book.happened([*mishaps, *mishaps_of(plan, arrivals)])
         book.happened(told(fair.round, engine.news()))

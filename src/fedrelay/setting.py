@@ -120,7 +120,7 @@ class Setting:
             replace(route, clients=tuple(client for client in route.clients if self.federation.size(client)))
             for route in plan.routes
         )
-        return replace(plan, routes=tuple(route for route in routes if route.clients))
+        return replace(plan, routes=tuple(route for route in routes if route.clients or plan.race))
 
     def weathered(self, plan: RoundPlan, attempt: int = 0) -> tuple[RoundPlan, list[Mishap]]:
         """A plan as it can be carried out when things go wrong, and what went wrong; `attempt` counts repetitions."""
@@ -158,6 +158,7 @@ class Setting:
             rounds=phase.rounds,
             seed=torch_seed(self.scene.seed, "phase", before) if before else self.scene.seed,
             chosen=lambda round: chosen(before + round),
+            real=relayed(self.experiment),
         )
 
     @property
@@ -488,7 +489,7 @@ def outline(
         federation.clients, experiment.fraction, experiment.seed, holds=lambda client: federation.size(client) > 0
     )
     setting = Setting(experiment, method, federation, scene, module, Layout.of(module), origin=origin)
-    check_engine(setting.job(), experiment, [*filter(None, (each.route.looks_at_samples for each in setting.phases))])
+    check_engine(setting.job(), experiment, [phase.route for phase in setting.phases])
     if method.grouping is not None:
         method.grouping.check(setting.evidence())
     return setting

@@ -324,7 +324,7 @@ class RunFolder(Records):
             "sha256": hashlib.sha256(content).hexdigest(),
             "clients": list(kept),
             "waiting": {
-                slot: {"clients": each.clients, "hops": [asdict(hop) for hop in each.hops]}
+                slot: {"clients": each.clients, "hops": [asdict(hop) for hop in each.hops], "legs": each.legs}
                 for slot, each in state.waiting.items()
             },
         }
@@ -415,6 +415,7 @@ def _state(round: int, named: Mapping[str, Tensor], pointer: Mapping[str, Any]) 
             named[f"waiting/{slot}"],
             tuple(_hop(hop) for hop in facts["hops"]),
             below(f"waiting/{slot}/"),
+            legs=tuple(int(group) for group in facts.get("legs", ())),
         )
         for slot, facts in pointer.get("waiting", {}).items()
     }

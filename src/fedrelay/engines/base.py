@@ -34,6 +34,21 @@ class Departure:
     usual: float = 0.0
     """The usual length of an update, for a guard that shortens those that are longer."""
 
+    legs: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    """Groups that the models of routes have been through since the last merge, in a race."""
+
+
+class Way(Protocol):
+    """What an engine needs to know of a way of travelling before it begins."""
+
+    @property
+    def goes_by_arrival(self) -> bool:
+        """Whether it depends on times of arrival who goes where."""
+
+    @property
+    def looks_at_samples(self) -> str:
+        """The setting by which the server would have to look at samples of clients, if there is one."""
+
 
 @dataclass(frozen=True)
 class News:

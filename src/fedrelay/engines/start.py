@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fedrelay.data.federation import Federation
-from fedrelay.engines.base import Engine
+from fedrelay.engines.base import Engine, Way
 from fedrelay.engines.local import start_local
 from fedrelay.local.keepsakes import Keepsakes
 from fedrelay.local.trainer import Job
@@ -54,9 +54,9 @@ def node_names(experiment: Experiment, federation: Federation) -> Sequence[str]:
     return ()
 
 
-def check_engine(job: Job, experiment: Experiment, peeks: Sequence[str] = ()) -> None:
-    """Refuse what the engine cannot do, before anything begins; `peeks` name what looks at samples of clients."""
+def check_engine(job: Job, experiment: Experiment, ways: Sequence[Way] = ()) -> None:
+    """Refuse what the engine cannot do, before anything begins."""
     if experiment.engine.name == "flower":
         from fedrelay.engines.flower.start import check_flower
 
-        check_flower(job, experiment, peeks)
+        check_flower(job, experiment, ways)

@@ -61,6 +61,9 @@ class Arrival:
     sightings: Mapping[int, Tensor] = field(default_factory=dict)
     """Index of a tapped turn → the model that its client received."""
 
+    legs: tuple[int, ...] = ()
+    """Groups that the model went through, where that was decided on the way."""
+
     @property
     def usable(self) -> bool:
         """Whether any client's work is in it."""
@@ -94,6 +97,7 @@ class Arrival:
             self.weights,
             earlier.hops + self.hops,
             self.baggage,
+            legs=earlier.legs + self.legs,
         )
 
     def summed(self) -> Arrival:

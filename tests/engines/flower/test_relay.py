@@ -5,14 +5,12 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-import numpy as np
 import pytest
 import torch
+from tests.engines.flower.conftest import share_test_samples
 
 import fedrelay as fr
 from fedrelay.data.open import open_federation
-from fedrelay.data.samples import held
-from fedrelay.engines.flower.remote import facts_from
 from fedrelay.grouping.profiles import probe, t2v
 from fedrelay.spec import Data
 
@@ -106,17 +104,6 @@ def test_public_samples_come_from_the_servers_own_test_set(village, through):
     through(village(digits(), test=False))
     with pytest.raises(fr.DataError, match="'village' has no test samples here"):
         fr.run("fedavg", engine="flower", data="village", **TRAIN, **{"guard.tolerance": 0.1})
-
-
-def share_test_samples(found):
-    """Have three nodes judge, each on a third of the test samples."""
-    test = found.federation.test
-    for client, third in enumerate(np.array_split(np.arange(len(test.y)), 3)):
-        x, y = (part.numpy() for part in found.federation.samples(client))
-        tests = {"x_test": test.x[third].numpy(), "y_test": test.y[third].numpy()}
-        found.data[client] = held({"x": x, "y": y, **tests}, classes=10)
-    found.restart()
-    found.remote = replace(found.remote, facts=tuple(facts_from(desk.facts()) for desk in found.post.desks.values()))
 
 
 def when_judging(spoil):

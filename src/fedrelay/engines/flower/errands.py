@@ -78,6 +78,10 @@ class Errands:
     interruptions: list[str] = field(default_factory=list)
     """How often the post failed and came back, a line for each time."""
 
+    waiting: deque[Errand] = field(default_factory=deque)
+    flight: dict[str, Errand] = field(default_factory=dict)
+    """Questions that were not sent yet, and those that were, by the number of their parcel."""
+
     _failures: int = 0
     """Since the last answer."""
 
@@ -88,31 +92,42 @@ class Errands:
     """When the post came back."""
 
     def run(self, first: Iterable[Errand]) -> Iterator[Errand]:
-        """Carry out these and all that follow from them; yields each when it is over."""
-        waiting = deque(first)
-        flight: dict[str, Errand] = {}
-        while waiting or flight:
-            over: list[tuple[Errand, Errand | None]] = []
-            try:
-                over.extend(self._sent(waiting, flight))
-                asked = time.monotonic()  # answers that come while others are looked at are not late
-                over.extend(self._returned(flight))
-                over.extend(self._expired(flight, asked))
-            except Unreachable as error:
-                self._reconnect(error, len(flight))
-                for errand in reversed(flight.values()):
-                    errand.again, errand.arriving = True, False
-                    errand.failures.append("failed")
-                    waiting.appendleft(errand)
-                flight.clear()
+        """Carry out these and all that follow from them; yields each when it is over. Others under way go on."""
+        wanted = list(first)
+        self.waiting.extend(wanted)
+        left = {id(errand): errand for errand in wanted}
+        while left:
+            over = self.look()
             for errand, after in over:
-                self._failures = 0
+                if left.pop(id(errand), None) is None:
+                    continue
                 if after is not None:
-                    waiting.append(after)
+                    left[id(after)] = after
                 if after is not errand:
                     yield errand
             if not over:
                 time.sleep(self.poll)
+
+    def look(self) -> list[tuple[Errand, Errand | None]]:
+        """Send what can be sent and take in what has come: all that is over, each with what comes after it."""
+        over: list[tuple[Errand, Errand | None]] = []
+        try:
+            over.extend(self._sent(self.waiting, self.flight))
+            asked = time.monotonic()  # answers that come while others are looked at are not late
+            over.extend(self._returned(self.flight))
+            over.extend(self._expired(self.flight, asked))
+        except Unreachable as error:
+            self._reconnect(error, len(self.flight))
+            for errand in reversed(self.flight.values()):
+                errand.again, errand.arriving = True, False
+                errand.failures.append("failed")
+                self.waiting.appendleft(errand)
+            self.flight.clear()
+        for _, after in over:
+            self._failures = 0
+            if after is not None:
+                self.waiting.append(after)
+        return over
 
     def present(self) -> set[str]:
         """The names of all nodes that are there, as soon as anybody can know."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import secrets
 import time
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,6 +45,8 @@ class Turns:
         self.changed: set[int] = set()
         self.wave: dict[int, list[tuple[int, int]]] = {}
         """Accepted turns that are not joined yet: (route, number)."""
+        self.ahead: dict[int, Kept] = {}
+        """What clients have after turns of a model that is not home yet; only that model can meet them."""
         self.settled: dict[int, int] = {}
         self.last = 0
 
@@ -73,6 +76,24 @@ class Turns:
             return
         self.wave.setdefault(client, []).append((route, number))
 
+    def accept_alone(self, client: int, route: int, number: int) -> None:
+        """A turn counts at once."""
+        self.accept(client, route, number)
+        self.join()
+
+    def hold(self, client: int, route: int, number: int) -> None:
+        """A turn counts if the model comes home."""
+        if self.count:
+            self.ahead[client] = Kept(number)
+
+    def home(self, clients: Collection[int], *, counts: bool = True) -> None:
+        """The model that was at these clients is home, or was given up."""
+        for client in self.ahead.keys() & clients:
+            kept = self.ahead.pop(client)
+            if counts:
+                self.now[client] = kept
+                self.changed.add(client)
+
     def join(self) -> None:
         """After a turn, or a wave of them: of a client that was visited twice the changes add up."""
         for client, turns in self.wave.items():
@@ -91,6 +112,8 @@ class Turns:
         self.changed = set()
 
     def _kept(self, client: int) -> Kept:
+        if client in self.ahead:
+            return self.ahead[client]
         if client not in self.now:
             kept = self.now[client] = self._stored(client)
             # Nobody goes back behind what is on disk already, or, without a run folder, behind the last round.
