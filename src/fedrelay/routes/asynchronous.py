@@ -43,7 +43,8 @@ class Asynchronous(SlotTrips):
     """Every trip takes a model through the groups it finished since the last round."""
 
     mode: Literal["latency", "sync"] = Field(
-        "latency", description="groups take as long as the virtual clock says, or all the same"
+        "latency",
+        description="groups take as long as the virtual clock says, in a real federation as they take; or all the same",
     )
     wait: bool = Field(False, description="finish work under way before merging, instead of giving it up")
 
