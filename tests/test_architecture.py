@@ -15,7 +15,19 @@ SOURCE = Path(fedrelay.__file__).parent
 
 # A module may import from its own layer and from those below it, never from above.
 LAYERS = [
-    ("errors", "files", "rng", "wording", "plain_yaml", "sections", "spec", "plain", "routes.plan", "grouping.growth"),
+    (
+        "errors",
+        "files",
+        "rng",
+        "wording",
+        "plain_yaml",
+        "sections",
+        "spec",
+        "plain",
+        "versions",
+        "routes.plan",
+        "grouping.growth",
+    ),
     ("data", "models", "metrics"),
     ("local", "routes", "ledger", "clock"),
     ("faults",),
@@ -26,7 +38,7 @@ LAYERS = [
     ("store", "result", "allowance", "materials", "node"),
     ("setting",),
     ("server",),
-    ("runner",),
+    ("book", "runner"),
     ("comparison", "espionage"),
     ("api", "bench"),
     ("report",),

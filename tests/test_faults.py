@@ -16,7 +16,8 @@ from tests.conftest import make_federation
 from fedrelay import resume, run
 from fedrelay.clock import Device, Stopwatch
 from fedrelay.errors import DivergedError, FruitlessError, SpecError
-from fedrelay.faults import TAMPERINGS, UNANSWERED, Weather, mishaps_of, sent_again
+from fedrelay.faults import TAMPERINGS, UNANSWERED, Weather, as_it_went, mishaps_of, sent_again, unanswered
+from fedrelay.ledger import tally
 from fedrelay.local.arrival import Arrival, HopReport
 from fedrelay.local.keepsakes import Keepsakes
 from fedrelay.report.fate import Fate
@@ -178,6 +179,32 @@ def test_what_was_refused_is_told_and_costs_another_transfer():
     assert sent_again(replace(plan, relay="server"), [arrival], STOPWATCH).in_vain == ()
     alone = Arrival(0, (5,), torch.zeros(1), hops[1:2])
     assert sent_again(RoundPlan(2, (Route((5,)),)), [alone], STOPWATCH).in_vain == ()
+
+
+def came_home(number, *stops):
+    """(client, what became of every message) for each stop; those that never answered are refused."""
+    hops = [HopReport(1, 1, 0.0, attempts=sent, refused="" if "answered" in sent else "why") for _, sent in stops]
+    return Arrival(number, tuple(client for client, _ in stops), torch.zeros(1), tuple(hops))
+
+
+def test_the_plan_as_it_went_has_those_alone_who_answered():
+    plan = RoundPlan(1, (Route((5, 6, 7)), Route((8,), 3)), "server")
+    first = came_home(0, (5, ("answered",)), (6, ("away",)), (7, ("silent", "answered", "answered")))
+    second = came_home(1, (8, ("silent", "failed", "away")))
+    went = as_it_went(plan, [first, second], 30.0)
+    assert [(route.clients, route.slot) for route in went.routes] == [((5, 7), None), ((), 3)]
+    # 7 was sent the model twice in vain, once for nothing and once for a bad answer; 8 twice, both for nothing
+    assert dict(went.in_vain) == {"s2c": 4, "c2s": 1}
+    assert went.delays == (30.0, 30.0)
+    assert went.client_updates == 2
+    assert unanswered([first, second]) == [8]
+    counts = tally(went, {"model": 10})
+    assert (counts.s2c, counts.c2s, counts.c2c, counts.bytes) == (2 + 4, 2 + 1, 0, 90)
+
+
+def test_where_nothing_is_a_message_the_plan_went_as_it_was():
+    plan = RoundPlan(1, (Route((5, 6)),), delays=(2.0,), in_vain=(("c2c", 1),))
+    assert as_it_went(plan, [came_home(0, (5, ()), (6, ()))], 30.0) is plan
 
 
 RUN = {"rounds": 6, "fraction": 0.5, "lr": 0.1}

@@ -10,7 +10,7 @@ run that is resumed meets the same ones.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, get_args
 
@@ -30,8 +30,12 @@ SILENT = ("hang", "lost")
 GIVEN_UP = "the round was given up"
 DIVERGED = "diverged"
 
-REFUSED = "refused: "
-"""How it begins what was done about a model that was not accepted; the reason follows."""
+REFUSED, PASSED_OVER = "refused: ", "passed over: "
+"""How it begins what was done about a model that was not accepted, and about a client that sent none; the reason
+follows."""
+
+LATE = "given up: the merge came first"
+"""Why work is left out that was under way when the others were merged, though nobody did anything wrong."""
 
 TAMPERINGS: dict[str, Tampering] = {what: what for what in get_args(Tampering)}
 
@@ -46,10 +50,17 @@ class Mishap:
     client: int
     what: str
     done: str
+    node: str = ""
+    """What the client is called, where it is somebody's node."""
 
     def line(self) -> dict[str, Any]:
         """As the run folder keeps it."""
-        return asdict(self)
+        return {name: value for name, value in asdict(self).items() if name != "node" or value}
+
+
+def in_short(event: Mapping[str, Any]) -> str:
+    """What a line of the run folder is about, for counting: what went wrong, and at which node."""
+    return f"{event['what']} ({event['node']})" if event.get("node") else str(event["what"])
 
 
 def at_the_server(round: int, what: str, done: str) -> Mishap:
@@ -249,7 +260,8 @@ def mishaps_of(plan: RoundPlan, arrivals: Sequence[Arrival]) -> list[Mishap]:
             refused = hop.refused.partition(":")[0]  # what follows differs from case to case
             what = tampered.get((arrival.route, index), refused or ("long update" if hop.shortened else ""))
             if what:
-                done = f"{REFUSED}{hop.refused}" if hop.refused else "shortened" if hop.shortened else "handed on"
+                fate = "" if hop.refused == LATE else REFUSED if hop.visited else PASSED_OVER
+                done = f"{fate}{hop.refused}" if hop.refused else "shortened" if hop.shortened else "handed on"
                 found.append(Mishap(plan.round, arrival.route, index, client, what, done))
     return found
 
@@ -259,7 +271,7 @@ def sent_again(plan: RoundPlan, arrivals: Sequence[Arrival], stopwatch: Stopwatc
 
     Whoever had it last sends it to whoever comes next; where the server passes models on, it has them all.
     """
-    again, delays = Counter(dict(plan.in_vain)), [*plan.delays, *[0.0] * (len(plan.routes) - len(plan.delays))]
+    again, delays = Counter(dict(plan.in_vain)), _delays(plan)
     for arrival in arrivals if plan.relay == "direct" else ():
         holder = SERVER
         stops = zip(arrival.clients, arrival.hops, (*arrival.clients[1:], SERVER), strict=True)
@@ -270,6 +282,43 @@ def sent_again(plan: RoundPlan, arrivals: Sequence[Arrival], stopwatch: Stopwatc
                 again["s2c" if holder == SERVER else "c2s" if receiver == SERVER else "c2c"] += 1
                 delays[arrival.route] += stopwatch.transfer_time(holder, receiver)
     return replace(plan, in_vain=_counted(again), delays=tuple(delays) if any(delays) else ())
+
+
+def as_it_went(plan: RoundPlan, arrivals: Sequence[Arrival], timeout: float) -> RoundPlan:
+    """The plan with those clients alone that had their turn, and with what it cost to try the others.
+
+    A client that was not reached costs nothing. One that did not answer was sent a model in vain, and waited for; one
+    that could not answer was sent it in vain. Of several answers all but one are in vain.
+    """
+    if plan.race is None and not any(hop.attempts for arrival in arrivals for hop in arrival.hops):
+        return plan
+    visited: dict[int, tuple[int, ...]] = {}
+    in_vain, delays = Counter(dict(plan.in_vain)), _delays(plan)
+    for arrival in arrivals:
+        stops = zip(arrival.clients, arrival.hops, strict=True)
+        visited[arrival.route] = tuple(client for client, hop in stops if hop.visited)
+        for hop in arrival.hops:
+            outcomes = Counter(hop.attempts)
+            twice = max(0, outcomes["answered"] - 1)
+            in_vain.update({"s2c": outcomes["silent"] + outcomes["failed"] + twice, "c2s": twice})
+            delays[arrival.route] += timeout * outcomes["silent"]
+    return replace(
+        plan,
+        routes=tuple(replace(route, clients=visited.get(number, ())) for number, route in enumerate(plan.routes)),
+        in_vain=_counted(+in_vain),
+        delays=tuple(delays) if any(delays) else (),
+    )
+
+
+def unanswered(arrivals: Sequence[Arrival]) -> list[int]:
+    """Clients that were sent a model and may have trained it, though nothing came back in time."""
+    stops = (stop for arrival in arrivals for stop in zip(arrival.clients, arrival.hops, strict=True))
+    return [client for client, hop in stops if not hop.visited and set(hop.attempts) != {"away"}]
+
+
+def _delays(plan: RoundPlan) -> list[float]:
+    """Seconds that each route of a plan loses."""
+    return [*plan.delays, *[0.0] * (len(plan.routes) - len(plan.delays))]
 
 
 def _along(plan: RoundPlan, journeys: Sequence[Journey]) -> tuple[Route, ...]:

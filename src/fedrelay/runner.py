@@ -10,36 +10,42 @@ import math
 import signal
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import Any, Protocol
+from typing import Protocol
 
-from torch import Tensor, nn
+from torch import nn
 
-from fedrelay.clock import VirtualTime
+from fedrelay.book import Book
 from fedrelay.data.federation import Federation
-from fedrelay.engines.base import Engine
+from fedrelay.engines.base import Engine, News
 from fedrelay.engines.crew import one_thread
 from fedrelay.engines.start import start_engine
 from fedrelay.errors import DivergedError, EngineError, FedRelayError, FruitlessError, RunFolderError
-from fedrelay.faults import GIVEN_UP, REFUSED, Mishap, diverged, mishaps_of, sent_again, too_few
-from fedrelay.ledger import Tally, ledger_line
+from fedrelay.faults import (
+    Mishap,
+    as_it_went,
+    diverged,
+    mishaps_of,
+    sent_again,
+    too_few,
+    unanswered,
+)
+from fedrelay.ledger import SERVER
 from fedrelay.local.arrival import Arrival
 from fedrelay.local.keepsakes import Keepsakes
 from fedrelay.metrics.classification import accuracy_on, scores_of_counts
-from fedrelay.metrics.forgetting import backward_transfer, forgetting
-from fedrelay.models.layout import Layout
 from fedrelay.result import Result, Row
 from fedrelay.routes.plan import RoundPlan
 from fedrelay.server import departure, mean_loss, preview, received
 from fedrelay.setting import Setting, prepare
 from fedrelay.spec import Experiment
-from fedrelay.store import PROFILES, SELECTION, RunFolder, State, versions
+from fedrelay.store import PROFILES, SELECTION, RunFolder, State
+from fedrelay.versions import versions
 
 log = logging.getLogger(__name__)
 
@@ -164,7 +170,7 @@ def _travel(setting: Setting, state: State, folder: RunFolder | None, observer: 
     observer.started(experiment, state.round)
     if folder is not None and folder.result is not None and state.round >= experiment.rounds:
         return book.result(state)
-    keepsakes = Keepsakes(folder.path / "clients" if folder else None)
+    keepsakes = Keepsakes(folder.path / "clients", run=folder.name) if folder else Keepsakes()
     keepsakes.restore(folder.kept if folder else ())
     engine: Engine | None = None
     saved = time.monotonic()
@@ -248,10 +254,11 @@ def _round(setting: Setting, engine: Engine, state: State, book: Book) -> tuple[
     with one_thread():
         state = received(setting, plan, state, arrivals)
     state = replace(state, round=round)
-    book.round_over(plan)
+    book.round_over()
     row = None
     if _is_evaluated(experiment, round):
         verdict = engine.evaluate(preview(setting, state))
+        book.happened(told(round, engine.news()))
         judged = scores_of_counts(verdict.correct, verdict.predicted, verdict.actual)
         test_loss = verdict.mean_loss if math.isfinite(verdict.mean_loss) else None
         found: Row = {**asdict(judged), "loss": test_loss, "train_loss": loss}
@@ -265,13 +272,19 @@ def _journeys(setting: Setting, engine: Engine, state: State, book: Book) -> tup
     """Have models travel until enough of them come home; a round that never succeeds is given up."""
     experiment, fair = setting.experiment, setting.plan(state.round + 1)
     follow = bool(experiment.eval.forgetting) and fair.round % experiment.eval.forgetting == 0
-    enough = min(experiment.recovery.min_arrivals, len(fair.routes))
+    enough = min(experiment.recovery.min_arrivals, 1 if fair.race else len(fair.routes))
     for attempt in range(experiment.recovery.repeats + 1):
         plan, mishaps = setting.weathered(fair, attempt)
         if follow:
             plan = replace(plan, followed=(0,))
-        arrivals = engine.travel(plan, departure(setting, plan, state)) if plan.longest else []
-        book.travelled(sent_again(plan, arrivals, setting.stopwatch(plan)), [*mishaps, *mishaps_of(plan, arrivals)])
+        began = time.monotonic()
+        arrivals = engine.travel(plan, departure(setting, plan, state)) if plan.longest or plan.race else []
+        went = as_it_went(plan, arrivals, experiment.recovery.timeout)
+        if plan.race:  # its clock is the real one
+            went = replace(went, seconds=time.monotonic() - began, delays=())
+        book.travelled(sent_again(went, arrivals, setting.stopwatch(went)), unanswered(arrivals))
+        book.happened([*mishaps, *mishaps_of(plan, arrivals)])
+        book.happened(told(fair.round, engine.news()))
         book.waited(arrivals)
         home = sum(arrival.usable for arrival in arrivals)
         if home >= enough:
@@ -283,8 +296,22 @@ def _journeys(setting: Setting, engine: Engine, state: State, book: Book) -> tup
         last = attempt == experiment.recovery.repeats
         book.happened([too_few(fair.round, given_up=last)])
         how = "round %d: %d of %d routes came home, %d are needed; the round "
-        log.warning(how + ("is given up" if last else "repeats"), fair.round, home, len(fair.routes), enough)
+        how += "is given up%s" if last else "repeats%s"
+        log.warning(how, fair.round, home, len(fair.routes), enough, _who_failed(setting, arrivals))
     return plan, []
+
+
+def _who_failed(setting: Setting, arrivals: Sequence[Arrival]) -> str:
+    """The nodes that did not do their part, for a warning; in simulation nobody has a name."""
+    stops = (stop for arrival in arrivals for stop in zip(arrival.clients, arrival.hops, strict=True))
+    reasons = {setting.node(client): hop.refused for client, hop in stops if hop.refused}
+    named = [f"node {name!r}: {reason}" for name, reason in sorted(reasons.items()) if name]
+    return f" ({'; '.join(named)})" if named else ""
+
+
+def told(round: int, news: Sequence[News]) -> list[Mishap]:
+    """What an engine has to say, as the events of a round."""
+    return [Mishap(round, SERVER, SERVER, each.client, each.what, each.done) for each in news]
 
 
 def _is_evaluated(experiment: Experiment, round: int) -> bool:
@@ -305,137 +332,6 @@ def _warn_of_other_versions(folder: RunFolder) -> None:
             folder.path,
             ", ".join(changed),
         )
-
-
-class Book:
-    """The records of a run, in memory and, where there is a folder, on disk."""
-
-    def __init__(self, setting: Setting, folder: RunFolder | None) -> None:
-        self.setting, self.folder = setting, folder
-        self.history: list[Row] = folder.lines("metrics") if folder else []
-        self.tally = Tally()
-        self.mishaps: Counter[str] = Counter()
-        self.given_up = self.refused = 0
-        for event in folder.lines("events") if folder else ():
-            self._remember(event["what"], event["done"])
-        self.attempts: list[tuple[RoundPlan, Tally, VirtualTime]] = []
-        self.updates = self.longest_route = 0
-        self.visits: Counter[int] = Counter()
-        self.seconds = dict.fromkeys(VirtualTime(0.0, 0.0).named(), 0.0)
-        timings = folder.lines("timings") if folder else []
-        self.choosing = sum(line.get("choosing_seconds", 0.0) for line in timings)
-        self.messages = sum(line.get("messages", 0) for line in timings)
-        self.overhead = sum(line.get("overhead", 0.0) for line in timings)
-        self.waits: list[float] = []
-        """Overheads of the round under way, where hops are messages."""
-        opening = setting.opening()
-        for line in folder.lines("ledger") if folder else [opening] if opening else []:
-            self._count(line)
-
-    def travelled(self, plan: RoundPlan, mishaps: Sequence[Mishap]) -> None:
-        """Note one attempt at a round: what travelled, how long that would have taken, and what went wrong."""
-        self.attempts.append((plan, self.setting.tally(plan), self.setting.virtual_time(plan)))
-        self.happened(mishaps)
-
-    def happened(self, mishaps: Sequence[Mishap]) -> None:
-        """Note what went wrong."""
-        for mishap in mishaps:
-            self._remember(mishap.what, mishap.done)
-            self._append("events", mishap.line())
-
-    def _remember(self, what: str, done: str) -> None:
-        """Count something that went wrong, and how it ended."""
-        self.mishaps[what] += 1
-        self.given_up += done == GIVEN_UP
-        self.refused += done.startswith(REFUSED)
-
-    def waited(self, arrivals: Sequence[Arrival]) -> None:
-        """Note how long hops took beside the clients' own time, where they are messages."""
-        hops = (hop for arrival in arrivals for hop in arrival.hops)
-        self.waits += [hop.overhead for hop in hops if hop.overhead is not None]
-
-    def round_over(self, plan: RoundPlan) -> None:
-        """Enter a round into the ledger, with all attempts at it."""
-        plans, tallies, times = zip(*self.attempts, strict=True)
-        self.attempts = []
-        routes = [route.clients for route in plan.routes]
-        updates, longest = sum(plan.client_updates for plan in plans), max(plan.longest for plan in plans)
-        line = ledger_line(plan.round, sum(tallies, Tally()), updates=updates, longest=longest, routes=routes)
-        line |= VirtualTime.together(times).named()
-        line |= {"relay": plan.relay, "merges": plan.merges}
-        if any(route.slot is not None for route in plan.routes):
-            line["slots"] = [route.slot for route in plan.routes]
-        self._count(line)
-        self._append("ledger", line)
-
-    def _count(self, line: Row) -> None:
-        """Add a line of the ledger to the sums."""
-        self.tally += Tally(line["s2c"], line["c2s"], line["c2c"], line["bytes"], line.get("payloads", {}))
-        self.updates += line["client_updates"]
-        self.longest_route = max(self.longest_route, line["longest_route"])
-        self.seconds = {name: seconds + line.get(name, 0.0) for name, seconds in self.seconds.items()}
-        self.visits.update(client for route in line.get("routes", ()) for client in route)
-
-    def judged(self, round: int, metrics: Row) -> Row:
-        """Note an evaluation beside what it has cost so far."""
-        costs: Row = {**self.tally.counts(), "bytes": self.tally.bytes, "client_updates": self.updates}
-        costs["virtual_seconds"] = self.seconds["virtual_seconds"]
-        if spent := self.setting.privacy(self.visits):
-            costs["epsilon"] = spent["epsilon_max"] if math.isfinite(spent["epsilon_max"]) else None
-        row = {"round": round, **metrics, **costs}
-        self.history.append(row)
-        self._append("metrics", row)
-        return row
-
-    def followed(self, round: int, arrival: Arrival) -> None:
-        """Note what a model still knew of its clients after every hop."""
-        rows = [list(hop.recall) for hop in arrival.hops]
-        square = [row + [0.0] * (len(rows) - len(row)) for row in rows]
-        lost = forgetting(square)
-        line: Row = {"round": round, "clients": list(arrival.clients), "matrix": rows}
-        line |= {"backward_transfer": backward_transfer(square), "forgetting": None if lost is None else lost.tolist()}
-        self._append("forgetting", line)
-
-    def timing(self, round: int, seconds: float) -> None:
-        """Note how long a round took, and how much of it was spent on choosing clients and on messages."""
-        line: Row = {"round": round, "seconds": float(f"{seconds:.4f}")}
-        if choosing := self.setting.choosing_seconds(round):
-            self.choosing += choosing
-            line["choosing_seconds"] = float(f"{choosing:.4f}")
-        if self.waits:
-            line |= {"messages": len(self.waits), "overhead": float(f"{sum(self.waits):.4f}")}
-            self.messages, self.overhead = self.messages + len(self.waits), self.overhead + sum(self.waits)
-            self.waits = []
-        self._append("timings", line)
-
-    def result(self, state: State) -> Result:
-        """All of it, with the model."""
-        layout: Layout = self.setting.layout
-        weights = preview(self.setting, state)
-        model: dict[str, Tensor] = layout.state_dict(weights)
-        return Result(
-            experiment=self.setting.experiment,
-            history=self.history,
-            weights=weights,
-            model=model,
-            rounds=state.round,
-            client_updates=self.updates,
-            longest_route=self.longest_route,
-            transfers=self.tally.counts(),
-            bytes=self.tally.bytes,
-            seconds=state.seconds,
-            mishaps=dict(sorted(self.mishaps.items())),
-            choosing_seconds=self.choosing,
-            attack=self.setting.attack,
-            privacy=self.setting.privacy(self.visits),
-            **self.seconds,
-            hop_overhead=self.overhead / self.messages if self.messages else None,
-            run=self.folder.path if self.folder else None,
-        )
-
-    def _append(self, stream: str, row: dict[str, Any]) -> None:
-        if self.folder:
-            self.folder.append(stream, row)
 
 
 @contextmanager

@@ -193,11 +193,19 @@ class Engine(Section):
     @model_validator(mode="after")
     def _nothing_without_effect(self) -> Self:
         """A setting that the chosen engine does not use is a mistake."""
-        owners = {"address": "ray", **dict.fromkeys(("superlink", "folder", "test", "wait"), "flower")}
-        for setting, owner in owners.items():
-            if self.name != owner and getattr(self, setting) != type(self).model_fields[setting].default:
-                raise ValueError(f"{setting}: has no effect with the {self.name} engine; it belongs to {owner}")
+        for setting, owners in _OWNERS.items():
+            if self.name not in owners and getattr(self, setting) != type(self).model_fields[setting].default:
+                belongs = " and ".join(owners)
+                raise ValueError(f"{setting}: has no effect with the {self.name} engine; it belongs to {belongs}")
         return self
+
+
+_OWNERS = {
+    "address": ("ray",),
+    **dict.fromkeys(("workers", "lanes"), ("local", "ray")),
+    **dict.fromkeys(("superlink", "folder", "test", "wait"), ("flower",)),
+}
+"""The engines that look at a setting; nodes do one turn at a time."""
 
 
 FaultKind = Literal[

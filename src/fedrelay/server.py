@@ -33,12 +33,19 @@ def departure(setting: Setting, plan: RoundPlan, state: State) -> Departure:
     }
     if plan.mixing is not None:
         own = mixed(own, plan.mixing, {number: plan.routes[number].clients[0] for number in own}, setting.accuracy_at)
-    baggage = {
-        number: state.waiting[route.slot].baggage
+    waiting = {
+        number: state.waiting[route.slot]
         for number, route in enumerate(plan.routes)
         if route.slot is not None and route.slot in state.waiting
     }
-    return Departure(state.weights, own, state.server, baggage, usual_update(setting, state))
+    return Departure(
+        state.weights,
+        own,
+        state.server,
+        {number: arrival.baggage for number, arrival in waiting.items()},
+        usual_update(setting, state),
+        {number: arrival.legs for number, arrival in waiting.items()},
+    )
 
 
 def usual_update(setting: Setting, state: State) -> float:

@@ -25,7 +25,7 @@ from fedrelay.data.federation import Federation
 from fedrelay.data.pooled import PooledFederation
 from fedrelay.data.public import PublicFederation
 from fedrelay.engines.crew import one_thread
-from fedrelay.engines.start import check_engine, relayed, start_engine
+from fedrelay.engines.start import check_engine, node_names, relayed, start_engine
 from fedrelay.errors import SpecError
 from fedrelay.faults import Mishap, Weather
 from fedrelay.grouping.base import Grouping
@@ -120,7 +120,7 @@ class Setting:
             replace(route, clients=tuple(client for client in route.clients if self.federation.size(client)))
             for route in plan.routes
         )
-        return replace(plan, routes=tuple(route for route in routes if route.clients))
+        return replace(plan, routes=tuple(route for route in routes if route.clients or plan.race))
 
     def weathered(self, plan: RoundPlan, attempt: int = 0) -> tuple[RoundPlan, list[Mishap]]:
         """A plan as it can be carried out when things go wrong, and what went wrong; `attempt` counts repetitions."""
@@ -158,6 +158,7 @@ class Setting:
             rounds=phase.rounds,
             seed=torch_seed(self.scene.seed, "phase", before) if before else self.scene.seed,
             chosen=lambda round: chosen(before + round),
+            real=relayed(self.experiment),
         )
 
     @property
@@ -238,6 +239,14 @@ class Setting:
         """Arrivals with the samples that they count for in a mean."""
         warmup = self.recipe.warmup
         return arrivals if warmup is None else [warmup.counted(arrival, self.federation) for arrival in arrivals]
+
+    def node(self, client: int) -> str:
+        """What a client is called, where it is somebody's node."""
+        return self._nodes[client] if 0 <= client < len(self._nodes) else ""
+
+    @cached_property
+    def _nodes(self) -> Sequence[str]:
+        return node_names(self.experiment, self.federation)
 
     def first_weights(self) -> Tensor:
         """The model before the first round."""
@@ -480,7 +489,7 @@ def outline(
         federation.clients, experiment.fraction, experiment.seed, holds=lambda client: federation.size(client) > 0
     )
     setting = Setting(experiment, method, federation, scene, module, Layout.of(module), origin=origin)
-    check_engine(setting.job(), experiment)
+    check_engine(setting.job(), experiment, [phase.route for phase in setting.phases])
     if method.grouping is not None:
         method.grouping.check(setting.evidence())
     return setting

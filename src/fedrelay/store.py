@@ -1,6 +1,6 @@
 """The run folder: everything a run was, is and will need to go on.
 
-    run.json              format, versions, the data's fingerprint; written once
+    run.json              format, versions, the run's name, the data's fingerprint; written once
     spec.yaml             the resolved experiment; written once
     plan.json             groups and a summary of what travels; written once
     clients/              what clients keep from one turn to the next, one file each
@@ -28,14 +28,12 @@ import fcntl
 import hashlib
 import json
 import os
-import platform
+import re
+import secrets
 import struct
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Self
 
 import numpy as np
@@ -50,6 +48,7 @@ from fedrelay.files import read_whole, write_atomically
 from fedrelay.grouping.profiles import Survey
 from fedrelay.local.arrival import Arrival, HopReport
 from fedrelay.spec import Experiment, load_file, validate
+from fedrelay.versions import versions
 
 FORMAT = 1
 STREAMS: dict[str, tuple[str, ...]] = {
@@ -65,6 +64,9 @@ PROFILES, SELECTION, PROBE = (f"{name}.safetensors" for name in ("profiles", "se
 _WRITTEN_FIRST = (".lock", "spec.yaml", "plan.json", PROFILES, SELECTION, PROBE)
 _OPEN: set[Path] = set()
 """Folders open in this process; locks of the operating system only keep others out."""
+
+_NAME = re.compile(r"[0-9a-f]{16}")
+"""What a run is called among all others, wherever its folder lies."""
 
 _FLOCK = "hhqqi4x"
 """How Linux lays out a question about a lock: kind, whence, start, length, owner."""
@@ -268,10 +270,23 @@ class RunFolder(Records):
         for name, content in contents.items():
             folder.write(name, content)
         checksums = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
-        folder.write("run.json", _json({"format": FORMAT, "versions": dict(versions()), "sha256": checksums, **facts}))
+        about = {"format": FORMAT, "versions": dict(versions()), "name": secrets.token_hex(8), "sha256": checksums}
+        folder.write("run.json", _json({**about, **facts}))
         if folder.opening is not None:
             folder.append("ledger", folder.opening)
         return folder
+
+    @property
+    def name(self) -> str:
+        """What the run is called among all others: drawn when it began, so it moves with the folder."""
+        facts = self.facts
+        if "name" not in facts:  # begun before names were drawn: nodes know it by its place
+            place = str((self.path / "clients").resolve())
+            facts["name"] = hashlib.sha256(place.encode()).hexdigest()[:16]
+            self.write("run.json", _json(facts))
+        if not isinstance(facts["name"], str) or not _NAME.fullmatch(facts["name"]):
+            raise RunFolderError(f"{self.path / 'run.json'}: is damaged (the name of the run is none)")
+        return facts["name"]
 
     def close(self) -> None:
         """Release the lock and the streams."""
@@ -309,7 +324,7 @@ class RunFolder(Records):
             "sha256": hashlib.sha256(content).hexdigest(),
             "clients": list(kept),
             "waiting": {
-                slot: {"clients": each.clients, "hops": [asdict(hop) for hop in each.hops]}
+                slot: {"clients": each.clients, "hops": [asdict(hop) for hop in each.hops], "legs": each.legs}
                 for slot, each in state.waiting.items()
             },
         }
@@ -400,6 +415,7 @@ def _state(round: int, named: Mapping[str, Tensor], pointer: Mapping[str, Any]) 
             named[f"waiting/{slot}"],
             tuple(_hop(hop) for hop in facts["hops"]),
             below(f"waiting/{slot}/"),
+            legs=tuple(int(group) for group in facts.get("legs", ())),
         )
         for slot, facts in pointer.get("waiting", {}).items()
     }
@@ -410,36 +426,15 @@ def _state(round: int, named: Mapping[str, Tensor], pointer: Mapping[str, Any]) 
 
 def _hop(facts: Mapping[str, Any]) -> HopReport:
     """A client's report as a checkpoint has it."""
-    recall = tuple(float(share) for share in facts["recall"])
+    recall, attempts = tuple(float(share) for share in facts["recall"]), tuple(map(str, facts.get("attempts", ())))
     numbers = [facts[name] for name in ("samples", "steps", "loss", "peak", "length")]
     if not all(_is_number(number) for number in numbers) or not isinstance(facts["refused"], str):
         raise ValueError("a report of a client without numbers")
-    return HopReport(**{**facts, "recall": recall})
+    return HopReport(**{**facts, "recall": recall, "attempts": attempts})
 
 
 def _is_temporary(name: str) -> bool:
     return name.startswith(".") and name.endswith(".tmp")
-
-
-@cache
-def versions() -> Mapping[str, str]:
-    """What a run depends on."""
-    packages: Iterable[str] = (
-        "fedrelay",
-        "torch",
-        "numpy",
-        "scipy",
-        "scikit-learn",
-        "ortools",
-        "safetensors",
-    )
-    found = {"python": platform.python_version(), "platform": platform.platform()}
-    for package in packages:
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            found[package] = "not installed"
-    return MappingProxyType(found)
 
 
 def _is_number(value: Any) -> bool:
@@ -463,8 +458,10 @@ _VALUES: dict[str, Callable[[Any], bool]] = {
     "routes": lambda value: isinstance(value, list) and all(_are_numbers(route) for route in value),
     "matrix": lambda value: isinstance(value, list) and all(_are_numbers(row) for row in value),
     "clients": _are_numbers,
+    "unanswered": _are_numbers,
     "what": _is_text,
     "done": _is_text,
+    "node": _is_text,
     "relay": _is_text,
     "merges": lambda value: isinstance(value, bool),
     "slots": lambda value: isinstance(value, list) and all(_is_number_or_none(each) for each in value),

@@ -14,7 +14,7 @@ from fedrelay.claims.claim import SCALES, Scale
 from fedrelay.claims.studies import Study
 from fedrelay.claims.studies.base import make, read_json
 from fedrelay.files import write_atomically
-from fedrelay.store import versions
+from fedrelay.versions import versions
 
 RESULTS = "results.json"
 NOT_RUN = "not run"

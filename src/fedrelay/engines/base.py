@@ -8,6 +8,7 @@ from typing import Protocol
 
 from torch import Tensor
 
+from fedrelay.ledger import SERVER
 from fedrelay.local.arrival import Arrival
 from fedrelay.local.judge import Verdict
 from fedrelay.local.portrait import Likeness, Portrait
@@ -33,6 +34,30 @@ class Departure:
     usual: float = 0.0
     """The usual length of an update, for a guard that shortens those that are longer."""
 
+    legs: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    """Groups that the models of routes have been through since the last merge, in a race."""
+
+
+class Way(Protocol):
+    """What an engine needs to know of a way of travelling before it begins."""
+
+    @property
+    def goes_by_arrival(self) -> bool:
+        """Whether it depends on times of arrival who goes where."""
+
+    @property
+    def looks_at_samples(self) -> str:
+        """The setting by which the server would have to look at samples of clients, if there is one."""
+
+
+@dataclass(frozen=True)
+class News:
+    """Something that happened besides what the reports of hops say, and what was done about it."""
+
+    what: str
+    done: str
+    client: int = SERVER
+
 
 class Engine(Protocol):
     """Takes hops and yields arrivals. It also looks after what clients keep, wherever that is."""
@@ -48,6 +73,9 @@ class Engine(Protocol):
 
     def evaluate(self, weights: Tensor) -> Verdict:
         """Judge a model on the federation's test samples."""
+
+    def news(self) -> list[News]:
+        """What happened since it was last asked."""
 
     def close(self) -> None:
         """Let go of processes and memory."""

@@ -13,7 +13,7 @@ from typing import ClassVar, Self
 import torch
 from torch import Tensor
 
-from fedrelay.engines.base import Departure, Engine
+from fedrelay.engines.base import Departure, Engine, News
 from fedrelay.engines.berths import Berths, Stop
 from fedrelay.engines.convoys import Convoy, convoys
 from fedrelay.engines.crew import Crew, ForkedCrew, InlineCrew, Table, Workplace
@@ -119,6 +119,10 @@ class LocalEngine:
         judgements = [Judgement(chunk) for chunk in range(chunks(self.job.federation.test))]
         verdicts = self.crew.carry_out(judgements)
         return sum(verdicts[1:], verdicts[0])
+
+    def news(self) -> list[News]:
+        """None: nobody here is far away."""
+        return []
 
     def close(self) -> None:
         """Send the crew home."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from fedrelay.data.federation import Federation
-from fedrelay.engines.base import Engine
+from fedrelay.engines.base import Engine, Way
 from fedrelay.engines.local import start_local
 from fedrelay.local.keepsakes import Keepsakes
 from fedrelay.local.trainer import Job
@@ -42,9 +44,19 @@ def relayed(experiment: Experiment) -> bool:
     return experiment.engine.name == "flower"
 
 
-def check_engine(job: Job, experiment: Experiment) -> None:
+def node_names(experiment: Experiment, federation: Federation) -> Sequence[str]:
+    """The name of every client's node, where clients are nodes."""
+    if experiment.engine.name == "flower":
+        from fedrelay.engines.flower.remote import remote_part
+
+        remote = remote_part(federation)
+        return remote.nodes if remote is not None else ()
+    return ()
+
+
+def check_engine(job: Job, experiment: Experiment, ways: Sequence[Way] = ()) -> None:
     """Refuse what the engine cannot do, before anything begins."""
     if experiment.engine.name == "flower":
         from fedrelay.engines.flower.start import check_flower
 
-        check_flower(job, experiment)
+        check_flower(job, experiment, ways)

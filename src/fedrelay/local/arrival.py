@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 from torch import Tensor
+
+Attempt = Literal["away", "silent", "failed", "answered"]
+"""What became of a message to a client: it was not reached at all; it was sent the model and never answered; it could
+not answer, which showed at once; it answered, well or badly."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +38,14 @@ class HopReport:
     recall: tuple[float, ...] = ()
     """On a route that is followed: the accuracy on the samples of every client visited so far."""
 
+    attempts: tuple[Attempt, ...] = ()
+    """Where turns are messages: what became of each, until one was accepted or no more were sent."""
+
+    @property
+    def visited(self) -> bool:
+        """Whether the client had the model and sent something back."""
+        return not self.attempts or "answered" in self.attempts
+
 
 @dataclass(frozen=True)
 class Arrival:
@@ -47,6 +60,9 @@ class Arrival:
     baggage: Mapping[str, Tensor] = field(default_factory=dict)
     sightings: Mapping[int, Tensor] = field(default_factory=dict)
     """Index of a tapped turn → the model that its client received."""
+
+    legs: tuple[int, ...] = ()
+    """Groups that the model went through, where that was decided on the way."""
 
     @property
     def usable(self) -> bool:
@@ -81,6 +97,7 @@ class Arrival:
             self.weights,
             earlier.hops + self.hops,
             self.baggage,
+            legs=earlier.legs + self.legs,
         )
 
     def summed(self) -> Arrival:

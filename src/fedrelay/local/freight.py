@@ -27,5 +27,5 @@ def freight(term: Term, plan: RoundPlan, *, first: bool) -> dict[Kind, tuple[str
 
 def _all_begin(plan: RoundPlan) -> bool:
     """Whether every client begins a route and so has the model of the round anyway."""
-    begin = {route.clients[0] for route in plan.routes}
+    begin = {route.clients[0] for route in plan.routes if route.clients}
     return all(client in begin for route in plan.routes for client in route.clients)

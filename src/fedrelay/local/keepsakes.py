@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import secrets
 import tempfile
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
@@ -31,8 +32,10 @@ _NAME = re.compile(r"(\d+)-(\d+)-([0-9a-f]{16})\.safetensors")
 class Keepsakes:
     """The tensors of all clients that were visited."""
 
-    def __init__(self, folder: Path | None = None, budget: int = BUDGET) -> None:
+    def __init__(self, folder: Path | None = None, budget: int = BUDGET, *, run: str | None = None) -> None:
         self.folder = folder
+        self.run = run or secrets.token_hex(8)
+        """What the run is called, wherever its clients keep something for it."""
         self.budget = budget
         self.round = 0
         self.memory: OrderedDict[int, Mapping[str, Tensor]] = OrderedDict()

@@ -4,27 +4,30 @@ Paper: A. Silvi, A. Rizzardi, D. Caldarola, B. Caputo, M. Ciccone. Accelerating 
 Training of Grouped Heterogeneous Clients. IEEE Access 2024.
 
 Rule: W = max(1, ⌊C·N_S⌋) models set off at time 0 to different groups. How long a group takes is told by the virtual
-clock. A model that is done goes at once to a random idle group other than the one it left. A round ends when the
-fastest model has done one group more. After R rounds the latest finished models are averaged by the samples they have
-seen; a model that has not finished a group yet is left out, work under way is given up, and all set off again.
+clock or, in a real federation, by the model's arrival. A model that is done goes at once to a random idle group other
+than the one it left. A round ends when the fastest model has done one group more. After R rounds the latest finished
+models are averaged by the samples they have seen; a model that has not finished a group yet is left out, work under way
+is given up, and all set off again.
 
 Deviations: the paper gives no rule for idle groups, ties and work under way; those above are ours. What is given up
-counts neither as traffic nor as client updates. With `wait` it is finished and counts. If no group is idle, a model
-waits for the first that is. Where all groups take equally long it is FedSeqInter, bit for bit.
+counts neither as traffic nor as client updates by the virtual clock; in a real federation what was sent counts, because
+it was sent. With `wait` it is finished and counts. If no group is idle, a model waits for the first that is. Where all
+groups take equally long it is FedSeqInter, bit for bit.
 """
 
 from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
 from fedrelay.routes.base import Scene, sampled_count
-from fedrelay.routes.plan import RoundPlan, Route
+from fedrelay.routes.plan import Leg, Race, RoundPlan, Route, Standing
 from fedrelay.routes.slots import SlotTrips, next_groups
 
 
@@ -33,17 +36,15 @@ class Finish:
     """A model is done with a group."""
 
     time: float
-    slot: int
-    group: int
-    trip: tuple[int, ...]
-    """The clients, in the order of their turns."""
+    leg: Leg
 
 
 class Asynchronous(SlotTrips):
     """Every trip takes a model through the groups it finished since the last round."""
 
     mode: Literal["latency", "sync"] = Field(
-        "latency", description="groups take as long as the virtual clock says, or all the same"
+        "latency",
+        description="groups take as long as the virtual clock says, in a real federation as they take; or all the same",
     )
     wait: bool = Field(False, description="finish work under way before merging, instead of giving it up")
 
@@ -53,8 +54,13 @@ class Asynchronous(SlotTrips):
             raise ValueError("wait: has no effect with mode 'sync'")
         return self
 
+    @property
+    def goes_by_arrival(self) -> bool:
+        """Unless all groups take the same."""
+        return self.mode == "latency"
+
     def plan(self, scene: Scene, round: int) -> RoundPlan:
-        """One route for each slot that finished something."""
+        """One route for each slot that finished something; where arrivals are real, one for each slot."""
         if self.mode == "sync":
             return self.in_step(scene, round)
         period = self.rounds_between_merges(scene)
@@ -63,9 +69,13 @@ class Asynchronous(SlotTrips):
         finished, seconds = self._finished(scene, since, round, with_rest=merges and self.wait)
         trips: dict[int, tuple[int, ...]] = {}
         for finish in finished:
-            trips[finish.slot] = trips.get(finish.slot, ()) + finish.trip
-        routes = tuple(Route(trips[slot], slot) for slot in sorted(trips))
-        return RoundPlan(round, routes, self.relay, merges, seconds)
+            trips[finish.leg.slot] = trips.get(finish.leg.slot, ()) + finish.leg.clients
+        if not scene.real:
+            routes = tuple(Route(trips[slot], slot) for slot in sorted(trips))
+            return RoundPlan(round, routes, self.relay, merges, seconds)
+        race = Race(since, not merges and round < scene.rounds, self.wait, partial(self._held, scene))
+        routes = tuple(Route(trips.get(slot, ()), slot) for slot in _slots(scene))
+        return RoundPlan(round, routes, self.relay, merges, seconds, race=race)
 
     def _finished(self, scene: Scene, since: int, round: int, *, with_rest: bool) -> tuple[list[Finish], float]:
         """What is finished in a round, and how long it takes; with the rest also what is under way at its end."""
@@ -74,7 +84,7 @@ class Asynchronous(SlotTrips):
         now, began = since, 0.0
         for batch, under_way in self._batches(scene, since):
             found += batch
-            counts.update(finish.slot for finish in batch)
+            counts.update(finish.leg.slot for finish in batch)
             if max(counts.values()) > now - since:
                 if now == round:
                     found += sorted(under_way) if with_rest else []
@@ -83,36 +93,49 @@ class Asynchronous(SlotTrips):
         return found, max(finish.time for finish in found) - began
 
     def _batches(self, scene: Scene, since: int) -> Iterator[tuple[list[Finish], list[Finish]]]:
-        """Finishes at the same time, and what is under way then, for ever."""
-        slots = range(sampled_count(len(scene.groups), scene.fraction))
+        """Finishes at the same time by the virtual clock, and what is under way then, for ever."""
+        standing = Standing.after(since, [()] * len(_slots(scene)))
         under_way: list[Finish] = []
-        left: dict[int, int] = {}
-        free = list(slots)
-        time, draw = 0.0, 0
+        time = 0.0
         while True:
-            for slot, group in self._assigned(scene, since, draw, free, left, {each.group for each in under_way}):
-                trip = self.trip(scene, since + draw, group, scene.groups[group])
-                heapq.heappush(under_way, Finish(time + scene.duration(trip, self.relay), slot, group, trip))
-            draw += 1
+            legs = self.next_legs(scene, standing)
+            standing = standing.set_off(legs)
+            for leg in legs:
+                heapq.heappush(under_way, Finish(time + scene.duration(leg.clients, self.relay), leg))
             time = under_way[0].time
             batch = []
             while under_way and under_way[0].time == time:
                 batch.append(heapq.heappop(under_way))
+            standing = standing.home([finish.leg for finish in batch])
             yield batch, list(under_way)
-            free = sorted({finish.slot for finish in batch} | (set(slots) - {each.slot for each in under_way}))
-            left |= {finish.slot: finish.group for finish in batch}
 
-    def _assigned(
-        self, scene: Scene, since: int, draw: int, free: list[int], left: dict[int, int], busy: set[int]
-    ) -> Iterator[tuple[int, int]]:
-        """(slot, group) for the models that are free, as far as groups are idle."""
-        if not busy:  # all are free, as in every round of FedSeqInter
-            yield from enumerate(next_groups(scene, since + draw, tuple(left[slot] for slot in sorted(left))))
-            return
-        order = scene.rng("idle", since, draw).permutation(len(scene.groups)).tolist()
-        idle = [group for group in order if group not in busy]
-        for slot in free:
-            group = next((group for group in idle if group != left.get(slot)), None)
-            if group is not None:
-                idle.remove(group)
-                yield slot, group
+    def next_legs(self, scene: Scene, standing: Standing) -> tuple[Leg, ...]:
+        """Who goes where now: models that are free, as far as groups are idle."""
+        key = standing.since + standing.draw
+        return tuple(
+            Leg(slot, group, self.trip(scene, key, group, scene.groups[group]))
+            for slot, group in _assigned(scene, key, standing)
+        )
+
+    def _held(self, scene: Scene, standing: Standing) -> tuple[Leg, ...]:
+        """The same, without clients that hold no samples."""
+        legs = self.next_legs(scene, standing)
+        return tuple(Leg(leg.slot, leg.group, tuple(filter(scene.holds, leg.clients))) for leg in legs)
+
+
+def _slots(scene: Scene) -> Sequence[int]:
+    return range(sampled_count(len(scene.groups), scene.fraction))
+
+
+def _assigned(scene: Scene, key: int, standing: Standing) -> Iterator[tuple[int, int]]:
+    """(slot, group) for the models that are free, as far as groups are idle."""
+    if not standing.under_way:  # all are free, as in every round of FedSeqInter
+        yield from enumerate(next_groups(scene, key, standing.left))
+        return
+    order = scene.rng("idle", standing.since, standing.draw).permutation(len(scene.groups)).tolist()
+    idle = [group for group in order if group not in standing.busy]
+    for slot in standing.free:
+        group = next((group for group in idle if group != standing.left[slot]), None)
+        if group is not None:
+            idle.remove(group)
+            yield slot, group

@@ -55,6 +55,9 @@ class Scene:
     duration: Callable[[tuple[int, ...], Relay], float] = _turns
     """How long a model would take through these clients, from the server and back; by default one unit a turn."""
 
+    real: bool = False
+    """Whether models really arrive at some time, instead of by the virtual clock."""
+
     def rng(self, purpose: str, *keys: int) -> np.random.Generator:
         """The generator for one decision of the route."""
         return generator(self.seed, purpose, *keys)
@@ -71,6 +74,16 @@ class Routing(Section, ABC):
     def merges(self) -> bool:
         """Whether models are ever merged."""
         return True
+
+    @property
+    def goes_by_arrival(self) -> bool:
+        """Whether it depends on times of arrival who goes where."""
+        return False
+
+    @property
+    def looks_at_samples(self) -> str:
+        """The setting by which the server would have to look at samples of clients, if there is one."""
+        return ""
 
     @abstractmethod
     def plan(self, scene: Scene, round: int) -> RoundPlan:

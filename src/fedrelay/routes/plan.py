@@ -6,7 +6,8 @@ made it, and imports nothing of ours.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 Relay = Literal["direct", "server", "peers", "none"]
@@ -63,6 +64,87 @@ class Mixing:
     all count the same."""
 
 
+@dataclass(frozen=True, order=True)
+class Leg:
+    """The model of a slot on its way through a group."""
+
+    slot: int
+    group: int
+    clients: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How models stand that do not wait for each other, since they were merged; one entry for each slot."""
+
+    since: int
+    """The first round after the merge."""
+
+    done: tuple[int, ...]
+    """How many groups each model is done with."""
+
+    left: tuple[int | None, ...]
+    """The group it came out of last, if it was in any."""
+
+    draw: int = 0
+    """How often somebody decided who goes where."""
+
+    under_way: tuple[Leg, ...] = ()
+
+    @classmethod
+    def after(cls, since: int, visited: Sequence[Sequence[int]]) -> Standing:
+        """When models have been through these groups and nobody is under way; at the beginning, through none."""
+        done = tuple(map(len, visited))
+        return cls(since, done, tuple(groups[-1] if groups else None for groups in visited), max(done))
+
+    @property
+    def fastest(self) -> int:
+        """The most groups that a model is done with."""
+        return max(self.done)
+
+    @property
+    def free(self) -> tuple[int, ...]:
+        """Slots whose model is not under way."""
+        away = {leg.slot for leg in self.under_way}
+        return tuple(slot for slot in range(len(self.done)) if slot not in away)
+
+    @property
+    def busy(self) -> frozenset[int]:
+        """Groups that have a model."""
+        return frozenset(leg.group for leg in self.under_way)
+
+    def set_off(self, legs: Sequence[Leg]) -> Standing:
+        """After it was decided that these set off."""
+        return replace(self, draw=self.draw + 1, under_way=(*self.under_way, *legs))
+
+    def home(self, legs: Sequence[Leg], fruitless: Sequence[Leg] = ()) -> Standing:
+        """After these came home; those that nobody's work is in are not done with anything."""
+        done, left = list(self.done), list(self.left)
+        for leg in (*legs, *fruitless):
+            left[leg.slot] = leg.group
+        for leg in legs:
+            done[leg.slot] += 1
+        rest = tuple(leg for leg in self.under_way if leg not in legs and leg not in fruitless)
+        return replace(self, done=tuple(done), left=tuple(left), under_way=rest)
+
+
+@dataclass(frozen=True)
+class Race:
+    """A round that ends when the fastest model is done with one group more, by real times of arrival."""
+
+    since: int
+    """The first round after the last merge."""
+
+    goes_on: bool
+    """Whether models go on over the end of the round."""
+
+    wait: bool
+    """Whether work under way at a merge is finished, instead of given up."""
+
+    next_legs: Callable[[Standing], tuple[Leg, ...]] = field(compare=False)
+    """Who goes where now."""
+
+
 @dataclass(frozen=True)
 class RoundPlan:
     """Everything that travels in one round. Routes run side by side, the hops of a route one after another."""
@@ -96,6 +178,9 @@ class RoundPlan:
 
     in_vain: tuple[tuple[str, int], ...] = ()
     """(kind of transfer, how many models were sent without effect), besides those of the routes."""
+
+    race: Race | None = None
+    """Where real arrivals decide who goes where; the routes are then only what the virtual clock expects."""
 
     @property
     def longest(self) -> int:

@@ -74,15 +74,19 @@ def visited_groups(scene: Scene, round: int, since: int) -> tuple[int, ...]:
     return groups
 
 
-def next_groups(scene: Scene, round: int, left: tuple[int, ...]) -> tuple[int, ...]:
+def next_groups(scene: Scene, round: int, left: tuple[int | None, ...]) -> tuple[int, ...]:
     """The sampled groups, none of them that which its slot has just left, if there are others."""
     return _next_groups(scene.seed, len(scene.groups), scene.fraction, round, left)
 
 
 @lru_cache(maxsize=1 << 14)
-def _next_groups(seed: int, population: int, fraction: float, round: int, left: tuple[int, ...]) -> tuple[int, ...]:
+def _next_groups(
+    seed: int, population: int, fraction: float, round: int, left: tuple[int | None, ...]
+) -> tuple[int, ...]:
     groups = list(sample(Scene(population, fraction, seed), round, population))
     for slot, before in enumerate(left):
+        if before is None:
+            continue
         if groups[slot] == before and len(groups) > 1:
             other = (slot + 1) % len(groups)
             groups[slot], groups[other] = groups[other], groups[slot]

@@ -42,6 +42,11 @@ class Star(Routing):
         """Never."""
         return False
 
+    @property
+    def looks_at_samples(self) -> str:
+        """By accuracy: the simulation does it for all clients."""
+        return "route.weights: 'accuracy'" if self.weights == "accuracy" else ""
+
     def plan(self, scene: Scene, round: int) -> RoundPlan:
         """One route for each client that takes part; models stay where they are."""
         clients = sorted(sample(scene, round, scene.clients))

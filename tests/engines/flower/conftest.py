@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from fedrelay.data.federation import Federation
@@ -94,6 +96,17 @@ class Village:
         for name, data in zip(self.names, self.data, strict=True):
             (self.folder / name).mkdir(parents=True, exist_ok=True)
             self.post.desks[name] = Desk(data, self.folder / name, **self.options)
+
+
+def share_test_samples(found: Village) -> None:
+    """Have three nodes judge, each on a third of the test samples."""
+    test = found.federation.test
+    for client, third in enumerate(np.array_split(np.arange(len(test.y)), 3)):
+        x, y = (part.numpy() for part in found.federation.samples(client))
+        tests = {"x_test": test.x[third].numpy(), "y_test": test.y[third].numpy()}
+        found.data[client] = held({"x": x, "y": y, **tests}, classes=10)
+    found.restart()
+    found.remote = replace(found.remote, facts=tuple(facts_from(desk.facts()) for desk in found.post.desks.values()))
 
 
 @pytest.fixture

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -67,31 +69,61 @@ def with_models(change):
 
 
 @pytest.mark.parametrize(
-    ("spoil", "reason"),
+    ("spoil", "done"),
     [
-        (lambda question, answer: None, "no answer in 0.05 s"),
-        (lambda question, answer: "the disk is full", "the disk is full"),
-        (lambda question, answer: Parcel({}), "a bad answer: turn that is no whole number"),
-        (with_header(turn=7), "a bad answer: another turn's answer"),
-        (with_header(samples=10**9), "a bad answer: 1000000000 samples in place of"),
-        (with_header(loss="low"), "a bad answer: loss that is no number"),
-        (with_header(names=["spare"]), "a bad answer: models of other names"),
-        (with_models(lambda models: models[:, :-1]), "a bad answer: a wrong shape"),
-        (with_models(lambda models: models.astype(np.float64)), "a bad answer: weights of type float64"),
-        (with_models(lambda models: np.full_like(models, np.nan)), "non-finite weights"),
-        (with_models(lambda models: models + 1e9), "weights beyond 1e+08"),
+        (lambda question, answer: None, "passed over: no answer in 0.05 s"),
+        (lambda question, answer: "the disk is full", "passed over: the disk is full"),
+        (lambda question, answer: Parcel({}), "refused: a bad answer: turn that is no whole number"),
+        (with_header(turn=7), "refused: a bad answer: another turn's answer"),
+        (with_header(samples=10**9), "refused: a bad answer: 1000000000 samples in place of"),
+        (with_header(loss="low"), "refused: a bad answer: loss that is no number"),
+        (with_header(names=["spare"]), "refused: a bad answer: models of other names"),
+        (with_models(lambda models: models[:, :-1]), "refused: a bad answer: a wrong shape"),
+        (with_models(lambda models: models.astype(np.float64)), "refused: a bad answer: weights of type float64"),
+        (with_models(lambda models: np.full_like(models, np.nan)), "refused: non-finite weights"),
+        (with_models(lambda models: models + 1e9), "refused: weights beyond 1e+08"),
     ],
 )
-def test_a_chain_goes_on_past_a_node_that_fails(spoil, reason, six, make_six, tmp_path):
+def test_a_chain_goes_on_past_a_node_that_fails(spoil, done, six, make_six, tmp_path):
     six.post.spoil["n02"] = spoil
     skip = {"guard.on_divergence": "skip"}
     result = run(out=tmp_path / "run", **skip)
     events = lines(tmp_path / "run", "events.jsonl")
     assert [(event["round"], event["client"]) for event in events] == [(1, 2), (2, 2), (3, 2)]
-    assert all(event["done"].startswith(f"refused: {reason}") for event in events)
+    assert all(event["done"].startswith(done) and event["node"] == "n02" for event in events)
     six.post.spoil.clear()
     six.post.away = {"n02"}
     assert torch.equal(run(**skip).weights, result.weights)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "transfers", "updates"),
+    [
+        (None, (36, 36), 18),  # six a round
+        ("away", (30, 30), 15),
+        (lambda question, answer: None, (36, 30), 15),
+        (lambda question, answer: "no graphics card", (36, 30), 15),
+        (with_models(lambda models: models[:, :-1]), (36, 36), 18),
+    ],
+    ids=["all well", "away", "silent", "failed", "a bad answer"],
+)
+def test_the_ledger_counts_what_really_travelled(spoil, transfers, updates, six, tmp_path):
+    """SCAFFOLD sends a model and a correction each way."""
+    six.post.away = {"n02"} if spoil == "away" else set()
+    six.post.spoil = {"n02": spoil} if callable(spoil) else {}
+    result = run("fedavg+scaffold", out=tmp_path / "run")
+    assert result.transfers == {"s2c": transfers[0], "c2s": transfers[1], "c2c": 0}
+    assert result.client_updates == updates
+    [line, *_] = lines(tmp_path / "run", "ledger.jsonl")
+    assert ([2] in line["routes"]) == (updates == 18)
+    assert line.get("unanswered") == ([2] if (transfers[0], updates) == (36, 15) else None)
+
+
+def test_a_warning_says_who_failed(six, caplog):
+    six.post.spoil = dict.fromkeys(six.names, lambda question, answer: "no graphics card")
+    with pytest.raises(fr.EngineError):
+        run(rounds=9)
+    assert "the round repeats (node 'n00': no graphics card; node 'n01': no graphics card;" in caplog.text
 
 
 def test_garbage_ends_the_run_where_the_guard_says_so(six):
@@ -152,7 +184,10 @@ def test_a_round_that_repeats_reads_what_was_there_before_it(six):
         return None if (round, attempt) == (2, 0) else answer
 
     six.post.spoil = dict.fromkeys(six.names, lost)
-    assert run("fedavg+scaffold").mishaps == {"no answer in 0.05 s": 6, "too few arrivals": 1}
+    assert run("fedavg+scaffold").mishaps == {
+        **{f"no answer in 0.05 s (n0{node})": 1 for node in range(6)},
+        "too few arrivals": 1,
+    }
     assert all(read[2, client, 1] == read[2, client, 0] > 0 for client in range(6))
     assert all(read[3, client, 0] > read[2, client, 1] for client in range(6))
 
@@ -172,6 +207,57 @@ def test_a_killed_run_resumes_with_the_same_bits(method, seconds, six, tmp_path)
         run(method, out=tmp_path / "run", observer=Watcher(kill), **settings)
     six.restart()
     assert torch.equal(fr.resume(tmp_path / "run").weights, whole.weights)
+
+
+def killed_after(round, folder, method="fedseq+scaffold"):
+    """A run that died, with a checkpoint of every round."""
+
+    def kill(done):
+        if done == round:
+            raise RuntimeError("killed")
+
+    with pytest.raises(RuntimeError):
+        run(method, out=folder, observer=Watcher(kill), **{"checkpoint": {"seconds": 0}})
+
+
+def test_a_run_that_was_moved_finds_what_its_clients_kept(six, tmp_path):
+    whole = run("fedseq+scaffold")
+    killed_after(2, tmp_path / "run")
+    (tmp_path / "run").rename(tmp_path / "elsewhere")
+    assert torch.equal(fr.resume(tmp_path / "elsewhere").weights, whole.weights)
+    assert not (tmp_path / "elsewhere" / "events.jsonl").exists()
+
+
+def test_a_run_from_before_names_were_drawn_gets_one_when_it_is_resumed(six, tmp_path):
+    whole, about = run("fedseq+scaffold"), tmp_path / "run" / "run.json"
+    killed_after(2, tmp_path / "run")
+    facts = json.loads(about.read_text())
+    drawn = facts.pop("name")
+    about.write_text(json.dumps(facts))
+    by_place = hashlib.sha256(str(tmp_path / "run" / "clients").encode()).hexdigest()[:16]
+    for name in six.names:  # as nodes have it of such a run
+        (six.folder / name / "states" / drawn).rename(six.folder / name / "states" / by_place)
+    assert torch.equal(fr.resume(tmp_path / "run").weights, whole.weights)
+    assert json.loads(about.read_text())["name"] == by_place
+
+
+def test_of_two_copies_of_a_run_neither_reads_what_the_other_wrote(six, tmp_path):
+    """The first takes what it needs; nodes say to the second that it is gone, instead of handing out another's."""
+    whole = run("fedseq+scaffold")
+    killed_after(1, tmp_path / "run")
+    shutil.copytree(tmp_path / "run", tmp_path / "copy")
+    assert torch.equal(fr.resume(tmp_path / "run").weights, whole.weights)
+    read, kept = set(), {int(path.stem) for path in six.folder.rglob("*.safetensors")}
+
+    def note(question, answer):
+        read.add(question.header["state"])
+        return answer
+
+    six.post.spoil = dict.fromkeys(six.names, note)
+    with pytest.raises(fr.EngineError, match="what this client kept is lost"):
+        fr.resume(tmp_path / "copy")
+    assert read
+    assert not read & kept
 
 
 def test_nodes_forget_what_nobody_will_ask_for(six, tmp_path):
@@ -195,7 +281,7 @@ def test_a_run_that_trains_nothing_ends(six):
         run(rounds=9)
 
 
-def test_questions_under_way_are_asked_again_when_the_post_is_back(six):
+def test_questions_under_way_are_asked_again_when_the_post_is_back(six, tmp_path):
     whole, calls, collect = run(), [], six.post.collect
 
     def flaky(numbers, largest):
@@ -205,8 +291,12 @@ def test_questions_under_way_are_asked_again_when_the_post_is_back(six):
         return collect(numbers, largest)
 
     six.post.collect = flaky
-    assert torch.equal(run().weights, whole.weights)
+    assert torch.equal(run(out=tmp_path / "run").weights, whole.weights)
     assert six.post.reconnected > 0
+    events = lines(tmp_path / "run", "events.jsonl")
+    assert [event["what"] for event in events] == ["interrupted"] * six.post.reconnected
+    assert events[0]["done"].startswith("gone; back after 0 s, questions asked again: ")
+    assert events[0]["client"] == -1
 
 
 def test_all_routes_are_in_flight_at_once(six):

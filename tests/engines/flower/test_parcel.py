@@ -80,12 +80,17 @@ def test_reports():
 
 def test_verdicts():
     verdict = Verdict(3.5, np.array([1, 2]), np.array([2, 3]), np.array([3, 2]))
-    back = verdict_of(Parcel(json.loads(json.dumps(verdict_header(verdict)))), 2)
+    back = verdict_of(Parcel(json.loads(json.dumps(verdict_header(verdict)))), 2, range(5, 6))
     assert (back.loss, back.correct.tolist(), back.actual.tolist()) == (3.5, [1, 2], [3, 2])
     header = verdict_header(verdict)
     for wrong in ({"correct": [9, 9]}, {"actual": [1]}, {"predicted": [2.5, 3]}, {"loss": "high"}, {"actual": [30, 2]}):
         with pytest.raises(BadParcel):
-            verdict_of(Parcel({**header, **wrong}), 2)
+            verdict_of(Parcel({**header, **wrong}), 2, range(5, 6))
+    with pytest.raises(BadParcel, match="a verdict on 5 samples in place of 7"):
+        verdict_of(Parcel(header), 2, range(7, 8))
+    with pytest.raises(BadParcel, match="a loss below zero"):
+        verdict_of(Parcel({**header, "loss": -0.1}), 2, range(5, 6))
+    assert verdict_of(Parcel({**header, "loss": None}), 2, range(1, 9)).loss == float("inf")
 
 
 @pytest.mark.parametrize(

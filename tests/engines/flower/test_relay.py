@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
-import numpy as np
 import pytest
 import torch
+from tests.engines.flower.conftest import share_test_samples
 
 import fedrelay as fr
 from fedrelay.data.open import open_federation
-from fedrelay.data.samples import held
-from fedrelay.engines.flower.remote import facts_from
 from fedrelay.grouping.profiles import probe, t2v
 from fedrelay.spec import Data
 
@@ -86,6 +85,10 @@ def test_histograms_leave_a_node_only_if_it_says_so(village, through):
         ("centralized", {}, "method 'centralized': needs the samples of several clients in one place"),
         ("shared-raw+fedavg", {"rounds": 30}, "needs the samples of several clients in one place"),
         ("fedavg", {"eval.forgetting": 1}, "eval.forgetting: asks one client about another's samples"),
+        ("fedstar", {"route.weights": "accuracy"}, "route.weights: 'accuracy' needs the samples of every client"),
+        ("wfsl+fedstar", {"rounds": 60, "route.weights": "accuracy"}, "route.weights: 'accuracy' needs the samples"),
+        ("fedavg", {"workers": 2}, "engine.workers: has no effect with the flower engine; it belongs to local and ray"),
+        ("fedavg", {"lanes": 2}, "engine.lanes: has no effect with the flower engine; it belongs to local and ray"),
         ("fedavg", {"recovery.policy": "backup"}, "recovery.policy: 'backup' is for simulated faults"),
     ],
 )
@@ -103,6 +106,51 @@ def test_public_samples_come_from_the_servers_own_test_set(village, through):
         fr.run("fedavg", engine="flower", data="village", **TRAIN, **{"guard.tolerance": 0.1})
 
 
+def when_judging(spoil):
+    return lambda question, answer: spoil(question, answer) if question.header["kind"] == "judge" else answer
+
+
+def test_a_judge_that_fails_is_asked_again(village, through, tmp_path):
+    federation, seen = digits(), []
+    here = fr.run("fedavg", data=federation, workers=1, lanes=1, **TRAIN)
+    found = village(federation, test=False)
+    share_test_samples(found)
+    through(found)
+
+    def every_other_time(question, answer):
+        seen.append(answer)
+        return answer if len(seen) % 2 == 0 else "busy"
+
+    found.post.spoil["n01"] = when_judging(every_other_time)
+    there = fr.run("fedavg", engine="flower", data="village", out=tmp_path / "run", **TRAIN)
+    assert len(seen) == 4
+    assert there.accuracy == pytest.approx(here.accuracy, abs=1e-9)
+    assert not (tmp_path / "run" / "events.jsonl").exists()
+
+
+@pytest.mark.parametrize(
+    ("header", "reason"),
+    [
+        ({"actual": [200, *[0] * 9], "predicted": [200, *[0] * 9], "correct": [0] * 10}, "a verdict on 200 samples in"),
+        ({"correct": [10**6, *[0] * 9]}, "counts that cannot be"),
+        ({"loss": -1.0}, "a loss below zero"),
+    ],
+)
+def test_a_verdict_that_cannot_be_is_left_out_and_said(header, reason, village, through, tmp_path):
+    found = village(digits(), test=False)
+    share_test_samples(found)
+    through(found)
+    found.post.spoil["n02"] = when_judging(lambda _, answer: replace(answer, header={**answer.header, **header}))
+    fr.run("fedavg", engine="flower", data="village", out=tmp_path / "run", **TRAIN)
+    events = [json.loads(line) for line in (tmp_path / "run" / "events.jsonl").read_text().splitlines()]
+    assert [(each["round"], each["client"], each["what"]) for each in events] == [
+        (1, 2, "no verdict"),
+        (2, 2, "no verdict"),
+    ]
+    tests = found.remote.facts[2].tests
+    assert events[0]["done"].startswith(f"judged without its {tests} samples: a bad answer: {reason}")
+
+
 def test_nodes_judge_where_the_server_has_no_test_samples(village, through):
     federation = digits()
     here = fr.run("fedavg", data=federation, workers=1, lanes=1, fraction=0.5, **TRAIN)
@@ -110,12 +158,7 @@ def test_nodes_judge_where_the_server_has_no_test_samples(village, through):
     through(found)
     with pytest.raises(fr.EngineError, match="nobody can judge the model"):
         fr.run("fedavg", engine="flower", data="village", fraction=0.5, **TRAIN)
-    for client, third in enumerate(np.array_split(np.arange(len(federation.test.y)), 3)):
-        x, y = (part.numpy() for part in federation.samples(client))
-        tests = {"x_test": federation.test.x[third].numpy(), "y_test": federation.test.y[third].numpy()}
-        found.data[client] = held({"x": x, "y": y, **tests}, classes=10)
-    found.restart()
-    found.remote = replace(found.remote, facts=tuple(facts_from(desk.facts()) for desk in found.post.desks.values()))
+    share_test_samples(found)
     there = fr.run("fedavg", engine="flower", data="village", fraction=0.5, **TRAIN)
     assert there.accuracy == pytest.approx(here.accuracy, abs=1e-9)
     assert there.history[-1]["loss"] == pytest.approx(here.history[-1]["loss"], rel=1e-5)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from fedrelay.engines.flower.turns import Turns
@@ -78,6 +80,25 @@ def test_nothing_is_settled_before_it_is_on_disk(tmp_path):
     resumed = Turns(again)
     resumed.begin(2)
     assert resumed.header(4, 9)["state"] == first
+
+
+def test_two_copies_choose_other_numbers_even_if_the_clock_stands_still(monkeypatch):
+    monkeypatch.setattr(time, "time_ns", lambda: 1000)
+    copies = [Turns(Keepsakes()) for _ in range(2)]
+    first, second = ([turns.next() for _ in range(3)] for turns in copies)
+    assert first[0] == second[0] == 1000  # the clock's own
+    assert first == sorted(first)
+    assert not set(first[1:]) & set(second[1:])
+
+
+def test_where_clients_keep_nothing_nothing_is_written(tmp_path):
+    keepsakes = Keepsakes(tmp_path / "clients")
+    turns = Turns(keepsakes, count=False)
+    take(turns, 1, (4, 0), (5, 1))
+    keepsakes.commit(1)
+    turns.begin(2)
+    assert turns.header(4, 9) == {"turn": 9, "state": 0, "parts": [], "settled": 0}
+    assert not (tmp_path / "clients").exists()
 
 
 def test_numbers_grow(turns):

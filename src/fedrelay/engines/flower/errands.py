@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 
 from fedrelay.engines.flower.parcel import BadParcel, Parcel
 from fedrelay.engines.flower.post import Post, Unreachable, no_answer
+from fedrelay.local.arrival import Attempt
 
 log = logging.getLogger(__name__)
 
@@ -57,6 +58,9 @@ class Errand:
     again: bool = False
     """It was under way when the post failed: its node may still be busy with the first asking."""
 
+    failures: list[Attempt] = field(default_factory=list)
+    """What became of those that came to nothing."""
+
 
 @dataclass
 class Errands:
@@ -74,6 +78,10 @@ class Errands:
     interruptions: list[str] = field(default_factory=list)
     """How often the post failed and came back, a line for each time."""
 
+    waiting: deque[Errand] = field(default_factory=deque)
+    flight: dict[str, Errand] = field(default_factory=dict)
+    """Questions that were not sent yet, and those that were, by the number of their parcel."""
+
     _failures: int = 0
     """Since the last answer."""
 
@@ -84,30 +92,42 @@ class Errands:
     """When the post came back."""
 
     def run(self, first: Iterable[Errand]) -> Iterator[Errand]:
-        """Carry out these and all that follow from them; yields each when it is over."""
-        waiting = deque(first)
-        flight: dict[str, Errand] = {}
-        while waiting or flight:
-            over: list[tuple[Errand, Errand | None]] = []
-            try:
-                over.extend(self._sent(waiting, flight))
-                asked = time.monotonic()  # answers that come while others are looked at are not late
-                over.extend(self._returned(flight))
-                over.extend(self._expired(flight, asked))
-            except Unreachable as error:
-                self._reconnect(error, len(flight))
-                for errand in reversed(flight.values()):
-                    errand.again, errand.arriving = True, False
-                    waiting.appendleft(errand)
-                flight.clear()
+        """Carry out these and all that follow from them; yields each when it is over. Others under way go on."""
+        wanted = list(first)
+        self.waiting.extend(wanted)
+        left = {id(errand): errand for errand in wanted}
+        while left:
+            over = self.look()
             for errand, after in over:
-                self._failures = 0
+                if left.pop(id(errand), None) is None:
+                    continue
                 if after is not None:
-                    waiting.append(after)
+                    left[id(after)] = after
                 if after is not errand:
                     yield errand
             if not over:
                 time.sleep(self.poll)
+
+    def look(self) -> list[tuple[Errand, Errand | None]]:
+        """Send what can be sent and take in what has come: all that is over, each with what comes after it."""
+        over: list[tuple[Errand, Errand | None]] = []
+        try:
+            over.extend(self._sent(self.waiting, self.flight))
+            asked = time.monotonic()  # answers that come while others are looked at are not late
+            over.extend(self._returned(self.flight))
+            over.extend(self._expired(self.flight, asked))
+        except Unreachable as error:
+            self._reconnect(error, len(self.flight))
+            for errand in reversed(self.flight.values()):
+                errand.again, errand.arriving = True, False
+                errand.failures.append("failed")
+                self.waiting.appendleft(errand)
+            self.flight.clear()
+        for _, after in over:
+            self._failures = 0
+            if after is not None:
+                self.waiting.append(after)
+        return over
 
     def present(self) -> set[str]:
         """The names of all nodes that are there, as soon as anybody can know."""
@@ -127,7 +147,7 @@ class Errands:
             errand.sent = time.monotonic()
             waiting.remove(errand)
             if number is None:
-                yield errand, _given_up(errand, AWAY)
+                yield errand, _given_up(errand, "away", AWAY)
             else:
                 flight[number] = errand
                 busy.add(errand.client)
@@ -140,19 +160,19 @@ class Errands:
                 continue
             errand = flight.pop(number)
             if isinstance(answer, str):
-                yield errand, _given_up(errand, answer)
+                yield errand, _given_up(errand, "failed", answer)
                 continue
             try:
                 yield errand, errand.answered(answer, time.monotonic() - errand.sent)
             except BadParcel as error:
-                yield errand, _given_up(errand, f"a bad answer: {error}")
+                yield errand, _given_up(errand, "answered", f"a bad answer: {error}")
 
     def _expired(self, flight: dict[str, Errand], now: float) -> Iterator[tuple[Errand, Errand | None]]:
         for number, errand in list(flight.items()):
             allowed = self._allowed(errand)
             if now - errand.sent > allowed and not errand.arriving:
                 del flight[number]
-                yield errand, _given_up(errand, no_answer(allowed))
+                yield errand, _given_up(errand, "silent", no_answer(allowed))
 
     def _allowed(self, errand: Errand) -> float:
         return self.timeout * (2 if errand.again else 1)
@@ -178,7 +198,8 @@ class Errands:
         self.interruptions.append(said)
 
 
-def _given_up(errand: Errand, reason: str) -> Errand | None:
+def _given_up(errand: Errand, outcome: Attempt, reason: str) -> Errand | None:
     """The same once more, or what comes after it has failed for good."""
+    errand.failures.append(outcome)
     errand.tries, errand.arriving, errand.again = errand.tries - 1, False, False
     return errand if errand.tries > 0 else errand.failed(reason)

@@ -128,8 +128,8 @@ def verdict_header(verdict: Verdict) -> dict[str, Any]:
     return {"loss": verdict.loss if math.isfinite(verdict.loss) else None, **counts}
 
 
-def verdict_of(parcel: Parcel, classes: int) -> Verdict:
-    """The way back, checked."""
+def verdict_of(parcel: Parcel, classes: int, possible: range) -> Verdict:
+    """The way back, checked; `possible` is how many predictions it may be about."""
     header = parcel.header
     counts = []
     for name in ("correct", "predicted", "actual"):
@@ -140,7 +140,11 @@ def verdict_of(parcel: Parcel, classes: int) -> Verdict:
     correct, predicted, actual = counts
     if (correct > predicted).any() or (correct > actual).any() or predicted.sum() != actual.sum():
         raise BadParcel("counts that cannot be")
+    if int(actual.sum()) not in possible:
+        raise BadParcel(f"a verdict on {actual.sum()} samples in place of {possible[-1]}")
     loss = math.inf if header.get("loss") is None else number(header, "loss")
+    if loss < 0:
+        raise BadParcel("a loss below zero")
     return Verdict(loss, correct, predicted, actual)
 
 

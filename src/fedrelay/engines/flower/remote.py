@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -42,6 +43,13 @@ class Facts(Section):
     version: str = Field("", max_length=64)
     least_noise: float | None = Field(None, gt=0)
     """Takes part only in methods with differential privacy, and at least so much noise."""
+
+    @property
+    def judged(self) -> range:
+        """How many predictions a verdict of this node may be about; some positions of a sequence may not count."""
+        if self.sequence:
+            return range(1, self.tests * math.prod(self.shape) + 1)
+        return range(self.tests, self.tests + 1)
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from fedrelay.data.federation import Samples
 from fedrelay.data.samples import held, read_samples
-from fedrelay.engines.base import Engine
+from fedrelay.engines.base import Engine, Way
 from fedrelay.engines.flower import check_installed
 from fedrelay.engines.flower.errands import Errand, Errands
 from fedrelay.engines.flower.parcel import Parcel, travels
@@ -24,6 +24,7 @@ from fedrelay.engines.flower.remote import Facts, RemoteFederation, facts_from, 
 from fedrelay.errors import EngineError, SpecError
 from fedrelay.files import write_atomically
 from fedrelay.local.keepsakes import Keepsakes
+from fedrelay.local.terms.dp import Dp
 from fedrelay.local.trainer import Job
 from fedrelay.spec import Data, Experiment
 from fedrelay.spec import Engine as Wanted
@@ -119,7 +120,7 @@ def own_test(path: Path) -> Samples:
     return held({"x": arrays["x"], "y": arrays["y"]}).samples(0)
 
 
-def check_flower(job: Job, experiment: Experiment) -> None:
+def check_flower(job: Job, experiment: Experiment, ways: Sequence[Way] = ()) -> None:
     """Refuse what needs samples of others, or what is only simulated."""
     if remote_part(job.federation) is None:
         raise EngineError("engine.name: 'flower' works on the nodes' data, not on data of your own in Python")
@@ -128,6 +129,10 @@ def check_flower(job: Job, experiment: Experiment) -> None:
             f"method {experiment.method!r}: needs the samples of several clients in one place; with engine 'flower' "
             "they stay at the nodes"
         )
+    for setting in filter(None, (way.looks_at_samples for way in ways)):
+        raise SpecError(f"{setting} needs the samples of every client at the server; with engine 'flower' they stay")
+    if any(way.goes_by_arrival for way in ways):
+        _check_race(job, experiment)
     if experiment.eval.forgetting:
         raise SpecError("eval.forgetting: asks one client about another's samples, which engine 'flower' does not have")
     if experiment.attack.name != "none":
@@ -140,6 +145,16 @@ def check_flower(job: Job, experiment: Experiment) -> None:
     if torch.device(experiment.train.device).type != "cpu":
         raise SpecError("train.device: is said to each node, with fedrelay node --device")
     _check_judges(job)
+
+
+def _check_race(job: Job, experiment: Experiment) -> None:
+    """Refuse what needs to know beforehand who is visited."""
+    how = "where real times of arrival decide who is visited; set route.mode=sync"
+    if experiment.faults or experiment.recovery.deadline is not None:
+        setting = "faults" if experiment.faults else "recovery.deadline"
+        raise SpecError(f"{setting}: cannot be simulated {how}")
+    if any(isinstance(term, Dp) and term.most_visits is not None for term in job.terms):
+        raise SpecError(f"terms.dp.epsilon: a budget cannot be kept {how}")
 
 
 def _check_judges(job: Job) -> None:

@@ -7,7 +7,9 @@ which are no longer needed by anybody.
 
 from __future__ import annotations
 
+import secrets
 import time
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +18,8 @@ import torch
 from fedrelay.local.keepsakes import Keepsakes
 
 _TURN = "turn"
+_SPREAD = 1 << 24
+"""Nanoseconds by which numbers may run ahead of the clock, at random."""
 
 
 @dataclass(frozen=True)
@@ -32,20 +36,24 @@ class Kept:
 class Turns:
     """Turns are numbered by the clock, so that numbers grow from run to run."""
 
-    def __init__(self, keepsakes: Keepsakes) -> None:
-        self.keepsakes = keepsakes
+    def __init__(self, keepsakes: Keepsakes, *, count: bool = True) -> None:
+        self.keepsakes, self.count = keepsakes, count
+        """Whether it matters which turns count: not where clients keep nothing."""
         self.round = 0
         self.now: dict[int, Kept] = {}
         """What counts while models travel, of clients that were asked already."""
         self.changed: set[int] = set()
         self.wave: dict[int, list[tuple[int, int]]] = {}
         """Accepted turns that are not joined yet: (route, number)."""
+        self.ahead: dict[int, Kept] = {}
+        """What clients have after turns of a model that is not home yet; only that model can meet them."""
         self.settled: dict[int, int] = {}
         self.last = 0
 
     def next(self) -> int:
-        """The number of a new turn."""
-        self.last = max(self.last + 1, time.time_ns())
+        """The number of a new turn; where the clock was set back, one that a copy of the run would not choose too."""
+        now = time.time_ns()
+        self.last = now if now > self.last else self.last + 1 + secrets.randbelow(_SPREAD)
         return self.last
 
     def begin(self, round: int) -> None:
@@ -64,7 +72,27 @@ class Turns:
 
     def accept(self, client: int, route: int, number: int) -> None:
         """A turn counts, as soon as it is joined with others of its wave."""
+        if not self.count:
+            return
         self.wave.setdefault(client, []).append((route, number))
+
+    def accept_alone(self, client: int, route: int, number: int) -> None:
+        """A turn counts at once."""
+        self.accept(client, route, number)
+        self.join()
+
+    def hold(self, client: int, route: int, number: int) -> None:
+        """A turn counts if the model comes home."""
+        if self.count:
+            self.ahead[client] = Kept(number)
+
+    def home(self, clients: Collection[int], *, counts: bool = True) -> None:
+        """The model that was at these clients is home, or was given up."""
+        for client in self.ahead.keys() & clients:
+            kept = self.ahead.pop(client)
+            if counts:
+                self.now[client] = kept
+                self.changed.add(client)
 
     def join(self) -> None:
         """After a turn, or a wave of them: of a client that was visited twice the changes add up."""
@@ -84,6 +112,8 @@ class Turns:
         self.changed = set()
 
     def _kept(self, client: int) -> Kept:
+        if client in self.ahead:
+            return self.ahead[client]
         if client not in self.now:
             kept = self.now[client] = self._stored(client)
             # Nobody goes back behind what is on disk already, or, without a run folder, behind the last round.

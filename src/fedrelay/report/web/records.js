@@ -1,5 +1,10 @@
 // Faults and what was done about them, and what it takes to do it all again.
 
+function faultPlace(event, name) {
+  if ((event[name] ?? -1) < 0) return NONE; // −1: the round as a whole
+  return name === "client" && event.node ? `${event.client} (${event.node})` : String(event[name]);
+}
+
 function faultsSection(page) {
   const frame = figure("faults");
   function draw() {
@@ -24,9 +29,7 @@ function faultsSection(page) {
                   {},
                   element("td", {}, methods[event.method].name),
                   element("td", {}, count(event.seed)),
-                  columns.map((name) =>
-                    element("td", {}, (event[name] ?? -1) < 0 ? NONE : String(event[name])), // −1: the round as a whole
-                  ),
+                  columns.map((name) => element("td", {}, faultPlace(event, name))),
                   element("td", { class: "words" }, String(event.what ?? NONE)),
                   element("td", { class: "words" }, String(event.done ?? NONE)),
                 ),
@@ -45,11 +48,12 @@ function faultsSection(page) {
           : []),
       ],
       () => [
-        ["method", "seed", ...columns, "what", "done"],
+        ["method", "seed", ...columns, "node", "what", "done"],
         ...events.map((event) => [
           methods[event.method].name,
           event.seed,
           ...columns.map((name) => event[name]),
+          event.node ?? "",
           event.what,
           event.done,
         ]),

@@ -1,0 +1,140 @@
+"""The race of FedAsyncSeq by real times of arrival: whose model is home is sent on at once, whatever the others do.
+
+Work under way goes on over the end of a round, and ends with a merge: it is given up, or waited for. What a client
+keeps counts when the model that it trained comes home. Models that are seen to be home at the same look are home at the
+same time, so where all groups take equally long, all models go in step.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+
+from torch import Tensor
+
+from fedrelay.engines.base import Departure
+from fedrelay.engines.flower.errands import Errands
+from fedrelay.engines.flower.hops import Hops, Traveller
+from fedrelay.faults import LATE
+from fedrelay.local.arrival import Arrival, HopReport
+from fedrelay.routes.plan import Leg, Race, RoundPlan, Standing
+
+Home = list[tuple[Leg, Traveller]]
+
+
+class Course:
+    """Where all models of the race are; it lasts from merge to merge."""
+
+    def __init__(self, hops: Hops, errands: Errands) -> None:
+        self.hops, self.errands, self.turns = hops, errands, hops.turns
+        self.standing: Standing | None = None
+        self.under_way: dict[Leg, Traveller] = {}
+        self.latest: dict[int, tuple[Tensor, dict[str, Tensor]]] = {}
+        """Slot → the last model that came home, and its baggage."""
+        self.begun: Counter[tuple[int, int]] = Counter()
+        """(slot, round) → hops of legs that set off, so that no two have the same key."""
+
+    def run(self, plan: RoundPlan, departure: Departure) -> list[Arrival]:
+        """Until the fastest model is done with one group more, or everybody has failed."""
+        race = plan.race
+        assert race is not None
+        standing = self._stand(race, departure, len(plan.routes))
+        goal, failures, home = standing.fastest + 1, 0, Home()
+        if not standing.under_way:
+            standing = self._set_off(plan, departure, plan.round, standing)
+        while standing.fastest < goal and failures <= len(plan.routes):
+            came = self._await_home()
+            failed = [leg for leg, traveller in came if not _counts(traveller)]
+            standing = standing.home([leg for leg, traveller in came if _counts(traveller)], failed)
+            home, failures = home + came, failures + len(failed)
+            if standing.fastest < goal:
+                standing = self._set_off(plan, departure, plan.round, standing)
+        self.standing, over = standing, standing.fastest == goal
+        if over and plan.merges:
+            while race.wait and self.under_way:
+                home += self._await_home()
+            arrivals = self._arrivals(home + self._give_up(), departure)
+            self.standing, self.latest = None, {}
+            return arrivals
+        if over and race.goes_on:
+            self.standing = self._set_off(plan, departure, plan.round + 1, standing)
+            self.errands.look()
+        return self._arrivals(home, departure)
+
+    def _stand(self, race: Race, departure: Departure, slots: int) -> Standing:
+        """As the round before left it; at first, after a merge or a resume, nobody is under way."""
+        if self.standing is not None and self.standing.since == race.since:
+            return self.standing
+        self._give_up()
+        self.latest = {}
+        return Standing.after(race.since, [departure.legs.get(slot, ()) for slot in range(slots)])
+
+    def _set_off(self, plan: RoundPlan, departure: Departure, round: int, standing: Standing) -> Standing:
+        """Send models that are free to groups that are idle; `round` is the one that this belongs to."""
+        assert plan.race is not None
+        legs = plan.race.next_legs(standing)
+        for leg in legs:
+            traveller = self.hops.setting_off(plan, departure, leg.slot)
+            model, baggage = self.latest.get(leg.slot, (traveller.model, traveller.baggage))
+            first = self.begun[leg.slot, round]
+            self.begun[leg.slot, round] += len(leg.clients)
+            traveller = replace(
+                traveller, clients=leg.clients, model=model, baggage=baggage, round=round, attempt=0, first=first
+            )
+            self.under_way[leg] = traveller
+            if leg.clients:
+                self.errands.waiting.append(self.hops.errand(plan, traveller, self.turns.hold))
+        return standing.set_off(legs)
+
+    def _await_home(self) -> Home:
+        """All models that are home, as soon as one is."""
+        while not (home := [(leg, each) for leg, each in self.under_way.items() if each.home]):
+            if not self.errands.look():
+                time.sleep(self.errands.poll)
+        for leg, traveller in home:
+            del self.under_way[leg]
+            self.turns.home(leg.clients)
+            if traveller.arrival().usable:
+                self.latest[leg.slot] = traveller.model, traveller.baggage
+        return home
+
+    def _give_up(self) -> Home:
+        """End all work under way: what was done of it is left out, and what comes of it later is not looked at."""
+        dropped: Home = []
+        for leg, traveller in self.under_way.items():
+            traveller.given_up = True
+            self.turns.home(leg.clients, counts=False)
+            reports = [HopReport(0, 0, 0.0, refused=LATE, attempts=each.attempts) for each in traveller.reports]
+            errand = traveller.errand
+            if errand is not None and errand in self.errands.waiting:
+                self.errands.waiting.remove(errand)
+            elif errand is not None:  # its node stays busy until it answers
+                errand.tries = 1
+                reports.append(HopReport(0, 0, 0.0, refused=LATE, attempts=(*errand.failures, "failed")))
+            clients = leg.clients[: len(reports)]
+            dropped.append((leg, replace(traveller, clients=clients, reports=reports)))
+        self.under_way = {}
+        return dropped
+
+    def _arrivals(self, home: Home, departure: Departure) -> list[Arrival]:
+        """One for each slot from which something came, with its latest finished model."""
+        slots = sorted({leg.slot for leg, traveller in home if traveller.clients})
+        return [self._arrival(slot, [pair for pair in home if pair[0].slot == slot], departure) for slot in slots]
+
+    def _arrival(self, slot: int, home: Sequence[tuple[Leg, Traveller]], departure: Departure) -> Arrival:
+        model, baggage = self.latest.get(slot, (departure.starts.get(slot, departure.weights), {}))
+        return Arrival(
+            slot,
+            tuple(client for _, each in home for client in each.clients),
+            model,
+            tuple(report for _, each in home for report in each.reports),
+            baggage,
+            legs=tuple(leg.group for leg, each in home if _counts(each)),
+        )
+
+
+def _counts(traveller: Traveller) -> bool:
+    """Whether a model that is home is done with its group: not if everybody there failed."""
+    return traveller.arrival().usable or not traveller.clients
