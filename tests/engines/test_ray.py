@@ -172,7 +172,7 @@ def test_a_node_is_lost_in_the_middle(toy, head, cluster, tmp_path):
 
 def test_deaths_of_workers_in_a_row_end_the_run():
     crash = ray.exceptions.WorkerCrashedError()  # real ones take a new worker each
-    for error in (crash, ray.exceptions.RayTaskError("run_errand", "", crash)):
+    for error in (crash, ray.exceptions.RayTaskError("run_task", "", crash)):
         assert "died 3 times in a row on the same task; is there enough memory?" in str(ours(ray.exceptions, error))
 
 
