@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+import threading
+import types
 from dataclasses import replace
 
 import numpy as np
@@ -63,6 +66,30 @@ def test_other_software_is_refused(packed):
     old = replace(packed, software={**packed.software, "torch": "1.0"})
     with pytest.raises(EngineError, match=r"has torch \S+ instead of 1\.0; install the same versions on all machines"):
         old.unpack()
+
+
+class Elsewhere(torch.nn.Linear):
+    """A module of a file that is not everywhere."""
+
+
+def test_code_that_is_not_there_is_named(toy, monkeypatch):
+    there = types.ModuleType("somewhere_else")
+    there.Elsewhere = Elsewhere
+    monkeypatch.setattr(Elsewhere, "__module__", there.__name__)
+    monkeypatch.setitem(sys.modules, there.__name__, there)
+    module = Elsewhere(4, 3)
+    packed = pack(Job(module, Layout.of(module), toy, Train(), (), 3))
+    monkeypatch.delitem(sys.modules, there.__name__)
+    with pytest.raises(
+        EngineError, match=r"lacks code that the model or the data need \(No module named 'somewhere_else'\)"
+    ):
+        packed.unpack()
+
+
+def test_what_cannot_be_sent_is_said_to_be_so(toy, linear):
+    linear.lock = threading.Lock()
+    with pytest.raises(EngineError, match=r"^the model or the data cannot be sent to other processes: cannot pickle "):
+        pack(Job(linear, Layout.of(linear), toy, Train(), (), 3))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.int64])

@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from fedrelay.engines.crew import MOST_DEATHS
@@ -134,8 +135,9 @@ def _connected(address: str | None) -> Cluster:
             return _suitable(Cluster(ray, None), address)
         if address in (_here.asked, _here.address) and answers(_here.address):
             return _here
-    if address is not None:
+    if address not in (None, "auto"):  # of auto, Ray itself knows at once whether there is one
         _check_address(address)
+        _check_admission(ray, address)
     ray.shutdown()
     start = {"address": address} if address else {"address": "local", "num_cpus": cores(), "include_dashboard": False}
     with _own_signals(), errors_only("ray"):
@@ -178,8 +180,6 @@ def _ray() -> Any:
 
 
 def _check_address(address: str) -> None:
-    if address == "auto":  # Ray itself knows at once whether there is one
-        return
     host, _, port = address.rpartition(":")
     if not host or "/" in address or not port.isdecimal():
         raise EngineError(
@@ -190,6 +190,21 @@ def _check_address(address: str) -> None:
         raise EngineError(
             f"engine.address: no Ray cluster answers at {address}; start one with: ray start --head --port {port}"
         )
+
+
+def _check_admission(ray: Any, address: str) -> None:
+    """Ask once whether the cluster lets us in: Ray itself would ask for twenty seconds and complain every second."""
+    refused = getattr(ray.exceptions, "AuthenticationError", ())  # older versions know no tokens
+    try:
+        with _silent_stderr():
+            ray._raylet.GcsClient(address=address)
+    except refused:
+        raise EngineError(
+            f"engine.address: the Ray cluster at {address} asks for its token; copy ~/.ray/auth_token from its head "
+            "node to this machine and set RAY_AUTH_MODE=token"
+        ) from None
+    except Exception:
+        log.debug("asking the Ray cluster at %s failed; Ray will say why", address, exc_info=True)
 
 
 def _suitable(cluster: Cluster, address: str | None) -> Cluster:
@@ -218,6 +233,19 @@ def _own_signals() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
+def _silent_stderr() -> Iterator[None]:
+    """What Ray writes past Python goes nowhere."""
+    kept = os.dup(2)
+    try:
+        with Path(os.devnull).open("wb") as nowhere:
+            os.dup2(nowhere.fileno(), 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
 
 
 def ours(errors: Any, error: Exception) -> FedRelayError:
