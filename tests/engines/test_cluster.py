@@ -136,9 +136,15 @@ def test_a_cluster_with_a_token(ray, capfd):
     assert (ray.asked, capfd.readouterr().err) == ([], "")
 
 
-def test_other_failures_of_the_first_question_are_left_to_ray(ray):
-    ray._raylet = SimpleNamespace()
-    assert connect("127.0.0.1:6379").address == "127.0.0.1:6379"
+def test_somebody_else_speaks_the_same_protocol(ray, capfd):
+    def misunderstand(address):
+        os.write(2, b"Received http2 header with status: 404\n")
+        raise RayError(address)
+
+    ray._raylet.GcsClient = misunderstand
+    with pytest.raises(EngineError, match=r"^engine\.address: no Ray cluster answers at 127\.0\.0\.1:6379; start one"):
+        connect("127.0.0.1:6379")
+    assert (ray.asked, capfd.readouterr().err) == ([], "")
 
 
 def test_other_versions_are_named_in_one_line(ray):

@@ -136,8 +136,7 @@ def _connected(address: str | None) -> Cluster:
         if address in (_here.asked, _here.address) and answers(_here.address):
             return _here
     if address not in (None, "auto"):  # of auto, Ray itself knows at once whether there is one
-        _check_address(address)
-        _check_admission(ray, address)
+        _check_address(ray, address)
     ray.shutdown()
     start = {"address": address} if address else {"address": "local", "num_cpus": cores(), "include_dashboard": False}
     with _own_signals(), errors_only("ray"):
@@ -179,32 +178,29 @@ def _ray() -> Any:
     return ray
 
 
-def _check_address(address: str) -> None:
+def _check_address(ray: Any, address: str) -> None:
+    """Ask once: Ray itself would ask for twenty seconds and complain of every second of them."""
     host, _, port = address.rpartition(":")
     if not host or "/" in address or not port.isdecimal():
         raise EngineError(
             f"engine.address: must be HOST:PORT of the cluster's head node, as `ray start --head` says it, or auto for "
             f"the cluster of which this machine is part, got {address!r}"
         )
+    nobody = EngineError(
+        f"engine.address: no Ray cluster answers at {address}; start one with: ray start --head --port {port}"
+    )
     if not answers(address):
-        raise EngineError(
-            f"engine.address: no Ray cluster answers at {address}; start one with: ray start --head --port {port}"
-        )
-
-
-def _check_admission(ray: Any, address: str) -> None:
-    """Ask once whether the cluster lets us in: Ray itself would ask for twenty seconds and complain every second."""
-    refused = getattr(ray.exceptions, "AuthenticationError", ())  # older versions know no tokens
+        raise nobody
     try:
         with _silent_stderr():
             ray._raylet.GcsClient(address=address)
-    except refused:
+    except getattr(ray.exceptions, "AuthenticationError", ()):  # older versions know no tokens
         raise EngineError(
             f"engine.address: the Ray cluster at {address} asks for its token; copy ~/.ray/auth_token from its head "
             "node to this machine and set RAY_AUTH_MODE=token"
         ) from None
-    except Exception:
-        log.debug("asking the Ray cluster at %s failed; Ray will say why", address, exc_info=True)
+    except ray.exceptions.RayError:  # it speaks the protocol, but is somebody else
+        raise nobody from None
 
 
 def _suitable(cluster: Cluster, address: str | None) -> Cluster:
