@@ -55,7 +55,7 @@ def _drawings(document: Document) -> Iterator[tuple[str, float, Drawing]]:
         for measure in MEASURES:
             yield f"curves-{measure}", 5.6, partial(_curves, document=document, measure=measure)
         yield "targets", 5.2, partial(_targets, document=document)
-        yield "communication", 1 + 0.4 * len(methods), partial(_communication, methods=methods)
+        yield "communication", 1.2 + 0.4 * len(methods), partial(_communication, methods=methods)
     for number, federation in enumerate(document["federations"]):
         rows = federation["counts"]
         yield _numbered("federation", number), 2.6, partial(_mixes, rows=rows, noun="client")
@@ -136,17 +136,20 @@ def _targets(figure: Figure, document: Document) -> None:
 
 
 def _communication(figure: Figure, methods: Sequence[Mapping[str, Any]]) -> None:
-    axes = figure.subplots()
-    left = np.zeros(len(methods))
-    for number, kind in enumerate(KINDS):
-        values = np.array([method["traffic"]["transfers"][kind] for method in methods])
-        axes.barh(
-            [method["name"] for method in methods], values, 0.6, left, color=LINE_COLOURS[number], label=kind.upper()
-        )
-        left += values
-    axes.set_xlabel("transfers")
-    axes.invert_yaxis()
-    figure.legend(loc="outside lower center", ncols=3)
+    """Transfers and bytes beside each other, split by kind."""
+    panels = figure.subplots(1, 2, sharey=True)
+    for axes, counted in zip(panels, ("transfers", "bytes"), strict=True):
+        left = np.zeros(len(methods))
+        for number, kind in enumerate(KINDS):
+            values = np.array([(method["traffic"][counted] or {}).get(kind, 0.0) for method in methods])
+            names = [method["name"] for method in methods]
+            axes.barh(names, values, 0.6, left, color=LINE_COLOURS[number], label=kind.upper())
+            left += values
+        axes.set_xlabel(counted)
+        axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+    panels[0].invert_yaxis()
+    handles, labels = panels[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=3)
 
 
 def _mixes(figure: Figure, rows: Sequence[Sequence[int]], noun: str) -> None:

@@ -1,4 +1,4 @@
-// Communication: transfers by kind, bytes by what was carried.
+// Communication: transfers and bytes by kind, bytes by what was carried.
 
 function trafficSection(page) {
   const choice = { what: "transfers" };
@@ -12,7 +12,8 @@ function trafficSection(page) {
       segments(
         "What is counted",
         [
-          ["transfers", "Transfers by kind"],
+          ["transfers", "Transfers by way"],
+          ["bytes", "Bytes by way"],
           ["payloads", "Bytes by what is carried"],
         ],
         choice.what,
@@ -25,15 +26,17 @@ function trafficSection(page) {
   });
 
   function draw() {
-    const shown = page.doc.methods.filter((method) => !page.hidden.has(method.name));
+    const shown = page.doc.methods.filter((method) => !page.hidden.has(method.name) && method.traffic[choice.what]);
+    const untold = page.doc.methods.filter((method) => !method.traffic[choice.what]).map((method) => method.name);
     const sums = shown.map((method) => Object.values(method.traffic[choice.what]).reduce((sum, each) => sum + each, 0));
     const most = Math.max(0, ...sums);
-    if (!most) return frame.empty("Nothing has travelled yet.");
+    if (!most)
+      return frame.empty(untold.length ? `Not noted by ${untold.join(", ")}.` : "Nothing has travelled.", untold.length > 0);
     const payloads = [...new Set(shown.flatMap((method) => Object.keys(method.traffic.payloads)))];
     const parts =
-      choice.what === "transfers"
-        ? Object.entries(KINDS)
-        : payloads.map((name, index) => [name, [name, `--m${index % 7}`]]);
+      choice.what === "payloads"
+        ? payloads.map((name, index) => [name, [name, `--m${index % 7}`]])
+        : Object.entries(KINDS);
     const text = choice.what === "transfers" ? count : bytes;
     const width = room(frame.plot);
     const [line, right] = [50, width - 84];
@@ -84,8 +87,8 @@ function trafficSection(page) {
       () => [
         ["method", "counted", "kind", "value"],
         ...page.doc.methods.flatMap((method) =>
-          ["transfers", "payloads"].flatMap((what) =>
-            Object.entries(method.traffic[what]).map(([name, value]) => [
+          ["transfers", "bytes", "payloads"].flatMap((what) =>
+            Object.entries(method.traffic[what] || {}).map(([name, value]) => [
               method.name,
               what === "transfers" ? "transfers" : "bytes",
               name,
@@ -95,6 +98,7 @@ function trafficSection(page) {
         ),
       ],
     );
+    if (untold.length) frame.plot.append(element("p", { class: "note" }, `Not noted by ${untold.join(", ")}.`));
   }
 
   return {

@@ -152,6 +152,7 @@ function federationSection(page) {
   return {
     id: "federation",
     title: "The federation",
+    short: "Federation",
     lead: "Which classes each client holds, and which classes each group holds together.",
     nodes: [clients.card, element("div", { style: "height:1rem" }), groups.card],
     draw,

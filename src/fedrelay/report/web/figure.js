@@ -88,10 +88,11 @@ function figure(name, { controls = [], below = [] } = {}) {
       "CSV",
     ),
   );
+  const choices = element("div", { class: "controls", hidden: !controls.length }, controls);
   const card = element(
     "div",
     { class: "card" },
-    controls.length ? element("div", { class: "controls" }, controls) : null,
+    choices,
     plot,
     below,
     tools,
@@ -103,11 +104,14 @@ function figure(name, { controls = [], below = [] } = {}) {
       plot.replaceChildren(...[content].flat());
       sheet = numbers;
       tools.hidden = false;
+      choices.hidden = !controls.length;
       tools.firstChild.hidden = !plot.querySelector("svg[viewBox]");
     },
-    empty(text) {
+    // Where there is nothing to choose either, controls would only ask to be tried.
+    empty(text, choosable = false) {
       plot.replaceChildren(element("p", { class: "empty" }, text));
       tools.hidden = true;
+      choices.hidden = !choosable;
     },
   };
 }
@@ -147,6 +151,7 @@ const DRAWN = [
   "stroke-linecap",
   "stroke-linejoin",
   "visibility",
+  "paint-order",
 ];
 
 // A picture stands alone: colours that come from the style sheet are written into it.

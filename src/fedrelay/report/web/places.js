@@ -85,8 +85,8 @@ function placeClusters(found, { fixed, list }, visited, edge) {
 
 // So many circles around an ellipse, as large as they can be without touching each other or the server.
 function spread(centre, edge, many) {
-  const start = many === 2 ? 0 : -Math.PI / 2;
-  let r = Math.min(many <= 3 ? 150 : 104, edge.y * 0.6);
+  const start = many === 2 && edge.x > edge.y ? 0 : -Math.PI / 2;
+  let r = Math.min(many <= 3 ? 150 : 104, Math.min(edge.x, edge.y) * 0.6);
   let points = [];
   for (let attempt = 0; attempt < 40; attempt += 1) {
     const radii = { x: edge.x - r, y: edge.y - r };
@@ -202,10 +202,10 @@ function hop(found, from, to, lane) {
     return bent(from, to, 0.06);
   const radii = { x: found.radii.x + lane, y: found.radii.y + lane };
   const gap = Math.min(step * 0.3, (from.r + 2) / Math.min(radii.x, radii.y));
-  const points = [];
-  for (let each = 0; each <= 8; each += 1)
-    points.push(
-      spot(onEllipse(found.centre, radii, from.angle + (lane ? 0 : gap) + ((step - (lane ? 0 : 2 * gap)) * each) / 8)),
-    );
+  const inset = lane ? 0 : gap;
+  const pieces = Math.max(2, Math.ceil(step * 16)); // short enough to look round
+  const points = Array.from({ length: pieces + 1 }, (_, each) =>
+    spot(onEllipse(found.centre, radii, from.angle + inset + ((step - 2 * inset) * each) / pieces)),
+  );
   return `M${points.join("L")}`;
 }

@@ -1,5 +1,11 @@
 // Faults and what was done about them, and what it takes to do it all again.
 
+// Where something went wrong; −1 is the round as a whole, and a client of a real federation has a name.
+function placeOf(event, name) {
+  if (name === "client" && event.node) return String(event.node);
+  return (event[name] ?? -1) < 0 ? NONE : String(event[name]);
+}
+
 function faultsSection(page) {
   const frame = figure("faults");
   function draw() {
@@ -10,7 +16,13 @@ function faultsSection(page) {
       [
         element(
           "div",
-          { class: "wide", style: "max-height:24rem;overflow:auto" },
+          {
+            class: "wide",
+            style: "max-height:24rem;overflow:auto",
+            tabindex: 0,
+            role: "region",
+            "aria-label": "List of faults",
+          },
           element(
             "table",
             {},
@@ -24,9 +36,7 @@ function faultsSection(page) {
                   {},
                   element("td", {}, methods[event.method].name),
                   element("td", {}, count(event.seed)),
-                  columns.map((name) =>
-                    element("td", {}, (event[name] ?? -1) < 0 ? NONE : String(event[name])), // −1: the round as a whole
-                  ),
+                  columns.map((name) => element("td", {}, placeOf(event, name))),
                   element("td", { class: "words" }, String(event.what ?? NONE)),
                   element("td", { class: "words" }, String(event.done ?? NONE)),
                 ),
@@ -45,11 +55,12 @@ function faultsSection(page) {
           : []),
       ],
       () => [
-        ["method", "seed", ...columns, "what", "done"],
+        ["method", "seed", ...columns, "node", "what", "done"],
         ...events.map((event) => [
           methods[event.method].name,
           event.seed,
           ...columns.map((name) => event[name]),
+          event.node,
           event.what,
           event.done,
         ]),

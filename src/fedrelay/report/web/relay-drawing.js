@@ -27,6 +27,19 @@ function newCanvas(id, width, height) {
   return scene;
 }
 
+// No taller than what is drawn; while rounds go by it only grows, so that nothing jumps.
+function fit(scene, found) {
+  const tops = [found.centre.y - 78, ...found.blobs.map((blob) => blob.y - blob.r)];
+  const bottoms = [found.centre.y + 78, ...found.blobs.map((blob) => blob.y + blob.r)];
+  for (const place of found.at.values()) {
+    tops.push(place.y - place.r - 20);
+    bottoms.push(place.y + place.r + 20);
+  }
+  scene.top = Math.min(scene.top ?? Infinity, tops.reduce((least, each) => Math.min(least, each)) - 4);
+  scene.bottom = Math.max(scene.bottom ?? 0, bottoms.reduce((most, each) => Math.max(most, each)) + 4);
+  scene.svg.setAttribute("viewBox", `0 ${scene.top.toFixed(1)} ${scene.width} ${(scene.bottom - scene.top).toFixed(1)}`);
+}
+
 function drawBlobs(scene, found) {
   scene.blobs.replaceChildren(
     ...found.blobs.map((blob) =>
@@ -51,7 +64,6 @@ function drawBlobs(scene, found) {
                 y: blob.y + 4,
                 "text-anchor": "middle",
                 style: "font-size:10px",
-                opacity: blob.visited ? 1 : 0.6,
               },
               String(blob.number),
             )
@@ -322,7 +334,7 @@ function label(place, client) {
   return shape(
     "text",
     {
-      class: "soft",
+      class: "soft halo",
       x: place.x + distance * Math.cos(place.outward),
       y: place.y + distance * Math.sin(place.outward) + 3.5,
       "text-anchor": "middle",

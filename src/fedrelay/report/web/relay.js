@@ -113,7 +113,10 @@ function relaySection(page) {
       key.replaceChildren();
       note.textContent = "";
       caption.textContent = "";
-      return frame.empty("No round is done yet.");
+      return frame.empty(
+        failures(page.doc) || "No round is done yet.",
+        journeys.some((each) => each.rounds.length),
+      );
     }
     const atEnd = slider.value === slider.max;
     slider.max = journey.rounds.length - 1;
@@ -245,6 +248,7 @@ function relaySection(page) {
     frame.show(canvas.svg, () => sheet(journey));
     const found = arrange(journey, stage, width, height);
     canvas.drawn = { unseen: found.unseen, tracks: 0 };
+    fit(canvas, found);
     drawBlobs(canvas, found);
     drawTracks(canvas, found, stage, focus);
     drawClients(canvas, found, federation, faults);
@@ -299,6 +303,7 @@ function relaySection(page) {
   return {
     id: "relay",
     title: "The relay map",
+    short: "Relay map",
     lead: "How models travelled, round by round. Every dot is a client, coloured by the classes it holds; every coloured line is one model on its way. Press a line to follow that model alone.",
     nodes: [frame.card],
     draw,
