@@ -103,12 +103,14 @@ def test_the_tally_is_the_sum_of_the_transfers(lengths, relay):
 
 def test_tallies_add_up():
     one, two = tally(chains(3), MODEL), tally(chains(1, 1), MODEL)
-    assert one + two == Tally(3, 3, 2, 320, {"model": 320})
+    assert one + two == Tally(3, 3, 2, 320, {"model": 320}, {"s2c": 120, "c2s": 120, "c2c": 80})
 
 
 def test_an_errand_is_one_parcel_to_every_client_and_one_back():
     model, profile = Parcel("model", 100), Parcel("profile", 4)
-    assert Errand(range(12), model, profile).tally() == Tally(12, 12, 0, 1248, {"model": 1200, "profile": 48})
+    assert Errand(range(12), model, profile).tally() == Tally(
+        12, 12, 0, 1248, {"model": 1200, "profile": 48}, {"s2c": 1200, "c2s": 48}
+    )
     assert Errand(range(2), model, Parcel("model", 60)).tally() == Tally(2, 2, 0, 320, {"model": 320})
     assert Errand((3, 5), up=Parcel("samples", (10, 30))).tally() == Tally(
         0, 2, 0, 40, {"samples": 40}, {"s2c": 0, "c2s": 40}
@@ -116,9 +118,7 @@ def test_an_errand_is_one_parcel_to_every_client_and_one_back():
 
 
 def test_histograms_are_one_integer_a_class():
-    assert histograms((0, 2, 3), classes=10).tally() == Tally(
-        0, 3, 0, 240, {"histogram": 240}, {"s2c": 0, "c2s": 240}
-    )
+    assert histograms((0, 2, 3), classes=10).tally() == Tally(0, 3, 0, 240, {"histogram": 240}, {"s2c": 0, "c2s": 240})
 
 
 def test_a_line_of_the_ledger():

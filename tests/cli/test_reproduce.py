@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 import yaml
+
+from fedrelay.claims.page import BEGIN, END
 
 TINY = {
     "claim": 3,
@@ -46,7 +49,10 @@ def test_from_end_to_end(program, own, tmp_path):
     assert done.code == 0, done.err
     entries = done.json["claims"]
     assert entries["5"]["verdict"] == "not run"
-    assert entries["5"]["reason"] == "data not found: mnist ('fedrelay data' says where they are sought)"
+    assert entries["5"]["reason"] == (
+        "data not found: mnist, from The MNIST database of LeCun, Cortes and Burges, http://yann.lecun.com/exdb/mnist/ "
+        "('fedrelay data' says where they are sought)"
+    )
     found = entries["3"]
     assert found["verdict"] in ("holds", "does not hold", "inconclusive")
     assert [finding["text"] for finding in found["findings"]] == TINY["holds_if"]
@@ -102,16 +108,17 @@ def test_the_page(program, own, tmp_path):
     none = program("reproduce", "--from", own[1], "--write", "docs", "--json")  # nothing was run at scale small
     assert none.json["pictures"] == []
     assert (
-        "| 3 | [FedSeq is better](#claim-3) | 2 against 1 | – | – | not run |"
+        "| 3 | [FedSeq is better](#claim-3) | 2 against 1 | – | – | – | not run |"
         in (tmp_path / "docs" / "reproduction.md").read_text()
     )
     done = program("reproduce", "--from", own[1], "--write", "docs", "--scale", "smoke", "--json")
     assert done.code == 0
     assert done.json["pictures"] == ["reproduction/03.png"]
-    assert (tmp_path / "docs" / "reproduction" / "03.png").stat().st_size < 100_000
+    picture = (tmp_path / "docs" / "reproduction" / "03.png").read_bytes()
+    assert len(picture) < 40_000
     page = (tmp_path / "docs" / "reproduction.md").read_text()
     for line in (
-        "| 5 | [FedSeq is better](#claim-5) | 2 against 1 | – | – | not run |",
+        "| 5 | [FedSeq is better](#claim-5) | 2 against 1 | – | – | – | not run |",
         "| `fedavg.transfers == 12` | 20 | 12 | -8 | does not hold |",
         "As it was expected.",
         "![curves of claim 3](reproduction/03.png)",
@@ -120,10 +127,24 @@ def test_the_page(program, own, tmp_path):
         assert line in page.splitlines()
     (row,) = (line for line in page.splitlines() if line.startswith("| 3 |"))
     assert row.startswith("| 3 | [FedSeq is better](#claim-3) | 2 against 1 | ")
-    assert row.endswith("<br>20 == 12 | smoke | does not hold (smoke) |")
+    assert re.search(r"<br>20 == 12 \| smoke \| [\d.]+ s \| does not hold \(smoke\) \|$", row)
     assert "`fedrelay reproduce 3 --scale smoke --seeds 2`" in page
     assert "**Not run**: data not found: mnist" in page
     assert "1. Every comparison of a criterion gives one margin for each seed" in page
+
+    front = tmp_path / "README.md"
+    front.write_text(f"# Title\n\n{BEGIN}\nold\n{END}\n\nend\n")
+    again = program("reproduce", "--from", own[1], "--write", "docs", "--scale", "smoke", "--json")
+    assert again.json["front_page"] == str(front)
+    assert front.read_text() == (
+        f"# Title\n\n{BEGIN}\n| # | claim | paper | ours | verdict |\n|---|---|---|---|---|\n{END}\n\nend\n"
+    )  # neither 3 nor 5 is among those of the short table
+    assert (tmp_path / "docs" / "reproduction.md").read_text() == page
+    assert (tmp_path / "docs" / "reproduction" / "03.png").read_bytes() == picture
+    front.write_text(BEGIN)
+    broken = program("reproduce", "--from", own[1], "--write", "docs", "--scale", "smoke")
+    assert broken.code == 2
+    assert "README.md: the table of claims stands between one" in broken.err
 
 
 def test_the_list(program, own):

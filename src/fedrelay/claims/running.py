@@ -104,7 +104,7 @@ def _side_by_side(jobs: Sequence[Job], processes: int) -> Iterator[tuple[Job, En
                     yield waiting.pop(future), how
         except BrokenProcessPool:
             raise EngineError("a process ended unexpectedly; the same command goes on with what was saved") from None
-        except (KeyboardInterrupt, GeneratorExit):
+        except BaseException:  # whatever it is: nobody waits for hours of work before it is told
             for process in multiprocessing.active_children():
                 if process.pid is not None:
                     os.kill(process.pid, signal.SIGINT)

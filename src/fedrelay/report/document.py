@@ -63,6 +63,8 @@ def describe(gathering: Gathering) -> Document:
 
 def _title(gathering: Gathering) -> str:
     names = [party.name for party in gathering.parties]
+    if not names:
+        return "No runs yet"
     data = next((run.experiment.data.name for _, run in gathering.runs), gathering.comparison.data.name)
     listed = ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
     return f"{listed} on {Path(data).stem}"

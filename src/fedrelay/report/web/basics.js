@@ -159,9 +159,11 @@ const failures = ({ methods }) =>
 
 const calm = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
 
-// How often each word occurs: "4 dropout, 1 straggler".
-function tally(words) {
+function tallied(words) {
   const counts = new Map();
   for (const word of words) counts.set(word, (counts.get(word) || 0) + 1);
-  return [...counts].map(([word, times]) => `${count(times)} ${word}`).join(", ");
+  return counts;
 }
+
+// How often each word occurs: "4 dropout, 1 straggler".
+const tally = (words) => [...tallied(words)].map(([word, times]) => `${count(times)} ${word}`).join(", ");

@@ -116,10 +116,11 @@ function curvesSection(page) {
     frame.show(plot(lines, points), () => sheet(shown));
     const thinned = shown.filter(({ method }) => method.course.evaluated > method.course.round.length);
     const seeds = Math.max(...shown.map(({ method }) => Math.max(...method.course.seeds)));
+    const alike = shown.every(({ method }) => method.course.runs.length === seeds);
     const uneven = shown.some(({ method }) => Math.min(...method.course.seeds) < Math.max(...method.course.seeds));
     note.textContent = [
       seeds > 1
-        ? `Lines are means over ${seeds} seeds, bands one standard deviation.`
+        ? `Lines are means over ${alike ? "" : "up to "}${seeds} seeds, bands one standard deviation.`
         : "One seed, so there are no bands.",
       uneven ? "Some seeds are further than others; a mean is over those that have got there." : "",
       thinned.length

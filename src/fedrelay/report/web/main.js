@@ -88,18 +88,21 @@ function head() {
       `sent by ${sent.name}${federated.length > 1 ? ", the least of all" : " in all"}`,
     );
   const done = states.complete || 0;
-  headline(
-    `${done} of ${page.doc.runs_in_all}`,
-    `${page.doc.runs_in_all === 1 ? "run" : "runs"} complete${Object.entries(states)
-      .filter(([name]) => name !== "complete")
-      .map(([name, number]) => `, ${number} ${name}`)
-      .join("")}`,
-  );
+  if (page.doc.runs_in_all)
+    headline(
+      `${done} of ${page.doc.runs_in_all}`,
+      `${page.doc.runs_in_all === 1 ? "run" : "runs"} complete${Object.entries(states)
+        .filter(([name]) => name !== "complete")
+        .map(([name, number]) => `, ${number} ${name}`)
+        .join("")}`,
+    );
+  document.title = `${title} · FedRelay`;
+  const awaited = methods.length ? page.doc.awaited || [] : [];
   return [
     element("h1", {}, title),
     element(
       "div",
-      { class: "card" },
+      { class: "card", hidden: !Object.keys(facts).length },
       element(
         "dl",
         { class: "facts" },
@@ -109,6 +112,7 @@ function head() {
       ),
     ),
     element("div", { class: "headlines" }, lines),
+    awaited.length ? element("p", { class: "note" }, `Not there yet: ${awaited.join(", ")}.`) : "",
   ];
 }
 

@@ -167,6 +167,19 @@ function placeIdle(found, journey, edge) {
   });
 }
 
+// No taller than what is drawn; while rounds go by it only grows, so that nothing jumps.
+function fit(scene, found) {
+  const tops = [found.centre.y - 78, ...found.blobs.map((blob) => blob.y - blob.r)];
+  const bottoms = [found.centre.y + 78, ...found.blobs.map((blob) => blob.y + blob.r)];
+  for (const place of found.at.values()) {
+    tops.push(place.y - place.r - 20);
+    bottoms.push(place.y + place.r + 20);
+  }
+  scene.top = Math.min(scene.top ?? Infinity, tops.reduce((least, each) => Math.min(least, each)) - 4);
+  scene.bottom = Math.max(scene.bottom ?? 0, bottoms.reduce((most, each) => Math.max(most, each)) + 4);
+  scene.svg.setAttribute("viewBox", `0 ${scene.top.toFixed(1)} ${scene.width} ${(scene.bottom - scene.top).toFixed(1)}`);
+}
+
 // The way of one model: a list of pieces (out, hop, back), each with a path.
 function way(found, stage, index, from, to) {
   const route = stage.routes[index];

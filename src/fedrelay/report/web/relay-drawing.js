@@ -27,19 +27,6 @@ function newCanvas(id, width, height) {
   return scene;
 }
 
-// No taller than what is drawn; while rounds go by it only grows, so that nothing jumps.
-function fit(scene, found) {
-  const tops = [found.centre.y - 78, ...found.blobs.map((blob) => blob.y - blob.r)];
-  const bottoms = [found.centre.y + 78, ...found.blobs.map((blob) => blob.y + blob.r)];
-  for (const place of found.at.values()) {
-    tops.push(place.y - place.r - 20);
-    bottoms.push(place.y + place.r + 20);
-  }
-  scene.top = Math.min(scene.top ?? Infinity, tops.reduce((least, each) => Math.min(least, each)) - 4);
-  scene.bottom = Math.max(scene.bottom ?? 0, bottoms.reduce((most, each) => Math.max(most, each)) + 4);
-  scene.svg.setAttribute("viewBox", `0 ${scene.top.toFixed(1)} ${scene.width} ${(scene.bottom - scene.top).toFixed(1)}`);
-}
-
 function drawBlobs(scene, found) {
   scene.blobs.replaceChildren(
     ...found.blobs.map((blob) =>
@@ -212,6 +199,7 @@ function drawPeers(scene, found, stage) {
 
 function drawServer(scene, found, stage) {
   scene.server.replaceChildren();
+  const merges = stage.merges && stage.routes.some((route) => route.length);
   const { x, y } = found.centre;
   if (stage.relay === "peers") return;
   if (stage.relay === "none") {
@@ -251,10 +239,10 @@ function drawServer(scene, found, stage) {
       cx: x,
       cy: y,
       r: 26,
-      fill: stage.merges ? "var(--ink)" : "var(--card)",
+      fill: merges ? "var(--ink)" : "var(--card)",
       stroke: "var(--ink)",
       "stroke-width": 2,
-      "stroke-dasharray": stage.merges ? null : "4 3",
+      "stroke-dasharray": merges ? null : "4 3",
     }),
     shape(
       "text",
@@ -263,7 +251,7 @@ function drawServer(scene, found, stage) {
         y: y - 1,
         "text-anchor": "middle",
         "font-weight": 600,
-        style: `fill:var(${stage.merges ? "--paper" : "--ink"});font-size:11px`,
+        style: `fill:var(${merges ? "--paper" : "--ink"});font-size:11px`,
       },
       "server",
     ),
@@ -273,9 +261,9 @@ function drawServer(scene, found, stage) {
         x,
         y: y + 12,
         "text-anchor": "middle",
-        style: `fill:var(${stage.merges ? "--paper" : "--soft"});font-size:9.5px`,
+        style: `fill:var(${merges ? "--paper" : "--soft"});font-size:9.5px`,
       },
-      stage.merges ? (stage.routes.length > 1 ? "merges" : "receives") : "waits",
+      merges ? (stage.routes.length > 1 ? "merges" : "receives") : "waits",
     ),
   );
 }
@@ -315,14 +303,18 @@ function drawClients(scene, found, federation, faults) {
           shape(
             "text",
             {
-              x: place.x + place.r,
-              y: place.y - place.r,
+              x: place.x + place.r + 5,
+              y: place.y - place.r - 1,
               style: "fill:var(--warn);font-size:16px",
               "font-weight": 800,
             },
             "!",
           ),
-          shape("title", {}, `${hit.get(client).what}: ${hit.get(client).done}`),
+          shape(
+            "title",
+            {},
+            `${hit.get(client).node ? `${hit.get(client).node}, ` : ""}${hit.get(client).what}: ${hit.get(client).done}`,
+          ),
         ),
       );
   }
