@@ -111,7 +111,9 @@ def test_an_errand_is_one_parcel_to_every_client_and_one_back():
     assert Errand(range(12), model, profile).tally() == Tally(
         12, 12, 0, 1248, {"model": 1200, "profile": 48}, {"s2c": 1200, "c2s": 48}
     )
-    assert Errand(range(2), model, Parcel("model", 60)).tally() == Tally(2, 2, 0, 320, {"model": 320})
+    assert Errand(range(2), model, Parcel("model", 60)).tally() == Tally(
+        2, 2, 0, 320, {"model": 320}, {"s2c": 200, "c2s": 120}
+    )
     assert Errand((3, 5), up=Parcel("samples", (10, 30))).tally() == Tally(
         0, 2, 0, 40, {"samples": 40}, {"s2c": 0, "c2s": 40}
     )

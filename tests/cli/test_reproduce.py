@@ -8,6 +8,7 @@ import re
 import pytest
 import yaml
 
+from fedrelay.claims import running
 from fedrelay.claims.page import BEGIN, END
 
 TINY = {
@@ -82,6 +83,26 @@ def test_what_is_there_is_not_run_again(program, own, tmp_path):
     same = ("weights_sha256", "accuracy_last", "rounds")
     after = json.loads((run / "result.json").read_bytes())
     assert {name: json.loads(before)[name] for name in same} == {name: after[name] for name in same}
+
+
+def test_what_was_stopped_goes_on(program, own, tmp_path, monkeypatch):
+    carry_out, began = running.carry_out, []
+
+    def until_the_third(job):
+        began.append(job)
+        if len(began) == 3:
+            raise KeyboardInterrupt
+        return carry_out(job)
+
+    monkeypatch.setattr(running, "carry_out", until_the_third)
+    stopped = program("reproduce", "3", *own, "--jobs", "1")
+    assert stopped.code == 130
+    assert "everything is saved, and the same command goes on from there" in stopped.err
+    noted = json.loads((tmp_path / "reproduction/smoke/results.json").read_text())["claims"]["3"]
+    assert (noted["verdict"], noted["reason"]) == ("not run", "4 of 6 runs are still to be done")
+    done = program("reproduce", "3", *own, "--jobs", "1", "--json")
+    assert done.json["claims"]["3"]["verdict"] == "does not hold"
+    assert len(began) == 3 + 4
 
 
 def test_the_estimate_comes_first_and_may_be_all(program, own, tmp_path):
