@@ -15,6 +15,7 @@ SOURCE = Path(fedrelay.__file__).parent
 
 # A module may import from its own layer and from those below it, never from above.
 LAYERS = [
+    ("quiet",),
     (
         "errors",
         "files",

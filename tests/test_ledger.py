@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedrelay.ledger import (
+    KINDS,
     NOTHING,
     SERVER,
     Errand,
@@ -96,27 +97,36 @@ def test_the_tally_is_the_sum_of_the_transfers(lengths, relay):
     found = tally(plan, {"model": 7, "baggage": 3})
     assert Counter(event.kind for event in events) == Counter(found.counts())
     assert sum(event.bytes for event in events) == found.bytes == sum(found.bytes_by_payload.values())
+    for kind in KINDS:
+        assert sum(event.bytes for event in events if event.kind == kind) == found.bytes_by_kind[kind]
 
 
 def test_tallies_add_up():
     one, two = tally(chains(3), MODEL), tally(chains(1, 1), MODEL)
-    assert one + two == Tally(3, 3, 2, 320, {"model": 320})
+    assert one + two == Tally(3, 3, 2, 320, {"model": 320}, {"s2c": 120, "c2s": 120, "c2c": 80})
 
 
 def test_an_errand_is_one_parcel_to_every_client_and_one_back():
     model, profile = Parcel("model", 100), Parcel("profile", 4)
-    assert Errand(range(12), model, profile).tally() == Tally(12, 12, 0, 1248, {"model": 1200, "profile": 48})
-    assert Errand(range(2), model, Parcel("model", 60)).tally() == Tally(2, 2, 0, 320, {"model": 320})
-    assert Errand((3, 5), up=Parcel("samples", (10, 30))).tally() == Tally(0, 2, 0, 40, {"samples": 40})
+    assert Errand(range(12), model, profile).tally() == Tally(
+        12, 12, 0, 1248, {"model": 1200, "profile": 48}, {"s2c": 1200, "c2s": 48}
+    )
+    assert Errand(range(2), model, Parcel("model", 60)).tally() == Tally(
+        2, 2, 0, 320, {"model": 320}, {"s2c": 200, "c2s": 120}
+    )
+    assert Errand((3, 5), up=Parcel("samples", (10, 30))).tally() == Tally(
+        0, 2, 0, 40, {"samples": 40}, {"s2c": 0, "c2s": 40}
+    )
 
 
 def test_histograms_are_one_integer_a_class():
-    assert histograms((0, 2, 3), classes=10).tally() == Tally(0, 3, 0, 240, {"histogram": 240})
+    assert histograms((0, 2, 3), classes=10).tally() == Tally(0, 3, 0, 240, {"histogram": 240}, {"s2c": 0, "c2s": 240})
 
 
 def test_a_line_of_the_ledger():
     line = ledger_line(3, tally(chains(2), MODEL), updates=2, longest=2, routes=[(0, 1)])
     assert line == {
         "round": 3, "s2c": 1, "c2s": 1, "c2c": 1, "bytes": 120, "payloads": {"model": 120},
+        "s2c_bytes": 40, "c2s_bytes": 40, "c2c_bytes": 40,
         "client_updates": 2, "longest_route": 2, "routes": [[0, 1]],
     }  # fmt: skip

@@ -51,6 +51,7 @@ class Tally:
     c2c: int = 0
     bytes: int = 0
     bytes_by_payload: Mapping[str, int] = field(default_factory=dict)
+    bytes_by_kind: Mapping[Kind, int] = field(default_factory=dict)
 
     @property
     def total(self) -> int:
@@ -65,6 +66,7 @@ class Tally:
             self.c2c + other.c2c,
             self.bytes + other.bytes,
             dict(Counter(self.bytes_by_payload) + Counter(other.bytes_by_payload)),
+            dict(Counter(self.bytes_by_kind) + Counter(other.bytes_by_kind)),
         )
 
     def counts(self) -> dict[str, int]:
@@ -91,12 +93,14 @@ def tally(plan: RoundPlan, payloads: Mapping[str, int], extras: Extras = NOTHING
     """The transfers of one round, summed."""
     sizes: Counter[str] = Counter()
     transfers: dict[Kind, int] = {}
+    weights: dict[Kind, int] = {}
     for kind, trips in trip_counts(plan).items():
         on_board = {**payloads, **extras.get(kind, {})}
         trips += sum(times for wasted, times in plan.in_vain if wasted == kind)
         transfers[kind] = trips * len(on_board)
+        weights[kind] = trips * sum(on_board.values())
         sizes.update({payload: trips * size for payload, size in on_board.items() if trips})
-    return Tally(transfers["s2c"], transfers["c2s"], transfers["c2c"], sizes.total(), dict(sizes))
+    return Tally(transfers["s2c"], transfers["c2s"], transfers["c2c"], sizes.total(), dict(sizes), weights)
 
 
 def ledger_line(
@@ -104,6 +108,7 @@ def ledger_line(
 ) -> dict[str, Any]:
     """One round as the ledger has it; round 0 is what was done once, before the first."""
     costs = {**transfers.counts(), "bytes": transfers.bytes, "payloads": dict(transfers.bytes_by_payload)}
+    costs |= {f"{kind}_bytes": transfers.bytes_by_kind.get(kind, 0) for kind in KINDS}
     work = {"client_updates": updates, "longest_route": longest, "routes": [list(route) for route in routes]}
     return {"round": round, **costs, **work}
 
@@ -146,7 +151,11 @@ class Errand:
         for parcel in filter(None, (self.down, self.up)):
             sizes[parcel.name] += parcel.together(count)
         down, up = count if self.down else 0, count if self.up else 0
-        return Tally(down, up, 0, sizes.total(), dict(sizes))
+        weights: dict[Kind, int] = {
+            "s2c": self.down.together(count) if self.down else 0,
+            "c2s": self.up.together(count) if self.up else 0,
+        }
+        return Tally(down, up, 0, sizes.total(), dict(sizes), weights)
 
 
 COUNTER_BYTES = 8

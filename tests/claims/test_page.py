@@ -2,8 +2,18 @@ from __future__ import annotations
 
 import pytest
 
-from fedrelay.claims.claim import Claims
-from fedrelay.claims.page import ours, reproduction_page, spread, verdict_words
+import fedrelay as fr
+from fedrelay.claims.claim import Claim, Claims
+from fedrelay.claims.page import (
+    BEGIN,
+    END,
+    headline_table,
+    ours,
+    reproduction_page,
+    spread,
+    verdict_words,
+    with_headlines,
+)
 
 
 @pytest.mark.parametrize(
@@ -45,3 +55,51 @@ def test_the_rules_stand_on_the_page_and_so_do_all_words():
     assert "These rules were fixed before anything was run." in page
     assert "| `speed_up` | rounds of the first over rounds of the second to an accuracy |" in page
     assert "| `balance_ratio` | rarest over commonest class in a group, mean |" in page
+
+
+def claim(number: int) -> Claim:
+    return Claim.model_validate(
+        {
+            "claim": number, "title": f"title {number}", "sources": "paper", "paper": "2 | 1", "published": "2 and 1",
+            "criterion": "more", "holds_if": "a.loss > 1", "experiments": {"one": {}},
+        }
+    )  # fmt: skip
+
+
+ENTRY = {
+    "claim": 1, "verdict": "holds", "scale": "small", "seeds": [1], "seconds": 200.0, "measured": {}, "versions": {},
+    "findings": [
+        {"text": "a.loss > 1", "verdict": "holds", "left": [2.0], "right": [1.0], "margins": [1.0], "reason": None}
+    ],
+}  # fmt: skip
+
+
+def test_the_short_table_has_the_claims_that_say_most():
+    claims = Claims({number: claim(number) for number in (1, 2, 3, 25)})
+    assert headline_table(claims, {1: ENTRY, 3: ENTRY}, "docs/page.md").splitlines() == [
+        "| # | claim | paper | ours | verdict |",
+        "|---|---|---|---|---|",
+        "| 1 | [title 1](docs/page.md#claim-1) | 2 \\| 1 | 2 > 1 | holds |",
+        "| 2 | [title 2](docs/page.md#claim-2) | 2 \\| 1 | – | not run |",
+        "| 25 | [title 25](docs/page.md#claim-25) | 2 \\| 1 | – | not run |",
+    ]
+
+
+def test_every_claim_has_its_command_and_time():
+    page = reproduction_page(Claims({1: claim(1)}), {1: ENTRY}, {})
+    assert "| 1 | [title 1](#claim-1) | 2 \\| 1 | 2 > 1 | small | 3:20 | holds |" in page
+    assert "<sub>`fedrelay reproduce 1 --seeds 1` · its runs took 3:20 · </sub>" in page
+
+
+def test_a_table_takes_the_place_of_the_one_before_and_of_nothing_else():
+    page = f"# Title\n\n{BEGIN}\n{END}\n\nrest {{}}\n"
+    once = with_headlines(page, "| a |\n")
+    assert once == f"# Title\n\n{BEGIN}\n| a |\n{END}\n\nrest {{}}\n"
+    assert with_headlines(once, "| a |\n") == once
+    assert with_headlines(once, "") == page
+
+
+@pytest.mark.parametrize("page", ["", BEGIN, f"{END}{BEGIN}", f"{BEGIN}{END}{BEGIN}", f"{BEGIN}{BEGIN}{END}"])
+def test_marks_that_are_no_pair_are_refused(page):
+    with pytest.raises(fr.SpecError, match="stands between one <!-- claims"):
+        with_headlines(page, "")

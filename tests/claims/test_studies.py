@@ -77,6 +77,16 @@ def test_a_run_that_diverges_is_done_and_says_so(tmp_path):
     assert match.subject("fedavg", 1).problem == "diverged with seed 1"
 
 
+def test_a_run_in_which_nobody_answers_is_done_and_says_so(tmp_path):
+    faults = [{"what": "dropout", "rate": 1.0}]
+    match = make(tmp_path, {**TINY, "methods": ["fedavg"], "grouping": {}, "faults": faults})
+    match.open()
+    match.run(Piece(1, "fedavg"))
+    assert match.done(Piece(1, "fedavg"))
+    assert match.subject("fedavg", 1).problem == "learnt nothing with seed 1"
+    assert "anybody's work was accepted" in next(match.folder.glob("*/seed-1-fruitless.txt")).read_text()
+
+
 def test_groups_are_measured(tmp_path):
     settings = {
         "ways": {

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from statistics import fmean, stdev
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from fedrelay.claims.criteria import Path, parse
+from fedrelay.claims.criteria import Path, kept, parse
 from fedrelay.claims.subjects import Subject
 from fedrelay.claims.verdicts import Judgement, decide, judge
 
@@ -130,3 +134,78 @@ def test_a_run_that_diverged_never_gets_there_where_the_claim_says_so():
     lost = Subject("lost", {}, curve(0.3, 0.4), rounds=4, problem="diverged with seed 1")
     assert judged("rounds_to(lost, 0.5) > rounds_to(slow, 0.5)", {"lost": lost, "slow": SLOW}).verdict == "holds"
     assert judged("rounds_to(lost, 0.4) < rounds_to(slow, 0.5)", {"lost": lost, "slow": SLOW}).verdict == "holds"
+
+
+def test_a_bound_that_is_no_margin_decides_nothing():
+    # five rounds at the least, so it might be more than five
+    assert judged("rounds_to(never, 0.5) > 5", {"never": NEVER}).verdict == "inconclusive"
+    assert judged("rounds_to(never, 0.5) >= 5", {"never": NEVER}).verdict == "holds"
+    assert judged("rounds_to(never, 0.5) <= 5", {"never": NEVER}).verdict == "inconclusive"
+    assert judged("rounds_to(never, 0.5) < 5", {"never": NEVER}).verdict == "does not hold"
+
+
+def test_a_bound_may_decide_for_every_seed_and_not_for_their_mean():
+    seeds = [
+        {"slow": NEVER, "fast": Subject("fast", {}, curve(0.1, 0.1, 0.1, 0.6), rounds=4)},
+        {"slow": FAST, "fast": SLOW},
+    ]
+    found = judged("rounds_to(slow, 0.5) > rounds_to(fast, 0.5)", *seeds)
+    assert (found.verdict, found.findings[0].reason) == (
+        "inconclusive", "the target was not reached in the rounds there were",
+    )  # fmt: skip
+    assert judged("rounds_to(slow, 0.5) > rounds_to(fast, 0.5)", seeds[0]).verdict == "holds"
+    assert judged("rounds_to(slow, 0.5) > rounds_to(fast, 0.5)", seeds[1]).verdict == "does not hold"
+    both = [{"slow": NEVER, "fast": SLOW}, {"slow": SLOW, "fast": NEVER}]  # endless this way and that way
+    assert judged("rounds_to(slow, 0.5) > rounds_to(fast, 0.5)", *both).verdict == "inconclusive"
+
+
+SIGNS = st.sampled_from([">", ">=", "<", "<=", "=="])
+MARGINS = st.lists(st.floats(-10, 10, allow_nan=False).map(lambda value: round(value, 3)), min_size=1, max_size=5)
+
+
+@given(SIGNS, MARGINS)
+def test_the_rules_as_they_are_written(sign, margins):
+    verdict, reason = decide(sign, margins)
+    mean = fmean(margins)
+    if sign == "==":
+        assert verdict == ("holds" if set(margins) == {0} else "does not hold")
+    elif len(margins) > 1 and abs(mean) < stdev(margins) / math.sqrt(len(margins)):
+        assert verdict == "inconclusive"
+    else:
+        assert verdict == ("holds" if mean > 0 or (mean == 0 and sign in (">=", "<=")) else "does not hold")
+    assert (reason is None) == (verdict != "inconclusive")
+
+
+@given(SIGNS, MARGINS, st.floats(0.5, 2))
+def test_a_larger_margin_never_does_harm_and_the_unit_does_not_matter(sign, margins, factor):
+    worth = {"does not hold": 0, "inconclusive": 1, "holds": 2}
+    alike = [fmean(margins)] * len(margins)
+    if sign != "==":
+        assert worth[decide(sign, [margin + 30 for margin in alike])[0]] >= worth[decide(sign, alike)[0]]
+        assert decide(sign, [4 * margin for margin in margins])[0] == decide(sign, margins)[0]
+    assert kept(sign, 1.0)
+    assert not kept(sign, -1.0)
+
+
+VERDICTS = st.sampled_from(["holds", "does not hold", "inconclusive"])
+
+
+@given(VERDICTS, VERDICTS)
+def test_all_any_and_not_are_those_of_three_values(one, other):
+    parts = {"holds": "a.accuracy > 0", "does not hold": "a.accuracy > 1", "inconclusive": "b.accuracy > 0"}
+    seed = {"a": 0.5, "b": Subject("b", {}, problem="lost")}
+
+    def verdict(text: str) -> str:
+        return judged(text, seed).verdict
+
+    both = verdict(f"{parts[one]} and {parts[other]}")
+    assert both == judged([parts[one], parts[other]], seed).verdict
+    assert both == (
+        "does not hold"
+        if "does not hold" in (one, other)
+        else "inconclusive"
+        if "inconclusive" in (one, other)
+        else "holds"
+    )
+    either = verdict(f"{parts[one]} or {parts[other]}")
+    assert either == verdict(f"not (not {parts[one]} and not {parts[other]})")

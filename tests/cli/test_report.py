@@ -51,11 +51,15 @@ def test_single_runs_side_by_side(program, tiny, tmp_path):
     [
         (["report", "nowhere"], 4, "nowhere: there is no such run folder"),
         (["report", "."], 4, r".: is not a run folder \(run.json is missing\)"),
-        (["watch", "nowhere"], 4, "nowhere: there is no such run folder"),
+        (["watch", "file"], 4, "file: "),
+        (["watch", "other"], 4, r"other: is not a run folder \(run.json is missing\)"),
         (["watch", ".", "--port", "70000"], 2, "--port.*70000"),
     ],
 )
-def test_bad_folders_and_ports_get_one_message(program, words, code, message):
+def test_bad_folders_and_ports_get_one_message(program, tmp_path, words, code, message):
+    (tmp_path / "other").mkdir()
+    for name in ("file", "other/file"):
+        (tmp_path / name).write_text("")
     ended = program(*words)
     assert ended.code == code
     assert re.search(message, ended.err)
@@ -70,15 +74,18 @@ def test_a_page_that_cannot_be_written_is_named(compared, program, tmp_path):
 
 
 def test_watching_says_where_and_ends_with_a_message(compared, tmp_path):
-    command = [sys.executable, "-m", "fedrelay.cli", "watch", "here", "--port", "0"]
+    command = [sys.executable, "-m", "fedrelay.cli", "watch", "here", "later", "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path) as watching:
         address = re.search(r"http://127\.0\.0\.1:\d+/", watching.stdout.readline())[0]
         with urllib.request.urlopen(f"{address}document.json", timeout=20) as answer:
-            assert json.load(answer)["states"] == {"complete": 4}
+            found = json.load(answer)
+        assert found["states"] == {"complete": 4}
+        assert found["awaited"] == ["later"]
+        assert "later, which is not there yet" in watching.stdout.readline()
         watching.send_signal(signal.SIGINT)
         out, err = watching.communicate(timeout=20)
     assert watching.returncode == 0
-    assert "Stopped watching. Keep what there is with:  fedrelay report here" in out
+    assert "Stopped watching. Keep what there is with:  fedrelay report here later" in out
     assert err == ""
 
 

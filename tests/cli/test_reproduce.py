@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 import yaml
+
+from fedrelay.claims import running
+from fedrelay.claims.page import BEGIN, END
 
 TINY = {
     "claim": 3,
@@ -46,7 +50,10 @@ def test_from_end_to_end(program, own, tmp_path):
     assert done.code == 0, done.err
     entries = done.json["claims"]
     assert entries["5"]["verdict"] == "not run"
-    assert entries["5"]["reason"] == "data not found: mnist ('fedrelay data' says where they are sought)"
+    assert entries["5"]["reason"] == (
+        "data not found: mnist, from The MNIST database of LeCun, Cortes and Burges, http://yann.lecun.com/exdb/mnist/ "
+        "('fedrelay data' says where they are sought)"
+    )
     found = entries["3"]
     assert found["verdict"] in ("holds", "does not hold", "inconclusive")
     assert [finding["text"] for finding in found["findings"]] == TINY["holds_if"]
@@ -78,6 +85,26 @@ def test_what_is_there_is_not_run_again(program, own, tmp_path):
     assert {name: json.loads(before)[name] for name in same} == {name: after[name] for name in same}
 
 
+def test_what_was_stopped_goes_on(program, own, tmp_path, monkeypatch):
+    carry_out, began = running.carry_out, []
+
+    def until_the_third(job):
+        began.append(job)
+        if len(began) == 3:
+            raise KeyboardInterrupt
+        return carry_out(job)
+
+    monkeypatch.setattr(running, "carry_out", until_the_third)
+    stopped = program("reproduce", "3", *own, "--jobs", "1")
+    assert stopped.code == 130
+    assert "everything is saved, and the same command goes on from there" in stopped.err
+    noted = json.loads((tmp_path / "reproduction/smoke/results.json").read_text())["claims"]["3"]
+    assert (noted["verdict"], noted["reason"]) == ("not run", "4 of 6 runs are still to be done")
+    done = program("reproduce", "3", *own, "--jobs", "1", "--json")
+    assert done.json["claims"]["3"]["verdict"] == "does not hold"
+    assert len(began) == 3 + 4
+
+
 def test_the_estimate_comes_first_and_may_be_all(program, own, tmp_path):
     done = program("reproduce", *own, "--dry-run", "--json")
     assert done.code == 0
@@ -102,16 +129,17 @@ def test_the_page(program, own, tmp_path):
     none = program("reproduce", "--from", own[1], "--write", "docs", "--json")  # nothing was run at scale small
     assert none.json["pictures"] == []
     assert (
-        "| 3 | [FedSeq is better](#claim-3) | 2 against 1 | – | – | not run |"
+        "| 3 | [FedSeq is better](#claim-3) | 2 against 1 | – | – | – | not run |"
         in (tmp_path / "docs" / "reproduction.md").read_text()
     )
     done = program("reproduce", "--from", own[1], "--write", "docs", "--scale", "smoke", "--json")
     assert done.code == 0
     assert done.json["pictures"] == ["reproduction/03.png"]
-    assert (tmp_path / "docs" / "reproduction" / "03.png").stat().st_size < 100_000
+    picture = (tmp_path / "docs" / "reproduction" / "03.png").read_bytes()
+    assert len(picture) < 40_000
     page = (tmp_path / "docs" / "reproduction.md").read_text()
     for line in (
-        "| 5 | [FedSeq is better](#claim-5) | 2 against 1 | – | – | not run |",
+        "| 5 | [FedSeq is better](#claim-5) | 2 against 1 | – | – | – | not run |",
         "| `fedavg.transfers == 12` | 20 | 12 | -8 | does not hold |",
         "As it was expected.",
         "![curves of claim 3](reproduction/03.png)",
@@ -120,10 +148,24 @@ def test_the_page(program, own, tmp_path):
         assert line in page.splitlines()
     (row,) = (line for line in page.splitlines() if line.startswith("| 3 |"))
     assert row.startswith("| 3 | [FedSeq is better](#claim-3) | 2 against 1 | ")
-    assert row.endswith("<br>20 == 12 | smoke | does not hold (smoke) |")
+    assert re.search(r"<br>20 == 12 \| smoke \| [\d.]+ s \| does not hold \(smoke\) \|$", row)
     assert "`fedrelay reproduce 3 --scale smoke --seeds 2`" in page
     assert "**Not run**: data not found: mnist" in page
     assert "1. Every comparison of a criterion gives one margin for each seed" in page
+
+    front = tmp_path / "README.md"
+    front.write_text(f"# Title\n\n{BEGIN}\nold\n{END}\n\nend\n")
+    again = program("reproduce", "--from", own[1], "--write", "docs", "--scale", "smoke", "--json")
+    assert again.json["front_page"] == str(front)
+    assert front.read_text() == (
+        f"# Title\n\n{BEGIN}\n| # | claim | paper | ours | verdict |\n|---|---|---|---|---|\n{END}\n\nend\n"
+    )  # neither 3 nor 5 is among those of the short table
+    assert (tmp_path / "docs" / "reproduction.md").read_text() == page
+    assert (tmp_path / "docs" / "reproduction" / "03.png").read_bytes() == picture
+    front.write_text(BEGIN)
+    broken = program("reproduce", "--from", own[1], "--write", "docs", "--scale", "smoke")
+    assert broken.code == 2
+    assert "README.md: the table of claims stands between one" in broken.err
 
 
 def test_the_list(program, own):

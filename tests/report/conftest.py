@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+import shutil
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -85,3 +87,30 @@ def comparison_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def slots_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run in which models wait in slots; nobody changes it."""
     return ran(tmp_path_factory.mktemp("report") / "slots", "fedseqinter", rounds=4, **{"grouping.max_clients": 4})
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    """One Chromium for all tests of a session."""
+    webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
+    program = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    driver = shutil.which("chromedriver")
+    if program is None or driver is None:
+        pytest.skip("no Chromium with its chromedriver was found on this machine")
+    options = webdriver.ChromeOptions()
+    options.binary_location = program
+    for word in (
+        "--headless=new",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-dev-shm-usage",
+        "--window-size=1200,900",
+    ):
+        options.add_argument(word)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    found = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
+    found.set_script_timeout(10)
+    try:
+        yield found
+    finally:
+        found.quit()

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import fedrelay as fr
+from fedrelay.errors import DivergedError, FruitlessError
 from fedrelay.runner import Silent
 
 SMALL: dict[str, Any] = {"data": "digits", "clients": 20, "alpha": 0.1, "fraction": 0.5, "batch_size": 16, "workers": 1}
@@ -44,6 +45,15 @@ def stopped(folder: Path, method: str, after: int, **settings: Any) -> Path:
     except KeyboardInterrupt:
         return folder
     raise AssertionError("the run was not stopped")
+
+
+def failed(folder: Path, method: str, **settings: Any) -> Path:
+    """A run that came to no result."""
+    try:
+        ran(folder, method, **settings)
+    except (DivergedError, FruitlessError):
+        return folder
+    raise AssertionError("the run came to a result")
 
 
 def add_event(run: Path, **event: Any) -> None:

@@ -3,51 +3,28 @@
 from __future__ import annotations
 
 import base64
+import csv
 import json
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
-from tests.report.folders import SMALL, add_event, ran, stopped
+from PIL import Image
+from tests.report.folders import SMALL, add_event, failed, ran, stopped
+from tests.report.test_colours import contrast
 
 import fedrelay as fr
 from fedrelay.report.document import document
 from fedrelay.report.live import Live
 from fedrelay.report.webpage import webpage
 
-webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
-
 PATIENCE = 10.0
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    """One Chromium for all tests of this file."""
-    program = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    driver = shutil.which("chromedriver")
-    if program is None or driver is None:
-        pytest.skip("no Chromium with its chromedriver was found on this machine")
-    options = webdriver.ChromeOptions()
-    options.binary_location = program
-    for word in (
-        "--headless=new",
-        "--no-sandbox",
-        "--disable-gpu",
-        "--disable-dev-shm-usage",
-        "--window-size=1200,900",
-    ):
-        options.add_argument(word)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    found = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
-    found.set_script_timeout(PATIENCE)
-    try:
-        yield found
-    finally:
-        found.quit()
+FIGURES = ["curves", "relay", "targets", "results", "federation", "groups", "forgetting", "communication", "faults"]
 
 
 @pytest.fixture(scope="module")
@@ -109,10 +86,7 @@ def test_it_loads_without_complaint_and_without_a_network(browser, written, widt
     assert complaints(browser) == []
     assert requests(browser) == []
     assert ask(browser, "return document.documentElement.scrollWidth - innerWidth") <= 0
-    figures = ask(browser, "return all('[data-figure]').map((each) => each.dataset.figure)")
-    assert figures == [
-        "curves", "relay", "targets", "results", "federation", "groups", "forgetting", "communication", "faults",
-    ]  # fmt: skip
+    assert ask(browser, "return all('[data-figure]').map((each) => each.dataset.figure)") == FIGURES
     assert ask(browser, "return all('#curves .curve').length") == 3
     assert ask(browser, "return all('#curves .band').length") == 3
     assert ask(browser, "return all('#relay .client').length") == 20
@@ -247,18 +221,122 @@ def test_labels_are_text_and_nothing_else(browser, tmp_path):
     assert requests(browser) == []
 
 
-def test_pictures_and_tables_can_be_saved(browser, written, tmp_path):
+def test_pictures_and_tables_can_be_saved(browser, comparison_folder, tmp_path):
+    folder = shutil.copytree(comparison_folder, tmp_path / "three")
+    add_event(folder / "fedseq/seed-1", round=1, route=0, hop=0, client=3, what="dropout", done="skipped")
+    page = tmp_path / "page.html"
+    page.write_text(webpage(document([folder])))
     browser.execute_cdp_cmd("Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(tmp_path)})
-    for name in ("curves", "relay", "targets", "federation", "forgetting", "communication"):
-        look(browser, written.as_uri())  # Chromium allows a page ten downloads in a row
+    for name in FIGURES:
+        look(browser, page.as_uri())  # Chromium allows a page ten downloads in a row
         card = f"document.querySelector('[data-figure={name}]').closest('.card')"
-        for kind in ("png", "csv"):
+        for kind in ("csv",) if name == "results" else ("png", "csv"):  # a table is no picture
             ask(browser, f"{card}.querySelector('[data-export={kind}]').click()")
             wait_until(lambda path=tmp_path / f"{name}.{kind}": path.is_file() and path.stat().st_size > 0)
-    assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
-    header, *rows = (tmp_path / "curves.csv").read_text().splitlines()
-    assert header.startswith("method,seeds,round,client_updates,bytes,virtual_seconds,accuracy_mean,accuracy_std")
-    assert len(rows) == 12
+    assert complaints(browser) == []
+    for name in set(FIGURES) - {"results"}:
+        with Image.open(tmp_path / f"{name}.png") as picture:
+            assert len(picture.getcolors(1 << 24)) > 20, name
+    same_numbers(tmp_path, folder)
+
+
+def same_numbers(saved: Path, folder: Path) -> None:
+    """Hold tables that were saved against what the run folders say."""
+    tables = {name: list(csv.DictReader((saved / f"{name}.csv").read_text().splitlines())) for name in FIGURES}
+    runs = [lines(folder / f"fedseq/seed-{seed}/metrics.jsonl") for seed in (1, 2)]
+    ledgers = [lines(folder / f"fedseq/seed-{seed}/ledger.jsonl") for seed in (1, 2)]
+    curve = [row for row in tables["curves"] if row["method"] == "fedseq"]
+    assert len(tables["curves"]) == 12
+    for row, *evaluations in zip(curve, *runs, strict=True):
+        for measure in ("accuracy", "loss"):
+            assert float(row[f"{measure}_mean"]) == pytest.approx(
+                np.mean([each[measure] for each in evaluations]), rel=1e-5
+            )
+        for cost in ("round", "client_updates", "bytes", "virtual_seconds"):
+            assert float(row[cost]) == pytest.approx(np.mean([each[cost] for each in evaluations]), rel=1e-8)
+    final = next(row for row in tables["results"] if row["method"] == "fedseq")
+    assert float(final["accuracy_mean"]) == pytest.approx(np.mean([run[-1]["accuracy"] for run in runs]))
+    sent = {
+        (row["counted"], row["kind"]): float(row["value"])
+        for row in tables["communication"]
+        if row["method"] == "fedseq"
+    }
+    for way in ("s2c", "c2s", "c2c"):
+        for counted, name in (("transfers", way), ("bytes", f"{way}_bytes")):
+            assert sent[counted, way] == sum(line[name] for ledger in ledgers for line in ledger) / 2
+    visits = [int(row["client"]) for row in tables["relay"] if row["round"] == "1"]
+    assert visits == [client for route in ledgers[0][0]["routes"] for client in route]
+    assert sum(int(row[f"class_{each}"]) for row in tables["federation"] for each in range(10)) == 1438
+    assert tables["faults"][0]["what"] == "dropout"
+    followed = lines(folder / "fedseq/seed-1/forgetting.jsonl")[0]
+    assert float(tables["forgetting"][0]["accuracy"]) == pytest.approx(followed["matrix"][0][0], abs=1e-4)
+    reached = next(row for row in tables["targets"] if row["method"] == "centralized")
+    assert float(reached["target"]) == pytest.approx(0.7 * float(tables["results"][2]["accuracy_last_mean"]), rel=1e-5)
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_everything_can_be_reached_by_keyboard_and_has_a_name(browser, written):
+    look(browser, written.as_uri())
+    unnamed = """return all('button, select, input, [tabindex="0"], svg[role=img]')
+      .filter((each) => each.checkVisibility())
+      .filter((each) => !(each.getAttribute('aria-label') || each.textContent.trim() || each.closest('label')))
+      .map((each) => each.outerHTML.slice(0, 80))"""
+    assert ask(browser, unnamed) == []
+    assert ask(browser, "return all('[tabindex]').filter((each) => each.tabIndex > 0).length") == 0
+    reached = set()
+    body = browser.find_element("tag name", "body")
+    for _ in range(60):
+        body.send_keys("\ue004")  # Tab
+        reached.add(
+            ask(browser, "return document.activeElement.closest('section')?.id ?? document.activeElement.className")
+        )
+        body = browser.switch_to.active_element
+    assert {"theme", "curves", "relay", "targets", "results"} <= reached
+    ask(browser, "document.querySelector('#curves [data-value=bytes]').focus()")
+    browser.switch_to.active_element.send_keys("\ue007")  # Enter
+    assert ask(browser, "return document.querySelector('#curves svg[role=img]').getAttribute('aria-label')") == (
+        "Accuracy over traffic"
+    )
+
+
+def test_cells_are_readable_in_both_themes(browser, written):
+    for theme in ("light", "dark"):
+        look(browser, written.as_uri(), theme=theme)
+        found = ask(
+            browser,
+            "return all('#forgetting .cell + text').map((each) => [getComputedStyle(each).fill,"
+            "getComputedStyle(each.previousSibling).fill])",
+        )
+        assert found
+        for text, ground in found:
+            assert contrast(as_hex(text), as_hex(ground)) >= 4.5
+
+
+def as_hex(colour: str) -> str:
+    return "#" + "".join(f"{int(each):02x}" for each in colour.removeprefix("rgb(").removesuffix(")").split(","))
+
+
+def test_how_a_run_failed_is_said_where_it_would_be_seen(browser, tmp_path):
+    runs = [
+        failed(tmp_path / "diverged", "fedavg", **{"train.lr": 1e18}),
+        failed(tmp_path / "fruitless", "fedseq", faults=[{"what": "dropout", "rate": 1.0}]),
+    ]
+    page = tmp_path / "page.html"
+    page.write_text(webpage(document(runs)))
+    look(browser, page.as_uri(), 390)
+    assert ask(browser, "return all('#results .chip').map((each) => each.className)") == [
+        "chip diverged", "chip fruitless",
+    ]  # fmt: skip
+    for place in ("#curves .empty", "#results .note"):
+        said = ask(browser, f"return document.querySelector('{place}').textContent")
+        assert "fedavg, seed 1: diverged, round 1: the model left client" in said
+        assert "fedseq, seed 1: fruitless, in no round anybody's work was accepted." in said
+    assert "2 fruitless" not in ask(browser, "return document.querySelector('.headlines').textContent")
+    assert ask(browser, "return document.querySelector('#curves .controls').checkVisibility()") is False
+    assert ask(browser, "return document.documentElement.scrollWidth - innerWidth") <= 0
     assert complaints(browser) == []
 
 
@@ -305,14 +383,18 @@ def test_faults_are_listed_and_marked(browser, slots_folder, tmp_path):
 
 
 def test_a_live_page_grows_with_its_run(browser, tmp_path):
-    run = stopped(tmp_path / "run", "fedseq", after=1)
+    run = tmp_path / "run"
     with Live([run], 0) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
         thread.start()
         try:
-            look(browser, server.address)
+            look(browser, server.address, 390)
             wait_for(browser, "return document.querySelector('.live').textContent === 'waiting'")
-            assert ask(browser, "return document.querySelector('#relay output').textContent") == "round 1 of 1"
+            assert ask(browser, "return document.querySelector('h1').textContent") == f"Waiting for {run}"
+            assert ask(browser, "return document.documentElement.scrollWidth - innerWidth") <= 0
+            stopped(run, "fedseq", after=1)
+            wait_for(browser, "return document.querySelector('#relay output').textContent === 'round 1 of 1'")
+            assert ask(browser, "return document.title") == "fedseq on digits · FedRelay"
             ask(browser, "document.querySelector('#curves [data-value=loss]').click()")
             whole = (run / "metrics.jsonl").read_bytes()
             (run / "metrics.jsonl").write_text("{]\n")

@@ -11,7 +11,7 @@ from tests.report.folders import add_event, stopped
 import fedrelay as fr
 from fedrelay.report import courses, journeys, residents
 from fedrelay.report import document as module
-from fedrelay.report.document import document
+from fedrelay.report.document import _bytes_by_kind, document
 from fedrelay.report.journeys import relay_of
 
 
@@ -85,6 +85,7 @@ def test_the_federation_is_that_of_the_run(whole):
 def test_traffic_adds_up(whole):
     for method in whole["methods"]:
         assert sum(method["traffic"]["payloads"].values()) == method["standing"]["bytes"]
+        assert sum(method["traffic"]["bytes"].values()) == method["standing"]["bytes"]
         assert method["traffic"]["transfers"] == method["standing"]["transfers"]
 
 
@@ -181,3 +182,14 @@ def test_faults_are_listed_by_round(slots_folder, tmp_path, monkeypatch):
     assert found["events_in_all"] == 2
     monkeypatch.setattr(module, "MOST_EVENTS", 1)
     assert len(document([run])["events"]) == 1
+
+
+OLD = {"round": 1, "s2c": 2, "c2s": 2, "c2c": 6, "bytes": 100, "payloads": {"model": 100}}
+
+
+def test_bytes_by_way_of_runs_that_did_not_note_them():
+    assert _bytes_by_kind([OLD, OLD], 2) == {"s2c": 20, "c2s": 20, "c2c": 60}  # ten transfers of ten bytes each
+    noted = {**OLD, "payloads": {"model": 90, "control": 10}, "s2c_bytes": 30, "c2s_bytes": 10, "c2c_bytes": 60}
+    assert _bytes_by_kind([noted], 1) == {"s2c": 30, "c2s": 10, "c2c": 60}
+    assert _bytes_by_kind([OLD, {**OLD, "payloads": {"model": 90, "control": 10}}], 1) is None  # who knows which way
+    assert _bytes_by_kind([], 1) == {"s2c": 0, "c2s": 0, "c2c": 0}

@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from tests.report.folders import ran, stopped
+from tests.report.folders import SMALL, failed, ran, stopped
 
 import fedrelay as fr
 from fedrelay.report.document import document
@@ -127,3 +127,30 @@ def test_damaged_results_of_a_comparison_are_named(comparison_folder, tmp_path, 
     (folder / "results.json").write_text(text)
     with pytest.raises(fr.RunFolderError, match=r"results\.json: is damaged"):
         gather([folder])
+
+
+NOBODY = {"faults": [{"what": "dropout", "rate": 1.0}]}
+
+
+def test_how_a_run_failed_is_read_off_its_events(tmp_path):
+    diverged = look_at(failed(tmp_path / "one", "fedavg", **{"train.lr": 1e18}))
+    fruitless = look_at(failed(tmp_path / "two", "fedavg", **NOBODY))
+    assert (diverged.status, fruitless.status) == ("diverged", "fruitless")
+    assert diverged.why.startswith("round 1: the model left client")
+    assert fruitless.why == "in no round anybody's work was accepted"
+    (one,), (two,) = (gather([run.records.path]).outcome.contenders for run in (diverged, fruitless))
+    assert (one.results, one.fruitless) == ((), ())
+    assert one.diverged[0].startswith("seed 1: round 1: the model left")
+    assert (two.results, two.diverged) == ((), ())
+    assert two.fruitless == ("seed 1: in no round anybody's work was accepted",)
+
+
+def test_how_a_run_of_a_comparison_failed_is_what_its_results_say(tmp_path):
+    folder = tmp_path / "both"
+    methods = [{"method": "fedavg"}, {"method": "fedseq", **NOBODY}]
+    fr.compare(methods, out=folder, **(SMALL | {"rounds": 2}))
+    assert document([folder])["states"] == {"complete": 1, "fruitless": 1}
+    told = {"fedseq": {"fruitless": ["seed 1: told: so"], "diverged": []}, "fedavg": {}}
+    (folder / "results.json").write_text(json.dumps({"methods": told}))
+    (run,) = document([folder])["methods"][1]["runs"]
+    assert (run["status"], run["why"]) == ("fruitless", "told: so")

@@ -11,7 +11,7 @@ from tests.report.folders import stopped
 
 import fedrelay as fr
 from fedrelay.report.document import document
-from fedrelay.report.live import LOOPBACK, Live
+from fedrelay.report.live import LOOPBACK, Live, so_far
 
 
 @pytest.fixture
@@ -98,6 +98,21 @@ def test_it_follows_a_run_to_its_end(serve, tmp_path):
     assert seen() == ("unfinished", [1])
     fr.resume(run)
     assert seen() == ("complete", [1, 2, 3])
+
+
+def test_a_folder_may_come_later(serve, slots_folder, tmp_path):
+    run = tmp_path / "run"
+    server = serve(run, slots_folder)
+    found = json.loads(ask(server, "/document.json")[1])
+    assert (found["awaited"], found["states"]) == ([str(run)], {"complete": 1})
+    run.mkdir()
+    assert json.loads(ask(server, "/document.json")[1])["awaited"] == [str(run)]
+    shutil.copytree(slots_folder, run, dirs_exist_ok=True)
+    found = json.loads(ask(server, "/document.json")[1])
+    assert (found["awaited"], found["states"]) == ([], {"complete": 2})
+    alone = so_far([tmp_path / "elsewhere"])
+    assert alone["title"] == f"Waiting for {tmp_path / 'elsewhere'}"
+    assert alone["methods"] == []
 
 
 def test_a_folder_that_breaks_is_told_and_the_page_lives_on(serve, slots_folder, tmp_path):

@@ -41,9 +41,11 @@ def test_formulas_are_disarmed():
 
 
 def test_every_figure_has_its_picture(doc, tmp_path):
-    written = write_figures(doc, tmp_path)
+    event = {"method": 1, "seed": 1, "round": 1, "client": 3, "what": "nan", "done": "refused: not finite"}
+    written = write_figures({**doc, "events": [event]}, tmp_path)
     assert {path.stem for path in written} == {
-        "curves-accuracy", "curves-loss", "targets", "communication", "federation", "federation-2", "groups-fedseq",
+        "curves-accuracy", "curves-loss", "targets", "results", "communication", "faults", "federation", "federation-2",
+        "groups-fedseq",
         "relay-fedavg", "relay-fedseq", "relay-centralized", "forgetting-fedseq",
     }  # fmt: skip
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in written)

@@ -13,6 +13,7 @@ from fedrelay.claims.criteria import Path as Dotted
 from fedrelay.claims.studies import Study, study
 from fedrelay.claims.subjects import MEASURES, Subject
 from fedrelay.claims.verdicts import Judgement, judge
+from fedrelay.data.registry import DATASETS
 from fedrelay.errors import SpecError
 from fedrelay.spec import unknown
 
@@ -55,7 +56,7 @@ class Case:
             raise SpecError(f"claim {self.claim.claim}: holds_if: {error}") from None
 
     def resolve(self, seed: int, name: Dotted) -> Subject:
-        """What a name stands for with one seed; of a run that diverged nothing is known, unless the claim says so."""
+        """What a name stands for with one seed; of a run that failed nothing is known, unless the claim says so."""
         found, subject = self.study_of(name)
         measured = found.subject(subject, seed)
         if measured.problem is not None and self.claim.divergence == "inconclusive":
@@ -82,7 +83,8 @@ def build_case(
     missing = dict.fromkeys(each.missing for each in studies.values() if each.missing is not None)
     if not missing:
         return case
-    return replace(case, obstacle=f"data not found: {', '.join(missing)} ('fedrelay data' says where they are sought)")
+    wanted = "; ".join(f"{name}, from {DATASETS[name].origin}" for name in missing)
+    return replace(case, obstacle=f"data not found: {wanted} ('fedrelay data' says where they are sought)")
 
 
 def build_cases(

@@ -56,6 +56,15 @@ class Comparison:
             return -abs(left - right) if left != right else 0.0
         return left - right if self.sign.startswith(">") else right - left
 
+    def keeps(self, margin: float) -> bool:
+        """Whether such a margin is enough."""
+        return kept(self.sign, margin)
+
+
+def kept(sign: str, margin: float) -> bool:
+    """Whether a comparison with such a margin is kept; none at all is enough where equality is allowed."""
+    return margin > 0 or (margin == 0 and "=" in sign)
+
 
 @dataclass(frozen=True)
 class Junction:

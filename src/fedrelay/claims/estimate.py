@@ -6,11 +6,9 @@ the data for a round or two, with the same local terms and as many models side b
 
 from __future__ import annotations
 
-import logging
 import math
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -24,6 +22,7 @@ from fedrelay.data.federation import ArrayFederation, Federation, federate
 from fedrelay.data.partition import DEFAULT_CLIENTS, Holdings
 from fedrelay.data.registry import load_dataset
 from fedrelay.engines.crew import one_thread
+from fedrelay.quiet import errors_only
 from fedrelay.recipes import CATALOGUE, recipe
 from fedrelay.result import Row
 from fedrelay.runner import Silent, run_experiment
@@ -69,7 +68,7 @@ class Estimate:
 
 def estimate(cases: Sequence[Case], jobs: Sequence[Job]) -> list[Estimate]:
     """How long every claim will take."""
-    with _without_notes():
+    with errors_only("fedrelay"):  # what is noted of stand-ins is nobody's business
         return list(_estimated(cases, jobs))
 
 
@@ -163,18 +162,6 @@ def _measured(experiment: str, lanes: int, samples: int) -> float:
     with one_thread():
         run_experiment(wanted, federation=federation, observer=watch)
     return watch.lap / (lanes * samples)
-
-
-@contextmanager
-def _without_notes() -> Iterator[None]:
-    """What is noted of stand-ins is nobody's business."""
-    logger = logging.getLogger("fedrelay")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)
 
 
 class _Stopwatch(Silent):

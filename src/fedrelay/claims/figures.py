@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path
@@ -10,13 +11,16 @@ import numpy as np
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from PIL import Image
 
 from fedrelay.claims import criteria
 from fedrelay.claims.cases import Case
 from fedrelay.claims.studies import Assembly, Match, Study
-from fedrelay.report.plots import GREY, LINE_COLOURS, STYLE, Line, accuracy_over, save_figure
+from fedrelay.files import write_atomically
+from fedrelay.report.plots import GREY, LINE_COLOURS, STYLE, Line, accuracy_over, drawn
 
 DPI = 100
+COLOURS = 64
 MOST_ACROSS = 3
 """So many panels stand side by side, further ones below them."""
 
@@ -45,15 +49,23 @@ def draw_case(case: Case, path: Path) -> bool:
             axes.set_title(title, color=GREY)
         for axes in grid.flat[len(panels) :]:
             axes.set_axis_off()
-        save_figure(figure, path, DPI)
+        write_atomically(path, _lightened(drawn(figure, "png", DPI)))
     return True
+
+
+def _lightened(picture: bytes) -> bytes:
+    """The same picture with as many colours as it takes."""
+    content = io.BytesIO()
+    with Image.open(io.BytesIO(picture)) as whole:
+        whole.convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE).save(content, "PNG", optimize=True)
+    return content.getvalue()
 
 
 def _panels(case: Case) -> Iterator[Panel]:
     """One for each match that has curves, one for each measure of groups that the criterion names."""
     several = len(case.studies) > 1
     for name, study in case.studies.items():
-        title = name if several else ""
+        title = name.replace("_", " ") if several else ""
         if isinstance(study, Match) and any(study.subject(each, case.seeds[0]).curve for each in study.subjects):
             yield title, study, ""
         elif isinstance(study, Assembly):
@@ -86,7 +98,7 @@ def _draw_match(axes: Axes, study: Match, subjects: Sequence[str]) -> None:
         if shortest:
             lines.append(Line(study.label(name), [[dict(row) for row in curve[:shortest]] for curve in curves]))
     accuracy_over(axes, lines, "round", 1)
-    axes.set(xlabel="round", ylabel="test accuracy")
+    axes.set(xlabel="round", ylabel="test accuracy", ylim=(0, 1))  # panels beside each other are compared
     axes.legend(fontsize=7, handlelength=2.2, loc="best")
 
 

@@ -16,6 +16,7 @@ from fedrelay.claims.claim import Claim, Claims, Scale
 from fedrelay.claims.estimate import Estimate
 from fedrelay.claims.record import NOT_RUN, Entry
 from fedrelay.claims.subjects import FUNCTIONS, MEASURES
+from fedrelay.errors import SpecError
 from fedrelay.report.format import NONE, duration, plural
 from fedrelay.report.tables import plain_table
 
@@ -29,6 +30,12 @@ LEAST_DEVIATION = 1e-6
 
 MOST_NUMBERS = 4
 """So many comparisons of a claim stand in the table of all claims."""
+
+HEADLINES = (1, 2, 10, 14, 15, 17, 18, 19, 21, 22, 25)
+"""The claims of the short table."""
+
+BEGIN, END = "<!-- claims: written by fedrelay reproduce --write -->", "<!-- end of claims -->"
+"""Between these marks of a page stands the short table."""
 
 HEAD = """# Reproduction
 
@@ -166,15 +173,46 @@ def _words() -> str:
 
 
 def _overview(claims: Claims, entries: Mapping[int, Entry]) -> str:
-    lines = ["| # | claim | paper | ours | scale | verdict |", "|---|---|---|---|---|---|"]
+    lines = ["| # | claim | paper | ours | scale | time | verdict |", "|---|---|---|---|---|---|---|"]
     for claim in claims:
         entry = entries.get(claim.claim) or _nothing(claim)
-        scale = NONE if entry["verdict"] == NOT_RUN else entry["scale"]
-        link = f"[{claim.title}](#claim-{claim.claim})"
-        numbers = "<br>".join(list(ours(entry))[:MOST_NUMBERS]) if entry["verdict"] != NOT_RUN else NONE
-        cells = (str(claim.claim), link, claim.paper, numbers, scale, verdict_words(entry))
-        lines.append(f"| {' | '.join(map(_cell, cells))} |")
+        ran = entry["verdict"] != NOT_RUN
+        costs = (entry["scale"], duration(entry["seconds"])) if ran else (NONE, NONE)
+        lines.append(_row(claim, entry, f"[{claim.title}](#claim-{claim.claim})", *costs))
+    return (
+        "\n".join(lines)
+        + "\n\nTime is that of one core for all runs of a claim; claims that share runs count them twice.\n"
+    )
+
+
+def _row(claim: Claim, entry: Entry, link: str, *costs: str) -> str:
+    """Number, claim, paper, ours, what it cost, verdict."""
+    numbers = "<br>".join(list(ours(entry))[:MOST_NUMBERS]) if entry["verdict"] != NOT_RUN else NONE
+    cells = (str(claim.claim), link, claim.paper, numbers, *costs, verdict_words(entry))
+    return f"| {' | '.join(map(_cell, cells))} |"
+
+
+def headline_table(claims: Claims, entries: Mapping[int, Entry], page: str) -> str:
+    """The claims that say most, for those who read one table alone; `page` is where all of them are."""
+    lines = ["| # | claim | paper | ours | verdict |", "|---|---|---|---|---|"]
+    for number in HEADLINES:
+        if number in claims.by_number:
+            claim = claims.by_number[number]
+            lines.append(_row(claim, entries.get(number) or _nothing(claim), f"[{claim.title}]({page}#claim-{number})"))
     return "\n".join(lines) + "\n"
+
+
+def has_headlines(text: str) -> bool:
+    """Whether a page keeps a place for the table."""
+    return BEGIN in text or END in text
+
+
+def with_headlines(text: str, table: str) -> str:
+    """A page with the table between its marks, in place of what was there."""
+    if not (text.count(BEGIN) == text.count(END) == 1 and text.index(BEGIN) < text.index(END)):
+        raise SpecError(f"the table of claims stands between one {BEGIN} and one {END} after it")
+    before, _, rest = text.partition(BEGIN)
+    return f"{before}{BEGIN}\n{table}{END}{rest.partition(END)[2]}"
 
 
 def _section(claim: Claim, entry: Entry | None, picture: str | None) -> str:
@@ -242,7 +280,7 @@ def _heading(measure: str) -> str:
 def _measure(name: str, values: Sequence[float | None]) -> str:
     known = [100 * value if name in SHARES else value for value in values if value is not None]
     if not known:
-        return "diverged" if values else NONE
+        return "no result" if values else NONE
     return spread(known) + ("" if len(known) == len(values) else f" ({len(known)} of {len(values)} runs)")
 
 

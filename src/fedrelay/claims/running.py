@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
+from multiprocessing.synchronize import Event
 from typing import Protocol
 
 from fedrelay.claims.cases import Case
@@ -92,7 +93,8 @@ def carry_out(job: Job) -> Ended:
 def _side_by_side(jobs: Sequence[Job], processes: int) -> Iterator[tuple[Job, Ended]]:
     """All jobs as they end. An interruption lets those under way save what they have."""
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(processes, context, initializer=_wait_calmly) as pool:
+    over = context.Event()
+    with ProcessPoolExecutor(processes, context, initializer=_wait_calmly, initargs=(over,)) as pool:
         waiting: dict[Future[Ended | None], Job] = {pool.submit(_interruptible, job): job for job in jobs}
         try:
             while waiting:
@@ -104,7 +106,8 @@ def _side_by_side(jobs: Sequence[Job], processes: int) -> Iterator[tuple[Job, En
                     yield waiting.pop(future), how
         except BrokenProcessPool:
             raise EngineError("a process ended unexpectedly; the same command goes on with what was saved") from None
-        except (KeyboardInterrupt, GeneratorExit):
+        except BaseException:  # whatever it is: nobody waits for hours of work before it is told
+            over.set()  # first, so that nobody begins what is waiting
             for process in multiprocessing.active_children():
                 if process.pid is not None:
                     os.kill(process.pid, signal.SIGINT)
@@ -112,15 +115,22 @@ def _side_by_side(jobs: Sequence[Job], processes: int) -> Iterator[tuple[Job, En
             raise
 
 
-def _wait_calmly() -> None:
+_ended: list[Event] = []
+"""In a process of its own: what says that no further job is begun."""
+
+
+def _wait_calmly(over: Event) -> None:
     """A process that waits for a job has nothing to save when it is interrupted."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _ended.append(over)
 
 
 def _interruptible(job: Job) -> Ended | None:
     """A job in a process of its own; None if it was interrupted."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
+        if any(over.is_set() for over in _ended):  # asked after listening: whatever came before is not missed
+            return None
         return carry_out(job)
     except KeyboardInterrupt:
         return None

@@ -6,7 +6,8 @@
    over seeds. Equalities (`==`) are exact: every seed must agree, and there is no doubt.
 4. It is inconclusive if a number is missing, or if a run diverged, unless the claim says how divergence counts.
 5. A target that was never reached within the rounds of a run counts as reached one round later. If it would make a
-   difference that it might be much later, or if both sides never got there, the comparison is inconclusive.
+   difference, for a seed or for the mean over seeds, that it might be much later, or if both sides never got there, the
+   comparison is inconclusive.
 6. A claim holds if all its comparisons hold, does not hold if any of them fails, and is inconclusive otherwise; parts
    joined by `or` and `not` likewise.
 """
@@ -19,8 +20,8 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import Literal
 
-from fedrelay.claims.criteria import Comparison, Criterion, Path, Scope
-from fedrelay.claims.subjects import Subject, Undecided
+from fedrelay.claims.criteria import Comparison, Criterion, Path, Scope, kept
+from fedrelay.claims.subjects import Never, Subject, Undecided
 
 Verdict = Literal["holds", "does not hold", "inconclusive"]
 _WORTH: Mapping[Verdict, int] = {"does not hold": 0, "inconclusive": 1, "holds": 2}
@@ -81,28 +82,43 @@ def _worst(verdicts: Iterable[Verdict]) -> Verdict:
 
 def _find(comparison: Comparison, seeds: Sequence[Resolve]) -> Finding:
     """One comparison over all seeds."""
-    left, right, margins = [], [], []
     try:
-        for resolve in seeds:
-            one, other, margin = _margin(comparison, resolve)
-            left.append(one)
-            right.append(other)
-            margins.append(margin)
+        sides = [_sides(comparison, resolve, Subject.bound) for resolve in seeds]
+        margins = [comparison.margin(*each) for each in sides]
+        latest = [comparison.margin(*_sides(comparison, resolve, _endless)) for resolve in seeds]
+        if any(map(_differs(comparison), margins, latest)) or (
+            seeds and _differs(comparison)(*map(_mean, (margins, latest)))
+        ):
+            raise Undecided("the target was not reached in the rounds there were")
     except Undecided as error:
         return Finding(str(comparison), "inconclusive", reason=str(error))
     verdict, reason = decide(comparison.sign, margins)
-    return Finding(str(comparison), verdict, tuple(left), tuple(right), tuple(margins), reason)
+    left, right = zip(*sides, strict=True) if sides else ((), ())
+    return Finding(str(comparison), verdict, left, right, tuple(margins), reason)
 
 
-def _margin(comparison: Comparison, resolve: Resolve) -> tuple[float, float, float]:
-    """Both sides and the margin with one seed, if it does not depend on when something would have been reached."""
-    soon, late = Scope(resolve, Subject.bound), Scope(resolve, lambda subject, cost: math.inf)
-    left, right = soon.value(comparison.left), soon.value(comparison.right)
-    margin = comparison.margin(left, right)
-    bound = comparison.margin(late.value(comparison.left), late.value(comparison.right))
-    if math.isnan(bound) or (bound >= 0) != (margin >= 0):
-        raise Undecided("the target was not reached in the rounds there were")
-    return left, right, margin
+def _sides(comparison: Comparison, resolve: Resolve, never: Never) -> tuple[float, float]:
+    scope = Scope(resolve, never)
+    return scope.value(comparison.left), scope.value(comparison.right)
+
+
+def _endless(subject: Subject, cost: str) -> float:
+    """Never, taken at its word."""
+    return math.inf
+
+
+def _differs(comparison: Comparison) -> Callable[[float, float], bool]:
+    """Whether it makes a difference that what was never reached might be reached much later."""
+
+    def different(soon: float, late: float) -> bool:
+        return math.isnan(late) or comparison.keeps(soon) != comparison.keeps(late)
+
+    return different
+
+
+def _mean(margins: Sequence[float]) -> float:
+    """As usual, and not a number where one margin is endless this way and another that way."""
+    return sum(margins) / len(margins)
 
 
 def decide(sign: str, margins: Sequence[float]) -> tuple[Verdict, str | None]:
@@ -116,5 +132,4 @@ def decide(sign: str, margins: Sequence[float]) -> tuple[Verdict, str | None]:
         error = stdev(margins) / math.sqrt(len(margins))
         if abs(mean) < error:
             return "inconclusive", f"the margin {mean:.4g} is smaller than its standard error {error:.4g}"
-    kept = mean > 0 or (mean == 0 and sign in (">=", "<="))
-    return ("holds" if kept else "does not hold"), None
+    return ("holds" if kept(sign, mean) else "does not hold"), None

@@ -81,12 +81,14 @@ def watch(
     """Show runs live in the browser, before, while and after they go on; only this machine can see it."""
     import webbrowser
 
-    from fedrelay.report.live import Live
+    from fedrelay.report.live import Live, absent
     from fedrelay.report.tables import facts_grid
 
     screen = Screen(quiet=quiet)
     with screen.listening(), Live(runs, port) as server:
-        screen.show(facts_grid({"watch at": server.address, "stop with": "Ctrl-C; the run goes on"}))
+        awaited = ", ".join(map(str, absent(runs)))
+        waiting = {"waiting for": f"{awaited}, which is not there yet"} if awaited else {}
+        screen.show(facts_grid({"watch at": server.address, **waiting, "stop with": "Ctrl-C; the run goes on"}))
         if browser:
             webbrowser.open(server.address)
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,6 +16,7 @@ from fedrelay.spec import unknown
 
 if TYPE_CHECKING:  # these import torch, which would make --help slow
     from fedrelay.claims.claim import Claims, Scale
+    from fedrelay.claims.record import Entry
 
 PAGE, PICTURES = "reproduction.md", "reproduction"
 
@@ -52,7 +54,8 @@ def reproduce(
         typer.Option(
             "--write",
             metavar="FOLDER",
-            help=f"write {PAGE} with what was run at this scale or a larger one; run nothing",
+            help=f"write {PAGE} with what was run at this scale or a larger one, and the short table into README.md "
+            "beside FOLDER where it has a place for it; run nothing",
         ),
     ] = None,
     quiet: Quiet = False,
@@ -135,8 +138,26 @@ def _write(screen: Screen, known: Claims, scale: Scale, out: Path, folder: Path)
             pictures[number] = name
     page = reproduction_page(known, entries, pictures)
     write_atomically(folder / PAGE, page.encode())
-    screen.show(f"{folder / PAGE}, {len(pictures)} pictures")
-    screen.emit({"page": str(folder / PAGE), "pictures": sorted(pictures.values())})
+    front = _front_page(known, entries, folder)
+    screen.show(f"{folder / PAGE}, {len(pictures)} pictures" + (f"; the table in {front}" if front else ""))
+    screen.emit({"page": str(folder / PAGE), "pictures": sorted(pictures.values()), "front_page": front})
+
+
+def _front_page(known: Claims, entries: Mapping[int, Entry], folder: Path) -> str | None:
+    """Put the short table into README.md beside the folder, where it keeps a place for it."""
+    from fedrelay.claims.page import has_headlines, headline_table, with_headlines
+    from fedrelay.files import write_atomically
+
+    path = folder.absolute().parent / "README.md"
+    text = path.read_text(encoding="utf-8") if path.is_file() else ""
+    if not has_headlines(text):
+        return None
+    table = headline_table(known, entries, f"{folder.absolute().name}/{PAGE}")
+    try:
+        write_atomically(path, with_headlines(text, table).encode())
+    except SpecError as error:
+        raise SpecError(f"{path}: {error}") from None
+    return str(path)
 
 
 def _own_claims() -> Path:

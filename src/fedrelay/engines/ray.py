@@ -17,9 +17,9 @@ from torch import Tensor
 from fedrelay.engines.base import Engine
 from fedrelay.engines.cluster import Cluster, Ref, connect
 from fedrelay.engines.crew import MOST_DEATHS, Task
-from fedrelay.engines.errand import run_errand
 from fedrelay.engines.local import LocalEngine
-from fedrelay.engines.parcel import Bytes, bytes_of, pack, tensor_from
+from fedrelay.engines.packed_job import Bytes, bytes_of, pack, tensor_from
+from fedrelay.engines.remote_task import run_task
 from fedrelay.errors import SpecError
 from fedrelay.local.keepsakes import Keepsakes
 from fedrelay.local.trainer import Job
@@ -49,8 +49,8 @@ class RayCrew:
         self.workers = workers
         self.count = workers or cluster.cpus
         self.table = Shelf(cluster, job.layout)
-        self.parcel = cluster.put(pack(job))
-        self.errand = cluster.ray.remote(num_cpus=1, max_retries=MOST_DEATHS - 1)(run_errand)
+        self.packed = cluster.put(pack(job))
+        self.remote_task = cluster.ray.remote(num_cpus=1, max_retries=MOST_DEATHS - 1)(run_task)
         self.longest_leg = 1
 
     def models(self, rows: int) -> Shelf:
@@ -86,8 +86,9 @@ class RayCrew:
 
     def _send(self, leg: Task[Any]) -> Ref:
         """Set off on a leg; what it will have written is known to the table from now on."""
-        options = self.errand.options(num_returns=1 + len(leg.writes))
-        found = options.remote(self.parcel, leg, *(self.table.whereabouts(row) for row in leg.reads))
+        found = self.remote_task.options(num_returns=1 + len(leg.writes)).remote(
+            self.packed, leg, *(self.table.whereabouts(row) for row in leg.reads)
+        )
         answer, *written = found if leg.writes else [found]
         self.table.expect(dict(zip(leg.writes, written, strict=True)))
         return answer

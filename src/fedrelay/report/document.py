@@ -16,6 +16,7 @@ from fedrelay.report.gathering import Gathering, Party, Seen, gather
 from fedrelay.report.journeys import MOST_CELLS, MOST_STOPS, journey, memories, shared_out
 from fedrelay.report.residents import Residents, residents_of
 from fedrelay.report.standings import Standing, standings
+from fedrelay.result import Row
 from fedrelay.spec import Experiment
 
 Document = dict[str, Any]
@@ -62,6 +63,8 @@ def describe(gathering: Gathering) -> Document:
 
 def _title(gathering: Gathering) -> str:
     names = [party.name for party in gathering.parties]
+    if not names:
+        return "No runs yet"
     data = next((run.experiment.data.name for _, run in gathering.runs), gathering.comparison.data.name)
     listed = ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
     return f"{listed} on {Path(data).stem}"
@@ -136,7 +139,7 @@ def _standing(standing: Standing) -> dict[str, Any]:
 
 
 def _traffic(party: Party) -> dict[str, Any]:
-    """Transfers by kind and bytes by what was carried, as means over seeds."""
+    """Transfers and bytes by kind, and bytes by what was carried, as means over seeds."""
     lines = [line for run in party.evaluated for line in run.ledger]
     runs = max(1, len(party.evaluated))
     payloads: Counter[str] = Counter()
@@ -144,8 +147,23 @@ def _traffic(party: Party) -> dict[str, Any]:
         payloads.update(line.get("payloads", {}))
     return {
         "transfers": {kind: sum(line[kind] for line in lines) / runs for kind in KINDS},
+        "bytes": _bytes_by_kind(lines, runs),
         "payloads": {name: size / runs for name, size in payloads.items()},
     }
+
+
+def _bytes_by_kind(lines: Sequence[Row], runs: int) -> dict[str, float] | None:
+    """None where it is not known: runs of the first days noted it only in so far as every transfer weighed the same."""
+    sums: Counter[str] = Counter()
+    for line in lines:
+        transfers = sum(line[kind] for kind in KINDS)
+        if f"{KINDS[0]}_bytes" in line:
+            sums.update({kind: line[f"{kind}_bytes"] for kind in KINDS})
+        elif len(line.get("payloads", {})) <= 1 and transfers and line["bytes"] % transfers == 0:
+            sums.update({kind: line[kind] * line["bytes"] // transfers for kind in KINDS})
+        elif line["bytes"]:
+            return None
+    return {kind: sums[kind] / runs for kind in KINDS}
 
 
 def _distinct(residents: Sequence[Residents | str]) -> list[Residents]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -14,7 +15,7 @@ from matplotlib.ticker import EngFormatter, MaxNLocator, PercentFormatter
 
 from fedrelay.ledger import KINDS
 from fedrelay.report.document import Document
-from fedrelay.report.format import percent
+from fedrelay.report.format import percent, plural
 from fedrelay.report.plots import GREY, LINE_COLOURS, LINE_STYLES, STYLE, class_colours, draw_recall, save_figure
 from fedrelay.report.recall import Recall
 
@@ -55,7 +56,11 @@ def _drawings(document: Document) -> Iterator[tuple[str, float, Drawing]]:
         for measure in MEASURES:
             yield f"curves-{measure}", 5.6, partial(_curves, document=document, measure=measure)
         yield "targets", 5.2, partial(_targets, document=document)
-        yield "communication", 1 + 0.4 * len(methods), partial(_communication, methods=methods)
+        yield "results", 1 + 0.34 * len(methods), partial(_results, methods=methods)
+        yield "communication", 1.2 + 0.4 * len(methods), partial(_communication, methods=methods)
+    if document["events"]:
+        kinds = len({str(event["what"]) for event in document["events"]})
+        yield "faults", 1.2 + 0.34 * kinds, partial(_faults, events=document["events"])
     for number, federation in enumerate(document["federations"]):
         rows = federation["counts"]
         yield _numbered("federation", number), 2.6, partial(_mixes, rows=rows, noun="client")
@@ -66,7 +71,7 @@ def _drawings(document: Document) -> Iterator[tuple[str, float, Drawing]]:
             yield f"groups-{name}", 2.6, partial(_mixes, rows=rows, noun="group")
         if journey["rounds"]:
             stage = journey["rounds"][0]
-            height = 1 + 0.22 * min(MOST_ROUTES, len(stage["routes"]))
+            height = 1.3 + 0.22 * min(MOST_ROUTES, len(stage["routes"]))
             yield f"relay-{name}", height, partial(_relay, stage=stage)
 
 
@@ -127,6 +132,9 @@ def _targets(figure: Figure, document: Document) -> None:
             places = np.arange(len(targets)) + (number - (len(methods) - 1) / 2) * 0.8 / len(methods)
             colour = _look(number)["color"]
             axes.barh(places, [value or 0 for value in found], 0.72 / len(methods), color=colour, label=method["name"])
+            for place, value in zip(places, found, strict=True):
+                if value is None:
+                    axes.text(0, place, " not reached", color=GREY, fontsize=6, va="center")
         axes.set_yticks(range(len(targets)), [f"to {percent(target['accuracy'])}" for target in targets])
         axes.set_xlabel(name)
         axes.xaxis.set_major_formatter(EngFormatter(sep=""))
@@ -135,18 +143,52 @@ def _targets(figure: Figure, document: Document) -> None:
     figure.legend(handles, labels, loc="outside lower center", ncols=min(4, len(labels)))
 
 
-def _communication(figure: Figure, methods: Sequence[Mapping[str, Any]]) -> None:
+def _results(figure: Figure, methods: Sequence[Mapping[str, Any]]) -> None:
+    """The level that every method came to, with its deviation over seeds."""
     axes = figure.subplots()
-    left = np.zeros(len(methods))
-    for number, kind in enumerate(KINDS):
-        values = np.array([method["traffic"]["transfers"][kind] for method in methods])
-        axes.barh(
-            [method["name"] for method in methods], values, 0.6, left, color=LINE_COLOURS[number], label=kind.upper()
-        )
+    levels = [method["standing"]["accuracy_last"] for method in methods]
+    names = [method["name"] for method in methods]
+    colours = [_look(number)["color"] for number in range(len(methods))]
+    deviations = [level["std"] or 0.0 for level in levels]
+    axes.barh(
+        names, [level["mean"] for level in levels], 0.6, xerr=deviations, color=colours, error_kw={"ecolor": GREY}
+    )
+    axes.set(xlabel="test accuracy, mean of the last evaluations", xlim=(0, 1))
+    axes.xaxis.set_major_formatter(PercentFormatter(1, decimals=0))
+    axes.invert_yaxis()
+
+
+def _faults(figure: Figure, events: Sequence[Mapping[str, Any]]) -> None:
+    """How often each thing went wrong, split by what was done about it."""
+    axes = figure.subplots()
+    found = Counter((str(event["what"]), str(event["done"]).partition(":")[0]) for event in events)
+    whats, dones = (list(dict.fromkeys(kind[place] for kind, _ in found.most_common())) for place in (0, 1))
+    left = np.zeros(len(whats))
+    for number, done in enumerate(dones):
+        values = np.array([found[what, done] for what in whats])
+        axes.barh(whats, values, 0.6, left, color=_look(number)["color"], label=done)
         left += values
-    axes.set_xlabel("transfers")
+    axes.set_xlabel("times")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.invert_yaxis()
     figure.legend(loc="outside lower center", ncols=3)
+
+
+def _communication(figure: Figure, methods: Sequence[Mapping[str, Any]]) -> None:
+    """Transfers and bytes beside each other, split by kind."""
+    panels = figure.subplots(1, 2, sharey=True)
+    for axes, counted in zip(panels, ("transfers", "bytes"), strict=True):
+        left = np.zeros(len(methods))
+        for number, kind in enumerate(KINDS):
+            values = np.array([(method["traffic"][counted] or {}).get(kind, 0.0) for method in methods])
+            names = [method["name"] for method in methods]
+            axes.barh(names, values, 0.6, left, color=LINE_COLOURS[number], label=kind.upper())
+            left += values
+        axes.set_xlabel(counted)
+        axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+    panels[0].invert_yaxis()
+    handles, labels = panels[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=3)
 
 
 def _mixes(figure: Figure, rows: Sequence[Sequence[int]], noun: str) -> None:
@@ -175,13 +217,13 @@ def _relay(figure: Figure, stage: Mapping[str, Any]) -> None:
                 box = {"boxstyle": "circle,pad=0.25", "fc": "white", "ec": _look(number)["color"]}
                 axes.text(turn, number, str(client), ha="center", va="center", fontsize=7, bbox=box, zorder=2)
     more = len(stage["routes"]) - len(shown) + stage.get("more_routes", 0)
-    end = "merged" if stage["merges"] else "waiting in slots"
+    end = ("merged" if len(shown) > 1 else "home") if stage["merges"] else "waiting in slots"
     axes.set_title(
-        f"round {stage['round']}: {len(shown)} models{f' of {len(shown) + more}' if more else ''}, then {end}"
+        f"round {stage['round']}: {plural(len(shown), 'model')}{f' of {len(shown) + more}' if more else ''}, then {end}"
     )
     axes.set(xlabel="turn", ylabel="model", xlim=(0, longest + 1), ylim=(len(shown) - 0.4, -0.6))
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.yaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.yaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
 
 
 def _numbered(name: str, number: int) -> str:

@@ -6,7 +6,7 @@ Nothing is locked and nothing is changed, so a run can be looked at while it is 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -22,7 +22,10 @@ from fedrelay.result import Result, Row
 from fedrelay.spec import Comparison, Experiment
 from fedrelay.store import Records
 
-Status = Literal["waiting", "running", "complete", "unfinished", "diverged"]
+Status = Literal["waiting", "running", "complete", "unfinished", "diverged", "fruitless"]
+Failure = Literal["diverged", "fruitless"]
+FAILURES: tuple[Failure, ...] = ("diverged", "fruitless")
+"""How a run can end without a result."""
 
 
 @dataclass(frozen=True)
@@ -97,8 +100,8 @@ class Party:
 
     @property
     def evaluated(self) -> tuple[Seen, ...]:
-        """The runs of which there is something to see; what diverged is shown as diverged, not as a curve."""
-        return tuple(run for run in self.runs if run.history and run.status != "diverged")
+        """The runs of which there is something to see; what failed is shown as failed, not as a curve."""
+        return tuple(run for run in self.runs if run.history and run.status not in FAILURES)
 
 
 @dataclass(frozen=True)
@@ -144,39 +147,53 @@ def _common(parties: Sequence[Party]) -> Comparison:
     return Comparison.model_construct(methods=(), seeds=(), eval=first.eval, data=first.data)
 
 
-def look_at(path: Path, why: str = "") -> Seen:
-    """One run folder; `why` says why it diverged, where that is known."""
+def look_at(path: Path, failed: tuple[Failure, str] | None = None) -> Seen:
+    """One run folder; how and why it failed is told where that is known, else read off its events."""
     records = Records.open(path)
-    status: Status = "unfinished"
-    if records.result is not None:
-        status, why = "complete", ""
-    elif records.under_way:
-        status, why = "running", ""
-    elif why := why or Fate.of(records).why:
-        status = "diverged"
+    status, why = _state(records, failed)
     return Seen(records, records.experiment, status, why)
+
+
+def _state(records: Records, failed: tuple[Failure, str] | None) -> tuple[Status, str]:
+    if records.result is not None:
+        return "complete", ""
+    if records.under_way:
+        return "running", ""
+    if failed is not None:
+        return failed
+    fate = Fate.of(records)
+    for failure in FAILURES:
+        if fate.state == failure:
+            return failure, fate.why
+    return "unfinished", ""
 
 
 def _compared(folder: Path, comparison: Comparison) -> Iterator[Party]:
     """The methods of a comparison, with those of their runs that have begun."""
-    diverged = _known_to_have_diverged(folder)
+    failures = _known_failures(folder)
     for entrant in comparison.methods:
-        reasons = diverged.get(entrant.name, {})
+        failed = failures.get(entrant.name, {})
         places = {seed: folder / entrant.folder / f"seed-{seed}" for seed in comparison.seeds}
         begun = {seed: place for seed, place in places.items() if (place / "run.json").is_file()}
-        runs = tuple(look_at(place, reasons.get(seed, "")) for seed, place in begun.items())
+        runs = tuple(look_at(place, failed.get(seed)) for seed, place in begun.items())
         yield Party(entrant.name, entrant.method, runs, comparison.seeds)
 
 
-def _known_to_have_diverged(folder: Path) -> dict[str, dict[int, str]]:
-    """Method → seed → reason, as the results of a comparison have it."""
+def _known_failures(folder: Path) -> dict[str, dict[int, tuple[Failure, str]]]:
+    """Method → seed → how it failed and why, as the results of a comparison have it."""
     path = folder / "results.json"
     try:
         methods = json.loads(path.read_bytes())["methods"] if path.is_file() else {}
-        said = {name: [reason.partition(": ") for reason in facts["diverged"]] for name, facts in methods.items()}
-        return {name: {int(seed.split()[1]): why for seed, _, why in reasons} for name, reasons in said.items()}
+        return {name: dict(_reasons(facts)) for name, facts in methods.items()}
     except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
         raise RunFolderError(f"{path}: is damaged ({error})") from None
+
+
+def _reasons(facts: Mapping[str, Any]) -> Iterator[tuple[int, tuple[Failure, str]]]:
+    for failure in FAILURES:
+        for reason in facts.get(failure, ()):
+            seed, _, why = reason.partition(": ")
+            yield int(seed.split()[1]), (failure, why)
 
 
 def _joined(runs: Iterable[Seen]) -> Iterator[Party]:
@@ -207,5 +224,7 @@ def _with_names_of_their_own(parties: Sequence[Party]) -> Iterator[Party]:
 
 
 def _contender(party: Party) -> Contender:
-    diverged = tuple(f"seed {run.seed}: {run.why}" for run in party.runs if run.status == "diverged")
-    return Contender(party.name, party.method, tuple(run.result for run in party.evaluated), diverged)
+    diverged, fruitless = (
+        tuple(f"seed {run.seed}: {run.why}" for run in party.runs if run.status == failure) for failure in FAILURES
+    )
+    return Contender(party.name, party.method, tuple(run.result for run in party.evaluated), diverged, fruitless)

@@ -39,12 +39,26 @@ def stamp(paths: Sequence[Path]) -> list[tuple[str, int, int, bool]]:
     return sorted(found)
 
 
+def absent(paths: Sequence[Path]) -> list[Path]:
+    """The folders that are not there yet, or have just been made."""
+    return [path for path in paths if not path.exists() or (path.is_dir() and not any(path.iterdir()))]
+
+
+def so_far(paths: Sequence[Path]) -> Document:
+    """The document of the folders that are there, and which ones are still awaited."""
+    awaited = absent(paths)
+    found = document([path for path in paths if path not in awaited])
+    waiting = ", ".join(map(str, awaited))
+    title = found["title"] if len(awaited) < len(paths) else f"Waiting for {waiting}"
+    return {**found, "title": title, "awaited": list(map(str, awaited))}
+
+
 class Live(ThreadingHTTPServer):
     """Serves a page that follows runs; it outlives them until it is closed."""
 
     daemon_threads = True
 
-    def __init__(self, paths: Sequence[Path], port: int, look: Callable[[Sequence[Path]], Document] = document) -> None:
+    def __init__(self, paths: Sequence[Path], port: int, look: Callable[[Sequence[Path]], Document] = so_far) -> None:
         self.paths, self._look, self._looking = tuple(paths), look, threading.Lock()
         self._seen = stamp(self.paths)
         self.latest = look(paths)

@@ -127,8 +127,8 @@ def _forgetting(document: Document) -> Iterator[Row]:
 
 def _communication(document: Document) -> Iterator[Row]:
     for method in document["methods"]:
-        for counted, values in (("transfers", "transfers"), ("bytes", "payloads")):
-            for kind, value in method["traffic"][values].items():
+        for counted, values in (("transfers", "transfers"), ("bytes", "bytes"), ("bytes", "payloads")):
+            for kind, value in (method["traffic"][values] or {}).items():
                 yield {"method": method["name"], "counted": counted, "kind": kind, "value": value}
 
 

@@ -22,6 +22,7 @@ STYLES = ("frame.css", "figures.css")
 SCRIPTS = (
     "basics",
     "figure",
+    "bars",
     "curves",
     "results",
     "places",

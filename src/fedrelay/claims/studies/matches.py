@@ -13,7 +13,7 @@ import yaml
 from fedrelay.claims.studies.base import Measures, Piece, WithMethods, holds_something_else, make, read_json
 from fedrelay.claims.subjects import Row, Subject
 from fedrelay.comparison import SPEC, load_comparison, run_entrant, run_folder
-from fedrelay.errors import DivergedError, RunFolderError
+from fedrelay.errors import DivergedError, FedRelayError, FruitlessError, RunFolderError
 from fedrelay.files import write_atomically
 from fedrelay.runner import Observer
 
@@ -24,8 +24,15 @@ _SUMMARISED = (
 """What is read from a run's summary as it is."""
 
 
+FAILURES: Mapping[str, tuple[type[FedRelayError], str]] = {
+    "diverged": (DivergedError, "diverged"),
+    "fruitless": (FruitlessError, "learnt nothing"),
+}
+"""Ends without a result: the name of the note beside the run's folder, the error, and how it is said."""
+
+
 class Match(WithMethods):
-    """Methods trained over seeds. That a run diverged is noted beside its folder, which stays as it is."""
+    """Methods trained over seeds. That a run failed is noted beside its folder, which stays as it is."""
 
     @property
     def pieces(self) -> list[Piece]:
@@ -47,15 +54,16 @@ class Match(WithMethods):
     def done(self, piece: Piece) -> bool:
         """Whether a run is complete or came to a bad end."""
         path = self.path(piece)
-        return (path / "result.json").is_file() or _diverged(path).is_file()
+        return (path / "result.json").is_file() or _failure(path) is not None
 
     def run(self, piece: Piece, observer: Observer | None = None) -> None:
         """One run."""
         entrant, experiment = self.runs[str(piece.subject), piece.seed]
         try:
             run_entrant(entrant, experiment, self.folder, observer=observer)
-        except DivergedError as error:
-            path = _diverged(self.path(piece))
+        except (DivergedError, FruitlessError) as error:
+            failure = next(name for name, (kind, _) in FAILURES.items() if isinstance(error, kind))
+            path = _note(self.path(piece), failure)
             make(path.parent)
             write_atomically(path, f"{error}\n".encode())
 
@@ -63,8 +71,8 @@ class Match(WithMethods):
         """A run in numbers."""
         path, rounds = self.path(Piece(seed, name)), self.comparison.rounds
         curve = _lines(path / "metrics.jsonl")
-        if _diverged(path).is_file():
-            return Subject(name, {}, curve, rounds, problem=f"diverged with seed {seed}")
+        if failure := _failure(path):
+            return Subject(name, {}, curve, rounds, problem=f"{FAILURES[failure][1]} with seed {seed}")
         if not (path / "result.json").is_file():
             return Subject(name, {}, problem=f"seed {seed} was not run to its end")
         return Subject(name, measures(read_json(path / "result.json"), curve), curve, rounds)
@@ -92,8 +100,13 @@ def measures(summary: Mapping[str, Any], curve: Sequence[Row]) -> Measures:
     }
 
 
-def _diverged(run: Path) -> Path:
-    return run.with_name(f"{run.name}-diverged.txt")
+def _note(run: Path, failure: str) -> Path:
+    return run.with_name(f"{run.name}-{failure}.txt")
+
+
+def _failure(run: Path) -> str | None:
+    """How a run failed, if it did."""
+    return next((failure for failure in FAILURES if _note(run, failure).is_file()), None)
 
 
 def _lines(path: Path) -> list[Row]:

@@ -91,6 +91,27 @@ function classColour(index, classes) {
   return `rgb(${mixed.join(",")})`;
 }
 
+const colourNamed = (name) => {
+  const value = getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  return [1, 3, 5].map((place) => parseInt(value.slice(place, place + 2), 16));
+};
+
+// From almost the card's own colour to the full shade.
+function shade(value) {
+  const [card, full] = [colourNamed("--card"), colourNamed("--cell")];
+  const strength = 0.06 + 0.94 * value;
+  return `rgb(${card.map((each, place) => Math.round(each + (full[place] - each) * strength)).join(",")})`;
+}
+
+// Black or white, whichever stands out more; one of them always does by 4.5 to 1.
+function readableOn(colour) {
+  const [red, green, blue] = colour
+    .match(/\d+/g)
+    .map((each) => each / 255)
+    .map((each) => (each <= 0.04045 ? each / 12.92 : ((each + 0.055) / 1.055) ** 2.4));
+  return 0.2126 * red + 0.7152 * green + 0.0722 * blue > 0.179 ? "#000" : "#fff";
+}
+
 // A scale maps numbers to pixels; logarithmic ones leave out what is not above 0.
 function scale([low, high], [from, to], logarithmic = false) {
   if (high === low) high = low + (Math.abs(low) || 1);
@@ -128,11 +149,21 @@ function powers(low, high) {
     : found;
 }
 
+// Why there is nothing to see of runs that ended badly.
+const failures = ({ methods }) =>
+  methods
+    .flatMap((method) => method.runs.map((run) => ({ method, run })))
+    .filter(({ run }) => run.status === "diverged" || run.status === "fruitless")
+    .map(({ method, run }) => `${method.name}, seed ${run.seed}: ${run.status}${run.why ? `, ${run.why}` : ""}.`)
+    .join(" ");
+
 const calm = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
 
-// How often each word occurs: "4 dropout, 1 straggler".
-function tally(words) {
+function tallied(words) {
   const counts = new Map();
   for (const word of words) counts.set(word, (counts.get(word) || 0) + 1);
-  return [...counts].map(([word, times]) => `${count(times)} ${word}`).join(", ");
+  return counts;
 }
+
+// How often each word occurs: "4 dropout, 1 straggler".
+const tally = (words) => [...tallied(words)].map(([word, times]) => `${count(times)} ${word}`).join(", ");

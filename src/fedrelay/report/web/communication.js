@@ -1,106 +1,66 @@
-// Communication: transfers by kind, bytes by what was carried.
+// Communication: transfers and bytes by the way they went, bytes by what was carried.
 
 function trafficSection(page) {
   const choice = { what: "transfers" };
-  const KINDS = {
-    s2c: ["server → client", "--m0"],
-    c2s: ["client → server", "--m4"],
-    c2c: ["client → client", "--m2"],
+  const WAYS = [
+    ["s2c", "server → client", methodColour(0)],
+    ["c2s", "client → server", methodColour(4)],
+    ["c2c", "client → client", methodColour(2)],
+  ];
+  const VIEWS = {
+    transfers: "Transfers by way",
+    bytes: "Bytes by way",
+    payloads: "Bytes by what is carried",
   };
   const frame = figure("communication", {
     controls: [
-      segments(
-        "What is counted",
-        [
-          ["transfers", "Transfers by kind"],
-          ["payloads", "Bytes by what is carried"],
-        ],
-        choice.what,
-        (value) => {
-          choice.what = value;
-          draw();
-        },
-      ),
+      segments("What is counted", Object.entries(VIEWS), choice.what, (value) => {
+        choice.what = value;
+        draw();
+      }),
     ],
   });
 
   function draw() {
-    const shown = page.doc.methods.filter((method) => !page.hidden.has(method.name));
-    const sums = shown.map((method) => Object.values(method.traffic[choice.what]).reduce((sum, each) => sum + each, 0));
-    const most = Math.max(0, ...sums);
-    if (!most) return frame.empty("Nothing has travelled yet.");
-    const payloads = [...new Set(shown.flatMap((method) => Object.keys(method.traffic.payloads)))];
-    const parts =
-      choice.what === "transfers"
-        ? Object.entries(KINDS)
-        : payloads.map((name, index) => [name, [name, `--m${index % 7}`]]);
+    const noted = page.doc.methods.filter((method) => method.traffic[choice.what]);
+    const missing = page.doc.methods.filter((method) => !noted.includes(method)).map((method) => method.name);
+    const untold = missing.length ? `Not noted by ${missing.join(", ")}.` : "";
+    const rows = noted
+      .filter((method) => !page.hidden.has(method.name))
+      .map((method) => ({ name: method.name, parts: new Map(Object.entries(method.traffic[choice.what])) }));
+    if (!rows.some(({ parts }) => [...parts.values()].some(Boolean)))
+      return frame.empty(untold || "Nothing has travelled.", untold !== "");
+    const payloads = [...new Set(rows.flatMap(({ parts }) => [...parts.keys()]))];
+    const series =
+      choice.what === "payloads" ? payloads.map((name, index) => [name, name, methodColour(index)]) : WAYS;
     const text = choice.what === "transfers" ? count : bytes;
-    const width = room(frame.plot);
-    const [line, right] = [50, width - 84];
-    const svg = shape("svg", {
-      viewBox: `0 0 ${width} ${shown.length * line + 4}`,
-      role: "img",
-      "aria-label": "Communication of every method",
-    });
-    shown.forEach((method, index) => {
-      let x = 0;
-      svg.append(shape("text", { x: 0, y: index * line + 14 }, method.name));
-      for (const [key, [name, colour]] of parts) {
-        const value = method.traffic[choice.what][key] || 0;
-        if (!value) continue;
-        const long = (value / most) * right;
-        const bar = shape("rect", {
-          class: "traffic",
-          x,
-          y: index * line + 20,
-          width: Math.max(0.5, long - 1),
-          height: 20,
-          rx: 3,
-          fill: `var(${colour})`,
-        });
-        bar.addEventListener("pointermove", (event) =>
-          showTip(event, method.name, [
-            [name, text(value), `var(${colour})`],
-            ["share", percent(value / sums[index], 0)],
-          ]),
-        );
-        bar.addEventListener("pointerleave", hideTip);
-        svg.append(bar);
-        x += long;
-      }
-      svg.append(shape("text", { class: "soft", x: x + 8, y: index * line + 34 }, text(sums[index])));
-    });
     frame.show(
       [
-        svg,
-        element(
-          "div",
-          { class: "key" },
-          parts.map(([, [name, colour]]) =>
-            element("span", {}, element("i", { class: "swatch", style: `background:var(${colour})` }), name),
-          ),
-        ),
+        ...stackedBars(room(frame.plot), rows, series, text, { label: VIEWS[choice.what], mark: "traffic" }),
+        ...(untold ? [element("p", { class: "note" }, untold)] : []),
       ],
-      () => [
-        ["method", "counted", "kind", "value"],
-        ...page.doc.methods.flatMap((method) =>
-          ["transfers", "payloads"].flatMap((what) =>
-            Object.entries(method.traffic[what]).map(([name, value]) => [
-              method.name,
-              what === "transfers" ? "transfers" : "bytes",
-              name,
-              value,
-            ]),
-          ),
-        ),
-      ],
+      sheet,
     );
   }
+
+  const sheet = () => [
+    ["method", "counted", "kind", "value"],
+    ...page.doc.methods.flatMap((method) =>
+      Object.keys(VIEWS).flatMap((what) =>
+        Object.entries(method.traffic[what] || {}).map(([name, value]) => [
+          method.name,
+          what === "transfers" ? "transfers" : "bytes",
+          name,
+          value,
+        ]),
+      ),
+    ),
+  ];
 
   return {
     id: "communication",
     title: "Communication",
-    lead: "Everything that was sent over the whole run, profiles of clients included; means over seeds.",
+    lead: "Everything that was sent over the whole run, profiles of clients included; means over seeds. What travels beside a model counts as a transfer of its own.",
     nodes: [frame.card],
     draw,
   };

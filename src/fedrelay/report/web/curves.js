@@ -81,28 +81,29 @@ function curvesSection(page) {
   const names = (table) => Object.entries(table).map(([key, [text]]) => [key, text]);
   const methods = legend(page, () => page.redraw());
   const note = element("p", { class: "note" });
+  const single = toggle("seeds", "single seeds");
   const frame = figure("curves", {
     controls: [
       segments("What is measured", names(MEASURES), choice.measure, set("measure")),
       segments("Over what", names(COSTS), choice.cost, set("cost")),
       toggle("horizontal", "log ↔"),
       toggle("vertical", "log ↕"),
-      toggle("seeds", "single seeds"),
+      single,
     ],
     below: [methods, note],
   });
 
   function draw() {
     methods.refresh();
+    note.textContent = "";
+    const begun = page.doc.methods.some((method) => method.course.round.length);
+    methods.hidden = !begun;
+    single.hidden = !page.doc.methods.some((method) => method.course.runs.length > 1);
     const shown = page.doc.methods
       .map((method, index) => ({ method, index }))
       .filter(({ method }) => method.course.round.length && !page.hidden.has(method.name));
-    if (!shown.length)
-      return frame.empty(
-        page.doc.methods.some((method) => method.course.round.length)
-          ? "All methods are hidden; press one below to show it."
-          : "No round has been evaluated yet.",
-      );
+    if (!begun) return frame.empty(failures(page.doc) || "No round has been evaluated yet.");
+    if (!shown.length) return frame.empty("All methods are hidden; press one below to show it.");
     const lines = shown.map(({ method, index }) => line(method, index));
     const points = lines.flatMap((each) => each.points);
     if (!points.length)
@@ -110,14 +111,16 @@ function curvesSection(page) {
         choice.horizontal
           ? "Nothing here is above 0, so there is no logarithmic axis."
           : "There is nothing to draw for this choice.",
+        true,
       );
     frame.show(plot(lines, points), () => sheet(shown));
     const thinned = shown.filter(({ method }) => method.course.evaluated > method.course.round.length);
     const seeds = Math.max(...shown.map(({ method }) => Math.max(...method.course.seeds)));
+    const alike = shown.every(({ method }) => method.course.runs.length === seeds);
     const uneven = shown.some(({ method }) => Math.min(...method.course.seeds) < Math.max(...method.course.seeds));
     note.textContent = [
       seeds > 1
-        ? `Lines are means over ${seeds} seeds, bands one standard deviation.`
+        ? `Lines are means over ${alike ? "" : "up to "}${seeds} seeds, bands one standard deviation.`
         : "One seed, so there are no bands.",
       uneven ? "Some seeds are further than others; a mean is over those that have got there." : "",
       thinned.length
@@ -179,7 +182,7 @@ function curvesSection(page) {
       right,
       top,
       bottom,
-      xTicks: x.ticks(width < 520 ? 4 : 8),
+      xTicks: x.ticks(width < 520 ? 4 : 8).filter((value) => costText !== count || Number.isInteger(value)),
       yTicks,
       xText: costText,
       yText: shares
@@ -348,6 +351,7 @@ function curvesSection(page) {
   return {
     id: "curves",
     title: "Learning curves",
+    short: "Curves",
     lead: "How good the model is after so many rounds, client updates, bytes or seconds on the clients' own devices.",
     nodes: [frame.card],
     draw,

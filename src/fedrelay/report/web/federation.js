@@ -40,18 +40,7 @@ function mixBars(rows, width, height, describe) {
 
 function classKey(classes) {
   if (classes <= FEW_CLASSES)
-    return element(
-      "div",
-      { class: "key" },
-      Array.from({ length: classes }, (_, each) =>
-        element(
-          "span",
-          {},
-          element("i", { class: "swatch", style: `background:${classColour(each, classes)}` }),
-          `class ${each}`,
-        ),
-      ),
-    );
+    return swatches(Array.from({ length: classes }, (_, each) => [`class ${each}`, classColour(each, classes)]));
   return element("p", { class: "note" }, `${count(classes)} shades from the first class (dark) to the last (light).`);
 }
 
@@ -152,6 +141,7 @@ function federationSection(page) {
   return {
     id: "federation",
     title: "The federation",
+    short: "Federation",
     lead: "Which classes each client holds, and which classes each group holds together.",
     nodes: [clients.card, element("div", { style: "height:1rem" }), groups.card],
     draw,

@@ -88,10 +88,11 @@ function figure(name, { controls = [], below = [] } = {}) {
       "CSV",
     ),
   );
+  const choices = element("div", { class: "controls", hidden: !controls.length }, controls);
   const card = element(
     "div",
     { class: "card" },
-    controls.length ? element("div", { class: "controls" }, controls) : null,
+    choices,
     plot,
     below,
     tools,
@@ -103,11 +104,14 @@ function figure(name, { controls = [], below = [] } = {}) {
       plot.replaceChildren(...[content].flat());
       sheet = numbers;
       tools.hidden = false;
+      choices.hidden = !controls.length;
       tools.firstChild.hidden = !plot.querySelector("svg[viewBox]");
     },
-    empty(text) {
+    // Where there is nothing to choose either, controls would only ask to be tried.
+    empty(text, choosable = false) {
       plot.replaceChildren(element("p", { class: "empty" }, text));
       tools.hidden = true;
+      choices.hidden = !choosable;
     },
   };
 }
@@ -147,6 +151,7 @@ const DRAWN = [
   "stroke-linecap",
   "stroke-linejoin",
   "visibility",
+  "paint-order",
 ];
 
 // A picture stands alone: colours that come from the style sheet are written into it.
@@ -166,16 +171,72 @@ function standalone(source) {
   return { text: new XMLSerializer().serializeToString(copy), width, height };
 }
 
+// What colours and lines mean stands beside a figure as text; a picture takes it along.
+function keysOf(card) {
+  const shown = (node) => node.checkVisibility();
+  return [...card.querySelectorAll(".legend button[aria-pressed=true], .key > span")].filter(shown).map((node) => {
+    const [line, swatch] = [node.querySelector("line"), node.querySelector(".swatch")];
+    return {
+      text: node.textContent,
+      line: line && getComputedStyle(line).stroke,
+      dash: line && (line.getAttribute("stroke-dasharray") || "").split(" ").filter(Boolean).map(Number),
+      fill: swatch && getComputedStyle(swatch).backgroundColor,
+    };
+  });
+}
+
+const KEY = { mark: 30, gap: 18, line: 22, font: 12 };
+
+function laidOut(items, width) {
+  const pen = element("canvas").getContext("2d");
+  pen.font = `${KEY.font}px ${getComputedStyle(document.body).fontFamily}`;
+  let [x, y] = [0, 0];
+  const placed = items.map((item) => {
+    const long = KEY.mark + pen.measureText(item.text).width;
+    if (x && x + long > width) [x, y] = [0, y + KEY.line];
+    const found = { ...item, x, y };
+    x += long + KEY.gap;
+    return found;
+  });
+  return { items: placed, height: items.length ? y + KEY.line : 0 };
+}
+
+function drawKeys(pen, items, left, top) {
+  pen.font = `${KEY.font}px ${getComputedStyle(document.body).fontFamily}`;
+  for (const { text, line, dash, fill, x, y } of items) {
+    const middle = top + y + 7;
+    if (line) {
+      pen.strokeStyle = line;
+      pen.lineWidth = 2.4;
+      pen.setLineDash(dash);
+      pen.beginPath();
+      pen.moveTo(left + x, middle);
+      pen.lineTo(left + x + 22, middle);
+      pen.stroke();
+    } else if (fill) {
+      pen.fillStyle = fill;
+      pen.fillRect(left + x + 6, middle - 6, 12, 12);
+    }
+    pen.fillStyle = getComputedStyle(document.documentElement).getPropertyValue("--soft");
+    pen.fillText(text, left + x + KEY.mark, middle + 4);
+  }
+}
+
 async function picture(plot, zoom = 2) {
-  const parts = [...plot.querySelectorAll("svg[viewBox]")].map(standalone);
+  const drawings = [...plot.querySelectorAll("svg[viewBox]")];
+  const parts = drawings.map(standalone);
   const width = Math.max(...parts.map((part) => part.width)) + 32;
-  const height = parts.reduce((sum, part) => sum + part.height + 16, 16);
+  const keys = laidOut(keysOf(plot.closest(".card")), width - 32);
+  const height = parts.reduce((sum, part) => sum + part.height + 16, 48) + keys.height;
   const canvas = element("canvas", { width: width * zoom, height: height * zoom });
   const pen = canvas.getContext("2d");
   pen.scale(zoom, zoom);
   pen.fillStyle = getComputedStyle(document.documentElement).getPropertyValue("--card");
   pen.fillRect(0, 0, width, height);
-  let top = 16;
+  pen.fillStyle = getComputedStyle(document.documentElement).getPropertyValue("--ink");
+  pen.font = `600 15px ${getComputedStyle(document.body).fontFamily}`;
+  pen.fillText(drawings[0].getAttribute("aria-label"), 16, 28, width - 32);
+  let top = 44;
   for (const part of parts) {
     const image = new Image();
     image.src = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(part.text)}`;
@@ -183,6 +244,7 @@ async function picture(plot, zoom = 2) {
     pen.drawImage(image, 16, top, part.width, part.height);
     top += part.height + 16;
   }
+  drawKeys(pen, keys.items, 16, top);
   return new Promise((done) => {
     canvas.toBlob(done, "image/png");
   });

@@ -94,8 +94,7 @@ function forgettingSection(page) {
             width: cell - 1,
             height: cell - 1,
             rx: Math.min(4, cell / 6),
-            fill: `rgb(var(--cell))`,
-            "fill-opacity": 0.06 + 0.94 * value,
+            fill: shade(value),
             stroke: index === hop ? "var(--ink)" : null,
           }),
           cell >= 24
@@ -105,7 +104,7 @@ function forgettingSection(page) {
                   x: x + cell / 2 - 0.5,
                   y: y + cell / 2 + 4,
                   "text-anchor": "middle",
-                  style: `font-size:9.5px;pointer-events:none;fill:var(${value > 0.55 ? "--paper" : "--ink"})`,
+                  style: `font-size:9.5px;pointer-events:none;fill:${readableOn(shade(value))}`,
                 },
                 (100 * value).toFixed(0),
               )
@@ -128,6 +127,7 @@ function forgettingSection(page) {
   return {
     id: "forgetting",
     title: "Forgetting along a chain",
+    short: "Forgetting",
     lead: "Each row is the model after one more client; each column how well it still does on the samples of a client it has visited. A column that fades downwards is forgotten.",
     nodes: [frame.card],
     draw,

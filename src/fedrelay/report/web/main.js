@@ -19,6 +19,7 @@ function theme() {
   const dark = matchMedia("(prefers-color-scheme: dark)");
   const set = (value) => {
     root.dataset.theme = value;
+    page.redraw();
   };
   set(kept || (dark.matches ? "dark" : "light"));
   dark.addEventListener("change", () => {
@@ -32,6 +33,13 @@ function theme() {
       /* pages from disk may not keep anything */
     }
   });
+}
+
+// What the level of a method is a mean of; short runs have fewer evaluations than are asked for.
+function lately({ course }) {
+  const many = Math.min(page.doc.last, course.evaluated);
+  if (many === 1) return "the only evaluation";
+  return `mean of ${many < page.doc.last ? "all" : "the last"} ${many} evaluations`;
 }
 
 function head() {
@@ -50,7 +58,7 @@ function head() {
   if (best)
     headline(
       percent(best.standing.accuracy_last.mean),
-      `${best.name}, mean of the last ${page.doc.last} evaluations${best.runs.every((run) => run.status === "complete") ? "" : ", so far"}`,
+      `${best.name}, ${lately(best)}${best.runs.every((run) => run.status === "complete") ? "" : ", so far"}`,
     );
   const gains = targets.map(({ share, accuracy }) => {
     const rounds = (method) => method.standing.costs_to[String(share)]?.round;
@@ -80,18 +88,21 @@ function head() {
       `sent by ${sent.name}${federated.length > 1 ? ", the least of all" : " in all"}`,
     );
   const done = states.complete || 0;
-  headline(
-    `${done} of ${page.doc.runs_in_all}`,
-    `${page.doc.runs_in_all === 1 ? "run" : "runs"} complete${Object.entries(states)
-      .filter(([name]) => name !== "complete")
-      .map(([name, number]) => `, ${number} ${name}`)
-      .join("")}`,
-  );
+  if (page.doc.runs_in_all)
+    headline(
+      `${done} of ${page.doc.runs_in_all}`,
+      `${page.doc.runs_in_all === 1 ? "run" : "runs"} complete${Object.entries(states)
+        .filter(([name]) => name !== "complete")
+        .map(([name, number]) => `, ${number} ${name}`)
+        .join("")}`,
+    );
+  document.title = `${title} · FedRelay`;
+  const awaited = methods.length ? page.doc.awaited || [] : [];
   return [
     element("h1", {}, title),
     element(
       "div",
-      { class: "card" },
+      { class: "card", hidden: !Object.keys(facts).length },
       element(
         "dl",
         { class: "facts" },
@@ -101,6 +112,7 @@ function head() {
       ),
     ),
     element("div", { class: "headlines" }, lines),
+    awaited.length ? element("p", { class: "note" }, `Not there yet: ${awaited.join(", ")}.`) : "",
   ];
 }
 
@@ -117,7 +129,7 @@ function build() {
     againSection,
   ].map((make) => make(page));
   const top = element("div", { id: "top" });
-  document.querySelector("nav").append(...sections.map(({ id, title }) => element("a", { href: `#${id}` }, title)));
+  document.querySelector("nav").append(...sections.map(({ id, title, short }) => element("a", { href: `#${id}` }, short || title)));
   document
     .querySelector("main")
     .append(
@@ -155,7 +167,8 @@ function build() {
 // What a live page says of itself, in a word.
 function pulse({ states, runs_in_all: all }) {
   if (states.running) return "live";
-  return (states.complete || 0) + (states.diverged || 0) < all ? "waiting" : "complete";
+  const over = ["complete", "diverged", "fruitless"].reduce((sum, state) => sum + (states[state] || 0), 0);
+  return !all || over < all ? "waiting" : "complete";
 }
 
 // A page from `fedrelay watch` asks for news; a report is finished, wherever it is opened from.

@@ -85,8 +85,8 @@ function placeClusters(found, { fixed, list }, visited, edge) {
 
 // So many circles around an ellipse, as large as they can be without touching each other or the server.
 function spread(centre, edge, many) {
-  const start = many === 2 ? 0 : -Math.PI / 2;
-  let r = Math.min(many <= 3 ? 150 : 104, edge.y * 0.6);
+  const start = many === 2 && edge.x > edge.y ? 0 : -Math.PI / 2;
+  let r = Math.min(many <= 3 ? 150 : 104, Math.min(edge.x, edge.y) * 0.6);
   let points = [];
   for (let attempt = 0; attempt < 40; attempt += 1) {
     const radii = { x: edge.x - r, y: edge.y - r };
@@ -167,6 +167,19 @@ function placeIdle(found, journey, edge) {
   });
 }
 
+// No taller than what is drawn; while rounds go by it only grows, so that nothing jumps.
+function fit(scene, found) {
+  const tops = [found.centre.y - 78, ...found.blobs.map((blob) => blob.y - blob.r)];
+  const bottoms = [found.centre.y + 78, ...found.blobs.map((blob) => blob.y + blob.r)];
+  for (const place of found.at.values()) {
+    tops.push(place.y - place.r - 20);
+    bottoms.push(place.y + place.r + 20);
+  }
+  scene.top = Math.min(scene.top ?? Infinity, tops.reduce((least, each) => Math.min(least, each)) - 4);
+  scene.bottom = Math.max(scene.bottom ?? 0, bottoms.reduce((most, each) => Math.max(most, each)) + 4);
+  scene.svg.setAttribute("viewBox", `0 ${scene.top.toFixed(1)} ${scene.width} ${(scene.bottom - scene.top).toFixed(1)}`);
+}
+
 // The way of one model: a list of pieces (out, hop, back), each with a path.
 function way(found, stage, index, from, to) {
   const route = stage.routes[index];
@@ -202,10 +215,10 @@ function hop(found, from, to, lane) {
     return bent(from, to, 0.06);
   const radii = { x: found.radii.x + lane, y: found.radii.y + lane };
   const gap = Math.min(step * 0.3, (from.r + 2) / Math.min(radii.x, radii.y));
-  const points = [];
-  for (let each = 0; each <= 8; each += 1)
-    points.push(
-      spot(onEllipse(found.centre, radii, from.angle + (lane ? 0 : gap) + ((step - (lane ? 0 : 2 * gap)) * each) / 8)),
-    );
+  const inset = lane ? 0 : gap;
+  const pieces = Math.max(2, Math.ceil(step * 16)); // short enough to look round
+  const points = Array.from({ length: pieces + 1 }, (_, each) =>
+    spot(onEllipse(found.centre, radii, from.angle + inset + ((step - 2 * inset) * each) / pieces)),
+  );
   return `M${points.join("L")}`;
 }

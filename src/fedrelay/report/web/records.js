@@ -1,40 +1,42 @@
 // Faults and what was done about them, and what it takes to do it all again.
 
-function faultPlace(event, name) {
-  if ((event[name] ?? -1) < 0) return NONE; // −1: the round as a whole
-  return name === "client" && event.node ? `${event.client} (${event.node})` : String(event[name]);
+const PLACES = ["round", "client", "route", "hop"];
+
+// "refused: non-finite weights" is a refusal; the list has the reasons.
+const briefly = (done) => String(done ?? NONE).split(":")[0];
+
+// Where something went wrong; −1 is the round as a whole, and a client of a real federation has a name.
+function placeOf(event, name) {
+  if (name === "client" && event.node) return String(event.node);
+  return (event[name] ?? -1) < 0 ? NONE : String(event[name]);
 }
 
 function faultsSection(page) {
   const frame = figure("faults");
+  const MOST_KINDS = 6; // colours for what was done; what is rarer shares one
+
   function draw() {
     const { events, methods } = page.doc;
     if (!events.length) return frame.empty("No faults were noted.");
-    const columns = ["round", "route", "hop", "client"];
+    const open = frame.plot.querySelector("details")?.open;
+    const several = (name) => new Set(events.map((event) => event[name])).size > 1;
     frame.show(
       [
+        ...chart(events),
         element(
-          "div",
-          { class: "wide", style: "max-height:24rem;overflow:auto" },
+          "details",
+          { open },
+          element("summary", {}, "one by one"),
           element(
-            "table",
-            {},
-            headings(["Method", "seed", ...columns, "what happened", "what was done"]),
-            element(
-              "tbody",
-              {},
-              events.map((event) =>
-                element(
-                  "tr",
-                  {},
-                  element("td", {}, methods[event.method].name),
-                  element("td", {}, count(event.seed)),
-                  columns.map((name) => element("td", {}, faultPlace(event, name))),
-                  element("td", { class: "words" }, String(event.what ?? NONE)),
-                  element("td", { class: "words" }, String(event.done ?? NONE)),
-                ),
-              ),
-            ),
+            "div",
+            {
+              class: "wide",
+              style: "max-height:24rem;overflow:auto",
+              tabindex: 0,
+              role: "region",
+              "aria-label": "List of faults",
+            },
+            list(events, methods, several),
           ),
         ),
         ...(page.doc.events_in_all > events.length
@@ -42,17 +44,17 @@ function faultsSection(page) {
               element(
                 "p",
                 { class: "note" },
-                `The first ${count(events.length)} of ${count(page.doc.events_in_all)} are listed.`,
+                `The first ${count(events.length)} of ${count(page.doc.events_in_all)} are shown.`,
               ),
             ]
           : []),
       ],
       () => [
-        ["method", "seed", ...columns, "node", "what", "done"],
+        ["method", "seed", ...PLACES, "node", "what", "done"],
         ...events.map((event) => [
           methods[event.method].name,
           event.seed,
-          ...columns.map((name) => event[name]),
+          ...PLACES.map((name) => event[name]),
           event.node ?? "",
           event.what,
           event.done,
@@ -60,6 +62,54 @@ function faultsSection(page) {
       ],
     );
   }
+
+  // How often each thing went wrong, split by what was done about it.
+  function chart(events) {
+    const ranked = (words) => [...tallied(words)].sort((one, other) => other[1] - one[1]).map(([word]) => word);
+    const actions = ranked(events.map((event) => briefly(event.done)));
+    const kept = actions.slice(0, actions.length > MOST_KINDS ? MOST_KINDS - 1 : MOST_KINDS);
+    const others = "something else";
+    const action = (event) => (kept.includes(briefly(event.done)) ? briefly(event.done) : others);
+    const shown = actions.length > kept.length ? [...kept, others] : kept;
+    const rows = ranked(events.map((event) => String(event.what))).map((what) => ({
+      name: what,
+      parts: tallied(events.filter((event) => String(event.what) === what).map(action)),
+    }));
+    const series = shown.map((name, index) => [name, name, methodColour(index)]);
+    const label = "How often each thing went wrong, and what was done";
+    return stackedBars(room(frame.plot), rows, series, count, { label, mark: "mishap" });
+  }
+
+  const list = (events, methods, several) =>
+    element(
+      "table",
+      {},
+      headings([
+        ...(several("method") ? ["Method"] : []),
+        ...(several("seed") ? ["seed"] : []),
+        "round",
+        "what happened",
+        "what was done",
+        ...PLACES.slice(1),
+      ]),
+      element(
+        "tbody",
+        {},
+        events.map((event) =>
+          element(
+            "tr",
+            {},
+            several("method") ? element("td", {}, methods[event.method].name) : null,
+            several("seed") ? element("td", {}, String(event.seed)) : null,
+            element("td", {}, placeOf(event, "round")),
+            element("td", { class: "words" }, String(event.what ?? NONE)),
+            element("td", { class: "words" }, String(event.done ?? NONE)),
+            PLACES.slice(1).map((name) => element("td", {}, placeOf(event, name))),
+          ),
+        ),
+      ),
+    );
+
   return {
     id: "faults",
     title: "Faults",

@@ -51,7 +51,6 @@ function drawBlobs(scene, found) {
                 y: blob.y + 4,
                 "text-anchor": "middle",
                 style: "font-size:10px",
-                opacity: blob.visited ? 1 : 0.6,
               },
               String(blob.number),
             )
@@ -200,6 +199,7 @@ function drawPeers(scene, found, stage) {
 
 function drawServer(scene, found, stage) {
   scene.server.replaceChildren();
+  const merges = stage.merges && stage.routes.some((route) => route.length);
   const { x, y } = found.centre;
   if (stage.relay === "peers") return;
   if (stage.relay === "none") {
@@ -239,10 +239,10 @@ function drawServer(scene, found, stage) {
       cx: x,
       cy: y,
       r: 26,
-      fill: stage.merges ? "var(--ink)" : "var(--card)",
+      fill: merges ? "var(--ink)" : "var(--card)",
       stroke: "var(--ink)",
       "stroke-width": 2,
-      "stroke-dasharray": stage.merges ? null : "4 3",
+      "stroke-dasharray": merges ? null : "4 3",
     }),
     shape(
       "text",
@@ -251,7 +251,7 @@ function drawServer(scene, found, stage) {
         y: y - 1,
         "text-anchor": "middle",
         "font-weight": 600,
-        style: `fill:var(${stage.merges ? "--paper" : "--ink"});font-size:11px`,
+        style: `fill:var(${merges ? "--paper" : "--ink"});font-size:11px`,
       },
       "server",
     ),
@@ -261,9 +261,9 @@ function drawServer(scene, found, stage) {
         x,
         y: y + 12,
         "text-anchor": "middle",
-        style: `fill:var(${stage.merges ? "--paper" : "--soft"});font-size:9.5px`,
+        style: `fill:var(${merges ? "--paper" : "--soft"});font-size:9.5px`,
       },
-      stage.merges ? (stage.routes.length > 1 ? "merges" : "receives") : "waits",
+      merges ? (stage.routes.length > 1 ? "merges" : "receives") : "waits",
     ),
   );
 }
@@ -303,14 +303,18 @@ function drawClients(scene, found, federation, faults) {
           shape(
             "text",
             {
-              x: place.x + place.r,
-              y: place.y - place.r,
+              x: place.x + place.r + 5,
+              y: place.y - place.r - 1,
               style: "fill:var(--warn);font-size:16px",
               "font-weight": 800,
             },
             "!",
           ),
-          shape("title", {}, `${hit.get(client).what}: ${hit.get(client).done}`),
+          shape(
+            "title",
+            {},
+            `${hit.get(client).node ? `${hit.get(client).node}, ` : ""}${hit.get(client).what}: ${hit.get(client).done}`,
+          ),
         ),
       );
   }
@@ -322,7 +326,7 @@ function label(place, client) {
   return shape(
     "text",
     {
-      class: "soft",
+      class: "soft halo",
       x: place.x + distance * Math.cos(place.outward),
       y: place.y + distance * Math.sin(place.outward) + 3.5,
       "text-anchor": "middle",

@@ -113,7 +113,10 @@ function relaySection(page) {
       key.replaceChildren();
       note.textContent = "";
       caption.textContent = "";
-      return frame.empty("No round is done yet.");
+      return frame.empty(
+        failures(page.doc) || "No round is done yet.",
+        journeys.some((each) => each.rounds.length),
+      );
     }
     const atEnd = slider.value === slider.max;
     slider.max = journey.rounds.length - 1;
@@ -152,16 +155,19 @@ function relaySection(page) {
           : "to one client each"
         : `through ${short === long ? count(long) : `${count(short)} to ${count(long)}`} clients${trips > 1 ? " each" : ""}, one after another`;
     if (stage.relay === "none") return `${name}: ${RELAYS.none}.`;
-    if (!trips) return `${name}: no model reached a client.`;
+    if (!trips) return `${name}: no model came back from a client.${troubles(faults)}`;
     if (stage.relay === "peers") return `${name}: ${count(trips)} clients train models of their own; ${RELAYS.peers}.`;
     const end = stage.merges
       ? trips > 1
         ? "then the server merges them"
         : "then it goes home"
-      : "then they wait in their slots; nothing is merged this round";
+      : `then ${trips > 1 ? "they wait in their slots" : "it waits in its slot"}; nothing is merged this round`;
     const handed = long > 1 && stage.relay === "server" ? ` (${RELAYS.server})` : "";
-    return `${name}: ${models} ${visits}${handed}, ${end}.${faults.length ? ` What went wrong is marked with !: ${tally(faults.map((event) => String(event.what)))}.` : ""}`;
+    return `${name}: ${models} ${visits}${handed}, ${end}.${troubles(faults)}`;
   }
+
+  const troubles = (faults) =>
+    faults.length ? ` What went wrong is marked with !: ${tally(faults.map((event) => String(event.what)))}.` : "";
 
   function keys(stage, federation, faults) {
     const line = (dash, text) =>
@@ -192,18 +198,11 @@ function relaySection(page) {
     if (stage.relay === "server" && stage.routes.some((route) => route.length > 1))
       lines.push(line("1 4", "handed on through the server"));
     const classes = federation ? federation.counts[0].length : 0;
-    const swatches =
+    const held =
       classes && classes <= FEW_CLASSES
-        ? Array.from({ length: classes }, (_, each) =>
-            element(
-              "span",
-              {},
-              element("i", { class: "swatch", style: `background:${classColour(each, classes)}` }),
-              `class ${each}`,
-            ),
-          )
+        ? swatches(Array.from({ length: classes }, (_, each) => [`class ${each}`, classColour(each, classes)])).children
         : [];
-    return [...lines, ...(faults.length ? [element("span", { class: "loss" }, "! fault")] : []), ...swatches];
+    return [...lines, ...(faults.length ? [element("span", { class: "loss" }, "! fault")] : []), ...held];
   }
 
   function limits(journey, stage, federation) {
@@ -245,6 +244,7 @@ function relaySection(page) {
     frame.show(canvas.svg, () => sheet(journey));
     const found = arrange(journey, stage, width, height);
     canvas.drawn = { unseen: found.unseen, tracks: 0 };
+    fit(canvas, found);
     drawBlobs(canvas, found);
     drawTracks(canvas, found, stage, focus);
     drawClients(canvas, found, federation, faults);
@@ -299,6 +299,7 @@ function relaySection(page) {
   return {
     id: "relay",
     title: "The relay map",
+    short: "Relay map",
     lead: "How models travelled, round by round. Every dot is a client, coloured by the classes it holds; every coloured line is one model on its way. Press a line to follow that model alone.",
     nodes: [frame.card],
     draw,

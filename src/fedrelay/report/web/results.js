@@ -27,6 +27,7 @@ function targetsSection(page) {
   function draw() {
     const { methods, targets } = page.doc;
     baseline.offer(methods.map((method, index) => [String(index), method.name]));
+    baseline.node.hidden = methods.length < 2;
     const shown = methods
       .map((method, index) => ({ method, index }))
       .filter(({ method }) => !page.hidden.has(method.name));
@@ -36,10 +37,32 @@ function targetsSection(page) {
       const found = method.standing.costs_to[String(share)];
       return found ? found[choice.cost] : null;
     };
-    frame.show([chart(shown, targets, reference, cost), table(shown, targets, reference, cost)], () =>
-      sheet(shown, targets, reference),
+    const reached = targets.filter(({ share }) => shown.some(({ method }) => cost(method, share) !== null));
+    frame.show(
+      [
+        ...(reached.length
+          ? [chart(shown, reached, reference, cost), table(shown, reached, reference, cost)]
+          : []),
+        ...(reached.length < targets.length ? [outOfReach(shown, targets, reached)] : []),
+      ],
+      () => sheet(shown, targets, reference),
     );
   }
+
+  // Targets that nobody got to, in a sentence instead of empty bars.
+  function outOfReach(shown, targets, reached) {
+    const missed = targets.filter((target) => !reached.includes(target)).map(({ accuracy }) => percent(accuracy));
+    const heights = shown.flatMap(({ method }) => method.course.accuracy.mean).filter((mean) => mean !== null);
+    const best = heights.length ? ` The highest accuracy of a method was ${percent(Math.max(...heights))}.` : "";
+    return element(
+      "p",
+      { class: reached.length ? "note" : "empty" },
+      `No method reached ${missed.join(" or ")} with every seed.${best}`,
+    );
+  }
+
+  const unreached = (method) =>
+    ["diverged", "fruitless"].find((state) => method.runs.some((run) => run.status === state)) || "not reached";
 
   const gain = (before, now) => (before && now ? before / now : null);
   const gainText = (factor) => (factor === null ? "" : `${factor >= 10 ? factor.toFixed(0) : factor.toFixed(1)}×`);
@@ -83,7 +106,7 @@ function targetsSection(page) {
             shape("title", {}, method.name),
           ),
           value === null
-            ? shape("text", { class: "soft", x: left, y: top + 16 }, "not reached")
+            ? shape("text", { class: "soft", x: left, y: top + 16 }, unreached(method))
             : shape(
                 "rect",
                 {
@@ -206,7 +229,8 @@ function resultsSection(page) {
 
   function draw() {
     const { methods } = page.doc;
-    if (!methods.some((method) => method.course.round.length || method.runs.some((run) => run.status === "diverged")))
+    const failed = failures(page.doc);
+    if (!failed && !methods.some((method) => method.course.round.length))
       return frame.empty("No run has come to a result yet.");
     const best = Math.max(
       ...methods
@@ -224,20 +248,23 @@ function resultsSection(page) {
       "runs",
     ];
     frame.show(
-      element(
-        "div",
-        { class: "wide" },
+      [
         element(
-          "table",
-          {},
-          headings(head),
+          "div",
+          { class: "wide", tabindex: 0, role: "region", "aria-label": "Table of final results" },
           element(
-            "tbody",
+            "table",
             {},
-            methods.map((method, index) => row(method, index, best)),
+            headings(head),
+            element(
+              "tbody",
+              {},
+              methods.map((method, index) => row(method, index, best)),
+            ),
           ),
         ),
-      ),
+        ...(failed ? [element("p", { class: "note loss" }, failed)] : []),
+      ],
       sheet,
     );
   }
@@ -319,6 +346,7 @@ function resultsSection(page) {
   return {
     id: "results",
     title: "Where they ended",
+    short: "Results",
     lead: "Test accuracy in percent, mean ± standard deviation over seeds, and what it cost. The highest level of a federated method is bold.",
     nodes: [frame.card],
     draw,

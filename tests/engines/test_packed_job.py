@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import sys
+import threading
+import types
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
-from fedrelay.engines.parcel import bytes_of, pack, tensor_from
+from fedrelay.engines.packed_job import bytes_of, pack, tensor_from
 from fedrelay.errors import EngineError
 from fedrelay.local.trainer import Job
 from fedrelay.models.layout import Layout
@@ -18,12 +21,12 @@ pytest.importorskip("ray", reason="the extra 'ray' is not installed", exc_type=I
 
 
 @pytest.fixture
-def parcel(toy, linear):
+def packed(toy, linear):
     return pack(Job(linear, Layout.of(linear), toy, Train(), (), 3))
 
 
-def test_the_job_comes_out_as_it_went_in(parcel, toy, linear):
-    job = parcel.open()
+def test_the_job_comes_out_as_it_went_in(packed, toy, linear):
+    job = packed.unpack()
     assert (job.train, job.terms, job.seed, job.layout) == (Train(), (), 3, Layout.of(linear))
     assert torch.equal(job.layout.flatten(job.module), job.layout.flatten(linear))
     for client in range(6):
@@ -31,12 +34,12 @@ def test_the_job_comes_out_as_it_went_in(parcel, toy, linear):
     assert job.federation.fingerprint() == toy.fingerprint()
 
 
-def test_data_are_looked_at_where_they_lie(parcel):
-    for buffer in parcel.buffers:
+def test_data_are_looked_at_where_they_lie(packed):
+    for buffer in packed.buffers:
         buffer.flags.writeable = False  # as in an object store
-    federation = parcel.open().federation
+    federation = packed.unpack().federation
     for array in (federation.test.x.numpy(), federation.samples(1).x.numpy(), federation.dataset.x_train):
-        assert any(np.shares_memory(array, buffer) for buffer in parcel.buffers)
+        assert any(np.shares_memory(array, buffer) for buffer in packed.buffers)
 
 
 class Tied(torch.nn.Linear):
@@ -50,19 +53,43 @@ class Tied(torch.nn.Linear):
 
 def test_a_module_can_be_written_to_and_shares_what_it_shared(toy):
     module = Tied()
-    job = pack(Job(module, Layout.of(module), toy, Train(), (), 3)).open()
+    job = pack(Job(module, Layout.of(module), toy, Train(), (), 3)).unpack()
     job.module.front.fill_(1.0)
     assert job.module.both.tolist() == [1.0, 1.0, 1.0, 0.0, 0.0, 0.0]
 
 
-def test_no_two_parcels_have_the_same_key(parcel, toy, linear):
-    assert parcel.key != pack(Job(linear, Layout.of(linear), toy, Train(), (), 3)).key
+def test_no_two_packed_jobs_have_the_same_key(packed, toy, linear):
+    assert packed.key != pack(Job(linear, Layout.of(linear), toy, Train(), (), 3)).key
 
 
-def test_other_software_is_refused(parcel):
-    old = replace(parcel, software={**parcel.software, "torch": "1.0"})
+def test_other_software_is_refused(packed):
+    old = replace(packed, software={**packed.software, "torch": "1.0"})
     with pytest.raises(EngineError, match=r"has torch \S+ instead of 1\.0; install the same versions on all machines"):
-        old.open()
+        old.unpack()
+
+
+class Elsewhere(torch.nn.Linear):
+    """A module of a file that is not everywhere."""
+
+
+def test_code_that_is_not_there_is_named(toy, monkeypatch):
+    there = types.ModuleType("somewhere_else")
+    there.Elsewhere = Elsewhere
+    monkeypatch.setattr(Elsewhere, "__module__", there.__name__)
+    monkeypatch.setitem(sys.modules, there.__name__, there)
+    module = Elsewhere(4, 3)
+    packed = pack(Job(module, Layout.of(module), toy, Train(), (), 3))
+    monkeypatch.delitem(sys.modules, there.__name__)
+    with pytest.raises(
+        EngineError, match=r"lacks code that the model or the data need \(No module named 'somewhere_else'\)"
+    ):
+        packed.unpack()
+
+
+def test_what_cannot_be_sent_is_said_to_be_so(toy, linear):
+    linear.lock = threading.Lock()
+    with pytest.raises(EngineError, match=r"^the model or the data cannot be sent to other processes: cannot pickle "):
+        pack(Job(linear, Layout.of(linear), toy, Train(), (), 3))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.int64])

@@ -1,6 +1,6 @@
-"""Errands: tasks that are sent to a process of a cluster with all that they need, and come back with what they wrote.
+"""Remote tasks: tasks that are done in a process of a cluster, with all that they need sent to them.
 
-An errand is a pure function of what it is given, so one whose worker died can be done again anywhere else.
+A remote task is a pure function of what it is given, so one whose worker died can be done again anywhere else.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from typing import Any
 import torch
 
 from fedrelay.engines.crew import Task, Workplace, keep_freed_memory
-from fedrelay.engines.parcel import Bytes, Parcel, bytes_of, tensor_from
+from fedrelay.engines.packed_job import Bytes, PackedJob, bytes_of, tensor_from
 from fedrelay.models.layout import Layout
 
 _PLACES: dict[str, Workplace] = {}
-"""The workplace of this process for the job at hand: making one for every errand would take longer than the errand."""
+"""The workplace of this process for the job at hand: making one for every task would take longer than the task."""
 
 
-def run_errand(parcel: Parcel, task: Task[Any], *read: Bytes) -> Any:
+def run_task(packed: PackedJob, task: Task[Any], *read: Bytes) -> Any:
     """Do a task with the rows that it reads; the seconds it took and its outcome, then each row that it wrote."""
-    place = _workplace(parcel)
+    place = _workplace(packed)
     began = time.perf_counter()
     rows = _rows(task, read, place.job.layout)
     place.models = rows
@@ -33,13 +33,13 @@ def run_errand(parcel: Parcel, task: Task[Any], *read: Bytes) -> Any:
     return (answer, *(bytes_of(rows[row]) for row in task.writes)) if task.writes else answer
 
 
-def _workplace(parcel: Parcel) -> Workplace:
-    if parcel.key not in _PLACES:
+def _workplace(packed: PackedJob) -> Workplace:
+    if packed.key not in _PLACES:
         torch.set_num_threads(1)
         keep_freed_memory()
         _PLACES.clear()  # the job before is over
-        _PLACES[parcel.key] = Workplace(parcel.open(), {})
-    return _PLACES[parcel.key]
+        _PLACES[packed.key] = Workplace(packed.unpack(), {})
+    return _PLACES[packed.key]
 
 
 def _rows(task: Task[Any], read: tuple[Bytes, ...], layout: Layout) -> dict[int, torch.Tensor]:

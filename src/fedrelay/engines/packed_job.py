@@ -1,7 +1,7 @@
-"""Parcels: a job on its way to other processes, of which those on one machine share the large parts.
+"""Packed jobs: a job on its way to other processes, of which those on one machine share the large parts.
 
-Arrays and tensors lie beside the pickle, not inside it. Where a parcel is kept in memory that processes share, such as
-Ray's object store, a worker that opens it looks at the data where they lie instead of making a copy of its own.
+Arrays and tensors lie beside the pickle, not inside it. Where a packed job is kept in memory that processes share, such
+as Ray's object store, a worker that unpacks it looks at the data where they lie instead of making a copy of its own.
 """
 
 from __future__ import annotations
@@ -33,27 +33,33 @@ def software() -> dict[str, str]:
 
 
 @dataclass(frozen=True)
-class Parcel:
-    """A job, packed."""
+class PackedJob:
+    """Data, model and settings, ready to be sent."""
 
     body: Bytes
     buffers: Sequence[Bytes]
     software: Mapping[str, str] = field(default_factory=software)
     key: str = field(default_factory=lambda: uuid.uuid4().hex)
-    """No two parcels have the same."""
+    """No two packed jobs have the same."""
 
-    def open(self) -> Job:
+    def unpack(self) -> Job:
         """The job, over the buffers as they lie; refused where the software differs from the sender's."""
         other = {name: found for name, found in software().items() if found != self.software[name]}
         if other:
             pairs = ", ".join(f"{name} {found} instead of {self.software[name]}" for name, found in other.items())
             raise EngineError(f"{platform.node()} has {pairs}; install the same versions on all machines")
-        job: Job = pickle.loads(self.body.data, buffers=self.buffers)
+        try:
+            job: Job = pickle.loads(self.body.data, buffers=self.buffers)
+        except (ImportError, AttributeError) as error:
+            raise EngineError(
+                f"{platform.node()} lacks code that the model or the data need ({error}); install it on all machines, "
+                "or define it in the script that calls fedrelay.run"
+            ) from None
         return job
 
 
-def pack(job: Job) -> Parcel:
-    """Pack a job. What it defines in a script travels with it; other code must be installed where it is opened."""
+def pack(job: Job) -> PackedJob:
+    """Pack a job. What it defines in a script travels with it; other code must be installed where it is unpacked."""
     from ray import cloudpickle
 
     class Packer(cloudpickle.CloudPickler):  # type: ignore[misc]
@@ -72,8 +78,12 @@ def pack(job: Job) -> Parcel:
     job.federation.test  # noqa: B018
     job.federation.samples(0)
     body, buffers = io.BytesIO(), list[pickle.PickleBuffer]()
-    Packer(body, protocol=5, buffer_callback=buffers.append).dump(job)
-    return Parcel(
+    try:
+        Packer(body, protocol=5, buffer_callback=buffers.append).dump(job)
+    except (TypeError, AttributeError, RuntimeError, pickle.PicklingError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise EngineError(f"the model or the data cannot be sent to other processes: {reason}") from None
+    return PackedJob(
         np.frombuffer(body.getvalue(), np.uint8), [np.frombuffer(buffer.raw(), np.uint8) for buffer in buffers]
     )
 
