@@ -92,7 +92,7 @@ def test_it_only_looks_and_repeats_itself(module, digits):
 def test_it_comes_closer_to_what_it_looks_at(module, digits):
     own = Samples(digits.x[:256], digits.y[:256])
     attack = GanAttack(module, own, epochs=25)
-    features = feature_network(digits, 10, epochs=3)
+    features = feature_network(digits, 10, steps=60)
     untrained = frechet_distance(features, attack.draw(500), digits.x)
     for sighting in sequence(module, 2):
         attack.see(sighting)

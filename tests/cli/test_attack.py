@@ -99,3 +99,25 @@ def test_a_spy(program, tiny, tmp_path, monkeypatch):
     again = program(*words, "--out", "here")
     assert "here: is not empty; choose another --out" in again.err
     assert "a model of" not in again.err  # nothing was trained
+
+
+def test_a_spy_whose_drawings_are_compared_by_features_of_ones_own(program, tiny, tmp_path, monkeypatch):
+    monkeypatch.setattr("fedrelay.espionage.MOST_COMPARED", 300)
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "eyes.py").write_text(
+        "def constant():\n    return lambda images: images.new_ones(len(images), 2)\n"
+        "def flat():\n    return lambda images: images.new_ones(3)\n"
+        "def number():\n    return 7\n"
+    )
+    words = ["attack", "gan", "fedavg", *tiny, "--fraction", "1", "--epochs-of-spy", "1"]
+    ended = program(*words, "--features", "eyes:constant", "--json")
+    assert ended.code == 0, ended.err
+    assert {visit["fid_all"] for visit in ended.json["fedavg"]["visits"]} == {0.0}  # all images look the same
+    for name, message in (
+        ("flat", "one row of features for each image is needed, got (3,)"),
+        ("number", "--features eyes:number: must give a network or a function, got int"),
+        ("nothing", "eyes:nothing: AttributeError"),
+    ):
+        ended = program(*words, "--features", f"eyes:{name}")
+        assert ended.code in (2, 3)
+        assert message in " ".join(ended.err.split())

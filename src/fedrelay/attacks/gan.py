@@ -22,7 +22,7 @@ import io
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, islice, pairwise, repeat
 from pathlib import Path
 from typing import Self
 
@@ -166,17 +166,20 @@ def _seeded(seed: int, purpose: str, *keys: int) -> Iterator[None]:
         yield
 
 
-def feature_network(samples: Samples, classes: int, *, epochs: int = 5, seed: int = 1) -> Features:
-    """What the last layer of a small CNN sees, after it was trained on these images: the features of FID-cnn."""
+def feature_network(samples: Samples, classes: int, *, steps: int = 1000, seed: int = 1) -> Features:
+    """What the last layer of a small CNN sees, after it was trained on these images: the features of FID-cnn.
+
+    After few steps the scale of its features, and with it every distance, would still be that of its first weights.
+    """
     with _seeded(seed, "fid-cnn"):
         network = build_model("cnn-s", tuple(samples.x.shape[1:]), classes, kind="image").train()
         optimiser = torch.optim.SGD(network.parameters(), 0.02, momentum=0.9)
         orders = generator(seed, "fid-batches")
-        for _ in range(epochs):
-            for rows in _batches(orders.permutation(len(samples.y))):
-                optimiser.zero_grad()
-                cross_entropy(network(samples.x[rows]), samples.y[rows]).backward()  # type: ignore[no-untyped-call]
-                optimiser.step()
+        passes = (_batches(orders.permutation(each)) for each in repeat(len(samples.y)))
+        for rows in islice(chain.from_iterable(passes), steps):
+            optimiser.zero_grad()
+            cross_entropy(network(samples.x[rows]), samples.y[rows]).backward()  # type: ignore[no-untyped-call]
+            optimiser.step()
     tap = FeatureTap(network.eval())
 
     def features(images: Tensor) -> Tensor:
@@ -198,7 +201,10 @@ def frechet_distance(features: Features, images: Tensor, others: Tensor) -> floa
 
 def _moments(features: Features, images: Tensor) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Mean and covariance."""
-    rows = torch.cat([features(part) for part in torch.split(images, 500)]).double().numpy()
+    with torch.no_grad():
+        rows = torch.cat([features(part) for part in torch.split(images, 500)]).double().numpy()
+    if rows.ndim != 2 or len(rows) != len(images):
+        raise SpecError(f"FID: one row of features for each image is needed, got {rows.shape} for {len(images)} images")
     count, size = rows.shape
     if count <= size:
         raise DataError(f"FID: more images than features are needed, got {count} images and {size} features")

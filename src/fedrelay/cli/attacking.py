@@ -40,6 +40,7 @@ def register(app: typer.Typer) -> None:
         epilog=examples(
             "fedrelay attack gan fedavg fedseq --data mnist --clients 100 --alpha 100 --epochs-of-spy 20",
             "fedrelay attack gan fedseq --model cnn-s --spy 7 --rounds 30 --out runs/spy",
+            "fedrelay attack gan --data cifar10 --features mymodule:inception",
         ),
     )(gan)
     app.add_typer(
@@ -109,6 +110,15 @@ def gan(
     epochs_of_spy: Annotated[
         int, typer.Option(min=1, help="E_a, epochs over its own images at each visit", rich_help_panel="Attack")
     ] = 300,
+    features: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODULE:FUNCTION",
+            help="gives a network from images to features, such as Inception with weights of your own, for the FID; "
+            "default: a small one trained on the data",
+            rich_help_panel="Attack",
+        ),
+    ] = None,
     quiet: Quiet = False,
     json: Json = False,
     *,
@@ -120,6 +130,7 @@ def gan(
     not resumable.
     """
     from fedrelay.attacks.gan import contact_sheet
+    from fedrelay.data.samples import called
     from fedrelay.espionage import run_with_spy
     from fedrelay.files import write_atomically
     from fedrelay.recipes import experiments
@@ -131,6 +142,9 @@ def gan(
     comparison = validate(Comparison, chosen)
     out = comparison.out or free_folder(f"gan-{Path(comparison.data.name).stem}")
     RunFolder.check(out)  # before anything is trained
+    own = called(features, SpecError) if features is not None else None
+    if own is not None and not callable(own):
+        raise SpecError(f"--features {features}: must give a network or a function, got {type(own).__name__}")
     hauls = {}
     with screen.listening():
         for _, experiment in experiments(comparison):
@@ -138,6 +152,7 @@ def gan(
                 experiment,
                 spy,
                 epochs=epochs_of_spy,
+                features=own,
                 watch=partial(_tell, screen, experiment.method),
             )
     facts = haul_facts(hauls)
