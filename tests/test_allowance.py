@@ -33,3 +33,21 @@ def test_routes_keep_their_slots_and_empty_ones_go():
     plan = RoundPlan(1, (Route((0, 0), slot=0), Route((1, 0), slot=1), Route((0,), slot=2)))
     assert Allowance(2, planned).kept(plan).routes == (Route((0, 0), slot=0), Route((1,), slot=1))
     assert Allowance(9, planned).kept(plan) is plan
+
+
+def test_visits_that_never_happened_leave_room_and_who_has_none_left_is_told_once():
+    def ring(round):
+        return RoundPlan(round, (Route((0, 1, 2)),))
+
+    def without_one_at_first(plan):
+        return RoundPlan(plan.round, (Route((0, 2)),)) if plan.round < 3 else plan
+
+    allowance = Allowance(2, ring, without_one_at_first)
+    assert [allowance.kept(ring(round)).routes for round in (1, 2, 3, 4, 5)] == [
+        (Route((0, 1, 2)),),
+        (Route((0, 1, 2)),),
+        (Route((1,)),),
+        (Route((1,)),),
+        (),
+    ]
+    assert [allowance.spent(round) for round in range(1, 7)] == [(), (), (0, 2), (), (1,), ()]

@@ -10,34 +10,58 @@ from fedrelay.routes.plan import RoundPlan, Route
 
 
 class Allowance:
-    """So many visits for every client. What is left follows from the plans before, whatever became of them."""
+    """So many visits for every client. What is left follows from the plans before and what the weather made of them."""
 
-    def __init__(self, most: int, planned: Callable[[int], RoundPlan]) -> None:
+    def __init__(
+        self,
+        most: int,
+        planned: Callable[[int], RoundPlan],
+        weathered: Callable[[RoundPlan], RoundPlan] = lambda plan: plan,
+    ) -> None:
         self.most = most
-        self.planned = planned
-        self.round = 1
-        self.before: Counter[int] = Counter()
-        """Visits before `round`: one entry is kept, because rounds are planned one after another."""
+        self.planned, self.weathered = planned, weathered
+        self._begin()
 
     def kept(self, plan: RoundPlan) -> RoundPlan:
         """The plan without visits that are one too many; routes that nobody is left on go."""
-        if plan.round < self.round:
-            self.round, self.before = 1, Counter()
-        while self.round < plan.round:
-            self._cut(self.planned(self.round), self.before)
-            self.round += 1
-        routes = self._cut(plan, self.before.copy())
+        self._go_to(plan.round)
+        routes, _ = self._cut(plan)
         return plan if routes == plan.routes else replace(plan, routes=routes)
 
-    def _cut(self, plan: RoundPlan, visits: Counter[int]) -> tuple[Route, ...]:
-        """What is left of the routes; the visits are counted."""
-        routes = []
+    def spent(self, round: int) -> tuple[int, ...]:
+        """The clients that are passed over in this round and were not before."""
+        self._go_to(round)
+        _, left_out = self._cut(self.planned(round))
+        return tuple(sorted(left_out - self.shut_out))
+
+    def _begin(self) -> None:
+        """Before the first round. What was before one round is remembered, because they come one after another."""
+        self.round = 1
+        self.visits: Counter[int] = Counter()
+        self.shut_out: set[int] = set()
+
+    def _go_to(self, round: int) -> None:
+        if round < self.round:
+            self._begin()
+        while self.round < round:
+            plan = self.planned(self.round)
+            routes, left_out = self._cut(plan)
+            for route in self.weathered(replace(plan, routes=routes)).routes:
+                self.visits.update(route.clients)
+            self.shut_out |= left_out
+            self.round += 1
+
+    def _cut(self, plan: RoundPlan) -> tuple[tuple[Route, ...], set[int]]:
+        """What is left of the routes, and who is left out of them."""
+        visits, routes, left_out = self.visits.copy(), [], set()
         for route in plan.routes:
             allowed = []
             for client in route.clients:
                 if visits[client] < self.most:
                     visits[client] += 1
                     allowed.append(client)
+                else:
+                    left_out.add(client)
             if allowed:
                 routes.append(replace(route, clients=tuple(allowed)))
-        return tuple(routes)
+        return tuple(routes), left_out

@@ -73,6 +73,11 @@ def too_few(round: int, *, given_up: bool) -> Mishap:
     return at_the_server(round, "too few arrivals", GIVEN_UP if given_up else "the round repeats")
 
 
+def out_of_budget(round: int, client: int) -> Mishap:
+    """A client has spent its privacy budget."""
+    return Mishap(round, SERVER, SERVER, client, "budget spent", "passed over from now on")
+
+
 def diverged(round: int, reason: str) -> Mishap:
     """The run ended because a model left the finite numbers."""
     return at_the_server(round, DIVERGED, reason)

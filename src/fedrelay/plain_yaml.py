@@ -47,6 +47,8 @@ def parse_assignment(text: str) -> tuple[str, Any]:
 def read_file(path: Path, what: str) -> dict[str, Any]:
     """The mapping that a YAML file holds; `what` says what it should be."""
     try:
+        if path.exists() and not path.is_file():
+            raise SpecError(f"{path}: cannot be read (it is no ordinary file)")  # a pipe may never end
         with path.open(encoding="utf-8") as file:
             text = file.read(MOST_TEXT + 1)
         if len(text) > MOST_TEXT:

@@ -31,6 +31,7 @@ from fedrelay.faults import (
     as_it_went,
     diverged,
     mishaps_of,
+    out_of_budget,
     sent_again,
     too_few,
     unanswered,
@@ -271,6 +272,7 @@ def _round(setting: Setting, engine: Engine, state: State, book: Book) -> tuple[
 def _journeys(setting: Setting, engine: Engine, state: State, book: Book) -> tuple[RoundPlan, list[Arrival], State]:
     """Have models travel until enough of them come home; a round that never succeeds is given up."""
     experiment, fair = setting.experiment, setting.plan(state.round + 1)
+    book.happened([out_of_budget(fair.round, client) for client in setting.out_of_budget(fair.round)])
     follow = bool(experiment.eval.forgetting) and fair.round % experiment.eval.forgetting == 0
     enough = min(experiment.recovery.min_arrivals, 1 if fair.race else len(fair.routes))
     for attempt in range(experiment.recovery.repeats + 1):

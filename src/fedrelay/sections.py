@@ -278,13 +278,13 @@ class Recovery(Section):
         description="go on without the client, ask it again, ask it again at the end of the route, "
         "or ask a client that is not in the round",
     )
-    retries: int = Field(1, ge=1, description="how often the policy is tried before the client is skipped")
+    retries: int = Field(1, ge=1, le=100, description="how often the policy is tried before the client is skipped")
     timeout: float = Field(60.0, gt=0, description="seconds after which a client that does not answer is given up")
     deadline: float | None = Field(None, gt=0, description="seconds after which routes come home, however far they are")
     min_arrivals: int = Field(
         1, ge=0, description="routes that must come home with something, at most all there are; else the round repeats"
     )
-    repeats: int = Field(3, ge=0, description="how often a round repeats before it is given up")
+    repeats: int = Field(3, ge=0, le=1000, description="how often a round repeats before it is given up")
 
     @model_validator(mode="after")
     def _everything_has_an_effect(self) -> Self:

@@ -144,9 +144,15 @@ class Setting:
     @cached_property
     def _allowance(self) -> Allowance | None:
         """How often clients may be visited, where they have a privacy budget."""
-        term = self.recipe.privacy
-        most = term.most_visits if term is not None else None
-        return None if most is None else Allowance(most, lambda round: self._routed(*self.phase(round), round))
+        if (term := self.recipe.privacy) is None or (most := term.most_visits) is None:
+            return None
+        return Allowance(
+            most, lambda round: self._routed(*self.phase(round), round), lambda plan: self.weathered(plan)[0]
+        )
+
+    def out_of_budget(self, round: int) -> tuple[int, ...]:
+        """The clients that have no visit left from this round on."""
+        return () if self._allowance is None else self._allowance.spent(round)
 
     def privacy(self, visits: Mapping[int, int]) -> dict[str, Any]:
         """What clients have spent after so many visits each; empty where nothing guards them."""
