@@ -118,6 +118,13 @@ def test_nobody_stands_in_for_a_client_that_has_the_model_itself():
     assert [m.done for m in mishaps] == ["skipped, because nobody could stand in"]
 
 
+def test_everybody_sent_a_model_to_a_peer_that_never_got_any():
+    peers = replace(PLAN, relay="peers", routes=tuple(Route((client,), slot=client) for client in range(4)))
+    plan, _ = meet({"what": "lost", "clients": (2,)}, plan=peers)
+    assert plan.in_vain == (("c2c", 3),)
+    assert tally(plan, {"model": 1}).c2c == 3 * 2 + 3
+
+
 ANSWERS = {
     "skip": (1, (0, 2, 3), ["skipped"]),
     "retry": (3, (0, 2, 3), ["asked again", "asked again", "skipped"]),

@@ -141,7 +141,7 @@ def play(company: Company) -> None:
     company.fedrelay("resume", "run")
     result = json.loads((run / "result.json").read_text())
     for event in lines(run / "events.jsonl"):
-        say(f"round {event['round']}, {sorted(OWNERS)[int(str(event['client']))]}: {event['done']}")
+        say(f"round {event['round']}, {event.get('node', 'server')}: {event['what']}, {event['done']}")
     accuracy, overhead = 100 * result["accuracy"], result["hop_overhead"]
     say(f"accuracy {accuracy:.1f} % after {result['rounds']} rounds; {overhead:.2f} s a hop beside training")
 
@@ -152,6 +152,7 @@ def main() -> None:
         folder = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
         company = Company(folder)
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))  # so that nobody is left behind
         try:
             play(company)
         except KeyboardInterrupt:

@@ -190,7 +190,8 @@ class _Storm:
                 continue
             if away.what in SILENT:
                 lost += self.recovery.timeout
-                self._in_vain(journey)
+                # Where everybody sends to everybody, all others sent theirs.
+                self._in_vain(journey, len(self.plan.routes) - 1 if self.plan.relay == "peers" else 1)
             note = self._recover(waiting, place, client, tries)
             self._note(journey, number, place, client, away.what, note)
         journey.lost_at_last = lost
@@ -259,14 +260,14 @@ class _Storm:
                 late += (fault.strength - 1) * self.stopwatch.visit_time(client)
                 self._note(journey, number, place, client, fault.what, "waited for it")
             if fault.what == "duplicated":
-                self._in_vain(journey)
+                self._in_vain(journey, 1)
                 self._note(journey, number, place, client, fault.what, "ignored the copy")
         return late
 
-    def _in_vain(self, journey: Journey) -> None:
-        """The model was sent to a client for nothing."""
+    def _in_vain(self, journey: Journey, models: int) -> None:
+        """Models were sent to a client for nothing."""
         from_server = self.plan.relay == "server" or (self.plan.relay == "direct" and not journey.clients)
-        journey.in_vain.append((len(journey.clients), "s2c" if from_server else "c2c"))
+        journey.in_vain += [(len(journey.clients), "s2c" if from_server else "c2c")] * models
 
     def _note(self, journey: Journey, number: int, place: int, client: int, what: str, done: str) -> None:
         mishap = Mishap(self.plan.round, number, place, client, what, done)

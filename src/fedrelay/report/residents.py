@@ -63,6 +63,8 @@ def residents_of(run: Seen) -> Residents | str:
     facts = run.records.facts
     if facts.get("own_data"):
         return "it was started from Python with data of its own, which are not kept in the run folder"
+    if run.experiment.engine.name == "flower":
+        return "the samples are with the nodes, and a report troubles nobody"
     return _opened(run.experiment.model_dump_json(exclude={"out"}), str(facts.get("data_fingerprint")))
 
 
