@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from fedrelay.cli import main
+
 ARGUMENTS = [
     "--data",
     "digits",
@@ -20,7 +22,7 @@ ARGUMENTS = [
     "--alpha",
     "0",
     "--rounds",
-    "40",
+    "24",
     "--batch-size",
     "4",
     "--workers",
@@ -44,13 +46,6 @@ def program(*arguments: str) -> subprocess.Popen[str]:
     )
 
 
-def finish(*arguments: str) -> dict[str, object]:
-    process = program(*arguments)
-    out, err = process.communicate(timeout=120)
-    assert process.returncode == 0, err
-    return dict(json.loads(out.splitlines()[-1]))
-
-
 def children(pid: int) -> list[int]:
     found = Path(f"/proc/{pid}/task/{pid}/children")
     return [int(child) for child in found.read_text().split()] if found.exists() else []
@@ -67,12 +62,13 @@ def alive(pid: int) -> bool:
     [("0", STORM), ("0.3", ("grouping.assign=greedy", "grouping.profile=conf", "grouping.epochs=1"))],
     ids=["a checkpoint every round of a storm", "groups by confidence"],
 )
-def test_a_run_killed_again_and_again_ends_with_the_same_bits(tmp_path, checkpoint_seconds, options):
+def test_a_run_killed_again_and_again_ends_with_the_same_bits(tmp_path, capsys, checkpoint_seconds, options):
     settings = [*ARGUMENTS, "--set", f"checkpoint.seconds={checkpoint_seconds}"]
     for option in options:
         settings += ["--set", option]
     whole, killed = tmp_path / "whole", tmp_path / "killed"
-    expected = finish("run", "fedseq", *settings, "--out", str(whole), "--json")
+    assert main(["run", "fedseq", *settings, "--out", str(whole), "--json"]) == 0
+    expected = json.loads(capsys.readouterr().out.splitlines()[-1])
     moments = random.Random(int(float(checkpoint_seconds) * 10))
     command = ["run", "fedseq", *settings, "--out", str(killed), "--json"]
     kills = 0
@@ -81,12 +77,12 @@ def test_a_run_killed_again_and_again_ends_with_the_same_bits(tmp_path, checkpoi
         lines = (
             0 if not (killed / "ledger.jsonl").exists() else len((killed / "ledger.jsonl").read_bytes().splitlines())
         )
-        goal, deadline = lines + moments.randint(1, 12), time.monotonic() + 60
+        goal, deadline = lines + moments.randint(1, 8), time.monotonic() + 60
         while process.poll() is None and time.monotonic() < deadline:
             ledger = killed / "ledger.jsonl"
             if ledger.exists() and len(ledger.read_bytes().splitlines()) >= goal:
                 break
-            time.sleep(0.002)
+            time.sleep(0.005)
         time.sleep(moments.random() * 0.03)
         workers = children(process.pid)
         process.kill()
