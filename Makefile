@@ -45,7 +45,7 @@ federation-demo: equip
 test: export FEDRELAY_DATA := $(or $(FEDRELAY_DATA),$(if $(wildcard ../shared/data/README.md),$(abspath ../shared/data)))
 test: export OMP_NUM_THREADS := 1
 test: lint
-	@$(BIN)/pytest -q -n 2 --dist loadfile
+	@$(BIN)/pytest -q -n 2 --dist loadfile --no-loadscope-reorder
 
 lint: equip
 	@$(BIN)/ruff check .
