@@ -206,3 +206,22 @@ def test_who_is_there_can_be_asked_beside_errands(clock):
     at_work = Errands(post, NODES, TIMEOUT)
     assert at_work.present() == set(NODES)
     assert at_work.interruptions == ["the SuperLink is gone; back after 2 s, questions asked again: 0"]
+
+
+def test_what_nobody_wants_to_know_any_more_is_not_asked_again(clock):
+    """Its node stays busy until it has answered, or until the post has lost the question."""
+    post, heard = Box(clock, a=[(4.0, GOOD)] * 2, b=[(1.0, GOOD)] * 2), []
+    post.broken = {"collect": [4]}
+    at_work = Errands(post, NODES, TIMEOUT, POLL)
+
+    def errand(client, question):
+        return Errand(client, lambda: Parcel({"question": question}), lambda *_: heard.append(question), heard.append)
+
+    unwanted = errand(0, "unwanted")
+    at_work.waiting.append(unwanted)
+    at_work.look()
+    unwanted.tries = 0
+    list(at_work.run([errand(0, "next"), errand(1, "other")]))
+    assert sorted(heard) == ["next", "other"]
+    assert [question for _, _, question, _ in post.log] == ["unwanted", "other", "other", "next"]
+    assert at_work.interruptions[0].endswith("questions asked again: 1")

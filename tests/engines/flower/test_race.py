@@ -182,6 +182,48 @@ def test_the_ledger_is_what_was_sent(method, wait, slow, tmp_path):
     assert {event["what"] for event in events} == (set() if wait else {"given up"})
 
 
+def test_what_is_under_way_when_the_run_ends_was_sent_too(slow, tmp_path):
+    found = slow()
+    found.post.latencies = LATENCIES
+    result = run(**SINGLES, rounds=3, fraction=0.5, out=tmp_path / "run", **{"route.period": 4})
+    assert result.transfers["s2c"] == found.post.turns
+    assert lines(tmp_path / "run", "ledger.jsonl")[-1]["unanswered"]
+
+
+def test_what_is_under_way_when_a_round_is_given_up_was_sent_too(slow, tmp_path):
+    """The models merge at the end of a round that nobody finished; who was on the way is given up in the next one."""
+
+    def fail_in_round_two(question, answer):
+        return "no disk" if question.header["hop"][0] == 2 else answer
+
+    found = slow(4)
+    settings = {**SINGLES, "rounds": 4, "fraction": 0.5, "route.period": 2, "recovery.repeats": 0}
+    run(**{**settings, "rounds": 1})
+    [_, slowest] = [node for node, kind in found.post.log if kind == "turn"]
+    found.post = SlowPost(found.post.desks)
+    found.post.spoil, found.post.latencies = dict.fromkeys(found.names, fail_in_round_two), {slowest: 1000}
+    result = run(out=tmp_path / "run", **settings)
+    events = lines(tmp_path / "run", "events.jsonl")
+    assert "the round was given up" in {event["done"] for event in events if event["round"] == 2}
+    assert {event["node"] for event in events if event["what"] == "given up"} == {slowest}
+    assert result.transfers["s2c"] == found.post.turns
+
+
+def test_a_question_that_failed_before_it_was_given_up_was_sent_too(slow, tmp_path):
+    """One node answers and one fails at the same look: the first ends the round, before the other is asked again."""
+    found = slow(4)
+    settings = {**SINGLES, "rounds": 1, "fraction": 0.5, "route.period": 1}
+    settings |= {"recovery.policy": "retry", "recovery.retries": 2}
+    run(**settings)
+    [_, second] = [node for node, kind in found.post.log if kind == "turn"]
+    found.post = SlowPost(found.post.desks)
+    found.post.spoil = {second: lambda question, answer: "no disk"}
+    result = run(out=tmp_path / "run", **settings)
+    assert result.transfers["s2c"] == found.post.turns == 2
+    [event] = lines(tmp_path / "run", "events.jsonl")
+    assert (event["node"], event["done"]) == (second, "given up: the merge came first")
+
+
 @pytest.mark.parametrize("after", [1, 2, 4])
 @pytest.mark.parametrize("method", ["fedasyncseq", "fedasyncseq+scaffold"])
 def test_a_killed_run_resumes(method, after, slow, tmp_path):

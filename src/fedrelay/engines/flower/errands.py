@@ -51,6 +51,8 @@ class Errand:
     """Bytes that an answer may have."""
 
     tries: int = 1
+    """How often it may be asked; 0: nobody wants to know any more, but its node is busy until it has answered."""
+
     sent: float = 0.0
     arriving: bool = False
     """Its answer has begun to come."""
@@ -117,8 +119,8 @@ class Errands:
             over.extend(self._returned(self.flight))
             over.extend(self._expired(self.flight, asked))
         except Unreachable as error:
-            self._reconnect(error, len(self.flight))
-            for errand in reversed(self.flight.values()):
+            self._reconnect(error, sum(each.tries > 0 for each in self.flight.values()))
+            for errand in reversed([each for each in self.flight.values() if each.tries > 0]):
                 errand.again, errand.arriving = True, False
                 errand.failures.append("failed")
                 self.waiting.appendleft(errand)
