@@ -37,7 +37,7 @@ class Box:
         self.clock, self.answers = clock, {name: list(each) for name, each in answers.items()}
         self.there, self.under_way, self.announced = set(NODES), {}, set()
         self.log, self.calls, self.broken = [], [], {}
-        self.away_for, self.reconnected = {}, 0
+        self.away_for, self.reconnected, self.upload = {}, 0, 0.0
 
     def _called(self, what):
         """Fails at those calls that are said to fail."""
@@ -53,6 +53,7 @@ class Box:
         self._called("send")
         if self.clock.now < self.away_for.get(node, 0) or node not in self.there:
             return None
+        self.clock.now += self.upload
         self.log.append((self.clock.now - 100.0, node, parcel.header["question"], seconds))
         number = str(len(self.log))
         self.under_way[number] = (self.clock.now, *self.answers[node].pop(0))
@@ -225,3 +226,11 @@ def test_what_nobody_wants_to_know_any_more_is_not_asked_again(clock):
     assert sorted(heard) == ["next", "other"]
     assert [question for _, _, question, _ in post.log] == ["unwanted", "other", "other", "next"]
     assert at_work.interruptions[0].endswith("questions asked again: 1")
+
+
+def test_answers_are_looked_for_between_large_questions(clock):
+    post = Box(clock, a=[(1.0, GOOD)], b=[(1.0, GOOD)], c=[(1.0, GOOD)])
+    post.upload = 3.0
+    outcomes, _ = carried_out(post, (0, "first"), (1, "second"), (2, "third"))
+    assert [call for call in post.calls if call != "present"][:4] == ["send", "collect", "send", "collect"]
+    assert outcomes == {"first": 3.0 + POLL, "second": 3.0, "third": 1.0}  # and not six more

@@ -22,6 +22,10 @@ log = logging.getLogger(__name__)
 POLL = 0.1
 """Seconds between two looks into the letter-box."""
 
+SENDING = 1.0
+"""Seconds after which no more questions are sent until answers were looked for: large models take long to send, and an
+answer is good for a while only."""
+
 SMALL = 1 << 20
 """Bytes allowed for what is no model."""
 
@@ -140,8 +144,10 @@ class Errands:
                 self._reconnect(error, 0)
 
     def _sent(self, waiting: deque[Errand], flight: dict[str, Errand]) -> Iterator[tuple[Errand, Errand | None]]:
-        busy = {errand.client for errand in flight.values()}
+        busy, began = {errand.client for errand in flight.values()}, time.monotonic()
         for errand in list(waiting):
+            if time.monotonic() - began > SENDING:
+                return
             node = self.nodes[errand.client]
             if errand.client in busy or (node not in self.post.present() and self._may_return(errand)):
                 continue
