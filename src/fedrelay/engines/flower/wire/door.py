@@ -150,11 +150,13 @@ class Door:
             if status_of(error) == 412:
                 raise Refused(reason_of(error)) from None
             raise
+        except ValueError as error:  # such as the page of a proxy
+            raise httpx.DecodingError(f"an answer that makes no sense: {error}") from None
 
     def _beat(self) -> None:
         while not self.over.wait(0.7 * BEAT):
             if self.node is not None:
                 try:
                     self.stub.SendNodeHeartbeat(SendNodeHeartbeatRequest(node=self.node, heartbeat_interval=BEAT))
-                except (httpx.HTTPError, RuntimeError) as error:  # the client may be closed meanwhile
+                except (httpx.HTTPError, ValueError, RuntimeError) as error:  # the client may be closed meanwhile
                     log.debug("no sign of life given: %s", reason_of(error))
