@@ -11,10 +11,12 @@ from tests.engines.flower.conftest import FakePost, share_test_samples
 
 import fedrelay as fr
 from fedrelay.data.open import open_federation
+from fedrelay.report.fate import Fate
 from fedrelay.routes.asynchronous import Asynchronous
 from fedrelay.routes.base import Scene
 from fedrelay.routes.plan import Standing
 from fedrelay.spec import Data
+from fedrelay.store import Records
 
 pytest.importorskip("cryptography", reason="the extra 'flower' is not installed")
 
@@ -123,6 +125,7 @@ def test_a_slow_model_is_left_out_of_the_merge(timeline, tmp_path):
     assert [(line["s2c"], line["c2s"], line["client_updates"]) for line in (first, second)] == [(1, 1, 1), (2, 1, 1)]
     [event] = lines(tmp_path / "run", "events.jsonl")
     assert (event["round"], event["node"], event["done"]) == (2, b, "given up: the merge came first")
+    assert result.mishaps == Fate.of(Records.open(tmp_path / "run")).mishaps == {}  # it is how the method goes
 
 
 def test_a_slow_model_is_waited_for(timeline, tmp_path):
