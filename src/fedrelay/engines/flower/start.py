@@ -16,7 +16,7 @@ from fedrelay.data.samples import held, read_samples
 from fedrelay.engines.base import Engine, Way
 from fedrelay.engines.flower import check_installed
 from fedrelay.engines.flower.errands import Errand, Errands
-from fedrelay.engines.flower.parcel import Parcel, travels
+from fedrelay.engines.flower.parcel import Parcel, one_line, travels
 from fedrelay.engines.flower.post import Post
 from fedrelay.engines.flower.relay import FlowerEngine
 from fedrelay.engines.flower.remarks import remarks, unwilling
@@ -104,7 +104,8 @@ def who(names: tuple[str, ...], place: int, found: dict[str, Facts], reasons: di
         try:
             found[names[place]] = facts_from(answer.header)
         except ValidationError as error:
-            reasons[names[place]] = f"its facts cannot be read: {error.errors()[0]['loc']}"
+            first = error.errors()[0]
+            reasons[names[place]] = one_line(f"its facts cannot be read: {first['loc']} {first['msg']}")
 
     def failed(reason: str) -> None:
         reasons[names[place]] = reason
