@@ -15,8 +15,8 @@ from dataclasses import replace
 from torch import Tensor
 
 from fedrelay.engines.base import Departure
-from fedrelay.engines.flower.errands import Errand, Errands
 from fedrelay.engines.flower.hops import Hops, Traveller
+from fedrelay.engines.flower.inquiries import Inquiries, Inquiry
 from fedrelay.faults import LATE
 from fedrelay.local.arrival import Arrival, Attempt, HopReport
 from fedrelay.routes.plan import Leg, Race, RoundPlan, Standing
@@ -27,8 +27,8 @@ Home = list[tuple[Leg, Traveller]]
 class Course:
     """Where all models of the race are; it lasts from merge to merge."""
 
-    def __init__(self, hops: Hops, errands: Errands) -> None:
-        self.hops, self.errands, self.turns = hops, errands, hops.turns
+    def __init__(self, hops: Hops, inquiries: Inquiries) -> None:
+        self.hops, self.inquiries, self.turns = hops, inquiries, hops.turns
         self.standing: Standing | None = None
         self.under_way: dict[Leg, Traveller] = {}
         self.latest: dict[int, tuple[Tensor, dict[str, Tensor]]] = {}
@@ -60,7 +60,7 @@ class Course:
             return arrivals
         if over:
             self.standing = self._set_off(plan, departure, plan.round + 1, standing)
-            self.errands.look()
+            self.inquiries.look()
         return self._arrivals(home, departure)
 
     def _stand(self, race: Race, departure: Departure, slots: int) -> tuple[Standing, Home]:
@@ -87,14 +87,14 @@ class Course:
             )
             self.under_way[leg] = traveller
             if leg.clients:
-                self.errands.waiting.append(self.hops.errand(plan, traveller, self.turns.hold))
+                self.inquiries.waiting.append(self.hops.inquiry(plan, traveller, self.turns.hold))
         return standing.set_off(legs)
 
     def _await_home(self) -> Home:
         """All models that are home, as soon as one is."""
         while not (home := [(leg, each) for leg, each in self.under_way.items() if each.home]):
-            if not self.errands.look():
-                time.sleep(self.errands.poll)
+            if not self.inquiries.look():
+                time.sleep(self.inquiries.poll)
         for leg, traveller in home:
             del self.under_way[leg]
             self.turns.home(leg.clients)
@@ -109,7 +109,7 @@ class Course:
             traveller.given_up = True
             self.turns.home(leg.clients, counts=False)
             reports = [HopReport(0, 0, 0.0, refused=LATE, attempts=each.attempts) for each in traveller.reports]
-            attempts = self._withdrawn(traveller.errand) if traveller.errand is not None else ()
+            attempts = self._withdrawn(traveller.inquiry) if traveller.inquiry is not None else ()
             if attempts:
                 reports.append(HopReport(0, 0, 0.0, refused=LATE, attempts=attempts))
             clients = leg.clients[: len(reports)]
@@ -117,13 +117,13 @@ class Course:
         self.under_way = {}
         return dropped
 
-    def _withdrawn(self, errand: Errand) -> tuple[Attempt, ...]:
+    def _withdrawn(self, inquiry: Inquiry) -> tuple[Attempt, ...]:
         """Do not ask again; what was sent until now was sent all the same."""
-        if errand in self.errands.waiting:
-            self.errands.waiting.remove(errand)
-            return tuple(errand.failures)
-        errand.tries = 0
-        return (*errand.failures, "failed")
+        if inquiry in self.inquiries.waiting:
+            self.inquiries.waiting.remove(inquiry)
+            return tuple(inquiry.failures)
+        inquiry.tries = 0
+        return (*inquiry.failures, "failed")
 
     def _arrivals(self, home: Home, departure: Departure) -> list[Arrival]:
         """One for each slot from which something came, with its latest finished model."""
