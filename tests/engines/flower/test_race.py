@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -11,10 +12,16 @@ from tests.engines.flower.conftest import FakePost, share_test_samples
 
 import fedrelay as fr
 from fedrelay.data.open import open_federation
+from fedrelay.engines.base import Departure
+from fedrelay.engines.flower.hops import Traveller
+from fedrelay.engines.flower.inquiries import Inquiries, Inquiry
+from fedrelay.engines.flower.race import Course
+from fedrelay.engines.flower.turns import Turns
+from fedrelay.local.keepsakes import Keepsakes
 from fedrelay.report.fate import Fate
 from fedrelay.routes.asynchronous import Asynchronous
 from fedrelay.routes.base import Scene
-from fedrelay.routes.plan import Standing
+from fedrelay.routes.plan import Leg, Standing
 from fedrelay.spec import Data
 from fedrelay.store import Records
 
@@ -302,3 +309,18 @@ def test_what_has_to_know_the_visits_beforehand_is_refused(method, settings, mes
     with pytest.raises(fr.SpecError, match=message):
         run(method, **SINGLES, rounds=2, **settings)
     assert not found.post.log
+
+
+def test_a_leg_that_was_never_asked_leaves_nothing_behind():
+    """Of the other, it is known that its question was sent; nobody will ask it again."""
+    inquiries, weights = Inquiries(None, (), 1.0), torch.zeros(1)
+    asked, unasked = (Inquiry(client, None, None, None) for client in (0, 1))
+    inquiries.waiting.append(unasked)
+    course = Course(SimpleNamespace(turns=Turns(Keepsakes())), inquiries)
+    course.under_way = {
+        Leg(slot, slot, (slot,)): Traveller(slot, (slot,), weights, {}, Departure(weights), 1, inquiry=inquiry)
+        for slot, inquiry in enumerate((asked, unasked))
+    }
+    [(leg, dropped)] = course._give_up()
+    assert (leg.slot, dropped.clients, [each.attempts for each in dropped.reports]) == (0, (0,), [("failed",)])
+    assert (asked.tries, list(inquiries.waiting), course.under_way) == (0, [], {})

@@ -112,8 +112,9 @@ class Course:
             attempts = self._withdrawn(traveller.inquiry) if traveller.inquiry is not None else ()
             if attempts:
                 reports.append(HopReport(0, 0, 0.0, refused=LATE, attempts=attempts))
-            clients = leg.clients[: len(reports)]
-            dropped.append((leg, replace(traveller, clients=clients, reports=reports)))
+            if reports:
+                clients = leg.clients[: len(reports)]
+                dropped.append((leg, replace(traveller, clients=clients, reports=reports)))
         self.under_way = {}
         return dropped
 

@@ -31,6 +31,7 @@ from fedrelay.engines.flower.identity import PrivateKey
 from fedrelay.engines.flower.parcel import Parcel, one_line
 from fedrelay.engines.flower.wire.mail import TooLarge, as_message, fetch, numbered, push
 from fedrelay.engines.flower.wire.office import client, reason_of, status_of
+from fedrelay.files import write_atomically
 
 log = logging.getLogger(__name__)
 
@@ -82,7 +83,7 @@ class Door:
         self._leave_as_before()
         request = ActivateNodeRequest(public_key=self.public, heartbeat_interval=BEAT)
         self.node = Node(node_id=self._asked(self.stub.ActivateNode, request).node_id)
-        self.memo.write_text(str(self.node.node_id))
+        write_atomically(self.memo, str(self.node.node_id).encode())
 
     def receive(self) -> Message | None:
         """The next question, if there is one; `Unread` where it cannot be had."""
