@@ -83,8 +83,10 @@ def server():
                 connection.recv(100)
                 connection.sendall(says.answer)
 
-        threading.Thread(target=serve, daemon=True).start()
+        serving = threading.Thread(target=serve, daemon=True)
+        serving.start()
         yield says
+        serving.join(10)  # one that has not heard yet would find nothing to listen on
 
 
 @pytest.mark.parametrize(
