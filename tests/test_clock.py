@@ -329,3 +329,14 @@ class TestFlops:
     def test_double_precision_and_no_gradients_around(self):
         with torch.no_grad():
             assert self.count(nn.Linear(4, 3).double(), (4,)) == 48
+
+
+def test_a_module_that_cannot_be_trained_is_one_line():
+    class Broken(nn.Linear):
+        def forward(self, x):
+            if self.training:
+                raise ValueError("no such luck")
+            return super().forward(x)
+
+    with pytest.raises(SpecError, match=r"^model: cannot be trained: ValueError: no such luck$"):
+        training_flops(Broken(4, 3), torch.zeros(2, 4), torch.zeros(2, dtype=torch.long), cross_entropy)

@@ -11,7 +11,7 @@ from typing import Any
 from torch import Tensor
 
 from fedrelay.clock import VirtualTime
-from fedrelay.faults import GIVEN_UP, REFUSED, Mishap, in_short
+from fedrelay.faults import GIVEN_UP, REFUSED, Mishap, in_short, went_wrong
 from fedrelay.ledger import Tally, ledger_line
 from fedrelay.local.arrival import Arrival
 from fedrelay.metrics.forgetting import backward_transfer, forgetting
@@ -63,7 +63,7 @@ class Book:
 
     def _remember(self, event: Row) -> None:
         """Count something that went wrong, and how it ended."""
-        self.mishaps[in_short(event)] += 1
+        self.mishaps.update([in_short(event)] if went_wrong(event) else ())
         self.given_up += event["done"] == GIVEN_UP
         self.refused += event["done"].startswith(REFUSED)
 

@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, Self
 
 from pydantic import Field, model_validator
 
-from fedrelay.errors import DataError
+from fedrelay.errors import DataError, SpecError
 from fedrelay.ledger import SERVER, Errand, Extras, Kind, trips
 from fedrelay.rng import generator
 from fedrelay.routes.plan import Relay, RoundPlan, Route
@@ -453,8 +453,11 @@ def training_flops(
         x = x.to(next(copied.parameters()).dtype)
     with TORCH_GLOBALS, torch.random.fork_rng(devices=[]):  # dropout draws
         counter = FlopCounterMode(display=False, custom_mapping=formulas)
-        with counter, torch.enable_grad():
-            loss(copied(x), y).backward()  # type: ignore[no-untyped-call]
+        try:
+            with counter, torch.enable_grad():
+                loss(copied(x), y).backward()  # type: ignore[no-untyped-call]
+        except Exception as error:  # whatever a module of the user's own may raise
+            raise SpecError(f"model: cannot be trained: {type(error).__name__}: {error}") from None
     return counter.get_total_flops() / len(pair)
 
 

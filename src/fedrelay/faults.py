@@ -63,6 +63,11 @@ def in_short(event: Mapping[str, Any]) -> str:
     return f"{event['what']} ({event['node']})" if event.get("node") else str(event["what"])
 
 
+def went_wrong(event: Mapping[str, Any]) -> bool:
+    """Whether a line of the run folder is about a mishap; that others were merged first is how a method goes."""
+    return bool(event["done"] != LATE)
+
+
 def at_the_server(round: int, what: str, done: str) -> Mishap:
     """Something that happened to a round as a whole; −1 stands for the server."""
     return Mishap(round, SERVER, SERVER, SERVER, what, done)

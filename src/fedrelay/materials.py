@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +22,8 @@ from fedrelay.models.zoo import build_model, default_model
 from fedrelay.plain import described
 from fedrelay.recipes import Recipe
 from fedrelay.spec import Experiment, Fault
+
+log = logging.getLogger(__name__)
 
 
 def below_public(federation: Federation, change: Callable[[Federation], Federation]) -> Federation:
@@ -48,6 +51,17 @@ def check_faults(faults: Sequence[Fault], clients: int) -> None:
         for client in fault.clients or ():
             if client >= clients:
                 raise SpecError(f"faults.{number}.clients: there is no client {client}; they are 0 to {clients - 1}")
+
+
+def warn_of_what_comes_too_late(experiment: Experiment) -> None:
+    """Settings of a longer run may stay when somebody shortens it, but not without a word."""
+    for number, fault in enumerate(experiment.faults):
+        if fault.first > experiment.rounds:
+            late = (number, fault.what, fault.first, experiment.rounds)
+            log.warning("faults.%d: %s begins in round %d and never strikes; the last round is %d", *late)
+    if experiment.eval.forgetting > experiment.rounds:
+        late_chain = (experiment.eval.forgetting, experiment.rounds)
+        log.warning("eval.forgetting: no chain is followed; the first would be in round %d of %d", *late_chain)
 
 
 def open_data(experiment: Experiment, own: Federation | None) -> Federation:

@@ -24,7 +24,7 @@ from fedrelay.book import Book
 from fedrelay.data.federation import Federation
 from fedrelay.engines.base import Engine, News
 from fedrelay.engines.crew import one_thread
-from fedrelay.engines.start import start_engine
+from fedrelay.engines.start import check_within_reach, start_engine
 from fedrelay.errors import DivergedError, EngineError, FedRelayError, FruitlessError, RunFolderError
 from fedrelay.faults import (
     Mishap,
@@ -106,6 +106,7 @@ def run_experiment(
     observer = observer or Silent()
     if experiment.out is not None:
         RunFolder.check(experiment.out)  # before clients train for their profiles
+    check_within_reach(experiment)
     setting = prepare(
         experiment, federation=federation, module=module, watch=lambda done, clients: observer.profiling(done, clients)
     )

@@ -29,7 +29,7 @@ def departure(setting: Setting, plan: RoundPlan, state: State) -> Departure:
     own = {
         number: state.waiting[route.slot].weights if route.slot in state.waiting else state.weights
         for number, route in enumerate(plan.routes)
-        if route.slot is not None and route.clients
+        if route.slot is not None and (route.clients or plan.race)  # in a race, anybody may set off
     }
     if plan.mixing is not None:
         own = mixed(own, plan.mixing, {number: plan.routes[number].clients[0] for number in own}, setting.accuracy_at)

@@ -47,6 +47,7 @@ from fedrelay.materials import (
     check_faults,
     open_data,
     origin_of,
+    warn_of_what_comes_too_late,
     with_full_paths,
     with_model_named,
     zoo_model,
@@ -407,7 +408,7 @@ def prepare(
     if warmup is not None and len(setting.phases) == len(warmup.phases()) > 0:
         log.warning("the warm-up takes all %d rounds; the method itself never begins", setting.experiment.rounds)
     check_faults(setting.experiment.faults, setting.federation.clients)
-    _warn_of_what_comes_too_late(setting.experiment)
+    warn_of_what_comes_too_late(setting.experiment)
     setting.devices(0)  # impossible devices and route options show before anything is written
     setting.plan(1)
     setting.recipe.merge.check(lambda: len(setting.plan(setting.experiment.rounds).routes))
@@ -417,17 +418,6 @@ def prepare(
     for warning in filter(None, (term.warning(setting.experiment.train) for term in setting.recipe.terms)):
         log.warning(warning)
     return setting
-
-
-def _warn_of_what_comes_too_late(experiment: Experiment) -> None:
-    """Settings of a longer run may stay when somebody shortens it, but not without a word."""
-    for number, fault in enumerate(experiment.faults):
-        if fault.first > experiment.rounds:
-            late = (number, fault.what, fault.first, experiment.rounds)
-            log.warning("faults.%d: %s begins in round %d and never strikes; the last round is %d", *late)
-    if experiment.eval.forgetting > experiment.rounds:
-        late_chain = (experiment.eval.forgetting, experiment.rounds)
-        log.warning("eval.forgetting: no chain is followed; the first would be in round %d of %d", *late_chain)
 
 
 def _regroup(grouping: Grouping, evidence: Evidence, survey: Survey | None, count: int, key: int) -> Groups:

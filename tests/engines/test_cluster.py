@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
+import fedrelay
 from fedrelay.engines import cluster as clusters
 from fedrelay.engines.cluster import Cluster, answers, connect, ours
 from fedrelay.errors import DivergedError, EngineError
@@ -82,8 +83,10 @@ def server():
                 connection.recv(100)
                 connection.sendall(says.answer)
 
-        threading.Thread(target=serve, daemon=True).start()
+        serving = threading.Thread(target=serve, daemon=True)
+        serving.start()
         yield says
+        serving.join(10)  # one that has not heard yet would find nothing to listen on
 
 
 @pytest.mark.parametrize(
@@ -326,3 +329,24 @@ def test_a_model_that_diverged_stays_what_it_is():
     ray = pytest.importorskip("ray", reason="the extra 'ray' is not installed", exc_type=ImportError)
     error = DivergedError("round 1: …")
     assert ours(ray.exceptions, ray.exceptions.RayTaskError("run_task", "", error)) is error
+
+
+def test_an_address_is_asked_before_anything_is_written(ray, tmp_path):
+    with pytest.raises(EngineError, match=r"^engine\.address: no Ray cluster answers at 127\.0\.0\.1:9; .*--port 9$"):
+        fedrelay.run("fedavg", data="digits", engine={"name": "ray", "address": "127.0.0.1:9"}, out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_cluster_that_fails_while_it_is_looked_at():
+    ray = Waiting()
+    ray.cluster_resources = lambda: (_ for _ in ()).throw(RayError("gone"))
+    ray.exceptions = exceptions_of_ray()
+    with pytest.raises(EngineError, match=r"^the Ray cluster failed: gone$"):
+        Cluster(ray, None).cpus  # noqa: B018
+
+
+def exceptions_of_ray():
+    """Kinds of failures, all of them the same here."""
+    kinds = ("RayTaskError", "OutOfMemoryError", "WorkerCrashedError", "NodeDiedError", "ObjectStoreFullError")
+    others = {name: type(name, (RayError,), {}) for name in (*kinds, "OutOfDiskError")}
+    return SimpleNamespace(RayError=RayError, **others)

@@ -275,3 +275,14 @@ def test_no_brief_does_more_than_fail_in_one_line(name, value, desk, ask):
     except (BadParcel, EngineError) as error:
         words = str(error)
     assert len(words.splitlines()) == 1
+
+
+def test_a_workshop_that_was_left_in_the_middle_of_a_step_is_not_used_again(desk, ask, monkeypatch):
+    question = ask.turn(ask.job())
+    good = desk.answer(question)
+    [first] = desk.places.values()
+    monkeypatch.setattr(first.workshop, "take", lambda *_: 1 / 0)
+    with pytest.raises(EngineError, match="ZeroDivisionError"):
+        desk.answer(question)
+    assert np.array_equal(desk.answer(question).arrays["models"], good.arrays["models"])
+    assert first not in desk.places.values()

@@ -115,3 +115,13 @@ def test_budgets_that_are_none(tmp_path):
     pytest.importorskip("dp_accounting", reason="the extra 'dp' is not installed")
     with pytest.raises(SpecError, match=r"--budget: a single turn with noise 0\.1 costs more than 1"):
         Budget(tmp_path, Floor(0.1), 1, 1e-5)
+
+
+def test_what_another_process_spent_is_not_forgotten(tmp_path):
+    """One that was about to end when this one was started."""
+    pytest.importorskip("dp_accounting", reason="the extra 'dp' is not installed")
+    ending, starting = (Budget(tmp_path, Floor(1.0), 8.0, 1e-5) for _ in range(2))
+    ending.spend()
+    ending.spend()
+    with pytest.raises(Declined, match="the budget of this node is spent: 2 turns"):
+        starting.spend()

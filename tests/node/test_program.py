@@ -5,7 +5,10 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+from functools import partial
+from pathlib import Path
 
+import httpx
 import pytest
 
 pytest.importorskip("flwr", reason="the extra 'flower' is not installed")
@@ -57,3 +60,27 @@ def test_a_door_that_stays_shut_says_why(refusal, message, monkeypatch):
     with pytest.raises(EngineError, match=message):
         program._enter(door, threading.Event())
     assert door.knocks == program.ATTEMPTS
+
+
+@pytest.mark.parametrize("trouble", [Refused("status 412"), Forgotten("status 401"), httpx.DecodingError("a page")])
+def test_whatever_a_superlink_says_the_node_comes_in_again(trouble, monkeypatch):
+    monkeypatch.setattr(program, "PAUSE", 0.0)
+    over, log = threading.Event(), []
+
+    class Moody:
+        reached = float("inf")
+
+        def enter(self):
+            log.append("enter")
+
+        def receive(self):
+            if log.count("enter") == 1:
+                raise trouble
+            over.set()
+
+        def leave(self):
+            log.append("leave")
+
+    stay = partial(program._stay, Moody(), None, "link:1", Path("ca.pem"), over=over, patience=60.0)
+    stay(say=lambda line: None)
+    assert log == ["enter", "enter", "leave"]

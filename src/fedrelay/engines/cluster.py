@@ -60,7 +60,8 @@ class Cluster:
     @property
     def cpus(self) -> int:
         """How many tasks it can do at the same time."""
-        return int(self.ray.cluster_resources().get("CPU", 0))
+        with self._translated():
+            return int(self.ray.cluster_resources().get("CPU", 0))
 
     def put(self, value: Any) -> Ref:
         """Lay something down for all."""
@@ -135,8 +136,7 @@ def _connected(address: str | None) -> Cluster:
             return _suitable(Cluster(ray, None), address)
         if address in (_here.asked, _here.address) and answers(_here.address):
             return _here
-    if address not in (None, "auto"):  # of auto, Ray itself knows at once whether there is one
-        _check_address(ray, address)
+    check_address(address)
     ray.shutdown()
     start = {"address": address} if address else {"address": "local", "num_cpus": cores(), "include_dashboard": False}
     with _own_signals(), errors_only("ray"):
@@ -178,8 +178,11 @@ def _ray() -> Any:
     return ray
 
 
-def _check_address(ray: Any, address: str) -> None:
-    """Ask once: Ray itself would ask for twenty seconds and complain of every second of them."""
+def check_address(address: str | None) -> None:
+    """Ask once whether there is a cluster: Ray itself would ask for twenty seconds and complain of each of them."""
+    if address in (None, "auto"):  # what is started here need not be asked; of auto, Ray itself knows at once
+        return
+    ray = _ray()
     host, _, port = address.rpartition(":")
     if not host or "/" in address or not port.isdecimal():
         raise EngineError(

@@ -36,9 +36,14 @@ SMALL = 100_000
 
 def start_ray(job: Job, workers: int, address: str | None, keepsakes: Keepsakes | None = None) -> Engine:
     """The engine on a cluster, with at most so many tasks at once; 0 = as many as it has cores."""
+    check_ray(job)
+    return LocalEngine(job, RayCrew(job, connect(address), workers), keepsakes)
+
+
+def check_ray(job: Job) -> None:
+    """Refuse what cannot be done on a cluster."""
     if torch.device(job.train.device).type != "cpu":
         raise SpecError(f"train.device: the ray engine computes on cpu, got {job.train.device!r}")
-    return LocalEngine(job, RayCrew(job, connect(address), workers), keepsakes)
 
 
 class RayCrew:

@@ -60,3 +60,15 @@ def check_engine(job: Job, experiment: Experiment, ways: Sequence[Way] = ()) -> 
         from fedrelay.engines.flower.start import check_flower
 
         check_flower(job, experiment, ways)
+    if experiment.engine.name == "ray":
+        from fedrelay.engines.ray import check_ray
+
+        check_ray(job)
+
+
+def check_within_reach(experiment: Experiment) -> None:
+    """Refuse an engine that is elsewhere and does not answer, before anything is written."""
+    if experiment.engine.name == "ray":
+        from fedrelay.engines.cluster import check_address
+
+        check_address(experiment.engine.address)

@@ -84,6 +84,7 @@ class Desk:
         except (BadParcel, Declined):
             raise
         except Exception as error:
+            self.places.clear()  # whoever comes next should not find a workshop as it was left in the middle of a step
             words = str(error) if isinstance(error, FedRelayError) else f"{type(error).__name__}: {error}"
             raise EngineError(one_line(words)) from None
 

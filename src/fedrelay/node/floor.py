@@ -79,7 +79,11 @@ class Budget:
         return max(0, self.most - self.spent)
 
     def spend(self) -> None:
-        """Count one turn, before its answer can leave; decline it where none is left."""
+        """Count one turn, before its answer can leave; decline it where none is left.
+
+        The file has the last word: another process may have counted after this one was made, before it ended.
+        """
+        self.spent = max(self.spent, self._counted())
         if not self.left:
             raise Declined(f"the budget of this node is spent: {self.spent} turns, ε = {self.epsilon:g}")
         write_atomically(self.path, str(self.spent + 1).encode())

@@ -89,7 +89,7 @@ def _stay(
                     raise EngineError(f"the SuperLink at {superlink} cannot be reached ({reason_of(error)})") from None
                 log.warning("the SuperLink at %s cannot be reached; trying again", superlink)
                 over.wait(PAUSE)
-            except Forgotten:  # it was started anew
+            except (Forgotten, Refused):  # it was started anew; whether it lets us in shows when we come in
                 over.wait(PAUSE)
     finally:
         door.leave()

@@ -9,6 +9,7 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
+import torch
 from safetensors import SafetensorError
 from safetensors.torch import load as tensors_from_bytes
 from safetensors.torch import save as tensors_to_bytes
@@ -49,10 +50,10 @@ class States:
         path = self._path(run, turn)
         if not path.is_file() and parts:
             base = self.get(run, parts[0], (), adding)
-            later = [self.get(run, part, (), adding) for part in parts[1:]]
-            if any(each.keys() != later[-1].keys() for each in later):
-                raise EngineError("what this client kept belongs to different methods")
-            self.put(run, turn, {name: _joined(name, base, later, name in adding) for name in later[-1]})
+            joined: Tensors = {}
+            for part in parts[1:]:  # one by one: there may be more of them than memory
+                joined = _joined(base, joined, self.get(run, part, (), adding), adding)
+            self.put(run, turn, joined)
         try:
             return tensors_from_bytes(path.read_bytes())
         except (OSError, SafetensorError, ValueError):
@@ -95,11 +96,12 @@ class States:
         return self.folder / run / f"{turn}.safetensors"
 
 
-def _joined(name: str, base: Tensors, later: Sequence[Tensors], adds: bool) -> Tensor:
-    if not adds:
-        return later[-1][name]
-    start = base[name] if name in base else later[-1][name].new_zeros(later[-1][name].shape)
-    total = start.clone()
-    for each in later:
-        total.add_(each[name] - start)
-    return total
+def _joined(base: Tensors, joined: Tensors, later: Tensors, adding: Collection[str]) -> Tensors:
+    """What was joined so far, with a turn that set out from `base` as well."""
+    if joined and joined.keys() != later.keys():
+        raise EngineError("what this client kept belongs to different methods")
+    found = dict(later)
+    for name in found.keys() & set(adding):
+        start = base[name] if name in base else torch.zeros_like(later[name])
+        found[name] = joined.get(name, start) + (later[name] - start)
+    return found

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from fedrelay.errors import RunFolderError
-from fedrelay.faults import DIVERGED, GIVEN_UP, in_short
+from fedrelay.faults import DIVERGED, GIVEN_UP, in_short, went_wrong
 from fedrelay.report.format import duration, times
 from fedrelay.store import Records
 
@@ -37,7 +37,7 @@ class Fate:
         try:
             last = events[-1] if events and events[-1]["what"] == DIVERGED else None
             given_up = sum(event["done"] == GIVEN_UP for event in events)
-            mishaps = Counter(map(in_short, events))
+            mishaps = Counter(map(in_short, filter(went_wrong, events)))
             why = str(last["done"]) if last else ""
         except KeyError as error:
             raise RunFolderError(f"{records.path / 'events.jsonl'}: is damaged (a line without {error})") from None

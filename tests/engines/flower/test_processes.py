@@ -28,8 +28,8 @@ pytest.importorskip("flwr", reason="the extra 'flower' is not installed")
 
 from flwr.proto.control_pb2 import ListRunsRequest, StartRunRequest
 
-from fedrelay.engines.flower.errands import Errands
 from fedrelay.engines.flower.identity import public_keys
+from fedrelay.engines.flower.inquiries import Inquiries
 from fedrelay.engines.flower.start import who
 from fedrelay.engines.flower.wire import FlowerPost, session
 from fedrelay.engines.flower.wire.office import control
@@ -213,7 +213,7 @@ def test_several_servers_at_one_superlink_do_not_steal_runs(federation, caplog):
         for post in posts:
             reasons, found = {}, {}
             until(lambda post=post: post.present() == set(NAMES), "all nodes are there")
-            assert list(Errands(post, NAMES, PATIENCE).run(who(NAMES, place, found, reasons) for place in range(3)))
+            assert list(Inquiries(post, NAMES, PATIENCE).run(who(NAMES, place, found, reasons) for place in range(3)))
             assert (set(found), reasons) == (set(NAMES), {})
             post.close()
         runs = office.ListRuns(ListRunsRequest()).run_dict

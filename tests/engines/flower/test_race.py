@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -11,10 +12,18 @@ from tests.engines.flower.conftest import FakePost, share_test_samples
 
 import fedrelay as fr
 from fedrelay.data.open import open_federation
+from fedrelay.engines.base import Departure
+from fedrelay.engines.flower.hops import Traveller
+from fedrelay.engines.flower.inquiries import Inquiries, Inquiry
+from fedrelay.engines.flower.race import Course
+from fedrelay.engines.flower.turns import Turns
+from fedrelay.local.keepsakes import Keepsakes
+from fedrelay.report.fate import Fate
 from fedrelay.routes.asynchronous import Asynchronous
 from fedrelay.routes.base import Scene
-from fedrelay.routes.plan import Standing
+from fedrelay.routes.plan import Leg, Standing
 from fedrelay.spec import Data
+from fedrelay.store import Records
 
 pytest.importorskip("cryptography", reason="the extra 'flower' is not installed")
 
@@ -123,6 +132,7 @@ def test_a_slow_model_is_left_out_of_the_merge(timeline, tmp_path):
     assert [(line["s2c"], line["c2s"], line["client_updates"]) for line in (first, second)] == [(1, 1, 1), (2, 1, 1)]
     [event] = lines(tmp_path / "run", "events.jsonl")
     assert (event["round"], event["node"], event["done"]) == (2, b, "given up: the merge came first")
+    assert result.mishaps == Fate.of(Records.open(tmp_path / "run")).mishaps == {}  # it is how the method goes
 
 
 def test_a_slow_model_is_waited_for(timeline, tmp_path):
@@ -180,6 +190,48 @@ def test_the_ledger_is_what_was_sent(method, wait, slow, tmp_path):
             done, last = Counter(), {}
     events = lines(tmp_path / "run", "events.jsonl")
     assert {event["what"] for event in events} == (set() if wait else {"given up"})
+
+
+def test_what_is_under_way_when_the_run_ends_was_sent_too(slow, tmp_path):
+    found = slow()
+    found.post.latencies = LATENCIES
+    result = run(**SINGLES, rounds=3, fraction=0.5, out=tmp_path / "run", **{"route.period": 4})
+    assert result.transfers["s2c"] == found.post.turns
+    assert lines(tmp_path / "run", "ledger.jsonl")[-1]["unanswered"]
+
+
+def test_what_is_under_way_when_a_round_is_given_up_was_sent_too(slow, tmp_path):
+    """The models merge at the end of a round that nobody finished; who was on the way is given up in the next one."""
+
+    def fail_in_round_two(question, answer):
+        return "no disk" if question.header["hop"][0] == 2 else answer
+
+    found = slow(4)
+    settings = {**SINGLES, "rounds": 4, "fraction": 0.5, "route.period": 2, "recovery.repeats": 0}
+    run(**{**settings, "rounds": 1})
+    [_, slowest] = [node for node, kind in found.post.log if kind == "turn"]
+    found.post = SlowPost(found.post.desks)
+    found.post.spoil, found.post.latencies = dict.fromkeys(found.names, fail_in_round_two), {slowest: 1000}
+    result = run(out=tmp_path / "run", **settings)
+    events = lines(tmp_path / "run", "events.jsonl")
+    assert "the round was given up" in {event["done"] for event in events if event["round"] == 2}
+    assert {event["node"] for event in events if event["what"] == "given up"} == {slowest}
+    assert result.transfers["s2c"] == found.post.turns
+
+
+def test_a_question_that_failed_before_it_was_given_up_was_sent_too(slow, tmp_path):
+    """One node answers and one fails at the same look: the first ends the round, before the other is asked again."""
+    found = slow(4)
+    settings = {**SINGLES, "rounds": 1, "fraction": 0.5, "route.period": 1}
+    settings |= {"recovery.policy": "retry", "recovery.retries": 2}
+    run(**settings)
+    [_, second] = [node for node, kind in found.post.log if kind == "turn"]
+    found.post = SlowPost(found.post.desks)
+    found.post.spoil = {second: lambda question, answer: "no disk"}
+    result = run(out=tmp_path / "run", **settings)
+    assert result.transfers["s2c"] == found.post.turns == 2
+    [event] = lines(tmp_path / "run", "events.jsonl")
+    assert (event["node"], event["done"]) == (second, "given up: the merge came first")
 
 
 @pytest.mark.parametrize("after", [1, 2, 4])
@@ -257,3 +309,18 @@ def test_what_has_to_know_the_visits_beforehand_is_refused(method, settings, mes
     with pytest.raises(fr.SpecError, match=message):
         run(method, **SINGLES, rounds=2, **settings)
     assert not found.post.log
+
+
+def test_a_leg_that_was_never_asked_leaves_nothing_behind():
+    """Of the other, it is known that its question was sent; nobody will ask it again."""
+    inquiries, weights = Inquiries(None, (), 1.0), torch.zeros(1)
+    asked, unasked = (Inquiry(client, None, None, None) for client in (0, 1))
+    inquiries.waiting.append(unasked)
+    course = Course(SimpleNamespace(turns=Turns(Keepsakes())), inquiries)
+    course.under_way = {
+        Leg(slot, slot, (slot,)): Traveller(slot, (slot,), weights, {}, Departure(weights), 1, inquiry=inquiry)
+        for slot, inquiry in enumerate((asked, unasked))
+    }
+    [(leg, dropped)] = course._give_up()
+    assert (leg.slot, dropped.clients, [each.attempts for each in dropped.reports]) == (0, (0,), [("failed",)])
+    assert (asked.tries, list(inquiries.waiting), course.under_way) == (0, [], {})

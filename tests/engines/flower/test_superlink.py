@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import socket
+import sys
 from contextlib import closing, nullcontext
 
 import numpy as np
 import pytest
 
-from fedrelay.errors import SpecError
+from fedrelay.errors import EngineError, SpecError
 
 pytest.importorskip("flwr", reason="the extra 'flower' is not installed")
 
+from fedrelay.engines.flower import superlink
 from fedrelay.engines.flower.identity import CA, SECRET, make_node_key, make_server_folder, private_key, read
 from fedrelay.engines.flower.parcel import Parcel
 from fedrelay.engines.flower.superlink import SuperLink
@@ -152,3 +154,13 @@ def test_a_bad_key_at_the_start_is_refused_and_later_only_said(tmp_path, monkeyp
     assert main(["superlink", str(tmp_path)]) == 0
     said = capsys.readouterr().err
     assert said.count("a may come in") == said.count("b.pub: cannot be read") == 1
+
+
+def test_what_a_superlink_writes_is_its_owners_alone(tmp_path, monkeypatch):
+    """Its database holds models."""
+    make_server_folder(tmp_path, ["127.0.0.1"])
+    program = [sys.executable, "-c", f"open({str(tmp_path / 'database')!r}, 'w')"]
+    monkeypatch.setattr(superlink, "command", lambda *_: program)
+    with pytest.raises(EngineError, match="does not listen"):
+        SuperLink(tmp_path, "127.0.0.1", 9)
+    assert (tmp_path / "database").stat().st_mode & 0o777 == 0o600

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from fedrelay.engines.base import Departure
 from fedrelay.engines.flower.brief import brief_of
-from fedrelay.engines.flower.errands import SMALL, Errand
 from fedrelay.engines.flower.gate import Gate, Return
+from fedrelay.engines.flower.inquiries import SMALL, Inquiry
 from fedrelay.engines.flower.parcel import Parcel, packed
 from fedrelay.engines.flower.remote import RemoteFederation
 from fedrelay.engines.flower.turns import Turns
@@ -45,7 +45,7 @@ class Traveller:
 
     reports: list[HopReport] = field(default_factory=list)
     sightings: dict[int, Tensor] = field(default_factory=dict)
-    errand: Errand | None = None
+    inquiry: Inquiry | None = None
     """The question that is under way for it."""
 
     given_up: bool = False
@@ -76,7 +76,7 @@ class Hops:
         baggage = {name: own.get(name, usual.get(name, zeros)) for name in self.job.names("baggage")}
         return Traveller(number, plan.routes[number].clients, model, baggage, departure, plan.round, plan.attempt)
 
-    def errand(self, plan: RoundPlan, traveller: Traveller, accept: Accept, *, alone: bool = False) -> Errand:
+    def inquiry(self, plan: RoundPlan, traveller: Traveller, accept: Accept, *, alone: bool = False) -> Inquiry:
         """The next turn of a route; `alone`: those after it wait until all others have had theirs."""
         index, departure = len(traveller.reports), traveller.departure
         client = traveller.clients[index]
@@ -88,33 +88,33 @@ class Hops:
         def ask() -> Parcel:
             return packed(self._question(plan, hop, number, departure.usual), self._luggage(departure, traveller))
 
-        def answered(answer: Parcel, seconds: float) -> Errand | None:
+        def answered(answer: Parcel, seconds: float) -> Inquiry | None:
             if traveller.given_up:
                 return None
             found, own = self.gate.opened(answer, number, self.federation.size(client))
             found = replace(found, report=replace(found.report, overhead=max(0.0, seconds - own)))
             found = self.gate.guarded(hop, traveller.model, found, departure.usual)
-            return over(found, (*errand.failures, "answered"))
+            return over(found, (*inquiry.failures, "answered"))
 
-        def failed(reason: str) -> Errand | None:
+        def failed(reason: str) -> Inquiry | None:
             nothing = HopReport(0, 0, 0.0, refused=reason)
-            return over(Return(traveller.model, traveller.baggage, nothing), tuple(errand.failures))
+            return over(Return(traveller.model, traveller.baggage, nothing), tuple(inquiry.failures))
 
-        def over(found: Return, attempts: tuple[Attempt, ...]) -> Errand | None:
+        def over(found: Return, attempts: tuple[Attempt, ...]) -> Inquiry | None:
             if traveller.given_up:
                 return None
             if not found.report.refused:
                 traveller.model, traveller.baggage = found.model, found.baggage
                 accept(client, hop.route, number)
             traveller.reports.append(replace(found.report, attempts=attempts))
-            traveller.errand = None
-            return None if alone or traveller.home else self.errand(plan, traveller, accept)
+            traveller.inquiry = None
+            return None if alone or traveller.home else self.inquiry(plan, traveller, accept)
 
         rows = 1 + len(traveller.baggage)
         tries = 1 + (self.recovery.retries if self.recovery.policy == "retry" else 0)
-        errand = Errand(client, ask, answered, failed, rows * self.job.layout.bytes + SMALL, tries)
-        traveller.errand = errand
-        return errand
+        inquiry = Inquiry(client, ask, answered, failed, rows * self.job.layout.bytes + SMALL, tries)
+        traveller.inquiry = inquiry
+        return inquiry
 
     def _question(self, plan: RoundPlan, hop: Hop, number: int, usual: Usual) -> dict[str, Any]:
         tamper = turn_of(plan, hop).tamper

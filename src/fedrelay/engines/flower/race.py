@@ -1,8 +1,8 @@
 """The race of FedAsyncSeq by real times of arrival: whose model is home is sent on at once, whatever the others do.
 
-Work under way goes on over the end of a round, and ends with a merge: it is given up, or waited for. What a client
-keeps counts when the model that it trained comes home. Models that are seen to be home at the same look are home at the
-same time, so where all groups take equally long, all models go in step.
+Work under way goes on over the end of a round, and ends with a merge or the run: it is given up, or waited for. What a
+client keeps counts when the model that it trained comes home. Models that are seen to be home at the same look are home
+at the same time, so where all groups take equally long, all models go in step.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from dataclasses import replace
 from torch import Tensor
 
 from fedrelay.engines.base import Departure
-from fedrelay.engines.flower.errands import Errands
 from fedrelay.engines.flower.hops import Hops, Traveller
+from fedrelay.engines.flower.inquiries import Inquiries, Inquiry
 from fedrelay.faults import LATE
-from fedrelay.local.arrival import Arrival, HopReport
+from fedrelay.local.arrival import Arrival, Attempt, HopReport
 from fedrelay.routes.plan import Leg, Race, RoundPlan, Standing
 
 Home = list[tuple[Leg, Traveller]]
@@ -27,8 +27,8 @@ Home = list[tuple[Leg, Traveller]]
 class Course:
     """Where all models of the race are; it lasts from merge to merge."""
 
-    def __init__(self, hops: Hops, errands: Errands) -> None:
-        self.hops, self.errands, self.turns = hops, errands, hops.turns
+    def __init__(self, hops: Hops, inquiries: Inquiries) -> None:
+        self.hops, self.inquiries, self.turns = hops, inquiries, hops.turns
         self.standing: Standing | None = None
         self.under_way: dict[Leg, Traveller] = {}
         self.latest: dict[int, tuple[Tensor, dict[str, Tensor]]] = {}
@@ -40,8 +40,8 @@ class Course:
         """Until the fastest model is done with one group more, or everybody has failed."""
         race = plan.race
         assert race is not None
-        standing = self._stand(race, departure, len(plan.routes))
-        goal, failures, home = standing.fastest + 1, 0, Home()
+        standing, home = self._stand(race, departure, len(plan.routes))
+        goal, failures = standing.fastest + 1, 0
         if not standing.under_way:
             standing = self._set_off(plan, departure, plan.round, standing)
         while standing.fastest < goal and failures <= len(plan.routes):
@@ -52,24 +52,26 @@ class Course:
             if standing.fastest < goal:
                 standing = self._set_off(plan, departure, plan.round, standing)
         self.standing, over = standing, standing.fastest == goal
-        if over and plan.merges:
-            while race.wait and self.under_way:
+        if over and not race.goes_on:
+            while plan.merges and race.wait and self.under_way:
                 home += self._await_home()
             arrivals = self._arrivals(home + self._give_up(), departure)
             self.standing, self.latest = None, {}
             return arrivals
-        if over and race.goes_on:
+        if over:
             self.standing = self._set_off(plan, departure, plan.round + 1, standing)
-            self.errands.look()
+            self.inquiries.look()
         return self._arrivals(home, departure)
 
-    def _stand(self, race: Race, departure: Departure, slots: int) -> Standing:
-        """As the round before left it; at first, after a merge or a resume, nobody is under way."""
+    def _stand(self, race: Race, departure: Departure, slots: int) -> tuple[Standing, Home]:
+        """As the round before left it; at first, after a merge or a resume, nobody is under way.
+
+        Gives also what is given up now, because the models were merged in a round that nobody finished.
+        """
         if self.standing is not None and self.standing.since == race.since:
-            return self.standing
-        self._give_up()
-        self.latest = {}
-        return Standing.after(race.since, [departure.legs.get(slot, ()) for slot in range(slots)])
+            return self.standing, []
+        dropped, self.latest = self._give_up(), {}
+        return Standing.after(race.since, [departure.legs.get(slot, ()) for slot in range(slots)]), dropped
 
     def _set_off(self, plan: RoundPlan, departure: Departure, round: int, standing: Standing) -> Standing:
         """Send models that are free to groups that are idle; `round` is the one that this belongs to."""
@@ -85,14 +87,14 @@ class Course:
             )
             self.under_way[leg] = traveller
             if leg.clients:
-                self.errands.waiting.append(self.hops.errand(plan, traveller, self.turns.hold))
+                self.inquiries.waiting.append(self.hops.inquiry(plan, traveller, self.turns.hold))
         return standing.set_off(legs)
 
     def _await_home(self) -> Home:
         """All models that are home, as soon as one is."""
         while not (home := [(leg, each) for leg, each in self.under_way.items() if each.home]):
-            if not self.errands.look():
-                time.sleep(self.errands.poll)
+            if not self.inquiries.look():
+                time.sleep(self.inquiries.poll)
         for leg, traveller in home:
             del self.under_way[leg]
             self.turns.home(leg.clients)
@@ -107,16 +109,22 @@ class Course:
             traveller.given_up = True
             self.turns.home(leg.clients, counts=False)
             reports = [HopReport(0, 0, 0.0, refused=LATE, attempts=each.attempts) for each in traveller.reports]
-            errand = traveller.errand
-            if errand is not None and errand in self.errands.waiting:
-                self.errands.waiting.remove(errand)
-            elif errand is not None:  # its node stays busy until it answers
-                errand.tries = 1
-                reports.append(HopReport(0, 0, 0.0, refused=LATE, attempts=(*errand.failures, "failed")))
-            clients = leg.clients[: len(reports)]
-            dropped.append((leg, replace(traveller, clients=clients, reports=reports)))
+            attempts = self._withdrawn(traveller.inquiry) if traveller.inquiry is not None else ()
+            if attempts:
+                reports.append(HopReport(0, 0, 0.0, refused=LATE, attempts=attempts))
+            if reports:
+                clients = leg.clients[: len(reports)]
+                dropped.append((leg, replace(traveller, clients=clients, reports=reports)))
         self.under_way = {}
         return dropped
+
+    def _withdrawn(self, inquiry: Inquiry) -> tuple[Attempt, ...]:
+        """Do not ask again; what was sent until now was sent all the same."""
+        if inquiry in self.inquiries.waiting:
+            self.inquiries.waiting.remove(inquiry)
+            return tuple(inquiry.failures)
+        inquiry.tries = 0
+        return (*inquiry.failures, "failed")
 
     def _arrivals(self, home: Home, departure: Departure) -> list[Arrival]:
         """One for each slot from which something came, with its latest finished model."""

@@ -22,9 +22,9 @@ from torch import Tensor
 from fedrelay.data.public import PublicFederation
 from fedrelay.engines.base import Departure, News
 from fedrelay.engines.crew import one_thread
-from fedrelay.engines.flower.errands import POLL, SMALL, Errand, Errands
 from fedrelay.engines.flower.gate import Gate
 from fedrelay.engines.flower.hops import Hops
+from fedrelay.engines.flower.inquiries import POLL, SMALL, Inquiries, Inquiry
 from fedrelay.engines.flower.parcel import BadParcel, Parcel, packed, vector_of, verdict_of
 from fedrelay.engines.flower.post import Post
 from fedrelay.engines.flower.race import Course
@@ -63,11 +63,11 @@ class FlowerEngine:
         assert federation is not None
         self.job, self.post, self.recovery, self.wait = job, post, recovery, wait
         self.federation = federation
-        self.errands = Errands(post, federation.nodes, recovery.timeout, poll, wait)
+        self.inquiries = Inquiries(post, federation.nodes, recovery.timeout, poll, wait)
         self.turns = Turns(keepsakes or Keepsakes(), count=bool(job.names("state")))
         self.gate = Gate(job)
         self.hops = Hops(job, federation, self.turns, self.gate, recovery)
-        self.course = Course(self.hops, self.errands)
+        self.course = Course(self.hops, self.inquiries)
         self.barren = 0
         self.notes: list[News] = []
 
@@ -88,7 +88,7 @@ class FlowerEngine:
         accept = self.turns.accept if waves else self.turns.accept_alone
         for _ in range(plan.longest if waves else 1):
             under_way = [each for each in travellers if not each.home]
-            self._carry_out(self.hops.errand(plan, each, accept, alone=waves) for each in under_way)
+            self._carry_out(self.hops.inquiry(plan, each, accept, alone=waves) for each in under_way)
             self.turns.join()
         return [each.arrival() for each in travellers]
 
@@ -103,7 +103,7 @@ class FlowerEngine:
         public = self.job.federation.public if isinstance(self.job.federation, PublicFederation) else None
         shown = {} if public is None else {"public x": public.x.numpy(), "public y": public.y.numpy()}
 
-        def errand(place: int, client: int) -> Errand:
+        def inquiry(place: int, client: int) -> Inquiry:
             header = {"kind": "portray", "brief": self.hops.brief, "portrait": described(portrait), "client": client}
 
             def ask() -> Parcel:
@@ -119,10 +119,10 @@ class FlowerEngine:
             def failed(reason: str) -> None:
                 raise EngineError(f"node {self.federation.nodes[client]!r} did not describe itself: {reason}")
 
-            return Errand(client, ask, answered, failed, 2 * self.job.layout.bytes + SMALL, 1 + self.recovery.retries)
+            return Inquiry(client, ask, answered, failed, 2 * self.job.layout.bytes + SMALL, 1 + self.recovery.retries)
 
         self._await_somebody(set(clients))
-        for _ in self.errands.run([errand(place, client) for place, client in enumerate(clients)]):
+        for _ in self.inquiries.run([inquiry(place, client) for place, client in enumerate(clients)]):
             while found:
                 yield found.popleft()
 
@@ -143,7 +143,7 @@ class FlowerEngine:
         verdicts: dict[int, Verdict] = {}
         reasons: dict[int, str] = {}
 
-        def errand(client: int) -> Errand:
+        def inquiry(client: int) -> Inquiry:
             header = {"kind": "judge", "brief": self.hops.brief}
 
             def answered(answer: Parcel, seconds: float) -> None:
@@ -152,13 +152,13 @@ class FlowerEngine:
             def failed(reason: str) -> None:
                 reasons[client] = reason
 
-            return Errand(client, lambda: packed(header, {"model": weights}), answered, failed)
+            return Inquiry(client, lambda: packed(header, {"model": weights}), answered, failed)
 
         missing, asked = list(judges), 0
         while missing and asked <= (self.recovery.retries if verdicts else self.recovery.repeats):
             if not verdicts:
                 self._await_somebody(set(missing))
-            self._carry_out(errand(client) for client in missing)
+            self._carry_out(inquiry(client) for client in missing)
             missing, asked = [client for client in judges if client not in verdicts], asked + 1
         for client in missing if verdicts else ():
             log.warning("node %r did not judge the model: %s", self.federation.nodes[client], reasons[client])
@@ -168,29 +168,29 @@ class FlowerEngine:
 
     def news(self) -> list[News]:
         """Who could not be asked, and when nobody could."""
-        told = [*(News("interrupted", said) for said in self.errands.interruptions), *self.notes]
+        told = [*(News("interrupted", said) for said in self.inquiries.interruptions), *self.notes]
         self.notes.clear()
-        self.errands.interruptions.clear()
+        self.inquiries.interruptions.clear()
         return told
 
     def close(self) -> None:
         """Say good-bye to the SuperLink; nodes stay."""
         self.post.close()
 
-    def _carry_out(self, errands: Iterable[Errand]) -> None:
-        for _ in self.errands.run(errands):
+    def _carry_out(self, inquiries: Iterable[Inquiry]) -> None:
+        for _ in self.inquiries.run(inquiries):
             pass
 
     def _await_somebody(self, clients: Set[int]) -> None:
         """Wait until one of these clients' nodes is there: rounds without anybody would pass as if trained."""
         wanted, began = {self.federation.nodes[client] for client in clients}, time.monotonic()
-        while wanted and not wanted & self.errands.present():
+        while wanted and not wanted & self.inquiries.present():
             if time.monotonic() - began > self.wait:
                 raise EngineError(
                     f"no node is there (waited {self.wait:g} s for {', '.join(sorted(wanted))}); "
                     "the run can be resumed when nodes are back"
                 )
-            time.sleep(min(1.0, 5 * self.errands.poll))
+            time.sleep(min(1.0, 5 * self.inquiries.poll))
 
     def _count_barren(self, arrivals: Sequence[Arrival]) -> None:
         self.barren = 0 if any(each.usable for each in arrivals) or not arrivals else self.barren + 1

@@ -6,12 +6,12 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from fedrelay.data.federation import Federation, Kind, Samples, digest
 from fedrelay.data.overlay import Overlay
@@ -31,18 +31,26 @@ class Facts(Section):
     """Samples it keeps apart to judge models."""
 
     classes: int = Field(ge=1, le=MOST_CLASSES)
-    shape: tuple[int, ...] = Field(max_length=4)
+    shape: tuple[Annotated[int, Field(ge=1, le=10**6)], ...] = Field(max_length=4)
     kind: Kind
     sequence: bool
     """Whether there is a label at every position."""
 
     fingerprint: str = Field(max_length=128)
-    histogram: tuple[int, ...] | None = None
+    histogram: tuple[Annotated[int, Field(ge=0, le=10**12)], ...] | None = None
     """How many labels of every class; only if the owner of the data allows it."""
 
     version: str = Field("", max_length=64)
     least_noise: float | None = Field(None, gt=0)
     """Takes part only in methods with differential privacy, and at least so much noise."""
+
+    @model_validator(mode="after")
+    def _possible(self) -> Self:
+        if self.histogram is not None and len(self.histogram) != self.classes:
+            raise ValueError("a histogram of other classes")
+        if self.histogram is not None and not self.sequence and sum(self.histogram) != self.samples:
+            raise ValueError("a histogram of other samples")
+        return self
 
     @property
     def judged(self) -> range:

@@ -6,8 +6,8 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
-from fedrelay.engines.flower.errands import Errands
 from fedrelay.engines.flower.identity import CA, authority, public_keys
+from fedrelay.engines.flower.inquiries import Inquiries
 from fedrelay.engines.flower.remote import Facts
 from fedrelay.engines.flower.start import folder_of, open_post, remembered, who
 from fedrelay.engines.flower.wire import last_seen
@@ -41,7 +41,7 @@ def roll_call(wanted: Engine) -> list[Member]:
     found: dict[str, Facts] = {}
     reasons: dict[str, str] = {}
     with closing(open_post(wanted)) as post:
-        for _ in Errands(post, names, max(1.0, wanted.wait)).run(
+        for _ in Inquiries(post, names, max(1.0, wanted.wait)).run(
             who(names, place, found, reasons) for place in range(len(names))
         ):
             pass

@@ -15,8 +15,8 @@ from fedrelay.data.federation import Samples
 from fedrelay.data.samples import held, read_samples
 from fedrelay.engines.base import Engine, Way
 from fedrelay.engines.flower import check_installed
-from fedrelay.engines.flower.errands import Errand, Errands
-from fedrelay.engines.flower.parcel import Parcel, travels
+from fedrelay.engines.flower.inquiries import Inquiries, Inquiry
+from fedrelay.engines.flower.parcel import Parcel, one_line, travels
 from fedrelay.engines.flower.post import Post
 from fedrelay.engines.flower.relay import FlowerEngine
 from fedrelay.engines.flower.remarks import remarks, unwilling
@@ -79,7 +79,7 @@ def gathered(post: Post, names: tuple[str, ...], known: Mapping[str, Facts], wai
     began = time.monotonic()
     while True:
         missing = [place for place, name in enumerate(names) if name not in found]
-        for _ in Errands(post, names, min(10.0, max(1.0, wait))).run(
+        for _ in Inquiries(post, names, min(10.0, max(1.0, wait))).run(
             who(names, place, found, reasons) for place in missing
         ):
             pass
@@ -97,19 +97,20 @@ def gathered(post: Post, names: tuple[str, ...], known: Mapping[str, Facts], wai
     return {name: found.get(name) or known[name] for name in names}
 
 
-def who(names: tuple[str, ...], place: int, found: dict[str, Facts], reasons: dict[str, str]) -> Errand:
+def who(names: tuple[str, ...], place: int, found: dict[str, Facts], reasons: dict[str, str]) -> Inquiry:
     """Ask a node what it holds."""
 
     def answered(answer: Parcel, seconds: float) -> None:
         try:
             found[names[place]] = facts_from(answer.header)
         except ValidationError as error:
-            reasons[names[place]] = f"its facts cannot be read: {error.errors()[0]['loc']}"
+            first = error.errors()[0]
+            reasons[names[place]] = one_line(f"its facts cannot be read: {first['loc']} {first['msg']}")
 
     def failed(reason: str) -> None:
         reasons[names[place]] = reason
 
-    return Errand(place, lambda: Parcel({"kind": "who"}), answered, failed)
+    return Inquiry(place, lambda: Parcel({"kind": "who"}), answered, failed)
 
 
 def own_test(path: Path) -> Samples:

@@ -60,6 +60,7 @@ class SuperLink:
             stdin=subprocess.DEVNULL,
             env={**os.environ, "FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"},
             preexec_fn=_die_with_parent,
+            umask=0o077,  # a database holds models
             start_new_session=True,  # Ctrl-C reaches us; we end the child
         )
         self._until_it_listens(answers)

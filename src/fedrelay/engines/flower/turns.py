@@ -23,8 +23,8 @@ _SPREAD = 1 << 24
 
 
 @dataclass(frozen=True)
-class Kept:
-    """What a client keeps: the outcome of one turn, or of several that set out from the same."""
+class LastTurn:
+    """The turn after which a client has what it keeps; or several, that set out from the same."""
 
     number: int = 0
     """0: nothing yet."""
@@ -40,12 +40,12 @@ class Turns:
         self.keepsakes, self.count = keepsakes, count
         """Whether it matters which turns count: not where clients keep nothing."""
         self.round = 0
-        self.now: dict[int, Kept] = {}
+        self.now: dict[int, LastTurn] = {}
         """What counts while models travel, of clients that were asked already."""
         self.changed: set[int] = set()
         self.wave: dict[int, list[tuple[int, int]]] = {}
         """Accepted turns that are not joined yet: (route, number)."""
-        self.ahead: dict[int, Kept] = {}
+        self.ahead: dict[int, LastTurn] = {}
         """What clients have after turns of a model that is not home yet; only that model can meet them."""
         self.settled: dict[int, int] = {}
         self.last = 0
@@ -84,7 +84,7 @@ class Turns:
     def hold(self, client: int, route: int, number: int) -> None:
         """A turn counts if the model comes home."""
         if self.count:
-            self.ahead[client] = Kept(number)
+            self.ahead[client] = LastTurn(number)
 
     def home(self, clients: Collection[int], *, counts: bool = True) -> None:
         """The model that was at these clients is home, or was given up."""
@@ -99,7 +99,7 @@ class Turns:
         for client, turns in self.wave.items():
             numbers = [number for _, number in sorted(turns)]
             before = self._kept(client)
-            joined = Kept(self.next(), (before.number, *numbers)) if len(numbers) > 1 else Kept(numbers[0])
+            joined = LastTurn(self.next(), (before.number, *numbers)) if len(numbers) > 1 else LastTurn(numbers[0])
             self.now[client] = joined
             self.changed.add(client)
         self.wave = {}
@@ -111,7 +111,7 @@ class Turns:
             self.keepsakes.put(self.round, client, {_TURN: torch.tensor([kept.number, *kept.parts])})
         self.changed = set()
 
-    def _kept(self, client: int) -> Kept:
+    def _kept(self, client: int) -> LastTurn:
         if client in self.ahead:
             return self.ahead[client]
         if client not in self.now:
@@ -121,10 +121,10 @@ class Turns:
                 self.settled[client] = min((kept.number, *(part for part in kept.parts if part)))
         return self.now[client]
 
-    def _stored(self, client: int) -> Kept:
+    def _stored(self, client: int) -> LastTurn:
         tensors = self.keepsakes.get(client)
         if _TURN not in tensors:
-            return Kept()
+            return LastTurn()
         number, *parts = tensors[_TURN].tolist()
         self.last = max(self.last, number, *parts)  # numbers grow even if the clock was set back
-        return Kept(number, tuple(parts))
+        return LastTurn(number, tuple(parts))

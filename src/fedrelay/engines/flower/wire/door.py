@@ -31,6 +31,7 @@ from fedrelay.engines.flower.identity import PrivateKey
 from fedrelay.engines.flower.parcel import Parcel, one_line
 from fedrelay.engines.flower.wire.mail import TooLarge, as_message, fetch, numbered, push
 from fedrelay.engines.flower.wire.office import client, reason_of, status_of
+from fedrelay.files import write_atomically
 
 log = logging.getLogger(__name__)
 
@@ -82,7 +83,7 @@ class Door:
         self._leave_as_before()
         request = ActivateNodeRequest(public_key=self.public, heartbeat_interval=BEAT)
         self.node = Node(node_id=self._asked(self.stub.ActivateNode, request).node_id)
-        self.memo.write_text(str(self.node.node_id))
+        write_atomically(self.memo, str(self.node.node_id).encode())
 
     def receive(self) -> Message | None:
         """The next question, if there is one; `Unread` where it cannot be had."""
@@ -150,11 +151,13 @@ class Door:
             if status_of(error) == 412:
                 raise Refused(reason_of(error)) from None
             raise
+        except ValueError as error:  # such as the page of a proxy
+            raise httpx.DecodingError(f"an answer that makes no sense: {error}") from None
 
     def _beat(self) -> None:
         while not self.over.wait(0.7 * BEAT):
             if self.node is not None:
                 try:
                     self.stub.SendNodeHeartbeat(SendNodeHeartbeatRequest(node=self.node, heartbeat_interval=BEAT))
-                except (httpx.HTTPError, RuntimeError) as error:  # the client may be closed meanwhile
+                except (httpx.HTTPError, ValueError, RuntimeError) as error:  # the client may be closed meanwhile
                     log.debug("no sign of life given: %s", reason_of(error))

@@ -144,7 +144,7 @@ class Session:
         while not self.over.wait(BEAT):
             try:
                 self.stub.SendTaskHeartbeat(SendTaskHeartbeatRequest())
-            except (httpx.HTTPError, RuntimeError) as error:  # the client may be closed meanwhile
+            except (httpx.HTTPError, ValueError, RuntimeError) as error:  # the client may be closed meanwhile
                 log.debug("no sign of life given: %s", reason_of(error))
 
 

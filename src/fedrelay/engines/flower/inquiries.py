@@ -1,6 +1,6 @@
-"""Errands: questions to nodes, many at once, each with an answer in time or a reason why there is none.
+"""Inquiries: questions to nodes, many at once, each with an answer in time or a reason why there is none.
 
-A node has one message at a time, so that the time-out counts its own time alone. What comes of an errand may be the
+A node has one message at a time, so that the time-out counts its own time alone. What comes of an inquiry may be the
 next one, so a chain needs no more than a first hop. When the post comes back after a failure, questions that were
 under way are asked again; that uses up no try.
 """
@@ -22,6 +22,10 @@ log = logging.getLogger(__name__)
 POLL = 0.1
 """Seconds between two looks into the letter-box."""
 
+SENDING = 1.0
+"""Seconds after which no more questions are sent until answers were looked for: large models take long to send, and an
+answer is good for a while only."""
+
 SMALL = 1 << 20
 """Bytes allowed for what is no model."""
 
@@ -35,22 +39,24 @@ ENOUGH = 3
 
 
 @dataclass
-class Errand:
+class Inquiry:
     """One question to one node, and what is done with the answer or without one."""
 
     client: int
     ask: Callable[[], Parcel]
-    answered: Callable[[Parcel, float], Errand | None]
-    """Takes an answer and the seconds it took, and gives the next errand; raises `BadParcel` where the answer is
+    answered: Callable[[Parcel, float], Inquiry | None]
+    """Takes an answer and the seconds it took, and gives the next inquiry; raises `BadParcel` where the answer is
     not what was asked for."""
 
-    failed: Callable[[str], Errand | None]
+    failed: Callable[[str], Inquiry | None]
     """Takes the reason why there is no good answer."""
 
     largest: int = SMALL
     """Bytes that an answer may have."""
 
     tries: int = 1
+    """How often it may be asked; 0: nobody wants to know any more, but its node is busy until it has answered."""
+
     sent: float = 0.0
     arriving: bool = False
     """Its answer has begun to come."""
@@ -63,7 +69,7 @@ class Errand:
 
 
 @dataclass
-class Errands:
+class Inquiries:
     """Who carries them out, and how patiently."""
 
     post: Post
@@ -78,8 +84,8 @@ class Errands:
     interruptions: list[str] = field(default_factory=list)
     """How often the post failed and came back, a line for each time."""
 
-    waiting: deque[Errand] = field(default_factory=deque)
-    flight: dict[str, Errand] = field(default_factory=dict)
+    waiting: deque[Inquiry] = field(default_factory=deque)
+    flight: dict[str, Inquiry] = field(default_factory=dict)
     """Questions that were not sent yet, and those that were, by the number of their parcel."""
 
     _failures: int = 0
@@ -91,37 +97,37 @@ class Errands:
     _back: float = float("-inf")
     """When the post came back."""
 
-    def run(self, first: Iterable[Errand]) -> Iterator[Errand]:
+    def run(self, first: Iterable[Inquiry]) -> Iterator[Inquiry]:
         """Carry out these and all that follow from them; yields each when it is over. Others under way go on."""
         wanted = list(first)
         self.waiting.extend(wanted)
-        left = {id(errand): errand for errand in wanted}
+        left = {id(inquiry): inquiry for inquiry in wanted}
         while left:
             over = self.look()
-            for errand, after in over:
-                if left.pop(id(errand), None) is None:
+            for inquiry, after in over:
+                if left.pop(id(inquiry), None) is None:
                     continue
                 if after is not None:
                     left[id(after)] = after
-                if after is not errand:
-                    yield errand
+                if after is not inquiry:
+                    yield inquiry
             if not over:
                 time.sleep(self.poll)
 
-    def look(self) -> list[tuple[Errand, Errand | None]]:
+    def look(self) -> list[tuple[Inquiry, Inquiry | None]]:
         """Send what can be sent and take in what has come: all that is over, each with what comes after it."""
-        over: list[tuple[Errand, Errand | None]] = []
+        over: list[tuple[Inquiry, Inquiry | None]] = []
         try:
             over.extend(self._sent(self.waiting, self.flight))
             asked = time.monotonic()  # answers that come while others are looked at are not late
             over.extend(self._returned(self.flight))
             over.extend(self._expired(self.flight, asked))
         except Unreachable as error:
-            self._reconnect(error, len(self.flight))
-            for errand in reversed(self.flight.values()):
-                errand.again, errand.arriving = True, False
-                errand.failures.append("failed")
-                self.waiting.appendleft(errand)
+            self._reconnect(error, sum(each.tries > 0 for each in self.flight.values()))
+            for inquiry in reversed([each for each in self.flight.values() if each.tries > 0]):
+                inquiry.again, inquiry.arriving = True, False
+                inquiry.failures.append("failed")
+                self.waiting.appendleft(inquiry)
             self.flight.clear()
         for _, after in over:
             self._failures = 0
@@ -137,49 +143,51 @@ class Errands:
             except Unreachable as error:
                 self._reconnect(error, 0)
 
-    def _sent(self, waiting: deque[Errand], flight: dict[str, Errand]) -> Iterator[tuple[Errand, Errand | None]]:
-        busy = {errand.client for errand in flight.values()}
-        for errand in list(waiting):
-            node = self.nodes[errand.client]
-            if errand.client in busy or (node not in self.post.present() and self._may_return(errand)):
+    def _sent(self, waiting: deque[Inquiry], flight: dict[str, Inquiry]) -> Iterator[tuple[Inquiry, Inquiry | None]]:
+        busy, began = {inquiry.client for inquiry in flight.values()}, time.monotonic()
+        for inquiry in list(waiting):
+            if time.monotonic() - began > SENDING:
+                return
+            node = self.nodes[inquiry.client]
+            if inquiry.client in busy or (node not in self.post.present() and self._may_return(inquiry)):
                 continue
-            number = self.post.send(node, errand.ask(), self._allowed(errand))
-            errand.sent = time.monotonic()
-            waiting.remove(errand)
+            number = self.post.send(node, inquiry.ask(), self._allowed(inquiry))
+            inquiry.sent = time.monotonic()
+            waiting.remove(inquiry)
             if number is None:
-                yield errand, _given_up(errand, "away", AWAY)
+                yield inquiry, _given_up(inquiry, "away", AWAY)
             else:
-                flight[number] = errand
-                busy.add(errand.client)
+                flight[number] = inquiry
+                busy.add(inquiry.client)
 
-    def _returned(self, flight: dict[str, Errand]) -> Iterator[tuple[Errand, Errand | None]]:
-        largest = max((errand.largest for errand in flight.values()), default=0)
+    def _returned(self, flight: dict[str, Inquiry]) -> Iterator[tuple[Inquiry, Inquiry | None]]:
+        largest = max((inquiry.largest for inquiry in flight.values()), default=0)
         for number, answer in self.post.collect(list(flight), largest) if flight else ():
             if answer is None:
                 flight[number].arriving = True
                 continue
-            errand = flight.pop(number)
+            inquiry = flight.pop(number)
             if isinstance(answer, str):
-                yield errand, _given_up(errand, "failed", answer)
+                yield inquiry, _given_up(inquiry, "failed", answer)
                 continue
             try:
-                yield errand, errand.answered(answer, time.monotonic() - errand.sent)
+                yield inquiry, inquiry.answered(answer, time.monotonic() - inquiry.sent)
             except BadParcel as error:
-                yield errand, _given_up(errand, "answered", f"a bad answer: {error}")
+                yield inquiry, _given_up(inquiry, "answered", f"a bad answer: {error}")
 
-    def _expired(self, flight: dict[str, Errand], now: float) -> Iterator[tuple[Errand, Errand | None]]:
-        for number, errand in list(flight.items()):
-            allowed = self._allowed(errand)
-            if now - errand.sent > allowed and not errand.arriving:
+    def _expired(self, flight: dict[str, Inquiry], now: float) -> Iterator[tuple[Inquiry, Inquiry | None]]:
+        for number, inquiry in list(flight.items()):
+            allowed = self._allowed(inquiry)
+            if now - inquiry.sent > allowed and not inquiry.arriving:
                 del flight[number]
-                yield errand, _given_up(errand, "silent", no_answer(allowed))
+                yield inquiry, _given_up(inquiry, "silent", no_answer(allowed))
 
-    def _allowed(self, errand: Errand) -> float:
-        return self.timeout * (2 if errand.again else 1)
+    def _allowed(self, inquiry: Inquiry) -> float:
+        return self.timeout * (2 if inquiry.again else 1)
 
-    def _may_return(self, errand: Errand) -> bool:
+    def _may_return(self, inquiry: Inquiry) -> bool:
         """Whether a node that is not there may only be late: it finds the way back when its work is done."""
-        return time.monotonic() - self._back < (self.timeout if errand.again else min(RETURN, self.timeout))
+        return time.monotonic() - self._back < (self.timeout if inquiry.again else min(RETURN, self.timeout))
 
     def _reconnect(self, error: Unreachable, under_way: int) -> None:
         """Wait for the post; one that comes back and fails at once, over and over, is not waited for."""
@@ -198,8 +206,8 @@ class Errands:
         self.interruptions.append(said)
 
 
-def _given_up(errand: Errand, outcome: Attempt, reason: str) -> Errand | None:
+def _given_up(inquiry: Inquiry, outcome: Attempt, reason: str) -> Inquiry | None:
     """The same once more, or what comes after it has failed for good."""
-    errand.failures.append(outcome)
-    errand.tries, errand.arriving, errand.again = errand.tries - 1, False, False
-    return errand if errand.tries > 0 else errand.failed(reason)
+    inquiry.failures.append(outcome)
+    inquiry.tries, inquiry.arriving, inquiry.again = inquiry.tries - 1, False, False
+    return inquiry if inquiry.tries > 0 else inquiry.failed(reason)

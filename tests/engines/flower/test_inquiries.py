@@ -1,4 +1,4 @@
-"""Errands with a post that does as it is told, on a clock that nobody waits for."""
+"""Inquiries with a post that does as it is told, on a clock that nobody waits for."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from fedrelay.engines.flower import errands as module
-from fedrelay.engines.flower.errands import Errand, Errands
+from fedrelay.engines.flower import inquiries as module
+from fedrelay.engines.flower.inquiries import Inquiries, Inquiry
 from fedrelay.engines.flower.parcel import BadParcel, Parcel
 from fedrelay.engines.flower.post import Unreachable
 
@@ -37,7 +37,7 @@ class Box:
         self.clock, self.answers = clock, {name: list(each) for name, each in answers.items()}
         self.there, self.under_way, self.announced = set(NODES), {}, set()
         self.log, self.calls, self.broken = [], [], {}
-        self.away_for, self.reconnected = {}, 0
+        self.away_for, self.reconnected, self.upload = {}, 0, 0.0
 
     def _called(self, what):
         """Fails at those calls that are said to fail."""
@@ -53,6 +53,7 @@ class Box:
         self._called("send")
         if self.clock.now < self.away_for.get(node, 0) or node not in self.there:
             return None
+        self.clock.now += self.upload
         self.log.append((self.clock.now - 100.0, node, parcel.header["question"], seconds))
         number = str(len(self.log))
         self.under_way[number] = (self.clock.now, *self.answers[node].pop(0))
@@ -76,10 +77,10 @@ class Box:
 
 
 def carried_out(post, *wanted, tries=1, **options):
-    """What became of questions `(client, question)`, and the errands that were at work."""
+    """What became of questions `(client, question)`, and the inquiries that were at work."""
     outcomes = {}
 
-    def errand(client, question):
+    def inquiry(client, question):
         def answered(answer, seconds):
             if answer.header.get("said") != "good":
                 raise BadParcel("nothing good")
@@ -88,10 +89,10 @@ def carried_out(post, *wanted, tries=1, **options):
         def failed(reason):
             outcomes[question] = reason
 
-        return Errand(client, lambda: Parcel({"question": question}), answered, failed, tries=tries)
+        return Inquiry(client, lambda: Parcel({"question": question}), answered, failed, tries=tries)
 
-    at_work = Errands(post, NODES, TIMEOUT, POLL, **options)
-    over = list(at_work.run([errand(*each) for each in wanted]))
+    at_work = Inquiries(post, NODES, TIMEOUT, POLL, **options)
+    over = list(at_work.run([inquiry(*each) for each in wanted]))
     assert len(over) == len(wanted)
     return outcomes, at_work
 
@@ -104,7 +105,7 @@ def test_a_node_has_one_message_at_a_time_and_others_do_not_wait(clock):
     assert outcomes == {"first": 2.0, "second": 1.0, "other": 4.0}
 
 
-def test_what_comes_of_an_errand_may_be_the_next_one(clock):
+def test_what_comes_of_an_inquiry_may_be_the_next_one(clock):
     post, heard = Box(clock, a=[(1.0, GOOD)], b=[(1.0, "failed: no disk")], c=[(1.0, GOOD)]), []
 
     def hop(client):
@@ -112,9 +113,9 @@ def test_what_comes_of_an_errand_may_be_the_next_one(clock):
             heard.append(client)
             return hop(client + 1) if client < 2 else None
 
-        return Errand(client, lambda: Parcel({"question": client}), then, then)
+        return Inquiry(client, lambda: Parcel({"question": client}), then, then)
 
-    assert [errand.client for errand in Errands(post, NODES, TIMEOUT).run([hop(0)])] == [0, 1, 2]
+    assert [inquiry.client for inquiry in Inquiries(post, NODES, TIMEOUT).run([hop(0)])] == [0, 1, 2]
     assert heard == [0, 1, 2]
 
 
@@ -200,9 +201,36 @@ def test_a_post_that_does_not_come_back_ends_it(clock):
         carried_out(post, (0, "it"))
 
 
-def test_who_is_there_can_be_asked_beside_errands(clock):
+def test_who_is_there_can_be_asked_beside_inquiries(clock):
     post = Box(clock)
     post.broken = {"present": [1]}
-    at_work = Errands(post, NODES, TIMEOUT)
+    at_work = Inquiries(post, NODES, TIMEOUT)
     assert at_work.present() == set(NODES)
     assert at_work.interruptions == ["the SuperLink is gone; back after 2 s, questions asked again: 0"]
+
+
+def test_what_nobody_wants_to_know_any_more_is_not_asked_again(clock):
+    """Its node stays busy until it has answered, or until the post has lost the question."""
+    post, heard = Box(clock, a=[(4.0, GOOD)] * 2, b=[(1.0, GOOD)] * 2), []
+    post.broken = {"collect": [4]}
+    at_work = Inquiries(post, NODES, TIMEOUT, POLL)
+
+    def inquiry(client, question):
+        return Inquiry(client, lambda: Parcel({"question": question}), lambda *_: heard.append(question), heard.append)
+
+    unwanted = inquiry(0, "unwanted")
+    at_work.waiting.append(unwanted)
+    at_work.look()
+    unwanted.tries = 0
+    list(at_work.run([inquiry(0, "next"), inquiry(1, "other")]))
+    assert sorted(heard) == ["next", "other"]
+    assert [question for _, _, question, _ in post.log] == ["unwanted", "other", "other", "next"]
+    assert at_work.interruptions[0].endswith("questions asked again: 1")
+
+
+def test_answers_are_looked_for_between_large_questions(clock):
+    post = Box(clock, a=[(1.0, GOOD)], b=[(1.0, GOOD)], c=[(1.0, GOOD)])
+    post.upload = 3.0
+    outcomes, _ = carried_out(post, (0, "first"), (1, "second"), (2, "third"))
+    assert [call for call in post.calls if call != "present"][:4] == ["send", "collect", "send", "collect"]
+    assert outcomes == {"first": 3.0 + POLL, "second": 3.0, "third": 1.0}  # and not six more

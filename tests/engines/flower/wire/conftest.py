@@ -1,0 +1,30 @@
+"""Time that passes as tests want it; Flower, which may not be installed, is looked for by the tests themselves."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    from fedrelay.engines.flower.wire import mail, server
+
+    monkeypatch.setattr(mail, "FIRST_PAUSE", 0.001)
+    monkeypatch.setattr(mail, "LONGEST_PAUSE", 0.001)
+    monkeypatch.setattr(server, "LOOK", 0.0)
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """A clock that stands still until somebody moves it."""
+    from fedrelay.engines.flower.wire import mail
+
+    found = SimpleNamespace(now=0.0)
+
+    def sleep(seconds):
+        found.now += seconds
+
+    monkeypatch.setattr(mail, "time", SimpleNamespace(monotonic=lambda: found.now, sleep=sleep))
+    return found

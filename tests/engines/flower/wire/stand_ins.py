@@ -1,0 +1,59 @@
+"""A SuperLink's parts of messages, without a SuperLink; the methods of stand-ins are called what Flower calls them."""
+
+# ruff: noqa: N802
+
+from __future__ import annotations
+
+import threading
+import time
+from types import SimpleNamespace
+
+import httpx
+import numpy as np
+from flwr.app import Error
+from flwr.proto.node_pb2 import Node
+from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
+
+from fedrelay.engines.flower.parcel import Parcel
+from fedrelay.engines.flower.wire import session
+from fedrelay.engines.flower.wire.mail import numbered
+
+ME = Node(node_id=1)
+LARGEST = 10**6
+
+REQUEST = httpx.Request("POST", "https://link")
+CUT = httpx.ConnectError("cut")
+
+
+def status(code):
+    return httpx.HTTPStatusError("", request=REQUEST, response=httpx.Response(code, text="no", request=REQUEST))
+
+
+def letter(content, reply_to=""):
+    """A message with this content, as it lies at a SuperLink."""
+    about = session.Metadata(7, "", 5, 1, reply_to, "", time.time(), 60.0, "query")
+    about.delivered_at = ""
+    whole = {"error": content} if isinstance(content, Error) else {"content": content}
+    return numbered(session.make_message(about, **whole))
+
+
+def parcel(size=1000):
+    return Parcel({"kind": "turn"}, {"models": np.arange(size, dtype=np.float32).reshape(1, -1)})
+
+
+class Shelf:
+    """The parts of messages at a SuperLink; `look` is called with the number of looks before one is handed out."""
+
+    def __init__(self, *messages, look=lambda looks: True):
+        self.parts = {name: part.deflate() for each in messages for name, part in get_all_nested_objects(each).items()}
+        self.look, self.looks, self.confirmed, self.lock = look, 0, [], threading.Lock()
+
+    def PullObject(self, request):
+        with self.lock:
+            self.looks += 1
+            content = self.parts.get(request.object_id)
+            there = content is not None and self.look(self.looks)
+        return SimpleNamespace(object_found=content is not None, object_available=there, object_content=content)
+
+    def ConfirmMessageReceived(self, request):
+        self.confirmed.append(request.message_object_id)
