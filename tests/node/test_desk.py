@@ -286,3 +286,14 @@ def test_a_workshop_that_was_left_in_the_middle_of_a_step_is_not_used_again(desk
         desk.answer(question)
     assert np.array_equal(desk.answer(question).arrays["models"], good.arrays["models"])
     assert first not in desk.places.values()
+
+
+def test_no_server_has_a_model_built_that_is_too_large(make_desk, ask):
+    question = ask.turn(ask.job())
+    origin = json.loads(question.header["brief"])["origin"]
+    origin |= {"name": "mlp", "hidden": [10**6, 10**6]}  # terabytes, if anybody built it
+    giant = with_brief(question, origin=origin)
+    with pytest.raises(EngineError, match=r"a model of 4,\d{3},\d{3},\d{3},\d{3} bytes was asked for"):
+        make_desk().answer(giant)
+    with pytest.raises(EngineError, match="this node takes at most 10"):
+        make_desk(largest_model=10).answer(question)

@@ -217,6 +217,7 @@ def node(
         floor=floor,
         budget=allowance,
         keep_states=keep_states,
+        largest_model=largest,
     )
     told = "told" if share_histogram else "not told"
     screen.note(

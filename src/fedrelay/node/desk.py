@@ -48,6 +48,9 @@ from fedrelay.node.states import KEPT, States
 from fedrelay.plain import made
 from fedrelay.routes.plan import Hop, Tamper, Tampering
 
+LARGEST_MODEL = 2 * 10**9
+"""Bytes of a model that is built; a server may ask for any."""
+
 JOBS = 3
 """So many jobs are kept ready: the rounds', and those of profiles."""
 
@@ -70,9 +73,10 @@ class Desk:
         floor: Floor | None = None,
         budget: Budget | None = None,
         keep_states: int = KEPT,
+        largest_model: int = LARGEST_MODEL,
     ) -> None:
         self.data, self.module, self.device, self.share_histogram = data, module, device, share_histogram
-        self.floor, self.budget = floor, budget
+        self.floor, self.budget, self.largest_model = floor, budget, largest_model
         self.states = States(folder / "states", keep_states)
         self.salt = _drawn_once(folder / "salt")
         self.places: OrderedDict[str, Workplace] = OrderedDict()
@@ -219,7 +223,8 @@ class Desk:
                 raise EngineError(f"there are labels of {self.data.classes} classes here, not {classes}")
             if mean_size <= 0:
                 raise BadParcel("clients without samples")
-            return job_from(brief, Holding(self.data, classes, mean_size), self.module, self.device, self.secret)
+            holding = Holding(self.data, classes, mean_size)
+            return job_from(brief, holding, self.module, self.device, self.secret, self.largest_model)
         except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
             raise BadParcel(f"a brief that cannot be read ({type(error).__name__})") from None
 

@@ -7,6 +7,7 @@ import json
 from dataclasses import replace
 from typing import Any
 
+import torch
 from torch import nn
 
 from fedrelay.data.federation import Federation
@@ -35,15 +36,16 @@ def brief_of(job: Job) -> str:
     return json.dumps(brief, sort_keys=True)
 
 
-def job_from(brief: str, federation: Federation, own: nn.Module | None, device: str, secret: int) -> Job:
+def job_from(brief: str, federation: Federation, own: nn.Module | None, device: str, secret: int, largest: int) -> Job:
     """The job of a brief at a node that has these samples, and perhaps a module of its own.
 
-    Noise that protects the samples comes from the node's own secret: the server must not be able to take it away.
+    Noise that protects the samples comes from the node's own secret: the server must not be able to take it away. Nor
+    may it have a model built of more than `largest` bytes.
     """
     said: dict[str, Any] = json.loads(brief)
     if said["origin"] is None and own is None:
         raise EngineError("the model is not one of the zoo: start this node with --model MODULE:FUNCTION")
-    module = made(Origin, said["origin"]).build() if said["origin"] is not None else own
+    module = _built(made(Origin, said["origin"]), largest) if said["origin"] is not None else own
     assert module is not None
     layout = Layout.of(module)
     if layout_digest(layout) != said["layout"]:
@@ -58,6 +60,14 @@ def job_from(brief: str, federation: Federation, own: nn.Module | None, device: 
         guard=validate(Guard, {**said["guard"], "tolerance": None}, "guard."),  # the server has the public set
         secret=secret,
     )
+
+
+def _built(origin: Origin, largest: int) -> nn.Module:
+    with torch.device("meta"):  # where even the largest model takes no memory
+        size = Layout.of(origin.build()).bytes
+    if size > largest:
+        raise EngineError(f"a model of {size:,} bytes was asked for, this node takes at most {largest:,}")
+    return origin.build()
 
 
 def layout_digest(layout: Layout) -> str:
