@@ -129,7 +129,7 @@ class FlowerPost:
 
     def _opened(self) -> Session:
         """A run as soon as there is a SuperLink; what waiting does not cure is said at once."""
-        began = time.monotonic()
+        began, told = time.monotonic(), False
         while True:
             try:
                 return Session(self.address, self.authority, self.secret)
@@ -144,6 +144,9 @@ class FlowerPost:
                 hopeless = 400 <= status_of(error) < 500 or "CERTIFICATE_VERIFY_FAILED" in str(error)
             if hopeless or time.monotonic() - began > self.wait:
                 raise trouble
+            if not told:
+                log.warning("%s; trying again for %g s", trouble, self.wait)
+                told = True
             time.sleep(LOOK * (1 + os.getpid() % 7 / 7))  # two servers that disturb each other get out of step
 
     def _warn_of_others(self) -> None:
