@@ -1,14 +1,15 @@
 """A run with a spy: one client that keeps every model it is handed, learns from it, and hands on honest work.
 
-The run is bit for bit the one without the spy. What is measured after every visit: how accurate the model was that the
-spy received, and how far what it can draw is from the samples of the client before it and from those of all clients.
+The run is bit for bit the one without the spy: the same rounds, at which somebody looks. What is measured after every
+visit: how accurate the model was that the spy received, and how far what it can draw is from the samples of the client
+before it and from those of all clients.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import closing
-from dataclasses import asdict, dataclass, replace
+import copy
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
@@ -16,19 +17,23 @@ from torch import Tensor, nn
 
 from fedrelay.attacks.gan import Features, GanAttack, Sighting, feature_network, frechet_distance, taps
 from fedrelay.data.federation import Federation, Samples
-from fedrelay.engines.base import Engine
-from fedrelay.engines.start import start_engine
+from fedrelay.engines.start import relayed
 from fedrelay.errors import DataError, SpecError
-from fedrelay.metrics.classification import scores_of_counts
+from fedrelay.local.arrival import Arrival
+from fedrelay.local.judge import accuracy
+from fedrelay.models.layout import Workbench
+from fedrelay.result import Result
 from fedrelay.rng import generator
 from fedrelay.routes.plan import RoundPlan
-from fedrelay.server import departure, observed, received
+from fedrelay.runner import Silent, run_prepared
 from fedrelay.setting import Setting, prepare
 from fedrelay.spec import Experiment
-from fedrelay.store import State
 
 MOST_COMPARED = 5000
 """Images that are drawn, and so many of all clients', for one distance."""
+
+SHOWN = 64
+"""Images that are drawn in the end."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +42,7 @@ class Glimpse:
 
     round: int
     predecessor: int | None
-    """The client that had trained the model just before; None: it came from the server."""
+    """The client that had trained the model just before on this route; None: the spy was the first."""
 
     accuracy: float
     fid_previous: float | None
@@ -52,18 +57,79 @@ class Glimpse:
 class Haul:
     """What a spy has gathered in a run."""
 
-    experiment: Experiment
     spy: int
     glimpses: tuple[Glimpse, ...]
-    drawings: Tensor
-    """Some images as the spy draws them in the end."""
+    drawings: Tensor | None
+    """Some images as the spy draws them in the end; None if it was never visited."""
 
-    weights: Tensor
-    """The global model after the last round."""
+    result: Result
+    """The run itself, as it is without a spy."""
+
+    @property
+    def behind_others(self) -> int:
+        """How often the spy was handed what another client had just trained."""
+        return sum(glimpse.predecessor is not None for glimpse in self.glimpses)
 
     def first_at(self, accuracy: float) -> Glimpse | None:
         """The first visit with a model at least as accurate."""
         return next((glimpse for glimpse in self.glimpses if glimpse.accuracy >= accuracy), None)
+
+
+class Spy:
+    """A client that looks at every model it receives."""
+
+    def __init__(
+        self,
+        setting: Setting,
+        client: int,
+        attack: GanAttack,
+        features: Features | None,
+        watch: Callable[[Glimpse], None],
+    ) -> None:
+        self.federation, self.client, self.attack, self.watch = setting.federation, client, attack, watch
+        self.bench = Workbench(copy.deepcopy(setting.module), setting.layout, setting.experiment.train.device)
+        self.everybody = _some_of_all(setting)
+        seed, classes = setting.experiment.seed, setting.federation.classes
+        self.features = features or feature_network(self.everybody, classes, seed=seed)
+        self.glimpses: list[Glimpse] = []
+
+    def turns(self, plan: RoundPlan) -> tuple[tuple[int, int], ...]:
+        """All of its own."""
+        return taps(self.client, [route.clients for route in plan.routes])
+
+    def saw(self, plan: RoundPlan, arrivals: Sequence[Arrival]) -> None:
+        """Learn from every model that came by, and measure."""
+        for arrival in arrivals:
+            for index, model in sorted(arrival.sightings.items()):
+                self.attack.see(Sighting(plan.round, self.client, model))
+                self.glimpses.append(self._glimpse(plan.round, _predecessor(arrival, index), model))
+                self.watch(self.glimpses[-1])
+
+    def _glimpse(self, round: int, predecessor: int | None, model: Tensor) -> Glimpse:
+        """Where the spy is after a visit."""
+        drawn = self.attack.draw(MOST_COMPARED, key=round)
+        previous = None if predecessor is None else self.federation.samples(predecessor).x
+        return Glimpse(
+            round,
+            predecessor,
+            accuracy(self.bench, model, self.federation.test),
+            None if previous is None else self._distance(drawn, previous),
+            self._distance(drawn, self.everybody.x),
+        )
+
+    def _distance(self, drawn: Tensor, images: Tensor) -> float | None:
+        try:
+            return frechet_distance(self.features, drawn, images)
+        except DataError:
+            return None
+
+
+class _Impatient(Silent):
+    """Nothing of a run with a spy is saved, so that an interrupted round need not be finished."""
+
+    def stopping(self) -> None:
+        """Stop at once."""
+        raise KeyboardInterrupt
 
 
 def run_with_spy(
@@ -77,35 +143,35 @@ def run_with_spy(
     watch: Callable[[Glimpse], None] = lambda glimpse: None,
 ) -> Haul:
     """Run a method with one client that looks; `features` compare images, by default those of FID-cnn."""
+    if epochs < 1:
+        raise SpecError(f"epochs: must be at least 1, got {epochs}")
+    if relayed(experiment):
+        raise SpecError("spy: looks at models in simulation alone; the engine must be 'local' or 'ray', got 'flower'")
     setting = prepare(experiment, federation=federation, module=module)
     _check(setting, spy)
-    everybody = _some_of_all(setting)
-    compare = features or feature_network(everybody, setting.federation.classes, seed=experiment.seed)
     attack = GanAttack(setting.module, setting.federation.samples(spy), epochs=epochs, seed=experiment.seed)
-    state, glimpses = State(0, setting.first_weights()), []
-    with closing(start_engine(setting.job(), experiment)) as engine:
-        for round in range(1, experiment.rounds + 1):
-            plan = setting.plan(round)
-            plan = replace(plan, tapped=taps(spy, [route.clients for route in plan.routes]))
-            arrivals = engine.travel(plan, departure(setting, plan, state))
-            seen = {(each.route, index): model.clone() for each in arrivals for index, model in each.sightings.items()}
-            state = observed(setting, state, arrivals)
-            state = replace(received(setting, plan, state, arrivals), round=round)
-            for place, model in seen.items():
-                attack.see(Sighting(round, spy, model))
-                glimpses.append(_glimpse(setting, engine, attack, compare, everybody, plan, place, model))
-                watch(glimpses[-1])
-    return Haul(setting.experiment, spy, tuple(glimpses), attack.draw(64), state.weights)
+    looking = Spy(setting, spy, attack, features, watch)
+    result = run_prepared(setting, observer=_Impatient(), witness=looking)
+    drawings = attack.draw(SHOWN) if looking.glimpses else None
+    return Haul(spy, tuple(looking.glimpses), drawings, result)
 
 
 def _check(setting: Setting, spy: int) -> None:
-    experiment, clients = setting.experiment, setting.federation.clients
-    if not 0 <= spy < clients or not setting.federation.size(spy):
-        raise SpecError(f"spy: must be a client with samples, one of 0 … {clients - 1}, got {spy}")
-    if setting.federation.kind != "image":
-        raise SpecError(f"spy: draws images, but the data {setting.federation.name!r} are {setting.federation.kind}")
-    if len(setting.phases) > 1 or setting.recipe.pools_data or experiment.faults:
-        raise SpecError("spy: needs a method of clients without a warm-up, and nothing that goes wrong")
+    federation = setting.federation
+    if setting.recipe.pools_data:
+        raise SpecError(f"spy: {setting.experiment.method!r} has no clients that could look")
+    if not 0 <= spy < federation.clients:
+        raise SpecError(f"spy: must be a client, one of 0 … {federation.clients - 1}, got {spy}")
+    if federation.size(spy) < 2:
+        raise SpecError(f"spy: needs two samples of its own to learn from, client {spy} has {federation.size(spy)}")
+    if federation.kind != "image":
+        raise SpecError(f"spy: draws images, but the data {federation.name!r} are {federation.kind}")
+
+
+def _predecessor(arrival: Arrival, index: int) -> int | None:
+    """Whose work was the last in a model at a turn; what was refused is not in it."""
+    before = list(zip(arrival.clients[:index], arrival.hops[:index], strict=True))
+    return next((client for client, hop in reversed(before) if not hop.refused), None)
 
 
 def _some_of_all(setting: Setting) -> Samples:
@@ -115,37 +181,3 @@ def _some_of_all(setting: Setting) -> Samples:
     x, y = (torch.cat([part[each] for part in parts]) for each in (0, 1))
     rows = generator(setting.experiment.seed, "spied-on").permutation(len(y))[:MOST_COMPARED]
     return Samples(x[torch.from_numpy(rows)], y[torch.from_numpy(rows)])
-
-
-def _glimpse(
-    setting: Setting,
-    engine: Engine,
-    attack: GanAttack,
-    compare: Features,
-    everybody: Samples,
-    plan: RoundPlan,
-    place: tuple[int, int],
-    model: Tensor,
-) -> Glimpse:
-    """Measure where the spy is after a visit."""
-    number, index = place
-    predecessor = plan.routes[number].clients[index - 1] if index else None
-    verdict = engine.evaluate(model)
-    drawn = attack.draw(MOST_COMPARED, key=plan.round)
-    previous = None if predecessor is None else setting.federation.samples(predecessor).x
-    return Glimpse(
-        plan.round,
-        predecessor,
-        scores_of_counts(verdict.correct, verdict.predicted, verdict.actual).accuracy,
-        _distance(compare, drawn, previous),
-        _distance(compare, drawn, everybody.x),
-    )
-
-
-def _distance(compare: Features, drawn: Tensor, images: Tensor | None) -> float | None:
-    if images is None:
-        return None
-    try:
-        return frechet_distance(compare, drawn, images)
-    except DataError:
-        return None

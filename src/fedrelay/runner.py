@@ -87,6 +87,27 @@ class Silent:
         """Nothing."""
 
 
+class Witness(Protocol):
+    """Somebody who looks at models as clients receive them; the run goes on as if nobody did."""
+
+    def turns(self, plan: RoundPlan) -> tuple[tuple[int, int], ...]:
+        """(route, index) of the turns of a journey at which it looks."""
+
+    def saw(self, plan: RoundPlan, arrivals: Sequence[Arrival]) -> None:
+        """The models have travelled; what was seen is with the arrivals, and valid for this moment only."""
+
+
+class Nobody:
+    """A witness that never looks."""
+
+    def turns(self, plan: RoundPlan) -> tuple[tuple[int, int], ...]:
+        """None."""
+        return ()
+
+    def saw(self, plan: RoundPlan, arrivals: Sequence[Arrival]) -> None:
+        """Nothing."""
+
+
 class Interrupted(KeyboardInterrupt):
     """Ctrl-C after which the round was finished and everything saved; `result` holds what was done."""
 
@@ -110,9 +131,8 @@ def run_experiment(
     setting = prepare(
         experiment, federation=federation, module=module, watch=lambda done, clients: observer.profiling(done, clients)
     )
-    state = State(0, setting.first_weights(), setting.survey_seconds)
     if experiment.out is None:
-        return _travel(setting, state, None, observer)
+        return run_prepared(setting, observer=observer)
     experiment = setting.experiment
     assert experiment.out is not None
     facts = {
@@ -122,10 +142,21 @@ def run_experiment(
     }
     folder = RunFolder.create(experiment.out, experiment, facts, setting.summary(), setting.findings())
     try:
+        state = _beginning(setting)
         folder.save(state)
-        return _travel(setting, state, folder, observer)
+        return _travel(setting, state, folder, observer, Nobody())
     finally:
         folder.close()
+
+
+def run_prepared(setting: Setting, *, observer: Observer | None = None, witness: Witness | None = None) -> Result:
+    """Run what was prepared from the start, without a run folder."""
+    return _travel(setting, _beginning(setting), None, observer or Silent(), witness or Nobody())
+
+
+def _beginning(setting: Setting) -> State:
+    """Before the first round."""
+    return State(0, setting.first_weights(), setting.survey_seconds)
 
 
 def resume_run(
@@ -160,12 +191,12 @@ def resume_run(
             state = State(0, setting.first_weights())
         if state.weights.shape != (setting.layout.size,) or state.weights.dtype != setting.layout.dtype:
             raise RunFolderError(f"{path}: the checkpoint does not fit the model of spec.yaml")
-        return _travel(setting, state, folder, observer or Silent())
+        return _travel(setting, state, folder, observer or Silent(), Nobody())
     finally:
         folder.close()
 
 
-def _travel(setting: Setting, state: State, folder: RunFolder | None, observer: Observer) -> Result:
+def _travel(setting: Setting, state: State, folder: RunFolder | None, observer: Observer, witness: Witness) -> Result:
     """All rounds that are still to be done."""
     experiment = setting.experiment
     book = Book(setting, folder)
@@ -188,7 +219,7 @@ def _travel(setting: Setting, state: State, folder: RunFolder | None, observer: 
                 if state.round == before:  # another program begins, with the model alone
                     state = replace(state, server={}, waiting={})
                     keepsakes.clear()
-                state, row = _round(setting, engine, state, book)
+                state, row = _round(setting, engine, state, book, witness)
                 took = time.monotonic() - began
                 if state.round == 1:  # its clients were chosen when the run was prepared
                     took += setting.choosing_seconds(1)
@@ -245,10 +276,10 @@ def _save(folder: RunFolder, state: State, keepsakes: Keepsakes) -> None:
     keepsakes.forget_before(state.round)
 
 
-def _round(setting: Setting, engine: Engine, state: State, book: Book) -> tuple[State, Row | None]:
+def _round(setting: Setting, engine: Engine, state: State, book: Book, witness: Witness) -> tuple[State, Row | None]:
     """One round: state in, state out."""
     experiment, round = setting.experiment, state.round + 1
-    plan, arrivals, state = _journeys(setting, engine, state, book)
+    plan, arrivals, state = _journeys(setting, engine, state, book, witness)
     loss = mean_loss(arrivals)
     for arrival in arrivals:
         if arrival.route in plan.followed:
@@ -270,7 +301,9 @@ def _round(setting: Setting, engine: Engine, state: State, book: Book) -> tuple[
     return state, row
 
 
-def _journeys(setting: Setting, engine: Engine, state: State, book: Book) -> tuple[RoundPlan, list[Arrival], State]:
+def _journeys(
+    setting: Setting, engine: Engine, state: State, book: Book, witness: Witness
+) -> tuple[RoundPlan, list[Arrival], State]:
     """Have models travel until enough of them come home; a round that never succeeds is given up."""
     experiment, fair = setting.experiment, setting.plan(state.round + 1)
     book.happened([out_of_budget(fair.round, client) for client in setting.out_of_budget(fair.round)])
@@ -280,6 +313,7 @@ def _journeys(setting: Setting, engine: Engine, state: State, book: Book) -> tup
         plan, mishaps = setting.weathered(fair, attempt)
         if follow:
             plan = replace(plan, followed=(0,))
+        plan = replace(plan, tapped=witness.turns(plan))
         began = time.monotonic()
         arrivals = engine.travel(plan, departure(setting, plan, state)) if plan.longest or plan.race else []
         went = as_it_went(plan, arrivals, experiment.recovery.timeout)
@@ -290,6 +324,7 @@ def _journeys(setting: Setting, engine: Engine, state: State, book: Book) -> tup
         book.happened(told(fair.round, engine.news()))
         book.waited(arrivals)
         state = observed(setting, state, arrivals)
+        witness.saw(plan, arrivals)
         home = sum(arrival.usable for arrival in arrivals)
         if home >= enough:
             if arrivals:

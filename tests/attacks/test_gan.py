@@ -142,16 +142,22 @@ def test_another_librarys_distance(digits):
 
 
 def test_a_contact_sheet(tmp_path):
+    """Each pixel of 4 × 4 becomes 8 × 8; white between, and where nothing is left."""
     images = torch.zeros(5, 1, 4, 4)
-    images[1] = 1
+    images[1, 0, 0, 0] = 1
     contact_sheet(images, tmp_path / "sheet.png", columns=3)
     pixels = np.asarray(Image.open(tmp_path / "sheet.png"))
-    assert pixels.shape == (8, 12)
-    assert pixels[:4, 4:8].min() == 255
-    assert pixels.sum() == 16 * 255
-    contact_sheet(torch.rand(2, 3, 4, 4), tmp_path / "colour.png")
-    assert np.asarray(Image.open(tmp_path / "colour.png")).shape == (4, 32, 3)
+    assert pixels.shape == (32 + 2 + 32, 32 + 2 + 32 + 2 + 32)
+    expected = np.full_like(pixels, 255)
+    for row, column in ((0, 0), (0, 1), (0, 2), (1, 0), (1, 1)):
+        expected[34 * row :, 34 * column :][:32, :32] = 0
+    expected[:8, 34:42] = 255
+    assert np.array_equal(pixels, expected)
+    contact_sheet(torch.rand(2, 3, 32, 32), tmp_path / "colour.png", columns=2)
+    assert np.asarray(Image.open(tmp_path / "colour.png")).shape == (32, 66, 3)
 
 
-def test_where_a_client_sees_others():
-    assert taps(3, [(1, 3, 2), (3, 4), (5, 6, 3), (3,), (2,), (3, 1, 3)]) == ((0, 1), (2, 2), (3, 0), (5, 2))
+def test_where_a_client_receives_models():
+    assert taps(3, [(1, 3, 2), (3, 4), (5, 6, 3), (3,), (2,), (3, 1, 3)]) == (
+        (0, 1), (1, 0), (2, 2), (3, 0), (5, 0), (5, 2),
+    )  # fmt: skip

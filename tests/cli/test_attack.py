@@ -90,7 +90,12 @@ def test_a_spy(program, tiny, tmp_path, monkeypatch):
     ended = program(*words, "--out", "here", "--json")
     assert ended.code == 0, ended.err
     assert ended.json["fedseq"]["spy"] == 3
-    assert [visit["predecessor"] for visit in ended.json["fedavg"]["visits"]] == [None, None]
+    (only,) = ended.json["fedavg"]["runs"]
+    assert [visit["predecessor"] for visit in only["visits"]] == [None, None]
+    honest = program("run", "fedavg", *tiny, "--fraction", "1", "--json").json
+    assert {name: only[name] for name in ("seed", "accuracy", "weights_sha256")} == {
+        name: honest[name] for name in ("seed", "accuracy", "weights_sha256")
+    }
     assert json.loads((tmp_path / "here/results.json").read_text()) == ended.json
     assert (tmp_path / "here/fedseq.png").read_bytes().startswith(b"\x89PNG")
     assert "FID" in ended.err
@@ -112,7 +117,9 @@ def test_a_spy_whose_drawings_are_compared_by_features_of_ones_own(program, tiny
     words = ["attack", "gan", "fedavg", *tiny, "--fraction", "1", "--epochs-of-spy", "1"]
     ended = program(*words, "--features", "eyes:constant", "--json")
     assert ended.code == 0, ended.err
-    assert {visit["fid_all"] for visit in ended.json["fedavg"]["visits"]} == {0.0}  # all images look the same
+    assert {visit["fid_all"] for visit in ended.json["fedavg"]["runs"][0]["visits"]} == {
+        0.0
+    }  # all images look the same
     for name, message in (
         ("flat", "one row of features for each image is needed, got (3,)"),
         ("number", "--features eyes:number: must give a network or a function, got int"),
@@ -121,3 +128,22 @@ def test_a_spy_whose_drawings_are_compared_by_features_of_ones_own(program, tiny
         ended = program(*words, "--features", f"eyes:{name}")
         assert ended.code in (2, 3)
         assert message in " ".join(ended.err.split())
+
+
+def test_spies_in_several_runs_and_one_that_nobody_visits(program, tiny, tmp_path, monkeypatch):
+    monkeypatch.setattr("fedrelay.espionage.MOST_COMPARED", 300)
+    words = ["attack", "gan", "fedavg", *tiny, "--seeds", "1,2", "--fraction", "1", "--epochs-of-spy", "1", "--json"]
+    ended = program(*words, "--out", "seen")
+    assert ended.code == 0, ended.err
+    assert [run["seed"] for run in ended.json["fedavg"]["runs"]] == [1, 2]
+    assert sorted(file.name for file in (tmp_path / "seen").iterdir()) == [
+        "fedavg-seed-1.png",
+        "fedavg-seed-2.png",
+        "results.json",
+    ]
+    assert "2 of 2" in ended.err
+    ended = program(*words, "--fraction", "0.1", "--rounds", "1", "--spy", "9", "--out", "unseen")
+    assert ended.code == 0, ended.err
+    assert [run["visits"] for run in ended.json["fedavg"]["runs"]] == [[], []]
+    assert "note: fedavg, seed 2: client 9 was never visited" in ended.err
+    assert [file.name for file in (tmp_path / "unseen").iterdir()] == ["results.json"]

@@ -9,10 +9,12 @@ is trained against it for some epochs over the attacker's own images, in batches
 generated images with targets drawn from N(1, 0.1) and N(0, 0.1), the generator with target 1, both by Adam (step
 2·10⁻⁴, betas 0.5 and 0.999). The discriminator is thrown away. The model that is handed on is the honest one.
 
-Deviations: tanh's range is stretched to that of the attacker's own images, which are standardised. For images whose
-side is no power of two, the generator starts from the smallest side that doubles to it (7 for 28). Targets stay as
-drawn, the loss takes any. The distance is the Fréchet distance of features of a network that is handed in; with the
-features of a small network trained here (`feature_network`) it is called FID-cnn and comparable only within our runs.
+Deviations: the attacker stays where the route has it, so that the run is the honest one; the paper puts it into a chain
+behind somebody else. It looks at every visit, also at the head of a chain, where it gets the server's model as in
+FedAvg. tanh's range is stretched to that of the attacker's own images, which are standardised. For images whose side is
+no power of two, the generator starts from the smallest side that doubles to it (7 for 28). Targets stay as drawn, the
+loss takes any. The distance is the Fréchet distance of features of a network that is handed in; with the features of a
+small network trained here (`feature_network`) it is called FID-cnn and comparable only within our runs.
 """
 
 from __future__ import annotations
@@ -49,6 +51,9 @@ WIDTH = 64
 """Channels before the last layer; each layer before has twice as many."""
 
 BATCH = 64
+
+LEAST_SIDE, GAP, WHITE = 32, 2, 255
+"""Of a contact sheet: pixels of an image at least, pixels between two, and their brightness."""
 
 Features = Callable[[Tensor], Tensor]
 """Images → one row of features each."""
@@ -212,15 +217,17 @@ def _moments(features: Features, images: Tensor) -> tuple[NDArray[np.float64], N
 
 
 def contact_sheet(images: Tensor, path: Path, columns: int = 8) -> None:
-    """Write images side by side as one picture, dark where values are low."""
+    """Write images side by side as one picture, dark where values are low; small ones are made larger."""
     low, high = images.amin((0, 2, 3), keepdim=True), images.amax((0, 2, 3), keepdim=True)
     grey = ((images - low) / (high - low).clamp(min=1e-9) * 255).round().to(torch.uint8)
-    count, channels, height, width = grey.shape
+    times = -(-LEAST_SIDE // min(grey.shape[2:]))
+    tiles = F.pad(grey.repeat_interleave(times, 2).repeat_interleave(times, 3), (0, GAP, 0, GAP), value=WHITE)
+    count, channels, height, width = tiles.shape
     rows = -(-count // columns)
-    sheet = grey.new_zeros(rows * columns, channels, height, width)
-    sheet[:count] = grey
+    sheet = tiles.new_full((rows * columns, channels, height, width), WHITE)
+    sheet[:count] = tiles
     grid = sheet.view(rows, columns, channels, height, width).permute(0, 3, 1, 4, 2)
-    pixels = grid.reshape(rows * height, columns * width, channels).numpy()
+    pixels = grid.reshape(rows * height, columns * width, channels)[:-GAP, :-GAP].numpy()
     picture = Image.fromarray(pixels[:, :, 0] if channels == 1 else pixels[:, :, :3])
     write_atomically(path, _png(picture))
 
@@ -232,10 +239,10 @@ def _png(picture: Image.Image) -> bytes:
 
 
 def taps(client: int, routes: Sequence[Sequence[int]]) -> tuple[tuple[int, int], ...]:
-    """(route, index) of the turns at which a client sees others' work: behind them in a chain, or alone on a route."""
+    """(route, index) of the turns at which a client receives a model."""
     return tuple(
         (number, index)
         for number, clients in enumerate(routes)
         for index, visited in enumerate(clients)
-        if visited == client and (index > 0 or len(clients) == 1)
+        if visited == client
     )

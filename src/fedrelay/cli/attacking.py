@@ -23,6 +23,11 @@ if TYPE_CHECKING:  # imports torch, which would make --help slow
 DEFAULT_METHODS = ("fedavg", "fedseq")
 """Those of the paper's table."""
 
+Seeds = Annotated[
+    str | None,
+    typer.Option("--seeds", metavar="1,2,…", help="one run of everything for each", rich_help_panel="Training"),
+]
+
 
 def register(app: typer.Typer) -> None:
     """Add the command group."""
@@ -39,7 +44,7 @@ def register(app: typer.Typer) -> None:
         "gan",
         epilog=examples(
             "fedrelay attack gan fedavg fedseq --data mnist --clients 100 --alpha 100 --epochs-of-spy 20",
-            "fedrelay attack gan fedseq --model cnn-s --spy 7 --rounds 30 --out runs/spy",
+            "fedrelay attack gan fedseq --model cnn-s --spy 7 --rounds 30 --seeds 1,2,3 --out runs/spy",
             "fedrelay attack gan --data cifar10 --features mymodule:inception",
         ),
     )(gan)
@@ -75,10 +80,7 @@ def label_flip(
     client_share: Annotated[
         str, typer.Option(metavar="L,…", help="share of attackers in such a group", rich_help_panel="Attack")
     ] = "0.5",
-    seeds: Annotated[
-        str | None,
-        typer.Option("--seeds", metavar="1,2,…", help="one run of everything for each", rich_help_panel="Training"),
-    ] = None,
+    seeds: Seeds = None,
     quiet: Quiet = False,
     json: Json = False,
     *,
@@ -119,6 +121,7 @@ def gan(
             rich_help_panel="Attack",
         ),
     ] = None,
+    seeds: Seeds = None,
     quiet: Quiet = False,
     json: Json = False,
     *,
@@ -126,49 +129,52 @@ def gan(
 ) -> None:
     """Let one client learn to draw others' images from the models it receives; the run itself is honest.
 
-    Writes what it draws in the end as PNG and all numbers as JSON. A larger FID is a weaker attack. A run with a spy is
-    not resumable.
+    Writes what it draws in the end as PNG and all numbers as JSON, with the SHA-256 of the weights, which are those of
+    'fedrelay run' with the same settings. A larger FID is a weaker attack. A run with a spy is not resumable.
     """
     from fedrelay.attacks.gan import contact_sheet
     from fedrelay.data.samples import called
-    from fedrelay.espionage import run_with_spy
+    from fedrelay.espionage import Haul, run_with_spy
     from fedrelay.files import write_atomically
     from fedrelay.recipes import experiments
-    from fedrelay.report.glimpses import glimpse_table, haul_facts
+    from fedrelay.report.glimpses import HINT, HINT_OF_ONES_OWN, glimpse_table, haul_facts, unseen
     from fedrelay.store import RunFolder
 
     screen = Screen(quiet=quiet, json=json)
-    chosen = apply({"methods": list(methods or DEFAULT_METHODS)}, with_seeds(settings, None))
+    chosen = apply({"methods": list(methods or DEFAULT_METHODS)}, with_seeds(settings, seeds))
     comparison = validate(Comparison, chosen)
     out = comparison.out or free_folder(f"gan-{Path(comparison.data.name).stem}")
     RunFolder.check(out)  # before anything is trained
     own = called(features, SpecError) if features is not None else None
     if own is not None and not callable(own):
         raise SpecError(f"--features {features}: must give a network or a function, got {type(own).__name__}")
-    hauls = {}
+    hauls: dict[str, list[Haul]] = {}
     with screen.listening():
-        for _, experiment in experiments(comparison):
-            hauls[experiment.method] = run_with_spy(
-                experiment,
-                spy,
-                epochs=epochs_of_spy,
-                features=own,
-                watch=partial(_tell, screen, experiment.method),
+        for entrant, experiment in experiments(comparison):
+            title = f"{entrant.name}, seed {experiment.seed}"
+            haul = run_with_spy(
+                experiment, spy, epochs=epochs_of_spy, features=own, watch=partial(_tell, screen, title)
             )
+            hauls.setdefault(entrant.name, []).append(haul)
     facts = haul_facts(hauls)
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise RunFolderError(f"{out}: cannot be created ({error.strerror})") from None
-    for method, haul in hauls.items():
-        contact_sheet(haul.drawings, out / f"{method}.png")
+    for name, found in hauls.items():
+        for haul in found:
+            if haul.drawings is not None:
+                seed = f"-seed-{haul.result.experiment.seed}" if len(found) > 1 else ""
+                contact_sheet(haul.drawings, out / f"{name}{seed}.png")
     write_atomically(out / "results.json", f"{json_format.dumps(finite(facts), indent=1)}\n".encode())
-    screen.show(glimpse_table(hauls), "", f"  drawings and numbers: {out}")
+    screen.show(glimpse_table(hauls, HINT if own is None else HINT_OF_ONES_OWN), "", f"  drawings and numbers: {out}")
+    for remark in unseen(hauls):
+        screen.note(f"note: {remark}", "yellow")
     screen.emit(facts)
 
 
-def _tell(screen: Screen, method: str, glimpse: Glimpse) -> None:
-    screen.note(f"  {method}, round {glimpse.round}: a model of {100 * glimpse.accuracy:.1f} %")
+def _tell(screen: Screen, title: str, glimpse: Glimpse) -> None:
+    screen.note(f"  {title}, round {glimpse.round}: a model of {100 * glimpse.accuracy:.1f} %")
 
 
 def _entrants(method: str, attacks: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
