@@ -40,8 +40,8 @@ def check_classes(experiment: Experiment, method: Recipe, federation: Federation
     check_attack(experiment.attack, federation)
     if beyond := [each for each in experiment.eval.classes if each >= federation.classes]:
         raise SpecError(
-            f"eval.classes (by default those that attacks exchange): {federation.name!r} has the classes "
-            f"0 … {federation.classes - 1}, there is no {beyond[0]}"
+            f"eval.classes: {federation.name!r} has the classes 0 … {federation.classes - 1}, there is no {beyond[0]} "
+            "(by default they are those that attacks exchange)"
         )
 
 
