@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from fedrelay.attacks.gan import Features, GanAttack, Sighting, feature_network, frechet_distance, taps
 from fedrelay.data.federation import Federation, Samples
-from fedrelay.engines.start import relayed
+from fedrelay.engines.start import at_nodes
 from fedrelay.errors import DataError, SpecError
 from fedrelay.local.arrival import Arrival
 from fedrelay.local.judge import accuracy
@@ -145,7 +145,7 @@ def run_with_spy(
     """Run a method with one client that looks; `features` compare images, by default those of FID-cnn."""
     if epochs < 1:
         raise SpecError(f"epochs: must be at least 1, got {epochs}")
-    if relayed(experiment):
+    if at_nodes(experiment):
         raise SpecError("spy: looks at models in simulation alone; the engine must be 'local' or 'ray', got 'flower'")
     setting = prepare(experiment, federation=federation, module=module)
     _check(setting, spy)

@@ -30,9 +30,14 @@ def start_engine(job: Job, experiment: Experiment, keepsakes: Keepsakes | None =
     return start_local(job, wanted.workers, keepsakes)
 
 
+def at_nodes(experiment: Experiment) -> bool:
+    """Whether the data stay with nodes of their own, which have to be asked."""
+    return experiment.engine.name == "flower"
+
+
 def data_elsewhere(experiment: Experiment) -> Federation | None:
     """The data of an experiment, where the engine knows them and the experiment does not."""
-    if experiment.engine.name == "flower":
+    if at_nodes(experiment):
         from fedrelay.engines.flower.start import open_remote
 
         return open_remote(experiment)
@@ -41,12 +46,12 @@ def data_elsewhere(experiment: Experiment) -> Federation | None:
 
 def relayed(experiment: Experiment) -> bool:
     """Whether every model goes through the server, however its method would have it travel."""
-    return experiment.engine.name == "flower"
+    return at_nodes(experiment)
 
 
 def node_names(experiment: Experiment, federation: Federation) -> Sequence[str]:
     """The name of every client's node, where clients are nodes."""
-    if experiment.engine.name == "flower":
+    if at_nodes(experiment):
         from fedrelay.engines.flower.remote import remote_part
 
         remote = remote_part(federation)
@@ -56,7 +61,7 @@ def node_names(experiment: Experiment, federation: Federation) -> Sequence[str]:
 
 def check_engine(job: Job, experiment: Experiment, ways: Sequence[Way] = ()) -> None:
     """Refuse what the engine cannot do, before anything begins."""
-    if experiment.engine.name == "flower":
+    if at_nodes(experiment):
         from fedrelay.engines.flower.start import check_flower
 
         check_flower(job, experiment, ways)

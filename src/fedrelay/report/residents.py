@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedrelay.data.pooled import PooledFederation
+from fedrelay.engines.start import at_nodes
 from fedrelay.errors import FedRelayError
 from fedrelay.metrics.skew import balance_ratio, median_cpd
 from fedrelay.report.gathering import Seen
@@ -63,7 +64,7 @@ def residents_of(run: Seen) -> Residents | str:
     facts = run.records.facts
     if facts.get("own_data"):
         return "it was started from Python with data of its own, which are not kept in the run folder"
-    if run.experiment.engine.name == "flower":
+    if at_nodes(run.experiment):
         return "the samples are with the nodes, and a report troubles nobody"
     return _opened(run.experiment.model_dump_json(exclude={"out"}), str(facts.get("data_fingerprint")))
 

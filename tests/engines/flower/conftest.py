@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,23 @@ from fedrelay.engines.flower.relay import FlowerEngine
 from fedrelay.engines.flower.remote import RemoteFederation, facts_from
 from fedrelay.errors import FedRelayError
 from fedrelay.node.desk import Desk
+
+
+@pytest.fixture
+def stand_still(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """The clock of a module: seconds pass when somebody sleeps, and no other way."""
+
+    def stopped(module: Any, now: float = 0.0) -> Any:
+        found = SimpleNamespace(now=now)
+
+        def sleep(seconds: float) -> None:
+            found.now += seconds
+
+        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: found.now, sleep=sleep))
+        return found
+
+    return stopped
+
 
 Spoil = Callable[[Parcel, Parcel | str], "Parcel | str | None"]
 """What becomes of an answer to a question; None: it never comes."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import pytest
 
 from fedrelay.engines.flower import inquiries as module
@@ -19,15 +17,8 @@ POLL = 0.125  # a number that adds up without rounding
 
 
 @pytest.fixture
-def clock(monkeypatch):
-    """Seconds pass when somebody sleeps, and no other way."""
-    found = SimpleNamespace(now=100.0)
-
-    def sleep(seconds):
-        found.now += seconds
-
-    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: found.now, sleep=sleep))
-    return found
+def clock(stand_still):
+    return stand_still(module, 100.0)
 
 
 class Box:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import pytest
 
 
@@ -17,14 +15,7 @@ def quick(monkeypatch):
 
 
 @pytest.fixture
-def clock(monkeypatch):
-    """A clock that stands still until somebody moves it."""
+def clock(stand_still):
     from fedrelay.engines.flower.wire import mail
 
-    found = SimpleNamespace(now=0.0)
-
-    def sleep(seconds):
-        found.now += seconds
-
-    monkeypatch.setattr(mail, "time", SimpleNamespace(monotonic=lambda: found.now, sleep=sleep))
-    return found
+    return stand_still(mail)
