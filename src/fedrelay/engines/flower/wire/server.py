@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-import os
+import random
 import time
 from collections.abc import Iterator, Sequence
 from concurrent import futures
@@ -39,6 +39,9 @@ GLANCE = 0.1
 
 SLACK, PACE = 10.0, 5e6
 """A question lives longer than its answer is waited for: by seconds, and by one for so many bytes of its own."""
+
+CHANCE = random.SystemRandom()
+"""Of no consequence for results: it says when to ask again."""
 
 QUESTION_EXPIRED, ANSWER_EXPIRED, NODE_GONE = 3, 4, 5
 """Flower's codes."""
@@ -147,7 +150,7 @@ class FlowerPost:
             if not told:
                 log.warning("%s; trying again for %g s", trouble, self.wait)
                 told = True
-            time.sleep(LOOK * (1 + os.getpid() % 7 / 7))  # two servers that disturb each other get out of step
+            time.sleep(LOOK * CHANCE.uniform(1, 2))  # servers that disturb each other get out of step
 
     def _warn_of_others(self) -> None:
         with suppress(httpx.HTTPError):
