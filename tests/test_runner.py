@@ -25,8 +25,10 @@ from fedrelay.merge.last import Last
 from fedrelay.merge.mean import Mean
 from fedrelay.models.layout import Layout
 from fedrelay.routes.plan import RoundPlan, Route
+from fedrelay.server import homecoming
 from fedrelay.setting import prepare
 from fedrelay.spec import Train, experiment
+from fedrelay.store import State
 
 
 def sha(result: fr.Result) -> str:
@@ -152,6 +154,13 @@ class TestEqualities:
         there, back = (after_one_round(engine, layout, Last(), order) for order in ((0, 1, 2), (2, 1, 0)))
         assert there == pytest.approx(1e-6 * (1 - 2 + 1.5), rel=1e-4)
         assert back == pytest.approx(there, rel=1e-4)
+
+
+def test_merges_see_the_step_size_of_their_round():
+    """FedNova with a proximal term asks for it."""
+    setting = prepare(experiment("fednova+fedprox", lr=0.4, lr_decay=0.5, rounds=3))
+    state = State(2, setting.layout.flatten(setting.module))
+    assert homecoming(setting, setting.phase(3)[0], state, []).train.lr == 0.1
 
 
 @pytest.mark.parametrize("method", ["fedavg", "fedcyclic", "fedseq", "fedseq+fedprox", "centralized"])

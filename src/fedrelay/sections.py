@@ -102,10 +102,18 @@ class Train(Section):
     epochs: int = Field(1, ge=1, description="passes over the client's samples at each visit")
     batch_size: int = Field(16, ge=1, description="samples per step")
     lr: float = Field(0.05, gt=0, description="step size")
+    lr_decay: float = Field(1.0, gt=0, le=1, description="what the step size is multiplied by after every round")
     momentum: float = Field(0.0, ge=0, lt=1, description="momentum, reset at every visit")
     weight_decay: float = Field(0.0, ge=0, description="L2 penalty inside the step")
     clip: float | None = Field(None, gt=0, description="bound on the norm of each gradient")
     device: str = Field("cpu", description="where training runs: cpu, cuda, cuda:1, mps")
+
+    def at(self, round: int) -> Self:
+        """The same with the step size of a round, for which nothing decays any more."""
+        if self.lr_decay == 1:
+            return self
+        shrunk = self.lr * self.lr_decay ** max(0, round - 1)  # profiles are taken before the first round
+        return self.model_copy(update={"lr": shrunk, "lr_decay": 1.0})
 
 
 class Eval(Section):

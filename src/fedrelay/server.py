@@ -109,7 +109,7 @@ def homecoming(setting: Setting, phase: Phase, state: State, arrivals: Sequence[
         arrivals,
         setting.layout,
         setting.federation.clients,
-        setting.experiment.train,
+        setting.experiment.train.at(state.round + 1),
         setting.federation.histogram,
         memory,
         phase.terms,

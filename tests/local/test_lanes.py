@@ -46,7 +46,7 @@ def both(federation, clients, terms=(), module=None, lanes=8, **train):
     layout = Layout.of(module)
     job = Job(module, layout, federation, Train(**train), terms, 5, lanes=lanes)
     start = layout.flatten(module)
-    hops = [Hop(1, route, 0, client) for route, client in enumerate(clients)]
+    hops = [Hop(3, route, 0, client) for route, client in enumerate(clients)]
     received = [start + 0.01 * route for route in range(len(hops))]
     found = []
     for trainer in (
@@ -76,6 +76,7 @@ def assert_alike(found):
         {"lr": 0.1, "momentum": 0.9, "epochs": 2},
         {"lr": 0.1, "weight_decay": 0.05},
         {"lr": 0.1, "clip": 0.3},
+        {"lr": 0.2, "lr_decay": 0.5},
         {"lr": 0.05, "momentum": 0.5, "weight_decay": 0.01, "clip": 0.5, "epochs": 2},
     ],
 )

@@ -70,6 +70,15 @@ def test_the_pass_is_plain_sgd(toy, linear, settings):
     assert (report.samples, report.steps, report.peak) == (9, 3 * epochs, float(out.abs().max()))
 
 
+def test_steps_shrink_from_round_to_round(toy, linear):
+    """Exactly: whoever resumes in a later round gets the same bits."""
+    for round, factor in ((0, 1), (1, 1), (2, 0.5), (4, 0.125)):
+        hop = Hop(round, 1, 3, 1)
+        shrunk, _ = run_hop(linear, toy, hop, batch_size=4, lr=0.1, lr_decay=0.5)
+        plain, _ = run_hop(linear, toy, hop, batch_size=4, lr=0.1 * factor)
+        assert torch.equal(shrunk, plain)
+
+
 def test_one_full_batch_is_one_gradient_step(toy, linear):
     x, y = toy.samples(1)
     module = copy.deepcopy(linear)

@@ -24,6 +24,7 @@ from fedrelay.local.visit import Parting, Visit, side_by_side, write_back
 from fedrelay.models.layout import Workbench
 from fedrelay.models.stacks import BoundStack, Stack
 from fedrelay.routes.plan import Hop
+from fedrelay.spec import Train
 
 MOST_MULTIPLICATIONS = 25_000_000
 """The most that a forward pass of a stack may take."""
@@ -104,7 +105,7 @@ class StackedTrainer:
         trained = finish(terms, flat, seen, partial(noise_of, self.job, hops, flat))
         lengths = shorten(flat, seen).flatten().tolist()
         counts = torch.tensor(steps, dtype=flat.dtype).unsqueeze(1)
-        remember(terms, seen, Parting(trained, flat, counts, self.job.train.lr, flat, seen))
+        remember(terms, seen, Parting(trained, flat, counts, self._train(hops).lr, flat, seen))
         return lengths
 
     def _run(self, hops: list[Hop], samples: list[Samples], visit: Visit | None) -> list[float]:
@@ -116,7 +117,7 @@ class StackedTrainer:
         # Rounded up, so that clients of all sizes share the memory laid out for a few widths.
         width = min(self.job.train.batch_size, -(-max(1, *sizes) // 8) * 8)
         orders = [self.shuffle.orders(hop, size) for hop, size in zip(hops, sizes, strict=True)]
-        optimiser = Sgd(self.job.train, flat)
+        optimiser = Sgd(self._train(hops), flat)
         totals = torch.zeros(len(hops), dtype=torch.float64)
         for block in schedule(orders, sizes, width, flat.dtype):
             totals += self._walk(block, x, y[block.rows].unsqueeze(2), optimiser, visit)
@@ -145,6 +146,11 @@ class StackedTrainer:
     def _bind(self, width: int) -> Callable[[int], BoundStack]:
         """The stack for batches of a width, by the number of lanes; all of them share the same memory."""
         return lru_cache(maxsize=None)(self.stack.bind(self.flat, self.gradient, width).narrowed)
+
+    def _train(self, hops: Sequence[Hop]) -> Train:
+        """How these hops, all of one round, train."""
+        [round] = {hop.round for hop in hops}
+        return self.job.train.at(round)
 
     def _steps(self, samples: int) -> int:
         return self.job.train.epochs * -(-samples // self.job.train.batch_size)

@@ -129,7 +129,8 @@ class EagerTrainer:
         seen = here.each(lambda tensor: tensor[: len(theta)]) if self.job.attends else visit
         for term in self.beginning:
             term.begin(bench, here)
-        optimiser = Sgd(self.job.train, theta)
+        train = self.job.train.at(hop.round)
+        optimiser = Sgd(train, theta)
         total = self.total.zero_()
         steps = 0
         for inputs, targets in self._batches(hop, x, y):
@@ -146,8 +147,8 @@ class EagerTrainer:
         if self.job.attends:
             trained = finish(terms, theta, seen, partial(noise_of, self.job, [hop], theta))
             length = float(shorten(theta, seen))
-            lr, fisher = self.job.train.lr, partial(self._fisher, hop, x, y)
-            remember(terms, seen, Parting(trained, theta, steps, lr, model, here, fisher))
+            fisher = partial(self._fisher, hop, x, y)
+            remember(terms, seen, Parting(trained, theta, steps, train.lr, model, here, fisher))
             if here.recv is not visit.recv:  # on another device
                 write_back(here.each(lambda tensor: tensor.unsqueeze(0)), [visit])
         out.copy_(model)  # last of all: it may lie where the received model was

@@ -32,6 +32,8 @@ class Homecoming:
     """The number of all clients, present or not."""
 
     train: Train
+    """How clients trained in this round."""
+
     histogram: Callable[[int], NDArray[np.int64]]
     """How many labels of every class a client has; for rules that say they need it, because it has to be sent."""
 

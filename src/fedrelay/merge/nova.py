@@ -10,8 +10,8 @@ authors' code.
 
 Deviations: ‖a‖₁ of a route is the sum over its hops, since momentum starts anew at each. Momentum and proximal term
 together are unrolled exactly (the authors' code mixes the two rules). The proximal term counts as if its anchor were
-the model received. Weight decay and clipping leave ‖a‖₁ as it is. A route without steps does not count. Buffers take
-the mean by samples.
+the model received. Weight decay, clipping and a step size that shrinks between two merges leave ‖a‖₁ as it is. A route
+without steps does not count. Buffers take the mean by samples.
 """
 
 from __future__ import annotations

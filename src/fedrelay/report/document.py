@@ -11,7 +11,7 @@ from typing import Any
 from fedrelay.ledger import KINDS
 from fedrelay.metrics.curves import targets_of
 from fedrelay.report.courses import course
-from fedrelay.report.format import count, plural
+from fedrelay.report.format import count, plural, step_size
 from fedrelay.report.gathering import Gathering, Party, Seen, gather
 from fedrelay.report.journeys import MOST_CELLS, MOST_STOPS, journey, memories, shared_out
 from fedrelay.report.residents import Residents, residents_of
@@ -91,7 +91,7 @@ def _facts(runs: Sequence[Seen], federations: Sequence[Residents]) -> dict[str, 
 
 def _training(experiment: Experiment) -> str:
     train = experiment.train
-    return f"{plural(train.epochs, 'epoch')}, batch {train.batch_size}, step {train.lr:g}"
+    return f"{plural(train.epochs, 'epoch')}, batch {train.batch_size}, step {step_size(train)}"
 
 
 def _goals(gathering: Gathering) -> dict[str, Any]:

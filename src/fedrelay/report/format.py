@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
+from fedrelay.spec import Train
+
 NONE = "–"
 """Stands where there is no value."""
 
@@ -65,6 +67,11 @@ def moment(seconds: float | None) -> str:
 def plural(number: int, noun: str) -> str:
     """`1 client`, `20 clients`."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def step_size(train: Train) -> str:
+    """`0.05`, or `0.05 × 0.998 after every round`."""
+    return f"{train.lr:g}" if train.lr_decay == 1 else f"{train.lr:g} × {train.lr_decay:g} after every round"
 
 
 def shortened(items: Sequence[object], most: int, separator: str) -> str:

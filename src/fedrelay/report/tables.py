@@ -16,7 +16,19 @@ from fedrelay.comparison import Contender, Outcome
 from fedrelay.ledger import KINDS
 from fedrelay.metrics.curves import targets_of
 from fedrelay.recipes import blueprint
-from fedrelay.report.format import NONE, count, duration, moment, percent, plural, size, spread, times, whole
+from fedrelay.report.format import (
+    NONE,
+    count,
+    duration,
+    moment,
+    percent,
+    plural,
+    size,
+    spread,
+    step_size,
+    times,
+    whole,
+)
 from fedrelay.report.standings import Standing, standings
 from fedrelay.result import Result
 from fedrelay.spec import Data, Experiment
@@ -66,7 +78,8 @@ def heading(
     rows = {
         "clients": f"{_clients(experiment.data, plan)}{_dealt(experiment.data)}",
         "model": f"{model}, {count(plan['parameters'])} parameters{f' in {names[0]}' if len(names) > 1 else ''}",
-        "training": f"{plural(train.epochs, 'epoch')} per visit, batches of {train.batch_size}, step size {train.lr:g}",
+        "training": f"{plural(train.epochs, 'epoch')} per visit, batches of {train.batch_size}, "
+        f"step size {step_size(train)}",
         "rounds": f"{experiment.rounds:,}, {_participation(names, experiment)}",
         "seeds" if len(seeds) > 1 else "seed": ", ".join(map(str, seeds)),
     }

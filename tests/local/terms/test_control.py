@@ -48,6 +48,19 @@ def test_scaffold_on_one_client_by_hand():
     torch.testing.assert_close(left.baggage["control-change"], number(-0.865))
 
 
+def test_scaffold_divides_by_the_steps_that_were_taken():
+    """In round 3 a step is a quarter as long; the gradient that follows from it is the same."""
+    zero = number(0.0)
+    visit = Visit(zero, zero, *({"control": zero + 0} for _ in range(3)), {"control-change": zero + 0})
+    problem = Problem([[1, 1]], SCAFFOLD, lr=0.4)
+    out, left = turn(
+        problem.job.module, problem.job.federation, SCAFFOLD, hop=Hop(3, 0, 0, 0), recv=zero, visit=visit, lr=0.4,
+        lr_decay=0.5, loss=problem.job.loss,
+    )  # fmt: skip
+    torch.testing.assert_close(out, number(0.1))
+    torch.testing.assert_close(left.kept["control"], number(-1.0))
+
+
 def test_feddyn_on_two_clients_by_hand():
     problem = Problem([[1, 1], [1, 3]], FEDDYN, DriftMean(), lr=0.1, epochs=2)
     torch.testing.assert_close(problem.travel((0,), (1,)), [number(0.185), number(0.555)])
