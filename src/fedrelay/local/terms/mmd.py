@@ -6,8 +6,10 @@ Rule: the loss gains λ·MMD² between the batch's outputs under the model in tr
 biased estimate mean k(x, x') + mean k(a, a') − 2 mean k(x, a), never below 0, with k the sum of exp(−d²/2σ) over
 several widths σ.
 
-Deviations: the widths are ¼, ½, 1, 2 and 4 times the mean squared distance in the batch, so that they fit outputs of
-any scale; the authors' 19 fixed ones are an option. In chains the anchor is the model received from the predecessor.
+Deviations: in chains the anchor is the model received from the predecessor. The widths are the authors' 19 fixed ones;
+¼, ½, 1, 2 and 4 times the mean squared distance in the batch are an option that fits outputs of any scale. It is not
+the default, because its pull grows as the models come closer (a small difference counts as much as a large one), which
+can hold a model where it is: on digits in shards 23 % after 40 rounds, against 79 % with fixed widths and FedAvg's 75.
 """
 
 from __future__ import annotations
@@ -32,8 +34,8 @@ class Mmd(LossTerm, AnchoredTerm):
 
     strength: float = Field(0.1, ge=0, description="λ, how much the discrepancy counts")
     outputs: Literal["logits", "features"] = Field("logits", description="which outputs are compared")
-    widths: Literal["relative", "fixed"] = Field(
-        "relative", description="kernels as wide as outputs differ in the batch, or 19 widths from 1e-6 to 1e6"
+    widths: Literal["fixed", "relative"] = Field(
+        "fixed", description="19 kernels from 1e-6 to 1e6 wide, or five as wide as outputs differ in the batch"
     )
 
     @property
@@ -50,7 +52,7 @@ class Mmd(LossTerm, AnchoredTerm):
         return batch.counted(outputs.logits if self.outputs == "logits" else outputs.features)
 
 
-def discrepancy(ours: Tensor, theirs: Tensor, widths: Literal["relative", "fixed"] = "relative") -> Tensor:
+def discrepancy(ours: Tensor, theirs: Tensor, widths: Literal["fixed", "relative"] = "fixed") -> Tensor:
     """The squared maximum mean discrepancy between as many rows of either kind."""
     rows = torch.cat([ours, theirs])
     # Exact differences: by way of matrix products equal rows would seem apart. The slope of a zero distance is zero.
