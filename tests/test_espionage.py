@@ -11,7 +11,7 @@ import torch
 import fedrelay as fr
 from fedrelay import espionage
 from fedrelay.errors import FruitlessError, SpecError
-from fedrelay.espionage import run_with_spy
+from fedrelay.espionage import Glimpse, Haul, run_with_spy
 from fedrelay.setting import prepare
 from fedrelay.spec import experiment
 
@@ -74,6 +74,15 @@ def test_the_run_is_the_one_without_a_spy(method, more):
     assert haul.drawings.shape == (64, 1, 8, 8)
     assert haul.first_at(0.0) == haul.glimpses[0]
     assert haul.first_at(1.1) is None
+
+
+def test_visits_at_about_equal_accuracy():
+    glimpses = [Glimpse(round, None, accuracy, None, round) for round, accuracy in enumerate((0.3, 0.62, 0.58, 0.9))]
+    haul = Haul(SPY, tuple(glimpses), None, None)
+    assert haul.nearest_to(0.61, 0.05) is glimpses[1]
+    assert haul.nearest_to(0.6, 0.05) is glimpses[1]  # as near as the next, and earlier
+    assert haul.nearest_to(0.59, 0.05) is glimpses[2]
+    assert haul.nearest_to(0.8, 0.05) is None
 
 
 def test_where_time_runs_out():

@@ -74,6 +74,11 @@ class Haul:
         """The first visit with a model at least as accurate."""
         return next((glimpse for glimpse in self.glimpses if glimpse.accuracy >= accuracy), None)
 
+    def nearest_to(self, accuracy: float, within: float) -> Glimpse | None:
+        """The visit with a model of about that accuracy, the first of several that are as near."""
+        near = [glimpse for glimpse in self.glimpses if abs(glimpse.accuracy - accuracy) <= within]
+        return min(near, key=lambda glimpse: abs(glimpse.accuracy - accuracy), default=None)
+
 
 class Spy:
     """A client that looks at every model it receives."""

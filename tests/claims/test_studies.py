@@ -13,8 +13,10 @@ from fedrelay.claims.studies import Match, Piece, study
 from fedrelay.claims.studies.base import identifier
 from fedrelay.claims.studies.groups import closeness
 from fedrelay.claims.studies.matches import measures
+from fedrelay.claims.studies.spies import distances
 from fedrelay.claims.subjects import Undecided
 from fedrelay.errors import RunFolderError
+from fedrelay.espionage import Glimpse, Haul
 from fedrelay.grouping.distances import DISTANCES
 
 TINY = {
@@ -131,6 +133,15 @@ def test_a_spy_is_measured_at_equal_accuracy(tmp_path):
     assert found.subject("fedavg", 1).measure("visits") == 2
     with pytest.raises(Undecided, match="fedavg has no fid_80"):
         found.subject("fedavg", 1).measure("fid_80")
+
+
+def test_a_model_far_from_a_level_says_nothing_there():
+    """One visit with a model of 84 % is not three measurements."""
+    haul = Haul(1, (Glimpse(1, None, 0.84, None, 653.8),), None, None)
+    assert distances(haul) == {
+        "visits": 1, "fid_60": None, "model_60": None, "fid_70": None, "model_70": None,
+        "fid_80": 653.8, "model_80": 0.84,
+    }  # fmt: skip
 
 
 def test_closeness_by_exact_numbers():

@@ -22,7 +22,10 @@ from fedrelay.report.tables import plain_table
 
 COLOURS = {"holds": "green", "does not hold": "red", "inconclusive": "yellow", NOT_RUN: "dim"}
 
-SHARES = {"accuracy", "accuracy_last", "accuracy_best", "f1", "accuracy_classes", "oscillation", "covered_classes"}
+SHARES = {
+    "accuracy", "accuracy_last", "accuracy_best", "f1", "accuracy_classes", "oscillation", "covered_classes",
+    "model_60", "model_70", "model_80",
+}  # fmt: skip
 """Measures that are shown in percent."""
 
 LEAST_DEVIATION = 1e-6

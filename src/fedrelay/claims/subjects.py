@@ -87,9 +87,13 @@ MEASURES: dict[str, str] = {
     "groups": "how many groups there are",
     "same_class": "mean distance of clients with the same main class",
     "other_class": "mean distance of clients with different main classes",
-    "fid_60": "FID-cnn of what a spy draws from all clients' images, by the first model it received with 60 % accuracy",
+    "fid_60": "FID-cnn of what a spy draws from all clients' images, by the model received whose accuracy is nearest "
+    "60 %, if within 5 points",
     "fid_70": "the same with 70 %",
     "fid_80": "the same with 80 %",
+    "model_60": "the accuracy of that model; of the one nearest 60 %",
+    "model_70": "of the one nearest 70 %",
+    "model_80": "of the one nearest 80 %",
     "visits": "how often the spy was visited",
 }
 """Every measure that a criterion may name."""

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import cached_property
-from typing import Any
 
 from pydantic import Field
 
@@ -14,6 +12,9 @@ from fedrelay.spec import Comparison, Section, validate
 
 LEVELS = (60, 70, 80)
 """Accuracies in percent of the model received at which methods are compared, as in the paper."""
+
+WITHIN = 0.05
+"""So far from a level may a model's accuracy be; a spy that saw none so near says nothing there."""
 
 
 class Spy(Section):
@@ -46,7 +47,10 @@ class Spying(WithMethods, Quick):
 
 
 def distances(haul: Haul) -> Measures:
-    """How far drawings are from all clients' images, by the first model received that was so accurate."""
-    first: Mapping[int, Any] = {level: haul.first_at(level / 100) for level in LEVELS}
-    found: Measures = {f"fid_{level}": glimpse and glimpse.fid_all for level, glimpse in first.items()}
-    return {**found, "visits": float(len(haul.glimpses))}
+    """How far drawings are from all clients' images, by the models received that were about so accurate."""
+    found: Measures = {"visits": float(len(haul.glimpses))}
+    for level in LEVELS:
+        glimpse = haul.nearest_to(level / 100, WITHIN)
+        found[f"fid_{level}"] = glimpse.fid_all if glimpse is not None else None
+        found[f"model_{level}"] = glimpse.accuracy if glimpse is not None else None
+    return found
