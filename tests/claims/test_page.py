@@ -43,11 +43,17 @@ def test_our_side_of_a_claim():
 
 
 @pytest.mark.parametrize(
-    ("scale", "verdict", "words"),
-    [("smoke", "holds", "holds (smoke)"), ("small", "holds", "holds"), ("smoke", "not run", "not run")],
+    ("scale", "seeds", "words"),
+    [
+        ("smoke", 1, "holds (smoke, one seed)"),
+        ("smoke", 3, "holds (smoke)"),
+        ("small", 3, "holds"),
+        ("small", 1, "holds (one seed)"),
+    ],
 )
-def test_a_verdict_of_smoke_is_marked(scale, verdict, words):
-    assert verdict_words({"scale": scale, "verdict": verdict}) == words
+def test_a_verdict_that_rests_on_little_is_marked(scale, seeds, words):
+    assert verdict_words({"scale": scale, "verdict": "holds", "seeds": list(range(seeds))}) == words
+    assert verdict_words({"scale": scale, "verdict": "not run"}) == "not run"
 
 
 def test_the_rules_stand_on_the_page_and_so_do_all_words():
@@ -67,7 +73,8 @@ def claim(number: int) -> Claim:
 
 
 ENTRY = {
-    "claim": 1, "verdict": "holds", "scale": "small", "seeds": [1], "seconds": 200.0, "measured": {}, "versions": {},
+    "claim": 1, "verdict": "holds", "scale": "small", "seeds": [1, 2], "seconds": 200.0, "measured": {}, "versions": {},
+    "failed_runs": ["fedseq, seed 2: diverged"],
     "findings": [
         {"text": "a.loss > 1", "verdict": "holds", "left": [2.0], "right": [1.0], "margins": [1.0], "reason": None}
     ],
@@ -82,13 +89,29 @@ def test_the_short_table_has_the_claims_that_say_most():
         "| 1 | [title 1](docs/page.md#claim-1) | 2 \\| 1 | 2 > 1 | holds |",
         "| 2 | [title 2](docs/page.md#claim-2) | 2 \\| 1 | – | not run |",
         "| 25 | [title 25](docs/page.md#claim-25) | 2 \\| 1 | – | not run |",
+        "",
+        "Of 4 claims 2 hold, 0 do not, 0 are inconclusive, 2 were not run. [All of them](docs/page.md).",
     ]
+
+
+def test_the_table_says_how_many_numbers_it_leaves_out():
+    entry = {**ENTRY, "findings": ENTRY["findings"] * 6}
+    page = reproduction_page(Claims({1: claim(1)}), {1: entry}, {})
+    assert "| 2 > 1<br>2 > 1<br>2 > 1<br>2 > 1<br>… and 2 more | small |" in page
+
+
+def test_runs_that_failed_are_named_and_readings_belong_to_a_verdict():
+    read = claim(1).model_copy(update={"reading": {"small": {"holds": "As hoped.", "does not hold": "A pity."}}})
+    page = reproduction_page(Claims({1: read}), {1: ENTRY}, {})
+    assert "- fedseq, seed 2: diverged\n" in page
+    assert "As hoped." in page
+    assert "A pity." not in page
 
 
 def test_every_claim_has_its_command_and_time():
     page = reproduction_page(Claims({1: claim(1)}), {1: ENTRY}, {})
     assert "| 1 | [title 1](#claim-1) | 2 \\| 1 | 2 > 1 | small | 3:20 | holds |" in page
-    assert "<sub>`fedrelay reproduce 1 --seeds 1` · its runs took 3:20 · </sub>" in page
+    assert "<sub>`fedrelay reproduce 1 --seeds 2` · its runs took 3:20 · </sub>" in page
 
 
 def test_a_table_takes_the_place_of_the_one_before_and_of_nothing_else():

@@ -19,7 +19,7 @@ TINY = {
     "published": "2 against 1 | in table 1",
     "criterion": "FedSeq is better than FedAvg.",
     "holds_if": ["fedseq.accuracy_last > fedavg.accuracy_last", "fedavg.transfers == 12"],
-    "reading": {"smoke": "As it was expected."},
+    "reading": {"smoke": {"does not hold": "As it was expected.", "holds": "A surprise."}},
     "experiments": {
         "small_one": {
             "methods": ["fedavg", "fedseq"],
@@ -158,7 +158,9 @@ def test_the_page(program, own, tmp_path):
     again = program("reproduce", "--from", own[1], "--write", "docs", "--scale", "smoke", "--json")
     assert again.json["front_page"] == str(front)
     assert front.read_text() == (
-        f"# Title\n\n{BEGIN}\n| # | claim | paper | ours | verdict |\n|---|---|---|---|---|\n{END}\n\nend\n"
+        f"# Title\n\n{BEGIN}\n| # | claim | paper | ours | verdict |\n|---|---|---|---|---|\n\n"
+        "Of 2 claims 0 hold, 1 do not, 0 are inconclusive, 1 were not run. [All of them](docs/reproduction.md).\n"
+        f"{END}\n\nend\n"
     )  # neither 3 nor 5 is among those of the short table
     assert (tmp_path / "docs" / "reproduction.md").read_text() == page
     assert (tmp_path / "docs" / "reproduction" / "03.png").read_bytes() == picture

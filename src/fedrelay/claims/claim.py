@@ -18,6 +18,7 @@ from pydantic import Field, model_validator
 
 from fedrelay.claims import criteria
 from fedrelay.claims.criteria import Criterion
+from fedrelay.claims.verdicts import Verdict
 from fedrelay.errors import SpecError
 from fedrelay.plain_yaml import read_file
 from fedrelay.spec import Section, unknown, validate
@@ -78,7 +79,10 @@ class Claim(Section):
     )
     scaled: str = Field("", description="how the experiment differs from the published one")
     show: tuple[str, ...] = Field((), description="measures to show beside the criterion")
-    reading: Mapping[Scale, str] = Field({}, description="what to make of the outcome, written after a run")
+    reading: Mapping[Scale, Mapping[Verdict, str]] = Field(
+        {},
+        description="by scale and verdict: what to make of it, written after a run; shown where it ends like that",
+    )
 
     @model_validator(mode="before")
     @classmethod

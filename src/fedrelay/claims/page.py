@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean, stdev
 from typing import Any
@@ -49,11 +50,11 @@ data, models and numbers of rounds are smaller than in the papers, so absolute f
     fedrelay reproduce --list              # all claims
     fedrelay reproduce 1 2 --scale smoke   # minutes: does it run at all? Its verdicts mean little
     fedrelay reproduce 1 2                 # scale small: hours on two cores for all
-    fedrelay reproduce 1 --scale full --device cuda   # the papers' own settings
+    fedrelay reproduce 1 --scale full --device cuda   # the papers' own settings, where their data can be had
     fedrelay reproduce --write docs        # this page
 
-All claims at scale small are about four hours of one core; `fedrelay reproduce --dry-run` says how long each takes on
-your machine. Runs lie in the folder `reproduction`; what was interrupted goes on with the same command.
+`fedrelay reproduce --dry-run` says how long everything takes on your machine. Runs lie in the folder `reproduction`;
+what was interrupted goes on with the same command.
 """
 
 TAIL = """## Own claims
@@ -135,9 +136,19 @@ def ours(entry: Entry) -> Iterator[str]:
 
 
 def verdict_words(entry: Entry) -> str:
-    """The verdict, marked where the scale means little."""
-    smoke = entry["scale"] == "smoke" and entry["verdict"] != NOT_RUN
-    return f"{entry['verdict']} (smoke)" if smoke else str(entry["verdict"])
+    """The verdict, marked where it rests on little."""
+    if entry["verdict"] == NOT_RUN:
+        return NOT_RUN
+    marks = (["smoke"] if entry["scale"] == "smoke" else []) + (["one seed"] if len(entry["seeds"]) == 1 else [])
+    return f"{entry['verdict']} ({', '.join(marks)})" if marks else str(entry["verdict"])
+
+
+def tally(claims: Claims, entries: Mapping[int, Entry]) -> str:
+    """`Of 29 claims 20 hold, …`."""
+    found = Counter(entries[claim.claim]["verdict"] if claim.claim in entries else NOT_RUN for claim in claims)
+    words = {"holds": "hold", "does not hold": "do not", "inconclusive": "are inconclusive", NOT_RUN: "were not run"}
+    parts = [f"{found[verdict]} {text}" for verdict, text in words.items() if found[verdict] or verdict != NOT_RUN]
+    return f"Of {found.total()} claims {', '.join(parts)}."
 
 
 def spread(values: Sequence[float]) -> str:
@@ -182,15 +193,15 @@ def _overview(claims: Claims, entries: Mapping[int, Entry]) -> str:
         ran = entry["verdict"] != NOT_RUN
         costs = (entry["scale"], duration(entry["seconds"])) if ran else (NONE, NONE)
         lines.append(_row(claim, entry, f"[{claim.title}](#claim-{claim.claim})", *costs))
-    return (
-        "\n".join(lines)
-        + "\n\nTime is that of one core for all runs of a claim; claims that share runs count them twice.\n"
-    )
+    about = "Time is that of one core for all runs of a claim; claims that share runs count them twice."
+    return "\n".join([*lines, "", tally(claims, entries), about, ""])
 
 
 def _row(claim: Claim, entry: Entry, link: str, *costs: str) -> str:
     """Number, claim, paper, ours, what it cost, verdict."""
-    numbers = "<br>".join(list(ours(entry))[:MOST_NUMBERS]) if entry["verdict"] != NOT_RUN else NONE
+    known = list(ours(entry)) if entry["verdict"] != NOT_RUN else [NONE]
+    left_out = [f"… and {len(known) - MOST_NUMBERS} more"] if len(known) > MOST_NUMBERS else []
+    numbers = "<br>".join([*known[:MOST_NUMBERS], *left_out])
     cells = (str(claim.claim), link, claim.paper, numbers, *costs, verdict_words(entry))
     return f"| {' | '.join(map(_cell, cells))} |"
 
@@ -202,7 +213,7 @@ def headline_table(claims: Claims, entries: Mapping[int, Entry], page: str) -> s
         if number in claims.by_number:
             claim = claims.by_number[number]
             lines.append(_row(claim, entries.get(number) or _nothing(claim), f"[{claim.title}]({page}#claim-{number})"))
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, "", f"{tally(claims, entries)} [All of them]({page}).", ""])
 
 
 def has_headlines(text: str) -> bool:
@@ -229,7 +240,8 @@ def _section(claim: Claim, entry: Entry | None, picture: str | None) -> str:
         lines += [f"**Not run**{': ' + entry['reason'] if entry['reason'] else '.'}", ""]
         return "\n".join(lines)
     lines += [f"**{verdict_words(entry).capitalize()}**", "", *_findings(entry), "", *_measures(claim, entry), ""]
-    reading = claim.reading.get(entry["scale"])
+    lines += [*(f"- {run}" for run in entry["failed_runs"]), ""] if entry["failed_runs"] else []
+    reading = claim.reading.get(entry["scale"], {}).get(entry["verdict"])
     lines += [reading.strip(), ""] if reading else []
     lines += [f"![curves of claim {claim.claim}]({picture})", ""] if picture else []
     lines += [_footnote(claim, entry), ""]

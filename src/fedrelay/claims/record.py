@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from types import MappingProxyType
@@ -35,28 +37,51 @@ def entry_of(case: Case, problems: Mapping[str, str] = MappingProxyType({})) -> 
         rest = f"{left} of {len(pieces)} runs are still to be done" if left < len(pieces) else None
         return {**head, "verdict": NOT_RUN, "reason": failed or rest}
     judgement = case.judge()
+    failed_runs = [
+        f"{study.label(name)}, seed {seed}: {subject.problem}"
+        for study in case.studies.values()
+        for name in study.subjects
+        for seed in case.seeds
+        if (subject := study.subject(name, seed)).problem is not None
+    ]
     return {
         **head,
         "seeds": list(case.seeds),
         "verdict": judgement.verdict,
         "findings": [asdict(finding) for finding in judgement.findings],
+        "failed_runs": failed_runs,
         "measured": {name: _measured(study, case.seeds) for name, study in case.studies.items()},
         "seconds": sum(study.seconds(seed) for study in case.studies.values() for seed in case.seeds),
         "versions": dict(versions()),
     }
 
 
+def judged_again(entry: Entry, case: Case) -> Entry:
+    """An entry by the criteria of today, where its runs are still there."""
+    found = entry_of(case)
+    return entry if found["verdict"] == NOT_RUN else {**found, "versions": entry["versions"]}
+
+
 def update_results(out: Path, scale: Scale, entries: Iterable[Entry]) -> dict[int, Entry]:
     """Put entries beside those of other claims; one that was not run takes no other's place."""
-    found = load_results(out, scale)
-    for entry in entries:
-        if entry["verdict"] != NOT_RUN or entry["claim"] not in found:
-            found[entry["claim"]] = entry
-    known = {str(number): entry for number, entry in sorted(found.items())}
     make(out / scale)
-    text = json.dumps({"scale": scale, "claims": known}, indent=1, ensure_ascii=False, allow_nan=False)
-    write_atomically(out / scale / RESULTS, f"{text}\n".encode())
+    with _alone(out / scale):
+        found = load_results(out, scale)
+        for entry in entries:
+            if entry["verdict"] != NOT_RUN or entry["claim"] not in found:
+                found[entry["claim"]] = entry
+        known = {str(number): entry for number, entry in sorted(found.items())}
+        text = json.dumps({"scale": scale, "claims": known}, indent=1, ensure_ascii=False, allow_nan=False)
+        write_atomically(out / scale / RESULTS, f"{text}\n".encode())
     return found
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """While nobody else changes the results of a folder: several may run claims there at once."""
+    with (folder / f".{RESULTS}.lock").open("w") as handle:
+        fcntl.lockf(handle, fcntl.LOCK_EX)
+        yield
 
 
 def load_results(out: Path, scale: Scale) -> dict[int, Entry]:

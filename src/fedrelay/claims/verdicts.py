@@ -1,9 +1,12 @@
 """Verdicts: what becomes of a claim once its numbers are there. These rules were fixed before anything was run.
 
+Rule 5 has been made sharper since, so that more is inconclusive; nothing was ever made milder.
+
 1. Every comparison of a criterion gives one margin for each seed: by how much it is kept, negative where it is not.
 2. A comparison holds if the mean margin over seeds is positive (or zero, where equality is allowed), else it fails.
 3. With two or more seeds it is inconclusive if the mean margin is smaller, in absolute value, than its standard error
-   over seeds. Equalities (`==`) are exact: every seed must agree, and there is no doubt.
+   over seeds. That is a low bar: of comparisons between equals, with three seeds, a fifth would hold and a fifth would
+   fail. Equalities (`==`) are exact: every seed must agree, and there is no doubt.
 4. It is inconclusive if a number is missing, or if a run diverged, unless the claim says how divergence counts.
 5. A target that was never reached within the rounds of a run counts as reached one round later. If it would make a
    difference, for a seed or for the mean over seeds, that it might be much later, or if both sides never got there, the

@@ -122,7 +122,7 @@ def _write(screen: Screen, known: Claims, scale: Scale, out: Path, folder: Path)
     from fedrelay.claims.cases import build_case
     from fedrelay.claims.figures import draw_case
     from fedrelay.claims.page import reproduction_page
-    from fedrelay.claims.record import NOT_RUN, best_results
+    from fedrelay.claims.record import NOT_RUN, best_results, judged_again
     from fedrelay.claims.studies.base import make
     from fedrelay.files import write_atomically
 
@@ -133,6 +133,7 @@ def _write(screen: Screen, known: Claims, scale: Scale, out: Path, folder: Path)
         if entry["verdict"] == NOT_RUN:
             continue
         case = build_case(known, known.by_number[number], entry["scale"], out, len(entry["seeds"]))
+        entries[number] = judged_again(entry, case)
         name = f"{PICTURES}/{number:02}.png"
         if draw_case(case, folder / name):
             pictures[number] = name
