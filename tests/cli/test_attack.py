@@ -1,8 +1,12 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 
 import pytest
+
+from fedrelay import espionage
+from fedrelay.attacks.gan import feature_network
 
 FLIP = ["attack", "label-flip", "--swap", "3,8", "--alpha", "100"]
 
@@ -70,8 +74,15 @@ def test_help_has_examples(program):
     assert "label-flip" in program("attack", "--help").out
 
 
-def test_a_spy(program, tiny, tmp_path, monkeypatch):
-    monkeypatch.setattr("fedrelay.espionage.MOST_COMPARED", 300)
+@pytest.fixture
+def a_quick_look(monkeypatch):
+    """Few images, compared by a network that has hardly learnt: no test here asks how well a spy draws."""
+    monkeypatch.setattr(espionage, "MOST_COMPARED", 300)
+    monkeypatch.setattr(espionage, "feature_network", partial(feature_network, steps=20))
+
+
+@pytest.mark.usefixtures("a_quick_look")
+def test_a_spy(program, tiny, tmp_path):
     words = [
         "attack",
         "gan",
@@ -106,8 +117,8 @@ def test_a_spy(program, tiny, tmp_path, monkeypatch):
     assert "a model of" not in again.err  # nothing was trained
 
 
+@pytest.mark.usefixtures("a_quick_look")
 def test_a_spy_whose_drawings_are_compared_by_features_of_ones_own(program, tiny, tmp_path, monkeypatch):
-    monkeypatch.setattr("fedrelay.espionage.MOST_COMPARED", 300)
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "eyes.py").write_text(
         "def constant():\n    return lambda images: images.new_ones(len(images), 2)\n"
@@ -130,8 +141,8 @@ def test_a_spy_whose_drawings_are_compared_by_features_of_ones_own(program, tiny
         assert message in " ".join(ended.err.split())
 
 
-def test_spies_in_several_runs_and_one_that_nobody_visits(program, tiny, tmp_path, monkeypatch):
-    monkeypatch.setattr("fedrelay.espionage.MOST_COMPARED", 300)
+@pytest.mark.usefixtures("a_quick_look")
+def test_spies_in_several_runs_and_one_that_nobody_visits(program, tiny, tmp_path):
     words = ["attack", "gan", "fedavg", *tiny, "--seeds", "1,2", "--fraction", "1", "--epochs-of-spy", "1", "--json"]
     ended = program(*words, "--out", "seen")
     assert ended.code == 0, ended.err
