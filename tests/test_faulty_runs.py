@@ -17,7 +17,7 @@ from fedrelay.setting import prepare
 from fedrelay.spec import experiment
 from fedrelay.store import Records, RunFolder
 
-RUN = {"rounds": 6, "fraction": 0.5, "lr": 0.1}
+RUN = {"rounds": 6, "fraction": 0.5, "lr": 0.1, "workers": 1}
 
 
 def small(method, *faults, **more):
@@ -103,8 +103,8 @@ def test_routes_that_nobody_is_left_on_do_no_harm(method):
 def test_the_same_faults_for_any_number_of_workers(method, tmp_path):
     faults = [{"what": "dropout", "rate": 0.3}, {"what": "nan", "rate": 0.2}, {"what": "hang", "rate": 0.1}]
     more = {"guard": {"on_divergence": "skip"}, **({"grouping.max_clients": 3} if "fedseq" in method else {})}
-    one = small(method, *faults, engine={"workers": 1}, **more)
-    two = small(method, *faults, engine={"workers": 2}, out=tmp_path / "run", **more)
+    one = small(method, *faults, workers=1, **more)
+    two = small(method, *faults, workers=2, out=tmp_path / "run", **more)
     assert bits(one) == bits(two)
     events = [json.loads(line) for line in (tmp_path / "run" / "events.jsonl").read_text().splitlines()]
     assert Counter(event["what"] for event in events) == one.mishaps
