@@ -55,5 +55,6 @@ def linear() -> torch.nn.Module:
 
 @pytest.fixture
 def small() -> dict[str, object]:
-    """Settings of a run that takes a second."""
-    return {"data": "digits", "clients": 20, "alpha": 0, "rounds": 3, "fraction": 0.3, "batch_size": 8}
+    """Settings of a run that takes a moment: one worker, because forking costs more than the run."""
+    settings = {"data": "digits", "clients": 20, "alpha": 0, "rounds": 3, "fraction": 0.3, "batch_size": 8}
+    return {**settings, "workers": 1}

@@ -89,7 +89,7 @@ def test_the_same_for_any_number_of_workers_and_after_an_interruption(method, sm
     settings = {**small, "checkpoint": {"seconds": 0}, "terms": {"dp": {"noise": 0.1}}}
     if "wfsl" in method:
         settings["warmup"] = {"cycles": 2}
-    whole = fr.run(method, **settings, workers=2)
+    whole = fr.run(method, **settings | {"workers": 2})
 
     class Die:
         def started(self, experiment, round):
@@ -103,7 +103,7 @@ def test_the_same_for_any_number_of_workers_and_after_an_interruption(method, sm
                 raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        fr.run(method, **settings, workers=1, out=tmp_path / "run", observer=Die())
+        fr.run(method, **settings, out=tmp_path / "run", observer=Die())
     resumed = fr.resume(tmp_path / "run")
     assert torch.equal(resumed.weights, whole.weights)
     assert resumed.history == whole.history
@@ -113,7 +113,7 @@ def test_the_same_for_any_number_of_workers_and_after_an_interruption(method, sm
 
 def test_visits_of_a_warm_up_count_and_are_guarded(small):
     plain, guarded = (
-        fr.run("wfsl+dp", **small, workers=1, warmup={"cycles": 3}, terms={"dp": {"noise": noise, "clip": 0.01}})
+        fr.run("wfsl+dp", **small, warmup={"cycles": 3}, terms={"dp": {"noise": noise, "clip": 0.01}})
         for noise in (0, 1)
     )
     assert not torch.equal(plain.weights, guarded.weights)
