@@ -17,7 +17,7 @@ from typing import Any, Literal, Protocol
 
 from fedrelay.errors import RunFolderError, SpecError
 from fedrelay.files import write_atomically
-from fedrelay.report.fate import Fate
+from fedrelay.report.fate import FAILURES, Fate
 from fedrelay.result import Row
 from fedrelay.runner import Observer, Silent
 from fedrelay.spec import Experiment
@@ -241,7 +241,7 @@ def _ending(folder: Path) -> Ending:
         state = Fate.of(Records(folder)).state
     except RunFolderError:
         return "stopped"
-    return "complete" if state == "complete" else "failed" if state in ("diverged", "fruitless") else "stopped"
+    return "complete" if state == "complete" else "failed" if state in FAILURES else "stopped"
 
 
 def _numbers(row: Row) -> Iterator[tuple[str, float]]:

@@ -31,7 +31,7 @@ class Ways(Section):
     train: Train = Train()
 
 
-class Assembly(Quick):
+class GroupStudy(Quick):
     """Groups formed in several ways."""
 
     @cached_property
