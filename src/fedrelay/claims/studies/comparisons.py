@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import yaml
 
-from fedrelay.claims.studies.base import Measures, Piece, WithMethods, holds_something_else, make, read_json
+from fedrelay.claims.studies.base import Measures, Piece, WithMethods, holds_something_else, read_json
 from fedrelay.claims.subjects import Row, Subject
 from fedrelay.comparison import SPEC, load_comparison, run_entrant, run_folder
 from fedrelay.errors import DivergedError, FruitlessError
-from fedrelay.files import write_atomically
+from fedrelay.files import make_folder, write_atomically
 from fedrelay.report.fate import FAILURES, Failure
 from fedrelay.runner import Observer
 from fedrelay.store import Records
@@ -41,7 +41,7 @@ class CompareStudy(WithMethods):
             if before.model_copy(update={"seeds": seeds}) != self.comparison:
                 raise holds_something_else(self.folder)
             seeds = tuple(sorted({*before.seeds, *seeds}))
-        make(self.folder)
+        make_folder(self.folder)
         spec = self.comparison.model_copy(update={"seeds": seeds}).model_dump(mode="json", exclude={"out"})
         write_atomically(path, yaml.safe_dump(spec, sort_keys=False).encode())
 
@@ -58,7 +58,7 @@ class CompareStudy(WithMethods):
         except (DivergedError, FruitlessError) as error:
             failure = next(name for name, (kind, _) in FAILURES.items() if isinstance(error, kind))
             path = _note(self.path(piece), failure)
-            make(path.parent)
+            make_folder(path.parent)
             write_atomically(path, f"{error}\n".encode())
 
     def subject(self, name: str, seed: int) -> Subject:
