@@ -38,7 +38,7 @@ LAYERS = [
     ("recipes",),
     ("store", "result", "allowance", "materials", "node"),
     ("setting",),
-    ("server",),
+    ("server", "evidence"),
     ("book", "runner"),
     ("comparison", "espionage"),
     ("api", "bench"),

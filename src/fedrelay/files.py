@@ -28,6 +28,14 @@ def write_atomically(path: Path, content: bytes) -> None:
         raise RunFolderError(f"{path}: cannot be written ({error.strerror})") from None
 
 
+def make_folder(path: Path) -> None:
+    """See to it that a folder is there."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RunFolderError(f"{path}: cannot be created ({error.strerror})") from None
+
+
 def read_whole(path: Path) -> bytes:
     """All bytes of a file; an `OSError` where it is a pipe or a device, which may never end."""
     if path.exists() and not path.is_file():

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from fedrelay.claims.claim import Resolved
-from fedrelay.claims.studies import Match, Piece, study
+from fedrelay.claims.studies import KINDS, CompareStudy, Piece, study
 from fedrelay.claims.studies.base import identifier
+from fedrelay.claims.studies.comparisons import measures
 from fedrelay.claims.studies.groups import closeness
-from fedrelay.claims.studies.matches import measures
 from fedrelay.claims.studies.spies import distances
 from fedrelay.claims.subjects import Undecided
 from fedrelay.errors import RunFolderError
@@ -37,27 +37,41 @@ def test_labels_become_names():
     assert found == ["fedseq_feddyn", "seq_dyn", "fedavg_10_epochs", "_2_loops"]
 
 
-def test_a_match_is_run_piece_by_piece_and_read(tmp_path):
-    match = make(tmp_path, TINY)
-    assert match.subjects == ("fedavg", "seq_dyn")
-    assert match.label("seq_dyn") == "Seq + Dyn"
-    assert match.folder == tmp_path / "03" / "tiny"
-    assert match.pieces == [Piece(1, "fedavg"), Piece(1, "seq_dyn")]
-    assert match.subject("fedavg", 1).problem == "seed 1 was not run to its end"
-    match.open()
-    match.run(Piece(1, "fedavg"))
-    assert [match.done(piece) for piece in match.pieces] == [True, False]
-    found = match.subject("fedavg", 1)
+def test_a_comparison_is_run_piece_by_piece_and_read(tmp_path):
+    compared = make(tmp_path, TINY)
+    assert compared.subjects == ("fedavg", "seq_dyn")
+    assert compared.label("seq_dyn") == "Seq + Dyn"
+    assert compared.folder == tmp_path / "03" / "tiny"
+    assert compared.pieces == [Piece(1, "fedavg"), Piece(1, "seq_dyn")]
+    assert compared.subject("fedavg", 1).problem == "seed 1 was not run to its end"
+    compared.open()
+    compared.run(Piece(1, "fedavg"))
+    assert [compared.done(piece) for piece in compared.pieces] == [True, False]
+    found = compared.subject("fedavg", 1)
     assert found.measure("transfers") == 2 * 2 * 4
     assert found.measure("client_updates") == 2 * 4
     assert found.measure("accuracy") == found.curve[-1]["accuracy"]
     assert found.rounds == 2
 
 
+def test_a_line_that_is_just_being_written_does_no_harm(tmp_path):
+    compared = make(tmp_path, TINY)
+    run = compared.path(Piece(1, "fedavg"))
+    run.mkdir(parents=True)
+    (run / "metrics.jsonl").write_text('{"round": 1, "accuracy": 0.5}\n{"round": 2, "accu')
+    assert compared.subject("fedavg", 1).problem == "seed 1 was not run to its end"
+    (run / "result.json").write_text('{"transfers": {"s2c": 1}}')
+    assert compared.subject("fedavg", 1).curve == [{"round": 1, "accuracy": 0.5}]
+
+
+def test_kinds_and_classes_have_the_same_names():
+    assert all(made.__name__ == f"{kind.capitalize()}Study" for kind, made in KINDS.items())
+
+
 def test_every_run_takes_one_core(tmp_path):
-    match = make(tmp_path, TINY)
-    assert isinstance(match, Match)
-    assert match.comparison.engine.workers == 1
+    compared = make(tmp_path, TINY)
+    assert isinstance(compared, CompareStudy)
+    assert compared.comparison.engine.workers == 1
 
 
 def test_more_seeds_are_welcome_other_settings_are_not(tmp_path):
@@ -72,21 +86,21 @@ def test_more_seeds_are_welcome_other_settings_are_not(tmp_path):
 
 
 def test_a_run_that_diverges_is_done_and_says_so(tmp_path):
-    match = make(tmp_path, {**TINY, "methods": ["fedavg"], "grouping": {}, "train": {"lr": 1e9}})
-    match.open()
-    match.run(Piece(1, "fedavg"))
-    assert match.done(Piece(1, "fedavg"))
-    assert match.subject("fedavg", 1).problem == "diverged with seed 1"
+    compared = make(tmp_path, {**TINY, "methods": ["fedavg"], "grouping": {}, "train": {"lr": 1e9}})
+    compared.open()
+    compared.run(Piece(1, "fedavg"))
+    assert compared.done(Piece(1, "fedavg"))
+    assert compared.subject("fedavg", 1).problem == "diverged with seed 1"
 
 
 def test_a_run_in_which_nobody_answers_is_done_and_says_so(tmp_path):
     faults = [{"what": "dropout", "rate": 1.0}]
-    match = make(tmp_path, {**TINY, "methods": ["fedavg"], "grouping": {}, "faults": faults})
-    match.open()
-    match.run(Piece(1, "fedavg"))
-    assert match.done(Piece(1, "fedavg"))
-    assert match.subject("fedavg", 1).problem == "learnt nothing with seed 1"
-    assert "anybody's work was accepted" in next(match.folder.glob("*/seed-1-fruitless.txt")).read_text()
+    compared = make(tmp_path, {**TINY, "methods": ["fedavg"], "grouping": {}, "faults": faults})
+    compared.open()
+    compared.run(Piece(1, "fedavg"))
+    assert compared.done(Piece(1, "fedavg"))
+    assert compared.subject("fedavg", 1).problem == "learnt nothing with seed 1"
+    assert "anybody's work was accepted" in next(compared.folder.glob("*/seed-1-fruitless.txt")).read_text()
 
 
 def test_groups_are_measured(tmp_path):

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedrelay.claims.criteria import Path, kept, parse
+from fedrelay.claims.criteria import Dotted, kept, parse
 from fedrelay.claims.subjects import Subject
 from fedrelay.claims.verdicts import Judgement, decide, judge
 
@@ -23,7 +23,7 @@ def judged(text: str | Sequence[str], *seeds: dict[str, Subject | float]) -> Jud
     """The verdict on `a.accuracy …` for seeds with these subjects, or accuracies."""
 
     def resolve(known: dict[str, Subject | float]):
-        def found(name: Path) -> Subject:
+        def found(name: Dotted) -> Subject:
             each = known[name[0]]
             return each if isinstance(each, Subject) else Subject(name[0], {"accuracy": each})
 

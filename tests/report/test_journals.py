@@ -1,25 +1,29 @@
 from __future__ import annotations
 
+import json
 import sys
 import warnings
+from contextlib import suppress
+from functools import partial
 
 import pytest
 from tests.report.folders import SMALL, Stopper
 
 import fedrelay as fr
 from fedrelay.report.journals import Journal, MLflow, TensorBoard, Together, together
+from fedrelay.runner import Silent
 
 
 class Kept:
     def __init__(self):
-        self.rounds, self.open = {}, True
+        self.rounds, self.endings = {}, []
 
     def write(self, round, values):
         assert round not in self.rounds
         self.rounds[round] = values
 
-    def close(self):
-        self.open = False
+    def close(self, ending):
+        self.endings.append(ending)
 
 
 class Shelf(Journal):
@@ -33,6 +37,13 @@ class Shelf(Journal):
         if self.fresh or folder not in self.books:
             self.books[folder] = Kept()
         return self.books[folder], max(self.books[folder].rounds, default=0)
+
+
+class Refuser(Silent):
+    """Somebody who pulls the plug before the first round."""
+
+    def started(self, experiment, round):
+        raise KeyboardInterrupt
 
 
 @pytest.mark.parametrize("fresh", [True, False])
@@ -58,10 +69,10 @@ def test_a_journal_can_begin_late(tmp_path):
 def test_every_run_of_a_comparison_has_its_own(tmp_path):
     books = {}
     shelf = Shelf(books, True)
-    with together(fr.runner.Silent(), [shelf]) as observer:
+    with together(Silent(), [shelf]) as observer:
         fr.compare(["fedavg", "fedseq"], seeds=[1, 2], out=tmp_path / "all", observer=observer, **SMALL, rounds=1)
     assert len(books) == 4
-    assert not any(book.open for book in books.values())
+    assert all(book.endings == ["complete"] for book in books.values())
 
 
 def test_a_book_that_fails_does_not_stop_the_run(tmp_path, caplog):
@@ -69,9 +80,56 @@ def test_a_book_that_fails_does_not_stop_the_run(tmp_path, caplog):
         def write(self, round, values):
             raise OSError("the disk is full")
 
-    shelf = Shelf({tmp_path / "run": Full()}, False)
-    assert fr.run("fedavg", out=tmp_path / "run", observer=shelf, **SMALL, rounds=2).complete
+    book = Full()
+    with together(Silent(), [Shelf({tmp_path / "run": book}, False)]) as observer:
+        assert fr.run("fedavg", out=tmp_path / "run", observer=observer, **SMALL, rounds=2).complete
     assert caplog.text.count("takes no more rounds (the disk is full)") == 1
+    assert book.endings == ["stopped"]  # as soon as it failed: it has not all of the run
+
+
+def test_a_book_that_does_not_close_is_told_and_the_next_one_closes(tmp_path, caplog):
+    class Stuck(Kept):
+        def close(self, ending):
+            raise OSError("nobody answers")
+
+    run, last = tmp_path / "run", Kept()
+    with together(Silent(), [Shelf({run: Stuck()}, False), Shelf({run: last}, False)]) as observer:
+        assert fr.run("fedavg", out=run, observer=observer, **SMALL, rounds=1).complete
+    assert caplog.text.count(f"Shelf may not know how {run} ended (nobody answers)") == 1
+    assert last.endings == ["complete"]
+
+
+def test_books_are_told_how_runs_ended(tmp_path):
+    books, run = {}, tmp_path / "run"
+
+    def watched(play, other=Silent):
+        with together(Silent(), [Shelf(books, False)]) as shelf, suppress(KeyboardInterrupt, fr.FedRelayError):
+            play(observer=Together(shelf, other()))
+
+    watched(partial(fr.run, "fedavg", out=run, **SMALL, rounds=3), lambda: Stopper(1))
+    watched(partial(fr.resume, run), Refuser)  # before another round was written
+    watched(partial(fr.resume, run))
+    watched(partial(fr.resume, run))  # nothing was left to be done
+    assert books[run].endings == ["stopped", "stopped", "complete", "complete"]
+    wild, lonely = tmp_path / "wild", tmp_path / "lonely"
+    watched(partial(fr.run, "fedavg", out=wild, **SMALL, rounds=3, lr=1e30))
+    watched(partial(fr.run, "fedavg", out=lonely, **SMALL, rounds=2, faults=[{"what": "dropout", "rate": 1.0}]))
+    assert books[wild].endings == books[lonely].endings == ["failed"]
+
+
+def test_a_first_book_that_does_not_open_is_an_error_and_a_later_one_a_note(tmp_path, caplog):
+    class Short(Shelf):
+        def begin(self, experiment, folder):
+            if len(self.books) == self.fresh:
+                raise OSError("there is no room")
+            return super().begin(experiment, folder)
+
+    with pytest.raises(fr.SpecError, match=r"Short: does not take the run \(there is no room\)"):
+        fr.run("fedavg", out=tmp_path / "none", observer=Short({}, 0), **SMALL, rounds=1)
+    one = Short({}, 1)
+    fr.compare(["fedavg"], seeds=[1, 2], out=tmp_path / "one", observer=one, **SMALL, rounds=1)
+    assert list(one.books) == [tmp_path / "one/fedavg/seed-1"]
+    assert f"Short has nothing of {tmp_path}/one/fedavg/seed-2 (there is no room)" in caplog.text
 
 
 def test_missing_packages_are_named(monkeypatch):
@@ -90,9 +148,9 @@ def test_tensorboard_reads_what_was_written(tmp_path):
         from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
         run = tmp_path / "run"
-        with together(fr.runner.Silent(), [TensorBoard()]) as observer, pytest.raises(KeyboardInterrupt):
+        with together(Silent(), [TensorBoard()]) as observer, pytest.raises(KeyboardInterrupt):
             fr.run("fedavg", out=run, observer=Together(observer, Stopper(2)), **SMALL, rounds=3)
-        with together(fr.runner.Silent(), [TensorBoard()]) as observer:
+        with together(Silent(), [TensorBoard()]) as observer:
             result = fr.resume(run, observer=observer)
         events = EventAccumulator(str(run / "tensorboard")).Reload()
         points = events.Scalars("accuracy")
@@ -107,14 +165,43 @@ def test_mlflow_has_parameters_and_rounds(tmp_path, monkeypatch):
         monkeypatch.setenv("MLFLOW_TRACKING_URI", (tmp_path / "mlruns").as_uri())
         monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
         run = tmp_path / "run"
-        with together(fr.runner.Silent(), [journal := MLflow()]) as observer, pytest.raises(KeyboardInterrupt):
+        with together(Silent(), [journal := MLflow()]) as observer, pytest.raises(KeyboardInterrupt):
             fr.run("fedavg", out=run, observer=Together(observer, Stopper(2)), **SMALL, rounds=3)
         client = journal.client
         [kept] = client.search_runs([client.get_experiment_by_name("fedrelay").experiment_id])
         assert kept.data.params["data.alpha"] == "0.1"
         assert kept.info.status == "KILLED"
-        with together(fr.runner.Silent(), [MLflow()]) as observer:
+        with together(Silent(), [MLflow()]) as observer, pytest.raises(KeyboardInterrupt):
+            fr.resume(run, observer=Together(observer, Refuser()))
+        assert client.get_run(kept.info.run_id).info.status == "KILLED"  # though no round is missing so far
+        with together(Silent(), [MLflow()]) as observer:
             fr.resume(run, observer=observer)
         history = client.get_metric_history(kept.info.run_id, "accuracy")
         assert [point.step for point in history] == [1, 2, 3]
         assert client.get_run(kept.info.run_id).info.status == "FINISHED"
+
+
+def test_mlflow_says_that_a_run_failed_or_that_its_end_is_missing(tmp_path, monkeypatch, caplog):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of other people's packages
+        pytest.importorskip("mlflow", reason="mlflow is not installed")
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", (tmp_path / "mlruns").as_uri())
+        monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+        with together(Silent(), [journal := MLflow()]) as observer, pytest.raises(fr.DivergedError):
+            fr.run("fedavg", out=tmp_path / "wild", observer=observer, **SMALL, rounds=3, lr=1e30)
+        client, wild = journal.client, json.loads((tmp_path / "wild/mlflow.json").read_bytes())["run_id"]
+        assert client.get_run(wild).info.status == "FAILED"
+
+        def refused(run, metrics):
+            raise OSError("nobody answers")
+
+        with together(Silent(), [journal := MLflow()]) as observer:
+            monkeypatch.setattr(journal.client, "log_batch", refused)
+            assert fr.run("fedavg", out=tmp_path / "run", observer=observer, **SMALL, rounds=2).complete
+        run = json.loads((tmp_path / "run/mlflow.json").read_bytes())["run_id"]
+        assert "MLflow takes no more rounds (nobody answers)" in caplog.text
+        assert client.get_run(run).info.status == "KILLED"
+        with together(Silent(), [MLflow()]) as observer:
+            fr.resume(tmp_path / "run", observer=observer)
+        assert [point.step for point in client.get_metric_history(run, "accuracy")] == [1, 2]
+        assert client.get_run(run).info.status == "FINISHED"

@@ -64,6 +64,9 @@ def test_accuracy_over_what_was_spent(outcome, tmp_path, drawn):
     np.testing.assert_allclose(axes.lines[0].get_xydata(), [[2, 0.3], [4, 0.5]])
     assert axes.lines[1].get_ydata() == pytest.approx([0.8, 0.8])
     assert axes.lines[1].get_label() == "fedavg, not private"
+    ticks = [label.get_text() for which in ("major", "minor") for label in axes.get_xticklabels(which=which)]
+    assert any(ticks)
+    assert not any("$" in tick for tick in ticks)  # formulas are not read, so that labels may look like some
     assert not draw_privacy(outcome({"fedprox": [[0.7]]}), tmp_path / "none.png")
     assert not (tmp_path / "none.png").exists()
 

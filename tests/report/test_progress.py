@@ -99,3 +99,18 @@ def test_profiles_alone_can_be_watched():
 def test_quiet_is_silent():
     with watching(Console(quiet=True), [], lambda _: pytest.fail("announced")) as observer:
         assert isinstance(observer, Silent)
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_titles_are_shown_as_they_are(terminal):
+    text = watch(2, terminal=terminal, titles=["fedavg [/old]", "[bold]fedavg"])
+    assert "fedavg [/old]" in text
+    assert "[bold]fedavg" in text
+
+
+def test_a_stopping_run_keeps_its_title():
+    console = Console(file=io.StringIO(), force_terminal=True, width=120)
+    with watching(console, ["[/x]"], lambda _: None) as observer:
+        observer.started(experiment("fedavg", rounds=2), 0)
+        observer.stopping()
+    assert "[/x]: stopping after this round" in console.file.getvalue()

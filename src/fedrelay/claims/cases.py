@@ -9,7 +9,7 @@ from pathlib import Path
 
 from fedrelay.claims import criteria
 from fedrelay.claims.claim import Claim, Claims, Scale, merged
-from fedrelay.claims.criteria import Path as Dotted
+from fedrelay.claims.criteria import Dotted
 from fedrelay.claims.studies import Study, study
 from fedrelay.claims.subjects import MEASURES, Subject
 from fedrelay.claims.verdicts import Judgement, judge

@@ -24,7 +24,7 @@ LONGEST = 1000
 DEEPEST = 40
 """Nor more levels."""
 
-Path = tuple[str, ...]
+Dotted = tuple[str, ...]
 """A dotted name."""
 
 _ARITHMETIC: Mapping[type[ast.operator], Callable[[float, float], float]] = {
@@ -81,7 +81,7 @@ Criterion = Comparison | Junction
 class Scope:
     """What names stand for with one seed, and what stands in for costs of what was never reached."""
 
-    resolve: Callable[[Path], Subject]
+    resolve: Callable[[Dotted], Subject]
     never: Never
 
     def value(self, node: ast.expr) -> float:
@@ -131,14 +131,14 @@ def comparisons(criterion: Criterion) -> Iterator[Comparison]:
             yield from comparisons(part)
 
 
-def names(criterion: Criterion) -> Iterator[tuple[Path, str | None]]:
+def names(criterion: Criterion) -> Iterator[tuple[Dotted, str | None]]:
     """Every subject that is named, and the measure asked of it, if it is not a function's argument."""
     for comparison in comparisons(criterion):
         yield from _named(comparison.left)
         yield from _named(comparison.right)
 
 
-def _named(node: ast.expr) -> Iterator[tuple[Path, str | None]]:
+def _named(node: ast.expr) -> Iterator[tuple[Dotted, str | None]]:
     match node:
         case ast.Attribute(value=owner, attr=measure):
             yield _dotted(owner), measure
@@ -226,7 +226,7 @@ def _check_subject(node: ast.expr, text: str) -> None:
         _refuse(text, node, "must be a name, such as fedseq or alpha_0.fedseq")
 
 
-def _dotted(node: ast.expr) -> Path:
+def _dotted(node: ast.expr) -> Dotted:
     if isinstance(node, ast.Attribute):
         return (*_dotted(node.value), node.attr)
     assert isinstance(node, ast.Name)

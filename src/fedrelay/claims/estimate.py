@@ -16,7 +16,7 @@ import numpy as np
 
 from fedrelay.claims.cases import Case
 from fedrelay.claims.running import Job
-from fedrelay.claims.studies import Assembly, Match, Spying
+from fedrelay.claims.studies import CompareStudy, GroupStudy, SpyStudy
 from fedrelay.data.dataset import Dataset
 from fedrelay.data.federation import ArrayFederation, Federation, federate
 from fedrelay.data.partition import DEFAULT_CLIENTS, Holdings
@@ -90,14 +90,14 @@ def _estimated(cases: Sequence[Case], jobs: Sequence[Job]) -> Iterator[Estimate]
 def job_seconds(job: Job) -> float:
     """How long one job takes on one core."""
     study = job.study
-    if isinstance(study, Match):
+    if isinstance(study, CompareStudy):
         _, experiment = study.runs[str(job.piece.subject), job.piece.seed]
         work = workload(experiment)
         return OVERHEAD + (work.trained + JUDGING * work.judged) * pace_of(experiment, work.lanes)
-    if isinstance(study, Spying):
+    if isinstance(study, SpyStudy):
         runs = [experiment for (_, seed), (_, experiment) in study.runs.items() if seed == job.piece.seed]
         return OVERHEAD + sum(_spied(experiment, study.spy.epochs) for experiment in runs)
-    if isinstance(study, Assembly) and any(way.trains for way in study.ways.values()):
+    if isinstance(study, GroupStudy) and any(way.trains for way in study.ways.values()):
         experiment = study.experiment(job.piece.seed)
         dataset = _loaded(experiment.data)
         kinds = {way.description: way.epochs or 10 for way in study.ways.values() if way.trains}

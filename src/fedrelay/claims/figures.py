@@ -1,4 +1,4 @@
-"""A claim as a picture: learning curves of its matches, bars for its groups."""
+"""A claim as a picture: learning curves of its comparisons, bars for its groups."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 
-import numpy as np
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -15,8 +14,9 @@ from PIL import Image
 
 from fedrelay.claims import criteria
 from fedrelay.claims.cases import Case
-from fedrelay.claims.studies import Assembly, Match, Study
+from fedrelay.claims.studies import CompareStudy, GroupStudy, Study
 from fedrelay.files import write_atomically
+from fedrelay.metrics.curves import mean_std
 from fedrelay.report.plots import GREY, LINE_COLOURS, STYLE, Line, accuracy_over, drawn
 
 DPI = 100
@@ -25,9 +25,9 @@ MOST_ACROSS = 3
 """So many panels stand side by side, further ones below them."""
 
 FEWEST_LINES = 2
-"""Where a criterion names fewer methods of a match, all of them are drawn."""
+"""Where a criterion names fewer methods of a comparison, all of them are drawn."""
 
-Panel = tuple[str, Match | Assembly, str]
+Panel = tuple[str, CompareStudy | GroupStudy, str]
 """Its title, the study, and for groups the measure."""
 
 
@@ -42,8 +42,8 @@ def draw_case(case: Case, path: Path) -> bool:
         figure = Figure(figsize=(1.0 + 2.9 * across, 2.9 * shelves), layout="constrained")
         grid = figure.subplots(shelves, across, squeeze=False)
         for axes, (title, study, measure) in zip(grid.flat, panels, strict=False):
-            if isinstance(study, Match):
-                _draw_match(axes, study, _named(case, study))
+            if isinstance(study, CompareStudy):
+                _draw_curves(axes, study, _named(case, study))
             else:
                 _draw_groups(axes, study, measure)
             axes.set_title(title, color=GREY)
@@ -62,13 +62,13 @@ def _lightened(picture: bytes) -> bytes:
 
 
 def _panels(case: Case) -> Iterator[Panel]:
-    """One for each match that has curves, one for each measure of groups that the criterion names."""
+    """One for each comparison that has curves, one for each measure of groups that the criterion names."""
     several = len(case.studies) > 1
     for name, study in case.studies.items():
         title = name.replace("_", " ") if several else ""
-        if isinstance(study, Match) and any(study.subject(each, case.seeds[0]).curve for each in study.subjects):
+        if isinstance(study, CompareStudy) and any(study.subject(each, case.seeds[0]).curve for each in study.subjects):
             yield title, study, ""
-        elif isinstance(study, Assembly):
+        elif isinstance(study, GroupStudy):
             for measure in _measures(case, study):
                 yield title, study, measure
 
@@ -89,7 +89,7 @@ def _named(case: Case, study: Study) -> tuple[str, ...]:
     return study.subjects if len(named) < FEWEST_LINES else tuple(each for each in study.subjects if each in named)
 
 
-def _draw_match(axes: Axes, study: Match, subjects: Sequence[str]) -> None:
+def _draw_curves(axes: Axes, study: CompareStudy, subjects: Sequence[str]) -> None:
     """Accuracy over rounds; seeds of unequal length (a run that diverged) end with the shortest."""
     lines = []
     for name in subjects:
@@ -102,19 +102,15 @@ def _draw_match(axes: Axes, study: Match, subjects: Sequence[str]) -> None:
     axes.legend(fontsize=7, handlelength=2.2, loc="best")
 
 
-def _draw_groups(axes: Axes, study: Assembly, measure: str) -> None:
+def _draw_groups(axes: Axes, study: GroupStudy, measure: str) -> None:
     """One bar for each way, with the deviation over seeds."""
     bars = []
     for name in study.subjects:
         values = [study.subject(name, seed).values.get(measure) for seed in study.seeds]
         known = [value for value in values if value is not None]
         if known:
-            bars.append((name.replace("_", " "), float(np.mean(known)), _deviation(known)))
+            bars.append((name.replace("_", " "), *mean_std(known)))
     names, means, deviations = zip(*bars, strict=True) if bars else ((), (), ())
     axes.barh(names, means, xerr=deviations, color=LINE_COLOURS[0], height=0.7, error_kw={"ecolor": GREY})
     axes.invert_yaxis()
     axes.set_xlabel(measure.replace("_", " "))
-
-
-def _deviation(values: Sequence[float]) -> float:
-    return float(np.std(values, ddof=1)) if len(values) > 1 else 0.0

@@ -14,8 +14,8 @@ from typing import Any
 from fedrelay.claims.cases import Case
 from fedrelay.claims.claim import SCALES, Scale
 from fedrelay.claims.studies import Study
-from fedrelay.claims.studies.base import make, read_json
-from fedrelay.files import write_atomically
+from fedrelay.claims.studies.base import read_json
+from fedrelay.files import make_folder, write_atomically
 from fedrelay.versions import versions
 
 RESULTS = "results.json"
@@ -64,7 +64,7 @@ def judged_again(entry: Entry, case: Case) -> Entry:
 
 def update_results(out: Path, scale: Scale, entries: Iterable[Entry]) -> dict[int, Entry]:
     """Put entries beside those of other claims; one that was not run takes no other's place."""
-    make(out / scale)
+    make_folder(out / scale)
     with _alone(out / scale):
         found = load_results(out, scale)
         for entry in entries:

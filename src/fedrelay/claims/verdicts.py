@@ -23,14 +23,14 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import Literal
 
-from fedrelay.claims.criteria import Comparison, Criterion, Path, Scope, kept
+from fedrelay.claims.criteria import Comparison, Criterion, Dotted, Scope, kept
 from fedrelay.claims.subjects import Never, Subject, Undecided
 
 Verdict = Literal["holds", "does not hold", "inconclusive"]
 _WORTH: Mapping[Verdict, int] = {"does not hold": 0, "inconclusive": 1, "holds": 2}
 _OPPOSITE: Mapping[Verdict, Verdict] = {"holds": "does not hold", "does not hold": "holds"}
 
-Resolve = Callable[[Path], Subject]
+Resolve = Callable[[Dotted], Subject]
 """What names stand for with one seed."""
 
 

@@ -14,7 +14,7 @@ import typer
 from fedrelay.cli.running import run_comparison_of, with_seeds
 from fedrelay.cli.screen import Screen, finite
 from fedrelay.cli.settings import ALL_FLAGS, Assignments, Json, Quiet, apply, examples, free_folder, takes_settings
-from fedrelay.errors import RunFolderError, SpecError
+from fedrelay.errors import SpecError
 from fedrelay.spec import Comparison, validate
 
 if TYPE_CHECKING:  # imports torch, which would make --help slow
@@ -135,7 +135,7 @@ def gan(
     from fedrelay.attacks.gan import contact_sheet
     from fedrelay.data.samples import called
     from fedrelay.espionage import Haul, run_with_spy
-    from fedrelay.files import write_atomically
+    from fedrelay.files import make_folder, write_atomically
     from fedrelay.recipes import experiments
     from fedrelay.report.glimpses import HINT, HINT_OF_ONES_OWN, glimpse_table, haul_facts, unseen
     from fedrelay.store import RunFolder
@@ -157,10 +157,7 @@ def gan(
             )
             hauls.setdefault(entrant.name, []).append(haul)
     facts = haul_facts(hauls)
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise RunFolderError(f"{out}: cannot be created ({error.strerror})") from None
+    make_folder(out)
     for name, found in hauls.items():
         for haul in found:
             if haul.drawings is not None:

@@ -87,7 +87,8 @@ def group(
     settings: Assignments,
 ) -> None:
     """Form groups in one or several ways and compare them with random groups and single clients."""
-    from fedrelay.report.grouping import draw_groupings, evidence_for, grouping_page, grouping_report
+    from fedrelay.evidence import evidence_for
+    from fedrelay.report.grouping import draw_groupings, grouping_page, grouping_report
     from fedrelay.report.progress import watching_profiles
     from fedrelay.report.tables import facts_grid
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -57,7 +58,7 @@ def report(
         _folder(page.parent)
         write_atomically(page, webpage(found).encode())
         pictures, tables = _figures(found, png), _tables(found, csv)
-    rows = {"report": str(page), "open it with": f"a browser, such as:  xdg-open {page}"}
+    rows = {"report": str(page), "open it with": f"a browser, such as:  xdg-open {shlex.quote(str(page))}"}
     rows |= {"pictures": f"{len(pictures)} in {png}"} if png else {}
     rows |= {"tables": f"{len(tables)} in {csv}"} if csv else {}
     screen.show(facts_grid(rows))
@@ -94,7 +95,7 @@ def watch(
         try:
             server.serve_forever(poll_interval=0.2)
         except KeyboardInterrupt:
-            screen.show("\nStopped watching. Keep what there is with:  fedrelay report " + " ".join(map(str, runs)))
+            screen.show("\nStopped watching. Keep what there is with:  fedrelay report " + shlex.join(map(str, runs)))
 
 
 def _figures(found: Document, folder: Path | None) -> list[Path]:

@@ -123,11 +123,10 @@ def _write(screen: Screen, known: Claims, scale: Scale, out: Path, folder: Path)
     from fedrelay.claims.figures import draw_case
     from fedrelay.claims.page import reproduction_page
     from fedrelay.claims.record import NOT_RUN, best_results, judged_again
-    from fedrelay.claims.studies.base import make
-    from fedrelay.files import write_atomically
+    from fedrelay.files import make_folder, write_atomically
 
     entries = {number: entry for number, entry in best_results(out, scale).items() if number in known.by_number}
-    make(folder / PICTURES)
+    make_folder(folder / PICTURES)
     pictures: dict[int, str] = {}
     for number, entry in entries.items():
         if entry["verdict"] == NOT_RUN:

@@ -19,8 +19,8 @@ class Screen:
     def __init__(self, *, quiet: bool = False, json: bool = False) -> None:
         self.quiet = quiet
         self.json = json
-        self.notes = Console(stderr=True, quiet=quiet, highlight=False)
-        self.results = self.notes if json else Console(quiet=quiet, highlight=False)
+        self.notes = _console(stderr=True, quiet=quiet)
+        self.results = self.notes if json else _console(quiet=quiet)
 
     def show(self, *things: RenderableType) -> None:
         """Show results, unless `--quiet`."""
@@ -35,7 +35,7 @@ class Screen:
         """Print the JSON object, if `--json`."""
         if self.json:
             text = json.dumps(finite(value))
-            Console(highlight=False).print(Text(text), soft_wrap=True)
+            _console().print(text, soft_wrap=True)
 
     @contextmanager
     def listening(self) -> Iterator[None]:
@@ -53,7 +53,12 @@ class Screen:
 
 def complain(message: str) -> None:
     """An error, on stderr, never hidden."""
-    Console(stderr=True, highlight=False).print(Text("fedrelay: ", "bold red") + Text(message, "none"), soft_wrap=True)
+    _console(stderr=True).print(Text("fedrelay: ", "bold red") + Text(message, "none"), soft_wrap=True)
+
+
+def _console(*, stderr: bool = False, quiet: bool = False) -> Console:
+    """A console that shows all text as it is: labels and paths may look like markup, and style comes from elsewhere."""
+    return Console(stderr=stderr, quiet=quiet, highlight=False, markup=False, emoji=False)
 
 
 def finite(value: Any) -> Any:

@@ -5,12 +5,19 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Literal, Self
 
-from fedrelay.errors import RunFolderError
+from fedrelay.errors import DivergedError, FedRelayError, FruitlessError, RunFolderError
 from fedrelay.faults import DIVERGED, GIVEN_UP, in_short, went_wrong
 from fedrelay.report.format import duration, times
 from fedrelay.store import Records
+
+Failure = Literal["diverged", "fruitless"]
+FAILURES: Mapping[Failure, tuple[type[FedRelayError], str]] = {
+    "diverged": (DivergedError, "diverged"),
+    "fruitless": (FruitlessError, "learnt nothing"),
+}
+"""How a run can end without a result: the error, and how it is said."""
 
 
 @dataclass(frozen=True)

@@ -17,15 +17,12 @@ import torch
 from fedrelay.comparison import SPEC, Contender, Outcome, load_comparison
 from fedrelay.errors import RunFolderError
 from fedrelay.ledger import KINDS
-from fedrelay.report.fate import Fate
+from fedrelay.report.fate import FAILURES, Failure, Fate
 from fedrelay.result import Result, Row
 from fedrelay.spec import Comparison, Experiment
 from fedrelay.store import Records
 
 Status = Literal["waiting", "running", "complete", "unfinished", "diverged", "fruitless"]
-Failure = Literal["diverged", "fruitless"]
-FAILURES: tuple[Failure, ...] = ("diverged", "fruitless")
-"""How a run can end without a result."""
 
 
 @dataclass(frozen=True)

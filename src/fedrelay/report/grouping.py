@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,18 +18,14 @@ from numpy.typing import NDArray
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from fedrelay.data.open import open_federation
 from fedrelay.grouping.base import Grouping
 from fedrelay.grouping.profiles import Evidence, Survey
 from fedrelay.metrics.skew import GroupQuality, cpd_matrix, group_histograms, group_quality
-from fedrelay.recipes import PUBLIC
 from fedrelay.report.format import NONE, count, percent, plural
 from fedrelay.report.holdings import joined_classes
 from fedrelay.report.plots import GREY, STYLE, _bars, _name_classes, class_colours, save_figure
 from fedrelay.report.tables import facts_grid, plain_table
 from fedrelay.routes.base import Groups
-from fedrelay.setting import Watch, outline
-from fedrelay.spec import Experiment
 
 SINGLE = "single clients"
 """What all ways are measured against: nobody travels with anybody."""
@@ -106,16 +102,6 @@ def grouping_report(evidence: Evidence, choices: Mapping[str, Grouping]) -> Grou
 
     ways = tuple(way(name, groups) for name, groups in {SINGLE: singles, **formed}.items())
     return GroupingReport(federation.name, federation.clients, federation.classes, int(sizes.sum()), ways)
-
-
-def evidence_for(experiment: Experiment, groupings: Collection[Grouping], watch: Watch | None = None) -> Evidence:
-    """What ways to group may look at: data and, where clients have to train, a model and how it is trained."""
-    if experiment.data.public is None:
-        public = PUBLIC if any(grouping.needs_public for grouping in groupings) else 0
-        experiment = experiment.model_copy(update={"data": experiment.data.model_copy(update={"public": public})})
-    if any(grouping.trains for grouping in groupings):
-        return outline(experiment).evidence(watch)
-    return Evidence(open_federation(experiment.data, experiment.seed), experiment.seed)
 
 
 def grouping_page(report: GroupingReport) -> RenderableType:

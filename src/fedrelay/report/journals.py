@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import json
 import logging
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
-from fedrelay.errors import SpecError
+from fedrelay.errors import RunFolderError, SpecError
 from fedrelay.files import write_atomically
+from fedrelay.report.fate import FAILURES, Fate
 from fedrelay.result import Row
 from fedrelay.runner import Observer, Silent
 from fedrelay.spec import Experiment
@@ -25,6 +27,12 @@ log = logging.getLogger(__name__)
 
 MEASURED = ("accuracy", "f1", "precision", "recall", "loss", "train_loss")
 COUNTED = ("bytes", "client_updates", "s2c", "c2s", "c2c", "virtual_seconds")
+
+LAST = "accuracy"
+"""Written last of a round, so that a book that has it has all of the round."""
+
+Ending = Literal["complete", "failed", "stopped"]
+"""How a run ended: with a result, for good without one, or so that it can go on."""
 
 
 class Together(Silent):
@@ -60,19 +68,21 @@ class Book(Protocol):
     def write(self, round: int, values: Mapping[str, float]) -> None:
         """The numbers of one round."""
 
-    def close(self) -> None:
-        """All is written."""
+    def close(self, ending: Ending) -> None:
+        """Nothing more will be written, because the run ended so."""
 
 
 class Journal(Silent, ABC):
     """An observer that writes every evaluated round into a book, one book for each run."""
 
     failures: tuple[type[Exception], ...] = (OSError,)
-    """What can go wrong in a book; it is told, and the run goes on without it."""
+    """What can go wrong in a book: it is told, and the run goes on without it, unless no book could be opened yet."""
 
     def __init__(self) -> None:
         self.book: Book | None = None
+        self.folder = Path()
         self.last = 0
+        self.opened = False
 
     @abstractmethod
     def begin(self, experiment: Experiment, folder: Path) -> tuple[Book, int]:
@@ -82,8 +92,16 @@ class Journal(Silent, ABC):
         """Open the book and fill in what it lacks."""
         self.close()
         assert experiment.out is not None
-        self.book, self.last = self.begin(experiment, experiment.out)
-        for row in Records(experiment.out).lines("metrics"):
+        self.folder = experiment.out
+        try:
+            self.book, self.last = self.begin(experiment, self.folder)
+        except self.failures as error:
+            if not self.opened:
+                raise SpecError(f"{self}: does not take the run ({error})") from None
+            log.warning("%s has nothing of %s (%s); resuming fills it in", self, self.folder, error)
+            return
+        self.opened = True
+        for row in Records(self.folder).lines("metrics"):
             if row["round"] <= round:
                 self.round_done(row["round"], row)
 
@@ -94,14 +112,24 @@ class Journal(Silent, ABC):
         try:
             self.book.write(round, dict(_numbers(row)))
         except self.failures as error:
-            log.warning("%s takes no more rounds (%s); resuming fills them in", type(self).__name__, error)
-            self.book = None
+            log.warning("%s takes no more rounds (%s); resuming fills them in", self, error)
+            book, self.book = self.book, None
+            with suppress(*self.failures):  # one note is enough
+                book.close("stopped")
 
     def close(self) -> None:
-        """Close the book of the last run."""
-        if self.book is not None:
-            self.book.close()
-        self.book = None
+        """Close the book of the last run, which has ended."""
+        if self.book is None:
+            return
+        book, self.book = self.book, None
+        try:
+            book.close(_ending(self.folder))
+        except self.failures as error:
+            log.warning("%s may not know how %s ended (%s); resuming tells it", self, self.folder, error)
+
+    def __str__(self) -> str:
+        """Its name in messages."""
+        return type(self).__name__
 
 
 class TensorBoard(Journal):
@@ -134,7 +162,7 @@ class _Events:
             self.writer.add_scalar(name, value, round)
         self.writer.flush()
 
-    def close(self) -> None:
+    def close(self, ending: Ending) -> None:
         self.writer.close()
 
 
@@ -154,15 +182,12 @@ class MLflow(Journal):
     def begin(self, experiment: Experiment, folder: Path) -> tuple[Book, int]:
         """The run that `mlflow.json` names, or a new one with the experiment as its parameters."""
         kept = folder / "mlflow.json"
-        try:
-            if not kept.is_file():
-                write_atomically(kept, json.dumps({"run_id": self._new(experiment)}).encode())
-            run = str(json.loads(kept.read_bytes())["run_id"])
-            steps = [metric.step for metric in self.client.get_metric_history(run, "accuracy")]
-            self.client.update_run(run, status="RUNNING")
-        except self.failures as error:
-            raise SpecError(f"--mlflow: the run cannot be tracked ({error})") from None
-        return _Tracked(self.client, run, experiment.rounds), max(steps, default=0)
+        if not kept.is_file():
+            write_atomically(kept, json.dumps({"run_id": self._new(experiment)}).encode())
+        run = str(json.loads(kept.read_bytes())["run_id"])
+        steps = [metric.step for metric in self.client.get_metric_history(run, LAST)]
+        self.client.update_run(run, status="RUNNING")
+        return _Tracked(self.client, run), max(steps, default=0)
 
     def _new(self, experiment: Experiment) -> str:
         found = self.client.get_experiment_by_name("fedrelay")
@@ -175,16 +200,21 @@ class MLflow(Journal):
 
 
 class _Tracked:
-    def __init__(self, client: Any, run: str, rounds: int) -> None:
-        self.client, self.run, self.rounds, self.last = client, run, rounds, 0
+    STATUS: Mapping[Ending, str] = {"complete": "FINISHED", "failed": "FAILED", "stopped": "KILLED"}
+
+    def __init__(self, client: Any, run: str) -> None:
+        self.client, self.run = client, run
 
     def write(self, round: int, values: Mapping[str, float]) -> None:
-        for name, value in values.items():
-            self.client.log_metric(self.run, name.replace("/", "."), value, step=round)
-        self.last = round
+        from mlflow.entities import Metric
 
-    def close(self) -> None:
-        self.client.set_terminated(self.run, "FINISHED" if self.last in (0, self.rounds) else "KILLED")
+        now = int(1e3 * time.time())
+        names = sorted(values, key=lambda name: name == LAST)
+        metrics = [Metric(name.replace("/", "."), values[name], now, round) for name in names]
+        self.client.log_batch(self.run, metrics)
+
+    def close(self, ending: Ending) -> None:
+        self.client.set_terminated(self.run, self.STATUS[ending])
 
 
 def _missing(extra: str, package: str) -> str:
@@ -198,12 +228,20 @@ def journals(*, tensorboard: bool, mlflow: bool) -> list[Journal]:
 
 @contextmanager
 def together(observer: Observer, books: Sequence[Journal]) -> Iterator[Observer]:
-    """An observer and journals as one; journals are closed in the end, whatever happens."""
-    try:
-        yield Together(observer, *books) if books else observer
-    finally:
+    """An observer and journals as one; every journal is closed in the end, whatever happens."""
+    with ExitStack() as closing:
         for book in books:
-            book.close()
+            closing.callback(book.close)
+        yield Together(observer, *books) if books else observer
+
+
+def _ending(folder: Path) -> Ending:
+    """How the run of a folder ended; one whose records cannot be read has stopped, at best."""
+    try:
+        state = Fate.of(Records(folder)).state
+    except RunFolderError:
+        return "stopped"
+    return "complete" if state == "complete" else "failed" if state in FAILURES else "stopped"
 
 
 def _numbers(row: Row) -> Iterator[tuple[str, float]]:

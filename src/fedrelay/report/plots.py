@@ -18,7 +18,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import ListedColormap, Normalize
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator, PercentFormatter
+from matplotlib.ticker import LogFormatter, MaxNLocator, PercentFormatter
 from numpy.typing import NDArray
 
 from fedrelay.comparison import Outcome
@@ -56,6 +56,7 @@ STYLE: dict[Any, Any] = {
     "ytick.color": "#404040",
     "legend.frameon": False,
     "svg.hashsalt": "fedrelay",
+    "text.parse_math": False,  # a label with two $ is no formula
 }
 
 
@@ -112,6 +113,8 @@ def draw_privacy(outcome: Outcome, path: Path) -> bool:
             level = float(np.mean([result.accuracy_last for result in contender.results]))
             axes.axhline(level, linewidth=1.1, label=f"{contender.name}, not private", **_look(number))
         axes.set(xscale="log", xlabel="ε, the most that any client has spent", ylabel="test accuracy")
+        axes.xaxis.set_major_formatter(LogFormatter())
+        axes.xaxis.set_minor_formatter(LogFormatter(labelOnlyBase=False))
         axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
         axes.grid(axis="y", color="#E4E4E4", linewidth=0.6)
         handles, labels = axes.get_legend_handles_labels()

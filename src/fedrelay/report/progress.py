@@ -183,12 +183,12 @@ class Bar:
 @contextmanager
 def _bars(console: Console) -> Iterator[Progress]:
     progress = Progress(
-        TextColumn("  {task.description}"),
+        TextColumn("  {task.description}", markup=False),
         BarColumn(bar_width=20, complete_style="cyan", finished_style="cyan"),
         TextColumn("{task.fields[unit]} {task.completed:.0f}/{task.total:.0f}"),
-        TextColumn("[bold]{task.fields[accuracy]:>7}"),
+        TextColumn("{task.fields[accuracy]:>7}", style="bold"),
         TimeRemainingColumn(compact=True),
-        TextColumn("[dim]{task.fields[hint]}"),
+        TextColumn("{task.fields[hint]}", style="dim"),
         console=console,
         transient=True,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -162,7 +163,7 @@ def run_advice(result: Result) -> RenderableType:
         {
             "the model": f"{result.run}/model.safetensors",
             "every round": f"{result.run}/metrics.jsonl",
-            "as pictures": f"fedrelay report {result.run}",
+            "as pictures": f"fedrelay report {shlex.quote(str(result.run))}",
             "next": f"fedrelay compare {others} {method}, with the same options",
         }
     )
@@ -183,7 +184,7 @@ def comparison_advice(outcome: Outcome) -> RenderableType:
         "table": f"{out}/table.csv",
         "all numbers": f"{out}/results.json",
         "every round": f"{out}/METHOD/seed-N/metrics.jsonl",
-        "as pictures": f"fedrelay report {out}",
+        "as pictures": f"fedrelay report {shlex.quote(str(out))}",
     }
     if any(result.privacy for contender in outcome.contenders for result in contender.results):
         rows["privacy"] = f"{out}/privacy.png"

@@ -7,15 +7,15 @@ from pathlib import Path
 
 from fedrelay.claims.claim import Resolved
 from fedrelay.claims.studies.base import Piece, Study
-from fedrelay.claims.studies.costs import Account
-from fedrelay.claims.studies.groups import Assembly
-from fedrelay.claims.studies.matches import Match
-from fedrelay.claims.studies.spies import Spying
+from fedrelay.claims.studies.comparisons import CompareStudy
+from fedrelay.claims.studies.costs import CostStudy
+from fedrelay.claims.studies.groups import GroupStudy
+from fedrelay.claims.studies.spies import SpyStudy
 from fedrelay.errors import SpecError
 
-__all__ = ["KINDS", "Account", "Assembly", "Match", "Piece", "Spying", "Study", "study"]
+__all__ = ["KINDS", "CompareStudy", "CostStudy", "GroupStudy", "Piece", "SpyStudy", "Study", "study"]
 
-KINDS: dict[str, type[Study]] = {"compare": Match, "group": Assembly, "cost": Account, "spy": Spying}
+KINDS: dict[str, type[Study]] = {"compare": CompareStudy, "group": GroupStudy, "cost": CostStudy, "spy": SpyStudy}
 
 
 def study(resolved: Resolved, seeds: Sequence[int], out: Path) -> Study:

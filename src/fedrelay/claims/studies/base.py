@@ -21,7 +21,7 @@ import yaml
 from fedrelay.claims.subjects import Subject
 from fedrelay.data.registry import DATASETS
 from fedrelay.errors import RunFolderError, SpecError
-from fedrelay.files import write_atomically
+from fedrelay.files import make_folder, write_atomically
 from fedrelay.recipes import experiments
 from fedrelay.runner import Observer
 from fedrelay.spec import Comparison, Data, Entrant, Experiment, validate
@@ -110,7 +110,7 @@ class Quick(Study):
         path = self.folder / "study.yaml"
         if any(self.folder.glob("seed-*.json")) and path.read_bytes() != spec:
             raise holds_something_else(self.folder)
-        make(self.folder)
+        make_folder(self.folder)
         write_atomically(path, spec)
 
     def done(self, piece: Piece) -> bool:
@@ -194,14 +194,6 @@ def read_json(path: Path) -> dict[str, Any]:
         return dict(json.loads(path.read_bytes()))
     except (OSError, ValueError, TypeError) as error:
         raise RunFolderError(f"{path}: is damaged ({error})") from None
-
-
-def make(folder: Path) -> None:
-    """See to it that a folder is there."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise RunFolderError(f"{folder}: cannot be created ({error.strerror})") from None
 
 
 def holds_something_else(folder: Path) -> RunFolderError:

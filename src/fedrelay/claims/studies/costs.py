@@ -10,7 +10,7 @@ COSTED_ROUND = 2
 """The round that is looked at: in the first some methods send less."""
 
 
-class Account(WithMethods, Quick):
+class CostStudy(WithMethods, Quick):
     """Transfers of methods, before anything is trained."""
 
     def measured(self, seed: int) -> dict[str, Measures]:

@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from fedrelay.claims.studies.base import Measures, Quick, identifier
+from fedrelay.evidence import evidence_for
 from fedrelay.grouping.base import Grouping
 from fedrelay.grouping.distances import DISTANCES, Distance
 from fedrelay.grouping.profiles import Survey
 from fedrelay.metrics.skew import group_quality
-from fedrelay.report.grouping import evidence_for
 from fedrelay.routes.base import Groups
 from fedrelay.spec import Data, Experiment, Model, Options, Section, Train, validate
 
@@ -31,7 +31,7 @@ class Ways(Section):
     train: Train = Train()
 
 
-class Assembly(Quick):
+class GroupStudy(Quick):
     """Groups formed in several ways."""
 
     @cached_property

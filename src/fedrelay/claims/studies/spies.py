@@ -24,7 +24,7 @@ class Spy(Section):
     epochs: int = Field(20, ge=1, description="epochs over its own images at each visit")
 
 
-class Spying(WithMethods, Quick):
+class SpyStudy(WithMethods, Quick):
     """Methods with a spy; its settings are those of a comparison, and `spy`."""
 
     @cached_property

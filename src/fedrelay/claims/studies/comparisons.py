@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,12 +9,14 @@ from typing import Any
 import numpy as np
 import yaml
 
-from fedrelay.claims.studies.base import Measures, Piece, WithMethods, holds_something_else, make, read_json
+from fedrelay.claims.studies.base import Measures, Piece, WithMethods, holds_something_else, read_json
 from fedrelay.claims.subjects import Row, Subject
 from fedrelay.comparison import SPEC, load_comparison, run_entrant, run_folder
-from fedrelay.errors import DivergedError, FedRelayError, FruitlessError, RunFolderError
-from fedrelay.files import write_atomically
+from fedrelay.errors import DivergedError, FruitlessError
+from fedrelay.files import make_folder, write_atomically
+from fedrelay.report.fate import FAILURES, Failure
 from fedrelay.runner import Observer
+from fedrelay.store import Records
 
 _SUMMARISED = (
     "accuracy", "accuracy_last", "loss", "f1", "client_updates", "longest_route", "virtual_seconds", "bytes",
@@ -24,14 +25,7 @@ _SUMMARISED = (
 """What is read from a run's summary as it is."""
 
 
-FAILURES: Mapping[str, tuple[type[FedRelayError], str]] = {
-    "diverged": (DivergedError, "diverged"),
-    "fruitless": (FruitlessError, "learnt nothing"),
-}
-"""Ends without a result: the name of the note beside the run's folder, the error, and how it is said."""
-
-
-class Match(WithMethods):
+class CompareStudy(WithMethods):
     """Methods trained over seeds. That a run failed is noted beside its folder, which stays as it is."""
 
     @property
@@ -47,7 +41,7 @@ class Match(WithMethods):
             if before.model_copy(update={"seeds": seeds}) != self.comparison:
                 raise holds_something_else(self.folder)
             seeds = tuple(sorted({*before.seeds, *seeds}))
-        make(self.folder)
+        make_folder(self.folder)
         spec = self.comparison.model_copy(update={"seeds": seeds}).model_dump(mode="json", exclude={"out"})
         write_atomically(path, yaml.safe_dump(spec, sort_keys=False).encode())
 
@@ -64,13 +58,13 @@ class Match(WithMethods):
         except (DivergedError, FruitlessError) as error:
             failure = next(name for name, (kind, _) in FAILURES.items() if isinstance(error, kind))
             path = _note(self.path(piece), failure)
-            make(path.parent)
+            make_folder(path.parent)
             write_atomically(path, f"{error}\n".encode())
 
     def subject(self, name: str, seed: int) -> Subject:
         """A run in numbers."""
         path, rounds = self.path(Piece(seed, name)), self.comparison.rounds
-        curve = _lines(path / "metrics.jsonl")
+        curve = Records(path).lines("metrics")
         if failure := _failure(path):
             return Subject(name, {}, curve, rounds, problem=f"{FAILURES[failure][1]} with seed {seed}")
         if not (path / "result.json").is_file():
@@ -100,17 +94,10 @@ def measures(summary: Mapping[str, Any], curve: Sequence[Row]) -> Measures:
     }
 
 
-def _note(run: Path, failure: str) -> Path:
+def _note(run: Path, failure: Failure) -> Path:
     return run.with_name(f"{run.name}-{failure}.txt")
 
 
-def _failure(run: Path) -> str | None:
+def _failure(run: Path) -> Failure | None:
     """How a run failed, if it did."""
     return next((failure for failure in FAILURES if _note(run, failure).is_file()), None)
-
-
-def _lines(path: Path) -> list[Row]:
-    try:
-        return [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []
-    except (OSError, ValueError) as error:
-        raise RunFolderError(f"{path}: is damaged ({error})") from None
