@@ -571,7 +571,7 @@ def painted(browser: Any, name: str) -> dict[str, int]:
     shot = browser.find_element("css selector", f"[data-figure={name}] svg[role=img]").screenshot_as_png
     with Image.open(io.BytesIO(shot)) as picture:
         pixels = np.asarray(picture.convert("RGB")).astype(int)
-    wanted = {colour: [int(each) for each in re.findall(r"\d+", colour)[:3]] for colour in colours}
+    wanted = {each: [int(part) for part in re.findall(r"\d+", each)[:3]] for each in colours if each.startswith("rgb(")}
     return {colour: int((abs(pixels - rgb).max(axis=2) <= 8).sum()) for colour, rgb in wanted.items()}
 
 
