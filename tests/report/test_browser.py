@@ -424,6 +424,9 @@ def test_failed_seeds_win_nothing(browser, comparison_folder, tmp_path):
     shown(browser, tmp_path, {**found, "methods": [averaged, lost, found["methods"][2]]})
     first = ask(browser, "return document.querySelector('.headline').textContent")
     assert first.startswith(f"{100 * averaged['standing']['accuracy_last']['mean']:.1f} %fedavg, mean of all")
+    assert ask(browser, "return all('#results tbody tr').map((row) => row.cells[0].textContent)") == [
+        "fedavg", "fedseqseed 2 diverged, round 4 of 4", "centralized",
+    ]  # fmt: skip
     assert ask(browser, "return all('#results tbody b').map((each) => each.closest('tr').cells[0].textContent)") == [
         "fedavg"
     ]

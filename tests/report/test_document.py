@@ -241,18 +241,20 @@ def test_all_faults_are_counted_however_few_are_listed(slots_folder, tmp_path):
     for times, run in zip((5, 3), runs, strict=True):
         for number in range(times):
             add_event(run, round=2, route=0, hop=0, client=number, what="nan", done=f"refused: reason {number}")
+    add_event(runs[0], round=4, route=-1, hop=-1, client=-1, what="diverged", done="round 4: the model left client 3")
     found = document(runs, Limits(faults=4, faults_of_a_round=1))
     assert found["faults"] == [
         {"method": 0, "what": "nan", "done": "refused", "times": 5},
         {"method": 1, "what": "nan", "done": "refused", "times": 3},
+        {"method": 0, "what": "diverged", "done": "the run ended", "times": 1},
     ]
     assert [(event["method"], event["client"]) for event in found["events"]] == [(0, 0), (0, 1), (1, 0), (1, 1)]
-    assert found["events_in_all"] == 8
+    assert found["events_in_all"] == 9
     for times, journey in zip((5, 3), found["journeys"], strict=True):
         stage = next(stage for stage in journey["rounds"] if stage["round"] == 2)
         assert stage["troubles"] == {"nan": times}
         assert stage["faults"] == [{"route": 0, "client": 0, "what": "nan", "done": "refused: reason 0"}]
-        assert not any("faults" in stage for stage in journey["rounds"] if stage["round"] != 2)
+        assert not any("faults" in stage for stage in journey["rounds"] if stage["round"] < 2)
 
 
 OLD = {"round": 1, "s2c": 2, "c2s": 2, "c2c": 6, "bytes": 100, "payloads": {"model": 100}}

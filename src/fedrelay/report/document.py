@@ -8,6 +8,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from fedrelay.faults import DIVERGED
 from fedrelay.ledger import KINDS
 from fedrelay.metrics.curves import targets_of
 from fedrelay.report.courses import course
@@ -216,14 +217,17 @@ def _whereabouts(run: Seen, found: Residents | str, federations: Sequence[Reside
 def _faults(gathering: Gathering) -> list[dict[str, Any]]:
     """How often each thing went wrong with each method, and what was done about it; reasons are left to the list."""
     counted = Counter(
-        (number, str(event["what"]), str(event["done"]).partition(":")[0])
-        for number, run in gathering.runs
-        for event in run.events
+        (number, str(event["what"]), _briefly(event)) for number, run in gathering.runs for event in run.events
     )
     return [
         {"method": number, "what": what, "done": done, "times": times}
         for (number, what, done), times in counted.most_common()
     ]
+
+
+def _briefly(event: Row) -> str:
+    """`refused: non-finite weights` is a refusal."""
+    return "the run ended" if event["what"] == DIVERGED else str(event["done"]).partition(":")[0]
 
 
 def _events(gathering: Gathering, most: int) -> list[dict[str, Any]]:

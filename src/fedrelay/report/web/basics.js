@@ -37,7 +37,7 @@ function headings(names) {
   );
 }
 
-const rowHead = (...children) => element("th", { scope: "row" }, children);
+const rowHead = (...children) => element("th", { scope: "row" }, ...children);
 
 function filled(node, attributes, children) {
   for (const [key, value] of Object.entries(attributes)) {
