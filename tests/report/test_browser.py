@@ -26,7 +26,7 @@ from fedrelay.report.sheets import sheets
 from fedrelay.report.spreadsheet import as_csv
 from fedrelay.report.webpage import webpage
 
-PATIENCE = 10.0
+PATIENCE = 30.0
 FIGURES = ["curves", "relay", "targets", "results", "federation", "groups", "forgetting", "communication", "faults"]
 
 
@@ -545,15 +545,22 @@ def test_very_many_clients_and_rounds_still_load(browser, slots_folder, tmp_path
     big = {**journey, "clients": 5000, "groups": [], "groups_in_all": 125, "rounds": rounds, "rounds_in_all": 9000}
     page = tmp_path / "page.html"
     page.write_text(webpage({**found, "journeys": [big]}))
-    began = time.monotonic()
+    browser.execute_cdp_cmd("Performance.enable", {"timeDomain": "threadTicks"})
+    before = busy_seconds(browser)
     look(browser, page.as_uri())
     wait_for(browser, "return all('#relay .client').length > 1000")
-    assert time.monotonic() - began < 5
+    assert busy_seconds(browser) - before < 5
     said = ask(browser, "return document.querySelector('#relay .note:not([hidden])').textContent")
     assert "Of 9,000 rounds 30, evenly chosen" in said
     assert "of 150 models are drawn" in said
     assert "more clients that no model visits are not drawn" in said
     assert complaints(browser) == []
+
+
+def busy_seconds(browser: Any) -> float:
+    """How long the page has kept its thread busy, whatever else the machine does."""
+    metrics = browser.execute_cdp_cmd("Performance.getMetrics", {})["metrics"]
+    return float(next(each["value"] for each in metrics if each["name"] == "TaskDuration"))
 
 
 MARKS = {
