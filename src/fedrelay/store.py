@@ -106,12 +106,11 @@ class Records:
         if not (path / "run.json").is_file():
             raise RunFolderError(f"{path}: is not a run folder (run.json is missing)")
         facts = _read_json(path / "run.json")
-        checksums = facts.get("sha256")
         if facts.get("format") != FORMAT:
             raise RunFolderError(
                 f"{path}: run.json has format {facts.get('format')!r}, this version reads format {FORMAT}"
             )
-        checksums = checksums if isinstance(checksums, dict) else {}
+        checksums = facts["sha256"] if isinstance(facts.get("sha256"), dict) else {}
         for name in dict.fromkeys(("spec.yaml", "plan.json", *(Path(each).name for each in checksums))):
             try:
                 found = hashlib.sha256(read_whole(path / name)).hexdigest()
