@@ -19,7 +19,7 @@ from fedrelay.errors import DivergedError, FruitlessError, RunFolderError, SpecE
 from fedrelay.files import write_atomically
 from fedrelay.metrics.curves import mean_std
 from fedrelay.recipes import experiments, recipe
-from fedrelay.result import COSTS, Result
+from fedrelay.result import COSTS, Result, Row
 from fedrelay.runner import Observer, resume_run, run_experiment
 from fedrelay.setting import rehearse
 from fedrelay.spec import Comparison, Entrant, Experiment, load_file, validate
@@ -56,13 +56,18 @@ class Contender:
         reached = [result.rounds_to(accuracy) for result in self.results]
         return mean_std([r for r in reached if r is not None])[0] if reached and None not in reached else None
 
-    def costs_to(self, accuracy: float) -> dict[str, float] | None:
-        """Mean costs to an accuracy; None if any seed never got there."""
+    def costs_to(self, accuracy: float) -> Row | None:
+        """Mean costs to an accuracy; None if any seed never got there, and for a cost that one of them did not note."""
         reached = [result.costs_to(accuracy) for result in self.results]
         found = [costs for costs in reached if costs is not None]
         if not found or len(found) < len(reached):
             return None
-        return {name: mean_std([costs[name] for costs in found])[0] for name in COSTS}
+        return {name: _mean([costs[name] for costs in found]) for name in COSTS}
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return mean_std(known)[0] if len(known) == len(values) else None
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,11 @@ COSTS = ("round", "client_updates", "bytes", "virtual_seconds")
 """What it takes to get somewhere."""
 
 
+def share_name(share: float) -> str:
+    """A share as the name of a value, `0.7`; different shares have different names."""
+    return repr(float(share)).removesuffix(".0")
+
+
 @dataclass(frozen=True)
 class Result:
     """The history and the final model of one run.
@@ -96,9 +101,9 @@ class Result:
         )
 
     def costs_to(self, accuracy: float) -> Row | None:
-        """The costs up to the first evaluated round with at least this test accuracy."""
+        """The costs up to the first evaluated round with at least this test accuracy; None for one not noted."""
         reached = next((row for row in self.history if row["accuracy"] >= accuracy), None)
-        return None if reached is None else {name: reached.get(name, math.nan) for name in COSTS}
+        return None if reached is None else {name: reached.get(name) for name in COSTS}
 
     def rounds_to_targets(self, reference: float | None = None) -> dict[float, int | None]:
         """Rounds to each share of `eval.targets` of the reference accuracy."""
@@ -127,7 +132,7 @@ class Result:
             "precision": last.get("precision"),
             "recall": last.get("recall"),
             "f1": last.get("f1"),
-            "rounds_to": {f"{share:g}": rounds for share, rounds in self.rounds_to_targets().items()},
+            "rounds_to": {share_name(share): rounds for share, rounds in self.rounds_to_targets().items()},
             "transfers": dict(self.transfers),
             "bytes": self.bytes,
             "client_updates": self.client_updates,

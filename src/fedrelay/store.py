@@ -106,12 +106,11 @@ class Records:
         if not (path / "run.json").is_file():
             raise RunFolderError(f"{path}: is not a run folder (run.json is missing)")
         facts = _read_json(path / "run.json")
-        checksums = facts.get("sha256")
         if facts.get("format") != FORMAT:
             raise RunFolderError(
                 f"{path}: run.json has format {facts.get('format')!r}, this version reads format {FORMAT}"
             )
-        checksums = checksums if isinstance(checksums, dict) else {}
+        checksums = facts["sha256"] if isinstance(facts.get("sha256"), dict) else {}
         for name in dict.fromkeys(("spec.yaml", "plan.json", *(Path(each).name for each in checksums))):
             try:
                 found = hashlib.sha256(read_whole(path / name)).hexdigest()
@@ -212,6 +211,11 @@ class Records:
             os.close(handle)
 
 
+def beyond_the_first(path: Path) -> set[str]:
+    """The names in a folder but for what is written there before a run has begun."""
+    return {file.name for file in path.iterdir() if file.name not in _WRITTEN_FIRST and not _is_temporary(file.name)}
+
+
 class RunFolder(Records):
     """One run on disk, locked against a second process while it is open."""
 
@@ -228,11 +232,10 @@ class RunFolder(Records):
     def check(cls, path: Path) -> None:
         """See whether a new run can start in a folder, and leave it as it is."""
         try:
-            present = {file.name for file in path.iterdir()} if path.is_dir() else set()
+            foreign = beyond_the_first(path) if path.is_dir() else set()
             nearest = next(each for each in (path, *path.absolute().parents) if each.exists())
         except OSError as error:
             raise RunFolderError(f"{path}: cannot be created ({error.strerror})") from None
-        foreign = {name for name in present if name not in _WRITTEN_FIRST and not _is_temporary(name)}
         if "run.json" in foreign:
             raise RunFolderError(
                 f"{path}: holds a run; continue it with 'fedrelay resume {path}' or choose another --out"

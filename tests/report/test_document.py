@@ -6,13 +6,14 @@ import shutil
 import numpy as np
 import pytest
 from tests.conftest import make_federation
-from tests.report.folders import add_event, stopped
+from tests.report.folders import add_event, ran, stopped
 
 import fedrelay as fr
-from fedrelay.report import courses, journeys, residents
-from fedrelay.report import document as module
-from fedrelay.report.document import _bytes_by_kind, document
+from fedrelay.report import residents
+from fedrelay.report.document import DIFFERS, _bytes_by_kind, document
 from fedrelay.report.journeys import relay_of
+from fedrelay.report.thinning import Limits
+from fedrelay.report.webpage import as_data
 
 
 @pytest.fixture(scope="module")
@@ -46,10 +47,52 @@ def test_targets_and_standings_are_those_of_the_comparison(whole, comparison_fol
     for target in whole["targets"]:
         assert target["accuracy"] == pytest.approx(target["share"] * whole["reference"]["accuracy"])
     standing = whole["methods"][0]["standing"]
-    assert set(standing["costs_to"]) == {"0.7", "0.8", "0.9"}
+    assert [set(costs) for costs in standing["costs_to"]] == [
+        {"round", "client_updates", "bytes", "virtual_seconds"}
+    ] * 3
     assert standing["accuracy"]["mean"] == pytest.approx(
         np.mean([lines(comparison_folder / f"fedavg/seed-{s}/metrics.jsonl")[-1]["accuracy"] for s in (1, 2)])
     )
+
+
+def test_targets_may_have_many_digits(tmp_path):
+    shares = [0.05, 0.1234567, 0.12345671, 2 / 15, 1e-5]
+    found = document([ran(tmp_path / "run", "fedavg", **{"eval.targets": shares})])
+    history = lines(tmp_path / "run/metrics.jsonl")
+    assert [target["share"] for target in found["targets"]] == shares
+    for target, costs in zip(found["targets"], found["methods"][0]["standing"]["costs_to"], strict=True):
+        reached = next((row["round"] for row in history if row["accuracy"] >= target["accuracy"]), None)
+        assert costs["round"] == reached == 1
+    named = json.loads((tmp_path / "run/result.json").read_text())["rounds_to"]
+    assert named == {"0.05": 1, "0.1234567": 1, "0.12345671": 1, "0.13333333333333333": 1, "1e-05": 1}
+
+
+def test_a_cost_that_was_not_noted_is_not_known(slots_folder, tmp_path):
+    run = shutil.copytree(slots_folder, tmp_path / "run")
+    rows = lines(run / "metrics.jsonl")
+    for row in rows:
+        del row["virtual_seconds"]
+    rows[-1]["accuracy"] = 0.95
+    (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    found = document([run])
+    for costs in found["methods"][0]["standing"]["costs_to"]:
+        assert costs["round"] is not None
+        assert costs["virtual_seconds"] is None
+    assert json.loads(as_data(found))["methods"][0]["name"] == "fedseqinter"
+
+
+def test_the_head_says_what_all_runs_have_in_common(whole, tmp_path):
+    assert whole["facts"] == {
+        "data": "digits", "alpha": "0.1", "clients": "20", "samples": "1,438", "model": "mlp", "parameters": "4,810",
+        "rounds": "4", "take part": "50% a round", "training": "1 epoch, batch 16, step 0.05", "seeds": "1, 2",
+    }  # fmt: skip
+    runs = [
+        ran(tmp_path / "small", "fedavg", rounds=1, clients=10, alpha=0.1, lr=0.05),
+        ran(tmp_path / "large", "fedseq", rounds=1, clients=20, alpha=100, lr=0.5),
+    ]
+    facts = document(runs)["facts"]
+    assert {name for name, text in facts.items() if text == DIFFERS} == {"alpha", "clients", "training"}
+    assert (facts["data"], facts["rounds"], facts["take part"]) == ("digits", "1", "50% a round")
 
 
 def test_the_relay_map_has_every_route(whole, comparison_folder):
@@ -112,14 +155,29 @@ def test_other_data_are_not_shown_as_those_of_the_run(slots_folder, tmp_path):
 
 
 def test_missing_data_are_named(slots_folder, monkeypatch):
-    def lost(experiment):
+    def lost(data, seed):
         raise fr.DataError("mnist: not found")
 
     residents._opened.cache_clear()
-    monkeypatch.setattr(residents, "outline", lost)
+    monkeypatch.setattr(residents, "open_federation", lost)
     [journey] = document([slots_folder])["journeys"]
-    residents._opened.cache_clear()
     assert journey["unknown"] == "its data cannot be opened here: mnist: not found"
+
+
+def test_data_are_opened_once_for_all_methods_that_share_them(comparison_folder, monkeypatch):
+    opened = []
+
+    def noted(data, seed):
+        opened.append(seed)
+        return open_federation(data, seed)
+
+    residents._opened.cache_clear()
+    open_federation = residents.open_federation
+    monkeypatch.setattr(residents, "open_federation", noted)
+    for _ in range(2):
+        document([comparison_folder])
+    assert sorted(opened) == [1, 1, 2, 2]  # dealt out, and in one place
+    residents._opened.cache_clear()
 
 
 def test_before_the_first_round_there_is_nothing_but_no_error(tmp_path):
@@ -141,12 +199,8 @@ def test_a_comparison_that_has_not_begun(comparison_folder, tmp_path):
     assert [method["runs"][0]["status"] for method in found["methods"]] == ["waiting"] * 3
 
 
-def test_limits_are_kept_and_said(comparison_folder, monkeypatch):
-    monkeypatch.setattr(courses, "MOST_POINTS", 2)
-    monkeypatch.setattr(journeys, "MOST_ROUTES", 1)
-    monkeypatch.setattr(journeys, "MOST_STOPS_OF_A_ROUTE", 2)
-    monkeypatch.setattr(module, "MOST_STOPS", 6)
-    found = document([comparison_folder])
+def test_limits_are_kept_and_said(comparison_folder):
+    found = document([comparison_folder], Limits(points=2, routes=1, stops_of_a_route=2, stops=6))
     assert found["methods"][0]["course"]["round"] == [1, 4]
     assert found["methods"][0]["course"]["evaluated"] == 4
     averaged = found["journeys"][0]
@@ -172,7 +226,7 @@ def test_how_models_were_handed_on_follows_from_transfers(line, relay):
     assert relay_of(line) == relay
 
 
-def test_faults_are_listed_by_round(slots_folder, tmp_path, monkeypatch):
+def test_faults_are_listed_by_round(slots_folder, tmp_path):
     run = shutil.copytree(slots_folder, tmp_path / "run")
     add_event(run, round=2, route=0, hop=1, client=3, what="dropped out", done="passed over")
     add_event(run, round=1, route=1, hop=0, client=5, what="poisoned", done="sent back")
@@ -180,8 +234,27 @@ def test_faults_are_listed_by_round(slots_folder, tmp_path, monkeypatch):
     assert [event["round"] for event in found["events"]] == [1, 2]
     assert found["events"][0]["what"] == "poisoned"
     assert found["events_in_all"] == 2
-    monkeypatch.setattr(module, "MOST_EVENTS", 1)
-    assert len(document([run])["events"]) == 1
+
+
+def test_all_faults_are_counted_however_few_are_listed(slots_folder, tmp_path):
+    runs = [shutil.copytree(slots_folder, tmp_path / name) for name in ("one", "two")]
+    for times, run in zip((5, 3), runs, strict=True):
+        for number in range(times):
+            add_event(run, round=2, route=0, hop=0, client=number, what="nan", done=f"refused: reason {number}")
+    add_event(runs[0], round=4, route=-1, hop=-1, client=-1, what="diverged", done="round 4: the model left client 3")
+    found = document(runs, Limits(faults=4, faults_of_a_round=1))
+    assert found["faults"] == [
+        {"method": 0, "what": "nan", "done": "refused", "times": 5},
+        {"method": 1, "what": "nan", "done": "refused", "times": 3},
+        {"method": 0, "what": "diverged", "done": "the run ended", "times": 1},
+    ]
+    assert [(event["method"], event["client"]) for event in found["events"]] == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    assert found["events_in_all"] == 9
+    for times, journey in zip((5, 3), found["journeys"], strict=True):
+        stage = next(stage for stage in journey["rounds"] if stage["round"] == 2)
+        assert stage["troubles"] == {"nan": times}
+        assert stage["faults"] == [{"route": 0, "client": 0, "what": "nan", "done": "refused: reason 0"}]
+        assert not any("faults" in stage for stage in journey["rounds"] if stage["round"] < 2)
 
 
 OLD = {"round": 1, "s2c": 2, "c2s": 2, "c2c": 6, "bytes": 100, "payloads": {"model": 100}}

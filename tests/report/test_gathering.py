@@ -23,7 +23,9 @@ def test_a_comparison_is_gathered_with_its_own_numbers(comparison_folder):
     result = found.parties[1].runs[1].result
     same = ("accuracy", "accuracy_last", "rounds", "transfers", "bytes", "client_updates", "longest_route", "seconds")
     assert {name: result.summary()[name] for name in same} == {name: kept[name] for name in same}
-    assert result.virtual_seconds == pytest.approx(kept["virtual_seconds"])
+    for seconds in ("virtual_seconds", "computing_seconds", "communicating_seconds"):
+        assert result.summary()[seconds] == pytest.approx(kept[seconds])
+        assert kept[seconds] > 0
 
 
 def test_runs_that_differ_in_their_seed_belong_together(tmp_path):

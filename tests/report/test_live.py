@@ -10,8 +10,11 @@ import pytest
 from tests.report.folders import stopped
 
 import fedrelay as fr
+from fedrelay.report import live
 from fedrelay.report.document import document
-from fedrelay.report.live import LOOPBACK, Live, so_far
+from fedrelay.report.live import LOOPBACK, Live, absent, so_far
+from fedrelay.report.webpage import as_data
+from fedrelay.store import RunFolder
 
 
 @pytest.fixture
@@ -115,6 +118,34 @@ def test_a_folder_may_come_later(serve, slots_folder, tmp_path):
     assert alone["methods"] == []
 
 
+def test_a_run_that_is_being_created_is_awaited(serve, slots_folder, tmp_path):
+    run = tmp_path / "run"
+    run.mkdir()
+    for name in (".lock", ".spec.yaml.7.tmp", "spec.yaml", "plan.json"):
+        (run / name).write_text("")
+        assert absent([run]) == [run]
+        assert so_far([run])["awaited"] == [str(run)]
+    RunFolder.check(run)  # a new run can begin there
+    (run / "notes.txt").write_text("")
+    with pytest.raises(fr.RunFolderError, match="is not a run folder"):
+        so_far([run])
+
+
+def test_an_unchanged_document_is_written_out_once(serve, slots_folder, monkeypatch):
+    written = []
+
+    def noted(found):
+        written.append(1)
+        return as_data(found)
+
+    monkeypatch.setattr(live, "as_data", noted)
+    server = serve(slots_folder)
+    answers = [ask(server, "/document.json") for _ in range(3)]
+    assert len({content for _, content in answers}) == 1
+    assert len({answer.headers["ETag"] for answer, _ in answers}) == 1
+    assert len(written) == 1
+
+
 def test_a_folder_that_breaks_is_told_and_the_page_lives_on(serve, slots_folder, tmp_path):
     run = shutil.copytree(slots_folder, tmp_path / "run")
     server = serve(run)
@@ -140,7 +171,7 @@ def test_folders_are_only_read_again_where_something_is_new(slots_folder, tmp_pa
         assert len(looks) == 1
         with (run / "metrics.jsonl").open("a") as file:
             file.write("{")  # half a line is no news to tell, but is looked at
-        assert server.current()["states"] == {"complete": 1}
+        assert server.current().document["states"] == {"complete": 1}
         assert len(looks) == 2
 
 

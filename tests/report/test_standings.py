@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from fedrelay.errors import RunFolderError
-from fedrelay.report.standings import as_csv, comparison_facts, plan_facts, standings
+from fedrelay.report.standings import comparison_csv, comparison_facts, plan_facts, standings
 
 CURVES = {
     "fedavg": [[0.2, 0.4, 0.5, 0.7], [0.2, 0.3, 0.4, 0.8]],
@@ -42,10 +44,21 @@ def test_a_method_that_diverged_has_no_numbers(outcome):
 
 
 def test_every_line_of_the_csv_has_the_same_columns(outcome):
-    head, *lines = as_csv(standings(outcome({"fedavg": [[0.5]], "fedseq": []}))).splitlines()
+    head, *lines = comparison_csv(outcome({"fedavg": [[0.5]], "fedseq": []})).splitlines()
     assert head.startswith("label,method,accuracy_mean,accuracy_std,accuracy_last_mean")
     assert [line.split(",")[0] for line in lines] == ["fedavg", "fedseq"]
     assert {line.count(",") for line in (head, *lines)} == {head.count(",")}
+
+
+def test_labels_that_look_like_formulas_are_disarmed(outcome):
+    done = outcome({"fedavg": [[0.5]]})
+    bad = replace(done, contenders=(replace(done.contenders[0], name="=1+1"),))
+    assert comparison_csv(bad).splitlines()[1].startswith("'=1+1,fedavg,")
+
+
+def test_costs_that_some_seed_did_not_note_are_not_known(outcome):
+    costs = outcome({"fedavg": [[0.9], [0.9]]})["fedavg"].costs_to(0.8)
+    assert costs == {"round": 1, "client_updates": 2, "bytes": 1000, "virtual_seconds": None}
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"clients": 3}'])

@@ -10,10 +10,10 @@ import typer
 
 from fedrelay.cli.screen import Screen
 from fedrelay.cli.settings import Json, Quiet, examples
-from fedrelay.errors import RunFolderError
+from fedrelay.files import make_folder, write_atomically
 
 if TYPE_CHECKING:  # these import torch, which would make --help slow
-    from fedrelay.report.document import Document
+    from fedrelay.report.gathering import Gathering
 
 PORT = 8642
 Runs = Annotated[list[Path], typer.Argument(metavar="RUN…", help="folders of runs and of comparisons")]
@@ -44,8 +44,8 @@ def report(
     json: Json = False,
 ) -> None:
     """Write one self-contained page with everything there is to see of runs; it opens from disk, without a network."""
-    from fedrelay.files import write_atomically
-    from fedrelay.report.document import document
+    from fedrelay.report.document import describe
+    from fedrelay.report.gathering import gather
     from fedrelay.report.tables import facts_grid
     from fedrelay.report.webpage import webpage
 
@@ -54,10 +54,11 @@ def report(
     if page.is_dir():
         page = page / "report.html"
     with screen.listening():
-        found = document(runs)
-        _folder(page.parent)
+        gathering = gather(runs)
+        found = describe(gathering)
+        make_folder(page.parent)
         write_atomically(page, webpage(found).encode())
-        pictures, tables = _figures(found, png), _tables(found, csv)
+        pictures, tables = _figures(gathering, png), _tables(gathering, csv)
     rows = {"report": str(page), "open it with": f"a browser, such as:  xdg-open {shlex.quote(str(page))}"}
     rows |= {"pictures": f"{len(pictures)} in {png}"} if png else {}
     rows |= {"tables": f"{len(tables)} in {csv}"} if csv else {}
@@ -98,26 +99,23 @@ def watch(
             screen.show("\nStopped watching. Keep what there is with:  fedrelay report " + shlex.join(map(str, runs)))
 
 
-def _figures(found: Document, folder: Path | None) -> list[Path]:
+def _figures(gathering: Gathering, folder: Path | None) -> list[Path]:
     if folder is None:
         return []
+    from fedrelay.report.document import describe
     from fedrelay.report.figures import write_figures
+    from fedrelay.report.thinning import EVERYTHING
 
-    _folder(folder)
-    return write_figures(found, folder)
+    make_folder(folder)
+    return write_figures(describe(gathering, EVERYTHING), folder)
 
 
-def _tables(found: Document, folder: Path | None) -> list[Path]:
+def _tables(gathering: Gathering, folder: Path | None) -> list[Path]:
     if folder is None:
         return []
+    from fedrelay.report.document import describe
     from fedrelay.report.sheets import write_sheets
+    from fedrelay.report.thinning import EVERYTHING
 
-    _folder(folder)
-    return write_sheets(found, folder)
-
-
-def _folder(path: Path) -> None:
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise RunFolderError(f"{path}: cannot be created ({error.strerror})") from None
+    make_folder(folder)
+    return write_sheets(describe(gathering, EVERYTHING), folder)

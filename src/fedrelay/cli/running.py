@@ -176,11 +176,11 @@ def _write(outcome: Outcome, out: Path) -> None:
     """The files of a comparison: curves, table, all numbers."""
     from fedrelay.files import write_atomically
     from fedrelay.report.plots import draw_curves, draw_privacy
-    from fedrelay.report.standings import as_csv, standings
+    from fedrelay.report.standings import comparison_csv
 
     facts = json_format.dumps(finite(_facts(outcome)), indent=1, ensure_ascii=False)
     write_atomically(out / "results.json", f"{facts}\n".encode())
-    write_atomically(out / "table.csv", as_csv(standings(outcome)).encode())
+    write_atomically(out / "table.csv", comparison_csv(outcome).encode())
     draw_curves(outcome, out / "curves.png")
     draw_privacy(outcome, out / "privacy.png")
 

@@ -11,15 +11,13 @@ from fedrelay.report.thinning import evenly, significant
 from fedrelay.result import COSTS, Row
 
 MEASURES = ("accuracy", "f1", "loss", "train_loss")
-MOST_POINTS = 600
-"""So many evaluations of a curve are drawn."""
 
 
-def course(runs: Sequence[Seen]) -> dict[str, Any]:
+def course(runs: Sequence[Seen], most: int) -> dict[str, Any]:
     """The curves of one method; of each round, over the runs that have got there, whose number goes along."""
     by_round = [{int(row["round"]): row for row in run.history} for run in runs]
     evaluated = sorted(set().union(*by_round))
-    shown = evenly(evaluated, MOST_POINTS)
+    shown = evenly(evaluated, most)
     rows = [[rows[number] for rows in by_round if number in rows] for number in shown]
     return {
         "evaluated": len(evaluated),

@@ -3,60 +3,61 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from fedrelay.faults import DIVERGED
 from fedrelay.ledger import KINDS
 from fedrelay.metrics.curves import targets_of
 from fedrelay.report.courses import course
 from fedrelay.report.format import count, plural, step_size
 from fedrelay.report.gathering import Gathering, Party, Seen, gather
-from fedrelay.report.journeys import MOST_CELLS, MOST_STOPS, journey, memories, shared_out
+from fedrelay.report.journeys import journey, memories
 from fedrelay.report.residents import Residents, residents_of
 from fedrelay.report.standings import Standing, standings
+from fedrelay.report.thinning import PAGE, Limits
 from fedrelay.result import Row
-from fedrelay.spec import Experiment
 
 Document = dict[str, Any]
-MOST_EVENTS = 2000
-"""So many faults are listed one by one."""
+DIFFERS = "differs"
+"""Stands where runs have nothing in common."""
 
 
-def document(paths: Sequence[Path]) -> Document:
+def document(paths: Sequence[Path], limits: Limits = PAGE) -> Document:
     """Look at folders of runs and comparisons, and put down what there is to see."""
-    return describe(gather(paths))
+    return describe(gather(paths), limits)
 
 
-def describe(gathering: Gathering) -> Document:
-    """A gathering as the page has it."""
+def describe(gathering: Gathering, limits: Limits = PAGE) -> Document:
+    """A gathering, as far as the limits allow."""
     runs = [run for _, run in gathering.runs]
     residents = [residents_of(run) for run in runs]
     federations = _distinct(residents)
-    events, fault_count = _events(gathering)
     return {
         "fedrelay": version("fedrelay"),
         "title": _title(gathering),
-        "facts": _facts(runs, federations),
+        "facts": _facts(runs, residents),
         "folders": [str(path) for path in gathering.paths],
         "states": dict(Counter(run.status for run in runs)),
         "runs_in_all": sum(len(party.seeds) for party in gathering.parties),
         **_goals(gathering),
-        "methods": _methods(gathering),
+        "methods": _methods(gathering, limits),
         "federations": [each.facts() for each in federations],
         "journeys": [
             {
                 "method": number,
                 "seed": run.seed,
-                **_whereabouts(run, found, federations),
-                **journey(run, shared_out(MOST_STOPS, runs)),
-                "forgetting": memories(run, shared_out(MOST_CELLS, runs)),
+                **_whereabouts(run, found, federations, limits.groups),
+                **journey(run, len(runs), limits),
+                "forgetting": memories(run, len(runs), limits),
             }
             for (number, run), found in zip(gathering.runs, residents, strict=True)
         ],
-        "events": events,
-        "events_in_all": fault_count,
+        "faults": _faults(gathering),
+        "events": _events(gathering, limits.faults),
+        "events_in_all": sum(len(run.events) for run in runs),
         "specs": [_spec(party) for party in gathering.parties if party.runs],
     }
 
@@ -65,33 +66,57 @@ def _title(gathering: Gathering) -> str:
     names = [party.name for party in gathering.parties]
     if not names:
         return "No runs yet"
-    data = next((run.experiment.data.name for _, run in gathering.runs), gathering.comparison.data.name)
-    listed = ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
-    return f"{listed} on {Path(data).stem}"
+    data = [run.experiment.data.name for _, run in gathering.runs] or [gathering.comparison.data.name]
+    return f"{_listed(names)} on {_listed(list(dict.fromkeys(Path(name).stem for name in data)))}"
 
 
-def _facts(runs: Sequence[Seen], federations: Sequence[Residents]) -> dict[str, str]:
-    """What all runs have in common, for the head of the page."""
+def _listed(names: Sequence[str], most: int = 4) -> str:
+    """The first names, and how many there are beside them."""
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
+def _facts(runs: Sequence[Seen], residents: Sequence[Residents | str]) -> dict[str, str]:
+    """What all runs have in common, for the head of the page; what they have not is said to differ."""
     if not runs:
         return {}
-    plans = [run.records.plan for run in runs]
-    first, clients = runs[0].experiment, max(plan["clients"] for plan in plans)
-    dealt = "" if first.data.alpha is None else f", alpha {first.data.alpha:g}"
-    return {
-        "data": f"{Path(first.data.name).stem}{dealt}",
-        "clients": count(first.data.clients or clients),
-        **({"samples": count(federations[0].samples)} if federations else {}),
-        "model": f"{first.model.name or 'own'}, {count(plans[0]['parameters'])} parameters",
-        "rounds": count(max(run.experiment.rounds for run in runs)),
-        "take part": f"{first.fraction:.0%} a round",
-        "training": _training(first),
-        "seeds": ", ".join(map(str, sorted({run.seed for run in runs}))),
-    }
+    pairs = list(zip(runs, residents, strict=True))
+    found = {name: _common(value(run, who) for run, who in pairs) for name, value in _FACTS.items()}
+    seeds = ", ".join(map(str, sorted({run.seed for run in runs})))
+    return {name: text for name, text in found.items() if text} | {"seeds": seeds}
 
 
-def _training(experiment: Experiment) -> str:
-    train = experiment.train
+def _common(values: Iterable[str | None]) -> str:
+    """What all say who know; nothing where nobody does."""
+    found = set(values) - {None}
+    return str(found.pop()) if len(found) == 1 else DIFFERS if found else ""
+
+
+def _clients(run: Seen, who: Residents | str) -> str | None:
+    """How many there are, also where their data were put into one place."""
+    if isinstance(who, Residents):
+        return count(who.clients)
+    pooled = run.experiment.method == "centralized"
+    known = run.experiment.data.clients or (None if pooled else run.records.plan["clients"])
+    return None if known is None else count(known)
+
+
+def _training(run: Seen, who: Residents | str) -> str:
+    train = run.experiment.train
     return f"{plural(train.epochs, 'epoch')}, batch {train.batch_size}, step {step_size(train)}"
+
+
+_FACTS: dict[str, Callable[[Seen, Residents | str], str | None]] = {
+    "data": lambda run, _: Path(run.experiment.data.name).stem,
+    "alpha": lambda run, _: "" if run.experiment.data.alpha is None else f"{run.experiment.data.alpha:g}",
+    "clients": _clients,
+    "samples": lambda _, who: count(who.samples) if isinstance(who, Residents) else None,
+    "model": lambda run, _: run.experiment.model.name or "own",
+    "parameters": lambda run, _: count(run.records.plan["parameters"]),
+    "rounds": lambda run, _: count(run.experiment.rounds),
+    "take part": lambda run, _: f"{run.experiment.fraction:.0%} a round",
+    "training": _training,
+}
+"""What is said of a run at the head of the page; None where it is not known."""
 
 
 def _goals(gathering: Gathering) -> dict[str, Any]:
@@ -107,7 +132,7 @@ def _goals(gathering: Gathering) -> dict[str, Any]:
     }
 
 
-def _methods(gathering: Gathering) -> list[dict[str, Any]]:
+def _methods(gathering: Gathering, limits: Limits) -> list[dict[str, Any]]:
     if not gathering.parties:
         return []
     return [
@@ -115,7 +140,7 @@ def _methods(gathering: Gathering) -> list[dict[str, Any]]:
             "name": party.name,
             "method": party.method,
             "runs": [_run(party, seed) for seed in party.seeds],
-            "course": course(party.evaluated),
+            "course": course(party.evaluated, limits.points),
             "standing": _standing(standing),
             "traffic": _traffic(party),
         }
@@ -134,8 +159,10 @@ def _run(party: Party, seed: int) -> dict[str, Any]:
 
 
 def _standing(standing: Standing) -> dict[str, Any]:
-    left_out = ("runs", "method", "mishaps", "diverged", "fruitless")
-    return {name: value for name, value in standing.facts().items() if name not in left_out}
+    """As the comparison has it, but what concerns targets stands in their order."""
+    left_out = ("runs", "method", "mishaps", "diverged", "fruitless", "rounds_to")
+    facts = {name: value for name, value in standing.facts().items() if name not in left_out}
+    return {**facts, **{name: list(facts[name].values()) for name in ("speed_up", "costs_to")}}
 
 
 def _traffic(party: Party) -> dict[str, Any]:
@@ -179,22 +206,38 @@ def _identity(residents: Residents) -> tuple[str, bytes]:
     return residents.name, residents.counts.tobytes()
 
 
-def _whereabouts(run: Seen, found: Residents | str, federations: Sequence[Residents]) -> dict[str, Any]:
+def _whereabouts(run: Seen, found: Residents | str, federations: Sequence[Residents], most: int) -> dict[str, Any]:
     """Which federation a run belongs to and how its groups are mixed, or why that is not known."""
     if isinstance(found, str):
         return {"federation": None, "unknown": found, "mixes": []}
     number = [_identity(each) for each in federations].index(_identity(found))
-    return {"federation": number, "unknown": "", "mixes": found.of_groups(run.records.groups)}
+    return {"federation": number, "unknown": "", "mixes": found.of_groups(run.records.groups, most)}
 
 
-def _events(gathering: Gathering) -> tuple[list[dict[str, Any]], int]:
-    """Faults of all runs, the first ones, and how many there are."""
-    events = [
+def _faults(gathering: Gathering) -> list[dict[str, Any]]:
+    """How often each thing went wrong with each method, and what was done about it; reasons are left to the list."""
+    counted = Counter(
+        (number, str(event["what"]), _briefly(event)) for number, run in gathering.runs for event in run.events
+    )
+    return [
+        {"method": number, "what": what, "done": done, "times": times}
+        for (number, what, done), times in counted.most_common()
+    ]
+
+
+def _briefly(event: Row) -> str:
+    """`refused: non-finite weights` is a refusal."""
+    return "the run ended" if event["what"] == DIVERGED else str(event["done"]).partition(":")[0]
+
+
+def _events(gathering: Gathering, most: int) -> list[dict[str, Any]]:
+    """Faults one by one; of very many, the first ones of each run."""
+    share = most // max(1, sum(bool(run.events) for _, run in gathering.runs))
+    return [
         {"method": number, "seed": run.seed, **event}
         for number, run in gathering.runs
-        for event in sorted(run.events, key=lambda event: int(event["round"]))
+        for event in sorted(run.events, key=lambda event: int(event["round"]))[:share]
     ]
-    return events[:MOST_EVENTS], len(events)
 
 
 def _spec(party: Party) -> dict[str, Any]:

@@ -16,7 +16,17 @@ from matplotlib.ticker import EngFormatter, MaxNLocator, PercentFormatter
 from fedrelay.ledger import KINDS
 from fedrelay.report.document import Document
 from fedrelay.report.format import percent, plural
-from fedrelay.report.plots import GREY, LINE_COLOURS, LINE_STYLES, STYLE, class_colours, draw_recall, save_figure
+from fedrelay.report.gathering import FAILURES
+from fedrelay.report.plots import (
+    GREY,
+    LINE_COLOURS,
+    STYLE,
+    class_colours,
+    draw_bars,
+    draw_recall,
+    line_look,
+    save_figure,
+)
 from fedrelay.report.recall import Recall
 
 COSTS = {
@@ -51,24 +61,29 @@ def write_figures(document: Document, folder: Path) -> list[Path]:
 
 def _drawings(document: Document) -> Iterator[tuple[str, float, Drawing]]:
     """Name, height and how it is drawn."""
-    methods = [method for method in document["methods"] if method["course"]["round"]]
+    methods = [(number, method) for number, method in enumerate(document["methods"]) if method["course"]["round"]]
+    names = _file_names(document)
     if methods:
         for measure in MEASURES:
             yield f"curves-{measure}", 5.6, partial(_curves, document=document, measure=measure)
         yield "targets", 5.2, partial(_targets, document=document)
         yield "results", 1 + 0.34 * len(methods), partial(_results, methods=methods)
-        yield "communication", 1.2 + 0.4 * len(methods), partial(_communication, methods=methods)
-    if document["events"]:
-        kinds = len({str(event["what"]) for event in document["events"]})
-        yield "faults", 1.2 + 0.34 * kinds, partial(_faults, events=document["events"])
+        yield (
+            "communication",
+            1.2 + 0.4 * len(methods),
+            partial(_communication, methods=[method for _, method in methods]),
+        )
+    if document["faults"]:
+        kinds = len({fault["what"] for fault in document["faults"]})
+        yield "faults", 1.2 + 0.34 * kinds, partial(_faults, faults=document["faults"])
     for number, federation in enumerate(document["federations"]):
-        rows = federation["counts"]
-        yield _numbered("federation", number), 2.6, partial(_mixes, rows=rows, noun="client")
+        draw = partial(_mixes, rows=federation["counts"], noun="client", in_all=federation["clients"])
+        yield _numbered("federation", number), 2.6, draw
     for journey in _first_seeds(document["journeys"]):
-        name = _file_name(document["methods"][journey["method"]]["name"])
+        name = names[journey["method"]]
         if journey["mixes"]:
             rows = [group["counts"] for group in journey["mixes"]]
-            yield f"groups-{name}", 2.6, partial(_mixes, rows=rows, noun="group")
+            yield f"groups-{name}", 2.6, partial(_mixes, rows=rows, noun="group", in_all=journey["groups_in_all"])
         if journey["rounds"]:
             stage = journey["rounds"][0]
             height = 1.3 + 0.22 * min(MOST_ROUTES, len(stage["routes"]))
@@ -77,22 +92,20 @@ def _drawings(document: Document) -> Iterator[tuple[str, float, Drawing]]:
 
 def _recalls(document: Document) -> Iterator[tuple[str, Recall]]:
     """The last chain that each method followed."""
+    names = _file_names(document)
     for journey in _first_seeds(document["journeys"]):
         chains = [chain for chain in journey["forgetting"]["chains"] if len(chain["clients"]) > 1]
         if chains:
-            name = _file_name(document["methods"][journey["method"]]["name"])
             round, clients, matrix, transfer = chains[-1].values()
-            yield f"forgetting-{name}", Recall(round, tuple(clients), tuple(map(tuple, matrix)), transfer, ())
+            yield (
+                f"forgetting-{names[journey['method']]}",
+                Recall(round, tuple(clients), tuple(map(tuple, matrix)), transfer, ()),
+            )
 
 
 def _first_seeds(journeys: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """One run of each method."""
     return list({journey["method"]: journey for journey in reversed(journeys)}.values())[::-1]
-
-
-def _look(number: int) -> dict[str, Any]:
-    style = LINE_STYLES[number // len(LINE_COLOURS) % len(LINE_STYLES)]
-    return {"color": LINE_COLOURS[number % len(LINE_COLOURS)], "linestyle": style}
 
 
 def _curves(figure: Figure, document: Document, measure: str) -> None:
@@ -105,9 +118,9 @@ def _curves(figure: Figure, document: Document, measure: str) -> None:
                 np.array(values, dtype=float)
                 for values in (course[cost], *(course[measure][k] for k in ("mean", "std")))
             )
-            axes.plot(x, mean, linewidth=1.4, label=method["name"], **_look(number))
+            axes.plot(x, mean, linewidth=1.4, label=method["name"], **line_look(number))
             if len(course["runs"]) > 1:
-                axes.fill_between(x, mean - std, mean + std, color=_look(number)["color"], alpha=0.18, linewidth=0)
+                axes.fill_between(x, mean - std, mean + std, color=line_look(number)["color"], alpha=0.18, linewidth=0)
         axes.set_xlabel(name)
         axes.set_xlim(left=0)
         axes.grid(axis="y", color="#E4E4E4", linewidth=0.6)
@@ -128,13 +141,15 @@ def _targets(figure: Figure, document: Document) -> None:
     panels = figure.subplots(2, 2, sharey=True).flatten()
     for axes, (cost, name) in zip(panels, COSTS.items(), strict=True):
         for number, method in enumerate(methods):
-            found = [method["standing"]["costs_to"][f"{target['share']:g}"][cost] for target in targets]
+            costs = method["standing"]["costs_to"]
+            found = [each[cost] for each in costs]
             places = np.arange(len(targets)) + (number - (len(methods) - 1) / 2) * 0.8 / len(methods)
-            colour = _look(number)["color"]
+            colour = line_look(number)["color"]
             axes.barh(places, [value or 0 for value in found], 0.72 / len(methods), color=colour, label=method["name"])
-            for place, value in zip(places, found, strict=True):
+            for place, value, reached in zip(places, found, costs, strict=True):
                 if value is None:
-                    axes.text(0, place, " not reached", color=GREY, fontsize=6, va="center")
+                    why = " not reached" if reached["round"] is None else " not noted"
+                    axes.text(0, place, why, color=GREY, fontsize=6, va="center")
         axes.set_yticks(range(len(targets)), [f"to {percent(target['accuracy'])}" for target in targets])
         axes.set_xlabel(name)
         axes.xaxis.set_major_formatter(EngFormatter(sep=""))
@@ -143,12 +158,12 @@ def _targets(figure: Figure, document: Document) -> None:
     figure.legend(handles, labels, loc="outside lower center", ncols=min(4, len(labels)))
 
 
-def _results(figure: Figure, methods: Sequence[Mapping[str, Any]]) -> None:
-    """The level that every method came to, with its deviation over seeds."""
+def _results(figure: Figure, methods: Sequence[tuple[int, Mapping[str, Any]]]) -> None:
+    """The level that every method came to, with its deviation over seeds; colours are those of the curves."""
     axes = figure.subplots()
-    levels = [method["standing"]["accuracy_last"] for method in methods]
-    names = [method["name"] for method in methods]
-    colours = [_look(number)["color"] for number in range(len(methods))]
+    levels = [method["standing"]["accuracy_last"] for _, method in methods]
+    names = [_with_losses(method) for _, method in methods]
+    colours = [line_look(number)["color"] for number, _ in methods]
     deviations = [level["std"] or 0.0 for level in levels]
     axes.barh(
         names, [level["mean"] for level in levels], 0.6, xerr=deviations, color=colours, error_kw={"ecolor": GREY}
@@ -158,15 +173,24 @@ def _results(figure: Figure, methods: Sequence[Mapping[str, Any]]) -> None:
     axes.invert_yaxis()
 
 
-def _faults(figure: Figure, events: Sequence[Mapping[str, Any]]) -> None:
+def _with_losses(method: Mapping[str, Any]) -> str:
+    """The name of a method and, where seeds failed, how many came through."""
+    lost = sum(run["status"] in FAILURES for run in method["runs"])
+    seeds = len(method["runs"])
+    return f"{method['name']} ({seeds - lost} of {seeds} seeds)" if lost else str(method["name"])
+
+
+def _faults(figure: Figure, faults: Sequence[Mapping[str, Any]]) -> None:
     """How often each thing went wrong, split by what was done about it."""
     axes = figure.subplots()
-    found = Counter((str(event["what"]), str(event["done"]).partition(":")[0]) for event in events)
+    found: Counter[tuple[str, str]] = Counter()
+    for fault in faults:
+        found[fault["what"], fault["done"]] += fault["times"]
     whats, dones = (list(dict.fromkeys(kind[place] for kind, _ in found.most_common())) for place in (0, 1))
     left = np.zeros(len(whats))
     for number, done in enumerate(dones):
         values = np.array([found[what, done] for what in whats])
-        axes.barh(whats, values, 0.6, left, color=_look(number)["color"], label=done)
+        axes.barh(whats, values, 0.6, left, color=line_look(number)["color"], label=done)
         left += values
     axes.set_xlabel("times")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -179,6 +203,9 @@ def _communication(figure: Figure, methods: Sequence[Mapping[str, Any]]) -> None
     panels = figure.subplots(1, 2, sharey=True)
     for axes, counted in zip(panels, ("transfers", "bytes"), strict=True):
         left = np.zeros(len(methods))
+        for place, method in enumerate(methods):
+            if method["traffic"][counted] is None:
+                axes.text(0, place, " not noted", color=GREY, fontsize=7, va="center")
         for number, kind in enumerate(KINDS):
             values = np.array([(method["traffic"][counted] or {}).get(kind, 0.0) for method in methods])
             names = [method["name"] for method in methods]
@@ -191,15 +218,15 @@ def _communication(figure: Figure, methods: Sequence[Mapping[str, Any]]) -> None
     figure.legend(handles, labels, loc="outside lower center", ncols=3)
 
 
-def _mixes(figure: Figure, rows: Sequence[Sequence[int]], noun: str) -> None:
+def _mixes(figure: Figure, rows: Sequence[Sequence[int]], noun: str, in_all: int) -> None:
     """The class mix of every client or group as one bar."""
     counts = np.array(rows, dtype=float)
     tops = (counts / np.maximum(1, counts.sum(axis=1, keepdims=True))).cumsum(axis=1)
     axes, colours = figure.subplots(), class_colours(counts.shape[1])
     for shade in reversed(range(counts.shape[1])):
-        axes.bar(
-            np.arange(len(tops)), tops[:, shade], 1.0 if len(tops) > 60 else 0.86, color=colours(shade), linewidth=0
-        )
+        draw_bars(axes, tops[:, shade], colours(shade))
+    if in_all > len(rows):
+        axes.set_title(f"{len(rows):,} of {plural(in_all, noun)}")
     axes.set(ylabel="class mix", xlabel=noun, ylim=(0, 1), xlim=(-0.6, len(tops) - 0.4))
     axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -211,10 +238,10 @@ def _relay(figure: Figure, stage: Mapping[str, Any]) -> None:
     shown = stage["routes"][:MOST_ROUTES]
     longest = max((len(route) for route in shown), default=1)
     for number, route in enumerate(shown):
-        axes.plot([0, len(route) + 0.6], [number, number], linewidth=1.6, **_look(number), zorder=1)
+        axes.plot([0, len(route) + 0.6], [number, number], linewidth=1.6, **line_look(number), zorder=1)
         for turn, client in enumerate(route, start=1):
             if longest <= 24:
-                box = {"boxstyle": "circle,pad=0.25", "fc": "white", "ec": _look(number)["color"]}
+                box = {"boxstyle": "circle,pad=0.25", "fc": "white", "ec": line_look(number)["color"]}
                 axes.text(turn, number, str(client), ha="center", va="center", fontsize=7, bbox=box, zorder=2)
     more = len(stage["routes"]) - len(shown) + stage.get("more_routes", 0)
     end = ("merged" if len(shown) > 1 else "home") if stage["merges"] else "waiting in slots"
@@ -230,6 +257,19 @@ def _numbered(name: str, number: int) -> str:
     return f"{name}-{number + 1}" if number else name
 
 
+def _file_names(document: Document) -> list[str]:
+    """The names of all methods as files may have them; no two are alike, however a file system looks at them."""
+    found: list[str] = []
+    for method in document["methods"]:
+        name, number = _file_name(method["name"]), 1
+        free = name
+        while free.lower() in map(str.lower, found):
+            number += 1
+            free = f"{name}-{number}"
+        found.append(free)
+    return found
+
+
 def _file_name(name: str) -> str:
-    """A method's name without characters that mean something to a file system."""
+    """A name without characters that mean something to a file system."""
     return "".join(each if each.isalnum() or each in "+-_." else "_" for each in name).strip(".") or "_"

@@ -81,6 +81,8 @@ class Seen:
             seconds=summary.get("seconds") or sum(line["seconds"] for line in self.records.lines("timings")),
             virtual_seconds=total("virtual_seconds"),
             idle_seconds=total("idle_seconds"),
+            computing_seconds=total("computing_seconds"),
+            communicating_seconds=total("communicating_seconds"),
             run=self.records.path,
         )
 

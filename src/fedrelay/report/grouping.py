@@ -23,7 +23,7 @@ from fedrelay.grouping.profiles import Evidence, Survey
 from fedrelay.metrics.skew import GroupQuality, cpd_matrix, group_histograms, group_quality
 from fedrelay.report.format import NONE, count, percent, plural
 from fedrelay.report.holdings import joined_classes
-from fedrelay.report.plots import GREY, STYLE, _bars, _name_classes, class_colours, save_figure
+from fedrelay.report.plots import GREY, STYLE, _name_classes, class_colours, draw_bars, save_figure
 from fedrelay.report.tables import facts_grid, plain_table
 from fedrelay.routes.base import Groups
 
@@ -178,7 +178,7 @@ def _draw_mix(axes: Axes, histograms: NDArray[np.int64], colours: Any) -> None:
     counts = joined_classes(histograms)
     tops = (counts / np.maximum(1, counts.sum(axis=1))[:, None]).cumsum(axis=1)
     for shade in reversed(range(counts.shape[1])):  # each over the last: bars side by side would show seams
-        _bars(axes, tops[:, shade], colours(shade))
+        draw_bars(axes, tops[:, shade], colours(shade))
     axes.set(ylim=(0, 1), xlim=(-0.5, len(counts) - 0.5))
 
 

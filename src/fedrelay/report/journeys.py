@@ -2,43 +2,38 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fedrelay.errors import RunFolderError
 from fedrelay.report.gathering import Seen
 from fedrelay.report.recall import recalls
-from fedrelay.report.thinning import evenly, significant
+from fedrelay.report.thinning import PAGE, Limits, evenly, significant
 from fedrelay.result import Row
 
-MOST_STOPS = 400_000
-"""So many stops of all runs together go into a page; beyond, rounds are left out evenly."""
-
-MOST_CELLS = 200_000
-"""The same for the accuracies of forgetting matrices."""
-
-MOST_ROUTES = 200
-MOST_STOPS_OF_A_ROUTE = 400
-"""Of a round, so many routes and so many stops of each are drawn."""
-
-MOST_CLIENTS_IN_GROUPS = 2000
-"""Groups of larger federations are not drawn, but for those that a model visits."""
+_MARKED = ("route", "client", "node", "what", "done")
+"""What the relay map says of a fault."""
 
 
-def journey(run: Seen, most_stops: int = MOST_STOPS) -> dict[str, Any]:
-    """The rounds of one run."""
+def journey(run: Seen, runs: int = 1, limits: Limits = PAGE) -> dict[str, Any]:
+    """The rounds of one run, which shares the limits with others."""
     travelled = [line for line in run.ledger if line["round"]]
-    stops = max((min(line["client_updates"], MOST_ROUTES * MOST_STOPS_OF_A_ROUTE) for line in travelled), default=0)
-    shown = evenly(travelled, max(2, most_stops // max(1, stops)))
+    drawn = limits.routes * limits.stops_of_a_route
+    stops = max((min(line["client_updates"], drawn) for line in travelled), default=0)
+    shown = evenly(travelled, max(2, limits.stops // max(1, runs) // max(1, stops)))
+    faults: dict[int, list[Row]] = {}
+    for event in run.events:
+        faults.setdefault(int(event["round"]), []).append(event)
     try:
-        stages = [_stage(line) for line in shown]
+        stages = [{**_stage(line, limits), **_troubles(faults.get(line["round"], []), limits)} for line in shown]
     except (ValueError, TypeError) as error:
         raise RunFolderError(f"{run.records.path / 'ledger.jsonl'}: is damaged ({error})") from None
     groups = run.records.groups
-    drawn = sum(map(len, groups)) <= MOST_CLIENTS_IN_GROUPS
+    few = sum(map(len, groups)) <= limits.clients_in_groups
     return {
         "clients": run.records.plan["clients"],
-        "groups": [list(group) for group in groups] if drawn else [],
+        "groups": [list(group) for group in groups] if few else [],
         "groups_in_all": len(groups),
         "rounds_in_all": len(travelled),
         "rounds": stages,
@@ -46,10 +41,18 @@ def journey(run: Seen, most_stops: int = MOST_STOPS) -> dict[str, Any]:
     }
 
 
-def _stage(line: Row) -> dict[str, Any]:
+def _troubles(events: Sequence[Row], limits: Limits) -> dict[str, Any]:
+    """What went wrong in a round, where something did: how often, and the places to mark."""
+    if not events:
+        return {}
+    kept = [{name: event[name] for name in _MARKED if name in event} for event in events[: limits.faults_of_a_round]]
+    return {"troubles": dict(Counter(str(event["what"]) for event in events)), "faults": kept}
+
+
+def _stage(line: Row, limits: Limits) -> dict[str, Any]:
     """One round: who was visited, in which order, and what became of the models."""
     routes = _routes(line)
-    kept = [route[:MOST_STOPS_OF_A_ROUTE] for route in routes[:MOST_ROUTES]]
+    kept = [route[: limits.stops_of_a_route] for route in routes[: limits.routes]]
     stage = {
         "round": line["round"],
         "routes": kept,
@@ -58,11 +61,11 @@ def _stage(line: Row) -> dict[str, Any]:
         **_costs(line),
     }
     if "slots" in line:
-        stage["slots"] = line["slots"][:MOST_ROUTES]
+        stage["slots"] = line["slots"][: limits.routes]
     if len(routes) > len(kept):
         stage["more_routes"] = len(routes) - len(kept)
-    if any(len(route) > MOST_STOPS_OF_A_ROUTE for route in routes[:MOST_ROUTES]):
-        stage["lengths"] = [len(route) for route in routes[:MOST_ROUTES]]
+    if any(len(route) > limits.stops_of_a_route for route in routes[: limits.routes]):
+        stage["lengths"] = [len(route) for route in routes[: limits.routes]]
     return stage
 
 
@@ -85,8 +88,8 @@ def relay_of(line: Mapping[str, Any]) -> str:
     return "direct" if line["c2c"] or line["longest_route"] <= 1 else "server"
 
 
-def memories(run: Seen, most_cells: int = MOST_CELLS) -> dict[str, Any]:
-    """The forgetting matrices of followed chains."""
+def memories(run: Seen, runs: int = 1, limits: Limits = PAGE) -> dict[str, Any]:
+    """The forgetting matrices of followed chains of one run, which shares the limits with others."""
     followed = recalls(run.records)
     cells = max((len(recall.clients) ** 2 // 2 for recall in followed), default=0)
     return {
@@ -98,11 +101,6 @@ def memories(run: Seen, most_cells: int = MOST_CELLS) -> dict[str, Any]:
                 "matrix": [[significant(value, 4) for value in row] for row in recall.matrix],
                 "backward_transfer": significant(recall.backward_transfer),
             }
-            for recall in evenly(followed, max(2, most_cells // max(1, cells)))
+            for recall in evenly(followed, max(2, limits.cells // max(1, runs) // max(1, cells)))
         ],
     }
-
-
-def shared_out(most: int, runs: Sequence[Seen]) -> int:
-    """What each run may take of a limit for all."""
-    return most // max(1, len(runs))

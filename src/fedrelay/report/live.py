@@ -10,7 +10,9 @@ from __future__ import annotations
 import errno
 import hashlib
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -19,7 +21,7 @@ from typing import Any
 from fedrelay.errors import FedRelayError, SpecError
 from fedrelay.report.document import Document, document
 from fedrelay.report.webpage import as_data, webpage
-from fedrelay.store import Records
+from fedrelay.store import Records, beyond_the_first
 
 LOOPBACK = "127.0.0.1"
 NAMES = (LOOPBACK, "localhost")
@@ -40,8 +42,8 @@ def stamp(paths: Sequence[Path]) -> list[tuple[str, int, int, bool]]:
 
 
 def absent(paths: Sequence[Path]) -> list[Path]:
-    """The folders that are not there yet, or have just been made."""
-    return [path for path in paths if not path.exists() or (path.is_dir() and not any(path.iterdir()))]
+    """The folders that are not there yet, or in which a run is just being created."""
+    return [path for path in paths if not path.exists() or (path.is_dir() and not beyond_the_first(path))]
 
 
 def so_far(paths: Sequence[Path]) -> Document:
@@ -53,6 +55,27 @@ def so_far(paths: Sequence[Path]) -> Document:
     return {**found, "title": title, "awaited": list(map(str, awaited))}
 
 
+@dataclass(frozen=True)
+class Told:
+    """What the page is told: a document as text, which is made once however often somebody asks."""
+
+    document: Mapping[str, Any]
+
+    @cached_property
+    def content(self) -> bytes:
+        """As it is sent."""
+        return as_data(self.document).encode()
+
+    @cached_property
+    def mark(self) -> str:
+        """What tells it from others."""
+        return _mark(self.content)
+
+
+def _mark(content: bytes) -> str:
+    return f'"{hashlib.sha256(content).hexdigest()[:32]}"'
+
+
 class Live(ThreadingHTTPServer):
     """Serves a page that follows runs; it outlives them until it is closed."""
 
@@ -61,7 +84,7 @@ class Live(ThreadingHTTPServer):
     def __init__(self, paths: Sequence[Path], port: int, look: Callable[[Sequence[Path]], Document] = so_far) -> None:
         self.paths, self._look, self._looking = tuple(paths), look, threading.Lock()
         self._seen = stamp(self.paths)
-        self.latest = look(paths)
+        self.latest = Told(look(paths))
         try:
             super().__init__((LOOPBACK, port), _Answers)
         except OverflowError:
@@ -78,15 +101,15 @@ class Live(ThreadingHTTPServer):
         """Where the page is."""
         return f"http://{LOOPBACK}:{self.server_port}/"
 
-    def current(self) -> dict[str, Any]:
+    def current(self) -> Told:
         """The document as of now; or what is wrong at this moment, such as a run that is being replaced."""
         with self._looking:
             now = stamp(self.paths)
             if now != self._seen:
                 try:
-                    self.latest = self._look(self.paths)
+                    self.latest = Told(self._look(self.paths))
                 except FedRelayError as error:
-                    return {"error": str(error)}
+                    return Told({"error": str(error)})
                 self._seen = now
             return self.latest
 
@@ -104,9 +127,10 @@ class _Answers(BaseHTTPRequestHandler):
         if self.headers.get("Host", "") not in {f"{name}:{self.server.server_port}" for name in NAMES}:
             self._answer(HTTPStatus.MISDIRECTED_REQUEST, "text/plain", b"this page is for this machine alone\n")
         elif self.path == "/":
-            self._answer(HTTPStatus.OK, "text/html", webpage(self.server.latest, live=True).encode())
+            self._answer(HTTPStatus.OK, "text/html", webpage(self.server.latest.document, live=True).encode())
         elif self.path == "/document.json":
-            self._answer(HTTPStatus.OK, "application/json", as_data(self.server.current()).encode())
+            told = self.server.current()
+            self._answer(HTTPStatus.OK, "application/json", told.content, told.mark)
         else:
             self._answer(HTTPStatus.NOT_FOUND, "text/plain", b"there is nothing here\n")
 
@@ -114,8 +138,8 @@ class _Answers(BaseHTTPRequestHandler):
         """The same without its content."""
         self.do_GET()
 
-    def _answer(self, status: HTTPStatus, kind: str, content: bytes) -> None:
-        mark = f'"{hashlib.sha256(content).hexdigest()[:32]}"'
+    def _answer(self, status: HTTPStatus, kind: str, content: bytes, mark: str | None = None) -> None:
+        mark = mark or _mark(content)
         if status == HTTPStatus.OK and self.headers.get("If-None-Match") == mark:
             status, content = HTTPStatus.NOT_MODIFIED, b""
         self.send_response(status)

@@ -107,11 +107,11 @@ def draw_privacy(outcome: Outcome, path: Path) -> bool:
         for number, contender in enumerate(guarded):
             curves = [_spent(result) for result in contender.results]
             x, y = (np.mean([[point[part] for point in curve] for curve in curves], axis=0) for part in (0, 1))
-            axes.plot(x, y, linewidth=1.4, marker="o", markersize=2, label=contender.name, **_look(number))
+            axes.plot(x, y, linewidth=1.4, marker="o", markersize=2, label=contender.name, **line_look(number))
         free = [each for each in outcome.contenders if each.results and each not in guarded]
         for number, contender in enumerate(free, start=len(guarded)):
             level = float(np.mean([result.accuracy_last for result in contender.results]))
-            axes.axhline(level, linewidth=1.1, label=f"{contender.name}, not private", **_look(number))
+            axes.axhline(level, linewidth=1.1, label=f"{contender.name}, not private", **line_look(number))
         axes.set(xscale="log", xlabel="ε, the most that any client has spent", ylabel="test accuracy")
         axes.xaxis.set_major_formatter(LogFormatter())
         axes.xaxis.set_minor_formatter(LogFormatter(labelOnlyBase=False))
@@ -137,14 +137,14 @@ def draw_holdings(report: HoldingsReport, path: Path) -> None:
     with rc_context(STYLE):
         figure = Figure(figsize=(7.2, 3.8), layout="constrained")
         upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(1, 2.4))
-        _bars(upper, report.sizes[report.looked_at[order]], "#6F7C85")
+        draw_bars(upper, report.sizes[report.looked_at[order]], "#6F7C85")
         upper.set(ylabel="samples", title=_title(report))
         upper.yaxis.set_major_locator(MaxNLocator(3, integer=True))
         upper.tick_params(axis="x", length=0)
         colours = class_colours(counts.shape[1])
         tops = shares.cumsum(axis=1)
         for shade in reversed(range(counts.shape[1])):  # each over the last: bars side by side would show seams
-            _bars(lower, tops[:, shade], colours(shade))
+            draw_bars(lower, tops[:, shade], colours(shade))
         lower.set(ylabel="class mix", ylim=(0, 1), xlim=(-0.5, len(order) - 0.5))
         lower.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
         _name_clients(lower, report, order)
@@ -180,7 +180,7 @@ def accuracy_over(axes: Axes, lines: Sequence[Line], key: str, unit: float) -> N
         x = np.mean([[row[key] / unit for row in history] for history in histories], axis=0)
         y = np.array([[row["accuracy"] for row in history] for history in histories])
         mean = y.mean(axis=0)
-        look = _look(number)
+        look = line_look(number)
         axes.plot(x, mean, linewidth=1.4, marker="o" if len(x) == 1 else "", label=name, zorder=3, **look)
         if len(y) > 1:
             std = y.std(axis=0, ddof=1)
@@ -193,7 +193,7 @@ def accuracy_over(axes: Axes, lines: Sequence[Line], key: str, unit: float) -> N
     axes.set_axisbelow(True)
 
 
-def _look(number: int) -> dict[str, Any]:
+def line_look(number: int) -> dict[str, Any]:
     """The colour of a line and, where colours run out, another style."""
     style = LINE_STYLES[number // len(LINE_COLOURS) % len(LINE_STYLES)]
     return {"color": LINE_COLOURS[number % len(LINE_COLOURS)], "linestyle": style}
@@ -225,7 +225,7 @@ def class_colours(shades: int) -> ListedColormap:
     return ListedColormap(colormaps["viridis"](np.linspace(0, 1, shades)))
 
 
-def _bars(axes: Axes, heights: NDArray[Any], colour: Any) -> None:
+def draw_bars(axes: Axes, heights: NDArray[Any], colour: Any) -> None:
     """Few bars stand apart, many are one shape."""
     if len(heights) <= MOST_NUMBERED:
         axes.bar(np.arange(len(heights)), heights, 0.86, color=colour, linewidth=0)

@@ -4,25 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedrelay.data.open import open_federation
 from fedrelay.data.pooled import PooledFederation
 from fedrelay.engines.start import at_nodes
 from fedrelay.errors import FedRelayError
+from fedrelay.materials import below_public
 from fedrelay.metrics.skew import balance_ratio, median_cpd
+from fedrelay.recipes import recipe, with_public_set
 from fedrelay.report.gathering import Seen
 from fedrelay.report.holdings import joined_classes
-from fedrelay.setting import outline
-from fedrelay.spec import Experiment
+from fedrelay.spec import Data
+from fedrelay.warmup.base import Warmup
 
 MOST_CLIENTS = 2000
 """Class counts are taken of so many clients, the first ones."""
-
-MOST_GROUPS = 200
 
 
 @dataclass(frozen=True)
@@ -52,11 +53,17 @@ class Residents:
             "median_cpd": median_cpd(self.counts),
         }
 
-    def of_groups(self, groups: Sequence[Sequence[int]]) -> list[dict[str, Any]]:
+    def of_groups(self, groups: Sequence[Sequence[int]], most: int) -> list[dict[str, Any]]:
         """The class counts of groups, as far as all of their members are known."""
-        known = [group for group in groups[:MOST_GROUPS] if group and max(group) < len(self.counts)]
-        sums = [self.counts[list(group)].sum(axis=0) for group in known]
-        return [{"counts": each.tolist(), "balance": balance_ratio(each)} for each in sums]
+        known = {
+            number: self.counts[list(group)].sum(axis=0)
+            for number, group in enumerate(groups[:most])
+            if group and max(group) < len(self.counts)
+        }
+        return [
+            {"group": number, "counts": counts.tolist(), "balance": balance_ratio(counts)}
+            for number, counts in known.items()
+        ]
 
 
 def residents_of(run: Seen) -> Residents | str:
@@ -66,22 +73,27 @@ def residents_of(run: Seen) -> Residents | str:
         return "it was started from Python with data of its own, which are not kept in the run folder"
     if at_nodes(run.experiment):
         return "the samples are with the nodes, and a report troubles nobody"
-    return _opened(run.experiment.model_dump_json(exclude={"out"}), str(facts.get("data_fingerprint")))
-
-
-@lru_cache(maxsize=32)
-def _opened(experiment: str, fingerprint: str) -> Residents | str:
-    """The data of an experiment, opened once however often a page is made."""
     try:
-        federation = outline(Experiment.model_validate_json(experiment)).federation
-        if federation.fingerprint() != fingerprint:
-            return "the data found here are not those of the run"
-        if isinstance(federation, PooledFederation):
-            federation = federation.members
-        looked_at = range(min(federation.clients, MOST_CLIENTS))
-        counts = np.stack([federation.histogram(client) for client in looked_at])
+        method = recipe(run.experiment)
+        [experiment] = with_public_set([run.experiment])
+        sharing = method.warmup if method.warmup is not None and method.warmup.shares_samples else None
+        fingerprint = str(facts.get("data_fingerprint"))
+        return _opened(experiment.data, experiment.seed, method.pools_data, sharing, fingerprint)
     except FedRelayError as error:
         return f"its data cannot be opened here: {error}"
+
+
+@lru_cache(maxsize=256)
+def _opened(data: Data, seed: int, pooled: bool, sharing: Warmup | None, fingerprint: str) -> Residents | str:
+    """The clients of a federation, opened once for all methods that share it, however often a page is made."""
+    federation = open_federation(data, seed)
+    if sharing is not None:
+        federation = below_public(federation, partial(sharing.share, seed=seed))
+    as_run = below_public(federation, PooledFederation) if pooled else federation
+    if as_run.fingerprint() != fingerprint:
+        return "the data found here are not those of the run"
+    looked_at = range(min(federation.clients, MOST_CLIENTS))
+    counts = np.stack([federation.histogram(client) for client in looked_at])
     return Residents(
         federation.name, federation.clients, federation.classes, int(federation.sizes().sum()), joined_classes(counts)
     )

@@ -1,16 +1,19 @@
-"""Every figure of a page as a table for other programs."""
+"""Every figure of a page as a table for other programs, with the columns that the page itself gives.
+
+Where a document leaves something out, a column ending in `_in_all` says how much there is.
+"""
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from fedrelay.files import write_atomically
+from fedrelay.metrics.curves import speed_up
 from fedrelay.report.courses import MEASURES
 from fedrelay.report.document import Document
+from fedrelay.report.spreadsheet import as_csv
 from fedrelay.result import COSTS
 
 Row = Mapping[str, Any]
@@ -38,28 +41,8 @@ def sheets(document: Document) -> dict[str, list[Row]]:
         "relay": list(_relay(document)),
         "forgetting": list(_forgetting(document)),
         "communication": list(_communication(document)),
-        "faults": [{"name": _name(document, event["method"]), **event} for event in document["events"]],
+        "faults": list(_faults(document)),
     }
-
-
-def as_csv(rows: Sequence[Row]) -> str:
-    """Rows as text; columns in the order in which they first appear."""
-    text = io.StringIO()
-    columns = dict.fromkeys(column for row in rows for column in row)
-    writer = csv.DictWriter(text, fieldnames=list(columns), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows({name: _cell(value) for name, value in row.items()} for row in rows)
-    return text.getvalue()
-
-
-def _cell(value: Any) -> Any:
-    """Text that a spreadsheet would take for a formula is disarmed."""
-    return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r") else value
-
-
-def _name(document: Document, method: int) -> str:
-    name: str = document["methods"][method]["name"]
-    return name
 
 
 def _curves(document: Document) -> Iterator[Row]:
@@ -70,59 +53,73 @@ def _curves(document: Document) -> Iterator[Row]:
             row |= {cost: course[cost][place] for cost in COSTS}
             for measure in MEASURES:
                 row |= {f"{measure}_{kind}": course[measure][kind][place] for kind in ("mean", "std")}
-            yield row
+            yield {**row, "evaluations_in_all": course["evaluated"]}
 
 
 def _targets(document: Document) -> Iterator[Row]:
+    """Factors are against the first method."""
     for method in document["methods"]:
-        for target in document["targets"]:
-            share = f"{target['share']:g}"
-            speed_up = method["standing"]["speed_up"].get(share)
-            costs = method["standing"]["costs_to"].get(share, {})
-            yield {"method": method["name"], "target": target["accuracy"], **costs, "speed_up_in_rounds": speed_up}
+        first = document["methods"][0]
+        for place, target in enumerate(document["targets"]):
+            before, costs = (each["standing"]["costs_to"][place] for each in (first, method))
+            factors = {f"speed_up_{cost}": speed_up(before[cost], costs[cost]) for cost in COSTS}
+            where = {"method": method["name"], "target": target["accuracy"]}
+            yield {**where, **costs, "compared_with": first["name"], **factors}
 
 
 def _results(document: Document) -> Iterator[Row]:
-    plain = ("client_updates", "longest_chain", "bytes", "virtual_seconds", "seconds")
     for method in document["methods"]:
         standing = method["standing"]
         row = {"method": method["name"]}
         for level in ("accuracy_last", "accuracy"):
             row |= {f"{level}_{kind}": value for kind, value in standing[level].items()}
-        states = [run["status"] for run in method["runs"]]
-        yield {**row, **{name: standing[name] for name in plain}, **standing["transfers"], "states": " ".join(states)}
+        row |= {name: standing[name] for name in ("client_updates", "longest_chain")} | standing["transfers"]
+        row |= {name: standing[name] for name in ("bytes", "virtual_seconds", "seconds")}
+        states = " ".join(run["status"] for run in method["runs"])
+        yield {**row, "runs": len(method["course"]["runs"]), "states": states}
 
 
 def _federation(document: Document) -> Iterator[Row]:
     for number, federation in enumerate(document["federations"]):
         for client, counts in enumerate(federation["counts"]):
-            yield {"federation": number, "client": client, **_classes(counts)}
+            where = {"federation": number, "client": client, "clients_in_all": federation["clients"]}
+            yield {**where, **_classes(counts)}
 
 
 def _groups(document: Document) -> Iterator[Row]:
     for journey in document["journeys"]:
-        for number, group in enumerate(journey["mixes"]):
-            yield {**_run(document, journey), "group": number, **_classes(group["counts"])}
+        for mix in journey["mixes"]:
+            members = journey["groups"][mix["group"]] if journey["groups"] else ()
+            where = {"group": mix["group"], "clients": " ".join(map(str, members))}
+            in_all = {"groups_in_all": journey["groups_in_all"]}
+            yield {**_run(document, journey), **where, **in_all, **_classes(mix["counts"])}
 
 
 def _relay(document: Document) -> Iterator[Row]:
     for journey in document["journeys"]:
         for stage in journey["rounds"]:
-            slots = stage.get("slots", [None] * len(stage["routes"]))
-            for number, (route, slot) in enumerate(zip(stage["routes"], slots, strict=True)):
-                where = {"round": stage["round"], "route": number, "relay": stage["relay"], "slot": slot}
+            for number, route in enumerate(stage["routes"]):
+                slot = stage["slots"][number] if "slots" in stage else None
+                about = {"relay": stage["relay"], "slot": slot, "merges": stage["merges"]}
+                in_all = {
+                    "rounds_in_all": journey["rounds_in_all"],
+                    "routes_in_all": len(stage["routes"]) + stage.get("more_routes", 0),
+                    "turns_in_all": stage["lengths"][number] if "lengths" in stage else len(route),
+                }
                 for turn, client in enumerate(route, start=1):
-                    yield {**_run(document, journey), **where, "turn": turn, "client": client}
+                    where = {"round": stage["round"], "route": number, "turn": turn, "client": client}
+                    yield {**_run(document, journey), **where, **about, **in_all}
 
 
 def _forgetting(document: Document) -> Iterator[Row]:
     for journey in document["journeys"]:
+        in_all = {"chains_in_all": journey["forgetting"]["in_all"]}
         for chain in journey["forgetting"]["chains"]:
             for hop, row in enumerate(chain["matrix"]):
                 where = {"round": chain["round"], "hop": hop + 1, "trained_at": chain["clients"][hop]}
                 for place, accuracy in enumerate(row):
                     seen = {"samples_of": chain["clients"][place], "accuracy": accuracy}
-                    yield {**_run(document, journey), **where, **seen}
+                    yield {**_run(document, journey), **where, **seen, **in_all}
 
 
 def _communication(document: Document) -> Iterator[Row]:
@@ -132,8 +129,15 @@ def _communication(document: Document) -> Iterator[Row]:
                 yield {"method": method["name"], "counted": counted, "kind": kind, "value": value}
 
 
-def _run(document: Document, journey: Mapping[str, Any]) -> dict[str, Any]:
-    return {"method": _name(document, journey["method"]), "seed": journey["seed"]}
+def _faults(document: Document) -> Iterator[Row]:
+    columns = ("round", "client", "route", "hop", "node", "what", "done")
+    for event in document["events"]:
+        about = {name: event.get(name, "") for name in columns}
+        yield {**_run(document, event), **about, "faults_in_all": document["events_in_all"]}
+
+
+def _run(document: Document, found: Mapping[str, Any]) -> dict[str, Any]:
+    return {"method": document["methods"][found["method"]]["name"], "seed": found["seed"]}
 
 
 def _classes(counts: Sequence[int]) -> dict[str, int]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -15,7 +13,8 @@ from fedrelay.errors import RunFolderError
 from fedrelay.files import read_whole
 from fedrelay.ledger import KINDS
 from fedrelay.metrics.curves import speed_up, targets_of
-from fedrelay.result import COSTS
+from fedrelay.report.spreadsheet import as_csv
+from fedrelay.result import COSTS, Row, share_name
 
 MeanStd = tuple[float, float]
 
@@ -29,7 +28,7 @@ class Standing:
     accuracy_last: MeanStd | None
     rounds_to: Mapping[float, float | None]
     speed_up: Mapping[float, float | None]
-    costs_to: Mapping[float, Mapping[str, float] | None]
+    costs_to: Mapping[float, Row | None]
     client_updates: float | None
     longest_chain: float | None
     transfers: Mapping[str, float | None]
@@ -50,11 +49,9 @@ class Standing:
             "method": self.contender.method,
             "accuracy": _named(self.accuracy),
             "accuracy_last": _named(self.accuracy_last),
-            "rounds_to": {f"{share:g}": rounds for share, rounds in self.rounds_to.items()},
-            "speed_up": {f"{share:g}": factor for share, factor in self.speed_up.items()},
-            "costs_to": {
-                f"{share:g}": dict(costs) if costs else dict.fromkeys(COSTS) for share, costs in self.costs_to.items()
-            },
+            "rounds_to": {share_name(share): rounds for share, rounds in self.rounds_to.items()},
+            "speed_up": {share_name(share): factor for share, factor in self.speed_up.items()},
+            "costs_to": {share_name(share): _costs(costs) for share, costs in self.costs_to.items()},
             "client_updates": self.client_updates,
             "longest_chain": self.longest_chain,
             "transfers": dict(self.transfers),
@@ -93,14 +90,9 @@ def comparison_facts(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def as_csv(rows: Iterable[Standing]) -> str:
-    """The comparison as a table for other programs."""
-    lines = [standing.row() for standing in rows]
-    text = io.StringIO()
-    writer = csv.DictWriter(text, fieldnames=list(lines[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(lines)
-    return text.getvalue()
+def comparison_csv(outcome: Outcome) -> str:
+    """The comparison as `table.csv` has it, for other programs."""
+    return as_csv([standing.row() for standing in standings(outcome)])
 
 
 def plan_facts(run: Path) -> dict[str, Any]:
@@ -147,6 +139,10 @@ def _mean(values: Iterable[float]) -> float | None:
 def _whole(number: float | None) -> float | None:
     """A mean of equal counts is a count again."""
     return int(number) if number is not None and float(number).is_integer() else number
+
+
+def _costs(costs: Row | None) -> Row:
+    return dict(costs) if costs else dict.fromkeys(COSTS)
 
 
 def _named(mean_std: MeanStd | None) -> dict[str, float | None]:

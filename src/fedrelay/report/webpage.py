@@ -16,14 +16,14 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from fedrelay.report.document import Document
-
 STYLES = ("frame.css", "figures.css")
 SCRIPTS = (
     "basics",
     "figure",
     "bars",
     "curves",
+    "headlines",
+    "targets",
     "results",
     "places",
     "relay-drawing",
@@ -37,10 +37,10 @@ SCRIPTS = (
 )
 """In the order in which they build on each other."""
 
-_UNSAFE = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
+_UNSAFE = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"})
 
 
-def webpage(document: Document, *, live: bool = False) -> str:
+def webpage(document: Mapping[str, Any], *, live: bool = False) -> str:
     """The page of a document; a live one may ask its own server for news."""
     parts = {
         "title": html.escape(f"{document['title']} · FedRelay"),
@@ -56,8 +56,7 @@ def webpage(document: Document, *, live: bool = False) -> str:
 
 def as_data(document: Mapping[str, Any]) -> str:
     """JSON that can stand inside an element of a page, whatever its strings say."""
-    text = json.dumps(document, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    return "".join(_UNSAFE.get(each, each) for each in text)
+    return json.dumps(document, ensure_ascii=False, allow_nan=False, separators=(",", ":")).translate(_UNSAFE)
 
 
 @cache

@@ -1,7 +1,8 @@
-// Bars made of parts, one for each row, with a key below: who sent what, and what went wrong.
+// Bars made of parts, one for each row, with a key and a table below: who sent what, and what went wrong.
 
 // rows: { name, parts: Map of key → number }; series: [key, name, colour].
-function stackedBars(width, rows, series, text, { label, mark }) {
+function stackedBars(frame, rows, series, text, { label, mark }) {
+  const width = room(frame.plot);
   const [line, right] = [50, width - 84];
   const sums = rows.map(({ parts }) => series.reduce((sum, [key]) => sum + (parts.get(key) || 0), 0));
   const most = Math.max(1e-9, ...sums);
@@ -38,7 +39,10 @@ function stackedBars(width, rows, series, text, { label, mark }) {
     }
     svg.append(shape("text", { class: "soft", x: x + 8, y: index * line + 34 }, text(sums[index])));
   });
-  return [svg, swatches(series.map(([, name, colour]) => [name, colour]))];
+  const table = asTable(frame, ["", ...series.map(([, name]) => name), "together"], () =>
+    rows.map(({ name, parts }, index) => [name, ...series.map(([key]) => text(parts.get(key) || 0)), text(sums[index])]),
+  );
+  return [svg, swatches(series.map(([, name, colour]) => [name, colour])), table];
 }
 
 const swatches = (names) =>

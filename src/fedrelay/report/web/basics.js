@@ -32,10 +32,12 @@ function headings(names) {
     element(
       "tr",
       {},
-      names.map((name) => element("th", {}, name)),
+      names.map((name) => element("th", { scope: "col" }, name)),
     ),
   );
 }
+
+const rowHead = (...children) => element("th", { scope: "row" }, ...children);
 
 function filled(node, attributes, children) {
   for (const [key, value] of Object.entries(attributes)) {
@@ -149,21 +151,35 @@ function powers(low, high) {
     : found;
 }
 
+const ended = (run) => run.status === "diverged" || run.status === "fruitless";
+
 // Why there is nothing to see of runs that ended badly.
 const failures = ({ methods }) =>
   methods
     .flatMap((method) => method.runs.map((run) => ({ method, run })))
-    .filter(({ run }) => run.status === "diverged" || run.status === "fruitless")
+    .filter(({ run }) => ended(run))
     .map(({ method, run }) => `${method.name}, seed ${run.seed}: ${run.status}${run.why ? `, ${run.why}` : ""}.`)
     .join(" ");
 
+// Methods of which something is known and no seed failed: a mean over those that came through would flatter.
+const sound = ({ methods }) =>
+  methods.filter(
+    (method) =>
+      method.method !== "centralized" && method.standing.accuracy_last.mean !== null && !method.runs.some(ended),
+  );
+
+const best = (doc) =>
+  sound(doc).reduce(
+    (found, method) =>
+      !found || method.standing.accuracy_last.mean > found.standing.accuracy_last.mean ? method : found,
+    null,
+  );
+
 const calm = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
 
-function tallied(words) {
-  const counts = new Map();
-  for (const word of words) counts.set(word, (counts.get(word) || 0) + 1);
-  return counts;
+// Sums of numbers that go by the same word.
+function summed(pairs) {
+  const sums = new Map();
+  for (const [word, number] of pairs) sums.set(word, (sums.get(word) || 0) + number);
+  return sums;
 }
-
-// How often each word occurs: "4 dropout, 1 straggler".
-const tally = (words) => [...tallied(words)].map(([word, times]) => `${count(times)} ${word}`).join(", ");

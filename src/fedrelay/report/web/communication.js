@@ -36,7 +36,7 @@ function trafficSection(page) {
     const text = choice.what === "transfers" ? count : bytes;
     frame.show(
       [
-        ...stackedBars(room(frame.plot), rows, series, text, { label: VIEWS[choice.what], mark: "traffic" }),
+        ...stackedBars(frame, rows, series, text, { label: VIEWS[choice.what], mark: "traffic" }),
         ...(untold ? [element("p", { class: "note" }, untold)] : []),
       ],
       sheet,

@@ -337,6 +337,7 @@ function curvesSection(page) {
       "seeds",
       ...Object.keys(COSTS),
       ...Object.keys(MEASURES).flatMap((name) => [`${name}_mean`, `${name}_std`]),
+      "evaluations_in_all",
     ],
     ...shown.flatMap(({ method: { name, course } }) =>
       course.round.map((_, each) => [
@@ -344,6 +345,7 @@ function curvesSection(page) {
         course.seeds[each],
         ...Object.keys(COSTS).map((key) => course[key][each]),
         ...Object.keys(MEASURES).flatMap((key) => [course[key].mean[each], course[key].std[each]]),
+        course.evaluated,
       ]),
     ),
   ];

@@ -38,6 +38,15 @@ function mixBars(rows, width, height, describe) {
   return svg;
 }
 
+const mixTable = (frame, noun, rows) =>
+  asTable(frame, [noun, ...rows[0].counts.map((_, each) => `class ${each}`), "samples"], () =>
+    rows.map(({ counts, name }) => [
+      String(name),
+      ...counts.map(count),
+      count(counts.reduce((sum, each) => sum + each, 0)),
+    ]),
+  );
+
 function classKey(classes) {
   if (classes <= FEW_CLASSES)
     return swatches(Array.from({ length: classes }, (_, each) => [`class ${each}`, classColour(each, classes)]));
@@ -106,16 +115,22 @@ function federationSection(page) {
         mixBars(rows, room(clients.plot), 200, (row) => `Client ${row.name}`),
         classKey(federation.counts[0].length),
         element("p", { class: "note" }, said),
+        mixTable(clients, "Client", rows),
       ],
       () => [
-        ["client", ...federation.counts[0].map((_, each) => `class_${each}`)],
-        ...federation.counts.map((counts, client) => [client, ...counts]),
+        ["federation", "client", "clients_in_all", ...federation.counts[0].map((_, each) => `class_${each}`)],
+        ...federation.counts.map((counts, client) => [
+          page.doc.federations.indexOf(federation),
+          client,
+          federation.clients,
+          ...counts,
+        ]),
       ],
     );
   }
 
   function drawGroups(journey) {
-    const rows = journey.mixes.map(({ counts }, index) => ({ counts, name: index }));
+    const rows = journey.mixes.map(({ counts, group }) => ({ counts, name: group }));
     const balance = journey.mixes.reduce((sum, each) => sum + each.balance, 0) / rows.length;
     groups.show(
       [
@@ -130,10 +145,18 @@ function federationSection(page) {
           { class: "note" },
           `${plural(journey.groups_in_all, "group")}${rows.length < journey.groups_in_all ? `, of which ${count(rows.length)} are drawn` : ""}; rarest class over most frequent class is ${balance.toFixed(2)} on average. Bars that look alike mean groups that are alike.`,
         ),
+        mixTable(groups, "Group", rows),
       ],
       () => [
-        ["group", "clients", ...rows[0].counts.map((_, each) => `class_${each}`)],
-        ...rows.map(({ counts, name }) => [name, (journey.groups[name] || []).join(" "), ...counts]),
+        ["method", "seed", "group", "clients", "groups_in_all", ...rows[0].counts.map((_, each) => `class_${each}`)],
+        ...rows.map(({ counts, name }) => [
+          page.doc.methods[journey.method].name,
+          journey.seed,
+          name,
+          (journey.groups[name] || []).join(" "),
+          journey.groups_in_all,
+          ...counts,
+        ]),
       ],
     );
   }

@@ -100,6 +100,7 @@ function figure(name, { controls = [], below = [] } = {}) {
   return {
     card,
     plot,
+    unfolded: false,
     show(content, numbers) {
       plot.replaceChildren(...[content].flat());
       sheet = numbers;
@@ -114,6 +115,46 @@ function figure(name, { controls = [], below = [] } = {}) {
       choices.hidden = !choosable;
     },
   };
+}
+
+// The same numbers as a table, for readers without a pointer; filled when it is opened, and open after a redraw.
+function asTable(frame, head, rows) {
+  const box = element("div", { class: "wide", tabindex: 0, role: "region", "aria-label": "The figure as a table" });
+  const fill = () =>
+    box.replaceChildren(
+      element(
+        "table",
+        {},
+        headings(head),
+        element(
+          "tbody",
+          {},
+          rows().map(([name, ...cells]) =>
+            element(
+              "tr",
+              {},
+              rowHead(...[name].flat()),
+              cells.map((cell) => element("td", {}, cell)),
+            ),
+          ),
+        ),
+      ),
+    );
+  if (frame.unfolded) fill();
+  const details = element(
+    "details",
+    {
+      class: "numbers",
+      open: frame.unfolded,
+      ontoggle: () => {
+        frame.unfolded = details.open;
+        if (details.open && !box.firstChild) fill();
+      },
+    },
+    element("summary", {}, "as a table"),
+    box,
+  );
+  return details;
 }
 
 // Cells that a spreadsheet would take for a formula are disarmed.

@@ -36,17 +36,31 @@ function forgettingSection(page) {
           { class: "note" },
           `${chain.backward_transfer === null ? "" : `Backward transfer ${(100 * chain.backward_transfer).toFixed(1)} points: ${chain.backward_transfer < 0 ? "on average so much is forgotten" : "on average later clients helped earlier ones"} by the end of the chain.`}${chains.length < journey.forgetting.in_all ? ` Of ${count(journey.forgetting.in_all)} followed chains ${count(chains.length)} are kept in this page.` : ""}`,
         ),
-      ],
-      () => [
-        ["round", "hop", "trained_at", "samples_of", "accuracy"],
-        ...chains.flatMap((each) =>
-          each.matrix.flatMap((row, hop) =>
-            row.map((value, index) => [each.round, hop + 1, each.clients[hop], each.clients[index], value]),
-          ),
+        asTable(frame, ["after client", ...chain.clients.map((client) => `on ${client}`)], () =>
+          chain.matrix.map((row, hop) => [String(chain.clients[hop]), ...row.map((value) => percent(value))]),
         ),
       ],
+      () => sheet(journey),
     );
   }
+
+  const sheet = ({ method, seed, forgetting: { chains, in_all: all } }) => [
+    ["method", "seed", "round", "hop", "trained_at", "samples_of", "accuracy", "chains_in_all"],
+    ...chains.flatMap(({ round, clients, matrix: rows }) =>
+      rows.flatMap((row, hop) =>
+        row.map((value, index) => [
+          page.doc.methods[method].name,
+          seed,
+          round,
+          hop + 1,
+          clients[hop],
+          clients[index],
+          value,
+          all,
+        ]),
+      ),
+    ),
+  ];
 
   function matrix({ clients, matrix: rows }) {
     const width = room(frame.plot);

@@ -8,94 +8,37 @@ const page = {
 };
 const root = document.documentElement;
 
+// As the system wishes, until the reader says otherwise.
 function theme() {
-  const kept = (() => {
-    try {
-      return localStorage.getItem("fedrelay-theme");
-    } catch {
-      return null;
-    }
-  })();
+  let chosen = kept();
   const dark = matchMedia("(prefers-color-scheme: dark)");
-  const set = (value) => {
-    root.dataset.theme = value;
+  const set = () => {
+    root.dataset.theme = chosen || (dark.matches ? "dark" : "light");
     page.redraw();
   };
-  set(kept || (dark.matches ? "dark" : "light"));
-  dark.addEventListener("change", () => {
-    if (!kept) set(dark.matches ? "dark" : "light");
-  });
+  set();
+  dark.addEventListener("change", set);
   document.querySelector(".theme").addEventListener("click", () => {
-    set(root.dataset.theme === "dark" ? "light" : "dark");
+    chosen = root.dataset.theme === "dark" ? "light" : "dark";
+    set();
     try {
-      localStorage.setItem("fedrelay-theme", root.dataset.theme);
+      localStorage.setItem("fedrelay-theme", chosen);
     } catch {
       /* pages from disk may not keep anything */
     }
   });
 }
 
-// What the level of a method is a mean of; short runs have fewer evaluations than are asked for.
-function lately({ course }) {
-  const many = Math.min(page.doc.last, course.evaluated);
-  if (many === 1) return "the only evaluation";
-  return `mean of ${many < page.doc.last ? "all" : "the last"} ${many} evaluations`;
+function kept() {
+  try {
+    return localStorage.getItem("fedrelay-theme");
+  } catch {
+    return null;
+  }
 }
 
 function head() {
-  const { title, facts, methods, targets, states } = page.doc;
-  const federated = methods.filter(
-    (method) => method.method !== "centralized" && method.standing.accuracy_last.mean !== null,
-  );
-  const best = federated.reduce(
-    (found, method) =>
-      !found || method.standing.accuracy_last.mean > found.standing.accuracy_last.mean ? method : found,
-    null,
-  );
-  const lines = [];
-  const headline = (number, text) =>
-    lines.push(element("div", { class: "card headline" }, element("b", {}, number), element("span", {}, text)));
-  if (best)
-    headline(
-      percent(best.standing.accuracy_last.mean),
-      `${best.name}, ${lately(best)}${best.runs.every((run) => run.status === "complete") ? "" : ", so far"}`,
-    );
-  const gains = targets.map(({ share, accuracy }) => {
-    const rounds = (method) => method.standing.costs_to[String(share)]?.round;
-    const reached = federated.filter(rounds).sort((one, other) => rounds(one) - rounds(other));
-    return {
-      accuracy,
-      fast: reached[0],
-      slow: reached.at(-1),
-      factor: reached.length > 1 ? rounds(reached.at(-1)) / rounds(reached[0]) : 0,
-    };
-  });
-  const gain = gains.reduce((found, each) => (each.factor > found.factor ? each : found), { factor: 1 });
-  if (gain.fast)
-    headline(
-      `${gain.factor.toFixed(1)}×`,
-      `fewer rounds to ${percent(gain.accuracy)} with ${gain.fast.name} than with ${gain.slow.name}`,
-    );
-  const alike = new Set(federated.map((method) => method.course.round.at(-1))).size === 1; // what more rounds cost is no merit of fewer
-  const sent = alike
-    ? federated
-        .filter((method) => method.standing.bytes)
-        .sort((one, other) => one.standing.bytes - other.standing.bytes)[0]
-    : null;
-  if (sent)
-    headline(
-      bytes(sent.standing.bytes),
-      `sent by ${sent.name}${federated.length > 1 ? ", the least of all" : " in all"}`,
-    );
-  const done = states.complete || 0;
-  if (page.doc.runs_in_all)
-    headline(
-      `${done} of ${page.doc.runs_in_all}`,
-      `${page.doc.runs_in_all === 1 ? "run" : "runs"} complete${Object.entries(states)
-        .filter(([name]) => name !== "complete")
-        .map(([name, number]) => `, ${number} ${name}`)
-        .join("")}`,
-    );
+  const { title, facts, methods } = page.doc;
   document.title = `${title} · FedRelay`;
   const awaited = methods.length ? page.doc.awaited || [] : [];
   return [
@@ -111,7 +54,7 @@ function head() {
         ),
       ),
     ),
-    element("div", { class: "headlines" }, lines),
+    element("div", { class: "headlines" }, headlines(page.doc)),
     awaited.length ? element("p", { class: "note" }, `Not there yet: ${awaited.join(", ")}.`) : "",
   ];
 }

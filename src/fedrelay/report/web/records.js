@@ -2,9 +2,6 @@
 
 const PLACES = ["round", "client", "route", "hop"];
 
-// "refused: non-finite weights" is a refusal; the list has the reasons.
-const briefly = (done) => String(done ?? NONE).split(":")[0];
-
 // Where something went wrong; −1 is the round as a whole, and a client of a real federation has a name.
 function placeOf(event, name) {
   if (name === "client" && event.node) return String(event.node);
@@ -16,16 +13,16 @@ function faultsSection(page) {
   const MOST_KINDS = 6; // colours for what was done; what is rarer shares one
 
   function draw() {
-    const { events, methods } = page.doc;
-    if (!events.length) return frame.empty("No faults were noted.");
-    const open = frame.plot.querySelector("details")?.open;
+    const { events, faults, methods } = page.doc;
+    if (!faults.length) return frame.empty("No faults were noted.");
+    const open = frame.plot.querySelector(".each")?.open;
     const several = (name) => new Set(events.map((event) => event[name])).size > 1;
     frame.show(
       [
-        ...chart(events),
+        ...chart(faults),
         element(
           "details",
-          { open },
+          { class: "each", open },
           element("summary", {}, "one by one"),
           element(
             "div",
@@ -44,13 +41,13 @@ function faultsSection(page) {
               element(
                 "p",
                 { class: "note" },
-                `The first ${count(events.length)} of ${count(page.doc.events_in_all)} are shown.`,
+                `All ${count(page.doc.events_in_all)} are counted; ${count(events.length)} are listed, the first of each run.`,
               ),
             ]
           : []),
       ],
       () => [
-        ["method", "seed", ...PLACES, "node", "what", "done"],
+        ["method", "seed", ...PLACES, "node", "what", "done", "faults_in_all"],
         ...events.map((event) => [
           methods[event.method].name,
           event.seed,
@@ -58,26 +55,30 @@ function faultsSection(page) {
           event.node ?? "",
           event.what,
           event.done,
+          page.doc.events_in_all,
         ]),
       ],
     );
   }
 
   // How often each thing went wrong, split by what was done about it.
-  function chart(events) {
-    const ranked = (words) => [...tallied(words)].sort((one, other) => other[1] - one[1]).map(([word]) => word);
-    const actions = ranked(events.map((event) => briefly(event.done)));
+  function chart(faults) {
+    const ranked = (key) =>
+      [...summed(faults.map((fault) => [fault[key], fault.times]))]
+        .sort((one, other) => other[1] - one[1])
+        .map(([word]) => word);
+    const actions = ranked("done");
     const kept = actions.slice(0, actions.length > MOST_KINDS ? MOST_KINDS - 1 : MOST_KINDS);
     const others = "something else";
-    const action = (event) => (kept.includes(briefly(event.done)) ? briefly(event.done) : others);
+    const action = ({ done }) => (kept.includes(done) ? done : others);
     const shown = actions.length > kept.length ? [...kept, others] : kept;
-    const rows = ranked(events.map((event) => String(event.what))).map((what) => ({
+    const rows = ranked("what").map((what) => ({
       name: what,
-      parts: tallied(events.filter((event) => String(event.what) === what).map(action)),
+      parts: summed(faults.filter((fault) => fault.what === what).map((fault) => [action(fault), fault.times])),
     }));
     const series = shown.map((name, index) => [name, name, methodColour(index)]);
     const label = "How often each thing went wrong, and what was done";
-    return stackedBars(room(frame.plot), rows, series, count, { label, mark: "mishap" });
+    return stackedBars(frame, rows, series, count, { label, mark: "mishap" });
   }
 
   const list = (events, methods, several) =>

@@ -7,6 +7,8 @@ const RELAYS = {
   none: "all data are in one place, nothing travels",
 };
 
+const IN_ALL = ["rounds_in_all", "routes_in_all", "turns_in_all"];
+
 function relaySection(page) {
   const choice = { view: "map", focus: null, playing: false };
   const run = chooser("run", () => {
@@ -126,10 +128,8 @@ function relaySection(page) {
     said.textContent = `round ${count(stage.round)} of ${count(journey.rounds.at(-1).round)}`;
     slider.setAttribute("aria-valuetext", said.textContent);
     const federation = journey.federation === null ? null : page.doc.federations[journey.federation];
-    const faults = page.doc.events.filter(
-      (event) => event.method === journey.method && event.seed === journey.seed && event.round === stage.round,
-    );
-    caption.textContent = sentence(stage, journey, methods[journey.method].name, faults);
+    const faults = stage.faults || [];
+    caption.textContent = sentence(stage, methods[journey.method].name);
     if (choice.view === "map") drawMap(journey, stage, federation, faults);
     else drawTimetable(frame, choice, journey, stage, federation, faults, focus, () => sheet(journey));
     key.replaceChildren(...keys(stage, federation, faults));
@@ -143,7 +143,7 @@ function relaySection(page) {
     return Math.max(0, [aside, chained].map((telling) => journeys.findIndex(telling)).find((index) => index >= 0) ?? 0);
   }
 
-  function sentence(stage, journey, name, faults) {
+  function sentence(stage, name) {
     const lengths = (stage.lengths || stage.routes.map((route) => route.length)).filter(Boolean);
     const trips = lengths.length + (stage.more_routes || 0); // a route that lost all its clients never set off
     const [short, long] = [Math.min(...lengths), Math.max(...lengths)];
@@ -155,7 +155,7 @@ function relaySection(page) {
           : "to one client each"
         : `through ${short === long ? count(long) : `${count(short)} to ${count(long)}`} clients${trips > 1 ? " each" : ""}, one after another`;
     if (stage.relay === "none") return `${name}: ${RELAYS.none}.`;
-    if (!trips) return `${name}: no model came back from a client.${troubles(faults)}`;
+    if (!trips) return `${name}: no model came back from a client.${troubles(stage)}`;
     if (stage.relay === "peers") return `${name}: ${count(trips)} clients train models of their own; ${RELAYS.peers}.`;
     const end = stage.merges
       ? trips > 1
@@ -163,11 +163,15 @@ function relaySection(page) {
         : "then it goes home"
       : `then ${trips > 1 ? "they wait in their slots" : "it waits in its slot"}; nothing is merged this round`;
     const handed = long > 1 && stage.relay === "server" ? ` (${RELAYS.server})` : "";
-    return `${name}: ${models} ${visits}${handed}, ${end}.${troubles(faults)}`;
+    return `${name}: ${models} ${visits}${handed}, ${end}.${troubles(stage)}`;
   }
 
-  const troubles = (faults) =>
-    faults.length ? ` What went wrong is marked with !: ${tally(faults.map((event) => String(event.what)))}.` : "";
+  // "4 dropout, 1 straggler", over all that went wrong in the round.
+  function troubles({ troubles: found }) {
+    if (!found) return "";
+    const counted = Object.entries(found).map(([what, times]) => `${count(times)} ${what}`);
+    return ` What went wrong is marked with !: ${counted.join(", ")}.`;
+  }
 
   function keys(stage, federation, faults) {
     const line = (dash, text) =>
@@ -214,6 +218,7 @@ function relaySection(page) {
       stage.more_routes
         ? `${count(stage.more_routes)} more models travelled in this round than are kept in this page.`
         : "",
+      unmarked(stage),
       choice.view === "map" && drawn && drawn.tracks < stage.routes.length
         ? `${count(drawn.tracks)} of ${count(stage.routes.length)} models are drawn; the timetable shows more.`
         : "",
@@ -227,6 +232,11 @@ function relaySection(page) {
     ]
       .filter(Boolean)
       .join(" ");
+  }
+
+  function unmarked({ troubles: found = {}, faults = [] }) {
+    const all = Object.values(found).reduce((sum, times) => sum + times, 0);
+    return faults.length < all ? `Of ${count(all)} faults in this round the first ${count(faults.length)} are marked.` : "";
   }
 
   function focus(index) {
@@ -258,10 +268,12 @@ function relaySection(page) {
   }
 
   const sheet = (journey) => [
-    ["round", "route", "turn", "client", "relay", "slot", "merges"],
+    ["method", "seed", "round", "route", "turn", "client", "relay", "slot", "merges", ...IN_ALL],
     ...journey.rounds.flatMap((stage) =>
       stage.routes.flatMap((route, index) =>
         route.map((client, turn) => [
+          page.doc.methods[journey.method].name,
+          journey.seed,
           stage.round,
           index,
           turn + 1,
@@ -269,6 +281,9 @@ function relaySection(page) {
           stage.relay,
           stage.slots ? stage.slots[index] : null,
           stage.merges,
+          journey.rounds_in_all,
+          stage.routes.length + (stage.more_routes || 0),
+          stage.lengths ? stage.lengths[index] : route.length,
         ]),
       ),
     ),
