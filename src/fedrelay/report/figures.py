@@ -15,8 +15,8 @@ from matplotlib.ticker import EngFormatter, MaxNLocator, PercentFormatter
 
 from fedrelay.ledger import KINDS
 from fedrelay.report.document import Document
+from fedrelay.report.fate import FAILURES
 from fedrelay.report.format import percent, plural
-from fedrelay.report.gathering import FAILURES
 from fedrelay.report.plots import (
     GREY,
     LINE_COLOURS,
