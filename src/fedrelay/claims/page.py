@@ -193,7 +193,10 @@ def _overview(claims: Claims, entries: Mapping[int, Entry]) -> str:
         ran = entry["verdict"] != NOT_RUN
         costs = (entry["scale"], duration(entry["seconds"])) if ran else (NONE, NONE)
         lines.append(_row(claim, entry, f"[{claim.title}](#claim-{claim.claim})", *costs))
-    about = "Time is that of one core for all runs of a claim; claims that share runs count them twice."
+    about = (
+        "Time is what all runs of a claim took by the clock, each on one core, beside whatever else the machine had to do; "
+        "claims that share runs count them twice."
+    )
     return "\n".join([*lines, "", tally(claims, entries), about, ""])
 
 
