@@ -194,8 +194,8 @@ def _overview(claims: Claims, entries: Mapping[int, Entry]) -> str:
         costs = (entry["scale"], duration(entry["seconds"])) if ran else (NONE, NONE)
         lines.append(_row(claim, entry, f"[{claim.title}](#claim-{claim.claim})", *costs))
     about = (
-        "Time is what all runs of a claim took by the clock, each on one core, beside whatever else the machine had to do; "
-        "claims that share runs count them twice."
+        "Time is what all runs of a claim took by the clock, each on one core, beside whatever else the machine had to "
+        "do; claims that share runs count them twice."
     )
     return "\n".join([*lines, "", tally(claims, entries), about, ""])
 
