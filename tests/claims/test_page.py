@@ -35,10 +35,12 @@ def test_numbers_have_as_many_digits_as_they_mean(values, text):
 
 
 def test_our_side_of_a_claim():
-    kept = {"text": "a.loss - 1 >= b.loss", "left": [1.0], "right": [0.5], "margins": [0.5], "reason": None}
+    kept = {"text": "a.loss - 1 >= b.loss", "left": [1.0], "right": [0.5], "margins": [0.5], "verdict": "holds"}
+    missed = {**kept, "left": [0.0], "margins": [-0.5], "verdict": "does not hold"}
+    doubtful = {**kept, "verdict": "inconclusive"}
     lost = {"text": "a.loss > 1", "left": [], "right": [], "margins": [], "reason": "seed 1 was not run"}
-    entry = {"verdict": "inconclusive", "scale": "small", "findings": [kept, lost]}
-    assert list(ours(entry)) == ["1 >= 0.5", "seed 1 was not run"]
+    entry = {"verdict": "does not hold", "scale": "small", "findings": [kept, missed, doubtful, lost]}
+    assert list(ours(entry)) == ["1 >= 0.5", "0 >= 0.5 ✗", "1 >= 0.5 ?", "seed 1 was not run"]
     assert list(ours({"verdict": "not run", "reason": None})) == ["–"]
 
 

@@ -148,7 +148,7 @@ def test_the_page(program, own, tmp_path):
         assert line in page.splitlines()
     (row,) = (line for line in page.splitlines() if line.startswith("| 3 |"))
     assert row.startswith("| 3 | [FedSeq is better](#claim-3) | 2 against 1 | ")
-    assert re.search(r"<br>20 == 12 \| smoke \| [\d.]+ s \| does not hold \(smoke\) \|$", row)
+    assert re.search(r"<br>20 == 12 ✗ \| smoke \| [\d.]+ s \| does not hold \(smoke\) \|$", row)
     assert "`fedrelay reproduce 3 --scale smoke --seeds 2`" in page
     assert "**Not run**: data not found: mnist" in page
     assert "1. Every comparison of a criterion gives one margin for each seed" in page

@@ -405,7 +405,7 @@ def test_the_headline_names_the_hardest_target_and_the_time(browser, comparison_
     shown(browser, tmp_path, found)
     said = ask(browser, "return all('.headline').map((each) => each.textContent)")
     assert said[1] == (
-        "3.0×fewer rounds to 66.7 % (the hardest target that several methods reached) with fedseq than with fedavg, "
+        "3.0×fewer rounds with fedseq than with fedavg to 66.7 % (the hardest target that it reached), "
         "but 2.0× more virtual time"
     )
     bars = "return all('#targets svg text').map((each) => each.firstChild.textContent)"
@@ -414,6 +414,18 @@ def test_the_headline_names_the_hardest_target_and_the_time(browser, comparison_
     texts = ask(browser, bars)
     assert (texts.count("not reached"), texts.count("not noted")) == (1, 3)
     assert complaints(browser) == []
+
+
+def test_the_headline_where_the_first_method_got_nowhere(browser, comparison_folder, tmp_path):
+    found = with_costs(document([comparison_folder]), [(None, None)] * 3, [(2, 1.0)] * 3, [(4, 1.0)] * 3)
+    averaged, chained, last = found["methods"]
+    other = {**last, "name": "other", "method": "fedcyclic"}  # the reference itself is no contender
+    shown(browser, tmp_path, {**found, "methods": [averaged, chained, other]})
+    said = ask(browser, "return all('.headline').map((each) => each.textContent)")
+    assert said[1] == (
+        "2.0×fewer rounds with fedseq than with other to 90.0 % (the hardest target that several methods reached), "
+        "in the same virtual time"
+    )
 
 
 def test_failed_seeds_win_nothing(browser, comparison_folder, tmp_path):

@@ -29,6 +29,9 @@ SHARES = {
 }  # fmt: skip
 """Measures that are shown in percent."""
 
+MARKS = {"holds": "", "does not hold": " ✗", "inconclusive": " ?"}
+"""What stands behind a comparison."""
+
 LEAST_DEVIATION = 1e-6
 """A smaller share of the mean is rounding."""
 
@@ -130,7 +133,7 @@ def ours(entry: Entry) -> Iterator[str]:
     for finding in entry.get("findings", ()):
         if finding["margins"]:
             left, sign, right = spread(finding["left"]), finding["text"], spread(finding["right"])
-            yield f"{left} {_sign(sign)} {right}"
+            yield f"{left} {_sign(sign)} {right}{MARKS[finding['verdict']]}"
         else:
             yield str(finding["reason"])
 

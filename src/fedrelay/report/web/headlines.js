@@ -22,21 +22,25 @@ function lately({ course }, last) {
   return `mean of ${many < last ? "all" : "the last"} ${many} evaluations`;
 }
 
-// At the hardest target that several methods reached; an easier one might flatter.
+// Against the first method, at the hardest target that it reached: an easier one might flatter. If it reached none,
+// between those that did.
 function gain(doc) {
+  const methods = sound(doc);
+  const isFirst = ({ name }) => name === methods[0].name;
   const goals = doc.targets
-    .map(({ accuracy }, place) => ({ accuracy, reached: inOrder(sound(doc), place) }))
+    .map(({ accuracy }, place) => ({ accuracy, reached: inOrder(methods, place) }))
     .filter(({ reached }) => reached.length > 1)
     .sort((one, other) => other.accuracy - one.accuracy);
   if (!goals.length) return null;
-  const { accuracy, reached } = goals[0];
-  const [fast, slow] = [reached[0], reached.at(-1)];
+  const { accuracy, reached } = goals.find((goal) => goal.reached.some(isFirst)) || goals[0];
+  const [fast, slow] = [reached[0], reached.find(isFirst) || reached.at(-1)];
   const factor = slow.costs.round / fast.costs.round;
   if (factor <= 1) return null;
-  const which = doc.targets.length > 1 ? " (the hardest target that several methods reached)" : "";
+  const who = isFirst(slow) ? "it" : "several methods";
+  const which = doc.targets.length > 1 ? ` (the hardest target that ${who} reached)` : "";
   return [
     `${factor.toFixed(1)}×`,
-    `fewer rounds to ${percent(accuracy)}${which} with ${fast.name} than with ${slow.name}, ${inTime(fast, slow)}`,
+    `fewer rounds with ${fast.name} than with ${slow.name} to ${percent(accuracy)}${which}, ${inTime(fast, slow)}`,
   ];
 }
 
