@@ -156,7 +156,7 @@ def test_other_data_are_not_shown_as_those_of_the_run(slots_folder, tmp_path):
 
 def test_missing_data_are_named(slots_folder, monkeypatch):
     def lost(data, seed):
-        raise fr.DataError("mnist: not found")
+        raise fr.DataError("mnist: not found\n  looked in: here")
 
     residents._opened.cache_clear()
     monkeypatch.setattr(residents, "open_federation", lost)

@@ -80,7 +80,7 @@ def residents_of(run: Seen) -> Residents | str:
         fingerprint = str(facts.get("data_fingerprint"))
         return _opened(experiment.data, experiment.seed, method.pools_data, sharing, fingerprint)
     except FedRelayError as error:
-        return f"its data cannot be opened here: {error}"
+        return f"its data cannot be opened here: {str(error).splitlines()[0]}"  # where they were sought fills a page
 
 
 @lru_cache(maxsize=256)
