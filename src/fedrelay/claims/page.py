@@ -71,7 +71,7 @@ sources: somebody's paper
 paper: 82 against 71 %                  # for the table
 published: the figures in full
 criterion: when it holds, in words
-holds_if: fedseq.accuracy_last > fedavg.accuracy_last
+holds_if: skewed.fedseq.accuracy_last > skewed.fedavg.accuracy_last
 experiments:
   skewed:                               # settings of a comparison, at scale small
     methods: [fedavg, fedseq]
