@@ -83,7 +83,10 @@ def test_watching_says_where_and_ends_with_a_message(compared, tmp_path):
         assert found["awaited"] == ["later"]
         assert "later, which is not there yet" in watching.stdout.readline()
         watching.send_signal(signal.SIGINT)
-        out, err = watching.communicate(timeout=20)
+        try:
+            out, err = watching.communicate(timeout=20)
+        finally:
+            watching.kill()  # whatever happens, nobody waits for it any longer
     assert watching.returncode == 0
     assert "Stopped watching. Keep what there is with:  fedrelay report here later" in out
     assert err == ""
