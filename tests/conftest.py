@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 
 # Children of tests compute with one thread too; results do not depend on it, the machine's patience does.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -21,6 +22,9 @@ settings.register_profile(
     "fedrelay", deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("fedrelay")
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as where a shell starts the tests in the background
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def make_federation(sizes: list[int], classes: int = 3, features: int = 4, seed: int = 0) -> ArrayFederation:
