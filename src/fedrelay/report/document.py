@@ -11,6 +11,7 @@ from typing import Any
 from fedrelay.faults import DIVERGED
 from fedrelay.ledger import KINDS
 from fedrelay.metrics.curves import targets_of
+from fedrelay.recipes import recipe
 from fedrelay.report.courses import course
 from fedrelay.report.format import count, plural, step_size
 from fedrelay.report.gathering import Gathering, Party, Seen, gather
@@ -95,7 +96,7 @@ def _clients(run: Seen, who: Residents | str) -> str | None:
     """How many there are, also where their data were put into one place."""
     if isinstance(who, Residents):
         return count(who.clients)
-    pooled = run.experiment.method == "centralized"
+    pooled = recipe(run.experiment).pools_data
     known = run.experiment.data.clients or (None if pooled else run.records.plan["clients"])
     return None if known is None else count(known)
 
