@@ -1,10 +1,12 @@
-"""The shape of the package: one public door, imports that point one way, files that stay small."""
+"""The shape of the package: one public door, and imports that point one way."""
 
 from __future__ import annotations
 
 import ast
 import subprocess
 import sys
+from collections.abc import Iterator
+from importlib.util import resolve_name
 from pathlib import Path
 
 import pytest
@@ -13,102 +15,182 @@ import fedrelay
 
 SOURCE = Path(fedrelay.__file__).parent
 
-# A module may import from its own layer and from those below it, never from above.
-LAYERS = [
-    ("quiet",),
-    (
-        "errors",
-        "files",
-        "rng",
-        "wording",
-        "plain_yaml",
-        "sections",
-        "spec",
-        "plain",
-        "versions",
-        "routes.plan",
-        "grouping.growth",
-    ),
-    ("data", "models", "metrics"),
-    ("local", "routes", "ledger", "clock"),
-    ("faults",),
-    ("grouping", "selection", "merge", "engines", "attacks"),
-    ("warmup",),
-    ("privacy",),
-    ("recipes",),
-    ("store", "result", "allowance", "materials", "node"),
-    ("setting",),
-    ("server", "evidence"),
-    ("book", "runner"),
-    ("comparison", "espionage"),
-    ("api", "bench"),
-    ("report",),
-    ("claims",),
-    ("",),  # the public door
-    ("cli", "__main__"),
-]
+ROOMS = """
+    quiet
+    errors files rng wording plain_yaml sections spec plain versions routes.plan grouping.growth
+    data models metrics
+    local routes ledger clock
+    faults
+    grouping selection merge engines attacks
+    warmup
+    privacy
+    recipes
+    store result allowance materials node
+    setting
+    server evidence
+    book runner
+    comparison espionage
+    api bench
+    report
+    claims
+    __init__
+    cli __main__
+"""
+"""The rooms of the package, lowest first. A module imports from its own line and the lines above it in this list.
+
+A room is a package, a module, or one module of a package that is used lower than the rest (`routes.plan`).
+`__init__` is the public door.
+"""
+
+FORBIDDEN = {
+    "routes merge grouping local": "engines",
+    "engines": "merge grouping recipes routes",
+}
+"""Rooms → rooms they never import from, even where the order allows it. `routes.plan` is a room of its own."""
+
+LEVELS = {room: level for level, line in enumerate(ROOMS.strip().splitlines()) for room in line.split()}
 
 
 def module_name(path: Path) -> str:
+    """`fedrelay/data/table.py` → `data.table`; a package's `__init__.py` stands for the package."""
     parts = path.relative_to(SOURCE).with_suffix("").parts
-    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts) or "__init__"
 
 
-def layer_of(module: str) -> int:
-    fitting = [
-        (len(name), level)
-        for level, names in enumerate(LAYERS)
-        for name in names
-        if module == name or (name and module.startswith(f"{name}."))
-    ]
-    assert fitting, f"{module} belongs to no layer"
-    return max(fitting)[1]
+MODULES = {module_name(path): path for path in sorted(SOURCE.rglob("*.py"))}
 
 
-def imports_of(path: Path) -> list[str]:
+def room_of(module: str) -> str:
+    """The most specific room that a module belongs to."""
+    rooms = [room for room in LEVELS if module == room or module.startswith(f"{room}.")]
+    assert rooms, f"{module} belongs to no room: add it to ROOMS"
+    return max(rooms, key=len)
+
+
+def dotted_names(source: str, package: str) -> Iterator[str]:
+    """The absolute name of everything that a source imports, in whatever form and wherever it stands.
+
+    Args:
+        source: The text of a module.
+        package: The package of the module, to which relative imports refer.
+    """
+    tree = ast.parse(source)
+    importers = {"importlib.import_module", "__import__", "builtins.__import__"}
+    known = {"__import__": "__import__"}  # local name → what it is
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield alias.name
+                known[alias.asname or alias.name.split(".")[0]] = (
+                    alias.name if alias.asname else alias.name.split(".")[0]
+                )
+        elif isinstance(node, ast.ImportFrom):
+            base = resolve_name("." * node.level + (node.module or ""), package) if node.level else node.module or ""
+            for alias in node.names:
+                yield base if alias.name == "*" else f"{base}.{alias.name}"
+                known[alias.asname or alias.name] = f"{base}.{alias.name}"
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            first, _, rest = ast.unparse(node.func).partition(".")
+            called = f"{known.get(first, first)}.{rest}".rstrip(".")
+            given = [*node.args[:1], *(keyword.value for keyword in node.keywords if keyword.arg == "name")]
+            if called in importers and given and isinstance(given[0], ast.Constant) and given[0].value:
+                yield resolve_name(str(given[0].value), package)
+
+
+def imported_modules(source: str, package: str) -> list[str]:
+    """The modules of FedRelay that a source imports: `data.table`, or `__init__` for the public door."""
     found = []
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "fedrelay":
-            base = node.module.removeprefix("fedrelay").removeprefix(".")
-            submodules = [f"{base}.{alias.name}".removeprefix(".") for alias in node.names]
-            found += [name if (SOURCE / f"{name.replace('.', '/')}.py").exists() else base for name in submodules]
+    for name in dotted_names(source, package):
+        if name.split(".")[0] == "fedrelay":
+            parts = name.split(".")[1:]
+            while parts and ".".join(parts) not in MODULES:  # the last parts name a class or a function
+                parts.pop()
+            found.append(".".join(parts) or "__init__")
     return found
 
 
-MODULES = sorted(SOURCE.rglob("*.py"))
+def imports_of(module: str) -> list[str]:
+    """The modules of FedRelay that one of its modules imports."""
+    path = MODULES[module]
+    package = ".".join(("fedrelay", *path.relative_to(SOURCE).parent.parts))
+    return imported_modules(path.read_text(), package)
 
 
-@pytest.mark.parametrize("path", MODULES, ids=module_name)
-def test_imports_point_one_way(path):
-    own = layer_of(module_name(path))
-    above = [name for name in imports_of(path) if layer_of(name) > own]
-    assert not above, f"{module_name(path)} imports from above: {above}"
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import fedrelay.engines.local",
+        "import fedrelay.engines.local as local",
+        "import os, fedrelay.engines.local",
+        "from fedrelay.engines import local",
+        "from fedrelay.engines.local import LocalEngine as Engine",
+        "from fedrelay.engines.local import *",
+        "from ..engines import local",
+        "from ..engines.local import LocalEngine",
+        "from .. import engines; from ..engines import local",
+        "def late():\n    import fedrelay.engines.local",
+        "def late():\n    from fedrelay.engines import local",
+        "class Late:\n    from fedrelay.engines import local",
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from fedrelay.engines.local import LocalEngine",
+        "try:\n    import fedrelay.engines.local\nexcept ImportError:\n    pass",
+        "import importlib\nimportlib.import_module('fedrelay.engines.local')",
+        "import importlib as tools\ntools.import_module('fedrelay.engines.local')",
+        "import importlib\nimportlib.import_module(name='fedrelay.engines.local')",
+        "import importlib\nimportlib.import_module('..engines.local', __package__)",
+        "from importlib import import_module\nimport_module('fedrelay.engines.local')",
+        "from importlib import import_module as load\nload('fedrelay.engines.local').LocalEngine",
+        "def late():\n    from importlib import import_module\n    return import_module('fedrelay.engines.local')",
+        "__import__('fedrelay.engines.local')",
+        "import builtins\nbuiltins.__import__('fedrelay.engines.local')",
+    ],
+)
+def test_every_form_of_import_is_seen(source):
+    assert "engines.local" in imported_modules(source, "fedrelay.routes")
 
 
-def test_routes_and_merges_know_no_engine():
-    for room in ("routes", "merge", "grouping", "local"):
-        for path in (SOURCE / room).rglob("*.py"):
-            assert not any(name.startswith("engines") for name in imports_of(path)), path
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ("import fedrelay", ["__init__"]),
+        ("import fedrelay as fr", ["__init__"]),
+        ("from fedrelay import run", ["__init__"]),
+        ("from fedrelay import data", ["data"]),
+        ("from .. import errors", ["errors"]),
+        ("from . import base", ["routes.base"]),
+        ("import numpy, importlib\nimportlib.import_module('json')", []),
+        ("print('import fedrelay.engines.local')  # nor comments: import fedrelay.api", []),
+        ("import_module('fedrelay.engines.local')  # a function of our own", []),
+    ],
+)
+def test_imports_are_named_after_their_module(source, found):
+    assert imported_modules(source, "fedrelay.routes") == found
 
 
-def test_engines_know_no_method():
-    for path in (SOURCE / "engines").rglob("*.py"):
-        forbidden = [
-            n
-            for n in imports_of(path)
-            if n.startswith(("merge", "grouping", "recipes")) or (n.startswith("routes") and n != "routes.plan")
-        ]
-        assert not forbidden, (path, forbidden)
+def test_every_room_exists():
+    assert [room for room in LEVELS if room not in MODULES] == []
 
 
-@pytest.mark.parametrize("path", MODULES, ids=module_name)
-def test_files_stay_readable(path):
-    assert len(path.read_text().splitlines()) <= 500
+def test_imports_point_one_way():
+    crossed = [
+        f"{module} imports {name}"
+        for module in MODULES
+        for name in imports_of(module)
+        if LEVELS[room_of(name)] > LEVELS[room_of(module)]
+    ]
+    assert crossed == []
 
 
-@pytest.mark.parametrize("path", MODULES, ids=module_name)
-def test_every_file_says_what_it_is_for(path):
-    assert ast.get_docstring(ast.parse(path.read_text())), path
+@pytest.mark.parametrize(("rooms", "others"), FORBIDDEN.items())
+def test_methods_and_engines_know_nothing_of_each_other(rooms, others):
+    crossed = [
+        f"{module} imports {name}"
+        for module in MODULES
+        if room_of(module) in rooms.split()
+        for name in imports_of(module)
+        if room_of(name) in others.split()
+    ]
+    assert crossed == []
 
 
 def test_the_public_door():
