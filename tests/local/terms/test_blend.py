@@ -31,6 +31,13 @@ def test_models_side_by_side_open_each_for_itself():
     assert theta.tolist() == [[1.0, 2.0], [0.75, 1.5]]
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_alpha_has_the_precision_of_the_model(dtype):
+    theta, recv = torch.zeros(1, dtype=dtype), torch.ones(1, dtype=dtype)
+    Blend(alpha=0.1).finish(theta, Visit(recv, recv, baggage={"sum": torch.ones(1, dtype=dtype)}))
+    assert torch.equal(theta, torch.tensor([0.1], dtype=dtype))
+
+
 def test_a_chain_is_damped_from_its_second_turn_on():
     """Client k, alone and with one step of length η, goes the share η·a_k of the way to b_k."""
     rows = four_rows()

@@ -44,4 +44,5 @@ class Blend(Term):
 
     def _share(self, visit: Visit, model: Tensor) -> Tensor:
         """α, but 0 while nobody has added to the sum; for each model on its own where several lie side by side."""
-        return torch.where(visit.baggage["sum"].any(-1, keepdim=True), self.alpha, 0.0).to(model)
+        begun = visit.baggage["sum"].any(-1, keepdim=True)
+        return begun.to(model) * self.alpha  # in the model's own precision
