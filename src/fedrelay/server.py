@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fedrelay.engines.base import Departure
-from fedrelay.local.arrival import Arrival
+from fedrelay.local.arrival import Arrival, HopReport
 from fedrelay.local.guard import NOT_YET, Usual
 from fedrelay.merge.base import Homecoming
 from fedrelay.merge.mean import Mean
@@ -98,7 +98,18 @@ def preview(setting: Setting, state: State) -> Tensor:
         return state.weights
     phase, _ = setting.phase(state.round)
     rule = phase.merge if isinstance(phase.merge, Mean) else Mean()
-    return rule.apply(homecoming(setting, phase, state, list(state.waiting.values()))).weights
+    models = every_clients_model(setting, state) if phase.route.model_per_client else list(state.waiting.values())
+    return rule.apply(homecoming(setting, phase, state, models)).weights
+
+
+def every_clients_model(setting: Setting, state: State) -> Sequence[Arrival]:
+    """One arrival for each client with samples, counted once. A client not visited yet has the first model."""
+    found = []
+    for client, samples in enumerate(setting.federation.sizes().tolist()):
+        if samples:
+            weights = state.waiting[client].weights if client in state.waiting else state.weights
+            found.append(Arrival(client, (client,), weights, (HopReport(samples, 0, 0.0),)))
+    return setting.counted(found)
 
 
 def homecoming(setting: Setting, phase: Phase, state: State, arrivals: Sequence[Arrival]) -> Homecoming:

@@ -6,17 +6,21 @@ import math
 
 import pytest
 import torch
+from tests.conftest import make_federation
 
 import fedrelay as fr
 from fedrelay.errors import SpecError
+from fedrelay.local.arrival import Arrival, HopReport
 from fedrelay.local.judge import accuracy
 from fedrelay.models.layout import Layout, Workbench
 from fedrelay.routes.base import Scene
 from fedrelay.routes.mixing import mixed, preferences
 from fedrelay.routes.plan import Mixing
 from fedrelay.routes.star import Star
+from fedrelay.server import preview
 from fedrelay.setting import prepare
 from fedrelay.spec import experiment, validate
+from fedrelay.store import State
 
 MODELS = {0: torch.tensor([1.0, 0.0]), 1: torch.tensor([3.0, 6.0]), 2: torch.tensor([5.0, 0.0])}
 HOMES = {0: 10, 1: 11, 2: 12}
@@ -94,6 +98,20 @@ def test_accuracy_is_that_on_the_samples_of_the_client(toy, linear):
     found = [setting.accuracy_at(weights, client) for client in range(6)]
     assert found == [accuracy(bench, weights, toy.samples(client)) for client in range(6)]
     assert len(set(found)) > 1
+
+
+@pytest.mark.parametrize(("weights", "counts"), [("uniform", [1, 0, 1, 1, 1, 1]), ("samples", [5, 0, 3, 8, 4, 7])])
+def test_clients_not_visited_yet_are_judged_with_the_first_model(linear, weights, counts):
+    federation = make_federation([5, 0, 3, 8, 4, 7])
+    setting = prepare(
+        experiment("fedstar", fraction=0.5, merge={"weights": weights}), federation=federation, module=linear
+    )
+    first = setting.first_weights()
+    twice = (HopReport(6, 2, 0.1),)  # client 2 holds three samples and was visited twice
+    waiting = {2: Arrival(2, (2,), first + 1, twice), 4: Arrival(4, (4,), first + 2, (HopReport(4, 1, 0.1),))}
+    expected = first + (1 * counts[2] + 2 * counts[4]) / sum(counts)
+    torch.testing.assert_close(preview(setting, State(2, first, waiting=waiting)), expected)
+    assert torch.equal(preview(setting, State(0, first)), first)
 
 
 def test_accuracies_make_a_difference_and_no_worker_does(toy):

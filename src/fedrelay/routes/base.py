@@ -70,6 +70,9 @@ class Routing(Section, ABC):
     counts_groups: ClassVar[bool] = False
     """Whether it says itself how many groups there are."""
 
+    model_per_client: ClassVar[bool] = False
+    """Whether every client has a model of its own from the start, in the slot of its number."""
+
     @property
     def merges(self) -> bool:
         """Whether models are ever merged."""

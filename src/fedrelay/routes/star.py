@@ -12,7 +12,7 @@ exchange m(m − 1) models a round. To look at them takes no virtual time; the s
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -22,6 +22,8 @@ from fedrelay.routes.plan import Mixing, RoundPlan, Route
 
 class Star(Routing):
     """Every trip visits one client with its own, mixed model."""
+
+    model_per_client: ClassVar[bool] = True
 
     beta: float = Field(0.5, ge=0, le=1, description="how much the mean of the others counts")
     weights: Literal["uniform", "accuracy"] = Field(
