@@ -7,11 +7,15 @@ trained, on the number of workers, or on where a run was interrupted.
 from __future__ import annotations
 
 import hashlib
+import os
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 Key = int | str
+
+_CHUNK = 1 << 20
 
 
 def derive(seed: int, purpose: str, *keys: Key) -> bytes:
@@ -49,3 +53,19 @@ class Keyed:
 def torch_seed(seed: int, purpose: str, *keys: Key) -> int:
     """A seed for torch (dropout, weight initialisation)."""
     return int.from_bytes(derive(seed, purpose, *keys), "little") % 2**63
+
+
+def secret_normal(size: int) -> NDArray[np.float64]:
+    """Standard normal numbers that nobody can predict or repeat: every bit comes from the operating system.
+
+    A generator such as Philox, even with a secret key, would not do: its design does not rule out that the numbers
+    somebody sees (where a weight did not change, the noise is all there is) tell the numbers that they must not see.
+    """
+    drawn = np.empty(size + size % 2)
+    for begin in range(0, len(drawn), _CHUNK):
+        part = drawn[begin : begin + _CHUNK]
+        bits = np.frombuffer(os.urandom(8 * len(part)), dtype="<u8").reshape(2, -1)
+        uniform = ((bits >> np.uint64(11)) + 1.0) * 2.0**-53  # in (0, 1], because the logarithm of 0 is infinite
+        radius, angle = np.sqrt(-2.0 * np.log(uniform[0])), 2.0 * np.pi * uniform[1]
+        part[:] = np.concatenate([radius * np.cos(angle), radius * np.sin(angle)])
+    return drawn[:size]

@@ -28,8 +28,9 @@ def samples() -> Any:
     return held({"x": x, "y": np.arange(8) % CLASSES, "x_test": x[:4], "y_test": np.array([0, 1, 0, 1])})
 
 
-def job(*terms: Any, guard: Guard | None = None, **train: Any) -> Job:
-    origin = ZooModel(name="logistic", shape=(FEATURES,), classes=CLASSES, kind="tabular")
+def job(*terms: Any, guard: Guard | None = None, hidden: tuple[int, ...] | None = None, **train: Any) -> Job:
+    name = "logistic" if hidden is None else "mlp"
+    origin = ZooModel(name=name, shape=(FEATURES,), classes=CLASSES, kind="tabular", hidden=hidden)
     module = origin.build()
     settings = Train(**{"batch_size": 4, "lr": 0.1, **train})
     return Job(module, Layout.of(module), samples(), settings, terms, 7, guard=guard or Guard(), origin=origin)

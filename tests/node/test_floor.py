@@ -88,9 +88,9 @@ def test_a_budget_is_counted_over_restarts_and_ends(make_desk, ask, tmp_path):
     desk().answer(question)
     again = desk()
     assert (again.budget.spent, again.budget.left) == (1, 1)
-    again.answer(question)
+    again.answer(ask.turn(ask.job(Dp(noise=3)), hop=[2, 0, 0, 5, 0]))
     with pytest.raises(Declined, match="the budget of this node is spent: 2 turns, ε = 8"):
-        again.answer(question)
+        again.answer(ask.turn(ask.job(Dp(noise=3)), hop=[3, 0, 0, 5, 0]))
     (tmp_path / "node" / "turns").write_text("many")
     with pytest.raises(EngineError, match="turns: is damaged"):
         desk()

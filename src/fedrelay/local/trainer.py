@@ -7,7 +7,6 @@ statistics would be too poor, and meet a lone sample in evaluation mode, because
 
 from __future__ import annotations
 
-import hmac
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -31,7 +30,7 @@ from fedrelay.local.terms.base import LossTerm, Noise, Term, overriding
 from fedrelay.local.terms.belongings import Carried, Kept, Told
 from fedrelay.local.visit import Labels, Parting, Visit, write_back
 from fedrelay.models.layout import Layout, Workbench
-from fedrelay.rng import Keyed, generator, torch_seed
+from fedrelay.rng import Keyed, generator, secret_normal, torch_seed
 from fedrelay.routes.plan import Hop, RoundPlan
 from fedrelay.spec import Guard, Train
 
@@ -54,8 +53,9 @@ class Job:
     lanes: int = 1
     loss: Loss = cross_entropy
     guard: Guard = UNGUARDED
-    secret: int | None = None
-    """The seed of noise that protects clients, where others must not know it; None: as all else, from `seed`."""
+    secret_noise: bool = False
+    """Whether noise that protects clients comes from the operating system. Real nodes set it. Otherwise it comes from
+    `seed`: a simulation can be repeated, and anybody who knows the seed can remove the noise."""
 
     origin: Origin | None = None
     """How the module can be built elsewhere; None: only its owner knows."""
@@ -199,24 +199,12 @@ def finish(terms: Sequence[Term], theta: Tensor, visit: Visit, noise: Noise) -> 
 
 
 def noise_of(job: Job, hops: Sequence[Hop], models: Tensor, purpose: str) -> Tensor:
-    """Standard normal numbers for one model or several side by side, each from the randomness of its own hop.
-
-    Secret noise also depends on the very model that it hides: whoever makes a client do the same twice gets the same
-    answer, and any other question is answered with noise of its own, so nobody can subtract it.
-    """
+    """Standard normal numbers for one model or several side by side: fresh, or from the randomness of each hop."""
+    if job.secret_noise:
+        return torch.from_numpy(secret_normal(models.numel())).to(models).view_as(models)
     dtype = np.float64 if models.dtype == torch.float64 else np.float32
-    seeds = [job.seed if job.secret is None else _hidden(job.secret, row) for row in models.view(len(hops), -1)]
-    rows = [
-        generator(seed, purpose, *key_of(hop)).standard_normal(models.shape[-1], dtype)
-        for seed, hop in zip(seeds, hops, strict=True)
-    ]
+    rows = [generator(job.seed, purpose, *key_of(hop)).standard_normal(models.shape[-1], dtype) for hop in hops]
     return torch.from_numpy(np.stack(rows)).to(models).view_as(models)
-
-
-def _hidden(secret: int, model: Tensor) -> int:
-    """A seed that only the owner of the secret can work out, another one for every model."""
-    content = model.detach().cpu().contiguous().view(torch.uint8).numpy()
-    return int.from_bytes(hmac.digest(secret.to_bytes(32, "big"), content.data, "sha256")[:16], "big")
 
 
 def remember(terms: Sequence[Term], visit: Visit, parting: Parting) -> None:

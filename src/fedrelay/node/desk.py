@@ -39,9 +39,11 @@ from fedrelay.errors import EngineError, FedRelayError
 from fedrelay.local.guard import Usual
 from fedrelay.local.judge import chunks, judge
 from fedrelay.local.portrait import Portrait
+from fedrelay.local.terms.dp import Dp
 from fedrelay.local.trainer import Job
 from fedrelay.local.visit import Visit
 from fedrelay.local.workshop import Turn
+from fedrelay.node.answers import Answers
 from fedrelay.node.floor import Budget, Declined, Floor
 from fedrelay.node.holding import Holding, Shown
 from fedrelay.node.states import KEPT, States
@@ -78,6 +80,7 @@ class Desk:
         self.data, self.module, self.device, self.share_histogram = data, module, device, share_histogram
         self.floor, self.budget, self.largest_model = floor, budget, largest_model
         self.states = States(folder / "states", keep_states)
+        self.answers = Answers(self.states)
         self.salt = _drawn_once(folder / "salt")
         self.places: OrderedDict[str, Workplace] = OrderedDict()
 
@@ -122,11 +125,6 @@ class Desk:
             "least_noise": None if self.floor is None else self.floor.noise,
         }
 
-    @property
-    def secret(self) -> int:
-        """The seed of noise that nobody else can know."""
-        return int.from_bytes(hashlib.sha256(b"noise" + self.salt).digest()[:16], "big")
-
     def _turn(self, question: Parcel) -> Parcel:
         began, header = time.monotonic(), question.header
         run = text(header, "run")
@@ -134,6 +132,9 @@ class Desk:
         place, turn, turn_number = self._place(header), _turn_of(header), whole(header, "turn")
         if self.floor is not None:
             self.floor.check(place.job)
+        noisy = any(isinstance(term, Dp) for term in place.job.terms)
+        if noisy and (given := self.answers.get(run, question)) is not None:
+            return self._given_again(given, run, turn_number)
         visit = self._visit(question, place)
         usual = Usual(number(header, "usual"))
         if self.budget is not None:
@@ -145,11 +146,22 @@ class Desk:
         loss = report.loss if self.floor is None else None
         said |= {"loss": loss, "length": report.length, "shortened": report.shortened}
         if report.refused:
-            return Parcel({**said, "refused": report.refused, "seconds": time.monotonic() - began})
-        if visit.kept:
-            self.states.put(run, turn_number, visit.kept)
-        models = {"model": model} | {f"baggage {name}": tensor for name, tensor in visit.baggage.items()}
-        return packed({**said, "seconds": time.monotonic() - began}, models)
+            answer = Parcel({**said, "refused": report.refused, "seconds": time.monotonic() - began})
+        else:
+            if visit.kept:
+                self.states.put(run, turn_number, visit.kept)
+            models = {"model": model} | {f"baggage {name}": tensor for name, tensor in visit.baggage.items()}
+            answer = packed({**said, "seconds": time.monotonic() - began}, models)
+        if noisy:  # before it leaves: afterwards a copy could be asked for that was never kept
+            self.answers.put(run, question, answer)
+        return answer
+
+    def _given_again(self, given: Parcel, run: str, turn_number: int) -> Parcel:
+        """The answer that was given to the same question before, under the number of this one."""
+        before = whole(given.header, "turn")
+        if before != turn_number and self.states.has(run, before):
+            self.states.put(run, turn_number, self.states.get(run, before, (), ()))
+        return Parcel({**given.header, "turn": turn_number}, given.arrays)
 
     def _visit(self, question: Parcel, place: Workplace) -> Visit:
         """The tensors of a turn; what was not sent, or not kept yet, is zero."""
@@ -224,7 +236,7 @@ class Desk:
             if mean_size <= 0:
                 raise BadParcel("clients without samples")
             holding = Holding(self.data, classes, mean_size)
-            return job_from(brief, holding, self.module, self.device, self.secret, self.largest_model)
+            return job_from(brief, holding, self.module, self.device, self.largest_model)
         except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
             raise BadParcel(f"a brief that cannot be read ({type(error).__name__})") from None
 

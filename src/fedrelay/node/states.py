@@ -61,11 +61,21 @@ class States:
 
     def put(self, run: str, turn: int, tensors: Tensors) -> None:
         """Keep what a client has after a turn."""
-        path = self._path(run, turn)
-        if not path.parent.is_dir():
+        self.folder_of(run)
+        content = tensors_to_bytes({name: tensor.contiguous() for name, tensor in tensors.items()})
+        write_atomically(self._path(run, turn), content)
+
+    def has(self, run: str, turn: int) -> bool:
+        """Whether a turn has left anything behind."""
+        return self._path(run, turn).is_file()
+
+    def folder_of(self, run: str) -> Path:
+        """The folder of a run, made if it is not there yet."""
+        folder = self._path(run, 0).parent
+        if not folder.is_dir():
             self.forget_runs()
-            path.parent.mkdir(mode=0o700, exist_ok=True)
-        write_atomically(path, tensors_to_bytes({name: tensor.contiguous() for name, tensor in tensors.items()}))
+            folder.mkdir(mode=0o700, exist_ok=True)
+        return folder
 
     def forget_before(self, run: str, turn: int) -> None:
         """Remove what nobody will ask for again."""

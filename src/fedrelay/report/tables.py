@@ -84,6 +84,8 @@ def heading(
         "rounds": f"{experiment.rounds:,}, {_participation(names, experiment)}",
         "seeds" if len(seeds) > 1 else "seed": ", ".join(map(str, seeds)),
     }
+    if "dp" in blueprint(experiment.method).terms and experiment.engine.name != "flower":
+        rows["noise"] = "from the seed: anybody with the seed can subtract it; simulation only"
     return Group(title, facts_grid(rows))
 
 

@@ -8,7 +8,7 @@ import pytest
 
 import fedrelay as fr
 from fedrelay.data.open import open_federation
-from fedrelay.node.floor import Floor
+from fedrelay.node.floor import Budget, Floor
 from fedrelay.spec import Data
 
 pytest.importorskip("cryptography", reason="the extra 'flower' is not installed")
@@ -36,6 +36,37 @@ def test_a_run_without_noise_is_declined_and_warned_of(careful, caplog):
     assert (
         "node 'n00' takes part only with +dp and terms.dp.noise at least 1.5; without, it will be passed over" in said
     )
+
+
+def test_a_resumed_run_gets_the_answers_that_it_had_and_is_charged_once(village, through, tmp_path):
+    floor = Floor(1.5)
+    budget = Budget(tmp_path, floor, 1e4, 1e-5)
+    found = village(open_federation(Data(name="digits", clients=3, alpha=1), 3), floor=floor, budget=budget)
+    through(found)
+
+    class Die:
+        def started(self, experiment, round):
+            pass
+
+        def profiling(self, done, clients):
+            pass
+
+        def round_done(self, round, row):
+            losses.append((round, row["loss"]))
+            if len(losses) == 2:
+                raise ZeroDivisionError
+
+    losses: list[tuple[int, float]] = []
+    settings = {**SETTINGS, "rounds": 3, "checkpoint": {"seconds": 1e6}}
+    options = {"terms.dp.noise": 1.5, "recovery.repeats": 0}
+    with pytest.raises(ZeroDivisionError):
+        fr.run("fedseq+dp", **settings, **options, out=tmp_path / "run", observer=Die())
+    spent = budget.spent
+    found.restart()
+    fr.resume(tmp_path / "run", observer=Die())
+    assert [round for round, _ in losses] == [1, 2, 1, 2, 3]  # nothing was written between round 0 and the end
+    assert losses[2:4] == losses[:2]
+    assert budget.spent == spent * 3 // 2
 
 
 def test_an_end_before_the_first_round_does_not_speak_of_checkpoints(careful, tmp_path):

@@ -185,8 +185,8 @@ def test_noise_that_protects_samples_is_the_nodes_own(village, through):
     through(found)
     there = fr.run("fedavg+dp", engine="flower", data="village", **settings)
     assert not torch.allclose(there.weights, here.weights, atol=1e-3)  # nobody who knows the seed can take it away
-    found.restart()
-    assert torch.equal(fr.run("fedavg+dp", engine="flower", data="village", **settings).weights, there.weights)
+    again = fr.run("fedavg+dp", engine="flower", data="village", **settings)
+    assert not torch.allclose(again.weights, there.weights, atol=1e-3)  # another run, other noise
 
 
 def test_attacks_are_simulated(village, through):

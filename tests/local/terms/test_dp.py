@@ -45,10 +45,17 @@ def test_noise_has_the_promised_size(linear):
     assert torch.equal(theta[2], torch.from_numpy(expected) * 3)
 
 
-def test_a_secret_seed_gives_other_noise(linear, toy):
-    hops, model = [Hop(1, 0, 0, 1)], torch.zeros(15)
-    known, hidden = (Job(linear, Layout.of(linear), toy, Train(), (), 7, secret=secret) for secret in (None, 8))
-    assert not torch.equal(noise_of(known, hops, model, "dp"), noise_of(hidden, hops, model, "dp"))
+def test_secret_noise_is_fresh_normal_and_never_from_the_seed(linear, toy):
+    job = Job(linear, Layout.of(linear), toy, Train(), (), 7, secret_noise=True)
+    hops, models = [Hop(1, 0, 0, 1), Hop(1, 0, 0, 1)], torch.zeros(2, 50_001, dtype=torch.float64)
+    draws = torch.cat([noise_of(job, hops, models, "dp") for _ in range(2)])
+    repeatable = noise_of(replace(job, secret_noise=False), hops, models, "dp")[:1]
+    correlations = np.corrcoef(torch.cat([draws, repeatable]).numpy())
+    assert np.abs(correlations - np.eye(5)).max() < 0.02
+    assert draws.std(dim=1).tolist() == pytest.approx([1.0] * 4, rel=0.02)
+    assert draws.mean(dim=1).abs().max() < 0.02
+    assert float((draws.abs() < 0.67449).double().mean()) == pytest.approx(0.5, abs=0.01)  # the quartiles
+    assert noise_of(job, hops[:1], torch.zeros(7), "dp").dtype == torch.float32
 
 
 def test_a_turn_by_hand(linear, toy):
@@ -203,15 +210,3 @@ def test_profiles_are_warned_of(small, caplog):
     assert "epsilon does not cover it" not in caplog.text
     fr.plan("fedgsp+dp", **small)
     assert "epsilon does not cover it" in caplog.text
-
-
-def test_secret_noise_hides_one_model_alone(toy, linear):
-    job = Job(linear, Layout.of(linear), toy, Train(), (), 3, secret=5)
-    hop, models = Hop(1, 0, 0, 2), torch.randn(2, job.layout.size, generator=torch.Generator().manual_seed(1))
-    first, again, other = (noise_of(job, [hop], model, "dp") for model in (models[0], models[0], models[1]))
-    assert torch.equal(first, again)
-    assert float((first - other).norm()) > 1
-    side_by_side = noise_of(job, [hop, hop], models, "dp")
-    assert torch.equal(side_by_side, torch.stack([first, other]))
-    elsewhere = noise_of(replace(job, secret=6), [hop], models[0], "dp")
-    assert float((first - elsewhere).norm()) > 1

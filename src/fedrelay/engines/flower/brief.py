@@ -36,11 +36,11 @@ def brief_of(job: Job) -> str:
     return json.dumps(brief, sort_keys=True)
 
 
-def job_from(brief: str, federation: Federation, own: nn.Module | None, device: str, secret: int, largest: int) -> Job:
+def job_from(brief: str, federation: Federation, own: nn.Module | None, device: str, largest: int) -> Job:
     """The job of a brief at a node that has these samples, and perhaps a module of its own.
 
-    Noise that protects the samples comes from the node's own secret: the server must not be able to take it away. Nor
-    may it have a model built of more than `largest` bytes.
+    Noise that protects the samples comes from the operating system: nobody can repeat it, so nobody can subtract it.
+    A model of more than `largest` bytes is not built.
     """
     said: dict[str, Any] = json.loads(brief)
     if said["origin"] is None and own is None:
@@ -58,7 +58,7 @@ def job_from(brief: str, federation: Federation, own: nn.Module | None, device: 
         terms=tuple(made(Term, term) for term in said["terms"]),
         seed=int(said["seed"]),
         guard=validate(Guard, {**said["guard"], "tolerance": None}, "guard."),  # the server has the public set
-        secret=secret,
+        secret_noise=True,
     )
 
 

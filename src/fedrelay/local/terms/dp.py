@@ -14,6 +14,8 @@ more noise for the same ε. No amplification by sampling is claimed, because who
 that everybody knows. Neighbouring federations differ in the samples of one client, present or not (Δ or nothing).
 Models with buffers, such as BatchNorm statistics, are refused: those would leave the client as they are.
 Not covered: numbers of samples and steps, losses that clients report, and what they tell for groups to be formed.
+In a simulation the noise comes from the run's seed, so that a run can be repeated; anybody who knows the seed can
+subtract it. Real nodes draw fresh noise from the operating system for every answer.
 """
 
 from __future__ import annotations
