@@ -60,6 +60,15 @@ def test_a_route_without_clients_stays_so_that_others_keep_their_numbers():
     assert STOPWATCH.round_time(plan).seconds == 60.0
 
 
+def test_hops_keep_their_order_whoever_is_away():
+    ordered = replace(PLAN, routes=(Route((0, 1, 2, 3), order=(0, 0, 2, 2)), Route((4, 0), order=(1, 1))))
+    assert meet(away(1), plan=ordered)[0].routes == (Route((0, 2, 3), order=(0, 2, 2)), ordered.routes[1])
+    stood_in = meet(away(1), plan=ordered, policy="backup")[0].routes[0]
+    assert stood_in.clients[1] in (8, 9)
+    assert stood_in.order == (0, 0, 2, 2)
+    assert meet(plan=ordered, deadline=35.0)[0].routes[0] == Route((0, 1, 2), order=(0, 0, 2))
+
+
 def test_where_data_are_pooled_nobody_fails():
     assert meet({"what": "dropout"}, plan=replace(PLAN, relay="none")) == (replace(PLAN, relay="none"), [])
 

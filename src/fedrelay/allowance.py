@@ -56,12 +56,12 @@ class Allowance:
         visits, routes, left_out = self.visits.copy(), [], set()
         for route in plan.routes:
             allowed = []
-            for client in route.clients:
+            for index, client in enumerate(route.clients):
                 if visits[client] < self.most:
                     visits[client] += 1
-                    allowed.append(client)
+                    allowed.append(index)
                 else:
                     left_out.add(client)
             if allowed:
-                routes.append(replace(route, clients=tuple(allowed)))
+                routes.append(route.only(allowed))
         return tuple(routes), left_out

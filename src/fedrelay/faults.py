@@ -93,6 +93,9 @@ class Journey:
     """What becomes of one route."""
 
     clients: list[int] = field(default_factory=list)
+    places: list[int] = field(default_factory=list)
+    """The index that each hop has in the plan."""
+
     lost: list[float] = field(default_factory=list)
     """Seconds lost before each client's turn is over."""
 
@@ -115,6 +118,7 @@ class Journey:
         """The journey up to so many turns, and what went wrong while the next one was tried."""
         return Journey(
             self.clients[:turns],
+            self.places[:turns],
             self.lost[:turns],
             lost_at_last,
             [each for each in self.tampers if each.index < turns],
@@ -185,6 +189,7 @@ class _Storm:
                 lost += self._late(journey, number, place, client, struck)
                 index = len(journey.clients)
                 journey.clients.append(client)
+                journey.places.append(place)
                 journey.lost.append(lost)
                 journey.tampers += [
                     Tamper(number, index, TAMPERINGS[fault.what], fault.strength)
@@ -332,7 +337,7 @@ def as_it_went(plan: RoundPlan, arrivals: Sequence[Arrival], timeout: float) -> 
             delays[arrival.route] += timeout * outcomes["silent"]
     return replace(
         plan,
-        routes=tuple(replace(route, clients=visited.get(number, ())) for number, route in enumerate(plan.routes)),
+        routes=tuple(Route(visited.get(number, ()), route.slot) for number, route in enumerate(plan.routes)),
         in_vain=_counted(+in_vain),
         delays=tuple(delays) if any(delays) else (),
     )
@@ -352,7 +357,8 @@ def _delays(plan: RoundPlan) -> list[float]:
 def _along(plan: RoundPlan, journeys: Sequence[Journey]) -> tuple[Route, ...]:
     """The routes of a plan as they went."""
     return tuple(
-        replace(route, clients=tuple(journey.clients)) for route, journey in zip(plan.routes, journeys, strict=True)
+        replace(route.only(journey.places), clients=tuple(journey.clients))  # others may have stood in
+        for route, journey in zip(plan.routes, journeys, strict=True)
     )
 
 

@@ -121,7 +121,7 @@ class Setting:
         if all(map(self.federation.size, set().union(*(route.clients for route in plan.routes)))):
             return plan
         routes = (
-            replace(route, clients=tuple(client for client in route.clients if self.federation.size(client)))
+            route.only([index for index, client in enumerate(route.clients) if self.federation.size(client)])
             for route in plan.routes
         )
         return replace(plan, routes=tuple(route for route in routes if route.clients or plan.race))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ from fedrelay.engines.base import Departure
 from fedrelay.engines.crew import ForkedCrew, InlineCrew
 from fedrelay.engines.local import LocalEngine, start_local
 from fedrelay.errors import DivergedError, EngineError
+from fedrelay.local.terms.drift import Drift
 from fedrelay.local.terms.prox import Prox
 from fedrelay.local.trainer import Job
 from fedrelay.models.layout import Layout
@@ -46,6 +49,27 @@ def outcome(engine, job, plan=PLAN):
     arrivals = engine.travel(plan, Departure(start))
     models = torch.stack([arrival.weights.clone() for arrival in arrivals])
     return models, [(a.route, a.clients, a.samples, a.steps, a.loss) for a in arrivals]
+
+
+@pytest.mark.parametrize("crew", [InlineCrew, partial(ForkedCrew, workers=2)], ids=["inline", "forked"])
+@pytest.mark.parametrize("lanes", [1, 2])
+def test_a_later_hop_reads_the_client_state_that_an_earlier_one_left(toy, linear, engines, crew, lanes):
+    """In one round as in two: the second route begins with the client that the first one reaches last."""
+    train = Train(batch_size=100, lr=0.3)  # one batch: no randomness that would tell the rounds apart
+    job = Job(linear, Layout.of(linear), toy, train, (Drift(alpha=0.5),), 3, lanes)
+    first, second, start = Route((3, 4, 0)), Route((0, 4, 5)), Departure(job.layout.flatten(linear))
+    apart = engines(LocalEngine(job, crew(job)))
+    expected = []
+    for route in (first, second):
+        expected += [arrival.weights.clone() for arrival in apart.travel(RoundPlan(1, (route,)), start)]
+        apart.keep()
+    together = engines(LocalEngine(job, crew(job)))
+    plan = RoundPlan(1, (replace(second, order=(1, 1, 1)), replace(first, order=(0, 0, 0))))
+    found = [arrival.weights.clone() for arrival in together.travel(plan, start)]
+    together.keep()
+    torch.testing.assert_close(found, expected[::-1])
+    for client in (0, 3, 4, 5):
+        torch.testing.assert_close(together.keepsakes.get(client), apart.keepsakes.get(client))
 
 
 @pytest.mark.parametrize("workers", [2, 4])

@@ -87,7 +87,11 @@ APART = RoundPlan(1, (Route((0, 1, 0)), Route((2, 3)), Route((4, 4, 5))))
 """Routes that share nobody, so that each goes its way without waiting for others."""
 
 
-@pytest.mark.parametrize("plan", [PLAN, APART], ids=["waves", "apart"])
+ORDERED = RoundPlan(1, (Route((0, 1, 2), order=(2, 2, 2)), Route((3,), order=(0,)), Route((2, 0), order=(1, 1))))
+"""Routes that share clients, where it is known whose model comes first."""
+
+
+@pytest.mark.parametrize("plan", [PLAN, APART, ORDERED], ids=["waves", "apart", "ordered"])
 @pytest.mark.parametrize(("lanes", "workers", "leg"), [(1, 0, 1), (2, 1, 2)])
 def test_the_same_bits_as_on_one_machine(toy, linear, cluster, plan, lanes, workers, leg):
     job = job_of(toy, linear, lanes)

@@ -21,3 +21,23 @@ def test_an_empty_plan_costs_nothing():
 def test_a_plan_cannot_be_changed():
     with pytest.raises(FrozenInstanceError):
         RoundPlan(1, ()).round = 2  # type: ignore[misc]
+
+
+def test_hops_of_the_same_index_are_one_step_without_an_order():
+    assert RoundPlan(1, (Route((0, 1, 2)), Route((2, 0)))).steps == ((0, 1, 2), (0, 1))
+    assert RoundPlan(1, ()).steps == ()
+
+
+def test_where_the_order_is_known_the_later_hop_at_a_client_waits():
+    """The model of route 1 leaves the group 0, 1 before that of route 0 comes there, though by a longer way."""
+    plan = RoundPlan(1, (Route((1, 0), order=(2, 2)), Route((5, 6, 7, 0, 1), order=(0, 0, 0, 1, 1))))
+    assert plan.steps == ((5, 6), (0, 1, 2, 3, 4))
+
+
+def test_a_client_that_is_asked_again_at_the_end_comes_after_those_before_it():
+    assert RoundPlan(1, (Route((1, 0), order=(4, 2)), Route((0,), order=(3,)))).steps == ((0, 1), (0,))
+
+
+def test_some_hops_of_a_route_keep_their_order():
+    assert Route((5, 6, 7), 2, (0, 1, 3)).only([0, 2]) == Route((5, 7), 2, (0, 3))
+    assert Route((5, 6, 7), 2).only([1]) == Route((6,), 2)

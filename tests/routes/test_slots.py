@@ -1,15 +1,25 @@
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
+from itertools import groupby
+from typing import ClassVar
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.conftest import make_federation
 
+import fedrelay as fr
+from fedrelay.engines.base import Departure
+from fedrelay.engines.local import start_local
 from fedrelay.routes.asynchronous import Asynchronous
 from fedrelay.routes.base import Scene, sampled_count
 from fedrelay.routes.chains import Chains
+from fedrelay.routes.plan import RoundPlan, Route
 from fedrelay.routes.slots import Slots
+from fedrelay.setting import prepare
 
 GROUPS = tuple((3 * i, 3 * i + 1, 3 * i + 2) for i in range(6))
 
@@ -89,6 +99,28 @@ class TestAsynchronous:
         assert sum(plan.seconds for plan in plans) == seconds
         assert [route.slot for route in plans[1].routes] == slots
 
+    @pytest.mark.parametrize("wait", [False, True])
+    def test_hops_at_a_client_are_in_the_order_of_virtual_time(self, wait):
+        """Groups outnumber models, so no model waits: leg after leg, its time is the sum of its groups' times."""
+        seconds, groups, shared = (1.0, 9.0, 0.9, 2.0, 0.4, 5.0, 0.7), tuple((i, 7 + i) for i in range(7)), 0
+        for seed in range(40):
+            timed = scene(groups, 0.5, seed, duration=lambda clients, relay: seconds[clients[0] % 7])
+            times = dict.fromkeys(range(3), 0.0)
+            for round in range(1, 9):
+                plan = Asynchronous(period=8, wait=wait).plan(timed, round)
+                visits: dict[int, list[tuple[float, int, int]]] = {}
+                for number, route in enumerate(plan.routes):
+                    for index in range(0, len(route.clients), 2):
+                        times[route.slot] += seconds[route.clients[index] % 7]
+                        for hop in (index, index + 1):
+                            visit = (times[route.slot], plan.steps[number][hop], number)
+                            visits.setdefault(route.clients[hop], []).append(visit)
+                for met in map(sorted, visits.values()):
+                    steps = [step for _, step, _ in met]
+                    assert steps == sorted(set(steps))
+                    shared += len({number for _, _, number in met}) > 1
+        assert shared > 5
+
     @given(st.integers(0, 2**40), st.floats(0.2, 1), st.booleans(), st.integers(1, 12))
     def test_the_fastest_model_defines_the_round(self, seed, fraction, wait, period):
         groups = tuple((i,) for i in range(7))
@@ -105,3 +137,47 @@ class TestAsynchronous:
             assert max(done.values()) == in_era
             if plan.merges:
                 done = dict.fromkeys(range(7), 0)
+
+
+class TestAsynchronousWithClientState:
+    """Three rounds of FedDyn. In the third, two models go through client 6, first the one on the longer route."""
+
+    SIZES = (1, 40, 3, 20, 5, 1, 30, 2, 60, 4, 9, 1, 7, 90, 2, 2, 50, 3, 1, 8)
+    SETTINGS: ClassVar = {
+        "seed": 156,
+        "rounds": 3,
+        "fraction": 0.5,
+        "batch_size": 100,  # one batch: no randomness to tell hops apart
+        "lr": 0.3,
+        "model": "mlp",
+        "route": {"period": 20},
+        "grouping": {"assign": "random", "max_clients": 4, "min_samples": 20},
+        "clock": {"profile": "log-normal", "speed_sigma": 2.0, "link_sigma": 2.0},
+    }
+
+    def legs(self, setting):
+        """(when it is over, slot, clients) of every leg of the run, in that order."""
+        group_of = {client: number for number, group in enumerate(setting.scene.groups) for client in group}
+        times: dict[int, float] = {}
+        for round in (1, 2, 3):
+            for route in setting.plan(round).routes:
+                for _, hops in groupby(route.clients, group_of.get):
+                    clients = tuple(hops)
+                    times[route.slot] = times.get(route.slot, 0.0) + setting.scene.duration(clients, "direct")
+                    yield times[route.slot], route.slot, clients
+
+    @pytest.mark.parametrize("workers", [1, 2])
+    def test_hops_read_what_was_written_before_them_in_virtual_time(self, workers):
+        federation = make_federation(list(self.SIZES))
+        found = fr.run("fedasyncseq+feddyn", data=federation, workers=workers, **self.SETTINGS)
+        setting = prepare(found.experiment, federation=federation)
+        assert [route.clients[-1] for route in setting.plan(3).routes] == [6, 6]
+        engine, models, samples = start_local(setting.job(), 1), {}, Counter()
+        for _, slot, clients in sorted(self.legs(setting)):
+            start = Departure(models.get(slot, setting.first_weights()))
+            (arrival,) = engine.travel(RoundPlan(1, (Route(clients),)), start)
+            engine.keep()
+            models[slot] = arrival.weights.clone()
+            samples[slot] += arrival.samples
+        expected = sum(samples[slot] * model for slot, model in models.items()) / samples.total()
+        torch.testing.assert_close(found.weights, expected)

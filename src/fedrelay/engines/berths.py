@@ -53,7 +53,7 @@ class Berths:
 
     @cached_property
     def waves(self) -> bool:
-        """Whether turn j of all routes comes before turn j + 1 of any."""
+        """Whether all hops of a step come before those of the next one."""
         return self.job.goes_in_waves(self.plan)
 
     @cached_property
@@ -132,8 +132,12 @@ class Berths:
         before = self.turn(kind, hop.route, hop.index - 1) if hop.index else self.first(name, hop.route)
         return before, self.turn(kind, hop.route, hop.index)
 
-    def visitors(self, index: int) -> Iterator[tuple[int, int]]:
-        """(route, client) of every turn of a wave."""
-        for number, route in enumerate(self.plan.routes):
-            if index < len(route.clients):
-                yield number, route.clients[index]
+    @cached_property
+    def wavefront(self) -> list[list[tuple[int, int]]]:
+        """For each step, (route, index) of its hops."""
+        steps = self.plan.steps
+        found: list[list[tuple[int, int]]] = [[] for _ in range(1 + max(max(each, default=-1) for each in steps))]
+        for number, each in enumerate(steps):
+            for index, step in enumerate(each):
+                found[step].append((number, index))
+        return found

@@ -6,7 +6,7 @@ stack of another size may round differently, and results must be the same bits e
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 
@@ -26,11 +26,15 @@ class Convoy:
     def waves(self) -> Iterator[list[Hop]]:
         """Hops in wavefront order: turn j of every route before turn j + 1 of any."""
         for index in range(len(self.routes[0][1])):
-            yield [
-                Hop(self.round, number, index, clients[index], self.attempt)
-                for number, clients in self.routes
-                if index < len(clients)
-            ]
+            yield self.hops_at({number: index for number, clients in self.routes if index < len(clients)})
+
+    def hops_at(self, places: Mapping[int, int]) -> list[Hop]:
+        """One hop of each route that has one now; `places` gives its index by the number of the route."""
+        return [
+            Hop(self.round, number, places[number], clients[places[number]], self.attempt)
+            for number, clients in self.routes
+            if number in places
+        ]
 
 
 def convoys(plan: RoundPlan, samples: Callable[[int], int], lanes: int) -> list[Convoy]:

@@ -72,12 +72,12 @@ class LocalEngine:
         table = self.crew.models(berths.rows)
         self._load(berths, table, departure)
         reports: Reports = {number: [] for number in range(len(plan.routes))}
-        for index, trips in enumerate(self._trips(berths, departure.usual)):
+        for step, trips in enumerate(self._trips(berths, departure.usual)):
             for outcome in self.crew.carry_out(trips):
                 for number, found in outcome.items():
                     reports[number] += found
             if berths.waves:
-                self._pass_on(berths, table, index, reports)
+                self._pass_on(berths, table, berths.wavefront[step], reports)
         self.kept = self._kept(berths, table)
         return [
             Arrival(
@@ -132,12 +132,13 @@ class LocalEngine:
         """What is done side by side: everything, or one wave after another."""
         server = tuple(berths.row(f"server {name}") for name in self.job.names("server"))
         together = convoys(berths.plan, self.job.federation.size, self.lanes)
-        stops = [[[berths.stop(hop) for hop in wave] for wave in convoy.waves()] for convoy in together]
         if not berths.waves:
-            yield [Trip(tuple(waves), server, usual) for waves in stops]
+            stops = [tuple([berths.stop(hop) for hop in wave] for wave in convoy.waves()) for convoy in together]
+            yield [Trip(waves, server, usual) for waves in stops]
             return
-        for index in range(berths.plan.longest):
-            yield [Trip((waves[index],), server, usual) for waves in stops if index < len(waves)]
+        for hops in map(dict, berths.wavefront):
+            waves = [[berths.stop(hop) for hop in convoy.hops_at(hops)] for convoy in together]
+            yield [Trip((wave,), server, usual) for wave in waves if wave]
 
     def _load(self, berths: Berths, table: Table, departure: Departure) -> None:
         """Write down everything that the first turns read."""
@@ -157,9 +158,10 @@ class LocalEngine:
                 for name in self.job.names("state"):
                     table[berths.row(f"state {name}", number)] = kept.get(name, 0.0)
 
-    def _pass_on(self, berths: Berths, table: Table, index: int, reports: Reports) -> None:
-        """After a wave: clients keep what they wrote; of a client that was visited twice the changes may add up."""
-        visitors = [(route, client) for route, client in berths.visitors(index) if not reports[route][index].refused]
+    def _pass_on(self, berths: Berths, table: Table, hops: Sequence[tuple[int, int]], reports: Reports) -> None:
+        """After a step: clients keep what they wrote; of a client that was visited twice the changes may add up."""
+        routes = berths.plan.routes
+        visitors = [(route, routes[route].clients[index]) for route, index in hops if not reports[route][index].refused]
         for name in self.job.names("state"):
             before = {
                 client: table[berths.row(f"state {name}", berths.clients[client])].clone() for _, client in visitors

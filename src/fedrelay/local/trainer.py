@@ -76,7 +76,7 @@ class Job:
         return frozenset(tensor.name for tensor in held if tensor.adds_up)
 
     def goes_in_waves(self, plan: RoundPlan) -> bool:
-        """Whether routes share clients that keep something: then turn j of all comes before turn j + 1 of any."""
+        """Whether routes share clients that keep something: then all hops of a step come before the next step."""
         visitors = Counter(client for route in plan.routes for client in set(route.clients))
         return bool(self.names("state")) and max(visitors.values(), default=0) > 1
 

@@ -11,8 +11,9 @@ is given up, and all set off again.
 
 Deviations: the paper gives no rule for idle groups, ties and work under way; those above are ours. What is given up
 counts neither as traffic nor as client updates by the virtual clock; in a real federation what was sent counts, because
-it was sent. With `wait` it is finished and counts. If no group is idle, a model waits for the first that is. Where all
-groups take equally long it is FedSeqInter, bit for bit.
+it was sent. With `wait` it is finished and counts. If no group is idle, a model waits for the first that is. Where two
+models go through a group in one round, the later one finds the client state that the earlier one left. Where all groups
+take equally long it is FedSeqInter, bit for bit.
 """
 
 from __future__ import annotations
@@ -68,10 +69,14 @@ class Asynchronous(SlotTrips):
         merges = round % period == 0
         finished, seconds = self._finished(scene, since, round, with_rest=merges and self.wait)
         trips: dict[int, tuple[int, ...]] = {}
-        for finish in finished:
-            trips[finish.leg.slot] = trips.get(finish.leg.slot, ()) + finish.leg.clients
+        order: dict[int, tuple[int, ...]] = {}
+        for number, leg in enumerate(finish.leg for finish in finished):
+            trips[leg.slot] = trips.get(leg.slot, ()) + leg.clients
+            order[leg.slot] = order.get(leg.slot, ()) + (number,) * len(leg.clients)
         if not scene.real:
-            routes = tuple(Route(trips[slot], slot) for slot in sorted(trips))
+            # A group trains one model at a time, so a group that finished two did so one after the other.
+            again = len({finish.leg.group for finish in finished}) < len(finished)
+            routes = tuple(Route(trips[slot], slot, order[slot] if again else ()) for slot in sorted(trips))
             return RoundPlan(round, routes, self.relay, merges, seconds)
         race = Race(since, not merges and round < scene.rounds, self.wait, partial(self._held, scene))
         routes = tuple(Route(trips.get(slot, ()), slot) for slot in _slots(scene))

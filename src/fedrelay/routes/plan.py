@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
+from operator import itemgetter
 from typing import Literal
 
 Relay = Literal["direct", "server", "peers", "none"]
@@ -52,6 +54,16 @@ class Route:
     slot: int | None = None
     """The place where the model waits between rounds that do not merge; it sets off from there the next time. None, or
     an empty place: it sets off as the global model."""
+
+    order: tuple[int, ...] = ()
+    """One number for each hop, where it is known which of two routes reaches a client first: the hop with the lower
+    number. The later hop reads the client state that the earlier one left. Empty: hop j of every route comes before hop
+    j + 1 of any."""
+
+    def only(self, hops: Sequence[int]) -> Route:
+        """The same route with these hops alone, given by their index."""
+        order = tuple(self.order[index] for index in hops) if self.order else ()
+        return replace(self, clients=tuple(self.clients[index] for index in hops), order=order)
 
 
 @dataclass(frozen=True)
@@ -186,6 +198,28 @@ class RoundPlan:
     def longest(self) -> int:
         """The number of hops of the longest route: what a round costs in time when all run side by side."""
         return max((len(route.clients) for route in self.routes), default=0)
+
+    @property
+    def steps(self) -> tuple[tuple[int, ...], ...]:
+        """For each route, the step of each of its hops, where client state decides what may run side by side.
+
+        A hop comes one step after the hop before it on its route, or later: where the routes have an order, also after
+        all hops at the same client that come first.
+        """
+        if not any(route.order for route in self.routes):
+            return tuple(tuple(range(len(route.clients))) for route in self.routes)
+        hops = []
+        for number, route in enumerate(self.routes):
+            # A client that is asked again at the end of its route has a lower number than those before it.
+            ranks = accumulate(route.order or range(len(route.clients)), max)
+            hops += [(rank, number, client) for rank, client in zip(ranks, route.clients, strict=True)]
+        steps: list[list[int]] = [[] for _ in self.routes]
+        free: dict[int, int] = {}
+        for _, number, client in sorted(hops, key=itemgetter(0, 1)):
+            step = max(steps[number][-1] + 1 if steps[number] else 0, free.get(client, 0))
+            free[client] = step + 1
+            steps[number].append(step)
+        return tuple(map(tuple, steps))
 
     @property
     def client_updates(self) -> int:

@@ -12,6 +12,7 @@ from tests.engines.flower.conftest import share_test_samples
 import fedrelay as fr
 from fedrelay.data.open import open_federation
 from fedrelay.grouping.profiles import probe, t2v
+from fedrelay.routes.rotations import Rotations
 from fedrelay.spec import Data
 
 pytest.importorskip("cryptography", reason="the extra 'flower' is not installed")
@@ -52,6 +53,25 @@ def test_the_same_weights_as_the_local_engine(method, settings, village, through
     assert there.longest_route == 3 or not method.startswith("fedseq")
     assert there.hop_overhead is not None
     assert here.hop_overhead is None
+
+
+def test_hops_at_a_client_keep_the_order_of_the_plan(village, through, monkeypatch):
+    """Rotations, but one model after another, as the local engine has them too."""
+    federation, settings = digits(), {**TRAIN, "fraction": 0.5}
+    unordered = fr.run("spfl+feddyn", data=federation, workers=1, lanes=1, **settings)
+    planned = Rotations.plan
+
+    def ordered(self, scene, round):
+        plan = planned(self, scene, round)
+        routes = (replace(route, order=(number,) * len(route.clients)) for number, route in enumerate(plan.routes))
+        return replace(plan, routes=tuple(routes))
+
+    monkeypatch.setattr(Rotations, "plan", ordered)
+    here = fr.run("spfl+feddyn", data=federation, workers=1, lanes=1, **settings)
+    through(village(federation))
+    there = fr.run("spfl+feddyn", engine="flower", data="village", **settings)
+    torch.testing.assert_close(there.weights, here.weights, rtol=0, atol=1e-6)
+    assert not torch.allclose(here.weights, unordered.weights, rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("profile", ["clf", "weights", "conf", "t2v"])

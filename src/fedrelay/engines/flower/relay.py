@@ -86,9 +86,10 @@ class FlowerEngine:
         travellers = [self.hops.setting_off(plan, departure, number) for number in numbers]
         waves = self.job.goes_in_waves(plan)
         accept = self.turns.accept if waves else self.turns.accept_alone
-        for _ in range(plan.longest if waves else 1):
-            under_way = [each for each in travellers if not each.home]
-            self._carry_out(self.hops.inquiry(plan, each, accept, alone=waves) for each in under_way)
+        steps = plan.steps if waves else ((0,),) * len(plan.routes)
+        for step in sorted(set().union(*steps)):
+            moving = [each for each in travellers if step in steps[each.number]]
+            self._carry_out(self.hops.inquiry(plan, each, accept, alone=waves) for each in moving)
             self.turns.join()
         return [each.arrival() for each in travellers]
 
