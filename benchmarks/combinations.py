@@ -2,6 +2,7 @@
 
     .venv/bin/python benchmarks/combinations.py           run what is not done yet, print the page
     .venv/bin/python benchmarks/combinations.py --write   and write docs/combinations.md
+    .venv/bin/python benchmarks/combinations.py --smoke   two methods, two rounds
 
 Ten clients hold samples of a Dirichlet draw of every class (concentration 0.5) and take part in every round. SPFL
 trains ten times as often a round, so FedAvg with ten epochs at each visit stands beside it: the same number of passes
@@ -14,6 +15,7 @@ from __future__ import annotations
 import argparse
 import statistics
 import sys
+import tempfile
 import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -50,6 +52,7 @@ class Task:
     model: str = "mlp"
     methods: tuple[str, ...] = tuple(METHODS)
     note: str = ""
+    workers: int = 0
 
     @property
     def folder(self) -> str:
@@ -98,30 +101,25 @@ TASKS = (
         "towards the same old direction; then shorter steps should help.",
     ),
 )
+SMOKE = Task("digits", "Smoke", 200, 50, batch_size=16, rounds=2, methods=("fedavg", "fedprox"), workers=1)
 
 
-class Shown:
+class Shown(fr.Observer):
     """Says which run goes by, and how far it is."""
 
     def __init__(self, title: str) -> None:
         self.title = title
         self.rounds = 0
 
-    def profiling(self, done: int, clients: int) -> None:
-        """Nobody has to describe itself here."""
-
     def started(self, experiment: fr.Experiment, round: int) -> None:
-        """A line for each run."""
         self.rounds = experiment.rounds
         epochs = f" with {experiment.train.epochs} epochs" if experiment.train.epochs > 1 else ""
         print(f"\n{self.title}, seed {experiment.seed}: {experiment.method}{epochs} ", end="", file=sys.stderr)
 
     def round_done(self, round: int, row: object) -> None:
-        """A dot for each round."""
         print("." if round < self.rounds else ". done", end="", file=sys.stderr, flush=True)
 
     def stopping(self) -> None:
-        """Ctrl-C."""
         print(" stopping after this round", file=sys.stderr)
 
 
@@ -137,6 +135,7 @@ def compared(task: Task, runs: Path) -> list[fr.Outcome]:
             fraction=1.0,
             batch_size=task.batch_size,
             lr=task.lr,
+            workers=task.workers,
             seeds=[seed],
             out=runs / task.folder / f"seed-{seed}",
             observer=Shown(task.title),
@@ -258,7 +257,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--write", action="store_true", help="write docs/combinations.md")
     parser.add_argument("--runs", type=Path, default=Path("runs/combinations"), help="where runs are kept")
+    parser.add_argument("--smoke", action="store_true", help="only see that it works; keeps and writes nothing")
     options = parser.parse_args()
+    if options.smoke:
+        with tempfile.TemporaryDirectory() as folder:
+            print("\n".join(page({SMOKE: compared(SMOKE, Path(folder))})))
+        return
     found: dict[Task, list[fr.Outcome]] = {}
     for task in TASKS:
         try:

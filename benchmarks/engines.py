@@ -2,6 +2,7 @@
 
     .venv/bin/python benchmarks/engines.py              print the table
     .venv/bin/python benchmarks/engines.py --rounds 50  measure longer
+    .venv/bin/python benchmarks/engines.py --smoke      the first row, two rounds
 
 Both have as many workers as there are cores; the cluster is this machine alone. Rounds of the two alternate, so that a
 busy moment falls on both; a round is all hops of 16 chains, without merge and evaluation. Only the ratio means
@@ -11,6 +12,7 @@ something. The weights are compared bit for bit.
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import statistics
 import time
 
@@ -76,11 +78,17 @@ def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=20)
-    rounds = parser.parse_args().rounds
+    parser.add_argument("--smoke", action="store_true", help="only see that it works")
+    options = parser.parse_args()
+    if importlib.util.find_spec("ray") is None:
+        print("Ray is not installed: nothing to compare (pip install 'fedrelay[ray]')")
+        return
+    rounds, workloads = (2, list(WORKLOADS)[:1]) if options.smoke else (options.rounds, list(WORKLOADS))
     print(f"{CHAINS} chains, {cores()} cores, median of {rounds} rounds\n")
     print("| model | a hop on local | a hop on ray | ray ÷ local (median and middle half of the rounds) |")
     print("|---|---:|---:|---:|")
-    for name, (model, side, length) in WORKLOADS.items():
+    for name in workloads:
+        model, side, length = WORKLOADS[name]
         seconds = compare(job_of(model, side), length, rounds)
         local, ray = (1e3 * statistics.median(found) / (CHAINS * length) for found in seconds.values())
         ratios = [theirs / ours for ours, theirs in zip(*seconds.values(), strict=True)]

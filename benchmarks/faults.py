@@ -3,6 +3,7 @@
     .venv/bin/python benchmarks/faults.py                          print the table
     .venv/bin/python benchmarks/faults.py --write                  and write docs/weather.md and docs/weather.png
     .venv/bin/python benchmarks/faults.py --seeds 1 --rounds 20    sooner
+    .venv/bin/python benchmarks/faults.py --smoke                  one method, one round
 
 Runs are kept in a folder (--out), so that an interrupted table goes on where it stopped. A run that ends because its
 model diverged, or because nobody's work was ever accepted, is shown as such, not as an accuracy. The page is written
@@ -12,6 +13,7 @@ anew after every method.
 from __future__ import annotations
 
 import argparse
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -69,13 +71,14 @@ def entrants(method: str) -> Iterator[dict[str, Any]]:
         yield {"method": method, "label": f"{name}, guarded", "faults": [fault], "guard": DEFENCE, **own}
 
 
-def weathered(method: str, rounds: int, seeds: Sequence[int], out: Path) -> Outcome:
-    """All runs of one method."""
+def weathered(method: str, rounds: int, seeds: Sequence[int], out: Path, workers: int = 0) -> Outcome:
+    """All runs of one method; `workers` as in `engine.workers`."""
     return compare(
         list(entrants(method)),
         data={"name": "digits", "clients": 100, "alpha": 0.0, "public": 10},
         train={"lr": 0.05, "batch_size": 8},
         rounds=rounds,
+        workers=workers,
         seeds=list(seeds),
         out=out / method,
     )
@@ -198,7 +201,14 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("runs/faults"))
     parser.add_argument("--methods", nargs="+", default=METHODS, choices=METHODS, metavar="METHOD")
     parser.add_argument("--write", action="store_true", help="write docs/weather.md and docs/weather.png")
+    parser.add_argument("--smoke", action="store_true", help="only see that it works; keeps and writes nothing")
     asked = parser.parse_args()
+    if asked.smoke:
+        with tempfile.TemporaryDirectory() as folder:
+            outcome = {"fedavg": weathered("fedavg", 1, [1], Path(folder), workers=1)}
+            print(page(outcome, 1, [1], "benchmarks/faults.py --smoke"))
+            draw(outcome, Path(folder) / "weather.png")
+        return
     seeds = range(1, asked.seeds + 1)
     command = f"benchmarks/faults.py --rounds {asked.rounds} --seeds {asked.seeds} --write"
     if tuple(asked.methods) != METHODS:

@@ -3,6 +3,7 @@
     .venv/bin/python benchmarks/grouping.py              everything, about five minutes
     .venv/bin/python benchmarks/grouping.py --fast       without the cases of 40,000 clients
     .venv/bin/python benchmarks/grouping.py --quality    the quality tables alone
+    .venv/bin/python benchmarks/grouping.py --smoke      every table with a few clients
 
 Every case runs in a process of its own, with one thread; the time is that of forming the groups from given vectors, the
 memory the peak of the whole process. Quality is measured, not judged: no threshold is behind these tables.
@@ -19,23 +20,19 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # a busy machine would measure the waiting of threads for each other
 
 import numpy as np
 
-from fedrelay.engines.local import start_local
+import fedrelay as fr
 from fedrelay.grouping import transport
 from fedrelay.grouping.base import Grouping
 from fedrelay.metrics.skew import GroupQuality, group_quality
 from fedrelay.rng import generator
-from fedrelay.server import departure, received
 from fedrelay.setting import prepare
 from fedrelay.spec import experiment
-from fedrelay.store import State
 
 Counts = np.ndarray
 SAMPLES = 100
@@ -112,13 +109,13 @@ def times(cases: list[Case]) -> Iterator[str]:
         yield f"| {case.title} | {found['seconds']:.3g} | {case.goal:g} | {found['bytes'] / 1e6:,.0f} |"
 
 
-def exactness() -> Iterator[str]:
+def exactness(clients: int = 3_500) -> Iterator[str]:
     """What stopping within the proved gap costs, where the exact solution can be had."""
-    yield "| ICG, K = 3,500, 62 classes, mean of 3 seeds | median CPD, exact | within the gap | difference |"
+    yield f"| ICG, K = {clients:,}, 62 classes, mean of 3 seeds | median CPD, exact | within the gap | difference |"
     yield "|---|---:|---:|---:|"
-    counts = population(3_500, 62, 0.3)
+    counts = population(clients, 62, 0.3)
     large = transport.LARGE
-    for groups in (25, 70, 175):
+    for groups in (clients // 140, clients // 50, clients // 20):
         found = []
         for transport.LARGE in (1 << 62, 0):
             ways = [formed(counts, Grouping(assign="icg", groups=groups), seed) for seed in (1, 2, 3)]
@@ -128,18 +125,19 @@ def exactness() -> Iterator[str]:
     transport.LARGE = large
 
 
-def balance() -> Iterator[str]:
-    """How complete groups are: 200 clients with 10 classes, groups of ten, five seeds."""
+def balance(clients: int = 200, seeds: int = 5) -> Iterator[str]:
+    """How complete groups are: clients with 10 classes, groups of ten, several seeds."""
     ten = {"max_clients": 10, "min_samples": 10 * SAMPLES}
     ways = [Grouping(assign=name, **ten) for name in ("random", "kmeans", "icg")]
     ways += [Grouping(assign="greedy", distance=name, **ten) for name in DISTANCES]
     alphas = (0.0, 0.2, 0.5)
-    yield "| balance ratio / classes covered; K = 200 | " + " | ".join(f"α = {alpha:g}" for alpha in alphas) + " |"
+    columns = " | ".join(f"α = {alpha:g}" for alpha in alphas)
+    yield f"| balance ratio / classes covered; K = {clients} | {columns} |"
     yield "|---|" + "---:|" * len(alphas)
     for way in ways:
         cells = []
         for alpha in alphas:
-            populations = {seed: population(200, 10, alpha, seed) for seed in range(1, 6)}
+            populations = {seed: population(clients, 10, alpha, seed) for seed in range(1, seeds + 1)}
             found = [quality(counts, formed(counts, way, seed)) for seed, counts in populations.items()]
             ratio, covered = (
                 statistics.fmean(getattr(each, name) for each in found) for name in ("balance_ratio", "covered_classes")
@@ -148,8 +146,8 @@ def balance() -> Iterator[str]:
         yield f"| {way.name} | " + " | ".join(cells) + " |"
 
 
-def likeness() -> Iterator[str]:
-    """How alike groups are: 120 clients in 10 groups, five seeds."""
+def likeness(seeds: int = 5) -> Iterator[str]:
+    """How alike groups are: 120 clients in 10 groups, several seeds."""
     ways: dict[str, Callable[[Counts, int], list[tuple[int, ...]]]] = {
         "single clients": lambda counts, seed: [(client,) for client in range(len(counts))],
         "random groups": lambda counts, seed: formed(counts, Grouping(max_clients=12, min_samples=10**9), seed),
@@ -159,7 +157,7 @@ def likeness() -> Iterator[str]:
     yield "| median CPD; K = 120, M = 10, Dirichlet(0.3) | CPD | below single clients | below random groups |"
     yield "|---|---:|---:|---:|"
     for classes in (10, 62):
-        populations = {seed: population(120, classes, 0.3, seed) for seed in range(1, 6)}
+        populations = {seed: population(120, classes, 0.3, seed) for seed in range(1, seeds + 1)}
         means = {}
         for name, form in ways.items():
             found = [quality(counts, form(counts, seed)).median_cpd or 0 for seed, counts in populations.items()]
@@ -169,35 +167,27 @@ def likeness() -> Iterator[str]:
             yield f"| {name}, {classes} classes | {mean:.5f} | {' | '.join(below)} |"
 
 
-def share() -> Iterator[str]:
-    """How much of a run of growing groups goes into forming them: 40,000 synthetic clients, 400 visited a round."""
-    yield "| FedSeq2Par, 40,000 clients, 30 rounds, from 50 groups | groupings | seconds in all | forming groups |"
+def share(clients: int = 40_000, rounds: int = 30) -> Iterator[str]:
+    """How much of a run of growing groups goes into forming them: synthetic clients, 1 % of them visited a round."""
+    title = f"FedSeq2Par, {clients:,} clients, {rounds} rounds, from 50 groups"
+    yield f"| {title} | groupings | seconds in all | forming groups |"
     yield "|---|---:|---:|---:|"
     for step in (0.0, 0.5):
-        wanted = experiment(
-            "fedseq2par",
-            rounds=30,
-            fraction=0.01,
-            data={"name": "synthetic", "clients": 40_000},
-            route={"step": step, "beta": 50},
-        )
-        setting = prepare(wanted)
-        laps: list[float] = []
-
-        def timed(count: int, key: int, form: Any = setting.scene.regroup, laps: list[float] = laps) -> Any:
+        settings = {
+            "rounds": rounds,
+            "fraction": 0.01,
+            "data": {"name": "synthetic", "clients": clients},
+            "route": {"step": step, "beta": 50},
+            "workers": 1,
+        }
+        prepared = prepare(experiment("fedseq2par", **settings))
+        laps = []  # planning a round means forming its groups; where they stay the same it takes no time
+        for round in range(1, rounds + 1):
             began = time.perf_counter()
-            groups = form(count, key)
+            prepared.plan(round)
             laps.append(time.perf_counter() - began)
-            return groups
-
-        setting = replace(setting, scene=replace(setting.scene, regroup=timed))
         began = time.perf_counter()
-        with closing(start_local(setting.job(), 0)) as engine:
-            state = State(0, setting.first_weights())
-            for round in range(1, wanted.rounds + 1):
-                plan = setting.plan(round)
-                state = received(setting, plan, state, engine.travel(plan, departure(setting, plan, state)))
-                state = replace(state, round=round)
+        fr.run("fedseq2par", **settings)
         whole = time.perf_counter() - began
         groupings = sum(lap > 0.01 for lap in laps)
         yield f"| route.step = {step:g} | {groupings} | {whole:.1f} | {100 * sum(laps) / whole:.0f} % |"
@@ -214,6 +204,7 @@ def main() -> None:
     parser.add_argument("--measure", type=int, metavar="CASE", help="measure one case in this process, print JSON")
     parser.add_argument("--fast", action="store_true", help="leave out the cases of 40,000 clients")
     parser.add_argument("--quality", action="store_true", help="leave out the times")
+    parser.add_argument("--smoke", action="store_true", help="only see that it works: every table with a few clients")
     options = parser.parse_args()
     if options.measure is not None:
         print(json.dumps(measure(CASES[options.measure])))
@@ -221,7 +212,10 @@ def main() -> None:
     cases = [case for case in CASES if not options.fast or case.clients < 40_000]
     tables = [exactness(), balance(), likeness()]
     slow = [] if options.fast else [share()]
-    for table in tables if options.quality else [times(cases), *slow, *tables]:
+    wanted = tables if options.quality else [times(cases), *slow, *tables]
+    if options.smoke:
+        wanted = [times(CASES[:1]), share(500, 2), exactness(280), balance(40, 1), likeness(1)]
+    for table in wanted:
         for line in table:
             print(line, flush=True)
         print()

@@ -3,6 +3,7 @@
     .venv/bin/python benchmarks/scale.py                 print the table
     .venv/bin/python benchmarks/scale.py --write         and write docs/scale.md and docs/scale.png
     .venv/bin/python benchmarks/scale.py --most 100000   stop earlier
+    .venv/bin/python benchmarks/scale.py --smoke         one small size once
 
 Every size runs in a process of its own; repetitions of the sizes alternate, so that a busy moment of the machine does
 not fall on one size alone. Memory is the peak of the main process and of every worker, added up; pages that they
@@ -27,38 +28,23 @@ VISITED, ROUNDS, WARM_UP, WORKERS = 100, 30, 5, 2
 
 def measure(clients: int) -> dict[str, float]:
     """One federation in this process: seconds a round (median) and peak memory."""
+    import fedrelay as fr
     from fedrelay.data.synthetic import LogNormalSizes, SyntheticFederation
-    from fedrelay.runner import run_experiment
-    from fedrelay.spec import experiment
 
-    class Stopwatch:
+    class Stopwatch(fr.Observer):
         """Notes when rounds end."""
 
         def __init__(self) -> None:
             self.moments: list[float] = []
 
-        def started(self, experiment: object, round: int) -> None:
-            """Nothing."""
-
-        def stopping(self) -> None:
-            """Nothing."""
-
         def round_done(self, round: int, row: object) -> None:
-            """The time."""
             self.moments.append(time.perf_counter())
 
     began = time.perf_counter()
     federation = SyntheticFederation(clients, alpha=1.0, beta=1.0, size_rule=LogNormalSizes(log_std=0.0))
-    wanted = experiment(
-        "fedavg",
-        data={"name": "synthetic", "clients": clients},
-        rounds=ROUNDS,
-        fraction=VISITED / clients,
-        every=10,
-        workers=WORKERS,
-    )
     watch = Stopwatch()
-    run_experiment(wanted, federation=federation, observer=watch)
+    settings = {"rounds": ROUNDS, "fraction": VISITED / clients, "every": 10, "workers": WORKERS}
+    fr.run("fedavg", data=federation, observer=watch, **settings)
     laps = [later - sooner for sooner, later in zip(watch.moments, watch.moments[1:], strict=False)][WARM_UP:]
     own, children = (resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     return {
@@ -138,9 +124,14 @@ def main() -> None:
     parser.add_argument("--most", type=int, default=1_000_000, help="the largest number of clients")
     parser.add_argument("--repeats", type=int, default=3, help="repetitions of every size")
     parser.add_argument("--write", action="store_true", help="write docs/scale.md and docs/scale.png")
+    parser.add_argument("--smoke", action="store_true", help="only see that it works; writes nothing")
     options = parser.parse_args()
     if options.measure:
         print(json.dumps(measure(options.measure)))
+        return
+    if options.smoke:
+        found = repetitions([VISITED], repeats=1)
+        print(table(found), verdict(found), sep="\n\n")
         return
     sizes = [size for size in (1_000, 10_000, 100_000, 1_000_000) if size <= options.most]
     if not sizes or options.repeats < 1:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import closing
+from dataclasses import replace
 from typing import Any
 
 from workload import BATCH, LEARNING_RATE, POPULATION, SAMPLES, STEPS, WARM_UP, Case, report, task
@@ -11,20 +13,19 @@ from workload import BATCH, LEARNING_RATE, POPULATION, SAMPLES, STEPS, WARM_UP, 
 import fedrelay as fr
 from fedrelay.engines.base import Departure
 from fedrelay.engines.local import start_local
+from fedrelay.local.terms.base import Term
 from fedrelay.result import Row
-from fedrelay.runner import Silent
 from fedrelay.setting import prepare
 from fedrelay.spec import experiment
 
 
-class Clock(Silent):
+class Clock(fr.Observer):
     """Notes the end of every round."""
 
     def __init__(self) -> None:
         self.ends: list[float] = []
 
     def round_done(self, round: int, row: Row | None) -> None:
-        """One round is done."""
         self.ends.append(time.perf_counter())
 
     def seconds(self, rounds: int) -> float:
@@ -41,7 +42,7 @@ def federation_of(case: Case) -> fr.Federation:
 
 
 def settings_of(case: Case, rounds: int) -> dict[str, Any]:
-    """What a run is asked to do. Only the last round is judged, and it is not timed."""
+    """The settings of a run. Only the last round is evaluated, and it is not timed."""
     return {
         "rounds": rounds,
         "fraction": case.fraction,
@@ -50,24 +51,31 @@ def settings_of(case: Case, rounds: int) -> dict[str, Any]:
     }
 
 
-def check_steps(method: str, federation: fr.Federation, case: Case, **settings: Any) -> None:
-    """Make sure that every client takes the steps it should, in a round of its own."""
+def run_hops(
+    method: str,
+    federation: fr.Federation,
+    case: Case,
+    settings: dict[str, Any],
+    *,
+    rounds: int = 1,
+    terms: tuple[Term, ...] = (),
+) -> None:
+    """Run the hops of some rounds in this process, each from the first weights; check that no step is left out."""
     made = prepare(experiment(method, **settings), federation=federation, module=case.model())
-    engine = start_local(made.job(), workers=1)
-    for arrival in engine.travel(made.plan(1), Departure(made.first_weights())):
-        assert arrival.steps == STEPS * len(arrival.clients)
-    engine.close()
+    with closing(start_local(replace(made.job(), terms=terms), workers=1)) as engine:
+        for round in range(1, rounds + 1):
+            for arrival in engine.travel(made.plan(round), Departure(made.first_weights())):
+                assert arrival.steps == STEPS * len(arrival.clients)
 
 
 def main() -> None:
-    """Train the warm-up rounds, those that are timed, and a last one."""
     wanted = task()
     case = wanted.case
     federation = federation_of(case)
     settings = settings_of(case, WARM_UP + wanted.rounds + 1)
     if case.clients > 10:
-        settings["engine"] = {"lanes": -(-case.clients // (os.cpu_count() or 1))}  # one stack for each core
-    check_steps("fedavg", federation, case, **settings)
+        settings["engine"] = {"lanes": -(-case.clients // (os.cpu_count() or 1))}  # one batched model for each core
+    run_hops("fedavg", federation, case, settings)
     clock = Clock()
     result = fr.run("fedavg", data=federation, model=case.model(), observer=clock, **settings)
     assert result.client_updates == case.clients * settings["rounds"]

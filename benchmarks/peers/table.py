@@ -10,8 +10,7 @@ Measured = Mapping[tuple[str, str], Sequence[float]]
 """(contender, case) → what was measured, one value for each repetition."""
 
 FEDRELAY = "FedRelay"
-CHAINS = "FedRelay FedSeq, two workers"
-ONE_WORKER = ("FedRelay FedSeq, one worker", "FedRelay FedSeq, no worker")
+CHAINS, ONE_WORKER = "FedRelay FedSeq, two workers", "FedRelay FedSeq, one worker"
 BARE = "bare PyTorch, all cores"
 FLOWER, NVFLARE = "Flower", "NVFlare cyclic"
 PFL = ("pfl, one process per core", "pfl, one process")
@@ -90,8 +89,8 @@ GOALS = (
     Goal("dense, 10 clients: pfl / FedRelay", "dense", PFL, 8),
     Goal("dense, 100 clients: pfl / FedRelay", "dense-100", PFL, 20),
     Goal("FedSeq, convolutional: hand-over as a share of a hop", "conv", (HAND_OVER,), 0.02, than=None),
-    Goal("FedSeq, convolutional: one worker / two workers", "conv", ONE_WORKER, 1.8, than=CHAINS),
-    Goal("hop of NVFlare's cyclic workflow / hop with one worker", "conv", (NVFLARE,), 30, than=ONE_WORKER[0]),
+    Goal("FedSeq, convolutional: one worker / two workers", "conv", (ONE_WORKER,), 1.8, than=CHAINS),
+    Goal("hop of NVFlare's cyclic workflow / hop with one worker", "conv", (NVFLARE,), 30, than=ONE_WORKER),
 )
 
 

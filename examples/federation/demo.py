@@ -1,6 +1,7 @@
 """A whole federation on this machine, in which nearly everything dies once.
 
 python examples/federation/demo.py [FOLDER]
+python examples/federation/demo.py --smoke     one node, two rounds, nothing dies
 
 A SuperLink with TLS, four nodes with different digits, `fedseq+scaffold`. One node is killed in the middle of a chain
 and started again; then `fedrelay run` and the SuperLink are killed, and the run is resumed. Everything that was started
@@ -9,6 +10,8 @@ is ended by its own id, also after Ctrl-C.
 
 from __future__ import annotations
 
+import argparse
+import importlib.util
 import json
 import shutil
 import signal
@@ -17,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from make_data import OWNERS
@@ -106,26 +109,41 @@ def rounds(run: Path) -> int:
     return len(lines(run / "metrics.jsonl"))
 
 
-def play(company: Company) -> None:
-    """The story."""
-    folder, run = company.folder, company.folder / "run"
+def set_up(company: Company, owners: Sequence[str]) -> tuple[str, ...]:
+    """Start a SuperLink and a node for each owner; gives back the words that run the example there."""
+    folder = company.folder
     say("certificates, keys and data")
     company.fedrelay("certificates", "server", "-q")
     make_data(folder / "data")
-    for name in OWNERS:
+    for name in owners:
         company.fedrelay("key", f"{name}.key", "-q")
         shutil.copy(folder / f"{name}.key.pub", folder / "server" / "nodes" / f"{name}.pub")
-    say(f"a SuperLink on {company.address}, and four nodes: " + ", ".join(f"{k} {v}" for k, v in OWNERS.items()))
+    nodes = ", ".join(f"{name} {OWNERS[name]}" for name in owners)
+    say(f"a SuperLink on {company.address}, and these nodes: {nodes}")
     company.start_superlink()
-    for name in OWNERS:
+    for name in owners:
         company.start_node(name)
     until(lambda: "may come in" in (folder / "superlink.log").read_text(), "the SuperLink listens")
-    for name in OWNERS:
+    for name in owners:
         until(lambda name=name: "ready" in (folder / f"{name}.log").read_text(), f"{name} is there")
+    engine = ("--set", f"engine.superlink={company.address}")
+    return ("run", str(HERE.resolve() / "run.yaml"), "--out", "run", *engine)
+
+
+def play_smoke(company: Company) -> None:
+    """A short run in which nothing goes wrong."""
+    run = set_up(company, ("north",))
+    company.fedrelay(*run, "--rounds", "2", "-q")
+    say(f"{rounds(company.folder / 'run')} rounds are done")
+
+
+def play(company: Company) -> None:
+    """The story."""
+    run = company.folder / "run"
+    command = set_up(company, tuple(OWNERS))
     company.fedrelay("nodes", "server", "--superlink", company.address)
     say("fedseq+scaffold begins")
-    engine = ("--set", f"engine.superlink={company.address}")
-    company.start("run", "run", str(HERE.resolve() / "run.yaml"), "--out", "run", *engine)
+    company.start("run", *command)
     until(lambda: rounds(run) >= 3, "three rounds are done")
     say("south is killed in the middle of a chain, and started again")
     company.kill("south")
@@ -148,13 +166,20 @@ def play(company: Company) -> None:
 
 def main() -> None:
     """In a folder that was asked for, or in one that goes when it is over."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", nargs="?", type=Path, metavar="FOLDER", help="where everything is kept")
+    parser.add_argument("--smoke", action="store_true", help="only see that it works")
+    options = parser.parse_args()
+    if importlib.util.find_spec("flwr") is None:
+        say("Flower is not installed: there are no nodes without it (pip install 'fedrelay[flower]')")
+        return
     with tempfile.TemporaryDirectory(prefix="federation-") as temporary:
-        folder = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(temporary)
+        folder = options.folder or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
         company = Company(folder)
         signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))  # so that nobody is left behind
         try:
-            play(company)
+            (play_smoke if options.smoke else play)(company)
         except KeyboardInterrupt:
             say("stopped")
         finally:

@@ -3,7 +3,8 @@
 python examples/federation/make_data.py FOLDER
 """
 
-import sys
+import argparse
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -25,4 +26,13 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1] if len(sys.argv) > 1 else "."))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", nargs="?", type=Path, default=Path(), metavar="FOLDER", help="where the files go")
+    parser.add_argument("--smoke", action="store_true", help="only see that it works; keeps nothing")
+    options = parser.parse_args()
+    if options.smoke:
+        with tempfile.TemporaryDirectory() as temporary:
+            main(Path(temporary))
+            print(*sorted(path.name for path in Path(temporary).iterdir()))
+    else:
+        main(options.folder)

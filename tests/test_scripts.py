@@ -1,0 +1,52 @@
+"""Every script in `benchmarks/` and `examples/` still runs, and so does every example file."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fedrelay.cli import main
+from fedrelay.spec import load_file
+
+ROOT = Path(__file__).parent.parent
+CONTENDERS = ROOT / "benchmarks" / "peers"
+"""What `benchmarks/peers.py` runs, also in its own smoke mode."""
+
+SCRIPTS = [
+    path
+    for folder in ("benchmarks", "examples")
+    for path in sorted((ROOT / folder).rglob("*.py"))
+    if 'if __name__ == "__main__":' in path.read_text() and CONTENDERS not in path.parents
+]
+TIME_LIMIT = 300
+"""Seconds on a busy machine; on a quiet one every script takes less than ten."""
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_smoke(path, tmp_path):
+    assert '"--smoke"' in path.read_text(), f"{path.name} needs an option --smoke: a tiny run that takes seconds"
+    command = [sys.executable, str(path), "--smoke"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=TIME_LIMIT)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip()
+    assert list(tmp_path.iterdir()) == [], "a smoke run leaves nothing behind"
+
+
+def test_scripts_are_found():
+    assert {path.name for path in SCRIPTS} >= {"peers.py", "scale.py", "demo.py"}
+
+
+def test_smoke_of_peers_runs_every_contender():
+    source = (ROOT / "benchmarks" / "peers.py").read_text()
+    assert [path.name for path in CONTENDERS.glob("*_run.py") if path.name not in source] == []
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.yaml")), ids=lambda path: path.name)
+def test_example_runs(path, tmp_path):
+    command = ["compare", "--seeds", "1"] if "methods" in load_file(path) else ["run"]
+    rounds = "11" if "warmup" in path.read_text() else "1"  # a warm-up of ten rounds needs one more
+    tiny = ["--clients", "10", "--rounds", rounds, "--workers", "1", "--out", str(tmp_path / "out")]
+    assert main([*command, str(path), *tiny, "-q"]) == 0
