@@ -1,19 +1,22 @@
-# Two commands for a fresh machine: `make demo` and `make test`. Both set up their own environment.
+# Two commands for a fresh machine: `make demo` and `make test`. Both set up their own environment in .venv.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 DEMO := demo
 
-.PHONY: help demo federation-demo test install equip lint docs clean
+.PHONY: help demo federation-demo test test-all install equip lint docs clean
 
 help:
-	@echo "make demo   install, compare three methods on embedded data, write the report"
-	@echo "make federation-demo   install with Flower, then a real federation here, in which nearly everything dies once"
-	@echo "make test   install with Flower and Ray, then ruff, mypy and the whole test suite"
-	@echo "make docs   make the pages that follow from the code"
-	@echo "make clean  remove the environment and everything that was generated"
+	@echo "make demo             compare four methods on built-in data and write a report to $(DEMO)/"
+	@echo "make federation-demo  run a real federation on this machine; nodes, server and SuperLink are killed and recover"
+	@echo "make test             check style and types, then run all tests; tests without their browser or data are skipped"
+	@echo "make test-all         the same, but a missing browser is a failure"
+	@echo "make lint             check style and types only"
+	@echo "make docs             rebuild the pages of docs/ that are generated from the code"
+	@echo "make install          install FedRelay and its tools into $(VENV)"
+	@echo "make clean            remove $(VENV) and everything that was generated"
 
-# The stamp is older than the files it depends on whenever they change, so nothing is installed twice.
+# The stamp files record what is installed; make installs again only when pyproject.toml or constraints.txt is newer.
 $(VENV)/.installed: pyproject.toml constraints.txt
 	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) not found: Python 3.11 or newer is needed"; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed"; exit 1; }
@@ -22,9 +25,9 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@
 
-# The tests need Flower and Ray; the demo does without.
+# The tests and the federation need Flower and Ray; the demo does not.
 $(VENV)/.equipped: $(VENV)/.installed
-	@echo "Installing Flower and Ray for the tests …"
+	@echo "Installing Flower and Ray …"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,flower,ray]'
 	@touch $@
 
@@ -46,6 +49,9 @@ test: export FEDRELAY_DATA := $(or $(FEDRELAY_DATA),$(if $(wildcard ../shared/da
 test: export OMP_NUM_THREADS := 1
 test: lint
 	@$(BIN)/pytest -q -n 2 --dist loadfile --no-loadscope-reorder
+
+test-all: export FEDRELAY_REQUIRE_BROWSER := 1
+test-all: test
 
 lint: equip
 	@$(BIN)/ruff check .

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from typing import NoReturn
 
 # Children of tests compute with one thread too; results do not depend on it, the machine's patience does.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -25,6 +26,23 @@ settings.load_profile("fedrelay")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as where a shell starts the tests in the background
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+NO_BROWSER = "no Chromium with its chromedriver and selenium"
+
+
+def no_browser() -> NoReturn:
+    """Skip a test that needs a browser; fail where one is required, as in CI."""
+    if os.environ.get("FEDRELAY_REQUIRE_BROWSER"):
+        pytest.fail(f"{NO_BROWSER} was found, and FEDRELAY_REQUIRE_BROWSER is set", pytrace=False)
+    pytest.skip(NO_BROWSER)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say how to get a browser where tests were skipped for want of one."""
+    skipped = [report for report in terminalreporter.stats.get("skipped", ()) if NO_BROWSER in str(report.longrepr)]
+    if skipped:
+        how = "apt-get install chromium chromium-driver"
+        terminalreporter.write_line(f"{len(skipped)} tests of the report's page need a browser: {how}", yellow=True)
 
 
 def make_federation(sizes: list[int], classes: int = 3, features: int = 4, seed: int = 0) -> ArrayFederation:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.conftest import no_browser
 from tests.report.folders import compared, ran
 
 from fedrelay.comparison import Contender, Outcome
@@ -92,11 +93,14 @@ def slots_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Any]:
     """One Chromium for all tests of a session."""
-    webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
+    try:
+        from selenium import webdriver
+    except ImportError:
+        no_browser()
     program = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
     driver = shutil.which("chromedriver")
     if program is None or driver is None:
-        pytest.skip("no Chromium with its chromedriver was found on this machine")
+        no_browser()
     options = webdriver.ChromeOptions()
     options.binary_location = program
     for word in (
