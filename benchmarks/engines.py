@@ -19,14 +19,14 @@ import time
 import torch
 
 from fedrelay.data.federation import federate
-from fedrelay.engines.base import Departure, Engine
-from fedrelay.engines.local import cores, start_local
-from fedrelay.engines.ray import start_ray
-from fedrelay.local.trainer import Job
-from fedrelay.models.layout import Layout
+from fedrelay.engines.base import Engine, RoundInputs
+from fedrelay.engines.local.engine import cores, start_local
+from fedrelay.engines.ray.engine import start_ray
+from fedrelay.experiment.spec import TrainSettings
+from fedrelay.local.trainer import TrainingJob
+from fedrelay.models.layout import FlatLayout
 from fedrelay.models.zoo import build_model
 from fedrelay.routes.plan import RoundPlan, Route
-from fedrelay.spec import Train
 
 CHAINS, LONGEST, SAMPLES, WARM_UP = 16, 10, 100, 3
 WORKLOADS = {
@@ -37,7 +37,7 @@ WORKLOADS = {
 """Model, side of the images, length of the chains."""
 
 
-def job_of(model: str, side: int) -> Job:
+def job_of(model: str, side: int) -> TrainingJob:
     """One epoch of batches of 20 over 100 samples at every client; the data are noise, which takes as long."""
     generator = torch.Generator().manual_seed(0)
     count = CHAINS * LONGEST * SAMPLES
@@ -47,19 +47,19 @@ def job_of(model: str, side: int) -> Job:
     federation = federate(images, labels, *test, clients=CHAINS * LONGEST, partition="iid", classes=10)
     torch.manual_seed(0)
     module = build_model(model, (1, side, side), classes=10)
-    return Job(module, Layout.of(module), federation, Train(batch_size=20), (), seed=1, lanes=8)
+    return TrainingJob(module, FlatLayout.of(module), federation, TrainSettings(batch_size=20), (), seed=1, lanes=8)
 
 
-def lap(engine: Engine, job: Job, round: int, length: int) -> tuple[float, list[torch.Tensor]]:
+def lap(engine: Engine, job: TrainingJob, round: int, length: int) -> tuple[float, list[torch.Tensor]]:
     """Seconds of a round, and its models."""
     clients = range(CHAINS * length)
     plan = RoundPlan(round, tuple(Route(tuple(clients[chain::CHAINS])) for chain in range(CHAINS)))
     began = time.perf_counter()
-    arrivals = engine.travel(plan, Departure(job.layout.flatten(job.module)))
+    arrivals = engine.travel(plan, RoundInputs(job.layout.flatten(job.module)))
     return time.perf_counter() - began, [arrival.weights.clone() for arrival in arrivals]
 
 
-def compare(job: Job, length: int, rounds: int) -> dict[str, list[float]]:
+def compare(job: TrainingJob, length: int, rounds: int) -> dict[str, list[float]]:
     """Seconds of all rounds but the first few, by engine."""
     engines = {"local": start_local(job, cores()), "ray": start_ray(job, 0, None)}
     seconds: dict[str, list[float]] = {name: [] for name in engines}

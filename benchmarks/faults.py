@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from fedrelay import compare
-from fedrelay.comparison import Contender, Outcome
+from fedrelay.runtime.comparison import ComparisonResult, MethodResults
 
 DOCS = Path(__file__).parent.parent / "docs"
 METHODS = (
@@ -71,7 +71,7 @@ def entrants(method: str) -> Iterator[dict[str, Any]]:
         yield {"method": method, "label": f"{name}, guarded", "faults": [fault], "guard": DEFENCE, **own}
 
 
-def weathered(method: str, rounds: int, seeds: Sequence[int], out: Path, workers: int = 0) -> Outcome:
+def with_faults(method: str, rounds: int, seeds: Sequence[int], out: Path, workers: int = 0) -> ComparisonResult:
     """All runs of one method; `workers` as in `engine.workers`."""
     return compare(
         list(entrants(method)),
@@ -84,7 +84,7 @@ def weathered(method: str, rounds: int, seeds: Sequence[int], out: Path, workers
     )
 
 
-def cell(contender: Contender) -> str:
+def cell(contender: MethodResults) -> str:
     """The accuracy of one line, or how it ended."""
     ended = "diverged" if contender.diverged else "learnt nothing"
     found = contender.mean_std(lambda result: 100 * result.accuracy_last)
@@ -95,7 +95,7 @@ def cell(contender: Contender) -> str:
     return f"{found[0]:.1f}{deviation}{lost}"
 
 
-def kept(outcome: Outcome, weather: str, *, guarded: bool) -> float | None:
+def kept(outcome: ComparisonResult, weather: str, *, guarded: bool) -> float | None:
     """What is left of the accuracy in fair weather, as a share; None where any run has no result."""
     contender = outcome[f"{weather}, guarded" if guarded else weather]
     found, clean = (each.mean_std(lambda result: result.accuracy_last) for each in (contender, outcome["clean"]))
@@ -112,7 +112,7 @@ def held(share: float | None, yardstick: float) -> str:
     return "holds" if share is not None and share >= yardstick else "does not hold"
 
 
-def findings(outcomes: Mapping[str, Outcome]) -> Iterator[str]:
+def findings(outcomes: Mapping[str, ComparisonResult]) -> Iterator[str]:
     """What the table says of the yardsticks that were set before it was made."""
     if "fedseq" in outcomes:
         share = kept(outcomes["fedseq"], DROPOUT, guarded=False)
@@ -146,7 +146,7 @@ def findings(outcomes: Mapping[str, Outcome]) -> Iterator[str]:
     yield f"**Fair weather.** What the guard leaves of the clean accuracy: {', '.join(price)}."
 
 
-def page(outcomes: Mapping[str, Outcome], rounds: int, seeds: Sequence[int], command: str) -> str:
+def page(outcomes: Mapping[str, ComparisonResult], rounds: int, seeds: Sequence[int], command: str) -> str:
     """The table as a page of the documentation."""
     head = (
         "# Bad weather\n\n"
@@ -167,7 +167,7 @@ def page(outcomes: Mapping[str, Outcome], rounds: int, seeds: Sequence[int], com
     return f"{head}\n" + "\n".join(lines) + f"\n\n{picture}\n\n{points}\n"
 
 
-def draw(outcomes: Mapping[str, Outcome], path: Path) -> None:
+def draw(outcomes: Mapping[str, ComparisonResult], path: Path) -> None:
     """Two maps side by side: shares of the clean accuracy, without and with the guard; grey where runs are lost."""
     import matplotlib
 
@@ -205,7 +205,7 @@ def main() -> None:
     asked = parser.parse_args()
     if asked.smoke:
         with tempfile.TemporaryDirectory() as folder:
-            outcome = {"fedavg": weathered("fedavg", 1, [1], Path(folder), workers=1)}
+            outcome = {"fedavg": with_faults("fedavg", 1, [1], Path(folder), workers=1)}
             print(page(outcome, 1, [1], "benchmarks/faults.py --smoke"))
             draw(outcome, Path(folder) / "weather.png")
         return
@@ -213,9 +213,9 @@ def main() -> None:
     command = f"benchmarks/faults.py --rounds {asked.rounds} --seeds {asked.seeds} --write"
     if tuple(asked.methods) != METHODS:
         command += f" --methods {' '.join(asked.methods)}"
-    outcomes: dict[str, Outcome] = {}
+    outcomes: dict[str, ComparisonResult] = {}
     for method in asked.methods:
-        outcomes[method] = weathered(method, asked.rounds, seeds, asked.out)
+        outcomes[method] = with_faults(method, asked.rounds, seeds, asked.out)
         if asked.write:
             (DOCS / "weather.md").write_text(page(outcomes, asked.rounds, seeds, command), encoding="utf-8")
             draw(outcomes, DOCS / "weather.png")

@@ -27,12 +27,12 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # a busy machine would measure th
 import numpy as np
 
 import fedrelay as fr
+from fedrelay.experiment.prepare import prepare
+from fedrelay.experiment.spec import experiment
 from fedrelay.grouping import transport
 from fedrelay.grouping.base import Grouping
 from fedrelay.metrics.skew import GroupQuality, group_quality
 from fedrelay.rng import generator
-from fedrelay.setting import prepare
-from fedrelay.spec import experiment
 
 Counts = np.ndarray
 SAMPLES = 100
@@ -146,7 +146,7 @@ def balance(clients: int = 200, seeds: int = 5) -> Iterator[str]:
         yield f"| {way.name} | " + " | ".join(cells) + " |"
 
 
-def likeness(seeds: int = 5) -> Iterator[str]:
+def profile_vector(seeds: int = 5) -> Iterator[str]:
     """How alike groups are: 120 clients in 10 groups, several seeds."""
     ways: dict[str, Callable[[Counts, int], list[tuple[int, ...]]]] = {
         "single clients": lambda counts, seed: [(client,) for client in range(len(counts))],
@@ -210,11 +210,11 @@ def main() -> None:
         print(json.dumps(measure(CASES[options.measure])))
         return
     cases = [case for case in CASES if not options.fast or case.clients < 40_000]
-    tables = [exactness(), balance(), likeness()]
+    tables = [exactness(), balance(), profile_vector()]
     slow = [] if options.fast else [share()]
     wanted = tables if options.quality else [times(cases), *slow, *tables]
     if options.smoke:
-        wanted = [times(CASES[:1]), share(500, 2), exactness(280), balance(40, 1), likeness(1)]
+        wanted = [times(CASES[:1]), share(500, 2), exactness(280), balance(40, 1), profile_vector(1)]
     for table in wanted:
         for line in table:
             print(line, flush=True)

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, settings
 
 from fedrelay.data.dataset import Dataset
 from fedrelay.data.federation import ArrayFederation
-from fedrelay.data.partition import Holdings
+from fedrelay.data.partition import ClientIndices
 
 # Deterministic, and patient with a busy machine.
 settings.register_profile(
@@ -58,7 +58,7 @@ def make_federation(sizes: list[int], classes: int = 3, features: int = 4, seed:
         return rng.integers(0, classes, count)
 
     dataset = Dataset("toy", "tabular", rows(total), labels(total), rows(20), labels(20), classes)
-    return ArrayFederation(dataset, Holdings(np.arange(total), offsets), seed=0)
+    return ArrayFederation(dataset, ClientIndices(np.arange(total), offsets), seed=0)
 
 
 @pytest.fixture

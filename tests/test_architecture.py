@@ -16,21 +16,22 @@ import fedrelay
 SOURCE = Path(fedrelay.__file__).parent
 
 ROOMS = """
-    quiet
-    errors files rng wording plain_yaml sections spec plain versions routes.plan grouping.growth
-    data models metrics
-    local routes ledger clock
-    faults
-    grouping selection merge engines attacks
+    engines.quiet
+    errors files rng experiment.messages experiment.yaml_files experiment.sections experiment.spec
+    experiment.serialize runtime.versions routes.plan grouping.growth
+    data models metrics privacy.accountant
+    local routes cost robustness.guard robustness.tampering
+    robustness
+    grouping selection merge engines
     warmup
     privacy
-    recipes
-    store result allowance materials node
-    setting
-    server evidence
-    book runner
-    comparison espionage
-    api bench
+    experiment.catalogue
+    runtime.store runtime.result experiment.build node
+    experiment
+    runtime.server
+    runtime
+    robustness.gan_attack_run
+    api
     report
     claims
     __init__
@@ -120,33 +121,33 @@ def imports_of(module: str) -> list[str]:
 @pytest.mark.parametrize(
     "source",
     [
-        "import fedrelay.engines.local",
-        "import fedrelay.engines.local as local",
-        "import os, fedrelay.engines.local",
-        "from fedrelay.engines import local",
-        "from fedrelay.engines.local import LocalEngine as Engine",
-        "from fedrelay.engines.local import *",
-        "from ..engines import local",
-        "from ..engines.local import LocalEngine",
-        "from .. import engines; from ..engines import local",
-        "def late():\n    import fedrelay.engines.local",
-        "def late():\n    from fedrelay.engines import local",
-        "class Late:\n    from fedrelay.engines import local",
-        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from fedrelay.engines.local import LocalEngine",
-        "try:\n    import fedrelay.engines.local\nexcept ImportError:\n    pass",
-        "import importlib\nimportlib.import_module('fedrelay.engines.local')",
-        "import importlib as tools\ntools.import_module('fedrelay.engines.local')",
-        "import importlib\nimportlib.import_module(name='fedrelay.engines.local')",
-        "import importlib\nimportlib.import_module('..engines.local', __package__)",
-        "from importlib import import_module\nimport_module('fedrelay.engines.local')",
-        "from importlib import import_module as load\nload('fedrelay.engines.local').LocalEngine",
-        "def late():\n    from importlib import import_module\n    return import_module('fedrelay.engines.local')",
-        "__import__('fedrelay.engines.local')",
-        "import builtins\nbuiltins.__import__('fedrelay.engines.local')",
+        "import fedrelay.engines.base",
+        "import fedrelay.engines.base as base",
+        "import os, fedrelay.engines.base",
+        "from fedrelay.engines import base",
+        "from fedrelay.engines.base import Engine as Other",
+        "from fedrelay.engines.base import *",
+        "from ..engines import base",
+        "from ..engines.base import Engine",
+        "from .. import engines; from ..engines import base",
+        "def late():\n    import fedrelay.engines.base",
+        "def late():\n    from fedrelay.engines import base",
+        "class Late:\n    from fedrelay.engines import base",
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from fedrelay.engines.base import Engine",
+        "try:\n    import fedrelay.engines.base\nexcept ImportError:\n    pass",
+        "import importlib\nimportlib.import_module('fedrelay.engines.base')",
+        "import importlib as tools\ntools.import_module('fedrelay.engines.base')",
+        "import importlib\nimportlib.import_module(name='fedrelay.engines.base')",
+        "import importlib\nimportlib.import_module('..engines.base', __package__)",
+        "from importlib import import_module\nimport_module('fedrelay.engines.base')",
+        "from importlib import import_module as load\nload('fedrelay.engines.base').Engine",
+        "def late():\n    from importlib import import_module\n    return import_module('fedrelay.engines.base')",
+        "__import__('fedrelay.engines.base')",
+        "import builtins\nbuiltins.__import__('fedrelay.engines.base')",
     ],
 )
 def test_every_form_of_import_is_seen(source):
-    assert "engines.local" in imported_modules(source, "fedrelay.routes")
+    assert "engines.base" in imported_modules(source, "fedrelay.routes")
 
 
 @pytest.mark.parametrize(
@@ -159,8 +160,8 @@ def test_every_form_of_import_is_seen(source):
         ("from .. import errors", ["errors"]),
         ("from . import base", ["routes.base"]),
         ("import numpy, importlib\nimportlib.import_module('json')", []),
-        ("print('import fedrelay.engines.local')  # nor comments: import fedrelay.api", []),
-        ("import_module('fedrelay.engines.local')  # a function of our own", []),
+        ("print('import fedrelay.engines.base')  # nor comments: import fedrelay.api", []),
+        ("import_module('fedrelay.engines.base')  # a function of our own", []),
     ],
 )
 def test_imports_are_named_after_their_module(source, found):
@@ -196,7 +197,7 @@ def test_methods_and_engines_know_nothing_of_each_other(rooms, others):
 def test_the_public_door():
     assert fedrelay.__all__ == [
         "Comparison",
-        "Contender",
+        "ComparisonResult",
         "DataError",
         "DivergedError",
         "EngineError",
@@ -204,8 +205,8 @@ def test_the_public_door():
         "FedRelayError",
         "Federation",
         "Interrupted",
+        "MethodResults",
         "Observer",
-        "Outcome",
         "Result",
         "RoundPlan",
         "Route",

@@ -15,10 +15,10 @@ import torch
 
 import fedrelay as fr
 from fedrelay.errors import SpecError
+from fedrelay.experiment.catalogue import CATALOGUE
+from fedrelay.experiment.prepare import prepare
 from fedrelay.models.layout import weights_sha256
-from fedrelay.recipes import CATALOGUE
 from fedrelay.routes.plan import RoundPlan
-from fedrelay.setting import prepare
 
 ROUTES = [name for name, entry in CATALOGUE.items() if entry.route is not None and not entry.terms]
 WARMUPS = [name for name, entry in CATALOGUE.items() if entry.warmup is not None]

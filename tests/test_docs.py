@@ -14,10 +14,10 @@ from typer.main import get_command
 from fedrelay import errors
 from fedrelay.cli.app import app
 from fedrelay.data.registry import DATASETS
+from fedrelay.experiment.catalogue import CATALOGUE
+from fedrelay.experiment.spec import DataSettings, FaultKind
 from fedrelay.models.zoo import MODELS
-from fedrelay.recipes import CATALOGUE
 from fedrelay.report import pages
-from fedrelay.spec import Data, FaultKind
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -42,7 +42,7 @@ def test_every_method_is_in_the_readme():
 
 def test_every_data_set_partition_and_model_is_in_the_data_page():
     text = (ROOT / "docs" / "data.md").read_text()
-    partitions = re.findall(r"'([\w-]+)'", str(Data.model_fields["partition"].annotation))
+    partitions = re.findall(r"'([\w-]+)'", str(DataSettings.model_fields["partition"].annotation))
     assert len(partitions) == 6
     assert [name for name in [*DATASETS, "synthetic", *partitions, *MODELS] if f"`{name}`" not in text] == []
 

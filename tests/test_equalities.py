@@ -7,9 +7,9 @@ import pytest
 import torch
 
 import fedrelay as fr
+from fedrelay.experiment.prepare import prepare
+from fedrelay.experiment.spec import experiment
 from fedrelay.models.layout import weights_sha256
-from fedrelay.setting import prepare
-from fedrelay.spec import experiment
 
 CLIENTS = 12
 

@@ -23,10 +23,10 @@ from fedrelay.data.loaders.cifar import CIFAR100
 from fedrelay.data.loaders.idx import FILES
 from fedrelay.data.registry import load_dataset
 from fedrelay.errors import DataError, FedRelayError, RunFolderError, SpecError
+from fedrelay.experiment.spec import load_file
 from fedrelay.files import read_whole, write_atomically
 from fedrelay.grouping.profiles.probe import read_resnet18
-from fedrelay.local.keepsakes import Keepsakes
-from fedrelay.spec import load_file
+from fedrelay.local.client_state import ClientStateStore
 
 SOURCE = Path(fedrelay.__file__).parent
 FORBIDDEN = {
@@ -37,7 +37,7 @@ FORBIDDEN = {
 
 ALLOWED = {
     # A job on its way inside the user's own Ray cluster, which runs the user's code by design.
-    "engines/packed_job.py": {"pickle.loads", "torch.load"},
+    "engines/ray/packed_job.py": {"pickle.loads", "torch.load"},
     # Starts Flower's SuperLink, with arguments that are our own.
     "engines/flower/superlink.py": {"subprocess.Popen"},
 }
@@ -185,7 +185,7 @@ def test_a_linked_folder_of_what_clients_keep(tmp_path):
     (tmp_path / "elsewhere" / "thesis.tex").write_text("mine")
     (tmp_path / "clients").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(RunFolderError, match="is a link"):
-        Keepsakes(tmp_path / "clients").restore([])
+        ClientStateStore(tmp_path / "clients").restore([])
     assert (tmp_path / "elsewhere" / "thesis.tex").exists()
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fedrelay.cli import main
-from fedrelay.spec import load_file
+from fedrelay.experiment.spec import load_file
 
 ROOT = Path(__file__).parent.parent
 CONTENDERS = ROOT / "benchmarks" / "peers"

@@ -20,8 +20,8 @@ from torch import Tensor
 from workload import POPULATION, SAMPLES, STEPS, WARM_UP, Case, report, task
 
 import fedrelay as fr
+from fedrelay.local.hop_context import HopContext
 from fedrelay.local.terms.base import Term
-from fedrelay.local.visit import Visit
 
 CHAINS, LENGTH = 10, 10
 HANDOVER_ROUNDS = 4
@@ -32,7 +32,7 @@ class Stopwatch(Term):
 
     moments: ClassVar[list[float]] = []
 
-    def add_to(self, gradient: Tensor, theta: Tensor, visit: Visit) -> None:
+    def add_to(self, gradient: Tensor, theta: Tensor, visit: HopContext) -> None:
         self.moments.append(time.thread_time())
 
 

@@ -11,12 +11,12 @@ from typing import Any
 from workload import BATCH, LEARNING_RATE, POPULATION, SAMPLES, STEPS, WARM_UP, Case, report, task
 
 import fedrelay as fr
-from fedrelay.engines.base import Departure
-from fedrelay.engines.local import start_local
+from fedrelay.engines.base import RoundInputs
+from fedrelay.engines.local.engine import start_local
+from fedrelay.experiment.prepare import prepare
+from fedrelay.experiment.spec import experiment
 from fedrelay.local.terms.base import Term
-from fedrelay.result import Row
-from fedrelay.setting import prepare
-from fedrelay.spec import experiment
+from fedrelay.runtime.result import Row
 
 
 class Clock(fr.Observer):
@@ -64,7 +64,7 @@ def run_hops(
     made = prepare(experiment(method, **settings), federation=federation, module=case.model())
     with closing(start_local(replace(made.job(), terms=terms), workers=1)) as engine:
         for round in range(1, rounds + 1):
-            for arrival in engine.travel(made.plan(round), Departure(made.first_weights())):
+            for arrival in engine.travel(made.plan(round), RoundInputs(made.first_weights())):
                 assert arrival.steps == STEPS * len(arrival.clients)
 
 

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fedrelay.api import compare, load_data, methods, plan, resume, run
-    from fedrelay.comparison import Contender, Outcome
     from fedrelay.data.federation import Federation, federate
     from fedrelay.errors import (
         DataError,
@@ -22,14 +21,15 @@ if TYPE_CHECKING:
         RunFolderError,
         SpecError,
     )
-    from fedrelay.result import Result
+    from fedrelay.experiment.spec import Comparison, Experiment
     from fedrelay.routes.plan import RoundPlan, Route
-    from fedrelay.runner import Interrupted, Observer
-    from fedrelay.spec import Comparison, Experiment
+    from fedrelay.runtime.comparison import ComparisonResult, MethodResults
+    from fedrelay.runtime.loop import Interrupted, Observer
+    from fedrelay.runtime.result import Result
 
 __all__ = [
     "Comparison",
-    "Contender",
+    "ComparisonResult",
     "DataError",
     "DivergedError",
     "EngineError",
@@ -37,8 +37,8 @@ __all__ = [
     "FedRelayError",
     "Federation",
     "Interrupted",
+    "MethodResults",
     "Observer",
-    "Outcome",
     "Result",
     "RoundPlan",
     "Route",
@@ -54,18 +54,18 @@ __all__ = [
 ]
 
 _ROOMS = {
-    "Comparison": "fedrelay.spec",
-    "Contender": "fedrelay.comparison",
+    "Comparison": "fedrelay.experiment.spec",
+    "MethodResults": "fedrelay.runtime.comparison",
     "DataError": "fedrelay.errors",
     "DivergedError": "fedrelay.errors",
     "EngineError": "fedrelay.errors",
-    "Experiment": "fedrelay.spec",
+    "Experiment": "fedrelay.experiment.spec",
     "FedRelayError": "fedrelay.errors",
     "Federation": "fedrelay.data.federation",
-    "Interrupted": "fedrelay.runner",
-    "Observer": "fedrelay.runner",
-    "Outcome": "fedrelay.comparison",
-    "Result": "fedrelay.result",
+    "Interrupted": "fedrelay.runtime.loop",
+    "Observer": "fedrelay.runtime.loop",
+    "ComparisonResult": "fedrelay.runtime.comparison",
+    "Result": "fedrelay.runtime.result",
     "RoundPlan": "fedrelay.routes.plan",
     "Route": "fedrelay.routes.plan",
     "RunFolderError": "fedrelay.errors",

@@ -8,17 +8,17 @@ from typing import Any
 
 from torch import nn
 
-from fedrelay.comparison import Outcome, run_comparison
 from fedrelay.data.federation import Federation
 from fedrelay.data.open import open_federation
 from fedrelay.data.public import PublicFederation
 from fedrelay.errors import SpecError
-from fedrelay.recipes import CATALOGUE, refuse_stray_options
-from fedrelay.result import Result
+from fedrelay.experiment.catalogue import CATALOGUE, refuse_stray_options
+from fedrelay.experiment.prepare import prepare
+from fedrelay.experiment.spec import DataSettings, comparison, experiment, nested, shortcuts, validate
 from fedrelay.routes.plan import RoundPlan
-from fedrelay.runner import Observer, resume_run, run_experiment
-from fedrelay.setting import prepare
-from fedrelay.spec import Data, comparison, experiment, nested, shortcuts, validate
+from fedrelay.runtime.comparison import ComparisonResult, run_comparison
+from fedrelay.runtime.loop import Observer, resume_run, run_experiment
+from fedrelay.runtime.result import Result
 
 OwnData = str | Mapping[str, Any] | Federation
 OwnModel = str | Mapping[str, Any] | nn.Module
@@ -53,7 +53,7 @@ def compare(
     model: OwnModel | None = None,
     observer: Observer | None = None,
     **settings: Any,
-) -> Outcome:
+) -> ComparisonResult:
     """Run several methods over several `seeds`, everything else equal; settings as in `run`.
 
     >>> compare(["fedavg", "fedseq"], clients=100, alpha=0, rounds=60, seeds=[1, 2, 3])["fedseq"].results
@@ -91,7 +91,7 @@ def load_data(name: str = "digits", *, seed: int = 1, **settings: Any) -> Federa
     if set(tree) != {"data"}:
         raise SpecError(f"load_data: takes settings of 'data' only, got {', '.join(sorted(set(tree) - {'data'}))}")
     chosen = tree["data"] if isinstance(tree["data"], Mapping) else {"name": tree["data"]}
-    return open_federation(validate(Data, chosen, "data."), seed)
+    return open_federation(validate(DataSettings, chosen, "data."), seed)
 
 
 def methods() -> dict[str, str]:

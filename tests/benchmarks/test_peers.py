@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedrelay.models.layout import Layout
+from fedrelay.models.layout import FlatLayout
 from fedrelay.models.zoo import build_model
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
@@ -135,8 +135,8 @@ def test_cases_differ_in_their_work() -> None:
 def test_models_are_those_of_the_zoo(name: str, model: str) -> None:
     case = workload.CASES[name]
     kind = "image" if len(case.shape) == 3 else "tabular"
-    zoo = Layout.of(build_model(model, case.shape, 10, kind=kind))
-    assert [entry.shape for entry in Layout.of(case.model()).entries] == [entry.shape for entry in zoo.entries]
+    zoo = FlatLayout.of(build_model(model, case.shape, 10, kind=kind))
+    assert [entry.shape for entry in FlatLayout.of(case.model()).entries] == [entry.shape for entry in zoo.entries]
 
 
 def test_local_pass_takes_five_steps_and_learns() -> None:

@@ -16,8 +16,8 @@ from fedrelay.claims.studies.groups import closeness
 from fedrelay.claims.studies.spies import distances
 from fedrelay.claims.subjects import Undecided
 from fedrelay.errors import RunFolderError
-from fedrelay.espionage import Glimpse, Haul
 from fedrelay.grouping.distances import DISTANCES
+from fedrelay.robustness.gan_attack_run import GanAttackResult, GanObservation
 
 TINY = {
     "methods": ["fedavg", {"method": "fedseq+feddyn", "label": "Seq + Dyn"}],
@@ -151,7 +151,7 @@ def test_a_spy_is_measured_at_equal_accuracy(tmp_path):
 
 def test_a_model_far_from_a_level_says_nothing_there():
     """One visit with a model of 84 % is not three measurements."""
-    haul = Haul(1, (Glimpse(1, None, 0.84, None, 653.8),), None, None)
+    haul = GanAttackResult(1, (GanObservation(1, None, 0.84, None, 653.8),), None, None)
     assert distances(haul) == {
         "visits": 1, "fid_60": None, "model_60": None, "fid_70": None, "model_70": None,
         "fid_80": 653.8, "model_80": 0.84,

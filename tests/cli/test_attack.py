@@ -5,8 +5,8 @@ from functools import partial
 
 import pytest
 
-from fedrelay import espionage
-from fedrelay.attacks.gan import feature_network
+from fedrelay.robustness import gan_attack_run as espionage
+from fedrelay.robustness.gan_attack import feature_network
 
 FLIP = ["attack", "label-flip", "--swap", "3,8", "--alpha", "100"]
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from fedrelay.recipes import experiments, recipe
-from fedrelay.spec import Comparison, Experiment, load_file, validate
+from fedrelay.experiment.catalogue import experiments, recipe
+from fedrelay.experiment.spec import Comparison, Experiment, load_file, validate
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from fedrelay.cli.screen import finite
+from fedrelay.cli.output import finite
 from fedrelay.data.registry import DATASETS
-from fedrelay.recipes import CATALOGUE
+from fedrelay.experiment.catalogue import CATALOGUE
 
 COMMANDS = [
     [],

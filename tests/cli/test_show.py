@@ -7,7 +7,7 @@ from pathlib import Path
 
 from matplotlib.image import imread
 
-from fedrelay.store import RunFolder
+from fedrelay.runtime.store import RunFolder
 
 FOLLOWED = ["--set", "eval.forgetting=1", "--set", "grouping.max_clients=3", "--set", "grouping.min_samples=9999"]
 

@@ -15,7 +15,7 @@ from fedrelay.data.federation import (
     default_partition,
     federate,
 )
-from fedrelay.data.partition import Holdings
+from fedrelay.data.partition import ClientIndices
 from fedrelay.data.pooled import PooledFederation
 from fedrelay.data.registry import load_dataset
 from fedrelay.data.shift import apply_shift
@@ -51,7 +51,7 @@ TOKENS = Dataset(
     classes=9,
     client_train=frozen(np.array([0, 1, 1, 2, 0, 2])),
 )
-THREE = Holdings(frozen(np.array([0, 5, 7, 1, 2, 3, 4, 6, 8, 9, 10, 11])), frozen(np.array([0, 3, 3, 12])))
+THREE = ClientIndices(frozen(np.array([0, 5, 7, 1, 2, 3, 4, 6, 8, 9, 10, 11])), frozen(np.array([0, 3, 3, 12])))
 
 
 class TestArrayFederation:
@@ -172,7 +172,7 @@ class TestFingerprint:
 
     def test_holdings_scaling_and_shifts_count(self) -> None:
         others = [
-            replace(self.base, holdings=Holdings(THREE.indices, np.array([0, 2, 3, 12]))),
+            replace(self.base, holdings=ClientIndices(THREE.indices, np.array([0, 2, 3, 12]))),
             replace(self.base, dataset=replace(IMAGES, scaling=None)),
             replace(self.base, shifts=("noise",)),
             replace(self.base, shifts=("noise",), seed=2),

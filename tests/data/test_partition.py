@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from sklearn.datasets import load_digits
 
 from fedrelay.data import partition as rules
-from fedrelay.data.partition import PARTITIONS, Holdings, Ints
+from fedrelay.data.partition import PARTITIONS, ClientIndices, Ints
 from fedrelay.errors import DataError, SpecError
 from fedrelay.metrics.skew import pairwise_cpd
 
 DIGITS: Ints = load_digits().target.astype(np.int64)
 ALPHAS = [0.0, 1e-300, 1e-9, 0.1, 1.0, 1e6, 1e300, math.inf]
-LABEL_RULES: dict[str, Callable[[Ints, int, np.random.Generator], Holdings]] = {
+LABEL_RULES: dict[str, Callable[[Ints, int, np.random.Generator], ClientIndices]] = {
     "one-class": rules.one_class,
     "dirichlet": lambda labels, clients, rng: rules.dirichlet_per_client(labels, clients, 0.5, rng),
     "dirichlet-class": lambda labels, clients, rng: rules.dirichlet_per_class(labels, clients, 0.5, rng),
@@ -34,29 +34,29 @@ def rng(seed: int = 1) -> np.random.Generator:
     return np.random.default_rng(seed)
 
 
-def assert_complete(holdings: Holdings, samples: int, clients: int) -> None:
+def assert_complete(holdings: ClientIndices, samples: int, clients: int) -> None:
     assert holdings.clients == clients == len(holdings.sizes())
     assert sorted(holdings.indices) == list(range(samples))
     assert holdings.sizes().sum() == samples
     assert all((np.diff(holdings.of(client)) > 0).all() for client in range(clients))
 
 
-def histograms(holdings: Holdings, labels: Ints) -> Ints:
+def histograms(holdings: ClientIndices, labels: Ints) -> Ints:
     classes = labels.max() + 1
     rows = [np.bincount(labels[holdings.of(client)], minlength=classes) for client in range(holdings.clients)]
     return np.array(rows)
 
 
-def classes_held(holdings: Holdings, labels: Ints) -> list[int]:
+def classes_held(holdings: ClientIndices, labels: Ints) -> list[int]:
     return np.count_nonzero(histograms(holdings, labels), axis=1).tolist()
 
 
-def same(left: Holdings, right: Holdings) -> bool:
+def same(left: ClientIndices, right: ClientIndices) -> bool:
     return np.array_equal(left.indices, right.indices) and np.array_equal(left.offsets, right.offsets)
 
 
 def test_holdings() -> None:
-    holdings = Holdings(np.array([2, 4, 0, 1, 3]), np.array([0, 2, 2, 5]))
+    holdings = ClientIndices(np.array([2, 4, 0, 1, 3]), np.array([0, 2, 2, 5]))
     assert holdings.clients == 3
     assert holdings.sizes().tolist() == [2, 0, 3]
     assert [holdings.of(client).tolist() for client in range(3)] == [[2, 4], [], [0, 1, 3]]
@@ -225,7 +225,7 @@ class TestDirichletPerClass:
 
 
 @pytest.mark.parametrize("rule", [rules.dirichlet_per_client, rules.dirichlet_per_class])
-def test_smaller_alpha_means_more_skew(rule: Callable[..., Holdings]) -> None:
+def test_smaller_alpha_means_more_skew(rule: Callable[..., ClientIndices]) -> None:
     skew = [
         pairwise_cpd(histograms(rule(DIGITS, 60, alpha, rng()), DIGITS)).mean() for alpha in (0, 0.1, 0.5, 2, 10, 1000)
     ]
@@ -313,13 +313,13 @@ class TestQuantity:
 
 
 @every_label_rule
-def test_seed_decides(rule: Callable[[Ints, int, np.random.Generator], Holdings]) -> None:
+def test_seed_decides(rule: Callable[[Ints, int, np.random.Generator], ClientIndices]) -> None:
     assert same(rule(DIGITS, 40, rng(4)), rule(DIGITS, 40, rng(4)))
     assert not same(rule(DIGITS, 40, rng(4)), rule(DIGITS, 40, rng(5)))
 
 
 @every_label_rule
-def test_too_many_clients(rule: Callable[[Ints, int, np.random.Generator], Holdings]) -> None:
+def test_too_many_clients(rule: Callable[[Ints, int, np.random.Generator], ClientIndices]) -> None:
     with pytest.raises(DataError, match="1798 clients cannot share 1797 samples"):
         rule(DIGITS, 1798, rng())
     with pytest.raises(SpecError, match="at least 1, got 0"):
@@ -327,7 +327,7 @@ def test_too_many_clients(rule: Callable[[Ints, int, np.random.Generator], Holdi
 
 
 @every_label_rule
-def test_labels_at_every_position(rule: Callable[[Ints, int, np.random.Generator], Holdings]) -> None:
+def test_labels_at_every_position(rule: Callable[[Ints, int, np.random.Generator], ClientIndices]) -> None:
     with pytest.raises(SpecError, match="at every position; partitions that fit: iid, natural, quantity"):
         rule(np.zeros((10, 5), dtype=np.int64), 2, rng())
 
@@ -343,7 +343,7 @@ def test_impossible_alpha(alpha: float) -> None:
             attempt()
 
 
-def deal(name: str, owner: Ints | None = None, clients: int | None = None) -> Holdings:
+def deal(name: str, owner: Ints | None = None, clients: int | None = None) -> ClientIndices:
     return rules.deal_out(
         name, DIGITS, owner, clients, rng(), alpha=0.5, shards_per_client=2, shard_size=None, min_samples=1
     )

@@ -7,7 +7,7 @@ import torch
 import fedrelay as fr
 from fedrelay.data.dataset import Dataset
 from fedrelay.data.federation import ArrayFederation
-from fedrelay.data.partition import Holdings
+from fedrelay.data.partition import ClientIndices
 from fedrelay.data.public import PublicFederation, with_public
 from fedrelay.errors import DataError
 
@@ -17,7 +17,7 @@ def toy(test_labels, classes=4) -> ArrayFederation:
     labels = np.asarray(test_labels)
     rows = np.arange(len(labels), dtype=np.float32)[:, None]
     dataset = Dataset("toy", "tabular", rows[:2], labels[:2], rows, labels, classes)
-    return ArrayFederation(dataset, Holdings(np.arange(2), np.array([0, 2])), seed=0)
+    return ArrayFederation(dataset, ClientIndices(np.arange(2), np.array([0, 2])), seed=0)
 
 
 def test_public_samples_leave_the_test_set():

@@ -9,7 +9,7 @@ from fedrelay.data.dataset import Dataset
 from fedrelay.data.open import open_federation
 from fedrelay.data.subset import subset
 from fedrelay.errors import SpecError
-from fedrelay.spec import Data
+from fedrelay.experiment.spec import DataSettings
 
 
 def numbered(counts: list[int], owner: np.ndarray | None = None) -> Dataset:
@@ -54,8 +54,8 @@ def test_more_than_there_are_is_refused():
 
 
 def test_in_an_experiment():
-    federation = open_federation(Data(samples=400, test_samples=100, clients=40, alpha=0), seed=1)
+    federation = open_federation(DataSettings(samples=400, test_samples=100, clients=40, alpha=0), seed=1)
     assert federation.sizes().sum() == 400
     assert len(federation.test.y) == 100
     with pytest.raises(SpecError, match=r"data\.samples: has no effect on synthetic data"):
-        open_federation(Data(name="synthetic", samples=400), seed=1)
+        open_federation(DataSettings(name="synthetic", samples=400), seed=1)

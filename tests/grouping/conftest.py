@@ -7,7 +7,7 @@ import pytest
 
 from fedrelay.data.dataset import Dataset
 from fedrelay.data.federation import ArrayFederation
-from fedrelay.data.partition import Holdings
+from fedrelay.data.partition import ClientIndices
 
 
 def federation_of(histograms) -> ArrayFederation:
@@ -17,7 +17,7 @@ def federation_of(histograms) -> ArrayFederation:
     offsets = np.concatenate([[0], np.cumsum(counts.sum(axis=1))])
     rows = np.zeros((len(labels), 2), dtype=np.float32)
     dataset = Dataset("toy", "tabular", rows, labels, rows[:1], labels[:1], counts.shape[1])
-    return ArrayFederation(dataset, Holdings(np.arange(len(labels)), offsets), seed=0)
+    return ArrayFederation(dataset, ClientIndices(np.arange(len(labels)), offsets), seed=0)
 
 
 @pytest.fixture(scope="session")

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from fedrelay.data.federation import federate
 from fedrelay.errors import DivergedError, SpecError
+from fedrelay.experiment.spec import validate
 from fedrelay.grouping.base import OPTIONS, AssignerName, Grouping, usual_count
 from fedrelay.grouping.bounds import Bounds
 from fedrelay.grouping.distances import DISTANCES, DistanceName
-from fedrelay.grouping.profiles import PROFILES, Evidence, Profile, ProfileOptions, Survey
-from fedrelay.spec import validate
+from fedrelay.grouping.profiles import PROFILES, Profile, ProfileInputs, ProfileOptions, ProfilingResult
 
 WAYS = [
     {},
@@ -44,14 +44,14 @@ def test_names_of_options_are_names_of_parts():
 
 def test_random_groups_stay_what_they_were(make_clients):
     equal = make_clients([[100]] * 24 + [[0]])
-    assert Grouping().form(Evidence(equal, 1)) == (
+    assert Grouping().form(ProfileInputs(equal, 1)) == (
         (1, 18, 23, 12, 9, 16, 21, 22),
         (13, 7, 15, 11, 4, 14, 3, 5),
         (0, 8, 6, 2, 17, 10, 19, 20),
     )
     sizes = [100, 0, 120, 90, 60, 100, 100, 200, 0, 30, 100, 100]
     unequal = make_clients([[size] for size in sizes])
-    assert Grouping(max_clients=4, min_samples=250).form(Evidence(unequal, 7)) == (
+    assert Grouping(max_clients=4, min_samples=250).form(ProfileInputs(unequal, 7)) == (
         (0, 4, 11),
         (10, 2, 6),
         (5, 9, 3, 7),
@@ -62,7 +62,7 @@ def test_random_groups_stay_what_they_were(make_clients):
 def test_every_way_is_a_partition_of_the_clients_that_hold_data(way, make_clients, make_counts):
     counts = make_counts(30, 4, 0.3)
     counts[[0, 7, 29]] = 0
-    evidence = Evidence(make_clients(counts), 3)
+    evidence = ProfileInputs(make_clients(counts), 3)
     groups = Grouping(**way).form(evidence)
     assert sorted(client for group in groups for client in group) == sorted(set(range(30)) - {0, 7, 29})
     assert all(isinstance(client, int) for group in groups for client in group)
@@ -73,7 +73,7 @@ def test_every_way_is_a_partition_of_the_clients_that_hold_data(way, make_client
 @settings(max_examples=60)
 def test_any_histograms_at_all(make_clients, way, counts):
     federation = make_clients(counts)
-    groups = Grouping(**way).form(Evidence(federation, 1))
+    groups = Grouping(**way).form(ProfileInputs(federation, 1))
     assert sorted(client for group in groups for client in group) == np.flatnonzero(federation.sizes()).tolist()
     if "groups" not in way:
         assert all(len(group) <= 11 for group in groups)
@@ -81,18 +81,18 @@ def test_any_histograms_at_all(make_clients, way, counts):
 
 @pytest.mark.parametrize("assign", ["kmeans", "greedy", "icg"])
 def test_a_single_class(assign, make_clients):
-    groups = Grouping(assign=assign, max_clients=3).form(Evidence(make_clients([[5]] * 9), 1))
+    groups = Grouping(assign=assign, max_clients=3).form(ProfileInputs(make_clients([[5]] * 9), 1))
     assert sorted(len(group) for group in groups) == [3, 3, 3]
 
 
 def test_nobody_holds_data(make_clients):
-    assert Grouping(assign="icg").form(Evidence(make_clients([[0, 0]] * 3), 1)) == ()
+    assert Grouping(assign="icg").form(ProfileInputs(make_clients([[0, 0]] * 3), 1)) == ()
 
 
 @pytest.mark.parametrize("assign", ["kmeans", "greedy", "icg"])
 def test_one_class_each_and_equal_sizes_give_complete_groups(assign, make_clients):
     counts = np.random.default_rng(0).permutation(np.repeat(np.eye(5, dtype=int) * 20, 6, axis=0))
-    groups = Grouping(assign=assign, max_clients=5, min_samples=100).form(Evidence(make_clients(counts), 2))
+    groups = Grouping(assign=assign, max_clients=5, min_samples=100).form(ProfileInputs(make_clients(counts), 2))
     assert [counts[list(group)].sum(axis=0).tolist() for group in groups] == [[20] * 5] * 6
 
 
@@ -159,11 +159,11 @@ def test_negative_entries_rule_norm_cosine_out(monkeypatch):
 
 def test_a_profile_that_is_not_finite_names_the_client(monkeypatch, make_clients):
     def broken(evidence, clients, options):
-        return Survey(np.where(clients == 2, np.nan, 1.0)[:, None])
+        return ProfilingResult(np.where(clients == 2, np.nan, 1.0)[:, None])
 
     monkeypatch.setitem(PROFILES, "counts", Profile(broken, probabilities=False, non_negative=True))
     with pytest.raises(DivergedError, match="the profile 'counts' of client 2 is not finite"):
-        Grouping(assign="icg", profile="counts").form(Evidence(make_clients([[1, 2]] * 4), 1))
+        Grouping(assign="icg", profile="counts").form(ProfileInputs(make_clients([[1, 2]] * 4), 1))
 
 
 @pytest.mark.parametrize(
@@ -200,5 +200,5 @@ def test_a_federation_of_ones_own():
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(200, 3)).astype(np.float32), rng.integers(0, 4, 200)
     own = federate(x, y, x[:5], y[:5], clients=20, alpha=0.1)
-    groups = Grouping(assign="greedy", max_clients=4).form(Evidence(own, 1))
+    groups = Grouping(assign="greedy", max_clients=4).form(ProfileInputs(own, 1))
     assert sorted(map(len, groups)) == [4] * 5

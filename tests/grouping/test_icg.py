@@ -11,7 +11,7 @@ from fedrelay.grouping import icg
 from fedrelay.grouping.bounds import Bounds
 from fedrelay.grouping.icg import balanced_clusters, cluster_means, icg_groups
 from fedrelay.grouping.random import random_groups
-from fedrelay.grouping.transport import Cloud
+from fedrelay.grouping.transport import PointSet
 from fedrelay.metrics.skew import group_histograms, median_cpd
 
 
@@ -64,7 +64,7 @@ def test_every_group_has_one_client_of_each_cluster(monkeypatch, make_counts):
 @pytest.mark.parametrize("clusters", [4, 30])
 def test_the_objective_never_rises(clusters, make_counts):
     vectors = make_counts(240, 8, 0.3).astype(float)
-    cloud = Cloud.of(vectors)
+    cloud = PointSet.of(vectors)
 
     def objective(labels):
         points = cloud.points[cloud.which]

@@ -7,17 +7,17 @@ import pytest
 from sklearn.decomposition import PCA
 
 from fedrelay.errors import DivergedError, SpecError
+from fedrelay.experiment.catalogue import experiments
+from fedrelay.experiment.prepare import prepare
+from fedrelay.experiment.spec import TrainSettings, comparison, experiment
 from fedrelay.grouping.base import Grouping
-from fedrelay.grouping.profiles import PROFILES, Evidence, ProfileName
+from fedrelay.grouping.profiles import PROFILES, ProfileInputs, ProfileName
 from fedrelay.grouping.profiles.clf import linear_layers
 from fedrelay.grouping.profiles.components import principal_components
 from fedrelay.grouping.profiles.conf import shares
-from fedrelay.local.trainer import Job
-from fedrelay.models.layout import Layout
+from fedrelay.local.trainer import TrainingJob
+from fedrelay.models.layout import FlatLayout
 from fedrelay.models.zoo import build_model
-from fedrelay.recipes import experiments
-from fedrelay.setting import prepare
-from fedrelay.spec import Train, comparison, experiment
 
 SMALL = {"data": "digits", "clients": 12, "alpha": 0, "model": "mlp", "hidden": [8], "batch_size": 16}
 
@@ -30,7 +30,7 @@ def surveyed(profile, workers=1, method="fedseq", settings=SMALL, **options):
 
 @pytest.fixture
 def evidence(make_clients):
-    return Evidence(make_clients([[3, 1, 0], [0, 0, 0], [0, 0, 5]]), seed=1)
+    return ProfileInputs(make_clients([[3, 1, 0], [0, 0, 0], [0, 0, 5]]), seed=1)
 
 
 def test_every_profile_has_a_name():
@@ -76,7 +76,7 @@ def test_a_client_is_sure_of_the_class_it_holds():
 
 def test_the_classifier_of_lenet():
     module = build_model("lenet", (3, 32, 32), 10)
-    job = Job(module, Layout.of(module), None, Train(), (), seed=1)
+    job = TrainingJob(module, FlatLayout.of(module), None, TrainSettings(), (), seed=1)
 
     def length(which):
         return sum(end - begin for begin, end in linear_layers(job, which))

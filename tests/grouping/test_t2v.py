@@ -9,15 +9,15 @@ from safetensors.torch import save_file
 from torch import nn
 
 from fedrelay.data.federation import ArrayFederation
-from fedrelay.data.partition import Holdings
+from fedrelay.data.partition import ClientIndices
 from fedrelay.data.registry import DATASETS, load_dataset
 from fedrelay.errors import SpecError
+from fedrelay.experiment.prepare import prepare
+from fedrelay.experiment.spec import experiment
 from fedrelay.grouping.distances import DISTANCES
 from fedrelay.grouping.profiles import probe as probes
 from fedrelay.grouping.profiles import t2v
-from fedrelay.grouping.profiles.probe import Lens, ResNet18, read_resnet18
-from fedrelay.setting import prepare
-from fedrelay.spec import experiment
+from fedrelay.grouping.profiles.probe import ImageAdapter, ResNet18, read_resnet18
 
 
 def surveyed(workers=1, federation=None, settings=None, probe="digits"):
@@ -36,7 +36,7 @@ def quick(monkeypatch):
 def digits_of(*rows):
     """Clients that hold exactly these digits."""
     indices, offsets = np.concatenate(rows), np.cumsum([0, *map(len, rows)])
-    return ArrayFederation(load_dataset("digits"), Holdings(indices, offsets), seed=1)
+    return ArrayFederation(load_dataset("digits"), ClientIndices(indices, offsets), seed=1)
 
 
 def same_and_different(setting):
@@ -65,7 +65,9 @@ def test_a_probe_that_knows_digits_tells_clothes_apart(monkeypatch):
     monkeypatch.setattr(probes, "SAMPLES_SEEN", 10_000)
     clothes = load_dataset("fashion-mnist")
     pairs = [np.flatnonzero(clothes.y_train == each)[begin::2][:100] for each in (0, 1, 8) for begin in (0, 1)]
-    federation = ArrayFederation(clothes, Holdings(np.concatenate(pairs), np.cumsum([0, *map(len, pairs)])), seed=1)
+    federation = ArrayFederation(
+        clothes, ClientIndices(np.concatenate(pairs), np.cumsum([0, *map(len, pairs)])), seed=1
+    )
     same, different, nearest = same_and_different(surveyed(2, federation, probe="mnist"))
     assert same < 0.7 * different
     assert nearest == 1
@@ -123,13 +125,13 @@ def test_the_classifier_is_fitted_as_adam_would(monkeypatch):
 
 def test_images_are_made_to_fit():
     grey = torch.rand(4, 1, 28, 28, generator=torch.Generator().manual_seed(0))
-    lens = Lens((3, 64, 64), mean=0.5, deviation=2.0)
+    lens = ImageAdapter((3, 64, 64), mean=0.5, deviation=2.0)
     seen = lens(grey)
     assert seen.shape == (4, 3, 64, 64)
     assert torch.equal(seen[:, 0], seen[:, 2])
-    assert torch.equal(Lens((1, 28, 28), 0.5, 2.0)(grey), (grey - 0.5) / 2)
+    assert torch.equal(ImageAdapter((1, 28, 28), 0.5, 2.0)(grey), (grey - 0.5) / 2)
     colours = torch.tensor([1.0, 2.0, 6.0]).view(1, 3, 1, 1).expand(1, 3, 8, 8)
-    assert torch.equal(Lens((1, 4, 4), 0.0, 1.0)(colours), torch.full((1, 1, 4, 4), 3.0))
+    assert torch.equal(ImageAdapter((1, 4, 4), 0.0, 1.0)(colours), torch.full((1, 1, 4, 4), 3.0))
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy.optimize import linear_sum_assignment
 
 from fedrelay.grouping import transport
-from fedrelay.grouping.transport import Cloud, balanced_assignment
+from fedrelay.grouping.transport import PointSet, balanced_assignment
 
 
 def least_cost(vectors, centres, capacity):
@@ -17,7 +17,7 @@ def least_cost(vectors, centres, capacity):
 
 
 def assigned(vectors, centres, capacity):
-    cloud = Cloud.of(vectors)
+    cloud = PointSet.of(vectors)
     start = np.arange(len(vectors)) % len(centres)
     return balanced_assignment(cloud, centres - vectors.mean(axis=0), capacity, start)
 

@@ -10,27 +10,27 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import nn
 
+from fedrelay.experiment.spec import TrainSettings
+from fedrelay.local.hop_context import HopContext
 from fedrelay.local.terms.prox import Prox
-from fedrelay.local.trainer import EagerTrainer, Job
-from fedrelay.local.visit import Visit
-from fedrelay.models.layout import Layout, Workbench
+from fedrelay.local.trainer import EagerTrainer, TrainingJob
+from fedrelay.models.layout import FlatLayout, FlatModule
 from fedrelay.rng import generator
 from fedrelay.routes.plan import Hop
-from fedrelay.spec import Train
 
 HOP = Hop(2, 1, 3, 1)  # client 1 holds nine samples
 
 
 def eager(job):
-    return EagerTrainer(job, Workbench(copy.deepcopy(job.module), job.layout))
+    return EagerTrainer(job, FlatModule(copy.deepcopy(job.module), job.layout))
 
 
 def run_hop(module, federation, hop=HOP, *, terms=(), recv=None, broadcast=None, **train):
-    layout = Layout.of(module)
-    trainer = eager(Job(module, layout, federation, Train(**train), terms, seed=7))
+    layout = FlatLayout.of(module)
+    trainer = eager(TrainingJob(module, layout, federation, TrainSettings(**train), terms, seed=7))
     recv = layout.flatten(module) if recv is None else recv
     out = torch.empty_like(recv)
-    (report,) = trainer.train([hop], [Visit(recv, recv if broadcast is None else broadcast)], [out])
+    (report,) = trainer.train([hop], [HopContext(recv, recv if broadcast is None else broadcast)], [out])
     return out, report
 
 
@@ -49,7 +49,7 @@ def plain_pytorch(module, federation, *, epochs=1, batch_size=4, clip=None, **op
             if clip:
                 nn.utils.clip_grad_norm_(module.parameters(), clip)
             sgd.step()
-    return Layout.of(module).flatten(module)
+    return FlatLayout.of(module).flatten(module)
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_one_full_batch_is_one_gradient_step(toy, linear):
 
 
 def test_a_hop_depends_on_its_key_and_leaves_its_inputs_alone(toy, linear):
-    layout = Layout.of(linear)
+    layout = FlatLayout.of(linear)
     recv = layout.flatten(linear)
     before = recv.clone()
     one, _ = run_hop(linear, toy, recv=recv, batch_size=2)
@@ -135,10 +135,10 @@ class BatchSizes(nn.Module):
 )
 def test_batchnorm_models_drop_a_short_last_batch(toy, client, batch_size, expected):
     module = BatchSizes(nn.BatchNorm1d(4), nn.Linear(4, 3))
-    trainer = eager(Job(module, Layout.of(module), toy, Train(batch_size=batch_size), (), seed=7))
-    recv = Layout.of(module).flatten(module)
+    trainer = eager(TrainingJob(module, FlatLayout.of(module), toy, TrainSettings(batch_size=batch_size), (), seed=7))
+    recv = FlatLayout.of(module).flatten(module)
     out = torch.empty_like(recv)
-    trainer.train([Hop(1, 0, 0, client)], [Visit(recv, recv)], [out])
+    trainer.train([Hop(1, 0, 0, client)], [HopContext(recv, recv)], [out])
     assert trainer.bench.module.seen == expected
     assert out[-1].item() == sum(training for _, training in expected)  # batches tracked
     assert all(norm.training for norm in trainer.norms)
@@ -146,9 +146,9 @@ def test_batchnorm_models_drop_a_short_last_batch(toy, client, batch_size, expec
 
 def test_other_models_keep_it(toy):
     module = BatchSizes(nn.Linear(4, 3))
-    trainer = eager(Job(module, Layout.of(module), toy, Train(batch_size=4), (), seed=7))
-    recv = Layout.of(module).flatten(module)
-    trainer.train([HOP], [Visit(recv, recv)], [torch.empty_like(recv)])
+    trainer = eager(TrainingJob(module, FlatLayout.of(module), toy, TrainSettings(batch_size=4), (), seed=7))
+    recv = FlatLayout.of(module).flatten(module)
+    trainer.train([HOP], [HopContext(recv, recv)], [torch.empty_like(recv)])
     assert [size for size, _ in trainer.bench.module.seen] == [4, 4, 1]
 
 
@@ -169,14 +169,14 @@ class TestProx:
         assert torch.equal(plain, prox)
 
     def test_a_strong_pull_holds_the_model_in_place(self, toy, linear):
-        layout = Layout.of(linear)
+        layout = FlatLayout.of(linear)
         out, _ = run_hop(linear, toy, batch_size=1, epochs=20, lr=1e-4, terms=(Prox(mu=5e3),))
         free, _ = run_hop(linear, toy, batch_size=1, epochs=20, lr=1e-4)
         start = layout.flatten(linear)
         assert (out - start).norm() < 0.1 * (free - start).norm()
 
     def test_the_anchor_is_the_received_model_or_the_rounds(self, toy, linear):
-        recv = Layout.of(linear).flatten(linear)
+        recv = FlatLayout.of(linear).flatten(linear)
         shifted = recv + 1.0
         from_recv, _ = run_hop(linear, toy, recv=recv, broadcast=shifted, batch_size=100, lr=0.1, terms=(Prox(mu=2.0),))
         from_round, _ = run_hop(

@@ -7,13 +7,13 @@ import pytest
 import torch
 from torch import nn
 
+from fedrelay.experiment.spec import TrainSettings
 from fedrelay.local.arrival import Arrival, HopReport
-from fedrelay.merge.base import Homecoming
-from fedrelay.models.layout import Layout
-from fedrelay.spec import Train
+from fedrelay.merge.base import MergeInput
+from fedrelay.models.layout import FlatLayout
 
 
-def homecoming(models, *, samples=None, hops=None, current=None, dtype=torch.float64, layout=None, **others):
+def merge_input(models, *, samples=None, hops=None, current=None, dtype=torch.float64, layout=None, **others):
     """Routes of one client each that bring these models home; `hops` gives the steps of every hop of every route."""
     size = len(models[0])
     samples = samples or [1] * len(models)
@@ -28,23 +28,23 @@ def homecoming(models, *, samples=None, hops=None, current=None, dtype=torch.flo
         for route, (model, n, steps) in enumerate(zip(models, samples, hops, strict=True))
     ]
     settings = {
-        "layout": layout or Layout.of(nn.Linear(size, 1, bias=False).to(dtype)),
+        "layout": layout or FlatLayout.of(nn.Linear(size, 1, bias=False).to(dtype)),
         "clients": len(models),
-        "train": Train(),
+        "train": TrainSettings(),
         "histogram": lambda client: np.ones(2, dtype=np.int64),
         **others,
     }
     start = torch.zeros(size) if current is None else torch.as_tensor(current)
-    return Homecoming(start.to(dtype), arrivals, **settings)
+    return MergeInput(start.to(dtype), arrivals, **settings)
 
 
 @pytest.fixture(scope="session")
 def make_home():
     """A homecoming from plain numbers."""
-    return homecoming
+    return merge_input
 
 
 @pytest.fixture(scope="session")
 def batch_norm():
     """Two parameters, two floating buffers, one counter."""
-    return Layout.of(nn.BatchNorm1d(1))
+    return FlatLayout.of(nn.BatchNorm1d(1))

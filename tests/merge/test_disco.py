@@ -11,10 +11,10 @@ from scipy.spatial import distance as scipy_distance
 from scipy.stats import entropy
 
 from fedrelay.errors import SpecError
+from fedrelay.experiment.spec import validate
 from fedrelay.local.arrival import HopReport
 from fedrelay.merge.disco import Disco, disco_weights, distance
 from fedrelay.merge.mean import Mean
-from fedrelay.spec import validate
 
 HISTOGRAMS = np.array([[100, 0], [50, 50], [150, 50]])
 

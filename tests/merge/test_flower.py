@@ -16,7 +16,7 @@ from fedrelay.merge.krum import Krum
 from fedrelay.merge.mean import Mean
 from fedrelay.merge.median import Median
 from fedrelay.merge.momentum import Momentum
-from fedrelay.merge.optimisers import Adagrad, Adam, Yogi
+from fedrelay.merge.server_optimizers import Adagrad, Adam, Yogi
 from fedrelay.merge.trimmed import Trimmed
 
 pytest.importorskip("flwr")

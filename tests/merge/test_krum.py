@@ -5,9 +5,9 @@ import pytest
 import torch
 
 from fedrelay.errors import SpecError
+from fedrelay.experiment.prepare import prepare
+from fedrelay.experiment.spec import experiment, validate
 from fedrelay.merge.krum import Krum, scores, squared_distances
-from fedrelay.setting import prepare
-from fedrelay.spec import experiment, validate
 
 MODELS = np.random.default_rng(7).normal(size=(9, 4))
 

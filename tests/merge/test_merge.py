@@ -7,18 +7,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
+from fedrelay.experiment.spec import TrainSettings
 from fedrelay.local.arrival import Arrival, HopReport
-from fedrelay.merge.base import Homecoming
+from fedrelay.merge.base import MergeInput
 from fedrelay.merge.last import Last
 from fedrelay.merge.mean import Mean
-from fedrelay.models.layout import Layout
-from fedrelay.spec import Train
+from fedrelay.models.layout import FlatLayout
 
-LAYOUT = Layout.of(nn.Linear(1, 1))
+LAYOUT = FlatLayout.of(nn.Linear(1, 1))
 
 
 def merge(rule, current, found, layout):
-    home = Homecoming(current, found, layout, len(found), Train(), lambda client: np.ones(2, dtype=np.int64))
+    home = MergeInput(current, found, layout, len(found), TrainSettings(), lambda client: np.ones(2, dtype=np.int64))
     weights, memory = rule.apply(home)
     assert memory == {}
     return weights
@@ -64,7 +64,7 @@ def test_sums_are_taken_in_double_precision():
 
 
 def test_buffers_take_the_mean_and_counters_the_maximum():
-    layout = Layout.of(nn.BatchNorm1d(1))  # weight, bias | running_mean, running_var | num_batches_tracked
+    layout = FlatLayout.of(nn.BatchNorm1d(1))  # weight, bias | running_mean, running_var | num_batches_tracked
     models = [[1.0, 0.0, 2.0, 4.0, 3.0], [3.0, 0.0, 6.0, 8.0, 7.0]]
     merged = merge(Mean(), torch.zeros(5), arrivals(models, [1, 1]), layout)
     assert merged.tolist() == [2.0, 0.0, 4.0, 6.0, 7.0]

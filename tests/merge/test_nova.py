@@ -6,10 +6,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedrelay.experiment.spec import TrainSettings
 from fedrelay.local.terms.prox import Prox
 from fedrelay.merge.mean import Mean
 from fedrelay.merge.nova import Nova, factors, hop_work
-from fedrelay.spec import Train
 
 
 def test_changes_are_divided_by_steps(make_home):
@@ -47,14 +47,14 @@ def test_the_work_is_how_much_of_each_gradient_arrives(steps, momentum, pull):
 
 
 def test_momentum_starts_anew_at_every_hop(make_home):
-    train = Train(momentum=0.9)
+    train = TrainSettings(momentum=0.9)
     home = make_home([[1.0], [1.0]], hops=[[3, 4], [7]], train=train)
     works = [hop_work(3, 0.9, 0.0) + hop_work(4, 0.9, 0.0), hop_work(7, 0.9, 0.0)]
     assert factors(home) == pytest.approx([sum(works) / 2 / 2 / work for work in works])
 
 
 def test_with_a_proximal_term_the_mean_counts_steps(make_home):
-    home = make_home([[1.0], [1.0]], hops=[[2], [6]], samples=[1, 3], train=Train(lr=0.1), terms=[Prox(mu=0.5)])
+    home = make_home([[1.0], [1.0]], hops=[[2], [6]], samples=[1, 3], train=TrainSettings(lr=0.1), terms=[Prox(mu=0.5)])
     works = [(1 - 0.95**2) / 0.05, (1 - 0.95**6) / 0.05]
     assert factors(home) == pytest.approx([5 * 0.25 / works[0], 5 * 0.75 / works[1]])
     assert factors(make_home([[1.0]], hops=[[2]], terms=[Prox(mu=0.0)])) == [1.0]
@@ -69,7 +69,7 @@ def test_equal_steps_are_the_mean(make_home, steps, found):
 
 
 def test_routes_of_equal_length_through_the_same_clients_are_the_mean(make_home):
-    home = make_home([[1.0], [2.0], [4.0]], hops=[[1, 5, 2], [5, 2, 1], [2, 1, 5]], train=Train(momentum=0.5))
+    home = make_home([[1.0], [2.0], [4.0]], hops=[[1, 5, 2], [5, 2, 1], [2, 1, 5]], train=TrainSettings(momentum=0.5))
     assert Nova().apply(home).weights.tolist() == pytest.approx([7 / 3])
 
 

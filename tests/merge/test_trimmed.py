@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from scipy.stats import trim_mean
 
 from fedrelay.errors import SpecError
+from fedrelay.experiment.spec import validate
 from fedrelay.merge.trimmed import Trimmed, how_many
-from fedrelay.spec import validate
 
 
 @settings(max_examples=60)

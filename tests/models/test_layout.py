@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from fedrelay.errors import SpecError
-from fedrelay.models.layout import Layout, Workbench, weights_sha256
+from fedrelay.models.layout import FlatLayout, FlatModule, weights_sha256
 
 
 def network() -> nn.Module:
@@ -15,7 +15,7 @@ def network() -> nn.Module:
 
 
 def test_trained_come_first_then_buffers_then_counters():
-    layout = Layout.of(network())
+    layout = FlatLayout.of(network())
     assert [(entry.name, entry.part) for entry in layout.entries] == [
         ("0.weight", "trained"),
         ("0.bias", "trained"),
@@ -39,7 +39,7 @@ def test_flat_and_named_forms_are_the_same(seed):
     torch.manual_seed(seed)
     module = network()
     module(torch.randn(4, 1, 4, 4))  # moves the statistics and the counter
-    layout = Layout.of(module)
+    layout = FlatLayout.of(module)
     flat = layout.flatten(module)
     named = layout.state_dict(flat)
     assert named.keys() == module.state_dict().keys()
@@ -50,8 +50,8 @@ def test_flat_and_named_forms_are_the_same(seed):
 
 def test_a_bench_trains_in_the_flat_tensor():
     module = network()
-    layout = Layout.of(module)
-    bench = Workbench(module, layout)
+    layout = FlatLayout.of(module)
+    bench = FlatModule(module, layout)
     bench.module(torch.randn(4, 1, 4, 4)).sum().backward()
     bench.trained.sub_(bench.gradient)
     out = torch.empty(layout.size)
@@ -63,8 +63,8 @@ def test_a_bench_trains_in_the_flat_tensor():
 
 
 def test_loading_moves_every_tensor_of_the_module():
-    layout = Layout.of(network())
-    bench = Workbench(network(), layout)
+    layout = FlatLayout.of(network())
+    bench = FlatModule(network(), layout)
     flat = torch.arange(layout.size, dtype=torch.float32)
     bench.load(flat)
     assert bench.module[1].num_batches_tracked.item() == layout.size - 1
@@ -74,7 +74,7 @@ def test_loading_moves_every_tensor_of_the_module():
 def test_frozen_parameters_travel_but_are_not_trained():
     module = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
     module[0].requires_grad_(False)
-    layout = Layout.of(module)
+    layout = FlatLayout.of(module)
     assert (layout.trainable, layout.size) == (6, 12)
     assert [entry.name for entry in layout.entries if entry.part == "carried"] == ["0.weight", "0.bias"]
 
@@ -82,7 +82,7 @@ def test_frozen_parameters_travel_but_are_not_trained():
 def test_tied_weights_are_one_entry_under_two_names():
     module = nn.ModuleDict({"a": nn.Linear(2, 2), "b": nn.Linear(2, 2)})
     module["b"].weight = module["a"].weight
-    layout = Layout.of(module)
+    layout = FlatLayout.of(module)
     assert layout.size == 8
     named = layout.state_dict(layout.flatten(module))
     assert torch.equal(named["b.weight"], named["a.weight"])
@@ -90,7 +90,7 @@ def test_tied_weights_are_one_entry_under_two_names():
 
 
 def test_double_precision_is_kept():
-    assert Layout.of(nn.Linear(2, 2).double()).dtype == torch.float64
+    assert FlatLayout.of(nn.Linear(2, 2).double()).dtype == torch.float64
 
 
 @pytest.mark.parametrize(
@@ -105,14 +105,14 @@ def test_double_precision_is_kept():
 )
 def test_modules_that_cannot_be_flat_are_refused(module, message):
     with pytest.raises(SpecError, match=message):
-        Layout.of(module)
+        FlatLayout.of(module)
 
 
 def test_integers_too_large_to_travel_are_refused():
     module = nn.Linear(1, 1)
     module.register_buffer("ids", torch.tensor([2**24 + 1]))
     with pytest.raises(SpecError, match=r"'ids' holds values too large to travel exactly as torch\.float32"):
-        Layout.of(module)
+        FlatLayout.of(module)
 
 
 def test_the_fingerprint_sees_every_bit():
@@ -125,7 +125,7 @@ def test_the_fingerprint_sees_every_bit():
 @pytest.mark.parametrize("channels", [1, 3])
 def test_images_run_channels_last_through_convolutions(channels):
     module = nn.Conv2d(channels, 4, 3)
-    bench = Workbench(module, Layout.of(module))
+    bench = FlatModule(module, FlatLayout.of(module))
     x = torch.randn(5, channels, 8, 8)
     assert module(bench.inputs(x)).is_contiguous(memory_format=torch.channels_last)
     assert torch.equal(bench.inputs(x), x)
@@ -151,8 +151,8 @@ class Wandering(nn.Module):
 
 def test_replaced_buffers_travel_and_private_ones_do_not_leak():
     module = Wandering()
-    layout = Layout.of(module)
-    bench = Workbench(module, layout)
+    layout = FlatLayout.of(module)
+    bench = FlatModule(module, layout)
     start, out = layout.flatten(module), torch.empty(layout.size)
     for _ in range(2):  # the second client gets the same model and must not see what the first left behind
         bench.load(start)

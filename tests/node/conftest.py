@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 import torch
 
-from fedrelay.data.samples import held
+from fedrelay.data.own_samples import held
 from fedrelay.engines.flower.brief import brief_of
 from fedrelay.engines.flower.parcel import Parcel, packed
-from fedrelay.local.origin import ZooModel
-from fedrelay.local.trainer import Job
-from fedrelay.models.layout import Layout
+from fedrelay.experiment.spec import GuardSettings, TrainSettings
+from fedrelay.local.module_builder import ZooModelBuilder
+from fedrelay.local.trainer import TrainingJob
+from fedrelay.models.layout import FlatLayout
 from fedrelay.node.desk import Desk
-from fedrelay.spec import Guard, Train
 
 RUN = "0123456789abcdef"
 FEATURES, CLASSES = 3, 2
@@ -28,15 +28,19 @@ def samples() -> Any:
     return held({"x": x, "y": np.arange(8) % CLASSES, "x_test": x[:4], "y_test": np.array([0, 1, 0, 1])})
 
 
-def job(*terms: Any, guard: Guard | None = None, hidden: tuple[int, ...] | None = None, **train: Any) -> Job:
+def job(
+    *terms: Any, guard: GuardSettings | None = None, hidden: tuple[int, ...] | None = None, **train: Any
+) -> TrainingJob:
     name = "logistic" if hidden is None else "mlp"
-    origin = ZooModel(name=name, shape=(FEATURES,), classes=CLASSES, kind="tabular", hidden=hidden)
+    origin = ZooModelBuilder(name=name, shape=(FEATURES,), classes=CLASSES, kind="tabular", hidden=hidden)
     module = origin.build()
-    settings = Train(**{"batch_size": 4, "lr": 0.1, **train})
-    return Job(module, Layout.of(module), samples(), settings, terms, 7, guard=guard or Guard(), origin=origin)
+    settings = TrainSettings(**{"batch_size": 4, "lr": 0.1, **train})
+    return TrainingJob(
+        module, FlatLayout.of(module), samples(), settings, terms, 7, guard=guard or GuardSettings(), origin=origin
+    )
 
 
-def turn(wanted: Job, models: dict[str, torch.Tensor] | None = None, **header: Any) -> Parcel:
+def turn(wanted: TrainingJob, models: dict[str, torch.Tensor] | None = None, **header: Any) -> Parcel:
     """A question for a turn of client 5 of a federation in which this node is that client."""
     usual = {"kind": "turn", "brief": brief_of(wanted), "run": RUN, "hop": [1, 0, 0, 5, 0], "usual": 0.0, "turn": 100}
     usual |= {"tamper": None, "state": 0, "parts": [], "settled": 0}

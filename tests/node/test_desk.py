@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from fedrelay.engines.flower.parcel import BadParcel, Parcel, packed
 from fedrelay.errors import EngineError
-from fedrelay.grouping.profiles.conf import Confidence
+from fedrelay.experiment.serialize import to_plain
+from fedrelay.grouping.profiles.conf import ConfidenceProfiler
 from fedrelay.local.terms.control import Control
 from fedrelay.local.terms.prox import Prox
-from fedrelay.plain import described
 
 
 def with_brief(question, **changes):
@@ -74,7 +74,7 @@ def test_a_verdict_counts_the_owners_test_samples(desk, ask):
 def portray(ask, **changes):
     wanted = ask.turn(ask.job())
     public = {"public x": np.ones((2, 3), np.float32), "public y": np.array([0, 1])} | changes
-    header = {**wanted.header, "kind": "portray", "portrait": described(Confidence()), "client": 5}
+    header = {**wanted.header, "kind": "portray", "portrait": to_plain(ConfidenceProfiler()), "client": 5}
     start = packed(header, {"start": torch.zeros(8)})
     return replace(start, arrays={**start.arrays, **public})
 
@@ -281,7 +281,7 @@ def test_a_workshop_that_was_left_in_the_middle_of_a_step_is_not_used_again(desk
     question = ask.turn(ask.job())
     good = desk.answer(question)
     [first] = desk.places.values()
-    monkeypatch.setattr(first.workshop, "take", lambda *_: 1 / 0)
+    monkeypatch.setattr(first.hop_runner, "take", lambda *_: 1 / 0)
     with pytest.raises(EngineError, match="ZeroDivisionError"):
         desk.answer(question)
     assert np.array_equal(desk.answer(question).arrays["models"], good.arrays["models"])

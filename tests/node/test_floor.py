@@ -15,7 +15,7 @@ from fedrelay.errors import EngineError, SpecError
 from fedrelay.local.terms.control import Control
 from fedrelay.local.terms.dp import Dp
 from fedrelay.local.terms.prox import Prox
-from fedrelay.models.layout import Layout
+from fedrelay.models.layout import FlatLayout
 from fedrelay.node.floor import Budget, Declined, Floor
 
 
@@ -56,7 +56,7 @@ def test_statistics_in_buffers_are_declined(make_desk, ask):
             return self.last(self.norm(x))
 
     module = Counting()
-    wanted = replace(ask.job(Dp(noise=2)), module=module, layout=Layout.of(module), origin=None)
+    wanted = replace(ask.job(Dp(noise=2)), module=module, layout=FlatLayout.of(module), origin=None)
     with pytest.raises(Declined, match=r"buffer 'norm\.running_mean' would leave clients without noise"):
         make_desk(floor=Floor(2), module=Counting()).answer(ask.turn(wanted))
 

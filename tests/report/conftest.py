@@ -13,11 +13,11 @@ import torch
 from tests.conftest import no_browser
 from tests.report.folders import compared, ran
 
-from fedrelay.comparison import Contender, Outcome
-from fedrelay.result import Result
-from fedrelay.spec import comparison, experiment
+from fedrelay.experiment.spec import comparison, experiment
+from fedrelay.runtime.comparison import ComparisonResult, MethodResults
+from fedrelay.runtime.result import Result
 
-MakeOutcome = Callable[..., Outcome]
+MakeOutcome = Callable[..., ComparisonResult]
 
 
 def make_result(
@@ -57,9 +57,9 @@ def result(tmp_path: Path) -> Result:
 def outcome(tmp_path: Path) -> MakeOutcome:
     """Call with method → accuracies of every seed; an empty list is a method that diverged."""
 
-    def make(methods: dict[str, list[list[float]]], **settings: object) -> Outcome:
+    def make(methods: dict[str, list[list[float]]], **settings: object) -> ComparisonResult:
         contenders = [
-            Contender(
+            MethodResults(
                 method,
                 method,
                 tuple(
@@ -71,7 +71,7 @@ def outcome(tmp_path: Path) -> MakeOutcome:
             for method, curves in methods.items()
         ]
         seeds = list(range(1, 1 + max(len(curves) for curves in methods.values())))
-        return Outcome(
+        return ComparisonResult(
             comparison(list(methods), seeds=seeds or [1], out=tmp_path / "out", **settings), tuple(contenders)
         )
 

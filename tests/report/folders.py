@@ -8,7 +8,7 @@ from typing import Any
 
 import fedrelay as fr
 from fedrelay.errors import DivergedError, FruitlessError
-from fedrelay.runner import Silent
+from fedrelay.runtime.loop import Silent
 
 SMALL: dict[str, Any] = {"data": "digits", "clients": 20, "alpha": 0.1, "fraction": 0.5, "batch_size": 16, "workers": 1}
 

@@ -11,7 +11,7 @@ from tests.report.folders import SMALL, failed, ran, stopped
 import fedrelay as fr
 from fedrelay.report.document import document
 from fedrelay.report.gathering import gather, look_at
-from fedrelay.store import RunFolder
+from fedrelay.runtime.store import RunFolder
 
 
 def test_a_comparison_is_gathered_with_its_own_numbers(comparison_folder):
@@ -42,7 +42,7 @@ def test_a_run_under_way_is_seen_as_running_and_not_disturbed(tmp_path):
     run = stopped(tmp_path / "run", "fedavg", after=2)
     assert look_at(run).status == "unfinished"
     code = (
-        "import sys; from pathlib import Path; from fedrelay.store import RunFolder\n"
+        "import sys; from pathlib import Path; from fedrelay.runtime.store import RunFolder\n"
         f"RunFolder.open(Path({str(run)!r})); print('held', flush=True); sys.stdin.read()"
     )
     with subprocess.Popen(

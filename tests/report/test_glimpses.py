@@ -7,20 +7,22 @@ from types import SimpleNamespace
 import torch
 from rich.console import Console
 
-from fedrelay.espionage import Glimpse, Haul
 from fedrelay.report.glimpses import glimpse_table, haul_facts, unseen
+from fedrelay.robustness.gan_attack_run import GanAttackResult, GanObservation
 
 
 def haul(seed, *glimpses):
     experiment = SimpleNamespace(seed=seed)
-    return Haul(7, glimpses, None, SimpleNamespace(experiment=experiment, accuracy=0.5, weights=torch.zeros(3)))
+    return GanAttackResult(
+        7, glimpses, None, SimpleNamespace(experiment=experiment, accuracy=0.5, weights=torch.zeros(3))
+    )
 
 
 HAULS = {
     "fedavg": [haul(1), haul(2)],
     "fedseq": [
-        haul(1, Glimpse(1, None, 0.5, None, 90.0), Glimpse(2, 3, 0.72, 40.0, 30.0)),
-        haul(2, Glimpse(1, 4, 0.65, 20.0, 10.0)),
+        haul(1, GanObservation(1, None, 0.5, None, 90.0), GanObservation(2, 3, 0.72, 40.0, 30.0)),
+        haul(2, GanObservation(1, 4, 0.65, 20.0, 10.0)),
     ],
 }
 

@@ -7,7 +7,7 @@ from rich.console import Console
 
 from fedrelay.api import load_data
 from fedrelay.grouping.base import Grouping
-from fedrelay.grouping.profiles import Evidence
+from fedrelay.grouping.profiles import ProfileInputs
 from fedrelay.report import grouping as page
 from fedrelay.report.grouping import SINGLE, draw_groupings, grouping_page, grouping_report
 
@@ -16,7 +16,7 @@ WAYS = {"random": Grouping(max_clients=5), "icg": Grouping(assign="icg", groups=
 
 @pytest.fixture
 def report():
-    return grouping_report(Evidence(load_data("digits", clients=20, alpha=0), 1), WAYS)
+    return grouping_report(ProfileInputs(load_data("digits", clients=20, alpha=0), 1), WAYS)
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def test_the_summary_is_plain_data(report):
 
 
 def test_a_single_group_has_no_pair():
-    report = grouping_report(Evidence(load_data("digits", clients=3), 1), {"random": Grouping()})
+    report = grouping_report(ProfileInputs(load_data("digits", clients=3), 1), {"random": Grouping()})
     assert report.ways[1].summary()["median_cpd"] is None
     assert "–" in shown(report)
     assert "use it" not in shown(report)
@@ -89,6 +89,6 @@ def test_many_ways_stand_on_several_shelves(report, tmp_path, drawn, monkeypatch
 
 
 def test_groups_without_a_difference_can_be_drawn(tmp_path):
-    report = grouping_report(Evidence(load_data("digits", clients=1), 1), {"random": Grouping()})
+    report = grouping_report(ProfileInputs(load_data("digits", clients=1), 1), {"random": Grouping()})
     draw_groupings(report, tmp_path / "groups.pdf")
     assert (tmp_path / "groups.pdf").read_bytes().startswith(b"%PDF")

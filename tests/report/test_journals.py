@@ -11,7 +11,7 @@ from tests.report.folders import SMALL, Stopper
 
 import fedrelay as fr
 from fedrelay.report.journals import Journal, MLflow, TensorBoard, Together, together
-from fedrelay.runner import Silent
+from fedrelay.runtime.loop import Silent
 
 
 class Kept:

@@ -14,7 +14,7 @@ from fedrelay.report import live
 from fedrelay.report.document import document
 from fedrelay.report.live import LOOPBACK, Live, absent, so_far
 from fedrelay.report.webpage import as_data
-from fedrelay.store import RunFolder
+from fedrelay.runtime.store import RunFolder
 
 
 @pytest.fixture

@@ -6,10 +6,10 @@ import re
 import pytest
 from rich.console import Console
 
+from fedrelay.experiment.spec import experiment
 from fedrelay.report import progress
 from fedrelay.report.progress import watching, watching_profiles
-from fedrelay.runner import Silent
-from fedrelay.spec import experiment
+from fedrelay.runtime.loop import Silent
 
 
 def watch(rounds, *, terminal, titles=(), start=0, every=1, console=None):

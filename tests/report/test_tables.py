@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
+from fedrelay.experiment.spec import experiment
 from fedrelay.report.tables import comparison_advice, comparison_tables, heading, result_table
-from fedrelay.spec import experiment
 
 
 def lines_of(thing):

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedrelay.ledger import tally
-from fedrelay.routes.base import Scene, sampled_count
+from fedrelay.cost.ledger import tally
+from fedrelay.routes.base import PlanningContext, sampled_count
 from fedrelay.routes.chains import Chains
 from fedrelay.routes.growing import Growing
 from fedrelay.routes.singletons import Singletons
@@ -17,13 +17,13 @@ def dealt(count, key):
 
 
 def scene(fraction=0.2, seed=1, rounds=30):
-    return Scene(40, fraction, seed, (), rounds, regroup=dealt)
+    return PlanningContext(40, fraction, seed, (), rounds, regroup=dealt)
 
 
 @given(st.integers(1, 30), st.integers(0, 2**40))
 def test_without_growth_it_is_fedseq_with_the_first_groups(round, seed):
     found = Growing(alpha=0, beta=5).plan(scene(seed=seed), round)
-    fixed = Scene(40, 0.2, seed, dealt(5, 1))
+    fixed = PlanningContext(40, 0.2, seed, dealt(5, 1))
     assert found == Chains().plan(fixed, round)
 
 
@@ -36,7 +36,9 @@ def test_one_client_a_group_is_fedavg():
 
 def test_groups_are_formed_anew_when_their_number_grows_or_always():
     keys: list[tuple[int, int]] = []
-    noting = Scene(40, 1.0, 1, (), 30, regroup=lambda count, key: keys.append((count, key)) or dealt(count, key))
+    noting = PlanningContext(
+        40, 1.0, 1, (), 30, regroup=lambda count, key: keys.append((count, key)) or dealt(count, key)
+    )
     for round in range(1, 31):
         Growing(growth="linear", alpha=0.5, beta=3).plan(noting, round)
     counts = [count for count, _ in keys]
@@ -50,7 +52,9 @@ def test_groups_are_formed_anew_when_their_number_grows_or_always():
 
 def test_a_step_spares_groupings():
     keys: list[tuple[int, int]] = []
-    noting = Scene(40, 1.0, 1, (), 30, regroup=lambda count, key: keys.append((count, key)) or dealt(count, key))
+    noting = PlanningContext(
+        40, 1.0, 1, (), 30, regroup=lambda count, key: keys.append((count, key)) or dealt(count, key)
+    )
     for round in range(1, 31):
         Growing(growth="linear", alpha=1, beta=2, step=0.5).plan(noting, round)
     assert sorted(set(keys)) == [(2, 1), (4, 2), (6, 3), (10, 5), (16, 8), (24, 12), (36, 18), (40, 20)]
@@ -72,7 +76,7 @@ def test_a_relayed_round_costs_two_transfers_a_client(fraction, beta, total):
 
 
 def test_a_fixed_order_is_that_of_the_group():
-    fixed = Scene(9, 1.0, 1, ((0, 1, 2), (5, 4, 3)))
+    fixed = PlanningContext(9, 1.0, 1, ((0, 1, 2), (5, 4, 3)))
     plans = [Chains(order="fixed", loops=2).plan(fixed, round) for round in (1, 2)]
     for plan in plans:
         assert {route.clients for route in plan.routes} == {(0, 1, 2, 0, 1, 2), (5, 4, 3, 5, 4, 3)}

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedrelay.ledger import tally
-from fedrelay.routes.base import Scene, sampled_count
+from fedrelay.cost.ledger import tally
+from fedrelay.routes.base import PlanningContext, sampled_count
 from fedrelay.routes.rotations import Rotations
 from fedrelay.routes.singletons import Singletons
 from fedrelay.routes.star import Star
@@ -13,7 +13,7 @@ from fedrelay.routes.star import Star
 
 @given(st.integers(1, 25), st.floats(0.1, 1), st.integers(0, 2**40), st.integers(1, 50), st.booleans())
 def test_rotations_are_a_cyclic_latin_square(clients, fraction, seed, round, reshuffle):
-    plan = Rotations(reshuffle=reshuffle).plan(Scene(clients, fraction, seed), round)
+    plan = Rotations(reshuffle=reshuffle).plan(PlanningContext(clients, fraction, seed), round)
     count = sampled_count(clients, fraction)
     assert len(plan.routes) == count
     everybody = sorted(plan.routes[0].clients)
@@ -25,19 +25,19 @@ def test_rotations_are_a_cyclic_latin_square(clients, fraction, seed, round, res
 
 @pytest.mark.parametrize(("clients", "total"), [(1, 2), (3, 12), (10, 110)])
 def test_rotations_cost_m_times_m_plus_one_transfers(clients, total):
-    found = tally(Rotations().plan(Scene(clients, 1.0, 1), 1), {"model": 1})
+    found = tally(Rotations().plan(PlanningContext(clients, 1.0, 1), 1), {"model": 1})
     assert (found.s2c, found.c2s, found.c2c) == (clients, clients, clients * (clients - 1))
     assert found.total == total
 
 
 def test_the_order_stays_unless_it_is_reshuffled():
-    scene = Scene(10, 1.0, 1)
+    scene = PlanningContext(10, 1.0, 1)
     assert Rotations().plan(scene, 1).routes == Rotations().plan(scene, 2).routes
     assert Rotations(reshuffle=True).plan(scene, 1).routes != Rotations(reshuffle=True).plan(scene, 2).routes
 
 
 def test_random_orders_visit_everybody_once():
-    scene = Scene(8, 1.0, 1)
+    scene = PlanningContext(8, 1.0, 1)
     plan = Rotations(orders="random").plan(scene, 1)
     assert all(sorted(route.clients) == list(range(8)) for route in plan.routes)
     assert len({route.clients for route in plan.routes}) == 8
@@ -46,13 +46,13 @@ def test_random_orders_visit_everybody_once():
 
 
 def test_one_client_alone_is_fedavg():
-    scene = Scene(1, 1.0, 1)
+    scene = PlanningContext(1, 1.0, 1)
     assert Rotations().plan(scene, 1).routes == Singletons().plan(scene, 1).routes
 
 
 @pytest.mark.parametrize(("clients", "fraction", "total"), [(5, 1.0, 20), (10, 0.4, 12), (3, 0.1, 0)])
 def test_a_star_sends_every_model_to_everybody_else(clients, fraction, total):
-    plan = Star().plan(Scene(clients, fraction, 1), 1)
+    plan = Star().plan(PlanningContext(clients, fraction, 1), 1)
     found = tally(plan, {"model": 1})
     assert (found.s2c, found.c2s, found.c2c) == (0, 0, total)
     assert not plan.merges
@@ -61,7 +61,7 @@ def test_a_star_sends_every_model_to_everybody_else(clients, fraction, total):
 
 @pytest.mark.parametrize("options", [{}, {"reshuffle": True}, {"orders": "random"}])
 def test_rotations_go_through_those_who_hold_samples(options):
-    scene = Scene(6, 1.0, 1, holds=lambda client: client not in {1, 4})
+    scene = PlanningContext(6, 1.0, 1, holds=lambda client: client not in {1, 4})
     routes = [route.clients for route in Rotations(**options).plan(scene, 1).routes]
     assert len(routes) == 4
     assert all(sorted(route) == [0, 2, 3, 5] for route in routes)
@@ -70,4 +70,4 @@ def test_rotations_go_through_those_who_hold_samples(options):
 
 
 def test_rotations_without_anybody_who_holds_samples():
-    assert Rotations().plan(Scene(3, 1.0, 1, holds=lambda client: False), 1).routes == ()
+    assert Rotations().plan(PlanningContext(3, 1.0, 1, holds=lambda client: False), 1).routes == ()

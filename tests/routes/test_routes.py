@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedrelay.cost.ledger import tally
 from fedrelay.errors import SpecError
-from fedrelay.ledger import tally
-from fedrelay.routes.base import Scene, sampled_count
+from fedrelay.routes.base import PlanningContext, sampled_count
 from fedrelay.routes.chains import Chains
 from fedrelay.routes.pooled import Pooled
 from fedrelay.routes.ring import Ring
@@ -23,7 +23,7 @@ def test_the_sampled_count_is_truncated_and_at_least_one(population, fraction, c
 
 @given(st.integers(1, 60), st.floats(0.01, 1), st.integers(0, 2**40), st.integers(1, 500))
 def test_singletons_visit_distinct_clients_once(clients, fraction, seed, round):
-    plan = Singletons().plan(Scene(clients, fraction, seed), round)
+    plan = Singletons().plan(PlanningContext(clients, fraction, seed), round)
     visited = [route.clients[0] for route in plan.routes]
     assert all(len(route.clients) == 1 for route in plan.routes)
     assert len(set(visited)) == len(visited) == sampled_count(clients, fraction)
@@ -34,13 +34,13 @@ def test_singletons_visit_distinct_clients_once(clients, fraction, seed, round):
 
 @given(st.integers(1, 60), st.floats(0.01, 1), st.integers(0, 2**40))
 def test_a_ring_is_one_route_over_the_same_sample(clients, fraction, seed):
-    scene = Scene(clients, fraction, seed)
+    scene = PlanningContext(clients, fraction, seed)
     (route,) = Ring().plan(scene, 3).routes
     assert route.clients == tuple(r.clients[0] for r in Singletons().plan(scene, 3).routes)
 
 
 def test_a_fixed_ring_starts_where_it_is_told():
-    scene = Scene(5, 1.0, 1)
+    scene = PlanningContext(5, 1.0, 1)
     assert Ring(order="fixed", start=3).plan(scene, 1).routes[0].clients == (3, 4, 0, 1, 2)
     with pytest.raises(SpecError, match=r"route\.start: must be less than the number of clients \(5\)"):
         Ring(order="fixed", start=5).plan(scene, 1)
@@ -51,7 +51,7 @@ GROUPS = ((0, 1, 2), (3, 4), (5, 6, 7, 8))
 
 @given(st.integers(1, 4), st.integers(0, 2**40), st.integers(1, 100))
 def test_chains_walk_through_whole_groups(loops, seed, round):
-    plan = Chains(loops=loops).plan(Scene(9, 0.7, seed, GROUPS), round)
+    plan = Chains(loops=loops).plan(PlanningContext(9, 0.7, seed, GROUPS), round)
     assert len(plan.routes) == 2
     for route in plan.routes:
         group = next(group for group in GROUPS if route.clients[0] in group)
@@ -64,14 +64,14 @@ def test_chains_walk_through_whole_groups(loops, seed, round):
 
 def test_chains_are_reshuffled_every_round_and_loop():
     group = (tuple(range(12)),)
-    orders = {Chains().plan(Scene(12, 1.0, 1, group), round).routes[0].clients for round in range(1, 6)}
+    orders = {Chains().plan(PlanningContext(12, 1.0, 1, group), round).routes[0].clients for round in range(1, 6)}
     assert len(orders) == 5
-    (route,) = Chains(loops=2).plan(Scene(12, 1.0, 1, group), 1).routes
+    (route,) = Chains(loops=2).plan(PlanningContext(12, 1.0, 1, group), 1).routes
     assert route.clients[:12] != route.clients[12:]
 
 
 def test_every_round_can_be_planned_at_any_time():
-    scene = Scene(30, 0.4, 5, tuple((2 * i, 2 * i + 1) for i in range(15)))
+    scene = PlanningContext(30, 0.4, 5, tuple((2 * i, 2 * i + 1) for i in range(15)))
     for route in (Singletons(), Ring(), Chains()):
         ahead = route.plan(scene, 7)
         [route.plan(scene, round) for round in range(1, 7)]
@@ -79,6 +79,6 @@ def test_every_round_can_be_planned_at_any_time():
 
 
 def test_pooled_training_transfers_nothing():
-    plan = Pooled().plan(Scene(1, 0.2, 1), 1)
+    plan = Pooled().plan(PlanningContext(1, 0.2, 1), 1)
     assert plan.routes[0].clients == (0,)
     assert tally(plan, {"model": 1}).total == 0

@@ -12,20 +12,20 @@ from hypothesis import strategies as st
 from tests.conftest import make_federation
 
 import fedrelay as fr
-from fedrelay.engines.base import Departure
-from fedrelay.engines.local import start_local
+from fedrelay.engines.base import RoundInputs
+from fedrelay.engines.local.engine import start_local
+from fedrelay.experiment.prepare import prepare
 from fedrelay.routes.asynchronous import Asynchronous
-from fedrelay.routes.base import Scene, sampled_count
+from fedrelay.routes.base import PlanningContext, sampled_count
 from fedrelay.routes.chains import Chains
 from fedrelay.routes.plan import RoundPlan, Route
 from fedrelay.routes.slots import Slots
-from fedrelay.setting import prepare
 
 GROUPS = tuple((3 * i, 3 * i + 1, 3 * i + 2) for i in range(6))
 
 
 def scene(groups=GROUPS, fraction=0.5, seed=1, rounds=60, **more):
-    return Scene(sum(map(len, groups)), fraction, seed, groups, rounds, **more)
+    return PlanningContext(sum(map(len, groups)), fraction, seed, groups, rounds, **more)
 
 
 def groups_of(plan, groups=GROUPS):
@@ -174,7 +174,7 @@ class TestAsynchronousWithClientState:
         assert [route.clients[-1] for route in setting.plan(3).routes] == [6, 6]
         engine, models, samples = start_local(setting.job(), 1), {}, Counter()
         for _, slot, clients in sorted(self.legs(setting)):
-            start = Departure(models.get(slot, setting.first_weights()))
+            start = RoundInputs(models.get(slot, setting.first_weights()))
             (arrival,) = engine.travel(RoundPlan(1, (Route(clients),)), start)
             engine.keep()
             models[slot] = arrival.weights.clone()

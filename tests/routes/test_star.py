@@ -10,17 +10,17 @@ from tests.conftest import make_federation
 
 import fedrelay as fr
 from fedrelay.errors import SpecError
+from fedrelay.experiment.prepare import prepare
+from fedrelay.experiment.spec import experiment, validate
 from fedrelay.local.arrival import Arrival, HopReport
-from fedrelay.local.judge import accuracy
-from fedrelay.models.layout import Layout, Workbench
-from fedrelay.routes.base import Scene
+from fedrelay.local.evaluation import accuracy
+from fedrelay.models.layout import FlatLayout, FlatModule
+from fedrelay.routes.base import PlanningContext
 from fedrelay.routes.mixing import mixed, preferences
 from fedrelay.routes.plan import Mixing
 from fedrelay.routes.star import Star
-from fedrelay.server import preview
-from fedrelay.setting import prepare
-from fedrelay.spec import experiment, validate
-from fedrelay.store import State
+from fedrelay.runtime.server import preview
+from fedrelay.runtime.store import State
 
 MODELS = {0: torch.tensor([1.0, 0.0]), 1: torch.tensor([3.0, 6.0]), 2: torch.tensor([5.0, 0.0])}
 HOMES = {0: 10, 1: 11, 2: 12}
@@ -78,13 +78,13 @@ def test_one_model_alone_has_nobody_to_mix_with():
 def test_who_is_away_neither_mixes_nor_is_mixed_with(weights):
     options = {"data": "digits", "clients": 6, "fraction": 1.0, "alpha": 1.0, "route.weights": weights}
     absent = fr.run("fedstar", rounds=2, faults=[{"what": "dropout", "clients": [1, 4], "first": 2}], **options)
-    assert absent.mishaps == {"dropout": 2}
+    assert absent.fault_events == {"dropout": 2}
     assert absent.client_updates == 6 + 4
     assert absent.transfers["c2c"] == 6 * 5 + 4 * 3
 
 
 def test_the_plan_says_how():
-    scene = Scene(4, 1.0, 1)
+    scene = PlanningContext(4, 1.0, 1)
     assert Star().plan(scene, 1).mixing == Mixing(0.5, None)
     assert Star(beta=0.2, weights="accuracy", temperature=0.4).plan(scene, 1).mixing == Mixing(0.2, 0.4)
     with pytest.raises(SpecError, match=r"route\.temperature: has no effect with weights 'uniform'"):
@@ -93,7 +93,7 @@ def test_the_plan_says_how():
 
 def test_accuracy_is_that_on_the_samples_of_the_client(toy, linear):
     setting = prepare(experiment("fedstar"), federation=toy, module=linear)
-    bench = Workbench(torch.nn.Linear(4, 3), Layout.of(linear))
+    bench = FlatModule(torch.nn.Linear(4, 3), FlatLayout.of(linear))
     weights = setting.first_weights()
     found = [setting.accuracy_at(weights, client) for client in range(6)]
     assert found == [accuracy(bench, weights, toy.samples(client)) for client in range(6)]

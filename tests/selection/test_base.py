@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedrelay.errors import DivergedError, SpecError
+from fedrelay.experiment.spec import validate
 from fedrelay.selection.base import OPTIONS, Selection, Selector, SelectorName
-from fedrelay.spec import validate
 
 SIZES = np.array([5, 0, 9, 3, 8, 0, 4, 7])
 HOLDERS = [0, 2, 3, 4, 6, 7]

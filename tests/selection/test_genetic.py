@@ -8,15 +8,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedrelay.selection.fitness import Scale
-from fedrelay.selection.genetic import Breeding, Task, _breed, _cross, _wheel, evolve, exhaust, search
+from fedrelay.selection.genetic import (
+    GeneticSettings,
+    SelectionProblem,
+    _breed,
+    _cross,
+    _wheel,
+    evolve,
+    exhaust,
+    search,
+)
 
 WEIGHTS = (0.8, 0.2)
 
 
-def make_task(clients=40, clusters=5, count=6, seed=0, weights=WEIGHTS, length=8) -> Task:
+def make_task(clients=40, clusters=5, count=6, seed=0, weights=WEIGHTS, length=8) -> SelectionProblem:
     rng = np.random.default_rng(seed)
     vectors, sizes = rng.normal(size=(clients, length)), rng.integers(1, 500, clients)
-    return Task.of(vectors, sizes, rng.integers(clusters, size=clients), count, weights)
+    return SelectionProblem.of(vectors, sizes, rng.integers(clusters, size=clients), count, weights)
 
 
 def sets(chromosomes):
@@ -37,7 +46,7 @@ def test_every_chromosome_ever_keeps_all_constraints(
     keeps, clients, clusters, count, population, crossover, mutation, seed
 ):
     task = make_task(clients, clusters, count, seed)
-    breeding = Breeding(population, 6, crossover, mutation)
+    breeding = GeneticSettings(population, 6, crossover, mutation)
     generations = list(evolve(task, breeding, np.random.default_rng(seed)))
     assert len(generations) == 7
     for generation in generations:
@@ -49,7 +58,7 @@ def test_every_chromosome_ever_keeps_all_constraints(
 
 def test_the_score_is_that_of_the_best_on_the_first_scale():
     task = make_task()
-    generations = list(evolve(task, Breeding(30, 20), np.random.default_rng(1)))
+    generations = list(evolve(task, GeneticSettings(30, 20), np.random.default_rng(1)))
     yardstick = Scale.of(task.objectives.measure(generations[0].chromosomes))
     seen = np.concatenate([generation.chromosomes for generation in generations])
     scores = yardstick.score(task.objectives.measure(seen), WEIGHTS)
@@ -59,7 +68,7 @@ def test_the_score_is_that_of_the_best_on_the_first_scale():
 
 def test_the_same_numbers_give_the_same_generations():
     first, second, other = (
-        list(evolve(make_task(), Breeding(20, 5), np.random.default_rng(seed))) for seed in (3, 3, 4)
+        list(evolve(make_task(), GeneticSettings(20, 5), np.random.default_rng(seed))) for seed in (3, 3, 4)
     )
     for one, two in zip(first, second, strict=True):
         np.testing.assert_array_equal(one.chromosomes, two.chromosomes)
@@ -71,7 +80,7 @@ def test_the_search_beats_random_choices():
     gains = []
     for seed in range(8):
         task, rng = make_task(clients=60, seed=seed), np.random.default_rng(seed)
-        *_, last = evolve(task, Breeding(), rng)
+        *_, last = evolve(task, GeneticSettings(), rng)
         drawn = task.objectives.measure(task.clusters.draw(2000, task.count, rng))
         scale = Scale.of(drawn)
         found = scale.score(task.objectives.measure(last.best[None]), WEIGHTS)[0]
@@ -86,7 +95,7 @@ def test_the_search_comes_near_the_best_of_all_choices():
         task = make_task(clients=18, clusters=3, count=4, seed=seed)
         every = exhaust(task)
         scale = Scale.of(task.objectives.measure(every.chromosomes))
-        *_, last = evolve(task, Breeding(), np.random.default_rng(seed))
+        *_, last = evolve(task, GeneticSettings(), np.random.default_rng(seed))
         shares.append(scale.score(task.objectives.measure(last.best[None]), WEIGHTS)[0] / every.score)
     assert max(shares) <= 1 + 1e-9
     assert min(shares) > 0.9
@@ -95,7 +104,7 @@ def test_the_search_comes_near_the_best_of_all_choices():
 
 def test_the_best_are_taken_from_both_clusters():
     sizes, labels = np.array([1, 20, 3, 18, 5, 16, 7, 14, 9, 12]), np.arange(10) % 2
-    task = Task.of(np.ones((10, 3)), sizes, labels, 4, WEIGHTS)
+    task = SelectionProblem.of(np.ones((10, 3)), sizes, labels, 4, WEIGHTS)
     every = exhaust(task)
     assert len(every.chromosomes) == 10 * 10  # two of five, twice
     assert sorted(task.clusters.clients[every.best].tolist()) == [1, 3, 6, 8]
@@ -115,8 +124,8 @@ def test_of_all_choices_the_balanced_ones_count(keeps):
 def test_only_samples_and_one_cluster_give_the_largest_clients():
     rng = np.random.default_rng(0)
     sizes, labels = rng.permutation(np.arange(1, 21)), np.zeros(20, np.int64)
-    task = Task.of(rng.normal(size=(20, 4)), sizes, labels, 4, (0.0, 1.0))
-    (only,) = search(task, Breeding(), rng)
+    task = SelectionProblem.of(rng.normal(size=(20, 4)), sizes, labels, 4, (0.0, 1.0))
+    (only,) = search(task, GeneticSettings(), rng)
     assert sorted(sizes[task.clusters.clients[only.best]].tolist()) == [17, 18, 19, 20]
     assert only.score == 1
 
@@ -124,25 +133,25 @@ def test_only_samples_and_one_cluster_give_the_largest_clients():
 def test_with_many_clients_it_comes_near_the_largest():
     rng = np.random.default_rng(0)
     sizes = rng.permutation(np.arange(1, 101))
-    task = Task.of(rng.normal(size=(100, 4)), sizes, np.zeros(100, np.int64), 5, (0.0, 1.0))
-    *_, last = search(task, Breeding(iterations=200), rng)
+    task = SelectionProblem.of(rng.normal(size=(100, 4)), sizes, np.zeros(100, np.int64), 5, (0.0, 1.0))
+    *_, last = search(task, GeneticSettings(iterations=200), rng)
     assert task.objectives.sizes[last.best].sum() > 0.95 * sum(range(96, 101))
 
 
 def test_few_choices_are_all_looked_at_and_many_are_not():
-    assert len(list(search(make_task(clients=20, count=4), Breeding(), np.random.default_rng(0)))) == 1
-    assert len(list(search(make_task(clients=25, count=4), Breeding(10, 5), np.random.default_rng(0)))) == 6
+    assert len(list(search(make_task(clients=20, count=4), GeneticSettings(), np.random.default_rng(0)))) == 1
+    assert len(list(search(make_task(clients=25, count=4), GeneticSettings(10, 5), np.random.default_rng(0)))) == 6
 
 
 def test_all_clients_are_one_choice():
     task = make_task(clients=7, count=99)
-    (only,) = search(task, Breeding(), np.random.default_rng(0))
+    (only,) = search(task, GeneticSettings(), np.random.default_rng(0))
     assert sorted(only.best.tolist()) == list(range(7))
     assert only.score == 0
 
 
 def test_nothing_new_without_crossover_and_mutation():
-    generations = list(evolve(make_task(), Breeding(12, 5, 0, 0), np.random.default_rng(0)))
+    generations = list(evolve(make_task(), GeneticSettings(12, 5, 0, 0), np.random.default_rng(0)))
     assert all(sets(each.chromosomes) <= sets(generations[0].chromosomes) for each in generations)
 
 
@@ -166,7 +175,7 @@ def test_a_rate_is_the_probability_and_not_its_opposite():
     assert crossed == pytest.approx(0.1, abs=0.015)
     task = make_task(clients=1000, clusters=1)
     parents = task.clusters.draw(500, 6, np.random.default_rng(0))
-    children = _breed(parents, task.clusters, Breeding(crossover=0, mutation=0.05), np.random.default_rng(0))
+    children = _breed(parents, task.clusters, GeneticSettings(crossover=0, mutation=0.05), np.random.default_rng(0))
     assert (children != parents).mean() == pytest.approx(0.05, abs=0.012)
 
 
@@ -178,7 +187,7 @@ def test_a_single_gene_cannot_be_crossed():
 def test_the_last_of_an_odd_population_is_carried_over():
     task = make_task(clients=1000)
     parents = task.clusters.draw(7, 6, np.random.default_rng(0))
-    children = _breed(parents, task.clusters, Breeding(crossover=1, mutation=1), np.random.default_rng(0))
+    children = _breed(parents, task.clusters, GeneticSettings(crossover=1, mutation=1), np.random.default_rng(0))
     assert (children == parents).all(axis=1).tolist() == [False] * 6 + [True]
 
 
@@ -192,6 +201,6 @@ def test_the_wheel_draws_by_fitness():
 
 def test_thousands_of_clients():
     task = make_task(clients=4000, clusters=10, count=10, length=64)
-    first, *_, last = search(task, Breeding(50, 10), np.random.default_rng(0))
+    first, *_, last = search(task, GeneticSettings(50, 10), np.random.default_rng(0))
     assert last.score > first.score
     assert task.clusters.balanced(last.chromosomes).all()

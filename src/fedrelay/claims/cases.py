@@ -15,7 +15,7 @@ from fedrelay.claims.subjects import MEASURES, Subject
 from fedrelay.claims.verdicts import Judgement, judge
 from fedrelay.data.registry import DATASETS
 from fedrelay.errors import SpecError
-from fedrelay.spec import unknown
+from fedrelay.experiment.spec import unknown
 
 
 @dataclass(frozen=True)

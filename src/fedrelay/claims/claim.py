@@ -20,8 +20,8 @@ from fedrelay.claims import criteria
 from fedrelay.claims.criteria import Criterion
 from fedrelay.claims.verdicts import Verdict
 from fedrelay.errors import SpecError
-from fedrelay.plain_yaml import read_file
-from fedrelay.spec import Section, unknown, validate
+from fedrelay.experiment.spec import Section, unknown, validate
+from fedrelay.experiment.yaml_files import read_file
 
 Scale = Literal["smoke", "small", "full"]
 SCALES: tuple[Scale, ...] = get_args(Scale)

@@ -16,7 +16,7 @@ from typing import NoReturn
 
 from fedrelay.claims.subjects import FUNCTIONS, Never, Subject, Undecided
 from fedrelay.errors import SpecError
-from fedrelay.spec import unknown
+from fedrelay.experiment.spec import unknown
 
 LONGEST = 1000
 """No criterion has more characters."""

@@ -19,15 +19,15 @@ from fedrelay.claims.running import Job
 from fedrelay.claims.studies import CompareStudy, GroupStudy, SpyStudy
 from fedrelay.data.dataset import Dataset
 from fedrelay.data.federation import ArrayFederation, Federation, federate
-from fedrelay.data.partition import DEFAULT_CLIENTS, Holdings
+from fedrelay.data.partition import DEFAULT_CLIENTS, ClientIndices
 from fedrelay.data.registry import load_dataset
-from fedrelay.engines.crew import one_thread
-from fedrelay.quiet import errors_only
-from fedrelay.recipes import CATALOGUE, recipe
-from fedrelay.result import Row
-from fedrelay.runner import Silent, run_experiment
-from fedrelay.setting import prepare
-from fedrelay.spec import Data, Experiment
+from fedrelay.engines.local.executor import one_thread
+from fedrelay.engines.quiet import errors_only
+from fedrelay.experiment.catalogue import CATALOGUE, recipe
+from fedrelay.experiment.prepare import prepare
+from fedrelay.experiment.spec import DataSettings, Experiment
+from fedrelay.runtime.loop import Silent, run_experiment
+from fedrelay.runtime.result import Row
 
 PLANNED_ROUNDS = 5
 """So many rounds of a run are planned, evenly chosen."""
@@ -139,7 +139,7 @@ def pace_of(experiment: Experiment, lanes: int) -> float:
         terms.append("fedcyclic")
     measured = Experiment(
         method="+".join(terms) or "fedavg",
-        data=Data(name=data.name, path=data.path, clients=lanes),
+        data=DataSettings(name=data.name, path=data.path, clients=lanes),
         model=experiment.model,
         train=experiment.train.model_copy(update={"epochs": 1}),
         terms=experiment.terms if terms else {},
@@ -157,7 +157,7 @@ def _measured(experiment: str, lanes: int, samples: int) -> float:
     dataset = _loaded(wanted.data)
     rows = np.resize(np.arange(len(dataset.y_train)), lanes * samples)
     part = replace(dataset, x_test=dataset.x_test[:20], y_test=dataset.y_test[:20])
-    federation = ArrayFederation(part, Holdings(rows, np.arange(lanes + 1) * samples), seed=1)
+    federation = ArrayFederation(part, ClientIndices(rows, np.arange(lanes + 1) * samples), seed=1)
     watch = _Stopwatch()
     with one_thread():
         run_experiment(wanted, federation=federation, observer=watch)
@@ -200,7 +200,7 @@ def _profiled(experiment: Experiment) -> int:
     return epochs + int(chosen)
 
 
-def _stand_in(dataset: Dataset, data: Data) -> Federation:
+def _stand_in(dataset: Dataset, data: DataSettings) -> Federation:
     """As many samples and clients, of equal size, with next to nothing in them."""
     train, test = _train_size(dataset, data), _test_size(dataset, data)
     owners = dataset.client_train
@@ -216,17 +216,17 @@ def _stand_in(dataset: Dataset, data: Data) -> Federation:
     )
 
 
-def _train_size(dataset: Dataset, data: Data) -> int:
+def _train_size(dataset: Dataset, data: DataSettings) -> int:
     if data.partition == "shards" and data.shard_size is not None and data.clients is not None:
         return data.clients * data.shards_per_client * data.shard_size
     return data.samples or len(dataset.y_train)
 
 
-def _test_size(dataset: Dataset, data: Data) -> int:
+def _test_size(dataset: Dataset, data: DataSettings) -> int:
     return data.test_samples or len(dataset.y_test)
 
 
-def _loaded(data: Data) -> Dataset:
+def _loaded(data: DataSettings) -> Dataset:
     return _load(data.name, data.path)
 
 

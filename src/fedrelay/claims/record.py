@@ -16,7 +16,7 @@ from fedrelay.claims.claim import SCALES, Scale
 from fedrelay.claims.studies import Study
 from fedrelay.claims.studies.base import read_json
 from fedrelay.files import make_folder, write_atomically
-from fedrelay.versions import versions
+from fedrelay.runtime.versions import versions
 
 RESULTS = "results.json"
 NOT_RUN = "not run"

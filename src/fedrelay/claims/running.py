@@ -15,7 +15,7 @@ from typing import Protocol
 
 from fedrelay.claims.cases import Case
 from fedrelay.claims.studies import Piece, Study
-from fedrelay.engines.crew import one_thread
+from fedrelay.engines.local.executor import one_thread
 from fedrelay.errors import EngineError, FedRelayError
 
 

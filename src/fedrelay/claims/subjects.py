@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any
 
+from fedrelay.cost.formulas import CostModel, paper_cost
 from fedrelay.grouping.growth import alpha_for_full_parallel, mean_parallelism
-from fedrelay.metrics.cost import CostModel, paper_cost
 
 Row = Mapping[str, Any]
 

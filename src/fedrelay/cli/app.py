@@ -12,21 +12,21 @@ import typer
 from typer.main import get_command
 
 from fedrelay.cli import (
-    attacking,
-    catalogue,
+    attack,
+    bench,
     data,
     federation,
-    grouping,
-    looking,
-    planning,
-    reproducing,
-    running,
-    showing,
-    speed,
+    group,
+    methods,
+    plan,
+    report,
+    reproduce,
+    run,
+    show,
 )
-from fedrelay.cli.screen import complain
+from fedrelay.cli.interrupts import Stopped, terminated_like_interrupted
+from fedrelay.cli.output import complain
 from fedrelay.cli.settings import examples
-from fedrelay.cli.stopping import Stopped, terminated_like_interrupted
 from fedrelay.errors import FedRelayError
 
 _ClickException: type[Exception] = typer.BadParameter.__mro__[2]  # typer exports this class under no name of its own
@@ -44,16 +44,16 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["--help", "-h"]},
 )
-running.register(app)
-showing.register(app)
-looking.register(app)
-planning.register(app)
-grouping.register(app)
-attacking.register(app)
-catalogue.register(app)
+run.register(app)
+show.register(app)
+report.register(app)
+plan.register(app)
+group.register(app)
+attack.register(app)
+methods.register(app)
 data.register(app)
-speed.register(app)
-reproducing.register(app)
+bench.register(app)
+reproduce.register(app)
 federation.register(app)
 
 

@@ -7,10 +7,10 @@ from typing import Annotated
 
 import typer
 
-from fedrelay.cli.screen import Screen
+from fedrelay.cli.output import CommandOutput
 from fedrelay.cli.settings import DATA_FLAGS, Assignments, Json, Quiet, Tree, apply, examples, takes_settings
 from fedrelay.errors import SpecError
-from fedrelay.spec import Experiment, validate
+from fedrelay.experiment.spec import Experiment, validate
 
 
 def register(app: typer.Typer) -> None:
@@ -33,7 +33,7 @@ def data(context: typer.Context) -> None:
         from fedrelay.data.registry import DATASETS
         from fedrelay.report.listings import dataset_list
 
-        Screen().show(*dataset_list(DATASETS.values()))
+        CommandOutput().show(*dataset_list(DATASETS.values()))
 
 
 @takes_settings(*DATA_FLAGS)
@@ -56,7 +56,7 @@ def show(
     from fedrelay.report.listings import holdings_page
     from fedrelay.report.tables import facts_grid
 
-    screen = Screen(quiet=quiet, json=json)
+    screen = CommandOutput(quiet=quiet, json=json)
     experiment = _data_alone(apply({"data": {"name": name}}, settings))
     with screen.listening():
         holdings = holdings_of(open_federation(experiment.data, experiment.seed))

@@ -13,11 +13,11 @@ from typing import Annotated
 
 import typer
 
-from fedrelay.cli.screen import Screen
+from fedrelay.cli.output import CommandOutput
 from fedrelay.cli.settings import Json, Quiet, examples
 from fedrelay.engines.flower import check_installed
 from fedrelay.errors import EngineError, FedRelayError, SpecError
-from fedrelay.spec import Engine, validate
+from fedrelay.experiment.spec import EngineSettings, validate
 
 ServerFolder = Annotated[Path, typer.Argument(metavar="FOLDER", help="the server's folder")]
 Address = Annotated[str, typer.Option("--superlink", metavar="HOST:PORT", help="where the SuperLink listens")]
@@ -59,7 +59,7 @@ def certificates(
     check_installed()
     from fedrelay.engines.flower.identity import CA, NODES, SERVER, make_server_folder, renew
 
-    screen = Screen(quiet=quiet)
+    screen = CommandOutput(quiet=quiet)
     if renewed:
         end = renew(folder, host or [])
         screen.show(f"{folder / SERVER} is new, and valid until {end:%Y-%m-%d}. Nodes keep what they have.")
@@ -80,7 +80,7 @@ def key(
     from fedrelay.engines.flower.identity import make_node_key
 
     public = make_node_key(file)
-    screen = Screen(quiet=quiet)
+    screen = CommandOutput(quiet=quiet)
     screen.show(f"{file} is private and stays here. Send {public} to whoever runs the server,")
     screen.show("who puts it into the folder 'nodes' as NAME.pub: NAME is what this node is called from then on.")
 
@@ -102,7 +102,7 @@ def superlink(
     from fedrelay.engines.flower.identity import SERVER, ends_soon
     from fedrelay.engines.flower.superlink import SuperLink
 
-    screen = Screen(quiet=quiet)
+    screen = CommandOutput(quiet=quiet)
     with screen.listening(), _until_stopped() as over, SuperLink(folder, host, port, database) as running:
         log = folder / "superlink.log"
         screen.note(f"The SuperLink listens on {running.address}; its log is {log}. Ctrl-C ends it.")
@@ -186,16 +186,16 @@ def node(
     check_installed()
     from torch import nn
 
-    from fedrelay.data.samples import called, held, read_samples
+    from fedrelay.data.own_samples import called, held, read_samples
     from fedrelay.engines.flower.identity import authority, private_key
-    from fedrelay.local.fit import check_device
+    from fedrelay.local.compatibility import check_device
     from fedrelay.node.desk import Desk
     from fedrelay.node.floor import Budget, Floor
     from fedrelay.node.program import serve
 
-    screen = Screen(quiet=quiet)
+    screen = CommandOutput(quiet=quiet)
     largest = _bytes("--largest-message", largest_message)
-    validate(Engine, {"name": "flower", "superlink": superlink}, "--")
+    validate(EngineSettings, {"name": "flower", "superlink": superlink}, "--")
     authority(ca)  # before samples are read, which may take long
     private_key(key)
     _check_alone(require_dp, {"--require-clip": require_clip, "--budget": budget}, hold_out, share_histogram)
@@ -244,8 +244,8 @@ def nodes(
     from fedrelay.engines.flower.roll import roll_call
     from fedrelay.report.listings import node_list
 
-    screen = Screen(quiet=quiet, json=json)
-    wanted = validate(Engine, {"name": "flower", "superlink": superlink, "folder": folder, "wait": wait}, "--")
+    screen = CommandOutput(quiet=quiet, json=json)
+    wanted = validate(EngineSettings, {"name": "flower", "superlink": superlink, "folder": folder, "wait": wait}, "--")
     with screen.listening():
         found = roll_call(wanted)
     facts = {member.name: member.facts for member in found if member.facts is not None}

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 import typer
 
 from fedrelay.errors import SpecError
-from fedrelay.spec import SECTIONS, Comparison, Experiment, load_file, parse_assignment, set_path, shortcuts
+from fedrelay.experiment.spec import SECTIONS, Comparison, Experiment, load_file, parse_assignment, set_path, shortcuts
 
 Tree = dict[str, Any]
 Assignments = Sequence[tuple[str, Any]]
@@ -155,14 +155,14 @@ def _refuse_stray_options(tree: Tree) -> None:
     named = tree.get("methods", [])
     methods = [tree.get("method"), *(named if isinstance(named, list) else [])]
     if any(methods) and set(tree) - set(Experiment.model_fields) - set(Comparison.model_fields):
-        from fedrelay.recipes import refuse_stray_options
+        from fedrelay.experiment.catalogue import refuse_stray_options
 
         refuse_stray_options([method for method in methods if isinstance(method, str)], tree)
 
 
 def names_file(source: str) -> bool:
     """Whether METHOD|FILE means a file. A method is a method even where a file has its name; a folder is neither."""
-    from fedrelay.recipes import CATALOGUE
+    from fedrelay.experiment.catalogue import CATALOGUE
 
     if all(name.strip() in CATALOGUE for name in source.split("+")):
         return False

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedrelay.data.dataset import IGNORED_LABEL, Dataset, Scaling
-from fedrelay.data.partition import Holdings, Ints, deal_out
+from fedrelay.data.partition import ClientIndices, Ints, deal_out
 from fedrelay.data.shift import Range, apply_shift, check_shifts
 from fedrelay.errors import DataError
 from fedrelay.rng import generator
@@ -89,7 +89,7 @@ class ArrayFederation:
     """
 
     dataset: Dataset
-    holdings: Holdings
+    holdings: ClientIndices
     seed: int
     shifts: tuple[str, ...] = ()
     test_shifts: tuple[str, ...] = ()

@@ -9,15 +9,15 @@ from fedrelay.data.registry import load_dataset
 from fedrelay.data.subset import subset
 from fedrelay.data.synthetic import SyntheticFederation
 from fedrelay.errors import SpecError
-from fedrelay.spec import Data
+from fedrelay.experiment.spec import DataSettings
 
 
-def open_federation(data: Data, seed: int) -> Federation:
+def open_federation(data: DataSettings, seed: int) -> Federation:
     """Load the data set, deal it out and put the public set apart, if one is asked for."""
     return with_public(_dealt_out(data, seed), data.public or 0, seed)
 
 
-def _dealt_out(data: Data, seed: int) -> Federation:
+def _dealt_out(data: DataSettings, seed: int) -> Federation:
     if data.name == "synthetic":
         useless = {
             "path": data.path,

@@ -1,6 +1,6 @@
 """Partitions: the rules that say which client holds which samples.
 
-Every rule takes a NumPy generator and returns `Holdings` that are disjoint and complete; the two that leave
+Every rule takes a NumPy generator and returns `ClientIndices` that are disjoint and complete; the two that leave
 samples out, because the rule itself demands it, say so. Nothing here loops over samples, or over clients
 beyond what exhausted classes force.
 
@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedrelay.errors import DataError, SpecError
-from fedrelay.spec import unknown
+from fedrelay.experiment.spec import unknown
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -39,7 +39,7 @@ _ALPHA_LIMITS = (1e-12, 1e12)  # beyond them a draw is one-hot, or the mean, to 
 
 
 @dataclass(frozen=True)
-class Holdings:
+class ClientIndices:
     """Who holds what: the samples of client k are `indices[offsets[k]:offsets[k + 1]]`."""
 
     indices: Ints
@@ -76,7 +76,7 @@ def deal_out(
     shards_per_client: int,
     shard_size: int | None,
     min_samples: int,
-) -> Holdings:
+) -> ClientIndices:
     """Follow the rule of that name; settings that it does not know are of no effect."""
     if name == "natural":
         if owner is None:
@@ -97,20 +97,20 @@ def deal_out(
     raise SpecError(unknown("partition", name, PARTITIONS))
 
 
-def iid(n: int, clients: int, rng: np.random.Generator) -> Holdings:
+def iid(n: int, clients: int, rng: np.random.Generator) -> ClientIndices:
     """Samples dealt at random, sizes equal up to one."""
     _check_clients(n, clients)
     return _deal_at_random(_even(n, clients), rng)
 
 
-def quantity(n: int, clients: int, alpha: float, rng: np.random.Generator) -> Holdings:
+def quantity(n: int, clients: int, alpha: float, rng: np.random.Generator) -> ClientIndices:
     """Samples dealt at random, sizes ~ Dirichlet(alpha) with at least one sample each."""
     _check_clients(n, clients)
     shares = _normalised(_log_gammas(np.full(clients, _bounded(alpha)), 1, rng))[0]
     return _deal_at_random(1 + _cut(n - clients, shares), rng)
 
 
-def natural(owner: Ints, clients: int | None, rng: np.random.Generator) -> Holdings:
+def natural(owner: Ints, clients: int | None, rng: np.random.Generator) -> ClientIndices:
     """The data's own holders, renumbered 0, 1, …; or that many of them at random, the others left out."""
     holders, owner = np.unique(owner, return_inverse=True)
     if clients is None:
@@ -121,7 +121,7 @@ def natural(owner: Ints, clients: int | None, rng: np.random.Generator) -> Holdi
     return _held_by(number[owner], clients)
 
 
-def one_class(labels: Ints, clients: int, rng: np.random.Generator) -> Holdings:
+def one_class(labels: Ints, clients: int, rng: np.random.Generator) -> ClientIndices:
     """One class per client (alpha = 0).
 
     Clients are apportioned to classes by largest remainder, at least one each, and every class is cut evenly
@@ -136,7 +136,7 @@ def one_class(labels: Ints, clients: int, rng: np.random.Generator) -> Holdings:
 
 def shards(
     labels: Ints, clients: int, shards_per_client: int, shard_size: int | None, rng: np.random.Generator
-) -> Holdings:
+) -> ClientIndices:
     """Shards of one class each, dealt at random, the same number to every client.
 
     Without a size all samples are used: shards are apportioned to classes like clients in `one_class`.
@@ -169,7 +169,7 @@ def shards(
     return _deal(order, owners, clients)
 
 
-def dirichlet_per_client(labels: Ints, clients: int, alpha: float, rng: np.random.Generator) -> Holdings:
+def dirichlet_per_client(labels: Ints, clients: int, alpha: float, rng: np.random.Generator) -> ClientIndices:
     """Equal sizes; every client's class mix ~ Dirichlet, drawn without replacement (Hsu et al.).
 
     The mix is Dirichlet(alpha · classes · p) with p the class shares of the whole data, which is
@@ -188,7 +188,7 @@ def dirichlet_per_client(labels: Ints, clients: int, alpha: float, rng: np.rando
 
 def dirichlet_per_class(
     labels: Ints, clients: int, alpha: float, rng: np.random.Generator, min_samples: int = 1
-) -> Holdings:
+) -> ClientIndices:
     """Every class spread over the clients ~ Dirichlet(alpha) (FedSeq, MOON).
 
     Who already holds n / clients samples gets none of the classes that follow. The draw is repeated until
@@ -237,22 +237,22 @@ def _bounded(alpha: float) -> float:
     return float(np.clip(alpha, *_ALPHA_LIMITS))
 
 
-def _held_by(owners: Ints, clients: int) -> Holdings:
+def _held_by(owners: Ints, clients: int) -> ClientIndices:
     """Holdings from the owner of every sample."""
     sizes = np.bincount(owners[owners != _NOBODY], minlength=clients)
     offsets = np.concatenate([[0], np.cumsum(sizes)])
     left_out = len(owners) - offsets[-1]
-    return Holdings(np.argsort(owners, kind="stable")[left_out:], offsets)
+    return ClientIndices(np.argsort(owners, kind="stable")[left_out:], offsets)
 
 
-def _deal(order: Ints, owners: Ints, clients: int) -> Holdings:
+def _deal(order: Ints, owners: Ints, clients: int) -> ClientIndices:
     """Holdings where `owners[i]` owns sample `order[i]`."""
     owner_of_sample = np.empty_like(owners)
     owner_of_sample[order] = owners
     return _held_by(owner_of_sample, clients)
 
 
-def _deal_at_random(sizes: Ints, rng: np.random.Generator) -> Holdings:
+def _deal_at_random(sizes: Ints, rng: np.random.Generator) -> ClientIndices:
     return _held_by(rng.permutation(np.repeat(np.arange(len(sizes)), sizes)), len(sizes))
 
 

@@ -8,12 +8,12 @@ from functools import cached_property
 import numpy as np
 
 from fedrelay.data.federation import Samples, digest
-from fedrelay.data.overlay import Overlay
 from fedrelay.data.partition import Ints
+from fedrelay.data.wrapper import FederationWrapper
 
 
 @dataclass(frozen=True)
-class PooledFederation(Overlay):
+class PooledFederation(FederationWrapper):
     """One client that holds everybody's samples: the centralised baseline."""
 
     @property

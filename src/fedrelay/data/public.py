@@ -18,13 +18,13 @@ import torch
 from numpy.typing import NDArray
 
 from fedrelay.data.federation import Federation, Samples, digest
-from fedrelay.data.overlay import Overlay
+from fedrelay.data.wrapper import FederationWrapper
 from fedrelay.errors import DataError
 from fedrelay.rng import generator
 
 
 @dataclass(frozen=True)
-class PublicFederation(Overlay):
+class PublicFederation(FederationWrapper):
     """A federation with a public set apart from its test set."""
 
     per_class: int

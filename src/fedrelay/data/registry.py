@@ -21,8 +21,8 @@ from fedrelay.data.loaders import (
 )
 from fedrelay.data.locate import ROOT_VARIABLE, search_folders
 from fedrelay.errors import DataError, SpecError
+from fedrelay.experiment.spec import unknown
 from fedrelay.files import home_written_out
-from fedrelay.spec import unknown
 
 
 @dataclass(frozen=True)

@@ -17,13 +17,13 @@ import numpy as np
 import torch
 
 from fedrelay.data.federation import Samples, class_counts, digest
-from fedrelay.data.overlay import Overlay
 from fedrelay.data.partition import Ints
+from fedrelay.data.wrapper import FederationWrapper
 from fedrelay.rng import generator
 
 
 @dataclass(frozen=True)
-class SharedFederation(Overlay):
+class SharedFederation(FederationWrapper):
     """Clients with what is shared among them. One more than there are clients stands for the shared samples alone."""
 
     ratio: float

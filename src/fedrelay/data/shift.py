@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from fedrelay.errors import SpecError
-from fedrelay.spec import unknown
+from fedrelay.experiment.spec import unknown
 
 Range = tuple[float, float]
 

@@ -8,16 +8,16 @@ from typing import Protocol
 
 from torch import Tensor
 
-from fedrelay.ledger import SERVER
+from fedrelay.cost.ledger import SERVER
 from fedrelay.local.arrival import Arrival
-from fedrelay.local.guard import NOT_YET, Usual
-from fedrelay.local.judge import Verdict
-from fedrelay.local.portrait import Likeness, Portrait
+from fedrelay.local.client_profile import ClientProfiler, ProfileVector
+from fedrelay.local.evaluation import EvaluationSums
+from fedrelay.robustness.guard import NO_HOPS_YET, TypicalHop
 from fedrelay.routes.plan import RoundPlan
 
 
 @dataclass(frozen=True)
-class Departure:
+class RoundInputs:
     """What the server sends out in a round."""
 
     weights: Tensor
@@ -29,30 +29,30 @@ class Departure:
     server: Mapping[str, Tensor] = field(default_factory=dict)
     """What the terms of the method keep at the server; what is missing is zero."""
 
-    baggage: Mapping[int, Mapping[str, Tensor]] = field(default_factory=dict)
+    payload: Mapping[int, Mapping[str, Tensor]] = field(default_factory=dict)
     """What routes with a model of their own have with them already."""
 
-    usual: Usual = NOT_YET
+    usual: TypicalHop = NO_HOPS_YET
     """What turns are like, for a guard that asks."""
 
     legs: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     """Groups that the models of routes have been through since the last merge, in a race."""
 
 
-class Way(Protocol):
+class RouteTraits(Protocol):
     """What an engine needs to know of a way of travelling before it begins."""
 
     @property
-    def goes_by_arrival(self) -> bool:
+    def asynchronous(self) -> bool:
         """Whether it depends on times of arrival who goes where."""
 
     @property
-    def looks_at_samples(self) -> str:
+    def needs_client_samples(self) -> str:
         """The setting by which the server would have to look at samples of clients, if there is one."""
 
 
 @dataclass(frozen=True)
-class News:
+class EngineEvent:
     """Something that happened besides what the reports of hops say, and what was done about it."""
 
     what: str
@@ -63,19 +63,21 @@ class News:
 class Engine(Protocol):
     """Takes hops and yields arrivals. It also looks after what clients keep, wherever that is."""
 
-    def travel(self, plan: RoundPlan, departure: Departure) -> list[Arrival]:
+    def travel(self, plan: RoundPlan, departure: RoundInputs) -> list[Arrival]:
         """Carry out all routes of a round that have clients; arrivals in their order, valid until the next call."""
 
     def keep(self) -> None:
         """Have clients keep what they wrote while models last travelled; otherwise they go on with what they had."""
 
-    def portray(self, portrait: Portrait, clients: Sequence[int], weights: Tensor) -> Iterator[tuple[int, Likeness]]:
+    def portray(
+        self, portrait: ClientProfiler, clients: Sequence[int], weights: Tensor
+    ) -> Iterator[tuple[int, ProfileVector]]:
         """Have clients describe themselves, each from these weights: (place in `clients`, vector), as they come."""
 
-    def evaluate(self, weights: Tensor) -> Verdict:
+    def evaluate(self, weights: Tensor) -> EvaluationSums:
         """Judge a model on the federation's test samples."""
 
-    def news(self) -> list[News]:
+    def news(self) -> list[EngineEvent]:
         """What happened since it was last asked."""
 
     def close(self) -> None:

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fedrelay.data.federation import Federation
-from fedrelay.engines.base import Engine, Way
-from fedrelay.engines.local import start_local
-from fedrelay.local.keepsakes import Keepsakes
-from fedrelay.local.trainer import Job
-from fedrelay.spec import Experiment
+from fedrelay.engines.base import Engine, RouteTraits
+from fedrelay.engines.local.engine import start_local
+from fedrelay.experiment.spec import Experiment
+from fedrelay.local.client_state import ClientStateStore
+from fedrelay.local.trainer import TrainingJob
 
 # An engine is imported where it is asked for: those behind extras take long to load, or are not installed.
 
 
-def start_engine(job: Job, experiment: Experiment, keepsakes: Keepsakes | None = None) -> Engine:
+def start_engine(job: TrainingJob, experiment: Experiment, client_states: ClientStateStore | None = None) -> Engine:
     """The engine that was asked for, ready to travel; data that are here are worked on here."""
     wanted = experiment.engine
     if wanted.name == "flower":
@@ -22,36 +22,36 @@ def start_engine(job: Job, experiment: Experiment, keepsakes: Keepsakes | None =
         from fedrelay.engines.flower.start import start_flower
 
         if remote_part(job.federation) is not None:
-            return start_flower(job, experiment, keepsakes)
+            return start_flower(job, experiment, client_states)
     if wanted.name == "ray":
-        from fedrelay.engines.ray import start_ray
+        from fedrelay.engines.ray.engine import start_ray
 
-        return start_ray(job, wanted.workers, wanted.address, keepsakes)
-    return start_local(job, wanted.workers, keepsakes)
+        return start_ray(job, wanted.workers, wanted.address, client_states)
+    return start_local(job, wanted.workers, client_states)
 
 
-def at_nodes(experiment: Experiment) -> bool:
+def data_at_nodes(experiment: Experiment) -> bool:
     """Whether the data stay with nodes of their own, which have to be asked."""
     return experiment.engine.name == "flower"
 
 
 def data_elsewhere(experiment: Experiment) -> Federation | None:
     """The data of an experiment, where the engine knows them and the experiment does not."""
-    if at_nodes(experiment):
+    if data_at_nodes(experiment):
         from fedrelay.engines.flower.start import open_remote
 
         return open_remote(experiment)
     return None
 
 
-def relayed(experiment: Experiment) -> bool:
+def all_through_server(experiment: Experiment) -> bool:
     """Whether every model goes through the server, however its method would have it travel."""
-    return at_nodes(experiment)
+    return data_at_nodes(experiment)
 
 
 def node_names(experiment: Experiment, federation: Federation) -> Sequence[str]:
     """The name of every client's node, where clients are nodes."""
-    if at_nodes(experiment):
+    if data_at_nodes(experiment):
         from fedrelay.engines.flower.remote import remote_part
 
         remote = remote_part(federation)
@@ -59,14 +59,14 @@ def node_names(experiment: Experiment, federation: Federation) -> Sequence[str]:
     return ()
 
 
-def check_engine(job: Job, experiment: Experiment, ways: Sequence[Way] = ()) -> None:
+def check_engine(job: TrainingJob, experiment: Experiment, ways: Sequence[RouteTraits] = ()) -> None:
     """Refuse what the engine cannot do, before anything begins."""
-    if at_nodes(experiment):
+    if data_at_nodes(experiment):
         from fedrelay.engines.flower.start import check_flower
 
         check_flower(job, experiment, ways)
     if experiment.engine.name == "ray":
-        from fedrelay.engines.ray import check_ray
+        from fedrelay.engines.ray.engine import check_ray
 
         check_ray(job)
 
@@ -74,6 +74,6 @@ def check_engine(job: Job, experiment: Experiment, ways: Sequence[Way] = ()) -> 
 def check_within_reach(experiment: Experiment) -> None:
     """Refuse an engine that is elsewhere and does not answer, before anything is written."""
     if experiment.engine.name == "ray":
-        from fedrelay.engines.cluster import check_address
+        from fedrelay.engines.ray.cluster import check_address
 
         check_address(experiment.engine.address)

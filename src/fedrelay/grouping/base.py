@@ -32,7 +32,15 @@ from fedrelay.grouping.distances import DISTANCES, DistanceName
 from fedrelay.grouping.greedy import GroupVector, Start, greedy_groups
 from fedrelay.grouping.icg import Leftovers, icg_groups
 from fedrelay.grouping.kmeans import Order, kmeans_groups
-from fedrelay.grouping.profiles import PROFILES, Evidence, Profile, ProfileName, ProfileOptions, Survey, Vectors
+from fedrelay.grouping.profiles import (
+    PROFILES,
+    Profile,
+    ProfileInputs,
+    ProfileName,
+    ProfileOptions,
+    ProfilingResult,
+    Vectors,
+)
 from fedrelay.grouping.random import random_groups
 from fedrelay.rng import generator
 from fedrelay.routes.base import Groups
@@ -159,7 +167,7 @@ class Grouping(ProfileOptions):
         looked_at = {"profile", *self.psi.options} if self.psi is not None else set()
         return self.model_dump_json(include=looked_at)
 
-    def check(self, evidence: Evidence) -> None:
+    def check(self, evidence: ProfileInputs) -> None:
         """Refuse data or a model that cannot be described, before anybody trains."""
         if self.psi is not None:
             self.psi.check(evidence, self)
@@ -175,7 +183,7 @@ class Grouping(ProfileOptions):
                 )
 
     def form(
-        self, evidence: Evidence, survey: Survey | None = None, *, count: int | None = None, key: int = 1
+        self, evidence: ProfileInputs, survey: ProfilingResult | None = None, *, count: int | None = None, key: int = 1
     ) -> Groups:
         """A partition of all clients that hold data (but for those that icg may drop), by a survey if given.
 
@@ -191,11 +199,11 @@ class Grouping(ProfileOptions):
         groups = way.arrange(vectors, sizes[holders], rng, classes=evidence.federation.classes)
         return tuple(tuple(holders[list(group)].tolist()) for group in groups)
 
-    def survey(self, evidence: Evidence) -> Survey:
+    def survey(self, evidence: ProfileInputs) -> ProfilingResult:
         """The vectors of all clients that hold data; random groups need none."""
         clients = np.flatnonzero(evidence.federation.sizes())
         if self.psi is None or not len(clients):
-            return Survey(np.empty((len(clients), 0)))
+            return ProfilingResult(np.empty((len(clients), 0)))
         found = self.psi.describe(evidence, clients, self)
         broken = np.flatnonzero(~np.isfinite(found.vectors).all(axis=1))
         if len(broken):

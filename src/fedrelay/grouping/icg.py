@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedrelay.grouping.profiles import Vectors
-from fedrelay.grouping.transport import Cloud, balanced_assignment
+from fedrelay.grouping.transport import PointSet, balanced_assignment
 from fedrelay.routes.base import Groups
 
 Leftovers = Literal["spread", "drop"]
@@ -56,7 +56,7 @@ def balanced_clusters(vectors: Vectors, clusters: int, iterations: int) -> NDArr
     labels = np.arange(len(vectors)) % clusters
     if clusters in (1, len(vectors)):
         return labels
-    cloud = Cloud.of(vectors)
+    cloud = PointSet.of(vectors)
     for _ in range(iterations):
         before = labels
         labels = balanced_assignment(cloud, cluster_means(cloud, labels, clusters), len(labels) // clusters, before)
@@ -65,7 +65,7 @@ def balanced_clusters(vectors: Vectors, clusters: int, iterations: int) -> NDArr
     return labels
 
 
-def cluster_means(cloud: Cloud, labels: NDArray[np.int64], clusters: int) -> Vectors:
+def cluster_means(cloud: PointSet, labels: NDArray[np.int64], clusters: int) -> Vectors:
     """The mean of every one of the equal clusters."""
     by_cluster = np.argsort(labels, kind="stable")
     starts = np.arange(0, len(labels), len(labels) // clusters)

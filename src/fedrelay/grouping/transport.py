@@ -42,7 +42,7 @@ _SAMPLED_PAIRS = 1 << 26
 
 
 @dataclass(frozen=True)
-class Cloud:
+class PointSet:
     """Points around their mean; equal ones are held once and counted."""
 
     points: Floats
@@ -51,7 +51,7 @@ class Cloud:
     """The row in `points` of each of the vectors the cloud was made of."""
 
     @classmethod
-    def of(cls, vectors: Floats) -> Cloud:
+    def of(cls, vectors: Floats) -> PointSet:
         """The cloud of the rows of a matrix."""
         points, which, counts = np.unique(vectors, axis=0, return_inverse=True, return_counts=True)
         return cls(points - vectors.mean(axis=0), counts, which.reshape(-1))
@@ -63,7 +63,7 @@ class Cloud:
         return labels
 
 
-def balanced_assignment(cloud: Cloud, centres: Floats, capacity: int, current: Ints) -> Ints:
+def balanced_assignment(cloud: PointSet, centres: Floats, capacity: int, current: Ints) -> Ints:
     """The cluster of every vector, `capacity` in each, with Σ ½‖v − c‖² least. `current` is balanced too."""
     problem = _Problem(cloud.points, cloud.counts, centres, capacity)
     present = cloud.which * len(centres) + current

@@ -60,8 +60,8 @@ class Arrival:
     hops: tuple[HopReport, ...]
     """One report for each client, in their order."""
 
-    baggage: Mapping[str, Tensor] = field(default_factory=dict)
-    sightings: Mapping[int, Tensor] = field(default_factory=dict)
+    payload: Mapping[str, Tensor] = field(default_factory=dict)
+    received_models: Mapping[int, Tensor] = field(default_factory=dict)
     """Index of a tapped turn → the model that its client received."""
 
     legs: tuple[int, ...] = ()
@@ -99,7 +99,7 @@ class Arrival:
             earlier.clients + self.clients,
             self.weights,
             earlier.hops + self.hops,
-            self.baggage,
+            self.payload,
             legs=earlier.legs + self.legs,
         )
 

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from fedrelay.data.dataset import IGNORED_LABEL
+from fedrelay.local.hop_context import Labels
 from fedrelay.local.loss import Loss, cross_entropy
-from fedrelay.local.visit import Labels
-from fedrelay.models.layout import Workbench
-from fedrelay.models.stacks import Stack
+from fedrelay.models.batched import BatchedModel
+from fedrelay.models.layout import FlatModule
 
 CHUNK = 64
 """Samples whose gradients are held at once."""
@@ -20,7 +20,7 @@ MOST_WEIGHTS = 1 << 18
 """Of larger models a gradient takes so long that having several side by side saves nothing."""
 
 
-def fisher_diagonal(bench: Workbench, loss: Loss, x: Tensor, y: Tensor, labels: Labels) -> Tensor:
+def fisher_diagonal(bench: FlatModule, loss: Loss, x: Tensor, y: Tensor, labels: Labels) -> Tensor:
     """The mean over samples of the squared gradient of the log-likelihood of their labels."""
     module, squares = bench.module.eval(), torch.zeros_like(bench.gradient)
     for begin in range(0, len(y), CHUNK):
@@ -34,10 +34,10 @@ def fisher_diagonal(bench: Workbench, loss: Loss, x: Tensor, y: Tensor, labels: 
     return squares.div_(max(1, len(y)))
 
 
-def slopes(bench: Workbench, loss: Loss, inputs: Tensor, targets: Tensor) -> Iterable[Tensor]:
+def slopes(bench: FlatModule, loss: Loss, inputs: Tensor, targets: Tensor) -> Iterable[Tensor]:
     """The gradient of the negative log-likelihood of each sample alone; valid until the next is asked for."""
     small = loss is cross_entropy and targets.dim() == 1 and len(bench.trained) <= MOST_WEIGHTS
-    stack = Stack.of(bench.module, bench.layout, tuple(inputs.shape[1:])) if small and inputs.is_cpu else None
+    stack = BatchedModel.of(bench.module, bench.layout, tuple(inputs.shape[1:])) if small and inputs.is_cpu else None
     if stack is not None:
         yield from side_by_side(stack, bench.flat, inputs, targets)
         return
@@ -51,7 +51,7 @@ def slopes(bench: Workbench, loss: Loss, inputs: Tensor, targets: Tensor) -> Ite
         yield bench.gradient
 
 
-def side_by_side(stack: Stack, flat: Tensor, inputs: Tensor, targets: Tensor) -> Tensor:
+def side_by_side(stack: BatchedModel, flat: Tensor, inputs: Tensor, targets: Tensor) -> Tensor:
     """The same from one model for each sample, trained as one stack."""
     count = len(targets)
     found = flat.new_empty(count, len(flat))

@@ -5,13 +5,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from fedrelay.spec import Train
+from fedrelay.experiment.spec import TrainSettings
 
 
 class Sgd:
     """The optimiser of one hop, for one model `[size]` or several side by side `[lanes, size]`."""
 
-    def __init__(self, train: Train, start: Tensor) -> None:
+    def __init__(self, train: TrainSettings, start: Tensor) -> None:
         self.train = train
         self.velocity = torch.zeros_like(start) if train.momentum else None
 

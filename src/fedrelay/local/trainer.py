@@ -19,45 +19,45 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fedrelay.data.federation import Federation
+from fedrelay.experiment.spec import GuardSettings, TrainSettings
 from fedrelay.local.arrival import HopReport
 from fedrelay.local.fisher import fisher_diagonal
-from fedrelay.local.guard import peaks, shorten
+from fedrelay.local.hop_context import HopContext, HopOutcome, Labels, write_back
 from fedrelay.local.loss import Loss, cross_entropy
-from fedrelay.local.origin import Origin
+from fedrelay.local.module_builder import ModuleBuilder
 from fedrelay.local.sgd import Sgd
 from fedrelay.local.teachers import Teachers
 from fedrelay.local.terms.base import LossTerm, Noise, Term, overriding
-from fedrelay.local.terms.belongings import Carried, Kept, Told
-from fedrelay.local.visit import Labels, Parting, Visit, write_back
-from fedrelay.models.layout import Layout, Workbench
+from fedrelay.local.terms.tensors import ClientState, Payload, ServerState
+from fedrelay.models.layout import FlatLayout, FlatModule
 from fedrelay.rng import Keyed, generator, secret_normal, torch_seed
+from fedrelay.robustness.guard import peaks, shorten
 from fedrelay.routes.plan import Hop, RoundPlan
-from fedrelay.spec import Guard, Train
 
-UNGUARDED = Guard()
+UNGUARDED = GuardSettings()
 """Divergence ends the run, everything else is handed on."""
 
-_PLACES = {"state": Kept, "server": Told, "baggage": Carried}
+_PLACES = {"state": ClientState, "server": ServerState, "payload": Payload}
 
 
 @dataclass(frozen=True)
-class Job:
+class TrainingJob:
     """All that is needed to carry out hops."""
 
     module: nn.Module
-    layout: Layout
+    layout: FlatLayout
     federation: Federation
-    train: Train
+    train: TrainSettings
     terms: Sequence[Term]
     seed: int
     lanes: int = 1
     loss: Loss = cross_entropy
-    guard: Guard = UNGUARDED
+    guard: GuardSettings = UNGUARDED
     secret_noise: bool = False
     """Whether noise that protects clients comes from the operating system. Real nodes set it. Otherwise it comes from
     `seed`: a simulation can be repeated, and anybody who knows the seed can remove the noise."""
 
-    origin: Origin | None = None
+    origin: ModuleBuilder | None = None
     """How the module can be built elsewhere; None: only its owner knows."""
 
     @property
@@ -65,14 +65,14 @@ class Job:
         """Whether anything is done in a turn besides training."""
         return bool(self.terms) or self.guard.norm is not None
 
-    def names(self, kind: Literal["state", "server", "baggage"]) -> tuple[str, ...]:
+    def names(self, kind: Literal["state", "server", "payload"]) -> tuple[str, ...]:
         """The tensors that the terms keep or send."""
         return tuple(tensor.name for term in self.terms for tensor in term.tensors if isinstance(tensor, _PLACES[kind]))
 
     @cached_property
     def adding_up(self) -> frozenset[str]:
         """What clients keep of which changes add up, where two routes meet at a client in the same turn."""
-        held = (tensor for term in self.terms for tensor in term.tensors if isinstance(tensor, Kept))
+        held = (tensor for term in self.terms for tensor in term.tensors if isinstance(tensor, ClientState))
         return frozenset(tensor.name for tensor in held if tensor.adds_up)
 
     def goes_in_waves(self, plan: RoundPlan) -> bool:
@@ -94,14 +94,14 @@ class Trainer(Protocol):
 
     shuffle: Shuffle
 
-    def train(self, hops: Sequence[Hop], visits: Sequence[Visit], out: Sequence[Tensor]) -> list[HopReport]:
+    def train(self, hops: Sequence[Hop], visits: Sequence[HopContext], out: Sequence[Tensor]) -> list[HopReport]:
         """Train each received model on its hop's client and write it to its place in `out`."""
 
 
 class EagerTrainer:
     """One model after another, by automatic differentiation: any module, any device."""
 
-    def __init__(self, job: Job, bench: Workbench) -> None:
+    def __init__(self, job: TrainingJob, bench: FlatModule) -> None:
         self.job = job
         self.bench = bench
         self.shuffle = Shuffle(job)
@@ -114,11 +114,11 @@ class EagerTrainer:
         modules = bench.module.modules()
         self.norms = [part for part in modules if isinstance(part, nn.modules.batchnorm._BatchNorm)]
 
-    def train(self, hops: Sequence[Hop], visits: Sequence[Visit], out: Sequence[Tensor]) -> list[HopReport]:
+    def train(self, hops: Sequence[Hop], visits: Sequence[HopContext], out: Sequence[Tensor]) -> list[HopReport]:
         """Train each model in turn."""
         return [self._hop(*turn) for turn in zip(hops, visits, out, strict=True)]
 
-    def _hop(self, hop: Hop, visit: Visit, out: Tensor) -> HopReport:
+    def _hop(self, hop: Hop, visit: HopContext, out: Tensor) -> HopReport:
         bench, terms = self.bench, self.job.terms
         x, y = self.job.federation.samples(hop.client)
         bench.load(visit.recv)
@@ -148,14 +148,14 @@ class EagerTrainer:
             trained = finish(terms, theta, seen, partial(noise_of, self.job, [hop], theta))
             length = float(shorten(theta, seen))
             fisher = partial(self._fisher, hop, x, y)
-            remember(terms, seen, Parting(trained, theta, steps, train.lr, model, here, fisher))
+            remember(terms, seen, HopOutcome(trained, theta, steps, train.lr, model, here, fisher))
             if here.recv is not visit.recv:  # on another device
                 write_back(here.each(lambda tensor: tensor.unsqueeze(0)), [visit])
         out.copy_(model)  # last of all: it may lie where the received model was
         [peak] = peaks(out[: self.job.layout.counters])
         return HopReport(len(y), steps, float(total) / max(1, steps), peak, length, length > float(visit.longest))
 
-    def _loss(self, inputs: Tensor, targets: Tensor, visit: Visit) -> Tensor:
+    def _loss(self, inputs: Tensor, targets: Tensor, visit: HopContext) -> Tensor:
         lonely = [norm for norm in self.norms if norm.training] if len(targets) == 1 else []
         for norm in lonely:
             norm.eval()
@@ -187,7 +187,7 @@ class EagerTrainer:
                 yield inputs[begin : min(begin + size, end)], targets[begin : min(begin + size, end)]
 
 
-def finish(terms: Sequence[Term], theta: Tensor, visit: Visit, noise: Noise) -> Tensor:
+def finish(terms: Sequence[Term], theta: Tensor, visit: HopContext, noise: Noise) -> Tensor:
     """Let terms change the model, or several side by side, one last time; returns it as it was before."""
     finishing, veiling = overriding(terms, "finish"), overriding(terms, "veil")
     trained = theta.clone() if finishing or veiling else theta
@@ -198,7 +198,7 @@ def finish(terms: Sequence[Term], theta: Tensor, visit: Visit, noise: Noise) -> 
     return trained
 
 
-def noise_of(job: Job, hops: Sequence[Hop], models: Tensor, purpose: str) -> Tensor:
+def noise_of(job: TrainingJob, hops: Sequence[Hop], models: Tensor, purpose: str) -> Tensor:
     """Standard normal numbers for one model or several side by side: fresh, or from the randomness of each hop."""
     if job.secret_noise:
         return torch.from_numpy(secret_normal(models.numel())).to(models).view_as(models)
@@ -207,7 +207,7 @@ def noise_of(job: Job, hops: Sequence[Hop], models: Tensor, purpose: str) -> Ten
     return torch.from_numpy(np.stack(rows)).to(models).view_as(models)
 
 
-def remember(terms: Sequence[Term], visit: Visit, parting: Parting) -> None:
+def remember(terms: Sequence[Term], visit: HopContext, parting: HopOutcome) -> None:
     """Let terms write what a client keeps and what travels along; otherwise it keeps what it had."""
     for name, tensor in parting.whole.kept.items():
         tensor.copy_(parting.whole.state[name])
@@ -218,7 +218,7 @@ def remember(terms: Sequence[Term], visit: Visit, parting: Parting) -> None:
 class Shuffle:
     """The order in which clients' samples are seen."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: TrainingJob) -> None:
         self.job = job
         self.keyed = Keyed(job.seed, "batches")
         self.ahead: dict[Hop, list[NDArray[np.int64]]] = {}

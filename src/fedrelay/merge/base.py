@@ -11,14 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fedrelay.experiment.spec import Section, TrainSettings
 from fedrelay.local.arrival import Arrival
 from fedrelay.local.terms.base import Term
-from fedrelay.models.layout import Layout
-from fedrelay.spec import Section, Train
+from fedrelay.models.layout import FlatLayout
 
 
 @dataclass(frozen=True)
-class Homecoming:
+class MergeInput:
     """All that a merge may look at. Each route counts as if it were one client."""
 
     current: Tensor
@@ -27,11 +27,11 @@ class Homecoming:
     arrivals: Sequence[Arrival]
     """In the order of the plan; never empty."""
 
-    layout: Layout
+    layout: FlatLayout
     clients: int
     """The number of all clients, present or not."""
 
-    train: Train
+    train: TrainSettings
     """How clients trained in this round."""
 
     histogram: Callable[[int], NDArray[np.int64]]
@@ -61,5 +61,5 @@ class Merge(Section, ABC):
         """Refuse options that cannot be kept; `models` plans the last round and says how many models it brings home."""
 
     @abstractmethod
-    def apply(self, home: Homecoming) -> Merged:
+    def apply(self, home: MergeInput) -> Merged:
         """Join what came home."""

@@ -24,7 +24,7 @@ import torch
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fedrelay.merge.base import Homecoming, Merge, Merged
+from fedrelay.merge.base import Merge, Merged, MergeInput
 from fedrelay.merge.mean import counts, mean
 
 Floats = NDArray[np.float64]
@@ -42,7 +42,7 @@ class Disco(Merge):
         "uniform", description="the ideal class shares: all equal, or those of all clients together"
     )
 
-    def apply(self, home: Homecoming) -> Merged:
+    def apply(self, home: MergeInput) -> Merged:
         """The mean with the weights of the rule."""
         histograms = [pooled(home, set(arrival.contributors)) for arrival in home.arrivals]
         memory = dict(home.memory)
@@ -54,7 +54,7 @@ class Disco(Merge):
         return Merged(mean(home, weights), memory)
 
 
-def pooled(home: Homecoming, clients: Iterable[int]) -> NDArray[np.int64]:
+def pooled(home: MergeInput, clients: Iterable[int]) -> NDArray[np.int64]:
     """How many labels of every class these clients have together."""
     together: NDArray[np.int64] = np.stack([home.histogram(client) for client in clients]).sum(axis=0)
     return together

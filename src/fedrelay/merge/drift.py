@@ -13,14 +13,14 @@ from __future__ import annotations
 
 import torch
 
-from fedrelay.merge.base import Homecoming, Merge, Merged
+from fedrelay.merge.base import Merge, Merged, MergeInput
 from fedrelay.merge.mean import mean
 
 
 class DriftMean(Merge):
     """The plain mean plus the mean drift."""
 
-    def apply(self, home: Homecoming) -> Merged:
+    def apply(self, home: MergeInput) -> Merged:
         """Add this round's drift and step ahead by it."""
         trained = home.layout.trainable
         start = home.current[:trained].double()

@@ -13,20 +13,20 @@ from typing import Literal
 
 from pydantic import Field
 
-from fedrelay.merge.base import Homecoming, Merge, Merged
+from fedrelay.merge.base import Merge, Merged, MergeInput
 
 
-class Fold(Merge):
+class FoldCycle(Merge):
     """What the models of one route add up to."""
 
     of: Literal["ema", "mean"] = Field("ema", description="the fold, or the plain mean")
 
-    def apply(self, home: Homecoming) -> Merged:
+    def apply(self, home: MergeInput) -> Merged:
         """Of the last route, like `last`."""
         arrival, trained = home.arrivals[-1], home.layout.trainable
         weights = arrival.weights.clone()
         if self.of == "ema":
-            weights[:trained] = arrival.baggage["fold"][:trained]
+            weights[:trained] = arrival.payload["fold"][:trained]
         else:
-            weights[:trained] = arrival.baggage["sum"][:trained] / len(arrival.contributors)
+            weights[:trained] = arrival.payload["sum"][:trained] / len(arrival.contributors)
         return Merged(weights)

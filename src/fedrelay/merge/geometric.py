@@ -20,7 +20,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fedrelay.merge.base import Homecoming, Merge, Merged
+from fedrelay.merge.base import Merge, Merged, MergeInput
 from fedrelay.merge.mean import Weights, precise_mean
 from fedrelay.merge.robust import median, robust
 
@@ -32,7 +32,7 @@ class GeometricMedian(Merge):
     smoothing: float = Field(1e-6, gt=0, description="ν, the distance below which models count as equally close")
     iterations: int = Field(30, ge=1, description="bound on the steps towards the median")
 
-    def apply(self, home: Homecoming) -> Merged:
+    def apply(self, home: MergeInput) -> Merged:
         """Approach the median."""
         return robust(home, self.weights, self._median)
 

@@ -20,7 +20,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fedrelay.merge.base import Homecoming, Merge, Merged
+from fedrelay.merge.base import Merge, Merged, MergeInput
 from fedrelay.merge.mean import Weights, counts, precise_mean, with_trained
 
 
@@ -31,7 +31,7 @@ class Ida(Merge):
     epsilon: float = Field(1e-8, gt=0, description="added to every distance")
     weights: Weights = Field("uniform", description="whether a route's samples count, too")
 
-    def apply(self, home: Homecoming) -> Merged:
+    def apply(self, home: MergeInput) -> Merged:
         """The mean with the weights of the rule; the present model where nothing counts."""
         how_much = counts(home.arrivals, self.weights)
         if sum(how_much) == 0:

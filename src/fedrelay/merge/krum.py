@@ -24,7 +24,7 @@ from pydantic import Field
 from torch import Tensor
 
 from fedrelay.errors import SpecError
-from fedrelay.merge.base import Homecoming, Merge, Merged
+from fedrelay.merge.base import Merge, Merged, MergeInput
 from fedrelay.merge.mean import Weights, counts, mean
 from fedrelay.merge.robust import few, finite, stacks
 
@@ -52,7 +52,7 @@ class Krum(Merge):
                 f"allowed: at most {count - 1} here"
             )
 
-    def apply(self, home: Homecoming) -> Merged:
+    def apply(self, home: MergeInput) -> Merged:
         """Score all models and average the best; the present model stays where nothing counts."""
         arrivals = finite(home.arrivals)
         found = scores([arrival.weights[: home.layout.counters] for arrival in arrivals], self.attackers)

@@ -18,8 +18,8 @@ from pydantic import Field
 from torch import Tensor
 
 from fedrelay.local.arrival import Arrival
-from fedrelay.merge.base import Homecoming, Merge, Merged
-from fedrelay.models.layout import Layout
+from fedrelay.merge.base import Merge, Merged, MergeInput
+from fedrelay.models.layout import FlatLayout
 
 Weights = Literal["samples", "uniform"]
 
@@ -29,7 +29,7 @@ class Mean(Merge):
 
     weights: Weights = Field("samples", description="how much each route counts")
 
-    def apply(self, home: Homecoming) -> Merged:
+    def apply(self, home: MergeInput) -> Merged:
         """The weighted sum of all arrivals."""
         return Merged(mean(home, counts(home.arrivals, self.weights)))
 
@@ -39,14 +39,14 @@ def counts(arrivals: Sequence[Arrival], weights: Weights) -> list[float]:
     return [arrival.samples if weights == "samples" else 1 for arrival in arrivals]
 
 
-def mean(home: Homecoming, counts: Sequence[float]) -> Tensor:
+def mean(home: MergeInput, counts: Sequence[float]) -> Tensor:
     """The mean of all arrivals; the present model where nothing counts."""
     if sum(counts) == 0:
         return home.current.clone()
     return weighted_mean([arrival.weights for arrival in home.arrivals], counts, home.layout)
 
 
-def weighted_mean(models: Sequence[Tensor], counts: Sequence[float], layout: Layout) -> Tensor:
+def weighted_mean(models: Sequence[Tensor], counts: Sequence[float], layout: FlatLayout) -> Tensor:
     """The mean of models weighted by counts; counters by maximum."""
     merged = precise_mean(models, counts).to(layout.dtype)
     if layout.counters < layout.size:
@@ -62,7 +62,7 @@ def precise_mean(models: Sequence[Tensor], counts: Sequence[float]) -> Tensor:
     return total.div_(sum(counts))
 
 
-def with_trained(home: Homecoming, trained: Tensor, counts: Sequence[float]) -> Tensor:
+def with_trained(home: MergeInput, trained: Tensor, counts: Sequence[float]) -> Tensor:
     """A new model with this trained part; everything else takes the mean."""
     merged = mean(home, counts)
     merged[: home.layout.trainable] = trained

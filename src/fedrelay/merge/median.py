@@ -12,13 +12,13 @@ parameters, integer counters take their lower median.
 
 from __future__ import annotations
 
-from fedrelay.merge.base import Homecoming, Merge, Merged
+from fedrelay.merge.base import Merge, Merged, MergeInput
 from fedrelay.merge.robust import median, robust
 
 
 class Median(Merge):
     """The middle of every value."""
 
-    def apply(self, home: Homecoming) -> Merged:
+    def apply(self, home: MergeInput) -> Merged:
         """Sort and take the middle."""
         return robust(home, "uniform", lambda models, _: median(models))

@@ -16,10 +16,10 @@ from typing import Literal
 from pydantic import Field
 from torch import Tensor
 
-from fedrelay.merge.step import Memory, Stepping, remembered
+from fedrelay.merge.server_step import Memory, ServerStep, remembered
 
 
-class Momentum(Stepping):
+class Momentum(ServerStep):
     """A step along the velocity."""
 
     lr: float = Field(1.0, gt=0, description="the server's step size η")

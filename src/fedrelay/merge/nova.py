@@ -19,14 +19,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fedrelay.local.arrival import Arrival
-from fedrelay.merge.base import Homecoming, Merge, Merged
+from fedrelay.merge.base import Merge, Merged, MergeInput
 from fedrelay.merge.mean import counts, with_trained
 
 
 class Nova(Merge):
     """The normalised mean."""
 
-    def apply(self, home: Homecoming) -> Merged:
+    def apply(self, home: MergeInput) -> Merged:
         """Step by the mean change per unit of work, as far as the mean work goes."""
         trained = home.layout.trainable
         start = home.current[:trained].double()
@@ -36,7 +36,7 @@ class Nova(Merge):
         return Merged(with_trained(home, weights, counts(home.arrivals, "samples")))
 
 
-def factors(home: Homecoming) -> list[float]:
+def factors(home: MergeInput) -> list[float]:
     """By how much each route's change is multiplied: τ_eff pᵢ / ‖aᵢ‖₁."""
     pull = home.train.lr * sum(term.pull for term in home.terms)
     works = [work(arrival, home.train.momentum, pull) for arrival in home.arrivals]

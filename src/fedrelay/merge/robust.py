@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedrelay.local.arrival import Arrival
-from fedrelay.merge.base import Homecoming, Merged
+from fedrelay.merge.base import Merged, MergeInput
 from fedrelay.merge.mean import Weights, counts
 
 Rule = Callable[[Sequence[Tensor], Sequence[float]], Tensor]
@@ -25,7 +25,7 @@ _WIDTH = 4096
 """How many values of every model are looked at together: few enough for the cache and for memory."""
 
 
-def robust(home: Homecoming, weights: Weights, rule: Rule) -> Merged:
+def robust(home: MergeInput, weights: Weights, rule: Rule) -> Merged:
     """Join the finite arrivals by a rule."""
     arrivals = finite(home.arrivals)
     how_much = counts(arrivals, weights)

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from pydantic import Field
 
 from fedrelay.errors import SpecError
-from fedrelay.merge.base import Homecoming, Merge, Merged
+from fedrelay.merge.base import Merge, Merged, MergeInput
 from fedrelay.merge.robust import few, robust, trimmed_mean
 
 
@@ -40,7 +40,7 @@ class Trimmed(Merge):
             f"allowed: at least {math.ceil(1e3 / count) / 1e3:g} here, or 0 to say so"
         )
 
-    def apply(self, home: Homecoming) -> Merged:
+    def apply(self, home: MergeInput) -> Merged:
         """Sort, cut and average."""
         return robust(home, "uniform", lambda models, _: trimmed_mean(models, how_many(self.share, len(models))))
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from fedrelay.errors import SpecError
-from fedrelay.models.layout import Layout
+from fedrelay.models.layout import FlatLayout
 from fedrelay.models.projection import ProjectionHead
 
 Operator = Literal["conv", "multi", "single"]
@@ -78,7 +78,7 @@ def fused(module: nn.Module, operator: Operator) -> FusionNet:
     return FusionNet(features, classifier, operator)
 
 
-def refer_to(anchor: Tensor, flat: Tensor, layout: Layout) -> None:
+def refer_to(anchor: Tensor, flat: Tensor, layout: FlatLayout) -> None:
     """Make the extractor of one fusion model the reference of another, both given as flat tensors."""
     places = {entry.name: entry for entry in layout.entries}
     for name, entry in places.items():
@@ -87,7 +87,7 @@ def refer_to(anchor: Tensor, flat: Tensor, layout: Layout) -> None:
             entry.view(flat).copy_(places[f"features.{rest}"].view(anchor))
 
 
-def smoothed(merged: Tensor, before: Tensor, layout: Layout, memory: float) -> Tensor:
+def smoothed(merged: Tensor, before: Tensor, layout: FlatLayout, memory: float) -> Tensor:
     """A merged fusion model whose λ keeps a part of what it was before; without a λ it stays as it is."""
     weights = merged.clone()
     for entry in layout.entries:

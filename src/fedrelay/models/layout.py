@@ -30,7 +30,7 @@ TORCH_GLOBALS = threading.RLock()
 
 
 @dataclass(frozen=True)
-class Entry:
+class LayoutEntry:
     """One named tensor of a module and its place in the flat tensor."""
 
     name: str
@@ -50,24 +50,24 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Layout:
+class FlatLayout:
     """The places of all entries. Equal layouts mean interchangeable flat tensors."""
 
-    entries: tuple[Entry, ...]
+    entries: tuple[LayoutEntry, ...]
     dtype: torch.dtype
     aliases: tuple[tuple[str, str], ...] = ()
     """Further names of shared tensors (tied weights): (alias, entry name)."""
 
     @classmethod
-    def of(cls, module: nn.Module) -> Layout:
+    def of(cls, module: nn.Module) -> FlatLayout:
         """Read the layout off a module; its parameters must share one floating type."""
         dtype = _common_dtype(module)
-        entries: list[Entry] = []
+        entries: list[LayoutEntry] = []
         offset = 0
         for part, name, tensor in _parts(module):
             if part == "counted" and tensor.numel() and int(tensor.long().abs().max()) > 2 / torch.finfo(dtype).eps:
                 raise SpecError(f"model: integer buffer {name!r} holds values too large to travel exactly as {dtype}")
-            entries.append(Entry(name, tuple(tensor.shape), offset, part, tensor.dtype))
+            entries.append(LayoutEntry(name, tuple(tensor.shape), offset, part, tensor.dtype))
             offset += tensor.numel()
         return cls(tuple(entries), dtype, _aliases(module, {entry.name for entry in entries}))
 
@@ -104,7 +104,7 @@ class Layout:
         return named | {alias: named[name].clone() for alias, name in self.aliases}
 
 
-class Workbench:
+class FlatModule:
     """A module whose parameters, buffers and gradients are views into two flat tensors.
 
     Training works on `flat` and `gradient` directly; loading a model is one copy. Buffers that a module replaces
@@ -112,12 +112,12 @@ class Workbench:
     part of its state) is set back at every load: nothing leaks from one client to the next.
     """
 
-    def __init__(self, module: nn.Module, layout: Layout, device: torch.device | str = "cpu") -> None:
+    def __init__(self, module: nn.Module, layout: FlatLayout, device: torch.device | str = "cpu") -> None:
         self.module = module.to(device)
         self.layout = layout
         self.flat = layout.flatten(module).to(device)
         self.gradient = torch.zeros(layout.trainable, dtype=layout.dtype, device=device)
-        self._buffers: list[tuple[Entry, nn.Module, str]] = []
+        self._buffers: list[tuple[LayoutEntry, nn.Module, str]] = []
         for entry in layout.entries:
             owner, leaf = _owner(module, entry.name)
             if leaf not in owner._parameters:

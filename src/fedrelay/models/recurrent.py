@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from fedrelay.models.net import Net, Shape
 
 
-class Outputs(nn.Module):
+class SequenceOutputs(nn.Module):
     """The outputs of an LSTM at every position, without its final state."""
 
     def forward(self, result: tuple[Tensor, tuple[Tensor, Tensor]]) -> Tensor:
@@ -43,4 +43,4 @@ def word_lstm(shape: Shape, classes: int, *, hidden: tuple[int, ...] = (670,), v
 
 def _lstm_layers(inputs: int, widths: tuple[int, ...]) -> list[nn.Module]:
     sizes = pairwise((inputs, *widths))
-    return [layer for size, width in sizes for layer in (nn.LSTM(size, width, batch_first=True), Outputs())]
+    return [layer for size, width in sizes for layer in (nn.LSTM(size, width, batch_first=True), SequenceOutputs())]

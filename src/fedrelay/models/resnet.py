@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from fedrelay.errors import SpecError
+from fedrelay.experiment.spec import unknown
 from fedrelay.models.net import Net, Shape
-from fedrelay.spec import unknown
 
 Stem = Literal["imagenet", "cifar"]
 GROUPS = 2

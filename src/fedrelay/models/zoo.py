@@ -9,9 +9,9 @@ from numbers import Integral
 from typing import Any
 
 from fedrelay.errors import SpecError
+from fedrelay.experiment.spec import unknown
 from fedrelay.models import convolutional, dense, recurrent, resnet
 from fedrelay.models.net import Kind, Net, Shape
-from fedrelay.spec import unknown
 
 _AXES: dict[Kind, tuple[str, ...]] = {
     "image": ("channels", "height", "width"),

@@ -16,11 +16,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-import fedrelay.recipes  # noqa: F401  # every term and portrait that may be asked for
+import fedrelay.experiment.catalogue  # noqa: F401  # every term and portrait that may be asked for
 from fedrelay.data.federation import ArrayFederation, Federation, Samples
-from fedrelay.data.samples import MOST_CLASSES
-from fedrelay.engines.convoys import Convoy
-from fedrelay.engines.crew import Workplace, one_thread
+from fedrelay.data.own_samples import MOST_CLASSES
 from fedrelay.engines.flower.brief import job_from
 from fedrelay.engines.flower.parcel import (
     BadParcel,
@@ -34,20 +32,22 @@ from fedrelay.engines.flower.parcel import (
     verdict_header,
     whole,
 )
-from fedrelay.engines.local import BEFORE, Sitting
+from fedrelay.engines.local.batching import RouteBatch
+from fedrelay.engines.local.engine import BEFORE, ProfileClients
+from fedrelay.engines.local.executor import WorkerContext, one_thread
 from fedrelay.errors import EngineError, FedRelayError
-from fedrelay.local.guard import Usual
-from fedrelay.local.judge import chunks, judge
-from fedrelay.local.portrait import Portrait
+from fedrelay.experiment.serialize import from_plain
+from fedrelay.local.client_profile import ClientProfiler
+from fedrelay.local.evaluation import chunks, evaluate_chunk
+from fedrelay.local.hop import PlannedHop
+from fedrelay.local.hop_context import HopContext
 from fedrelay.local.terms.dp import Dp
-from fedrelay.local.trainer import Job
-from fedrelay.local.visit import Visit
-from fedrelay.local.workshop import Turn
+from fedrelay.local.trainer import TrainingJob
 from fedrelay.node.answers import Answers
 from fedrelay.node.floor import Budget, Declined, Floor
 from fedrelay.node.holding import Holding, Shown
 from fedrelay.node.states import KEPT, States
-from fedrelay.plain import made
+from fedrelay.robustness.guard import TypicalHop
 from fedrelay.routes.plan import Hop, Tamper, Tampering
 
 LARGEST_MODEL = 2 * 10**9
@@ -82,7 +82,7 @@ class Desk:
         self.states = States(folder / "states", keep_states)
         self.answers = Answers(self.states)
         self.salt = _drawn_once(folder / "salt")
-        self.places: OrderedDict[str, Workplace] = OrderedDict()
+        self.places: OrderedDict[str, WorkerContext] = OrderedDict()
 
     def answer(self, question: Parcel) -> Parcel:
         """Do what is asked; whatever that is, nothing but a `BadParcel` or an `EngineError` of one line comes of it."""
@@ -136,12 +136,12 @@ class Desk:
         if noisy and (given := self.answers.get(run, question)) is not None:
             return self._given_again(given, run, turn_number)
         visit = self._visit(question, place)
-        usual = Usual(number(header, "usual"))
+        usual = TypicalHop(number(header, "usual"))
         if self.budget is not None:
             self.budget.spend()
         model = torch.empty_like(visit.recv)
         with one_thread():
-            [report] = place.workshop.take([turn], [visit], [model], usual)
+            [report] = place.hop_runner.take([turn], [visit], [model], usual)
         said = {"kind": "turn", "turn": turn_number, "samples": report.samples, "steps": report.steps}
         loss = report.loss if self.floor is None else None
         said |= {"loss": loss, "length": report.length, "shortened": report.shortened}
@@ -150,7 +150,7 @@ class Desk:
         else:
             if visit.kept:
                 self.states.put(run, turn_number, visit.kept)
-            models = {"model": model} | {f"baggage {name}": tensor for name, tensor in visit.baggage.items()}
+            models = {"model": model} | {f"payload {name}": tensor for name, tensor in visit.payload.items()}
             answer = packed({**said, "seconds": time.monotonic() - began}, models)
         if noisy:  # before it leaves: afterwards a copy could be asked for that was never kept
             self.answers.put(run, question, answer)
@@ -163,7 +163,7 @@ class Desk:
             self.states.put(run, turn_number, self.states.get(run, before, (), ()))
         return Parcel({**given.header, "turn": turn_number}, given.arrays)
 
-    def _visit(self, question: Parcel, place: Workplace) -> Visit:
+    def _visit(self, question: Parcel, place: WorkerContext) -> HopContext:
         """The tensors of a turn; what was not sent, or not kept yet, is zero."""
         header, job = question.header, place.job
         models = unpacked(question, job.layout)
@@ -181,27 +181,27 @@ class Desk:
             state = {name: found.get(name, torch.zeros_like(recv)) for name in names}
             if any(tensor.shape != recv.shape or tensor.dtype != recv.dtype for tensor in state.values()):
                 raise EngineError("what this client kept belongs to another model")
-        return Visit(
+        return HopContext(
             recv,
             models.get("round", recv),
             sent("server", job.names("server")),
             state,
             {name: torch.zeros_like(recv) for name in names},
-            sent("baggage", job.names("baggage")),
+            sent("payload", job.names("payload")),
         )
 
     def _portray(self, question: Parcel) -> Parcel:
         if self.floor is not None:
             raise self.floor.decline("a profile")
         place, client = self._place(question.header), whole(question.header, "client")
-        portrait = made(Portrait, question.header.get("portrait"))
+        portrait = from_plain(ClientProfiler, question.header.get("portrait"))
         public = [question.arrays.get(f"public {part}") for part in "xy"]
         own = place.job.federation
         own = own.members if isinstance(own, Shown) else own
         place.job = replace(place.job, federation=_shown(own, public))
         place.models = unpacked(question, place.job.layout, ["start"])["start"].unsqueeze(0)
         with one_thread():
-            [(_, vector)] = Sitting(portrait, Convoy(BEFORE, ((0, (client,)),))).run(place)
+            [(_, vector)] = ProfileClients(portrait, RouteBatch(BEFORE, ((0, (client,)),))).run(place)
         return Parcel({"kind": "portray"}, {"vector": np.ascontiguousarray(vector)})
 
     def _judge(self, question: Parcel) -> Parcel:
@@ -212,22 +212,22 @@ class Desk:
         test, verdict = self.data.test, nothing_judged(place.job.federation.classes)
         with one_thread():
             for chunk in range(chunks(test)):
-                verdict += judge(place.workshop.bench, model, test, chunk)
+                verdict += evaluate_chunk(place.hop_runner.bench, model, test, chunk)
         return Parcel({"kind": "judge", **verdict_header(verdict)})
 
-    def _place(self, header: Mapping[str, Any]) -> Workplace:
+    def _place(self, header: Mapping[str, Any]) -> WorkerContext:
         """The workplace of a brief: one that is there already, or a new one."""
         brief = str(header.get("brief", ""))
         if brief not in self.places:
             job = self._job(brief)
             with one_thread():
-                self.places[brief] = Workplace(job, torch.empty(0))
+                self.places[brief] = WorkerContext(job, torch.empty(0))
             while len(self.places) > JOBS:
                 self.places.popitem(last=False)
         self.places.move_to_end(brief)
         return self.places[brief]
 
-    def _job(self, brief: str) -> Job:
+    def _job(self, brief: str) -> TrainingJob:
         try:
             said = json.loads(brief)
             classes, mean_size = whole(said, "classes", MOST_CLASSES), number(said, "mean_size")
@@ -254,17 +254,17 @@ def _shown(own: Federation, public: list[Any]) -> Federation:
     return Shown(own, 0, 0, Samples(torch.from_numpy(x), torch.from_numpy(y)))
 
 
-def _turn_of(header: Mapping[str, Any]) -> Turn:
+def _turn_of(header: Mapping[str, Any]) -> PlannedHop:
     values = header.get("hop")
     if not isinstance(values, list) or len(values) != 5:
         raise BadParcel("no hop")
     hop = Hop(*(whole({"hop": value}, "hop") for value in values))
     tamper = header.get("tamper")
     if tamper is None:
-        return Turn(hop)
+        return PlannedHop(hop)
     if not isinstance(tamper, Mapping) or tamper.get("what") not in get_args(Tampering):
         raise BadParcel("an unknown way to tamper")
-    return Turn(hop, (), Tamper(hop.route, hop.index, tamper["what"], number(tamper, "factor")))
+    return PlannedHop(hop, (), Tamper(hop.route, hop.index, tamper["what"], number(tamper, "factor")))
 
 
 def _parts(header: Mapping[str, Any]) -> list[int]:

@@ -13,8 +13,8 @@ from pathlib import Path
 from fedrelay.errors import EngineError, SpecError
 from fedrelay.files import write_atomically
 from fedrelay.local.terms.dp import LEAST_NOISE, Dp
-from fedrelay.local.trainer import Job
-from fedrelay.metrics.privacy import Accountant
+from fedrelay.local.trainer import TrainingJob
+from fedrelay.privacy.accountant import Accountant
 
 SPENT = "turns"
 """The file that counts a node's turns."""
@@ -38,7 +38,7 @@ class Floor:
         if self.clip is not None and not 0 < self.clip < math.inf:
             raise SpecError(f"--require-clip: must be a number above 0, got {self.clip:g}")
 
-    def check(self, job: Job) -> None:
+    def check(self, job: TrainingJob) -> None:
         """Decline a turn that would protect the samples less."""
         guards = [term for term in job.terms if isinstance(term, Dp)]
         if len(guards) != 1:

@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedrelay.data.federation import Samples
-from fedrelay.data.overlay import Overlay
 from fedrelay.data.public import PublicFederation
+from fedrelay.data.wrapper import FederationWrapper
 
 
 @dataclass(frozen=True)
-class Holding(Overlay):
+class Holding(FederationWrapper):
     """One client's samples, whatever number the server gives it."""
 
     among: int

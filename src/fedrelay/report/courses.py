@@ -8,7 +8,7 @@ from typing import Any
 from fedrelay.metrics.curves import mean_std
 from fedrelay.report.gathering import Seen
 from fedrelay.report.thinning import evenly, significant
-from fedrelay.result import COSTS, Row
+from fedrelay.runtime.result import COSTS, Row
 
 MEASURES = ("accuracy", "f1", "loss", "train_loss")
 

@@ -9,12 +9,12 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from fedrelay.comparison import Contender, Outcome
+from fedrelay.experiment.spec import ComparisonEntry
 from fedrelay.metrics.curves import mean_std
 from fedrelay.report.format import spread, whole
 from fedrelay.report.tables import plain_table
-from fedrelay.result import Result
-from fedrelay.spec import Entrant
+from fedrelay.runtime.comparison import ComparisonResult, MethodResults
+from fedrelay.runtime.result import Result
 
 MeanStd = tuple[float, float]
 Value = Callable[[Result], float | None]
@@ -48,7 +48,7 @@ class Damage:
         return {"reference": self.reference, **named, "attackers": self.attackers, "flips": self.flips}
 
 
-def damages(outcome: Outcome) -> list[Damage]:
+def damages(outcome: ComparisonResult) -> list[Damage]:
     """One for each method that was attacked, in the order of the comparison."""
     entrants = {entrant.name: entrant for entrant in outcome.comparison.methods}
     clean = {_settings(entrants[each.name]): each for each in reversed(outcome.contenders) if not _attacked(each)}
@@ -59,12 +59,12 @@ def damages(outcome: Outcome) -> list[Damage]:
     ]
 
 
-def damage_facts(outcome: Outcome) -> dict[str, Any]:
+def damage_facts(outcome: ComparisonResult) -> dict[str, Any]:
     """All damages by the name of the method, as `results.json` and `--json` have them."""
     return {damage.name: damage.facts() for damage in damages(outcome)}
 
 
-def damage_table(outcome: Outcome) -> RenderableType:
+def damage_table(outcome: ComparisonResult) -> RenderableType:
     """Accuracy under attack, what it lost, and how the swapped classes fared."""
     heads = ("accuracy %", "drop", "swapped\nclasses %", "drop")
     table = plain_table("\nattacked", *(head if "\n" in head else f"\n{head}" for head in heads), numeric=True)
@@ -88,16 +88,16 @@ def _range(numbers: Sequence[float]) -> str:
     return least if least == most else f"{least} to {most}"
 
 
-def _attacked(contender: Contender) -> bool:
+def _attacked(contender: MethodResults) -> bool:
     return any(result.attack for result in contender.results)
 
 
-def _settings(entrant: Entrant) -> str:
+def _settings(entrant: ComparisonEntry) -> str:
     """All that was said of a method but for its attack and its name."""
     return entrant.model_dump_json(exclude={"attack", "label"})
 
 
-def _damage(contender: Contender, reference: Contender | None) -> Damage:
+def _damage(contender: MethodResults, reference: MethodResults | None) -> Damage:
     results = contender.results
     before = {result.experiment.seed: result for result in reference.results} if reference else {}
     return Damage(

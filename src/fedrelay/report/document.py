@@ -8,10 +8,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from fedrelay.faults import DIVERGED
-from fedrelay.ledger import KINDS
+from fedrelay.cost.ledger import KINDS
+from fedrelay.experiment.catalogue import recipe
 from fedrelay.metrics.curves import targets_of
-from fedrelay.recipes import recipe
 from fedrelay.report.courses import course
 from fedrelay.report.format import count, plural, step_size
 from fedrelay.report.gathering import Gathering, Party, Seen, gather
@@ -19,7 +18,8 @@ from fedrelay.report.journeys import journey, memories
 from fedrelay.report.residents import Residents, residents_of
 from fedrelay.report.standings import Standing, standings
 from fedrelay.report.thinning import PAGE, Limits
-from fedrelay.result import Row
+from fedrelay.robustness.faults import DIVERGED
+from fedrelay.runtime.result import Row
 
 Document = dict[str, Any]
 DIFFERS = "differs"
@@ -161,7 +161,7 @@ def _run(party: Party, seed: int) -> dict[str, Any]:
 
 def _standing(standing: Standing) -> dict[str, Any]:
     """As the comparison has it, but what concerns targets stands in their order."""
-    left_out = ("runs", "method", "mishaps", "diverged", "fruitless", "rounds_to")
+    left_out = ("runs", "method", "fault_events", "diverged", "fruitless", "rounds_to")
     facts = {name: value for name, value in standing.facts().items() if name not in left_out}
     return {**facts, **{name: list(facts[name].values()) for name in ("speed_up", "costs_to")}}
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any, Literal, Self
 
 from fedrelay.errors import DivergedError, FedRelayError, FruitlessError, RunFolderError
-from fedrelay.faults import DIVERGED, GIVEN_UP, in_short, went_wrong
 from fedrelay.report.format import duration, times
-from fedrelay.store import Records
+from fedrelay.robustness.faults import DIVERGED, GIVEN_UP, event_label, is_fault
+from fedrelay.runtime.store import Records
 
 Failure = Literal["diverged", "fruitless"]
 FAILURES: Mapping[Failure, tuple[type[FedRelayError], str]] = {
@@ -33,7 +33,7 @@ class Fate:
     round: int
     """The last round that was carried out, or in which it ended."""
 
-    mishaps: Mapping[str, int]
+    fault_events: Mapping[str, int]
     seconds: float
     choosing_seconds: float
 
@@ -44,7 +44,7 @@ class Fate:
         try:
             last = events[-1] if events and events[-1]["what"] == DIVERGED else None
             given_up = sum(event["done"] == GIVEN_UP for event in events)
-            mishaps = Counter(map(in_short, filter(went_wrong, events)))
+            fault_events = Counter(map(event_label, filter(is_fault, events)))
             why = str(last["done"]) if last else ""
         except KeyError as error:
             raise RunFolderError(f"{records.path / 'events.jsonl'}: is damaged (a line without {error})") from None
@@ -62,7 +62,7 @@ class Fate:
             state,
             why if state == "diverged" else "in no round anybody's work was accepted" if state == "fruitless" else "",
             int(last["round"]) if last is not None and state == "diverged" else done,
-            dict(sorted(mishaps.items())),
+            dict(sorted(fault_events.items())),
             sum(line["seconds"] for line in timings),
             sum(line.get("choosing_seconds", 0.0) for line in timings),
         )
@@ -74,8 +74,8 @@ class Fate:
         if self.seconds:
             choosing = f", of which {duration(self.choosing_seconds)} choosing clients" if self.choosing_seconds else ""
             rows["time in rounds"] = f"{duration(self.seconds)}{choosing}"
-        if self.mishaps:
-            rows["went wrong"] = times(self.mishaps)
+        if self.fault_events:
+            rows["went wrong"] = times(self.fault_events)
         return rows
 
     def facts(self) -> dict[str, Any]:
@@ -83,7 +83,7 @@ class Fate:
         return {
             "state": self.state,
             "diverged": {"round": self.round, "why": self.why} if self.state == "diverged" else None,
-            "mishaps": dict(self.mishaps),
+            "fault_events": dict(self.fault_events),
             "seconds": round(self.seconds, 3),
             "choosing_seconds": round(self.choosing_seconds, 3),
         }

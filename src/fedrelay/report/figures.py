@@ -13,7 +13,7 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, MaxNLocator, PercentFormatter
 
-from fedrelay.ledger import KINDS
+from fedrelay.cost.ledger import KINDS
 from fedrelay.report.document import Document
 from fedrelay.report.fate import FAILURES
 from fedrelay.report.format import percent, plural

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from fedrelay.spec import Train
+from fedrelay.experiment.spec import TrainSettings
 
 NONE = "–"
 """Stands where there is no value."""
@@ -69,7 +69,7 @@ def plural(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
-def step_size(train: Train) -> str:
+def step_size(train: TrainSettings) -> str:
     """`0.05`, or `0.05 × 0.998 after every round`."""
     return f"{train.lr:g}" if train.lr_decay == 1 else f"{train.lr:g} × {train.lr_decay:g} after every round"
 

@@ -14,13 +14,13 @@ from typing import Any, Literal
 
 import torch
 
-from fedrelay.comparison import SPEC, Contender, Outcome, load_comparison
+from fedrelay.cost.ledger import KINDS
 from fedrelay.errors import RunFolderError
-from fedrelay.ledger import KINDS
+from fedrelay.experiment.spec import Comparison, Experiment
 from fedrelay.report.fate import FAILURES, Failure, Fate
-from fedrelay.result import Result, Row
-from fedrelay.spec import Comparison, Experiment
-from fedrelay.store import Records
+from fedrelay.runtime.comparison import SPEC, ComparisonResult, MethodResults, load_comparison
+from fedrelay.runtime.result import Result, Row
+from fedrelay.runtime.store import Records
 
 Status = Literal["waiting", "running", "complete", "unfinished", "diverged", "fruitless"]
 
@@ -117,9 +117,9 @@ class Gathering:
         yield from ((number, run) for number, party in enumerate(self.parties) for run in party.runs)
 
     @cached_property
-    def outcome(self) -> Outcome:
+    def outcome(self) -> ComparisonResult:
         """The same as a comparison, so far."""
-        return Outcome(self.comparison, tuple(_contender(party) for party in self.parties))
+        return ComparisonResult(self.comparison, tuple(_contender(party) for party in self.parties))
 
 
 def gather(paths: Sequence[Path]) -> Gathering:
@@ -222,8 +222,8 @@ def _with_names_of_their_own(parties: Sequence[Party]) -> Iterator[Party]:
         yield Party(free, party.method or party.name, party.runs, party.seeds)
 
 
-def _contender(party: Party) -> Contender:
+def _contender(party: Party) -> MethodResults:
     diverged, fruitless = (
         tuple(f"seed {run.seed}: {run.why}" for run in party.runs if run.status == failure) for failure in FAILURES
     )
-    return Contender(party.name, party.method, tuple(run.result for run in party.evaluated), diverged, fruitless)
+    return MethodResults(party.name, party.method, tuple(run.result for run in party.evaluated), diverged, fruitless)

@@ -9,15 +9,15 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from fedrelay.espionage import Haul
 from fedrelay.models.layout import weights_sha256
 from fedrelay.report.format import NONE, count, percent
 from fedrelay.report.tables import plain_table
+from fedrelay.robustness.gan_attack_run import GanAttackResult
 
 LEVELS = (0.6, 0.7, 0.8)
 """Accuracies of the received model at which spies are compared."""
 
-Hauls = Mapping[str, Sequence[Haul]]
+Hauls = Mapping[str, Sequence[GanAttackResult]]
 """Method → what its spy has gathered, seed by seed."""
 
 HINT = "FID of features of a small network trained here: compare within this table only; larger is a weaker attack"
@@ -31,7 +31,7 @@ def haul_facts(hauls: Hauls) -> dict[str, Any]:
     }
 
 
-def _run_facts(haul: Haul) -> dict[str, Any]:
+def _run_facts(haul: GanAttackResult) -> dict[str, Any]:
     """One run: the model that came of it is that of `fedrelay run`."""
     return {
         "seed": haul.result.experiment.seed,

@@ -19,7 +19,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from fedrelay.grouping.base import Grouping
-from fedrelay.grouping.profiles import Evidence, Survey
+from fedrelay.grouping.profiles import ProfileInputs, ProfilingResult
 from fedrelay.metrics.skew import GroupQuality, cpd_matrix, group_histograms, group_quality
 from fedrelay.report.format import NONE, count, percent, plural
 from fedrelay.report.holdings import joined_classes
@@ -81,14 +81,14 @@ class GroupingReport:
         return {**facts, "groupings": [way.summary() for way in self.ways]}
 
 
-def grouping_report(evidence: Evidence, choices: Mapping[str, Grouping]) -> GroupingReport:
+def grouping_report(evidence: ProfileInputs, choices: Mapping[str, Grouping]) -> GroupingReport:
     """Form groups in every one of these ways; those that describe clients alike do so once."""
     federation = evidence.federation
     for grouping in choices.values():
         grouping.check(evidence)
     sizes = federation.sizes()
     histograms = np.stack([federation.histogram(client) for client in range(federation.clients)])
-    surveys: dict[str, Survey] = {}
+    surveys: dict[str, ProfilingResult] = {}
     formed: dict[str, Groups] = {}
     for name, grouping in choices.items():
         described = grouping.description

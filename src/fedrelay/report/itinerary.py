@@ -10,12 +10,12 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from fedrelay.clock import VirtualTime
-from fedrelay.ledger import KINDS
+from fedrelay.cost.clock import VirtualTime
+from fedrelay.cost.ledger import KINDS
+from fedrelay.experiment.prepare import PreparedExperiment
 from fedrelay.report.format import count, moment, plural, shortened, size, times
 from fedrelay.report.tables import facts_grid, privacy_line
 from fedrelay.routes.plan import RoundPlan
-from fedrelay.setting import Setting
 
 MOST_ROUTES = 12
 """So many routes are listed one by one."""
@@ -33,7 +33,7 @@ _RELAYS = {
 }
 
 
-def plan_report(setting: Setting, round: int) -> dict[str, Any]:
+def plan_report(setting: PreparedExperiment, round: int) -> dict[str, Any]:
     """One round and the whole run, as `--json` prints them."""
     plan, run = setting.plan(round), setting.summary()
     visits: Counter[int] = Counter()
@@ -70,29 +70,29 @@ def plan_report(setting: Setting, round: int) -> dict[str, Any]:
     }
 
 
-def _weather(setting: Setting, plan: RoundPlan) -> dict[str, Any] | None:
+def _weather(setting: PreparedExperiment, plan: RoundPlan) -> dict[str, Any] | None:
     """What is left of a round at the first attempt when faults strike it; nothing where none can."""
     if not setting.experiment.faults and setting.experiment.recovery.deadline is None:
         return None
-    weathered, mishaps = setting.weathered(plan)
-    transfers = setting.tally(weathered)
+    with_faults, fault_events = setting.with_faults(plan)
+    transfers = setting.tally(with_faults)
     return {
-        "routes": [[_holder(setting, client) for client in route.clients] for route in weathered.routes],
-        "client_updates": weathered.client_updates,
+        "routes": [[_holder(setting, client) for client in route.clients] for route in with_faults.routes],
+        "client_updates": with_faults.client_updates,
         "transfers": transfers.counts(),
         "bytes": transfers.bytes,
-        **setting.virtual_time(weathered).named(),
-        "mishaps": dict(Counter(mishap.what for mishap in mishaps)),
-        "tampered": len(weathered.tampers),
+        **setting.virtual_time(with_faults).named(),
+        "fault_events": dict(Counter(fault_event.what for fault_event in fault_events)),
+        "tampered": len(with_faults.tampers),
     }
 
 
-def _holder(setting: Setting, client: int) -> int | str:
+def _holder(setting: PreparedExperiment, client: int) -> int | str:
     """A client's number; what comes after all clients is kept by the server."""
     return client if client < setting.federation.clients else "server"
 
 
-def _counting(setting: Setting, visits: Counter[int]) -> Iterator[RoundPlan]:
+def _counting(setting: PreparedExperiment, visits: Counter[int]) -> Iterator[RoundPlan]:
     """The plans of all rounds; visits to clients are counted as they go by."""
     for round in range(1, setting.experiment.rounds + 1):
         plan = setting.plan(round)

@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from fedrelay.errors import RunFolderError, SpecError
+from fedrelay.experiment.spec import Experiment
 from fedrelay.files import write_atomically
 from fedrelay.report.fate import FAILURES, Fate
-from fedrelay.result import Row
-from fedrelay.runner import Observer, Silent
-from fedrelay.spec import Experiment
-from fedrelay.store import Records
+from fedrelay.runtime.loop import Observer, Silent
+from fedrelay.runtime.result import Row
+from fedrelay.runtime.store import Records
 
 log = logging.getLogger(__name__)
 

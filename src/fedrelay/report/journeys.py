@@ -10,7 +10,7 @@ from fedrelay.errors import RunFolderError
 from fedrelay.report.gathering import Seen
 from fedrelay.report.recall import recalls
 from fedrelay.report.thinning import PAGE, Limits, evenly, significant
-from fedrelay.result import Row
+from fedrelay.runtime.result import Row
 
 _MARKED = ("route", "client", "node", "what", "done")
 """What the relay map says of a fault."""

@@ -18,12 +18,12 @@ from rich.text import Text
 
 from fedrelay.data.locate import ROOT_VARIABLE
 from fedrelay.data.registry import Source
+from fedrelay.experiment.catalogue import CatalogueEntry, MethodParts, meaning
+from fedrelay.experiment.spec import Section
 from fedrelay.files import home_written_out
-from fedrelay.recipes import Blueprint, Entry, meaning
 from fedrelay.report.format import NONE, count
 from fedrelay.report.holdings import HoldingsReport
 from fedrelay.report.tables import facts_grid, plain_table
-from fedrelay.spec import Section
 
 if TYPE_CHECKING:  # behind an extra
     from fedrelay.engines.flower.remote import Facts
@@ -33,7 +33,7 @@ BINS = 8
 BAR = 24
 
 
-def method_list(catalogue: Mapping[str, Entry]) -> RenderableType:
+def method_list(catalogue: Mapping[str, CatalogueEntry]) -> RenderableType:
     """All methods."""
     table = plain_table("method", "what it does", "brings")
     for name, entry in catalogue.items():
@@ -66,7 +66,7 @@ def _class_mix(facts: Facts) -> str:
     return " ".join(f"{number}:{held}" for number, held in enumerate(facts.histogram) if held)
 
 
-def method_page(plan: Blueprint, described: Callable[[type[Section]], str]) -> Iterator[RenderableType]:
+def method_page(plan: MethodParts, described: Callable[[type[Section]], str]) -> Iterator[RenderableType]:
     """A method's parts: their options, and the text that opens each part's file."""
     yield Text(plan.name, style="bold")
     yield facts_grid({where: part.__name__ for where, part in plan.parts()})
@@ -120,7 +120,7 @@ def holdings_page(report: HoldingsReport, *, histograms: bool) -> RenderableType
     return Group(*page)
 
 
-def _brought(entry: Entry) -> Iterator[str]:
+def _brought(entry: CatalogueEntry) -> Iterator[str]:
     """The parts a name brings."""
     if entry.warmup is not None:
         yield "warm-up"

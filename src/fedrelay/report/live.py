@@ -21,7 +21,7 @@ from typing import Any
 from fedrelay.errors import FedRelayError, SpecError
 from fedrelay.report.document import Document, document
 from fedrelay.report.webpage import as_data, webpage
-from fedrelay.store import Records, beyond_the_first
+from fedrelay.runtime.store import Records, beyond_the_first
 
 LOOPBACK = "127.0.0.1"
 NAMES = (LOOPBACK, "localhost")

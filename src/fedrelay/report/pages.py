@@ -12,9 +12,9 @@ from typing import get_args
 
 from pydantic.fields import FieldInfo
 
-from fedrelay.clock import Clock
-from fedrelay.recipes import CATALOGUE, Entry, blueprint, described, meaning, options_of
-from fedrelay.spec import SECTIONS, Comparison, Experiment, Fault, FaultKind, Section, shortcuts
+from fedrelay.cost.clock import Clock
+from fedrelay.experiment.catalogue import CATALOGUE, CatalogueEntry, blueprint, described, meaning, options_of
+from fedrelay.experiment.spec import SECTIONS, Comparison, Experiment, FaultKind, FaultSettings, Section, shortcuts
 
 _METHODS = """\
 # Methods
@@ -73,7 +73,7 @@ def _overview() -> Iterator[str]:
         yield f"| `{name}` | {entry.summary} | {parts} | {_defaults(entry)} |"
 
 
-def _defaults(entry: Entry) -> str:
+def _defaults(entry: CatalogueEntry) -> str:
     """What a name sets differently from its parts."""
     settings = (
         f"`{part}.{option}={value}`" for part, options in entry.defaults.items() for option, value in options.items()
@@ -119,7 +119,7 @@ def _faults() -> Iterator[str]:
     yield _HEAD
     kinds = ", ".join(f"`{kind}`" for kind in get_args(FaultKind))
     yield f"| `faults.N.what` | required | {kinds} |"
-    yield from (_row(f"faults.N.{name}", field) for name, field in Fault.model_fields.items() if name != "what")
+    yield from (_row(f"faults.N.{name}", field) for name, field in FaultSettings.model_fields.items() if name != "what")
 
 
 def _top_level() -> Iterator[str]:

@@ -21,12 +21,12 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogFormatter, MaxNLocator, PercentFormatter
 from numpy.typing import NDArray
 
-from fedrelay.comparison import Outcome
 from fedrelay.errors import SpecError
 from fedrelay.files import write_atomically
 from fedrelay.report.holdings import HoldingsReport, joined_classes
 from fedrelay.report.recall import Recall
-from fedrelay.result import Result, Row
+from fedrelay.runtime.comparison import ComparisonResult
+from fedrelay.runtime.result import Result, Row
 
 FORMATS: dict[str, dict[str, None]] = {"png": {}, "pdf": {"CreationDate": None}, "svg": {"Date": None}}
 """What a figure can be written as, and the metadata left out so that equal figures have equal bytes."""
@@ -67,7 +67,7 @@ class Line(NamedTuple):
     histories: Sequence[Sequence[Row]]
 
 
-def draw_curves(outcome: Outcome, path: Path) -> None:
+def draw_curves(outcome: ComparisonResult, path: Path) -> None:
     """Accuracy over rounds and, beside it, over traffic; mean and deviation over seeds."""
     shown = [each for each in outcome.contenders if each.results and each.method != "centralized"]
     shown = shown or [each for each in outcome.contenders if each.results]
@@ -96,7 +96,7 @@ def draw_curves(outcome: Outcome, path: Path) -> None:
         save_figure(figure, path)
 
 
-def draw_privacy(outcome: Outcome, path: Path) -> bool:
+def draw_privacy(outcome: ComparisonResult, path: Path) -> bool:
     """Accuracy over ε, the most that any client has spent so far; False, and no figure, where nobody spent any."""
     guarded = [each for each in outcome.contenders if any(_spent(result) for result in each.results)]
     if not guarded:
@@ -199,7 +199,7 @@ def line_look(number: int) -> dict[str, Any]:
     return {"color": LINE_COLOURS[number % len(LINE_COLOURS)], "linestyle": style}
 
 
-def _reference_line(outcome: Outcome, *panels: Axes) -> None:
+def _reference_line(outcome: ComparisonResult, *panels: Axes) -> None:
     """The accuracy that the methods are measured against, if there is one."""
     if outcome.reference == 1:
         return

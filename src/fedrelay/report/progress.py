@@ -10,11 +10,11 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
+from fedrelay.experiment.prepare import Watch
+from fedrelay.experiment.spec import Experiment
 from fedrelay.report.format import duration, percent
-from fedrelay.result import Row
-from fedrelay.runner import Observer, Silent
-from fedrelay.setting import Watch
-from fedrelay.spec import Experiment
+from fedrelay.runtime.loop import Observer, Silent
+from fedrelay.runtime.result import Row
 
 LINES_PER_RUN = 10
 """How often a run shows up in a log, at most."""

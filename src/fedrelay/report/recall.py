@@ -13,7 +13,7 @@ from rich.text import Text
 from fedrelay.errors import RunFolderError
 from fedrelay.report.format import NONE, percent
 from fedrelay.report.tables import facts_grid, plain_table
-from fedrelay.store import Records
+from fedrelay.runtime.store import Records
 
 MOST_HOPS = 9
 """So many hops are shown in a table of 80 columns; a picture shows any number."""

@@ -12,14 +12,14 @@ from numpy.typing import NDArray
 
 from fedrelay.data.open import open_federation
 from fedrelay.data.pooled import PooledFederation
-from fedrelay.engines.start import at_nodes
+from fedrelay.engines.start import data_at_nodes
 from fedrelay.errors import FedRelayError
-from fedrelay.materials import below_public
+from fedrelay.experiment.build import below_public
+from fedrelay.experiment.catalogue import recipe, with_public_set
+from fedrelay.experiment.spec import DataSettings
 from fedrelay.metrics.skew import balance_ratio, median_cpd
-from fedrelay.recipes import recipe, with_public_set
 from fedrelay.report.gathering import Seen
 from fedrelay.report.holdings import joined_classes
-from fedrelay.spec import Data
 from fedrelay.warmup.base import Warmup
 
 MOST_CLIENTS = 2000
@@ -71,7 +71,7 @@ def residents_of(run: Seen) -> Residents | str:
     facts = run.records.facts
     if facts.get("own_data"):
         return "it was started from Python with data of its own, which are not kept in the run folder"
-    if at_nodes(run.experiment):
+    if data_at_nodes(run.experiment):
         return "the samples are with the nodes, and a report troubles nobody"
     try:
         method = recipe(run.experiment)
@@ -84,7 +84,7 @@ def residents_of(run: Seen) -> Residents | str:
 
 
 @lru_cache(maxsize=256)
-def _opened(data: Data, seed: int, pooled: bool, sharing: Warmup | None, fingerprint: str) -> Residents | str:
+def _opened(data: DataSettings, seed: int, pooled: bool, sharing: Warmup | None, fingerprint: str) -> Residents | str:
     """The clients of a federation, opened once for all methods that share it, however often a page is made."""
     federation = open_federation(data, seed)
     if sharing is not None:

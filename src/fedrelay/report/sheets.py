@@ -14,7 +14,7 @@ from fedrelay.metrics.curves import speed_up
 from fedrelay.report.courses import MEASURES
 from fedrelay.report.document import Document
 from fedrelay.report.spreadsheet import as_csv
-from fedrelay.result import COSTS
+from fedrelay.runtime.result import COSTS
 
 Row = Mapping[str, Any]
 

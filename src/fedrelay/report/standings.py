@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedrelay.comparison import Contender, Outcome
+from fedrelay.cost.ledger import KINDS
 from fedrelay.errors import RunFolderError
 from fedrelay.files import read_whole
-from fedrelay.ledger import KINDS
 from fedrelay.metrics.curves import speed_up, targets_of
 from fedrelay.report.spreadsheet import as_csv
-from fedrelay.result import COSTS, Row, share_name
+from fedrelay.runtime.comparison import ComparisonResult, MethodResults
+from fedrelay.runtime.result import COSTS, Row, share_name
 
 MeanStd = tuple[float, float]
 
@@ -23,7 +23,7 @@ MeanStd = tuple[float, float]
 class Standing:
     """How one method did, over its seeds. Costs are means; None where no run came through."""
 
-    contender: Contender
+    contender: MethodResults
     accuracy: MeanStd | None
     accuracy_last: MeanStd | None
     rounds_to: Mapping[float, float | None]
@@ -60,7 +60,7 @@ class Standing:
             "virtual_seconds": self.virtual_seconds,
             "computing_seconds": self.computing_seconds,
             "communicating_seconds": self.communicating_seconds,
-            "mishaps": dict(sorted(self.contender.mishaps.items())),
+            "fault_events": dict(sorted(self.contender.fault_events.items())),
             "diverged": list(self.contender.diverged),
             "fruitless": list(self.contender.fruitless),
             "runs": [result.summary() for result in self.contender.results],
@@ -69,19 +69,25 @@ class Standing:
     def row(self) -> dict[str, Any]:
         """Everything but the runs, as one line of a table."""
         facts = self.facts()
-        runs, mishaps = facts.pop("runs"), facts.pop("mishaps")
+        runs, fault_events = facts.pop("runs"), facts.pop("fault_events")
         ends = {end: len(facts.pop(end)) for end in ("diverged", "fruitless")}
-        return {"label": self.name, **_flat(facts), "mishaps": sum(mishaps.values()), "runs": len(runs), **ends}
+        return {
+            "label": self.name,
+            **_flat(facts),
+            "fault_events": sum(fault_events.values()),
+            "runs": len(runs),
+            **ends,
+        }
 
 
-def standings(outcome: Outcome) -> list[Standing]:
+def standings(outcome: ComparisonResult) -> list[Standing]:
     """One for each method, in the order of the comparison; speed-ups are against the first."""
     goals = targets_of(outcome.reference, outcome.comparison.eval.targets)
     first = _rounds_to(outcome.contenders[0], goals)
     return [_standing(contender, goals, first) for contender in outcome.contenders]
 
 
-def comparison_facts(outcome: Outcome) -> dict[str, Any]:
+def comparison_facts(outcome: ComparisonResult) -> dict[str, Any]:
     """The comparison as `results.json` and `--json` have it."""
     return {
         "reference": outcome.reference,
@@ -90,7 +96,7 @@ def comparison_facts(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def comparison_csv(outcome: Outcome) -> str:
+def comparison_csv(outcome: ComparisonResult) -> str:
     """The comparison as `table.csv` has it, for other programs."""
     return as_csv([standing.row() for standing in standings(outcome)])
 
@@ -105,7 +111,7 @@ def plan_facts(run: Path) -> dict[str, Any]:
         raise RunFolderError(f"{path}: is damaged ({error})") from None
 
 
-def _standing(contender: Contender, goals: Mapping[float, float], first: Mapping[float, float | None]) -> Standing:
+def _standing(contender: MethodResults, goals: Mapping[float, float], first: Mapping[float, float | None]) -> Standing:
     results = contender.results
     reached = _rounds_to(contender, goals)
     return Standing(
@@ -126,7 +132,7 @@ def _standing(contender: Contender, goals: Mapping[float, float], first: Mapping
     )
 
 
-def _rounds_to(contender: Contender, goals: Mapping[float, float]) -> dict[float, float | None]:
+def _rounds_to(contender: MethodResults, goals: Mapping[float, float]) -> dict[float, float | None]:
     """Mean rounds to each target; a seed that failed never got there."""
     return {share: None if contender.failed else _whole(contender.rounds_to(goal)) for share, goal in goals.items()}
 

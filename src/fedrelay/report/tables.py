@@ -12,11 +12,10 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from fedrelay.bench import Pace
-from fedrelay.comparison import Contender, Outcome
-from fedrelay.ledger import KINDS
+from fedrelay.cost.ledger import KINDS
+from fedrelay.experiment.catalogue import blueprint
+from fedrelay.experiment.spec import DataSettings, Experiment
 from fedrelay.metrics.curves import targets_of
-from fedrelay.recipes import blueprint
 from fedrelay.report.format import (
     NONE,
     count,
@@ -31,8 +30,9 @@ from fedrelay.report.format import (
     whole,
 )
 from fedrelay.report.standings import Standing, standings
-from fedrelay.result import Result
-from fedrelay.spec import Data, Experiment
+from fedrelay.runtime.bench import Timing
+from fedrelay.runtime.comparison import ComparisonResult, MethodResults
+from fedrelay.runtime.result import Result
 
 
 def facts_grid(rows: Mapping[str, RenderableType]) -> Table:
@@ -54,7 +54,7 @@ def plain_table(*columns: str, numeric: bool = False) -> Table:
     return table
 
 
-def pace_table(paces: Sequence[Pace]) -> RenderableType:
+def pace_table(paces: Sequence[Timing]) -> RenderableType:
     """Milliseconds for a client update, and how many times faster than the first contender of the workload."""
     table = plain_table("one client update", "ms", "best – worst", "times faster", numeric=True)
     baselines = {pace.workload: pace.median for pace in reversed(paces)}
@@ -112,8 +112,8 @@ def result_table(result: Result) -> RenderableType:
     }
     if result.choosing_seconds:
         rows["choosing clients"] = f"{moment(result.choosing_seconds)} of that"
-    if result.mishaps:
-        rows["went wrong"] = times(result.mishaps)
+    if result.fault_events:
+        rows["went wrong"] = times(result.fault_events)
     if result.privacy:
         rows["privacy"] = privacy_line(result.privacy)
     if result.hop_overhead is not None:
@@ -171,14 +171,14 @@ def run_advice(result: Result) -> RenderableType:
     )
 
 
-def comparison_tables(outcome: Outcome) -> RenderableType:
+def comparison_tables(outcome: ComparisonResult) -> RenderableType:
     """A comparison in numbers: how well and how soon, then at what cost, then what went wrong."""
     rows = standings(outcome)
     tables = (_quality(outcome, rows), Text(), _effort(outcome, rows), Text(), _costs(rows))
     return Group(*tables, *_remarks(outcome, rows), *_privacy(outcome))
 
 
-def comparison_advice(outcome: Outcome) -> RenderableType:
+def comparison_advice(outcome: ComparisonResult) -> RenderableType:
     """What to look at after a comparison."""
     out = outcome.comparison.out
     rows = {
@@ -198,7 +198,7 @@ def comparison_advice(outcome: Outcome) -> RenderableType:
     return facts_grid(rows)
 
 
-def _best(outcome: Outcome) -> Contender | None:
+def _best(outcome: ComparisonResult) -> MethodResults | None:
     """The federated method with the highest final level."""
     federated = [each for each in outcome.contenders if each.results and each.method != "centralized"]
     return max(
@@ -208,7 +208,7 @@ def _best(outcome: Outcome) -> Contender | None:
     )
 
 
-def _clients(data: Data, plan: Mapping[str, Any]) -> str:
+def _clients(data: DataSettings, plan: Mapping[str, Any]) -> str:
     """As set, else as planned: centralised training counts as one client there."""
     return count(data.clients or plan["clients"])
 
@@ -219,7 +219,7 @@ def _participation(names: Sequence[str], experiment: Experiment) -> str:
     return f"{percent(experiment.fraction, 0)} take part in each"
 
 
-def _dealt(data: Data) -> str:
+def _dealt(data: DataSettings) -> str:
     """How samples are dealt out, as far as it was set."""
     said = [data.partition or "", "" if data.alpha is None else f"alpha {data.alpha:g}"]
     return "".join(f", {word}" for word in said if word)
@@ -229,7 +229,7 @@ def _transfers(transfers: Mapping[str, float | None]) -> str:
     return "   ".join(f"{count(transfers[kind])} {kind.upper()}" for kind in KINDS)
 
 
-def _quality(outcome: Outcome, rows: Sequence[Standing]) -> Table:
+def _quality(outcome: ComparisonResult, rows: Sequence[Standing]) -> Table:
     last = outcome.comparison.eval.last
     goals = targets_of(outcome.reference, outcome.comparison.eval.targets)
     heads = [f"rounds to\n{percent(goal)}" for goal in goals.values()]
@@ -265,7 +265,7 @@ def _factor(speed_up: float | None) -> str:
     return "" if speed_up is None else f"  {speed_up:.1f}×"
 
 
-def _effort(outcome: Outcome, rows: Sequence[Standing]) -> Table:
+def _effort(outcome: ComparisonResult, rows: Sequence[Standing]) -> Table:
     """What it takes to reach the middle one of the targets: rounds alone would favour long chains."""
     goals = targets_of(outcome.reference, outcome.comparison.eval.targets)
     share = sorted(goals)[len(goals) // 2]
@@ -296,7 +296,7 @@ def _costs(rows: Sequence[Standing]) -> Table:
     return table
 
 
-def _privacy(outcome: Outcome) -> Iterator[RenderableType]:
+def _privacy(outcome: ComparisonResult) -> Iterator[RenderableType]:
     """What clients of the worst run have spent, method by method."""
     for contender in outcome.contenders:
         spent = [result.privacy for result in contender.results if result.privacy]
@@ -305,7 +305,7 @@ def _privacy(outcome: Outcome) -> Iterator[RenderableType]:
             yield Text(f"  {contender.name}: {privacy_line(worst)}", style="dim")
 
 
-def _remarks(outcome: Outcome, rows: Sequence[Standing]) -> Iterator[RenderableType]:
+def _remarks(outcome: ComparisonResult, rows: Sequence[Standing]) -> Iterator[RenderableType]:
     """What the tables leave unsaid."""
     yield Text()
     if any(factor is not None for standing in rows[1:] for factor in standing.speed_up.values()):
@@ -319,5 +319,5 @@ def _remarks(outcome: Outcome, rows: Sequence[Standing]) -> Iterator[RenderableT
             yield Text(f"  {contender.name} diverged, {reason}", style="red")
         for reason in contender.fruitless:
             yield Text(f"  {contender.name} learnt nothing, {reason}", style="red")
-        if contender.mishaps:
-            yield Text(f"  went wrong in {contender.name}: {times(contender.mishaps)}", style="yellow")
+        if contender.fault_events:
+            yield Text(f"  went wrong in {contender.name}: {times(contender.fault_events)}", style="yellow")

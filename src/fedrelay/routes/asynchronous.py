@@ -27,9 +27,9 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from fedrelay.routes.base import Scene, sampled_count
-from fedrelay.routes.plan import Leg, Race, RoundPlan, Route, Standing
-from fedrelay.routes.slots import SlotTrips, next_groups
+from fedrelay.routes.base import PlanningContext, sampled_count
+from fedrelay.routes.plan import AsyncRound, AsyncState, Leg, RoundPlan, Route
+from fedrelay.routes.slots import SlotRouting, next_groups
 
 
 @dataclass(frozen=True, order=True)
@@ -40,7 +40,7 @@ class Finish:
     leg: Leg
 
 
-class Asynchronous(SlotTrips):
+class Asynchronous(SlotRouting):
     """Every trip takes a model through the groups it finished since the last round."""
 
     mode: Literal["latency", "sync"] = Field(
@@ -56,11 +56,11 @@ class Asynchronous(SlotTrips):
         return self
 
     @property
-    def goes_by_arrival(self) -> bool:
+    def asynchronous(self) -> bool:
         """Unless all groups take the same."""
         return self.mode == "latency"
 
-    def plan(self, scene: Scene, round: int) -> RoundPlan:
+    def plan(self, scene: PlanningContext, round: int) -> RoundPlan:
         """One route for each slot that finished something; where arrivals are real, one for each slot."""
         if self.mode == "sync":
             return self.in_step(scene, round)
@@ -78,11 +78,13 @@ class Asynchronous(SlotTrips):
             again = len({finish.leg.group for finish in finished}) < len(finished)
             routes = tuple(Route(trips[slot], slot, order[slot] if again else ()) for slot in sorted(trips))
             return RoundPlan(round, routes, self.relay, merges, seconds)
-        race = Race(since, not merges and round < scene.rounds, self.wait, partial(self._held, scene))
+        race = AsyncRound(since, not merges and round < scene.rounds, self.wait, partial(self._held, scene))
         routes = tuple(Route(trips.get(slot, ()), slot) for slot in _slots(scene))
         return RoundPlan(round, routes, self.relay, merges, seconds, race=race)
 
-    def _finished(self, scene: Scene, since: int, round: int, *, with_rest: bool) -> tuple[list[Finish], float]:
+    def _finished(
+        self, scene: PlanningContext, since: int, round: int, *, with_rest: bool
+    ) -> tuple[list[Finish], float]:
         """What is finished in a round, and how long it takes; with the rest also what is under way at its end."""
         counts: Counter[int] = Counter()
         found: list[Finish] = []
@@ -97,9 +99,9 @@ class Asynchronous(SlotTrips):
                 now, began, found = now + 1, batch[0].time, []
         return found, max(finish.time for finish in found) - began
 
-    def _batches(self, scene: Scene, since: int) -> Iterator[tuple[list[Finish], list[Finish]]]:
+    def _batches(self, scene: PlanningContext, since: int) -> Iterator[tuple[list[Finish], list[Finish]]]:
         """Finishes at the same time by the virtual clock, and what is under way then, for ever."""
-        standing = Standing.after(since, [()] * len(_slots(scene)))
+        standing = AsyncState.after(since, [()] * len(_slots(scene)))
         under_way: list[Finish] = []
         time = 0.0
         while True:
@@ -114,7 +116,7 @@ class Asynchronous(SlotTrips):
             standing = standing.home([finish.leg for finish in batch])
             yield batch, list(under_way)
 
-    def next_legs(self, scene: Scene, standing: Standing) -> tuple[Leg, ...]:
+    def next_legs(self, scene: PlanningContext, standing: AsyncState) -> tuple[Leg, ...]:
         """Who goes where now: models that are free, as far as groups are idle."""
         key = standing.since + standing.draw
         return tuple(
@@ -122,17 +124,17 @@ class Asynchronous(SlotTrips):
             for slot, group in _assigned(scene, key, standing)
         )
 
-    def _held(self, scene: Scene, standing: Standing) -> tuple[Leg, ...]:
+    def _held(self, scene: PlanningContext, standing: AsyncState) -> tuple[Leg, ...]:
         """The same, without clients that hold no samples."""
         legs = self.next_legs(scene, standing)
         return tuple(Leg(leg.slot, leg.group, tuple(filter(scene.holds, leg.clients))) for leg in legs)
 
 
-def _slots(scene: Scene) -> Sequence[int]:
+def _slots(scene: PlanningContext) -> Sequence[int]:
     return range(sampled_count(len(scene.groups), scene.fraction))
 
 
-def _assigned(scene: Scene, key: int, standing: Standing) -> Iterator[tuple[int, int]]:
+def _assigned(scene: PlanningContext, key: int, standing: AsyncState) -> Iterator[tuple[int, int]]:
     """(slot, group) for the models that are free, as far as groups are idle."""
     if not standing.under_way:  # all are free, as in every round of FedSeqInter
         yield from enumerate(next_groups(scene, key, standing.left))

@@ -9,9 +9,9 @@ from typing import ClassVar
 
 import numpy as np
 
+from fedrelay.experiment.spec import Section
 from fedrelay.rng import generator
-from fedrelay.routes.plan import Relay, RoundPlan
-from fedrelay.spec import Section
+from fedrelay.routes.plan import Handover, RoundPlan
 
 Groups = tuple[tuple[int, ...], ...]
 
@@ -28,12 +28,12 @@ def _nobody(round: int) -> tuple[int, ...]:
     return ()
 
 
-def _turns(clients: tuple[int, ...], relay: Relay) -> float:
+def _turns(clients: tuple[int, ...], relay: Handover) -> float:
     return float(len(clients))
 
 
 @dataclass(frozen=True)
-class Scene:
+class PlanningContext:
     """All that a route may look at."""
 
     clients: int
@@ -52,7 +52,7 @@ class Scene:
     chosen: Callable[[int], tuple[int, ...]] = _nobody
     """Round → the clients chosen for a chain, in its order."""
 
-    duration: Callable[[tuple[int, ...], Relay], float] = _turns
+    duration: Callable[[tuple[int, ...], Handover], float] = _turns
     """How long a model would take through these clients, from the server and back; by default one unit a turn."""
 
     real: bool = False
@@ -79,17 +79,17 @@ class Routing(Section, ABC):
         return True
 
     @property
-    def goes_by_arrival(self) -> bool:
+    def asynchronous(self) -> bool:
         """Whether it depends on times of arrival who goes where."""
         return False
 
     @property
-    def looks_at_samples(self) -> str:
+    def needs_client_samples(self) -> str:
         """The setting by which the server would have to look at samples of clients, if there is one."""
         return ""
 
     @abstractmethod
-    def plan(self, scene: Scene, round: int) -> RoundPlan:
+    def plan(self, scene: PlanningContext, round: int) -> RoundPlan:
         """The routes of round 1, 2, …"""
 
 
@@ -98,7 +98,7 @@ def sampled_count(population: int, fraction: float) -> int:
     return max(1, int(fraction * population + 1e-9))
 
 
-def sample(scene: Scene, round: int, population: int) -> tuple[int, ...]:
+def sample(scene: PlanningContext, round: int, population: int) -> tuple[int, ...]:
     """The clients or groups that take part in a round, without replacement, in random order."""
     rng = scene.rng("sample", round)
     return tuple(rng.choice(population, sampled_count(population, scene.fraction), replace=False).tolist())

@@ -18,11 +18,11 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from fedrelay.routes.base import Routing, Scene, sample
+from fedrelay.routes.base import PlanningContext, Routing, sample
 from fedrelay.routes.plan import RoundPlan, Route
 
 
-class GroupTrips(Routing):
+class GroupRouting(Routing):
     """How a model goes through the clients of a group."""
 
     needs_groups: ClassVar[bool] = True
@@ -34,7 +34,7 @@ class GroupTrips(Routing):
         "direct", description="clients hand the model to each other, or it goes through the server every time"
     )
 
-    def trip(self, scene: Scene, round: int, group: int, members: tuple[int, ...]) -> tuple[int, ...]:
+    def trip(self, scene: PlanningContext, round: int, group: int, members: tuple[int, ...]) -> tuple[int, ...]:
         """Through one group, whose number keys the order."""
         if self.order == "fixed":
             return members * self.loops
@@ -42,10 +42,10 @@ class GroupTrips(Routing):
         return tuple(int(client) for order in orders for client in order)
 
 
-class Chains(GroupTrips):
+class Chains(GroupRouting):
     """Every trip visits the clients of one sampled group."""
 
-    def plan(self, scene: Scene, round: int) -> RoundPlan:
+    def plan(self, scene: PlanningContext, round: int) -> RoundPlan:
         """One route for each sampled group."""
         groups = sample(scene, round, len(scene.groups))
         routes = (Route(self.trip(scene, round, group, scene.groups[group])) for group in groups)

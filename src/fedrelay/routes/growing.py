@@ -19,12 +19,12 @@ from typing import ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from fedrelay.grouping.growth import Growth, alpha_for_full_parallel, groups_in_round
-from fedrelay.routes.base import Scene, sample
-from fedrelay.routes.chains import GroupTrips
+from fedrelay.routes.base import PlanningContext, sample
+from fedrelay.routes.chains import GroupRouting
 from fedrelay.routes.plan import RoundPlan, Route
 
 
-class Growing(GroupTrips):
+class Growing(GroupRouting):
     """Every trip visits one sampled group; the number of groups grows with the rounds."""
 
     counts_groups: ClassVar[bool] = True
@@ -49,25 +49,25 @@ class Growing(GroupTrips):
             raise ValueError("step: has no effect with regroup 'always'")
         return self
 
-    def plan(self, scene: Scene, round: int) -> RoundPlan:
+    def plan(self, scene: PlanningContext, round: int) -> RoundPlan:
         """One route for each sampled group."""
         groups = self.groups(scene, round)
         sampled = sample(scene, round, len(groups))
         routes = (Route(self.trip(scene, round, group, groups[group])) for group in sampled)
         return RoundPlan(round, tuple(routes), self.relay)
 
-    def groups(self, scene: Scene, round: int) -> tuple[tuple[int, ...], ...]:
+    def groups(self, scene: PlanningContext, round: int) -> tuple[tuple[int, ...], ...]:
         """The groups of a round."""
         if self.regroup == "always":
             return scene.regroup(self.count(scene, round), round)
         alpha = self._alpha(scene)
         return scene.regroup(*formed(self.growth, alpha, self.beta, self.step, scene.clients, scene.rounds)[round - 1])
 
-    def count(self, scene: Scene, round: int) -> int:
+    def count(self, scene: PlanningContext, round: int) -> int:
         """M_t."""
         return groups_in_round(round, scene.clients, growth=self.growth, alpha=self._alpha(scene), beta=self.beta)
 
-    def _alpha(self, scene: Scene) -> float:
+    def _alpha(self, scene: PlanningContext) -> float:
         if self.alpha is not None:
             return self.alpha
         return alpha_for_full_parallel(scene.clients, scene.rounds, beta=self.beta) if self.growth == "exp" else 2.0

@@ -12,7 +12,7 @@ from itertools import accumulate
 from operator import itemgetter
 from typing import Literal
 
-Relay = Literal["direct", "server", "peers", "none"]
+Handover = Literal["direct", "server", "peers", "none"]
 """How a model gets from one client to the next: handed over directly, through the server, from every client to every
 other without a server, or not at all (nothing is transferred: the data are pooled in one place)."""
 
@@ -86,7 +86,7 @@ class Leg:
 
 
 @dataclass(frozen=True)
-class Standing:
+class AsyncState:
     """How models stand that do not wait for each other, since they were merged; one entry for each slot."""
 
     since: int
@@ -104,7 +104,7 @@ class Standing:
     under_way: tuple[Leg, ...] = ()
 
     @classmethod
-    def after(cls, since: int, visited: Sequence[Sequence[int]]) -> Standing:
+    def after(cls, since: int, visited: Sequence[Sequence[int]]) -> AsyncState:
         """When models have been through these groups and nobody is under way; at the beginning, through none."""
         done = tuple(map(len, visited))
         return cls(since, done, tuple(groups[-1] if groups else None for groups in visited), max(done))
@@ -125,11 +125,11 @@ class Standing:
         """Groups that have a model."""
         return frozenset(leg.group for leg in self.under_way)
 
-    def set_off(self, legs: Sequence[Leg]) -> Standing:
+    def set_off(self, legs: Sequence[Leg]) -> AsyncState:
         """After it was decided that these set off."""
         return replace(self, draw=self.draw + 1, under_way=(*self.under_way, *legs))
 
-    def home(self, legs: Sequence[Leg], fruitless: Sequence[Leg] = ()) -> Standing:
+    def home(self, legs: Sequence[Leg], fruitless: Sequence[Leg] = ()) -> AsyncState:
         """After these came home; those that nobody's work is in are not done with anything."""
         done, left = list(self.done), list(self.left)
         for leg in (*legs, *fruitless):
@@ -141,7 +141,7 @@ class Standing:
 
 
 @dataclass(frozen=True)
-class Race:
+class AsyncRound:
     """A round that ends when the fastest model is done with one group more, by real times of arrival."""
 
     since: int
@@ -153,7 +153,7 @@ class Race:
     wait: bool
     """Whether work under way at a merge is finished, instead of given up."""
 
-    next_legs: Callable[[Standing], tuple[Leg, ...]] = field(compare=False)
+    next_legs: Callable[[AsyncState], tuple[Leg, ...]] = field(compare=False)
     """Who goes where now."""
 
 
@@ -163,7 +163,7 @@ class RoundPlan:
 
     round: int
     routes: tuple[Route, ...]
-    relay: Relay = "direct"
+    relay: Handover = "direct"
     merges: bool = True
     """Whether the models are merged at the end of the round; otherwise each waits in its slot."""
 
@@ -188,10 +188,10 @@ class RoundPlan:
     delays: tuple[float, ...] = ()
     """Seconds that each route loses to clients that are slow or do not answer; none if empty."""
 
-    in_vain: tuple[tuple[str, int], ...] = ()
+    wasted: tuple[tuple[str, int], ...] = ()
     """(kind of transfer, how many models were sent without effect), besides those of the routes."""
 
-    race: Race | None = None
+    race: AsyncRound | None = None
     """Where real arrivals decide who goes where; the routes are then only what the virtual clock expects."""
 
     @property

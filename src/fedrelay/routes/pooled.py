@@ -9,13 +9,13 @@ same as for every other method, so that the comparison is about where the data l
 
 from __future__ import annotations
 
-from fedrelay.routes.base import Routing, Scene
+from fedrelay.routes.base import PlanningContext, Routing
 from fedrelay.routes.plan import RoundPlan, Route
 
 
 class Pooled(Routing):
     """One trip visits the one holder of all data."""
 
-    def plan(self, scene: Scene, round: int) -> RoundPlan:
+    def plan(self, scene: PlanningContext, round: int) -> RoundPlan:
         """A single hop that costs no transfer."""
         return RoundPlan(round, (Route((0,)),), relay="none")

@@ -17,7 +17,7 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from fedrelay.errors import SpecError
-from fedrelay.routes.base import Routing, Scene, sample
+from fedrelay.routes.base import PlanningContext, Routing, sample
 from fedrelay.routes.plan import RoundPlan, Route
 
 
@@ -33,7 +33,7 @@ class Ring(Routing):
             raise ValueError("start: has no effect with order random")
         return self
 
-    def plan(self, scene: Scene, round: int) -> RoundPlan:
+    def plan(self, scene: PlanningContext, round: int) -> RoundPlan:
         """A single route."""
         if self.start >= scene.clients:
             raise SpecError(f"route.start: must be less than the number of clients ({scene.clients}), got {self.start}")

@@ -16,7 +16,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from fedrelay.routes.base import Routing, Scene, sample, sampled_count
+from fedrelay.routes.base import PlanningContext, Routing, sample, sampled_count
 from fedrelay.routes.plan import RoundPlan, Route
 
 
@@ -28,7 +28,7 @@ class Rotations(Routing):
     )
     reshuffle: bool = Field(False, description="draw the order afresh every round")
 
-    def plan(self, scene: Scene, round: int) -> RoundPlan:
+    def plan(self, scene: PlanningContext, round: int) -> RoundPlan:
         """One route for each client that takes part."""
         order = self._order(scene, round)
         if self.orders == "random":
@@ -38,7 +38,7 @@ class Rotations(Routing):
             trips = [order[start:] + order[:start] for start in range(len(order))]
         return RoundPlan(round, tuple(Route(trip) for trip in trips))
 
-    def _order(self, scene: Scene, round: int) -> tuple[int, ...]:
+    def _order(self, scene: PlanningContext, round: int) -> tuple[int, ...]:
         """Those who take part and hold samples, in the order of the first route."""
         if sampled_count(scene.clients, scene.fraction) == scene.clients and not self.reshuffle:
             order = tuple(scene.rng("rotation").permutation(scene.clients).tolist())

@@ -11,13 +11,13 @@ Deviations: none.
 
 from __future__ import annotations
 
-from fedrelay.routes.base import Routing, Scene, sample
+from fedrelay.routes.base import PlanningContext, Routing, sample
 from fedrelay.routes.plan import RoundPlan, Route
 
 
 class Singletons(Routing):
     """Every trip visits one client."""
 
-    def plan(self, scene: Scene, round: int) -> RoundPlan:
+    def plan(self, scene: PlanningContext, round: int) -> RoundPlan:
         """One route for each sampled client."""
         return RoundPlan(round, tuple(Route((client,)) for client in sample(scene, round, scene.clients)))

@@ -20,12 +20,12 @@ from typing import Any, Literal
 from pydantic import Field, PositiveInt, field_validator
 
 from fedrelay.rng import generator
-from fedrelay.routes.base import Scene, sample
-from fedrelay.routes.chains import GroupTrips
+from fedrelay.routes.base import PlanningContext, sample
+from fedrelay.routes.chains import GroupRouting
 from fedrelay.routes.plan import RoundPlan, Route
 
 
-class SlotTrips(GroupTrips):
+class SlotRouting(GroupRouting):
     """Trips of models that wait in slots between merges."""
 
     period: PositiveInt | Literal["never"] | None = Field(
@@ -44,13 +44,13 @@ class SlotTrips(GroupTrips):
         """Unless told never to."""
         return self.period != "never"
 
-    def rounds_between_merges(self, scene: Scene) -> int:
+    def rounds_between_merges(self, scene: PlanningContext) -> int:
         """R; for `never` more than there are rounds, so that nothing is merged."""
         if self.period == "never":
             return scene.rounds + 1
         return self.period or len(scene.groups)
 
-    def in_step(self, scene: Scene, round: int) -> RoundPlan:
+    def in_step(self, scene: PlanningContext, round: int) -> RoundPlan:
         """One route for each slot, through one sampled group; all take a round."""
         period = self.rounds_between_merges(scene)
         groups = visited_groups(scene, round, since=round - (round - 1) % period)
@@ -58,15 +58,15 @@ class SlotTrips(GroupTrips):
         return RoundPlan(round, tuple(routes), self.relay, merges=round % period == 0)
 
 
-class Slots(SlotTrips):
+class Slots(SlotRouting):
     """Every trip takes the model of one slot through one sampled group."""
 
-    def plan(self, scene: Scene, round: int) -> RoundPlan:
+    def plan(self, scene: PlanningContext, round: int) -> RoundPlan:
         """One route for each slot."""
         return self.in_step(scene, round)
 
 
-def visited_groups(scene: Scene, round: int, since: int) -> tuple[int, ...]:
+def visited_groups(scene: PlanningContext, round: int, since: int) -> tuple[int, ...]:
     """The group that each slot visits in a round; `since` is the first round after the last merge."""
     groups: tuple[int, ...] = ()
     for each in range(since, round + 1):
@@ -74,7 +74,7 @@ def visited_groups(scene: Scene, round: int, since: int) -> tuple[int, ...]:
     return groups
 
 
-def next_groups(scene: Scene, round: int, left: tuple[int | None, ...]) -> tuple[int, ...]:
+def next_groups(scene: PlanningContext, round: int, left: tuple[int | None, ...]) -> tuple[int, ...]:
     """The sampled groups, none of them that which its slot has just left, if there are others."""
     return _next_groups(scene.seed, len(scene.groups), scene.fraction, round, left)
 
@@ -83,7 +83,7 @@ def next_groups(scene: Scene, round: int, left: tuple[int | None, ...]) -> tuple
 def _next_groups(
     seed: int, population: int, fraction: float, round: int, left: tuple[int | None, ...]
 ) -> tuple[int, ...]:
-    groups = list(sample(Scene(population, fraction, seed), round, population))
+    groups = list(sample(PlanningContext(population, fraction, seed), round, population))
     for slot, before in enumerate(left):
         if before is None:
             continue

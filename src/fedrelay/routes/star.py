@@ -16,7 +16,7 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from fedrelay.routes.base import Routing, Scene, sample
+from fedrelay.routes.base import PlanningContext, Routing, sample
 from fedrelay.routes.plan import Mixing, RoundPlan, Route
 
 
@@ -45,11 +45,11 @@ class Star(Routing):
         return False
 
     @property
-    def looks_at_samples(self) -> str:
+    def needs_client_samples(self) -> str:
         """By accuracy: the simulation does it for all clients."""
         return "route.weights: 'accuracy'" if self.weights == "accuracy" else ""
 
-    def plan(self, scene: Scene, round: int) -> RoundPlan:
+    def plan(self, scene: PlanningContext, round: int) -> RoundPlan:
         """One route for each client that takes part; models stay where they are."""
         clients = sorted(sample(scene, round, scene.clients))
         routes = tuple(Route((client,), client) for client in clients)

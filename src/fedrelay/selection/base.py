@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 from pydantic import Field, field_validator, model_validator
 
 from fedrelay.errors import DivergedError
+from fedrelay.experiment.spec import Section, unknown
 from fedrelay.selection.clusters import cluster_clients
-from fedrelay.selection.genetic import Breeding, Task, search
-from fedrelay.spec import Section, unknown
+from fedrelay.selection.genetic import GeneticSettings, SelectionProblem, search
 
 SelectorName = Literal["all", "random", "genetic"]
 
@@ -142,8 +142,8 @@ class Selector(Section):
     ) -> tuple[NDArray[np.int64], tuple[float, ...]]:
         """The best choice of rows, and the best score of every generation."""
         labels = cluster_clients(vectors, self.clusters, rng)
-        task = Task.of(vectors, sizes, labels, self.count, (self.similarity, 1 - self.similarity))
-        breeding = Breeding(self.population, self.iterations, self.crossover, self.mutation)
+        task = SelectionProblem.of(vectors, sizes, labels, self.count, (self.similarity, 1 - self.similarity))
+        breeding = GeneticSettings(self.population, self.iterations, self.crossover, self.mutation)
         scores = []
         for generation in search(task, breeding, rng):
             best = generation.best

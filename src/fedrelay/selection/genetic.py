@@ -35,7 +35,7 @@ FEW_CHOICES = 10_000
 
 
 @dataclass(frozen=True)
-class Breeding:
+class GeneticSettings:
     """How a population lives."""
 
     population: int = 200
@@ -45,7 +45,7 @@ class Breeding:
 
 
 @dataclass(frozen=True)
-class Task:
+class SelectionProblem:
     """What is looked for: so many clients, taken from all clusters alike, with the best score.
 
     Clients are numbered by their place in the clusters.
@@ -58,7 +58,9 @@ class Task:
     """W1 for similarity, W2 for samples."""
 
     @classmethod
-    def of(cls, vectors: Floats, sizes: Ints, labels: Ints, count: int, weights: tuple[float, float]) -> Task:
+    def of(
+        cls, vectors: Floats, sizes: Ints, labels: Ints, count: int, weights: tuple[float, float]
+    ) -> SelectionProblem:
         """The task for clients with these vectors, samples and clusters; never more clients than there are."""
         clusters = Clusters.of(labels)
         objectives = Objectives.of(vectors[clusters.clients], sizes[clusters.clients])
@@ -79,12 +81,12 @@ class Generation:
     score: float
 
 
-def search(task: Task, breeding: Breeding, rng: np.random.Generator) -> Iterator[Generation]:
+def search(task: SelectionProblem, breeding: GeneticSettings, rng: np.random.Generator) -> Iterator[Generation]:
     """Generations, the last of which has the result; a single one where all choices can be looked at."""
     return iter([exhaust(task)]) if task.choices <= FEW_CHOICES else evolve(task, breeding, rng)
 
 
-def exhaust(task: Task) -> Generation:
+def exhaust(task: SelectionProblem) -> Generation:
     """All balanced choices at once."""
     every = combinations(range(len(task.clusters.clients)), task.count)
     choices = np.fromiter(chain.from_iterable(every), np.int64, task.choices * task.count).reshape(-1, task.count)
@@ -95,7 +97,7 @@ def exhaust(task: Task) -> Generation:
     return Generation(balanced, balanced[winner], float(scores[winner]))
 
 
-def evolve(task: Task, breeding: Breeding, rng: np.random.Generator) -> Iterator[Generation]:
+def evolve(task: SelectionProblem, breeding: GeneticSettings, rng: np.random.Generator) -> Iterator[Generation]:
     """The first generation, and one after every iteration; the score of the best never falls."""
     chromosomes = task.clusters.draw(breeding.population, task.count, rng)
     objectives = task.objectives.measure(chromosomes)
@@ -120,7 +122,7 @@ def _wheel(fitness: Floats, rng: np.random.Generator) -> Ints:
     return rng.choice(len(fitness), len(fitness), p=fitness / total if total > 0 else None)
 
 
-def _breed(parents: Ints, clusters: Clusters, breeding: Breeding, rng: np.random.Generator) -> Ints:
+def _breed(parents: Ints, clusters: Clusters, breeding: GeneticSettings, rng: np.random.Generator) -> Ints:
     """Children of parents 0 and 1, 2 and 3, …; the last of an odd number is its own child."""
     paired = len(parents) // 2 * 2
     children = _cross(parents[:paired], breeding.crossover, rng)

@@ -6,14 +6,14 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
 
+from fedrelay.cost.ledger import SetupStep
 from fedrelay.data.federation import Federation
-from fedrelay.ledger import Errand
+from fedrelay.experiment.spec import Section
 from fedrelay.local.arrival import Arrival
 from fedrelay.local.terms.base import Term
 from fedrelay.merge.base import Merge
 from fedrelay.routes.base import Routing
 from fedrelay.selection.base import Selector
-from fedrelay.spec import Section
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Warmup(Section, ABC):
         """The data with what clients share among them, if they do."""
         return federation
 
-    def errands(self, federation: Federation) -> tuple[Errand, ...]:
+    def errands(self, federation: Federation) -> tuple[SetupStep, ...]:
         """What clients do once, one thing after another, before anything is trained."""
         return ()
 

@@ -17,13 +17,13 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
+from fedrelay.cost.ledger import SetupStep, SetupTransfer
 from fedrelay.data.federation import Federation
-from fedrelay.data.overlay import Overlay
 from fedrelay.data.shared import SharedFederation
-from fedrelay.ledger import Errand, Parcel
+from fedrelay.data.wrapper import FederationWrapper
 from fedrelay.local.arrival import Arrival
 from fedrelay.merge.last import Last
-from fedrelay.routes.commons import Commons
+from fedrelay.routes.server_training import ServerTraining
 from fedrelay.warmup.base import Phase, Warmup
 
 
@@ -41,13 +41,13 @@ class SharedRaw(Warmup):
 
     def phases(self) -> tuple[Phase, ...]:
         """Training at the server."""
-        return (Phase(self.pretrain, Commons(), (), Last()),) if self.pretrain and self.ratio else ()
+        return (Phase(self.pretrain, ServerTraining(), (), Last()),) if self.pretrain and self.ratio else ()
 
     def share(self, federation: Federation, seed: int) -> Federation:
         """Everybody's samples with the shared ones."""
         return SharedFederation(federation, self.ratio, seed) if self.ratio else federation
 
-    def errands(self, federation: Federation) -> tuple[Errand, ...]:
+    def errands(self, federation: Federation) -> tuple[SetupStep, ...]:
         """Every client sends what it shares, then gets everything back."""
         shared = _shared(federation)
         if shared is None:
@@ -57,8 +57,8 @@ class SharedRaw(Warmup):
         holders = [client for client in range(shared.clients) if shared.members.size(client)]
         given = [len(shared.given(client)) * sample for client in holders]
         return (
-            Errand(holders, up=Parcel("samples", given)),
-            Errand(holders, down=Parcel("samples", len(y) * sample)),
+            SetupStep(holders, up=SetupTransfer("samples", given)),
+            SetupStep(holders, down=SetupTransfer("samples", len(y) * sample)),
         )
 
     def counted(self, arrival: Arrival, federation: Federation) -> Arrival:
@@ -76,6 +76,6 @@ class SharedRaw(Warmup):
 
 def _shared(federation: Federation) -> SharedFederation | None:
     """The shared samples, which a public set and an attack may lie over."""
-    while isinstance(federation, Overlay) and not isinstance(federation, SharedFederation):
+    while isinstance(federation, FederationWrapper) and not isinstance(federation, SharedFederation):
         federation = federation.members
     return federation if isinstance(federation, SharedFederation) else None

@@ -20,9 +20,9 @@ from pydantic import Field
 
 from fedrelay.local.terms.blend import Blend
 from fedrelay.merge.base import Merge
-from fedrelay.merge.fold import Fold
+from fedrelay.merge.fold import FoldCycle
 from fedrelay.merge.last import Last
-from fedrelay.routes.cycle import Cycle
+from fedrelay.routes.warmup_cycle import WarmupCycle
 from fedrelay.selection.base import Selector
 from fedrelay.warmup.base import Phase, Warmup
 
@@ -40,11 +40,11 @@ class Wfsl(Warmup):
 
     def phases(self) -> tuple[Phase, ...]:
         """All cycles but the last, and the last."""
-        merge: Merge = Last() if self.final == "last" else Fold(of=self.final)
-        last = Phase(1, Cycle(), (Blend(alpha=self.alpha, plain=self.plain_last_cycle),), merge)
+        merge: Merge = Last() if self.final == "last" else FoldCycle(of=self.final)
+        last = Phase(1, WarmupCycle(), (Blend(alpha=self.alpha, plain=self.plain_last_cycle),), merge)
         if self.cycles == 1:
             return (last,)
-        return (Phase(self.cycles - 1, Cycle(), (Blend(alpha=self.alpha),), Last()), last)
+        return (Phase(self.cycles - 1, WarmupCycle(), (Blend(alpha=self.alpha),), Last()), last)
 
     @property
     def selector(self) -> Selector:

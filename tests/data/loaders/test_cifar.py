@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from fedrelay.data.dataset import Dataset
-from fedrelay.data.loaders.cifar import CIFAR10, CIFAR100, Layout
+from fedrelay.data.loaders.cifar import CIFAR10, CIFAR100, CifarFormat
 from fedrelay.data.registry import DATASETS, load_dataset
 from fedrelay.errors import DataError
 
@@ -39,7 +39,7 @@ def python2_batch(images: np.ndarray, label_key: bytes, labels: list[int]) -> by
     return b"\x80\x02}(" + text(b"data") + array + text(label_key) + names + b"u."
 
 
-def batches(layout: Layout) -> dict[str, bytes]:
+def batches(layout: CifarFormat) -> dict[str, bytes]:
     """Two images in each batch, of the classes k and k+1 for the batch k."""
     return {
         name: python2_batch(rows(number), layout.labels, [number, number + 1])
@@ -47,7 +47,7 @@ def batches(layout: Layout) -> dict[str, bytes]:
     }
 
 
-def write_folder(root: Path, layout: Layout) -> Path:
+def write_folder(root: Path, layout: CifarFormat) -> Path:
     folder = root / layout.folder
     folder.mkdir()
     for name, content in batches(layout).items():
@@ -55,7 +55,7 @@ def write_folder(root: Path, layout: Layout) -> Path:
     return folder
 
 
-def write_archive(root: Path, layout: Layout, files: dict[str, bytes]) -> Path:
+def write_archive(root: Path, layout: CifarFormat, files: dict[str, bytes]) -> Path:
     with tarfile.open(root / layout.archive, "w:gz") as archive:
         for name, content in {"readme.html": b"hello", **files}.items():
             member = tarfile.TarInfo(f"{layout.folder}/{name}")
@@ -71,7 +71,7 @@ def content(data: Dataset) -> tuple[object, ...]:
     return data.name, data.kind, data.classes, writeable, *((each.shape, each.tolist()) for each in arrays)
 
 
-def written(layout: Layout) -> tuple[object, ...]:
+def written(layout: CifarFormat) -> tuple[object, ...]:
     """What the batches hold, in arrays that may be written to."""
     last = len(layout.train)
     x_train = np.concatenate([rows(number) for number in range(last)]).reshape(-1, 3, 32, 32)
@@ -82,14 +82,14 @@ def written(layout: Layout) -> tuple[object, ...]:
 
 
 @pytest.mark.parametrize("layout", [CIFAR10, CIFAR100], ids=lambda layout: layout.name)
-def test_the_folder_of_batches(tmp_path: Path, layout: Layout) -> None:
+def test_the_folder_of_batches(tmp_path: Path, layout: CifarFormat) -> None:
     folder = write_folder(tmp_path, layout)
     assert content(load_dataset(layout.name, tmp_path)) == written(layout)
     assert content(load_dataset(layout.name, folder)) == written(layout)
 
 
 @pytest.mark.parametrize("layout", [CIFAR10, CIFAR100], ids=lambda layout: layout.name)
-def test_the_archive_is_read_in_place(tmp_path: Path, layout: Layout) -> None:
+def test_the_archive_is_read_in_place(tmp_path: Path, layout: CifarFormat) -> None:
     path = write_archive(tmp_path, layout, batches(layout))
     assert content(load_dataset(layout.name, tmp_path)) == written(layout)
     assert content(load_dataset(layout.name, path)) == written(layout)

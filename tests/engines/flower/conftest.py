@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from fedrelay.data.federation import Federation
-from fedrelay.data.samples import held
+from fedrelay.data.own_samples import held
 from fedrelay.engines.flower.parcel import Parcel
 from fedrelay.engines.flower.relay import FlowerEngine
 from fedrelay.engines.flower.remote import RemoteFederation, facts_from
@@ -145,8 +145,8 @@ def through(monkeypatch) -> Callable[[Village], None]:
         monkeypatch.setattr(
             start,
             "start_flower",
-            lambda job, experiment, keepsakes: FlowerEngine(
-                job, village.post, experiment.recovery, keepsakes, wait=0.2, poll=0.001
+            lambda job, experiment, client_states: FlowerEngine(
+                job, village.post, experiment.recovery, client_states, wait=0.2, poll=0.001
             ),
         )
 

@@ -15,7 +15,7 @@ import fedrelay as fr
 from fedrelay.data.open import open_federation
 from fedrelay.engines.flower.parcel import Parcel
 from fedrelay.engines.flower.post import Unreachable
-from fedrelay.spec import Data
+from fedrelay.experiment.spec import DataSettings
 
 pytest.importorskip("cryptography", reason="the extra 'flower' is not installed")
 
@@ -47,7 +47,7 @@ def lines(folder, name):
 @pytest.fixture
 def make_six(village, through):
     def make():
-        found = village(open_federation(Data(name="digits", clients=6, alpha=0.3), 3))
+        found = village(open_federation(DataSettings(name="digits", clients=6, alpha=0.3), 3))
         through(found)
         return found
 
@@ -184,7 +184,7 @@ def test_a_round_that_repeats_reads_what_was_there_before_it(six):
         return None if (round, attempt) == (2, 0) else answer
 
     six.post.spoil = dict.fromkeys(six.names, lost)
-    assert run("fedavg+scaffold").mishaps == {
+    assert run("fedavg+scaffold").fault_events == {
         **{f"no answer in 0.05 s (n0{node})": 1 for node in range(6)},
         "too few arrivals": 1,
     }

@@ -22,10 +22,10 @@ from fedrelay.engines.flower.parcel import (
     verdict_of,
     whole,
 )
-from fedrelay.local.judge import Verdict
-from fedrelay.models.layout import Layout
+from fedrelay.local.evaluation import EvaluationSums
+from fedrelay.models.layout import FlatLayout
 
-LAYOUT = Layout.of(torch.nn.Linear(2, 1))
+LAYOUT = FlatLayout.of(torch.nn.Linear(2, 1))
 
 
 @given(st.lists(st.text(min_size=1, max_size=5), min_size=1, max_size=4, unique=True))
@@ -79,7 +79,7 @@ def test_reports():
 
 
 def test_verdicts():
-    verdict = Verdict(3.5, np.array([1, 2]), np.array([2, 3]), np.array([3, 2]))
+    verdict = EvaluationSums(3.5, np.array([1, 2]), np.array([2, 3]), np.array([3, 2]))
     back = verdict_of(Parcel(json.loads(json.dumps(verdict_header(verdict)))), 2, range(5, 6))
     assert (back.loss, back.correct.tolist(), back.actual.tolist()) == (3.5, [1, 2], [3, 2])
     header = verdict_header(verdict)

@@ -22,7 +22,7 @@ import torch
 import fedrelay as fr
 from fedrelay.cli import main
 from fedrelay.data.open import open_federation
-from fedrelay.spec import Data
+from fedrelay.experiment.spec import DataSettings
 
 pytest.importorskip("flwr", reason="the extra 'flower' is not installed")
 
@@ -70,7 +70,7 @@ class Federation:
             self.address = f"127.0.0.1:{probe.getsockname()[1]}"
         self.program("certificates", "server")
         self.program("certificates", "stranger")
-        self.data = open_federation(Data(name="digits", clients=len(NAMES), alpha=0.3), 3)
+        self.data = open_federation(DataSettings(name="digits", clients=len(NAMES), alpha=0.3), 3)
         for client, name in enumerate((*NAMES, "d")):
             self.program("key", f"{name}.key")
             if name in NAMES:

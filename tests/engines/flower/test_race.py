@@ -12,18 +12,18 @@ from tests.engines.flower.conftest import FakePost, share_test_samples
 
 import fedrelay as fr
 from fedrelay.data.open import open_federation
-from fedrelay.engines.base import Departure
+from fedrelay.engines.base import RoundInputs
 from fedrelay.engines.flower.hops import Traveller
 from fedrelay.engines.flower.inquiries import Inquiries, Inquiry
 from fedrelay.engines.flower.race import Course
 from fedrelay.engines.flower.turns import Turns
-from fedrelay.local.keepsakes import Keepsakes
+from fedrelay.experiment.spec import DataSettings
+from fedrelay.local.client_state import ClientStateStore
 from fedrelay.report.fate import Fate
 from fedrelay.routes.asynchronous import Asynchronous
-from fedrelay.routes.base import Scene
-from fedrelay.routes.plan import Leg, Standing
-from fedrelay.spec import Data
-from fedrelay.store import Records
+from fedrelay.routes.base import PlanningContext
+from fedrelay.routes.plan import AsyncState, Leg
+from fedrelay.runtime.store import Records
 
 pytest.importorskip("cryptography", reason="the extra 'flower' is not installed")
 
@@ -74,7 +74,7 @@ def slow(village, through):
     """Nodes of which each takes its time."""
 
     def make(clients=6):
-        found = village(open_federation(Data(name="digits", clients=clients, alpha=0.3), 3))
+        found = village(open_federation(DataSettings(name="digits", clients=clients, alpha=0.3), 3))
         found.post = SlowPost(found.post.desks)
         through(found)
         return found
@@ -108,8 +108,8 @@ def timeline(slow, tmp_path):
         settings = {**SINGLES, "rounds": 2, "fraction": 0.5, "route.period": 2, "route.wait": wait}
         run(out=tmp_path / "rehearsal", **{**settings, "rounds": 1})
         groups = groups_of(tmp_path / "rehearsal")
-        scene, route = Scene(4, 0.5, USUAL["seed"], tuple(map(tuple, groups))), Asynchronous(period=2)
-        standing = Standing.after(1, [(), ()])
+        scene, route = PlanningContext(4, 0.5, USUAL["seed"], tuple(map(tuple, groups))), Asynchronous(period=2)
+        standing = AsyncState.after(1, [(), ()])
         first, second = legs = route.next_legs(scene, standing)
         [third] = route.next_legs(scene, standing.set_off(legs).home([first]))
         a, b, c = (found.names[leg.clients[0]] for leg in (first, second, third))
@@ -132,7 +132,9 @@ def test_a_slow_model_is_left_out_of_the_merge(timeline, tmp_path):
     assert [(line["s2c"], line["c2s"], line["client_updates"]) for line in (first, second)] == [(1, 1, 1), (2, 1, 1)]
     [event] = lines(tmp_path / "run", "events.jsonl")
     assert (event["round"], event["node"], event["done"]) == (2, b, "given up: the merge came first")
-    assert result.mishaps == Fate.of(Records.open(tmp_path / "run")).mishaps == {}  # it is how the method goes
+    assert (
+        result.fault_events == Fate.of(Records.open(tmp_path / "run")).fault_events == {}
+    )  # it is how the method goes
 
 
 def test_a_slow_model_is_waited_for(timeline, tmp_path):
@@ -274,7 +276,7 @@ def test_a_group_whose_nodes_all_fail_is_passed_over(slow, tmp_path):
 
 def test_nodes_that_judge_finish_their_turn_first(village, through, tmp_path):
     """A node has one message at a time, and models go on while others are asked."""
-    found = village(open_federation(Data(name="digits", clients=6, alpha=0.3), 3), test=False)
+    found = village(open_federation(DataSettings(name="digits", clients=6, alpha=0.3), 3), test=False)
     found.post = SlowPost(found.post.desks)
     share_test_samples(found)
     through(found)
@@ -316,9 +318,9 @@ def test_a_leg_that_was_never_asked_leaves_nothing_behind():
     inquiries, weights = Inquiries(None, (), 1.0), torch.zeros(1)
     asked, unasked = (Inquiry(client, None, None, None) for client in (0, 1))
     inquiries.waiting.append(unasked)
-    course = Course(SimpleNamespace(turns=Turns(Keepsakes())), inquiries)
+    course = Course(SimpleNamespace(turns=Turns(ClientStateStore())), inquiries)
     course.under_way = {
-        Leg(slot, slot, (slot,)): Traveller(slot, (slot,), weights, {}, Departure(weights), 1, inquiry=inquiry)
+        Leg(slot, slot, (slot,)): Traveller(slot, (slot,), weights, {}, RoundInputs(weights), 1, inquiry=inquiry)
         for slot, inquiry in enumerate((asked, unasked))
     }
     [(leg, dropped)] = course._give_up()

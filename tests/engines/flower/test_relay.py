@@ -11,9 +11,9 @@ from tests.engines.flower.conftest import share_test_samples
 
 import fedrelay as fr
 from fedrelay.data.open import open_federation
+from fedrelay.experiment.spec import DataSettings
 from fedrelay.grouping.profiles import probe, t2v
 from fedrelay.routes.rotations import Rotations
-from fedrelay.spec import Data
 
 pytest.importorskip("cryptography", reason="the extra 'flower' is not installed")
 
@@ -21,7 +21,7 @@ TRAIN = {"rounds": 2, "batch_size": 32, "seed": 3, "lr": 0.05}
 
 
 def digits(clients=6):
-    return open_federation(Data(name="digits", clients=clients, alpha=0.3), 3)
+    return open_federation(DataSettings(name="digits", clients=clients, alpha=0.3), 3)
 
 
 @pytest.mark.parametrize(

@@ -7,12 +7,12 @@ import time
 import pytest
 
 from fedrelay.engines.flower.turns import Turns
-from fedrelay.local.keepsakes import Keepsakes
+from fedrelay.local.client_state import ClientStateStore
 
 
 @pytest.fixture
 def turns():
-    return Turns(Keepsakes())
+    return Turns(ClientStateStore())
 
 
 def take(turns, round, *visits, waves=False):
@@ -68,15 +68,15 @@ def test_what_was_not_kept_counts_for_nothing(turns):
 
 
 def test_nothing_is_settled_before_it_is_on_disk(tmp_path):
-    keepsakes = Keepsakes(tmp_path / "clients")
-    turns = Turns(keepsakes)
+    client_states = ClientStateStore(tmp_path / "clients")
+    turns = Turns(client_states)
     [first] = take(turns, 1, (4, 0))
-    keepsakes.commit(1)
+    client_states.commit(1)
     [second] = take(turns, 2, (4, 0))
     turns.begin(3)
     assert (turns.header(4, 9)["state"], turns.header(4, 9)["settled"]) == (second, first)
-    again = Keepsakes(tmp_path / "clients")  # after a death: what the checkpoint names
-    again.restore(keepsakes.names)
+    again = ClientStateStore(tmp_path / "clients")  # after a death: what the checkpoint names
+    again.restore(client_states.names)
     resumed = Turns(again)
     resumed.begin(2)
     assert resumed.header(4, 9)["state"] == first
@@ -84,7 +84,7 @@ def test_nothing_is_settled_before_it_is_on_disk(tmp_path):
 
 def test_two_copies_choose_other_numbers_even_if_the_clock_stands_still(monkeypatch):
     monkeypatch.setattr(time, "time_ns", lambda: 1000)
-    copies = [Turns(Keepsakes()) for _ in range(2)]
+    copies = [Turns(ClientStateStore()) for _ in range(2)]
     first, second = ([turns.next() for _ in range(3)] for turns in copies)
     assert first[0] == second[0] == 1000  # the clock's own
     assert first == sorted(first)
@@ -92,10 +92,10 @@ def test_two_copies_choose_other_numbers_even_if_the_clock_stands_still(monkeypa
 
 
 def test_where_clients_keep_nothing_nothing_is_written(tmp_path):
-    keepsakes = Keepsakes(tmp_path / "clients")
-    turns = Turns(keepsakes, count=False)
+    client_states = ClientStateStore(tmp_path / "clients")
+    turns = Turns(client_states, count=False)
     take(turns, 1, (4, 0), (5, 1))
-    keepsakes.commit(1)
+    client_states.commit(1)
     turns.begin(2)
     assert turns.header(4, 9) == {"turn": 9, "state": 0, "parts": [], "settled": 0}
     assert not (tmp_path / "clients").exists()
@@ -104,4 +104,4 @@ def test_where_clients_keep_nothing_nothing_is_written(tmp_path):
 def test_numbers_grow(turns):
     numbers = [turns.next() for _ in range(1000)]
     assert numbers == sorted(set(numbers))
-    assert Turns(Keepsakes()).next() >= numbers[0]
+    assert Turns(ClientStateStore()).next() >= numbers[0]

@@ -8,17 +8,17 @@ from torch import nn
 
 from fedrelay.data.dataset import Dataset
 from fedrelay.data.federation import ArrayFederation
-from fedrelay.data.partition import Holdings
-from fedrelay.engines.base import Departure
-from fedrelay.engines.crew import InlineCrew
-from fedrelay.engines.local import LocalEngine
-from fedrelay.local.keepsakes import Keepsakes
-from fedrelay.local.trainer import EagerTrainer, Job
-from fedrelay.local.visit import Visit
-from fedrelay.merge.base import Homecoming
-from fedrelay.models.layout import Layout, Workbench
+from fedrelay.data.partition import ClientIndices
+from fedrelay.engines.base import RoundInputs
+from fedrelay.engines.local.engine import LocalEngine
+from fedrelay.engines.local.executor import InlineExecutor
+from fedrelay.experiment.spec import TrainSettings
+from fedrelay.local.client_state import ClientStateStore
+from fedrelay.local.hop_context import HopContext
+from fedrelay.local.trainer import EagerTrainer, TrainingJob
+from fedrelay.merge.base import MergeInput
+from fedrelay.models.layout import FlatLayout, FlatModule
 from fedrelay.routes.plan import Hop, RoundPlan, Route
-from fedrelay.spec import Train
 
 
 class Quadratic(nn.Module):
@@ -39,18 +39,18 @@ def mean_of_outputs(outputs, targets):
 class Problem:
     """One client for each row (a, b), which it has once or as often as `sizes` say, and the rounds they go through."""
 
-    def __init__(self, rows, terms=(), merge=None, crew=InlineCrew, sizes=None, **train):
+    def __init__(self, rows, terms=(), merge=None, executor=InlineExecutor, sizes=None, **train):
         self.rows = np.asarray(rows, dtype=np.float32)
         self.sizes = np.ones(len(self.rows), dtype=np.int64) if sizes is None else np.asarray(sizes)
         samples, labels = np.repeat(self.rows, self.sizes, axis=0), np.zeros(self.sizes.sum(), dtype=np.int64)
         dataset = Dataset("quadratic", "tabular", samples, labels, samples, labels, 1)
         offsets = np.concatenate([[0], np.cumsum(self.sizes)])
-        federation = ArrayFederation(dataset, Holdings(np.arange(len(samples)), offsets), seed=0)
+        federation = ArrayFederation(dataset, ClientIndices(np.arange(len(samples)), offsets), seed=0)
         module = Quadratic(self.rows.shape[1] - 1)
-        self.layout, self.terms, self.merge = Layout.of(module), terms, merge
-        self.job = Job(module, self.layout, federation, Train(**train), terms, 1, loss=mean_of_outputs)
-        self.keepsakes = Keepsakes()
-        self.engine = LocalEngine(self.job, crew(self.job), self.keepsakes)
+        self.layout, self.terms, self.merge = FlatLayout.of(module), terms, merge
+        self.job = TrainingJob(module, self.layout, federation, TrainSettings(**train), terms, 1, loss=mean_of_outputs)
+        self.client_states = ClientStateStore()
+        self.engine = LocalEngine(self.job, executor(self.job), self.client_states)
         self.weights, self.server, self.memory, self.round = self.layout.flatten(module), {}, {}, 0
 
     @property
@@ -63,21 +63,23 @@ class Problem:
         """One round; returns the models that came home."""
         self.round += 1
         plan = RoundPlan(self.round, tuple(Route(route) for route in routes))
-        arrivals = self.engine.travel(plan, Departure(self.weights, {}, self.server))
+        arrivals = self.engine.travel(plan, RoundInputs(self.weights, {}, self.server))
         self.engine.keep()
         home = [arrival.weights.clone() for arrival in arrivals]
         for term in self.terms:
             self.server = term.settle(self.server, arrivals, len(self.rows))
         if self.merge is not None:
             self.weights, self.memory = self.merge.apply(
-                Homecoming(self.weights, arrivals, self.layout, len(self.rows), self.job.train, None, self.memory)
+                MergeInput(self.weights, arrivals, self.layout, len(self.rows), self.job.train, None, self.memory)
             )
         return home
 
     def mean_kept(self, name):
         """The mean over all clients, absent ones with zero."""
         nothing = torch.zeros_like(self.weights)
-        return sum(self.keepsakes.get(client).get(name, nothing) for client in range(len(self.rows))) / len(self.rows)
+        return sum(self.client_states.get(client).get(name, nothing) for client in range(len(self.rows))) / len(
+            self.rows
+        )
 
 
 def four_rows():
@@ -105,19 +107,19 @@ TURN = Hop(1, 0, 0, 1)
 
 def turn(module, federation, terms=(), *, hop=TURN, recv=None, broadcast=None, visit=None, loss=None, **train):
     """One turn of a client; returns its model and the visit as it was left."""
-    layout = Layout.of(module)
+    layout = FlatLayout.of(module)
     options = {} if loss is None else {"loss": loss}
-    job = Job(module, layout, federation, Train(**train), terms, 7, **options)
+    job = TrainingJob(module, layout, federation, TrainSettings(**train), terms, 7, **options)
     recv = layout.flatten(module) if recv is None else recv
     zeros = torch.zeros_like
-    given = visit or Visit(
+    given = visit or HopContext(
         recv,
         recv if broadcast is None else broadcast,
         {name: zeros(recv) for name in job.names("server")},
         {name: zeros(recv) for name in job.names("state")},
         {name: zeros(recv) for name in job.names("state")},
-        {name: zeros(recv) for name in job.names("baggage")},
+        {name: zeros(recv) for name in job.names("payload")},
     )
     out = torch.empty_like(recv)
-    EagerTrainer(job, Workbench(module, layout)).train([hop], [given], [out])
+    EagerTrainer(job, FlatModule(module, layout)).train([hop], [given], [out])
     return out, given

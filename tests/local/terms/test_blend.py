@@ -6,35 +6,35 @@ import pytest
 import torch
 from tests.local.terms.conftest import Problem, four_rows
 
-from fedrelay.engines.base import Departure
+from fedrelay.engines.base import RoundInputs
+from fedrelay.local.hop_context import HopContext, HopOutcome
 from fedrelay.local.terms.blend import Blend
-from fedrelay.local.visit import Parting, Visit
 from fedrelay.routes.plan import RoundPlan, Route
 
 RING = (0, 1, 2, 3)
 
 
 def test_the_fold_by_hand():
-    baggage, folds = {"fold": torch.zeros(1), "sum": torch.zeros(1)}, []
+    payload, folds = {"fold": torch.zeros(1), "sum": torch.zeros(1)}, []
     for model in (1.0, 2.0, 4.0):
-        visit = Visit(torch.zeros(1), torch.zeros(1), baggage=baggage)
-        handed = torch.tensor([model])
-        Blend(alpha=0.25).remember(visit, Parting(handed, handed, 1, 0.1, handed, visit))
-        folds.append(baggage["fold"].item())
+        visit = HopContext(torch.zeros(1), torch.zeros(1), payload=payload)
+        handed_on = torch.tensor([model])
+        Blend(alpha=0.25).remember(visit, HopOutcome(handed_on, handed_on, 1, 0.1, handed_on, visit))
+        folds.append(payload["fold"].item())
     assert folds == [1.0, 1.75, 3.4375]
-    assert baggage["sum"].item() == 7.0
+    assert payload["sum"].item() == 7.0
 
 
 def test_models_side_by_side_open_each_for_itself():
     theta, recv = torch.tensor([[1.0, 2.0], [1.0, 2.0]]), torch.zeros(2, 2)
-    Blend(alpha=0.25).finish(theta, Visit(recv, recv, baggage={"sum": torch.tensor([[0.0, 0.0], [1.0, 0.0]])}))
+    Blend(alpha=0.25).finish(theta, HopContext(recv, recv, payload={"sum": torch.tensor([[0.0, 0.0], [1.0, 0.0]])}))
     assert theta.tolist() == [[1.0, 2.0], [0.75, 1.5]]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_alpha_has_the_precision_of_the_model(dtype):
     theta, recv = torch.zeros(1, dtype=dtype), torch.ones(1, dtype=dtype)
-    Blend(alpha=0.1).finish(theta, Visit(recv, recv, baggage={"sum": torch.ones(1, dtype=dtype)}))
+    Blend(alpha=0.1).finish(theta, HopContext(recv, recv, payload={"sum": torch.ones(1, dtype=dtype)}))
     assert torch.equal(theta, torch.tensor([0.1], dtype=dtype))
 
 
@@ -56,19 +56,19 @@ def test_with_all_of_the_received_model_nothing_changes_after_the_first_client()
 
 @pytest.mark.parametrize("alpha", [0.0, 0.25])
 def test_the_models_of_a_route_come_home_folded_and_summed(alpha):
-    handed = [Problem(four_rows(), (Blend(alpha=alpha),), lr=0.1).travel(RING[:turns])[0] for turns in (1, 2, 3, 4)]
-    fold = handed[0]
-    for model in handed[1:]:
+    handed_on = [Problem(four_rows(), (Blend(alpha=alpha),), lr=0.1).travel(RING[:turns])[0] for turns in (1, 2, 3, 4)]
+    fold = handed_on[0]
+    for model in handed_on[1:]:
         fold = (1 - alpha) * model + alpha * fold
     problem = Problem(four_rows(), (Blend(alpha=alpha),), lr=0.1)
-    (arrival,) = problem.engine.travel(RoundPlan(1, (Route(RING),)), Departure(problem.weights))
-    torch.testing.assert_close(arrival.baggage["fold"], fold)
-    torch.testing.assert_close(arrival.baggage["sum"], torch.stack(handed).sum(0))
+    (arrival,) = problem.engine.travel(RoundPlan(1, (Route(RING),)), RoundInputs(problem.weights))
+    torch.testing.assert_close(arrival.payload["fold"], fold)
+    torch.testing.assert_close(arrival.payload["sum"], torch.stack(handed_on).sum(0))
 
 
 def test_a_plain_chain_is_folded_all_the_same():
     plain, trained = (Problem(four_rows(), terms, lr=0.1) for terms in ((Blend(alpha=0.25, plain=True),), ()))
     assert torch.equal(plain.travel(RING)[0], trained.travel(RING)[0])
     models = [Problem(four_rows(), (), lr=0.1).travel(RING[:turns])[0] for turns in (1, 2)]
-    (arrival,) = plain.engine.travel(RoundPlan(1, (Route(RING[:2]),)), Departure(plain.weights))
-    torch.testing.assert_close(arrival.baggage["fold"], 0.75 * models[1] + 0.25 * models[0])
+    (arrival,) = plain.engine.travel(RoundPlan(1, (Route(RING[:2]),)), RoundInputs(plain.weights))
+    torch.testing.assert_close(arrival.payload["fold"], 0.75 * models[1] + 0.25 * models[0])

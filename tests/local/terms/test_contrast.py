@@ -10,12 +10,12 @@ from tests.local.terms.conftest import turn
 from torch import nn
 
 import fedrelay as fr
-from fedrelay.local.terms.base import Batch, Outputs
+from fedrelay.local.hop_context import HopContext
+from fedrelay.local.terms.base import Batch, ModelOutputs
 from fedrelay.local.terms.contrast import Contrast, contrast
 from fedrelay.local.terms.fusion import Fusion
-from fedrelay.local.visit import Visit
 from fedrelay.models.features import FeatureTap, last_linear
-from fedrelay.models.layout import Layout
+from fedrelay.models.layout import FlatLayout
 from fedrelay.models.zoo import build_model
 
 EAST, NORTH = torch.tensor([[1.0, 0.0]]), torch.tensor([[0.0, 1.0]])
@@ -38,8 +38,8 @@ def test_a_vector_of_zeros_is_like_nothing():
 def test_the_anchor_draws_and_the_previous_model_pushes(anchor, expected):
     recv, broadcast, previous = (torch.full((1,), float(value)) for value in (1, 2, 3))
     features = {1.0: EAST, 2.0: NORTH, 3.0: NORTH if anchor == "recv" else EAST}
-    batch = Batch(torch.tensor([0]), Outputs(EAST, EAST), lambda model: Outputs(EAST, features[model.item()]))
-    loss = Contrast(anchor=anchor).loss(batch, Visit(recv, broadcast, state={"previous": previous}))
+    batch = Batch(torch.tensor([0]), ModelOutputs(EAST, EAST), lambda model: ModelOutputs(EAST, features[model.item()]))
+    loss = Contrast(anchor=anchor).loss(batch, HopContext(recv, broadcast, state={"previous": previous}))
     assert loss.item() == pytest.approx(expected, abs=1e-5)
 
 
@@ -58,11 +58,11 @@ def test_the_first_turn_is_plain_and_the_whole_model_is_kept(toy):
 
 def test_later_turns_move_away_from_the_previous_model(toy):
     module = network()
-    recv = Layout.of(module).flatten(module)
+    recv = FlatLayout.of(module).flatten(module)
     previous = recv + 0.3
     state, kept, out = {"previous": previous}, {"previous": torch.zeros_like(recv)}, {}
     for mu in (0.0, 5.0):
-        out[mu], _ = turn(copy.deepcopy(module), toy, (Contrast(mu=mu),), visit=Visit(recv, recv, {}, state, kept))
+        out[mu], _ = turn(copy.deepcopy(module), toy, (Contrast(mu=mu),), visit=HopContext(recv, recv, {}, state, kept))
     plain, _ = turn(copy.deepcopy(module), toy)
     assert torch.equal(out[0.0], plain)
     assert not torch.equal(out[5.0], plain)

@@ -9,15 +9,15 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from tests.local.terms.conftest import ROUTES, Problem, four_rows, some_rotations, turn
 
-from fedrelay.engines.crew import ForkedCrew
+from fedrelay.engines.local.executor import ForkedExecutor
+from fedrelay.local.hop_context import HopContext
 from fedrelay.local.terms.control import Control
 from fedrelay.local.terms.drift import Drift
 from fedrelay.local.terms.prox import Prox
-from fedrelay.local.visit import Visit
 from fedrelay.merge.drift import DriftMean
 from fedrelay.merge.last import Last
 from fedrelay.merge.mean import Mean
-from fedrelay.models.layout import Layout
+from fedrelay.models.layout import FlatLayout
 from fedrelay.rng import generator
 from fedrelay.routes.plan import Hop
 
@@ -31,7 +31,7 @@ def number(*values):
 def test_scaffold_on_one_client_by_hand():
     problem = Problem([[1, 1]], SCAFFOLD, lr=0.1, epochs=2)
     zero = number(0.0)
-    visit = Visit(
+    visit = HopContext(
         zero,
         zero,
         {"control": number(0.2)},
@@ -45,13 +45,13 @@ def test_scaffold_on_one_client_by_hand():
     )  # fmt: skip
     torch.testing.assert_close(out, number(0.133))
     torch.testing.assert_close(left.kept["control"], number(-0.965))
-    torch.testing.assert_close(left.baggage["control-change"], number(-0.865))
+    torch.testing.assert_close(left.payload["control-change"], number(-0.865))
 
 
 def test_scaffold_divides_by_the_steps_that_were_taken():
     """In round 3 a step is a quarter as long; the gradient that follows from it is the same."""
     zero = number(0.0)
-    visit = Visit(zero, zero, *({"control": zero + 0} for _ in range(3)), {"control-change": zero + 0})
+    visit = HopContext(zero, zero, *({"control": zero + 0} for _ in range(3)), {"control-change": zero + 0})
     problem = Problem([[1, 1]], SCAFFOLD, lr=0.4)
     out, left = turn(
         problem.job.module, problem.job.federation, SCAFFOLD, hop=Hop(3, 0, 0, 0), recv=zero, visit=visit, lr=0.4,
@@ -69,14 +69,14 @@ def test_feddyn_on_two_clients_by_hand():
     torch.testing.assert_close(problem.travel((0,), (1,)), [number(0.7709875), number(1.1067625)])
     torch.testing.assert_close(problem.weights, number(1.50775))
     torch.testing.assert_close(-0.5 * problem.memory["drift"], number(-0.2844375))
-    drifts = [-0.5 * problem.keepsakes.get(client)["drift"] for client in (0, 1)]
+    drifts = [-0.5 * problem.client_states.get(client)["drift"] for client in (0, 1)]
     torch.testing.assert_close(drifts, [number(-0.10799375), number(-0.46088125)])
 
 
 def test_feddyn_on_a_chain_by_hand():
     problem = Problem([[1, 1], [1, 3]], FEDDYN, DriftMean(), lr=0.1, epochs=2)
     torch.testing.assert_close(problem.travel((0, 1)), [number(0.705775)])
-    drifts = [-0.5 * problem.keepsakes.get(client)["drift"] for client in (0, 1)]
+    drifts = [-0.5 * problem.client_states.get(client)["drift"] for client in (0, 1)]
     torch.testing.assert_close(drifts, [number(-0.0925), number(-0.2603875)])
     torch.testing.assert_close(-0.5 * problem.memory["drift"], number(-0.17644375))
     torch.testing.assert_close(problem.weights, number(1.0586625))
@@ -170,8 +170,8 @@ def test_scaffold_starts_as_fedavg():
 
 def test_worker_processes_give_the_same_bits():
     found = []
-    for crew in ({}, {"crew": lambda job: ForkedCrew(job, 2)}):
-        problem = Problem(four_rows(), FEDDC, DriftMean(), lr=0.05, epochs=3, **crew)
+    for executor in ({}, {"executor": lambda job: ForkedExecutor(job, 2)}):
+        problem = Problem(four_rows(), FEDDC, DriftMean(), lr=0.05, epochs=3, **executor)
         for round in range(1, 4):
             problem.travel(*some_rotations(round))
         found.append((problem.weights, problem.server["control"], problem.mean_kept("drift")))
@@ -194,24 +194,24 @@ def plain_pytorch(module, federation, client, extra, *, lr, batch_size, epochs):
                 slope = torch.cat([parameter.grad.flatten() for parameter in module.parameters()])
                 torch.nn.utils.vector_to_parameters(theta - lr * (slope + extra(theta)), module.parameters())
             steps += 1
-    return Layout.of(module).flatten(module), steps
+    return FlatLayout.of(module).flatten(module), steps
 
 
 SETTINGS = {"lr": 0.1, "batch_size": 4, "epochs": 3}
 
 
 def test_fedprox_against_plain_pytorch(toy, linear):
-    start = Layout.of(linear).flatten(linear)
+    start = FlatLayout.of(linear).flatten(linear)
     expected, _ = plain_pytorch(linear, toy, 1, lambda theta: 0.7 * (theta - start), **SETTINGS)
     out, _ = turn(copy.deepcopy(linear), toy, (Prox(mu=0.7),), **SETTINGS)
     torch.testing.assert_close(out, expected, rtol=1e-6, atol=1e-6)
 
 
 def test_scaffold_against_plain_pytorch(toy, linear):
-    start = Layout.of(linear).flatten(linear)
+    start = FlatLayout.of(linear).flatten(linear)
     everybody, own = torch.linspace(-1, 1, len(start)), torch.linspace(0, 0.5, len(start))
     expected, steps = plain_pytorch(linear, toy, 1, lambda theta: everybody - own, **SETTINGS)
-    visit = Visit(
+    visit = HopContext(
         start,
         start,
         {"control": everybody},
@@ -223,4 +223,4 @@ def test_scaffold_against_plain_pytorch(toy, linear):
     torch.testing.assert_close(out, expected, rtol=1e-6, atol=1e-6)
     control = own - everybody + (start - expected) / (steps * 0.1)
     torch.testing.assert_close(left.kept["control"], control, rtol=1e-5, atol=1e-5)
-    torch.testing.assert_close(left.baggage["control-change"], 1 + control - own, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(left.payload["control-change"], 1 + control - own, rtol=1e-5, atol=1e-5)

@@ -12,32 +12,32 @@ from tests.local.terms.conftest import turn
 from torch import nn
 
 import fedrelay as fr
-from fedrelay.local.lanes import StackedTrainer, stack_for, worthwhile
+from fedrelay.experiment.catalogue import recipe
+from fedrelay.experiment.spec import Experiment, TrainSettings, validate
+from fedrelay.local.batched_trainer import BatchedTrainer, batched_model_for, worthwhile
+from fedrelay.local.hop_context import HopContext
 from fedrelay.local.terms.blend import Blend
 from fedrelay.local.terms.dp import Dp
-from fedrelay.local.trainer import EagerTrainer, Job, noise_of
-from fedrelay.local.visit import Visit
-from fedrelay.models.layout import Layout, Workbench
-from fedrelay.recipes import recipe
+from fedrelay.local.trainer import EagerTrainer, TrainingJob, noise_of
+from fedrelay.models.layout import FlatLayout, FlatModule
 from fedrelay.rng import generator
 from fedrelay.routes.plan import Hop
-from fedrelay.spec import Experiment, Train, validate
 
 
 def test_changes_are_clipped_each_for_itself():
     recv = torch.tensor([[1.0, 1.0], [0.0, 0.0]])
     theta = torch.tensor([[4.0, 5.0], [0.3, 0.4]])
-    Dp(clip=2.5, noise=0).veil(theta, Visit(recv, recv), noise=None)
+    Dp(clip=2.5, noise=0).veil(theta, HopContext(recv, recv), noise=None)
     torch.testing.assert_close(theta, torch.tensor([[2.5, 3.0], [0.3, 0.4]]))
 
 
 def test_noise_has_the_promised_size(linear):
     federation = make_federation([8] * 4)
-    job = Job(linear, Layout.of(linear), federation, Train(), (), 7)
+    job = TrainingJob(linear, FlatLayout.of(linear), federation, TrainSettings(), (), 7)
     models = torch.zeros(3, 100_000)
     hops = [Hop(1, route, 0, 2) for route in range(3)]
     theta = models.clone()
-    Dp(clip=2, noise=1.5).veil(theta, Visit(models, models), lambda purpose: noise_of(job, hops, models, purpose))
+    Dp(clip=2, noise=1.5).veil(theta, HopContext(models, models), lambda purpose: noise_of(job, hops, models, purpose))
     assert theta.std(dim=1).tolist() == pytest.approx([3.0] * 3, rel=0.01)
     assert theta.mean(dim=1).abs().max() < 0.05
     assert np.abs(np.corrcoef(theta.numpy()) - np.eye(3)).max() < 0.02
@@ -46,7 +46,7 @@ def test_noise_has_the_promised_size(linear):
 
 
 def test_secret_noise_is_fresh_normal_and_never_from_the_seed(linear, toy):
-    job = Job(linear, Layout.of(linear), toy, Train(), (), 7, secret_noise=True)
+    job = TrainingJob(linear, FlatLayout.of(linear), toy, TrainSettings(), (), 7, secret_noise=True)
     hops, models = [Hop(1, 0, 0, 1), Hop(1, 0, 0, 1)], torch.zeros(2, 50_001, dtype=torch.float64)
     draws = torch.cat([noise_of(job, hops, models, "dp") for _ in range(2)])
     repeatable = noise_of(replace(job, secret_noise=False), hops, models, "dp")[:1]
@@ -59,7 +59,7 @@ def test_secret_noise_is_fresh_normal_and_never_from_the_seed(linear, toy):
 
 
 def test_a_turn_by_hand(linear, toy):
-    recv = Layout.of(linear).flatten(linear)
+    recv = FlatLayout.of(linear).flatten(linear)
     plain, _ = turn(linear, toy, recv=recv, lr=0.5)
     guarded, _ = turn(linear, toy, (Dp(clip=0.25, noise=0.5),), recv=recv, lr=0.5)
     change = plain - recv
@@ -70,24 +70,24 @@ def test_a_turn_by_hand(linear, toy):
 
 def test_what_others_see_comes_after_the_noise(linear, toy):
     """The regulator's fold travels with the model, so it must hold the guarded model."""
-    recv = Layout.of(linear).flatten(linear)
+    recv = FlatLayout.of(linear).flatten(linear)
     guarded, visit = turn(linear, toy, (Blend(alpha=0), Dp(clip=0.1, noise=3.0)), recv=recv, lr=0.5)
-    torch.testing.assert_close(visit.baggage["sum"], guarded)
+    torch.testing.assert_close(visit.payload["sum"], guarded)
     swapped, _ = turn(linear, toy, (Dp(clip=0.1, noise=3.0), Blend(alpha=0)), recv=recv, lr=0.5)
     assert torch.equal(swapped, guarded)  # whatever the order of the terms
 
 
 def test_stacked_and_alone(linear):
     federation = make_federation([8, 5, 8, 3])
-    layout, terms = Layout.of(linear), (Dp(clip=0.5, noise=0.1),)
-    job = Job(linear, layout, federation, Train(lr=0.3, batch_size=4), terms, 7, lanes=4)
+    layout, terms = FlatLayout.of(linear), (Dp(clip=0.5, noise=0.1),)
+    job = TrainingJob(linear, layout, federation, TrainSettings(lr=0.3, batch_size=4), terms, 7, lanes=4)
     hops = [Hop(2, route, 0, route) for route in range(4)]
     start = layout.flatten(linear)
-    visits = [Visit(start, start)] * 4
+    visits = [HopContext(start, start)] * 4
     alone, together = ([torch.empty_like(start) for _ in hops] for _ in range(2))
-    EagerTrainer(job, Workbench(linear, layout)).train(hops, visits, alone)
-    stack = stack_for(job)
-    StackedTrainer(job, stack, worthwhile(stack, job)).train(hops, visits, together)
+    EagerTrainer(job, FlatModule(linear, layout)).train(hops, visits, alone)
+    stack = batched_model_for(job)
+    BatchedTrainer(job, stack, worthwhile(stack, job)).train(hops, visits, together)
     torch.testing.assert_close(torch.stack(together), torch.stack(alone), rtol=1e-5, atol=1e-6)
 
 

@@ -13,15 +13,17 @@ from torch import nn
 from fedrelay.data.dataset import IGNORED_LABEL
 from fedrelay.local.arrival import Arrival, HopReport
 from fedrelay.local.fisher import drawn
-from fedrelay.local.terms.fisher import Fisher
+from fedrelay.local.hop_context import HopContext
+from fedrelay.local.terms.fisher import FisherPenalty
 from fedrelay.local.terms.prox import Prox
-from fedrelay.local.visit import Visit
-from fedrelay.models.layout import Layout
+from fedrelay.models.layout import FlatLayout
 
 
 def test_the_gradient_by_hand():
     gradient, recv = torch.zeros(1), torch.ones(1)
-    Fisher(strength=0.5).add_to(gradient, recv + 0.3, Visit(recv, recv, baggage={"fisher": torch.tensor([2.0])}))
+    FisherPenalty(strength=0.5).add_to(
+        gradient, recv + 0.3, HopContext(recv, recv, payload={"fisher": torch.tensor([2.0])})
+    )
     torch.testing.assert_close(gradient, torch.tensor([0.3]))
 
 
@@ -40,17 +42,17 @@ def fisher_of(module, x, y):
 def test_it_is_that_of_the_client_at_its_own_model(toy, memory, before, dense):
     layers = (nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 3))
     module = nn.Sequential(*layers) if dense else nn.Sequential(*layers[:2], nn.Dropout(0.3), layers[2])
-    layout = Layout.of(module)
+    layout = FlatLayout.of(module)
     recv = layout.flatten(module)
-    visit = Visit(recv, recv, baggage={"fisher": torch.ones_like(recv)})
-    out, left = turn(copy.deepcopy(module), toy, (Fisher(memory=memory),), visit=visit, batch_size=4)
+    visit = HopContext(recv, recv, payload={"fisher": torch.ones_like(recv)})
+    out, left = turn(copy.deepcopy(module), toy, (FisherPenalty(memory=memory),), visit=visit, batch_size=4)
     module.load_state_dict(layout.state_dict(out))
-    torch.testing.assert_close(left.baggage["fisher"], before + fisher_of(module.eval(), *toy.samples(1)))
+    torch.testing.assert_close(left.payload["fisher"], before + fisher_of(module.eval(), *toy.samples(1)))
 
 
 def test_labels_may_be_drawn_by_the_model(toy, linear):
-    found = [turn(copy.deepcopy(linear), toy, (Fisher(labels="model"),))[1].baggage["fisher"] for _ in range(2)]
-    given = turn(copy.deepcopy(linear), toy, (Fisher(),))[1].baggage["fisher"]
+    found = [turn(copy.deepcopy(linear), toy, (FisherPenalty(labels="model"),))[1].payload["fisher"] for _ in range(2)]
+    given = turn(copy.deepcopy(linear), toy, (FisherPenalty(),))[1].payload["fisher"]
     assert torch.equal(found[0], found[1])
     assert not torch.equal(found[0], given)
     assert (found[0] >= 0).all()
@@ -66,16 +68,16 @@ def test_drawn_labels_follow_the_probabilities_and_keep_padding():
 
 
 def test_a_fisher_of_ones_is_fedprox(toy, linear):
-    recv = Layout.of(linear).flatten(linear)
-    ones = Visit(recv, recv, baggage={"fisher": torch.ones_like(recv)})
-    held, _ = turn(copy.deepcopy(linear), toy, (Fisher(strength=0.7),), visit=ones, batch_size=2)
+    recv = FlatLayout.of(linear).flatten(linear)
+    ones = HopContext(recv, recv, payload={"fisher": torch.ones_like(recv)})
+    held, _ = turn(copy.deepcopy(linear), toy, (FisherPenalty(strength=0.7),), visit=ones, batch_size=2)
     prox, _ = turn(copy.deepcopy(linear), toy, (Prox(mu=0.7),), batch_size=2)
     torch.testing.assert_close(held, prox, rtol=1e-6, atol=1e-7)
 
 
 def test_the_first_turn_is_free_and_the_second_is_held():
     """A client's Fisher is the square of its slope at the model it hands on."""
-    problem = Problem([[1, 1], [1, 3]], (Fisher(strength=2.0),), lr=0.1, epochs=2)
+    problem = Problem([[1, 1], [1, 3]], (FisherPenalty(strength=2.0),), lr=0.1, epochs=2)
     (home,) = problem.travel((0, 1))
     first = 1 - 0.9**2
     fisher = (first - 1) ** 2
@@ -94,5 +96,5 @@ def test_several_come_home_as_their_mean_by_samples():
         hop = HopReport(samples, 1, 0.0)
         return Arrival(route, (route,), torch.zeros(1), (hop,), {"fisher": torch.tensor([fisher])})
 
-    server = Fisher().settle({"other": torch.ones(1)}, [arrival(0, 10, 1.0), arrival(1, 30, 3.0)], 5)
+    server = FisherPenalty().settle({"other": torch.ones(1)}, [arrival(0, 10, 1.0), arrival(1, 30, 3.0)], 5)
     assert {name: tensor.item() for name, tensor in server.items()} == {"other": 1.0, "fisher": 2.5}

@@ -10,19 +10,19 @@ from tests.local.terms.conftest import turn
 from torch import nn
 
 import fedrelay as fr
-from fedrelay.engines.base import Departure
-from fedrelay.engines.crew import InlineCrew
-from fedrelay.engines.local import LocalEngine
+from fedrelay.engines.base import RoundInputs
+from fedrelay.engines.local.engine import LocalEngine
+from fedrelay.engines.local.executor import InlineExecutor
 from fedrelay.errors import SpecError
+from fedrelay.experiment.spec import TrainSettings
 from fedrelay.local.terms.contrast import Contrast
 from fedrelay.local.terms.fusion import Fusion
-from fedrelay.local.trainer import Job
+from fedrelay.local.trainer import TrainingJob
 from fedrelay.models.features import last_linear
-from fedrelay.models.layout import Layout
+from fedrelay.models.layout import FlatLayout
 from fedrelay.models.net import Net
 from fedrelay.models.zoo import build_model
 from fedrelay.routes.plan import RoundPlan, Route
-from fedrelay.spec import Train
 
 OPERATORS = ("conv", "multi", "single")
 
@@ -38,7 +38,7 @@ def fusion_net(operator, net=None):
 
 def part(module, flat, prefix):
     """The values of one part of a module."""
-    return torch.cat([e.view(flat).flatten() for e in Layout.of(module).entries if e.name.startswith(f"{prefix}.")])
+    return torch.cat([e.view(flat).flatten() for e in FlatLayout.of(module).entries if e.name.startswith(f"{prefix}.")])
 
 
 @pytest.mark.parametrize("operator", ["multi", "single"])
@@ -53,7 +53,7 @@ def test_extractors_that_agree_change_nothing(toy, operator, share):
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_only_the_reference_is_frozen(toy, operator):
     module = fusion_net(operator)
-    before = Layout.of(module).flatten(module)
+    before = FlatLayout.of(module).flatten(module)
     out, _ = turn(module, toy, (Fusion(operator=operator),), epochs=3, batch_size=2)
     for name in ("features", "fusion", "classifier"):
         assert not torch.equal(part(module, out, name), part(module, before, name))
@@ -64,7 +64,7 @@ def test_only_the_reference_is_frozen(toy, operator):
 @pytest.mark.parametrize(("anchor", "expected"), [("recv", 1.0), ("round", 2.0)])
 def test_the_reference_is_the_anchors_extractor(toy, anchor, expected):
     module = fusion_net("conv")
-    size = Layout.of(module).size
+    size = FlatLayout.of(module).size
     recv, broadcast = torch.full((size,), 1.0), torch.full((size,), 2.0)
     out, _ = turn(module, toy, (Fusion(anchor=anchor),), recv=recv, broadcast=broadcast)
     assert (part(module, out, "reference") == expected).all()
@@ -82,7 +82,7 @@ def test_a_share_frozen_at_zero_is_plain_training(toy):
 def test_statistics_of_the_reference_stand_still(toy):
     net = Net(nn.Sequential(nn.BatchNorm1d(4), nn.Linear(4, 5), nn.ReLU()), nn.Linear(5, 3))
     module = fusion_net("multi", net)
-    before = Layout.of(module).flatten(module)
+    before = FlatLayout.of(module).flatten(module)
     out, _ = turn(module, toy, (Fusion(operator="multi"),), batch_size=1)  # lone samples put norms to rest and back
     assert not module.reference[0].training
     assert torch.equal(part(module, out, "reference.0"), part(module, before, "features.0"))
@@ -94,18 +94,18 @@ def test_chains_refer_to_the_predecessor_and_other_terms_fit(toy):
     module = fusion_net("conv")
     assert last_linear(module) is module.classifier
     terms = (Fusion(), Contrast())
-    job = Job(module, Layout.of(module), toy, Train(batch_size=4), terms, 3)
-    engine, start = LocalEngine(job, InlineCrew(job)), Layout.of(module).flatten(module)
-    (one,) = engine.travel(RoundPlan(1, (Route((0,)),)), Departure(start))
+    job = TrainingJob(module, FlatLayout.of(module), toy, TrainSettings(batch_size=4), terms, 3)
+    engine, start = LocalEngine(job, InlineExecutor(job)), FlatLayout.of(module).flatten(module)
+    (one,) = engine.travel(RoundPlan(1, (Route((0,)),)), RoundInputs(start))
     first = one.weights.clone()
-    (two,) = engine.travel(RoundPlan(1, (Route((0, 1)),)), Departure(start))
+    (two,) = engine.travel(RoundPlan(1, (Route((0, 1)),)), RoundInputs(start))
     assert torch.equal(part(module, first, "reference"), part(module, start, "features"))
     assert not torch.equal(part(module, two.weights, "reference"), part(module, start, "features"))
 
 
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_it_has_the_type_of_the_model(operator):
-    assert Layout.of(fusion_net(operator, plain_net().double())).dtype == torch.float64
+    assert FlatLayout.of(fusion_net(operator, plain_net().double())).dtype == torch.float64
 
 
 def test_a_model_in_one_piece_is_refused():
@@ -127,7 +127,7 @@ def test_a_warm_up_fuses_with_the_extractor_of_its_own_round(toy):
 @pytest.mark.parametrize(("smoothing", "expected"), [(0.9, 0.14), (0.0, 0.5), (0.25, 0.4)])
 def test_lambda_changes_slowly(smoothing, expected):
     module = fusion_net("single")
-    layout = Layout.of(module)
+    layout = FlatLayout.of(module)
     before, merged = torch.full((layout.size,), 0.1), torch.full((layout.size,), 0.5)
     kept = Fusion(operator="single", smoothing=smoothing).temper(merged, before, layout)
     (share,) = (entry for entry in layout.entries if entry.name == "fusion.share")
@@ -136,7 +136,7 @@ def test_lambda_changes_slowly(smoothing, expected):
 
 
 def test_a_convolution_has_no_lambda():
-    layout = Layout.of(fusion_net("conv"))
+    layout = FlatLayout.of(fusion_net("conv"))
     merged = torch.randn(layout.size, generator=torch.Generator().manual_seed(0))
     assert torch.equal(Fusion().temper(merged, torch.zeros_like(merged), layout), merged)
 

@@ -10,18 +10,20 @@ from hypothesis import strategies as st
 from tests.local.terms.conftest import turn
 
 from fedrelay.data.dataset import IGNORED_LABEL
-from fedrelay.local.terms.base import Batch, Outputs
+from fedrelay.local.hop_context import HopContext
+from fedrelay.local.terms.base import Batch, ModelOutputs
 from fedrelay.local.terms.glam import Glam, disagreement, soft_cross_entropy
-from fedrelay.local.visit import Visit
-from fedrelay.models.layout import Layout
+from fedrelay.models.layout import FlatLayout
 
 PREVIOUS, EVERYBODY = torch.tensor([1.0]), torch.tensor([2.0])
-VISIT = Visit(PREVIOUS, EVERYBODY)
+VISIT = HopContext(PREVIOUS, EVERYBODY)
 
 
 def batch_of(student, previous, everybody, targets):
     teachers = {id(PREVIOUS): previous, id(EVERYBODY): everybody}
-    return Batch(targets, Outputs(student, student), lambda model: Outputs(teachers[id(model)], teachers[id(model)]))
+    return Batch(
+        targets, ModelOutputs(student, student), lambda model: ModelOutputs(teachers[id(model)], teachers[id(model)])
+    )
 
 
 STUDENT, PREVIOUS_LOGITS, GLOBAL_LOGITS = (
@@ -70,7 +72,7 @@ def test_a_student_that_agrees_with_both_teachers_feels_nothing():
 
 
 def test_teachers_are_the_received_and_the_rounds_model(toy, linear):
-    recv = Layout.of(linear).flatten(linear)
+    recv = FlatLayout.of(linear).flatten(linear)
     x, y = toy.samples(1)
     out, _ = turn(linear, toy, (Glam(tau=0.5, rho=2.0),), recv=recv, broadcast=-recv, batch_size=100, lr=0.1)
 

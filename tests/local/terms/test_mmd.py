@@ -7,9 +7,9 @@ import math
 import pytest
 import torch
 
-from fedrelay.local.terms.base import Batch, Outputs
+from fedrelay.local.hop_context import HopContext
+from fedrelay.local.terms.base import Batch, ModelOutputs
 from fedrelay.local.terms.mmd import FIXED, RELATIVE, Mmd, discrepancy
-from fedrelay.local.visit import Visit
 
 
 def by_definition(ours, theirs, widths):
@@ -61,14 +61,14 @@ def test_it_is_never_negative_and_pulls_closer():
 
 @pytest.mark.parametrize(("anchor", "outputs", "model"), [("recv", "logits", 1.0), ("round", "features", 2.0)])
 def test_options_say_what_is_compared_with_what(anchor, outputs, model):
-    own = Outputs(torch.tensor(OURS), torch.tensor(OURS) + 1)
+    own = ModelOutputs(torch.tensor(OURS), torch.tensor(OURS) + 1)
     theirs = {
-        1.0: Outputs(torch.tensor(THEIRS), torch.tensor(OURS)),
-        2.0: Outputs(torch.tensor(OURS), torch.tensor(THEIRS)),
+        1.0: ModelOutputs(torch.tensor(THEIRS), torch.tensor(OURS)),
+        2.0: ModelOutputs(torch.tensor(OURS), torch.tensor(THEIRS)),
     }
     batch = Batch(torch.zeros(3, dtype=torch.int64), own, lambda judge: theirs[judge.item()])
     loss = Mmd(strength=2.0, anchor=anchor, outputs=outputs).loss(
-        batch, Visit(torch.tensor([1.0]), torch.tensor([2.0]))
+        batch, HopContext(torch.tensor([1.0]), torch.tensor([2.0]))
     )
     expected = 2 * discrepancy(getattr(own, outputs), getattr(theirs[model], outputs))
     torch.testing.assert_close(loss, expected)

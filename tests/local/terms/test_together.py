@@ -9,50 +9,55 @@ from torch import nn
 
 from fedrelay.data.dataset import IGNORED_LABEL, Dataset
 from fedrelay.data.federation import ArrayFederation
-from fedrelay.data.partition import Holdings
-from fedrelay.engines.base import Departure
-from fedrelay.engines.crew import ForkedCrew, InlineCrew
-from fedrelay.engines.local import LocalEngine
-from fedrelay.local.lanes import stack_for
+from fedrelay.data.partition import ClientIndices
+from fedrelay.engines.base import RoundInputs
+from fedrelay.engines.local.engine import LocalEngine
+from fedrelay.engines.local.executor import ForkedExecutor, InlineExecutor
+from fedrelay.experiment.spec import TrainSettings
+from fedrelay.local.batched_trainer import batched_model_for
 from fedrelay.local.terms.blend import Blend
 from fedrelay.local.terms.contrast import Contrast
 from fedrelay.local.terms.control import Control
 from fedrelay.local.terms.drift import Drift
-from fedrelay.local.terms.fisher import Fisher
+from fedrelay.local.terms.fisher import FisherPenalty
 from fedrelay.local.terms.glam import Glam
 from fedrelay.local.terms.mmd import Mmd
 from fedrelay.local.terms.prox import Prox
-from fedrelay.local.trainer import Job
-from fedrelay.models.layout import Layout
+from fedrelay.local.trainer import TrainingJob
+from fedrelay.models.layout import FlatLayout
 from fedrelay.routes.plan import RoundPlan, Route
-from fedrelay.spec import Train
 
 CHAINS = ((0, 1, 2), (3, 4), (5,))
 ROTATIONS = ((0, 1, 2), (1, 2, 0), (2, 0, 1), (5, 3))
 
 
-def voyage(federation, terms, routes, *, crew=InlineCrew, lanes=1, **train):
+def voyage(federation, terms, routes, *, executor=InlineExecutor, lanes=1, **train):
     """Two rounds; returns the models, all baggage and what clients keep, and whether models were stacked."""
     torch.manual_seed(6)
     module = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 3))
-    layout = Layout.of(module)
-    job = Job(module, layout, federation, Train(batch_size=3, epochs=2, **train), terms, 3, lanes)
-    engine, weights, server = LocalEngine(job, crew(job)), layout.flatten(module), {}
+    layout = FlatLayout.of(module)
+    job = TrainingJob(module, layout, federation, TrainSettings(batch_size=3, epochs=2, **train), terms, 3, lanes)
+    engine, weights, server = LocalEngine(job, executor(job)), layout.flatten(module), {}
     for round in (1, 2):
-        arrivals = engine.travel(RoundPlan(round, tuple(map(Route, routes))), Departure(weights, {}, server))
+        arrivals = engine.travel(RoundPlan(round, tuple(map(Route, routes))), RoundInputs(weights, {}, server))
         engine.keep()
         for term in terms:
             server = term.settle(server, arrivals, 6)
         models = torch.stack([arrival.weights for arrival in arrivals])
         weights = models.mean(0)
-    baggage = {name: torch.stack([a.baggage[name] for a in arrivals]) for name in job.names("baggage")}
+    payload = {name: torch.stack([a.payload[name] for a in arrivals]) for name in job.names("payload")}
     engine.close()
-    return models, baggage, [engine.keepsakes.get(client) for client in range(6)], stack_for(job) is not None
+    return (
+        models,
+        payload,
+        [engine.client_states.get(client) for client in range(6)],
+        batched_model_for(job) is not None,
+    )
 
 
 @pytest.mark.parametrize(
     "term",
-    [Prox(mu=0), Contrast(mu=0), Mmd(strength=0), Glam(tau=0, rho=0), Fisher(strength=0), Blend(alpha=0)],
+    [Prox(mu=0), Contrast(mu=0), Mmd(strength=0), Glam(tau=0, rho=0), FisherPenalty(strength=0), Blend(alpha=0)],
     ids=lambda term: type(term).__name__,
 )
 @pytest.mark.parametrize("routes", [CHAINS, ROTATIONS], ids=["chains", "rotations"])
@@ -66,14 +71,14 @@ def test_without_strength_a_term_is_not_there(toy, term, routes):
     "terms",
     [
         (Glam(), Contrast(mu=1.0)),
-        (Mmd(), Fisher(labels="model"), Blend()),
+        (Mmd(), FisherPenalty(labels="model"), Blend()),
         (Control(), Drift(), Blend(), Prox(mu=0.1)),
     ],
     ids=["teachers", "fisher", "algebra"],
 )
 def test_worker_processes_give_the_same_bits(toy, terms):
     inline = voyage(toy, terms, ROTATIONS)
-    forked = voyage(toy, terms, ROTATIONS, crew=lambda job: ForkedCrew(job, 2))
+    forked = voyage(toy, terms, ROTATIONS, executor=lambda job: ForkedExecutor(job, 2))
     torch.testing.assert_close(inline, forked, rtol=0, atol=0)
 
 
@@ -89,7 +94,7 @@ def test_lanes_give_what_each_gives_alone(toy, terms, routes):
     torch.testing.assert_close(alone, stacked, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("term", [Glam(), Contrast(), Mmd(), Fisher()], ids=lambda term: type(term).__name__)
+@pytest.mark.parametrize("term", [Glam(), Contrast(), Mmd(), FisherPenalty()], ids=lambda term: type(term).__name__)
 def test_terms_that_ask_models_are_trained_one_by_one(toy, term):
     *_, stacked = voyage(toy, (term,), CHAINS, lanes=8)
     assert not stacked
@@ -97,7 +102,7 @@ def test_terms_that_ask_models_are_trained_one_by_one(toy, term):
 
 @pytest.mark.parametrize(
     "term",
-    [Prox(), Contrast(), Mmd(), Glam(), Fisher(strength=10), Blend(), Control(), Drift()],
+    [Prox(), Contrast(), Mmd(), Glam(), FisherPenalty(strength=10), Blend(), Control(), Drift()],
     ids=lambda term: type(term).__name__,
 )
 def test_with_strength_it_is(toy, term):
@@ -113,13 +118,20 @@ def sentences(padding):
     x, y = rng.integers(0, 5, (8, 6)), rng.integers(0, 5, (8, 6))
     x[:, 3:], y[:, 3:] = padding, IGNORED_LABEL
     return ArrayFederation(
-        Dataset("words", "tokens", x, y, x, y, 5), Holdings(np.arange(8), np.array([0, 4, 8])), seed=0
+        Dataset("words", "tokens", x, y, x, y, 5), ClientIndices(np.arange(8), np.array([0, 4, 8])), seed=0
     )
 
 
 @pytest.mark.parametrize(
     "term",
-    [Glam(), Contrast(), Mmd(strength=1.0), Mmd(strength=1.0, outputs="features"), Fisher(), Fisher(labels="model")],
+    [
+        Glam(),
+        Contrast(),
+        Mmd(strength=1.0),
+        Mmd(strength=1.0, outputs="features"),
+        FisherPenalty(),
+        FisherPenalty(labels="model"),
+    ],
     ids=str,
 )
 def test_padding_of_sequences_counts_nowhere(term):
@@ -127,12 +139,14 @@ def test_padding_of_sequences_counts_nowhere(term):
     for padding in (0, 4):
         torch.manual_seed(6)
         module = nn.Sequential(nn.Embedding(5, 4), nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 5))
-        job = Job(module, Layout.of(module), sentences(padding), Train(batch_size=2, lr=0.5), (term,), 3)
-        engine, weights = LocalEngine(job, InlineCrew(job)), job.layout.flatten(module)
+        job = TrainingJob(
+            module, FlatLayout.of(module), sentences(padding), TrainSettings(batch_size=2, lr=0.5), (term,), 3
+        )
+        engine, weights = LocalEngine(job, InlineExecutor(job)), job.layout.flatten(module)
         for round in (1, 2):
-            (arrival,) = engine.travel(RoundPlan(round, (Route((0, 1)),)), Departure(weights))
+            (arrival,) = engine.travel(RoundPlan(round, (Route((0, 1)),)), RoundInputs(weights))
             engine.keep()
             weights = arrival.weights.clone()
-        found.append([weights, *(tensor.clone() for tensor in arrival.baggage.values())])
+        found.append([weights, *(tensor.clone() for tensor in arrival.payload.values())])
     assert weights.isfinite().all()
     torch.testing.assert_close(found[0], found[1])

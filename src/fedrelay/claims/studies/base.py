@@ -21,10 +21,10 @@ import yaml
 from fedrelay.claims.subjects import Subject
 from fedrelay.data.registry import DATASETS
 from fedrelay.errors import RunFolderError, SpecError
+from fedrelay.experiment.catalogue import experiments
+from fedrelay.experiment.spec import Comparison, ComparisonEntry, DataSettings, Experiment, validate
 from fedrelay.files import make_folder, write_atomically
-from fedrelay.recipes import experiments
-from fedrelay.runner import Observer
-from fedrelay.spec import Comparison, Data, Entrant, Experiment, validate
+from fedrelay.runtime.loop import Observer
 
 Measures = dict[str, float | None]
 
@@ -53,7 +53,7 @@ class Study(ABC):
 
     @property
     @abstractmethod
-    def data(self) -> Data:
+    def data(self) -> DataSettings:
         """The data it needs."""
 
     @property
@@ -157,9 +157,9 @@ class WithMethods(Study):
         return validate(Comparison, tree).model_copy(update={"out": self.folder})
 
     @cached_property
-    def runs(self) -> dict[tuple[str, int], tuple[Entrant, Experiment]]:
+    def runs(self) -> dict[tuple[str, int], tuple[ComparisonEntry, Experiment]]:
         """Every run, by the method's name in criteria and the seed."""
-        found: dict[tuple[str, int], tuple[Entrant, Experiment]] = {}
+        found: dict[tuple[str, int], tuple[ComparisonEntry, Experiment]] = {}
         for entrant, experiment in experiments(self.comparison):
             key = identifier(entrant.name), experiment.seed
             if key in found:
@@ -173,7 +173,7 @@ class WithMethods(Study):
         return tuple(dict.fromkeys(name for name, _ in self.runs))
 
     @property
-    def data(self) -> Data:
+    def data(self) -> DataSettings:
         """Those of all its methods."""
         return self.comparison.data
 

@@ -11,12 +11,12 @@ import yaml
 
 from fedrelay.claims.studies.base import Measures, Piece, WithMethods, holds_something_else, read_json
 from fedrelay.claims.subjects import Row, Subject
-from fedrelay.comparison import SPEC, load_comparison, run_entrant, run_folder
 from fedrelay.errors import DivergedError, FruitlessError
 from fedrelay.files import make_folder, write_atomically
 from fedrelay.report.fate import FAILURES, Failure
-from fedrelay.runner import Observer
-from fedrelay.store import Records
+from fedrelay.runtime.comparison import SPEC, load_comparison, run_entrant, run_folder
+from fedrelay.runtime.loop import Observer
+from fedrelay.runtime.store import Records
 
 _SUMMARISED = (
     "accuracy", "accuracy_last", "loss", "f1", "client_updates", "longest_route", "virtual_seconds", "bytes",

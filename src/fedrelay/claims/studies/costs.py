@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from fedrelay.claims.studies.base import Measures, Quick, WithMethods
-from fedrelay.setting import prepare
-from fedrelay.spec import Experiment
+from fedrelay.experiment.prepare import prepare
+from fedrelay.experiment.spec import Experiment
 
 COSTED_ROUND = 2
 """The round that is looked at: in the first some methods send less."""

@@ -10,13 +10,13 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from fedrelay.claims.studies.base import Measures, Quick, identifier
-from fedrelay.evidence import evidence_for
+from fedrelay.experiment.profile_inputs import profile_inputs
+from fedrelay.experiment.spec import DataSettings, Experiment, ModelSettings, Options, Section, TrainSettings, validate
 from fedrelay.grouping.base import Grouping
 from fedrelay.grouping.distances import DISTANCES, Distance
-from fedrelay.grouping.profiles import Survey
+from fedrelay.grouping.profiles import ProfilingResult
 from fedrelay.metrics.skew import group_quality
 from fedrelay.routes.base import Groups
-from fedrelay.spec import Data, Experiment, Model, Options, Section, Train, validate
 
 CLIENTS = "clients"
 """The subject in which nobody travels with anybody."""
@@ -26,9 +26,9 @@ class Ways(Section):
     """The settings of such a study."""
 
     ways: Mapping[str, Options] = Field(min_length=1, description="name → options of a grouping")
-    data: Data = Data()
-    model: Model = Model()
-    train: Train = Train()
+    data: DataSettings = DataSettings()
+    model: ModelSettings = ModelSettings()
+    train: TrainSettings = TrainSettings()
 
 
 class GroupStudy(Quick):
@@ -51,7 +51,7 @@ class GroupStudy(Quick):
         return (CLIENTS, *self.ways)
 
     @property
-    def data(self) -> Data:
+    def data(self) -> DataSettings:
         """The clients' data."""
         return self.given.data
 
@@ -62,13 +62,13 @@ class GroupStudy(Quick):
 
     def measured(self, seed: int) -> dict[str, Measures]:
         """The quality of all groups, and how well clients of a kind are recognised."""
-        evidence = evidence_for(self.experiment(seed), self.ways.values())
+        evidence = profile_inputs(self.experiment(seed), self.ways.values())
         federation = evidence.federation
         sizes = federation.sizes()
         holders = np.flatnonzero(sizes)
         histograms = np.stack([federation.histogram(client) for client in range(federation.clients)])
         found = {CLIENTS: _quality(tuple((client,) for client in holders.tolist()), histograms, sizes)}
-        surveys: dict[str, Survey] = {}
+        surveys: dict[str, ProfilingResult] = {}
         for name, grouping in self.ways.items():
             key = grouping.description
             survey = surveys[key] = surveys.get(key) or grouping.survey(evidence)

@@ -7,8 +7,8 @@ from functools import cached_property
 from pydantic import Field
 
 from fedrelay.claims.studies.base import Measures, Quick, WithMethods
-from fedrelay.espionage import Haul, run_with_spy
-from fedrelay.spec import Comparison, Section, validate
+from fedrelay.experiment.spec import Comparison, Section, validate
+from fedrelay.robustness.gan_attack_run import GanAttackResult, run_gan_attack
 
 LEVELS = (60, 70, 80)
 """Accuracies in percent of the model received at which methods are compared, as in the paper."""
@@ -41,12 +41,12 @@ class SpyStudy(WithMethods, Quick):
         """All methods, one after the other."""
         chosen = {name: experiment for (name, of), (_, experiment) in self.runs.items() if of == seed}
         return {
-            name: distances(run_with_spy(experiment, self.spy.client, epochs=self.spy.epochs))
+            name: distances(run_gan_attack(experiment, self.spy.client, epochs=self.spy.epochs))
             for name, experiment in chosen.items()
         }
 
 
-def distances(haul: Haul) -> Measures:
+def distances(haul: GanAttackResult) -> Measures:
     """How far drawings are from all clients' images, by the models received that were about so accurate."""
     found: Measures = {"visits": float(len(haul.glimpses))}
     for level in LEVELS:

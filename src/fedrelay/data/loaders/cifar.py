@@ -27,7 +27,7 @@ SHAPE = (3, 32, 32)
 
 
 @dataclass(frozen=True)
-class Layout:
+class CifarFormat:
     """How one of the two data sets is laid out on disk."""
 
     name: str
@@ -44,7 +44,7 @@ class Layout:
         return (*self.train, self.test)
 
 
-CIFAR10 = Layout(
+CIFAR10 = CifarFormat(
     name="cifar10",
     folder="cifar-10-batches-py",
     archive="cifar-10-python.tar.gz",
@@ -53,7 +53,7 @@ CIFAR10 = Layout(
     labels=b"labels",
     classes=10,
 )
-CIFAR100 = Layout(
+CIFAR100 = CifarFormat(
     name="cifar100",
     folder="cifar-100-python",
     archive="cifar-100-python.tar.gz",
@@ -64,7 +64,7 @@ CIFAR100 = Layout(
 )
 
 
-def recognise(location: Path, layout: Layout) -> Path | None:
+def recognise(location: Path, layout: CifarFormat) -> Path | None:
     """The folder of batches, else the official archive, else a NumPy archive named after the data set."""
     if location.is_file():
         return location if location.name.endswith((".tar.gz", ".npz")) else None
@@ -75,7 +75,7 @@ def recognise(location: Path, layout: Layout) -> Path | None:
     return next((path for path in files if path.is_file()), None)
 
 
-def load(location: Path, layout: Layout) -> Dataset:
+def load(location: Path, layout: CifarFormat) -> Dataset:
     """Colour images `[n, 3, 32, 32]`; CIFAR-100 with its 100 fine labels."""
     if location.suffix == ".npz":
         return npz.load_images(location, layout.name, layout.classes)
@@ -92,7 +92,7 @@ def _numpy_archives(folder: Path, name: str) -> list[Path]:
     return [path for path in archives if not path.stem.removeprefix(name)[:1].isdigit()]
 
 
-def _from_folder(folder: Path, layout: Layout) -> dict[str, bytes]:
+def _from_folder(folder: Path, layout: CifarFormat) -> dict[str, bytes]:
     raw = {}
     for batch in layout.batches:
         with reading(folder / batch):
@@ -100,7 +100,7 @@ def _from_folder(folder: Path, layout: Layout) -> dict[str, bytes]:
     return raw
 
 
-def _from_archive(path: Path, layout: Layout) -> dict[str, bytes]:
+def _from_archive(path: Path, layout: CifarFormat) -> dict[str, bytes]:
     """The batches inside the archive; nothing is unpacked to disk."""
     wanted = {f"{layout.folder}/{batch}": batch for batch in layout.batches}
     raw = {}
@@ -124,7 +124,7 @@ def _from_archive(path: Path, layout: Layout) -> dict[str, bytes]:
     return raw
 
 
-def _read_batch(path: Path, raw: bytes, layout: Layout) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+def _read_batch(path: Path, raw: bytes, layout: CifarFormat) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     batch = _unpickle(path, raw)
     if not isinstance(batch, dict) or not {b"data", layout.labels} <= batch.keys():
         found = sorted(map(str, batch)) if isinstance(batch, dict) else type(batch).__name__

@@ -9,14 +9,14 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from fedrelay.engines.crew import one_thread
 from fedrelay.engines.flower.parcel import BadParcel, Parcel, report_of, unpacked, whole
+from fedrelay.engines.local.executor import one_thread
 from fedrelay.local.arrival import HopReport
-from fedrelay.local.guard import Usual, emptied, fault_in, peaks, shorten, worsened
-from fedrelay.local.trainer import Job
-from fedrelay.local.visit import Visit
-from fedrelay.local.workshop import diverged
-from fedrelay.models.layout import Workbench
+from fedrelay.local.hop import diverged
+from fedrelay.local.hop_context import HopContext
+from fedrelay.local.trainer import TrainingJob
+from fedrelay.models.layout import FlatModule
+from fedrelay.robustness.guard import TypicalHop, emptied, fault_in, peaks, shorten, worsened
 from fedrelay.routes.plan import Hop
 
 ROUNDING = 1e-4
@@ -28,14 +28,14 @@ class Return:
     """A good answer: what the client made of the model, not yet looked at by the guard."""
 
     model: Tensor
-    baggage: dict[str, Tensor]
+    payload: dict[str, Tensor]
     report: HopReport
 
 
 class Gate:
     """Checks answers to turns."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: TrainingJob) -> None:
         self.job = job
 
     def opened(self, answer: Parcel, number: int, samples: int) -> tuple[Return, float]:
@@ -45,16 +45,16 @@ class Gate:
         report, seconds = report_of(answer, samples)
         if report.refused:
             return Return(torch.empty(0), {}, report), seconds
-        names = {f"baggage {name}": name for name in self.job.names("baggage")}
+        names = {f"payload {name}": name for name in self.job.names("payload")}
         models = unpacked(answer, self.job.layout, ["model", *names])
         return Return(models["model"], {name: models[row] for row, name in names.items()}, report), seconds
 
-    def guarded(self, hop: Hop, recv: Tensor, found: Return, usual: Usual) -> Return:
+    def guarded(self, hop: Hop, recv: Tensor, found: Return, usual: TypicalHop) -> Return:
         """A node may be mistaken about its own model, or lie; `recv` is what it was sent."""
         guard, layout, report = self.job.guard, self.job.layout, found.report
         if not report.refused:
             [peak] = peaks(found.model[: layout.counters])
-            report = replace(report, peak=peak, refused=fault_in(guard, peak, found.baggage.values()))
+            report = replace(report, peak=peak, refused=fault_in(guard, peak, found.payload.values()))
         if report.refused and guard.on_divergence == "stop":
             raise diverged(hop, report.refused)
         if not report.refused:
@@ -72,17 +72,17 @@ class Gate:
             return report
         end, longest = self.job.layout.trainable, self.job.guard.norm * usual
         allowed = torch.tensor([longest * (1 + ROUNDING)], dtype=model.dtype)
-        length = float(shorten(model[:end], Visit(recv[:end], recv[:end], longest=allowed)))
+        length = float(shorten(model[:end], HopContext(recv[:end], recv[:end], longest=allowed)))
         if length > float(allowed):
             return replace(report, length=length, shortened=True)
         return report if report.shortened else replace(report, length=length)
 
-    def _judged(self, report: HopReport, model: Tensor, recv: Tensor, usual: Usual) -> HopReport:
+    def _judged(self, report: HopReport, model: Tensor, recv: Tensor, usual: TypicalHop) -> HopReport:
         with one_thread():
             reason, rise = worsened(self.job.guard, self.bench, model, recv, self.job.federation, usual)
         return replace(report, refused=reason, rise=rise)
 
     @cached_property
-    def bench(self) -> Workbench:
+    def bench(self) -> FlatModule:
         """Where models are looked at."""
-        return Workbench(copy.deepcopy(self.job.module), self.job.layout)
+        return FlatModule(copy.deepcopy(self.job.module), self.job.layout)

@@ -9,19 +9,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedrelay.engines.base import Departure
+from fedrelay.engines.base import RoundInputs
 from fedrelay.engines.flower.brief import brief_of
 from fedrelay.engines.flower.gate import Gate, Return
 from fedrelay.engines.flower.inquiries import SMALL, Inquiry
 from fedrelay.engines.flower.parcel import Parcel, packed
 from fedrelay.engines.flower.remote import RemoteFederation
 from fedrelay.engines.flower.turns import Turns
+from fedrelay.experiment.spec import RecoverySettings
 from fedrelay.local.arrival import Arrival, Attempt, HopReport
-from fedrelay.local.guard import Usual
-from fedrelay.local.trainer import Job
-from fedrelay.local.workshop import turn_of
+from fedrelay.local.hop import planned_hop
+from fedrelay.local.trainer import TrainingJob
+from fedrelay.robustness.guard import TypicalHop
 from fedrelay.routes.plan import Hop, RoundPlan
-from fedrelay.spec import Recovery
 
 Accept = Callable[[int, int, int], None]
 """Told (client, route, number) of a turn whose model was let in."""
@@ -34,8 +34,8 @@ class Traveller:
     number: int
     clients: tuple[int, ...]
     model: Tensor
-    baggage: dict[str, Tensor]
-    departure: Departure
+    payload: dict[str, Tensor]
+    departure: RoundInputs
     """With what it set off."""
 
     round: int
@@ -44,7 +44,7 @@ class Traveller:
     """The index of its first hop; these three key all randomness of its hops."""
 
     reports: list[HopReport] = field(default_factory=list)
-    sightings: dict[int, Tensor] = field(default_factory=dict)
+    received_models: dict[int, Tensor] = field(default_factory=dict)
     inquiry: Inquiry | None = None
     """The question that is under way for it."""
 
@@ -58,23 +58,25 @@ class Traveller:
 
     def arrival(self) -> Arrival:
         """At home."""
-        return Arrival(self.number, self.clients, self.model, tuple(self.reports), self.baggage, self.sightings)
+        return Arrival(self.number, self.clients, self.model, tuple(self.reports), self.payload, self.received_models)
 
 
 class Hops:
     """Makes questions of hops."""
 
-    def __init__(self, job: Job, federation: RemoteFederation, turns: Turns, gate: Gate, recovery: Recovery) -> None:
+    def __init__(
+        self, job: TrainingJob, federation: RemoteFederation, turns: Turns, gate: Gate, recovery: RecoverySettings
+    ) -> None:
         self.job, self.federation, self.turns, self.gate, self.recovery = job, federation, turns, gate, recovery
         self.brief = brief_of(job)
 
-    def setting_off(self, plan: RoundPlan, departure: Departure, number: int) -> Traveller:
+    def setting_off(self, plan: RoundPlan, departure: RoundInputs, number: int) -> Traveller:
         """A route at the server, about to begin."""
-        usual = {name: departure.server[name] for name in self.job.names("baggage") if name in departure.server}
-        own = departure.baggage.get(number, {}) if number in departure.starts else {}
+        usual = {name: departure.server[name] for name in self.job.names("payload") if name in departure.server}
+        own = departure.payload.get(number, {}) if number in departure.starts else {}
         model, zeros = departure.starts.get(number, departure.weights), torch.zeros_like(departure.weights)
-        baggage = {name: own.get(name, usual.get(name, zeros)) for name in self.job.names("baggage")}
-        return Traveller(number, plan.routes[number].clients, model, baggage, departure, plan.round, plan.attempt)
+        payload = {name: own.get(name, usual.get(name, zeros)) for name in self.job.names("payload")}
+        return Traveller(number, plan.routes[number].clients, model, payload, departure, plan.round, plan.attempt)
 
     def inquiry(self, plan: RoundPlan, traveller: Traveller, accept: Accept, *, alone: bool = False) -> Inquiry:
         """The next turn of a route; `alone`: those after it wait until all others have had theirs."""
@@ -83,7 +85,7 @@ class Hops:
         hop = Hop(traveller.round, traveller.number, traveller.first + index, client, traveller.attempt)
         number = self.turns.next()
         if (hop.route, hop.index) in plan.tapped:
-            traveller.sightings[hop.index] = traveller.model
+            traveller.received_models[hop.index] = traveller.model
 
         def ask() -> Parcel:
             return packed(self._question(plan, hop, number, departure.usual), self._luggage(departure, traveller))
@@ -98,41 +100,41 @@ class Hops:
 
         def failed(reason: str) -> Inquiry | None:
             nothing = HopReport(0, 0, 0.0, refused=reason)
-            return over(Return(traveller.model, traveller.baggage, nothing), tuple(inquiry.failures))
+            return over(Return(traveller.model, traveller.payload, nothing), tuple(inquiry.failures))
 
         def over(found: Return, attempts: tuple[Attempt, ...]) -> Inquiry | None:
             if traveller.given_up:
                 return None
             if not found.report.refused:
-                traveller.model, traveller.baggage = found.model, found.baggage
+                traveller.model, traveller.payload = found.model, found.payload
                 accept(client, hop.route, number)
             traveller.reports.append(replace(found.report, attempts=attempts))
             traveller.inquiry = None
             return None if alone or traveller.home else self.inquiry(plan, traveller, accept)
 
-        rows = 1 + len(traveller.baggage)
+        rows = 1 + len(traveller.payload)
         tries = 1 + (self.recovery.retries if self.recovery.policy == "retry" else 0)
         inquiry = Inquiry(client, ask, answered, failed, rows * self.job.layout.bytes + SMALL, tries)
         traveller.inquiry = inquiry
         return inquiry
 
-    def _question(self, plan: RoundPlan, hop: Hop, number: int, usual: Usual) -> dict[str, Any]:
-        tamper = turn_of(plan, hop).tamper
+    def _question(self, plan: RoundPlan, hop: Hop, number: int, usual: TypicalHop) -> dict[str, Any]:
+        tamper = planned_hop(plan, hop).tamper
         return {
             "kind": "turn",
             "brief": self.brief,
-            "run": self.turns.keepsakes.run,
+            "run": self.turns.client_states.run,
             "hop": [hop.round, hop.route, hop.index, hop.client, hop.attempt],
             "usual": usual.length,
             "tamper": None if tamper is None else {"what": tamper.what, "factor": tamper.factor},
             **self.turns.header(hop.client, number),
         }
 
-    def _luggage(self, departure: Departure, traveller: Traveller) -> dict[str, Tensor]:
+    def _luggage(self, departure: RoundInputs, traveller: Traveller) -> dict[str, Tensor]:
         """The model and all that goes with it; what is not sent is zero, or the same as the model."""
         models = {"recv": traveller.model}
         if any(term.needs_round_model for term in self.job.terms):
             models["round"] = departure.weights
         told = {name: departure.server[name] for name in self.job.names("server") if name in departure.server}
         models |= {f"server {name}": tensor for name, tensor in told.items()}
-        return models | {f"baggage {name}": tensor for name, tensor in traveller.baggage.items() if tensor.any()}
+        return models | {f"payload {name}": tensor for name, tensor in traveller.payload.items() if tensor.any()}

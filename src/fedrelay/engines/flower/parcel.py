@@ -18,8 +18,8 @@ from torch import Tensor
 
 from fedrelay.errors import FedRelayError
 from fedrelay.local.arrival import HopReport
-from fedrelay.local.judge import Verdict
-from fedrelay.models.layout import Layout
+from fedrelay.local.evaluation import EvaluationSums
+from fedrelay.models.layout import FlatLayout
 
 MODELS = "models"
 """The array whose rows are models."""
@@ -50,7 +50,7 @@ def packed(header: Mapping[str, Any], models: Mapping[str, Tensor]) -> Parcel:
     return Parcel({**header, "names": list(models)}, {MODELS: torch.stack(rows).numpy()})
 
 
-def unpacked(parcel: Parcel, layout: Layout, names: Sequence[str] | None = None) -> dict[str, Tensor]:
+def unpacked(parcel: Parcel, layout: FlatLayout, names: Sequence[str] | None = None) -> dict[str, Tensor]:
     """The models of a parcel, each checked against the layout; with `names`, exactly these."""
     found, array = parcel.header.get("names"), parcel.arrays.get(MODELS)
     if array is None or not isinstance(found, list) or len(set(map(str, found))) != len(found):
@@ -65,12 +65,12 @@ def unpacked(parcel: Parcel, layout: Layout, names: Sequence[str] | None = None)
     return dict(zip(map(str, found), rows, strict=True))
 
 
-def travels(layout: Layout) -> bool:
+def travels(layout: FlatLayout) -> bool:
     """Whether weights of this type can be sent as arrays."""
     return layout.dtype in (torch.float16, torch.float32, torch.float64)
 
 
-def _dtype(layout: Layout) -> Any:
+def _dtype(layout: FlatLayout) -> Any:
     return torch.empty(0, dtype=layout.dtype).numpy().dtype
 
 
@@ -122,13 +122,13 @@ def report_of(parcel: Parcel, samples: int) -> tuple[HopReport, float]:
     return report, seconds
 
 
-def verdict_header(verdict: Verdict) -> dict[str, Any]:
+def verdict_header(verdict: EvaluationSums) -> dict[str, Any]:
     """A verdict as plain data."""
     counts = {name: getattr(verdict, name).tolist() for name in ("correct", "predicted", "actual")}
     return {"loss": verdict.loss if math.isfinite(verdict.loss) else None, **counts}
 
 
-def verdict_of(parcel: Parcel, classes: int, possible: range) -> Verdict:
+def verdict_of(parcel: Parcel, classes: int, possible: range) -> EvaluationSums:
     """The way back, checked; `possible` is how many predictions it may be about."""
     header = parcel.header
     counts = []
@@ -145,12 +145,12 @@ def verdict_of(parcel: Parcel, classes: int, possible: range) -> Verdict:
     loss = math.inf if header.get("loss") is None else number(header, "loss")
     if loss < 0:
         raise BadParcel("a loss below zero")
-    return Verdict(loss, correct, predicted, actual)
+    return EvaluationSums(loss, correct, predicted, actual)
 
 
-def nothing_judged(classes: int) -> Verdict:
+def nothing_judged(classes: int) -> EvaluationSums:
     """The verdict on no samples."""
-    return Verdict(0.0, *(np.zeros(classes, dtype=np.int64) for _ in range(3)))
+    return EvaluationSums(0.0, *(np.zeros(classes, dtype=np.int64) for _ in range(3)))
 
 
 def vector_of(parcel: Parcel, most: int) -> NDArray[np.floating[Any]]:

@@ -14,12 +14,12 @@ from dataclasses import replace
 
 from torch import Tensor
 
-from fedrelay.engines.base import Departure
+from fedrelay.engines.base import RoundInputs
 from fedrelay.engines.flower.hops import Hops, Traveller
 from fedrelay.engines.flower.inquiries import Inquiries, Inquiry
-from fedrelay.faults import LATE
 from fedrelay.local.arrival import Arrival, Attempt, HopReport
-from fedrelay.routes.plan import Leg, Race, RoundPlan, Standing
+from fedrelay.robustness.faults import LATE
+from fedrelay.routes.plan import AsyncRound, AsyncState, Leg, RoundPlan
 
 Home = list[tuple[Leg, Traveller]]
 
@@ -29,14 +29,14 @@ class Course:
 
     def __init__(self, hops: Hops, inquiries: Inquiries) -> None:
         self.hops, self.inquiries, self.turns = hops, inquiries, hops.turns
-        self.standing: Standing | None = None
+        self.standing: AsyncState | None = None
         self.under_way: dict[Leg, Traveller] = {}
         self.latest: dict[int, tuple[Tensor, dict[str, Tensor]]] = {}
         """Slot → the last model that came home, and its baggage."""
         self.begun: Counter[tuple[int, int]] = Counter()
         """(slot, round) → hops of legs that set off, so that no two have the same key."""
 
-    def run(self, plan: RoundPlan, departure: Departure) -> list[Arrival]:
+    def run(self, plan: RoundPlan, departure: RoundInputs) -> list[Arrival]:
         """Until the fastest model is done with one group more, or everybody has failed."""
         race = plan.race
         assert race is not None
@@ -63,7 +63,7 @@ class Course:
             self.inquiries.look()
         return self._arrivals(home, departure)
 
-    def _stand(self, race: Race, departure: Departure, slots: int) -> tuple[Standing, Home]:
+    def _stand(self, race: AsyncRound, departure: RoundInputs, slots: int) -> tuple[AsyncState, Home]:
         """As the round before left it; at first, after a merge or a resume, nobody is under way.
 
         Gives also what is given up now, because the models were merged in a round that nobody finished.
@@ -71,19 +71,19 @@ class Course:
         if self.standing is not None and self.standing.since == race.since:
             return self.standing, []
         dropped, self.latest = self._give_up(), {}
-        return Standing.after(race.since, [departure.legs.get(slot, ()) for slot in range(slots)]), dropped
+        return AsyncState.after(race.since, [departure.legs.get(slot, ()) for slot in range(slots)]), dropped
 
-    def _set_off(self, plan: RoundPlan, departure: Departure, round: int, standing: Standing) -> Standing:
+    def _set_off(self, plan: RoundPlan, departure: RoundInputs, round: int, standing: AsyncState) -> AsyncState:
         """Send models that are free to groups that are idle; `round` is the one that this belongs to."""
         assert plan.race is not None
         legs = plan.race.next_legs(standing)
         for leg in legs:
             traveller = self.hops.setting_off(plan, departure, leg.slot)
-            model, baggage = self.latest.get(leg.slot, (traveller.model, traveller.baggage))
+            model, payload = self.latest.get(leg.slot, (traveller.model, traveller.payload))
             first = self.begun[leg.slot, round]
             self.begun[leg.slot, round] += len(leg.clients)
             traveller = replace(
-                traveller, clients=leg.clients, model=model, baggage=baggage, round=round, attempt=0, first=first
+                traveller, clients=leg.clients, model=model, payload=payload, round=round, attempt=0, first=first
             )
             self.under_way[leg] = traveller
             if leg.clients:
@@ -99,7 +99,7 @@ class Course:
             del self.under_way[leg]
             self.turns.home(leg.clients)
             if traveller.arrival().usable:
-                self.latest[leg.slot] = traveller.model, traveller.baggage
+                self.latest[leg.slot] = traveller.model, traveller.payload
         return home
 
     def _give_up(self) -> Home:
@@ -126,19 +126,19 @@ class Course:
         inquiry.tries = 0
         return (*inquiry.failures, "failed")
 
-    def _arrivals(self, home: Home, departure: Departure) -> list[Arrival]:
+    def _arrivals(self, home: Home, departure: RoundInputs) -> list[Arrival]:
         """One for each slot from which something came, with its latest finished model."""
         slots = sorted({leg.slot for leg, traveller in home if traveller.clients})
         return [self._arrival(slot, [pair for pair in home if pair[0].slot == slot], departure) for slot in slots]
 
-    def _arrival(self, slot: int, home: Sequence[tuple[Leg, Traveller]], departure: Departure) -> Arrival:
-        model, baggage = self.latest.get(slot, (departure.starts.get(slot, departure.weights), {}))
+    def _arrival(self, slot: int, home: Sequence[tuple[Leg, Traveller]], departure: RoundInputs) -> Arrival:
+        model, payload = self.latest.get(slot, (departure.starts.get(slot, departure.weights), {}))
         return Arrival(
             slot,
             tuple(client for _, each in home for client in each.clients),
             model,
             tuple(report for _, each in home for report in each.reports),
-            baggage,
+            payload,
             legs=tuple(leg.group for leg, each in home if _counts(each)),
         )
 

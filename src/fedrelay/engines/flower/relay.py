@@ -20,8 +20,7 @@ from dataclasses import replace
 from torch import Tensor
 
 from fedrelay.data.public import PublicFederation
-from fedrelay.engines.base import Departure, News
-from fedrelay.engines.crew import one_thread
+from fedrelay.engines.base import EngineEvent, RoundInputs
 from fedrelay.engines.flower.gate import Gate
 from fedrelay.engines.flower.hops import Hops
 from fedrelay.engines.flower.inquiries import POLL, SMALL, Inquiries, Inquiry
@@ -30,15 +29,16 @@ from fedrelay.engines.flower.post import Post
 from fedrelay.engines.flower.race import Course
 from fedrelay.engines.flower.remote import remote_part
 from fedrelay.engines.flower.turns import Turns
+from fedrelay.engines.local.executor import one_thread
 from fedrelay.errors import EngineError
+from fedrelay.experiment.serialize import to_plain
+from fedrelay.experiment.spec import RecoverySettings
 from fedrelay.local.arrival import Arrival
-from fedrelay.local.judge import Verdict, chunks, judge
-from fedrelay.local.keepsakes import Keepsakes
-from fedrelay.local.portrait import Likeness, Portrait
-from fedrelay.local.trainer import Job
-from fedrelay.plain import described
+from fedrelay.local.client_profile import ClientProfiler, ProfileVector
+from fedrelay.local.client_state import ClientStateStore
+from fedrelay.local.evaluation import EvaluationSums, chunks, evaluate_chunk
+from fedrelay.local.trainer import TrainingJob
 from fedrelay.routes.plan import RoundPlan
-from fedrelay.spec import Recovery
 
 log = logging.getLogger(__name__)
 
@@ -51,10 +51,10 @@ class FlowerEngine:
 
     def __init__(
         self,
-        job: Job,
+        job: TrainingJob,
         post: Post,
-        recovery: Recovery,
-        keepsakes: Keepsakes | None = None,
+        recovery: RecoverySettings,
+        client_states: ClientStateStore | None = None,
         *,
         wait: float = 60.0,
         poll: float = POLL,
@@ -64,14 +64,14 @@ class FlowerEngine:
         self.job, self.post, self.recovery, self.wait = job, post, recovery, wait
         self.federation = federation
         self.inquiries = Inquiries(post, federation.nodes, recovery.timeout, poll, wait)
-        self.turns = Turns(keepsakes or Keepsakes(), count=bool(job.names("state")))
+        self.turns = Turns(client_states or ClientStateStore(), count=bool(job.names("state")))
         self.gate = Gate(job)
         self.hops = Hops(job, federation, self.turns, self.gate, recovery)
         self.course = Course(self.hops, self.inquiries)
         self.barren = 0
-        self.notes: list[News] = []
+        self.notes: list[EngineEvent] = []
 
-    def travel(self, plan: RoundPlan, departure: Departure) -> list[Arrival]:
+    def travel(self, plan: RoundPlan, departure: RoundInputs) -> list[Arrival]:
         """Carry out all routes of a round; in a race, until the fastest model is done with one group more."""
         anybody = range(self.federation.clients) if plan.race else (c for route in plan.routes for c in route.clients)
         self._await_somebody(set(anybody))
@@ -80,7 +80,7 @@ class FlowerEngine:
         self._count_barren(arrivals)
         return arrivals
 
-    def _travelled(self, plan: RoundPlan, departure: Departure) -> list[Arrival]:
+    def _travelled(self, plan: RoundPlan, departure: RoundInputs) -> list[Arrival]:
         """All routes side by side; in waves, where they share clients that keep something."""
         numbers = [number for number, route in enumerate(plan.routes) if route.clients]
         travellers = [self.hops.setting_off(plan, departure, number) for number in numbers]
@@ -97,15 +97,17 @@ class FlowerEngine:
         """Have the turns of the round count."""
         self.turns.keep()
 
-    def portray(self, portrait: Portrait, clients: Sequence[int], weights: Tensor) -> Iterator[tuple[int, Likeness]]:
+    def portray(
+        self, portrait: ClientProfiler, clients: Sequence[int], weights: Tensor
+    ) -> Iterator[tuple[int, ProfileVector]]:
         """Ask all clients at once; each must answer, because groups are formed of all."""
-        found: deque[tuple[int, Likeness]] = deque()
+        found: deque[tuple[int, ProfileVector]] = deque()
         lengths: dict[str, tuple[int, ...]] = {}
         public = self.job.federation.public if isinstance(self.job.federation, PublicFederation) else None
         shown = {} if public is None else {"public x": public.x.numpy(), "public y": public.y.numpy()}
 
         def inquiry(place: int, client: int) -> Inquiry:
-            header = {"kind": "portray", "brief": self.hops.brief, "portrait": described(portrait), "client": client}
+            header = {"kind": "portray", "brief": self.hops.brief, "portrait": to_plain(portrait), "client": client}
 
             def ask() -> Parcel:
                 plain = packed(header, {"start": weights})
@@ -127,21 +129,21 @@ class FlowerEngine:
             while found:
                 yield found.popleft()
 
-    def evaluate(self, weights: Tensor) -> Verdict:
+    def evaluate(self, weights: Tensor) -> EvaluationSums:
         """Judge a model here, where the server has test samples; else at the nodes, whose verdicts add up."""
         test = self.job.federation.test
         if len(test.y):
             with one_thread():
-                return total([judge(self.gate.bench, weights, test, chunk) for chunk in range(chunks(test))])
+                return total([evaluate_chunk(self.gate.bench, weights, test, chunk) for chunk in range(chunks(test))])
         judges = [client for client, facts in enumerate(self.federation.facts) if facts.tests]
         verdicts = self._verdicts(judges, weights)
         if not verdicts:
             raise EngineError("no node judged the model; the run can be resumed when nodes are back")
         return total([verdicts[client] for client in sorted(verdicts)])
 
-    def _verdicts(self, judges: Sequence[int], weights: Tensor) -> dict[int, Verdict]:
+    def _verdicts(self, judges: Sequence[int], weights: Tensor) -> dict[int, EvaluationSums]:
         """Client → its verdict. Who fails is asked again; if nobody answers, more patiently."""
-        verdicts: dict[int, Verdict] = {}
+        verdicts: dict[int, EvaluationSums] = {}
         reasons: dict[int, str] = {}
 
         def inquiry(client: int) -> Inquiry:
@@ -164,12 +166,14 @@ class FlowerEngine:
         for client in missing if verdicts else ():
             log.warning("node %r did not judge the model: %s", self.federation.nodes[client], reasons[client])
             tests = self.federation.facts[client].tests
-            self.notes.append(News("no verdict", f"judged without its {tests} samples: {reasons[client]}", client))
+            self.notes.append(
+                EngineEvent("no verdict", f"judged without its {tests} samples: {reasons[client]}", client)
+            )
         return verdicts
 
-    def news(self) -> list[News]:
+    def news(self) -> list[EngineEvent]:
         """Who could not be asked, and when nobody could."""
-        told = [*(News("interrupted", said) for said in self.inquiries.interruptions), *self.notes]
+        told = [*(EngineEvent("interrupted", said) for said in self.inquiries.interruptions), *self.notes]
         self.notes.clear()
         self.inquiries.interruptions.clear()
         return told
@@ -202,6 +206,6 @@ class FlowerEngine:
             )
 
 
-def total(verdicts: Sequence[Verdict]) -> Verdict:
+def total(verdicts: Sequence[EvaluationSums]) -> EvaluationSums:
     """All verdicts as one."""
     return sum(verdicts[1:], verdicts[0])

@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from fedrelay.data.federation import Federation, Kind, Samples, digest
-from fedrelay.data.overlay import Overlay
+from fedrelay.data.own_samples import MOST_CLASSES
 from fedrelay.data.public import PublicFederation
-from fedrelay.data.samples import MOST_CLASSES
+from fedrelay.data.wrapper import FederationWrapper
 from fedrelay.errors import DataError, EngineError
-from fedrelay.spec import Section
+from fedrelay.experiment.spec import Section
 
 Ints = NDArray[np.int64]
 
@@ -148,7 +148,7 @@ class RemoteFederation:
 
 def remote_part(federation: Federation) -> RemoteFederation | None:
     """The remote federation below others, if there is one."""
-    while isinstance(federation, Overlay):
+    while isinstance(federation, FederationWrapper):
         federation = federation.members
     return federation if isinstance(federation, RemoteFederation) else None
 

@@ -11,7 +11,7 @@ from fedrelay.engines.flower.inquiries import Inquiries
 from fedrelay.engines.flower.remote import Facts
 from fedrelay.engines.flower.start import folder_of, open_post, remembered, who
 from fedrelay.engines.flower.wire import last_seen
-from fedrelay.spec import Engine
+from fedrelay.experiment.spec import EngineSettings
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Member:
         return {"name": self.name, "status": self.status, "seen_seconds_ago": self.seen, **facts}
 
 
-def roll_call(wanted: Engine) -> list[Member]:
+def roll_call(wanted: EngineSettings) -> list[Member]:
     """Ask every node whose key is in the folder."""
     folder = folder_of(wanted)
     keys = public_keys(folder)

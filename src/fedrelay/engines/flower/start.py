@@ -12,8 +12,8 @@ import torch
 from pydantic import ValidationError
 
 from fedrelay.data.federation import Samples
-from fedrelay.data.samples import held, read_samples
-from fedrelay.engines.base import Engine, Way
+from fedrelay.data.own_samples import held, read_samples
+from fedrelay.engines.base import Engine, RouteTraits
 from fedrelay.engines.flower import check_installed
 from fedrelay.engines.flower.inquiries import Inquiries, Inquiry
 from fedrelay.engines.flower.parcel import Parcel, one_line, travels
@@ -22,12 +22,12 @@ from fedrelay.engines.flower.relay import FlowerEngine
 from fedrelay.engines.flower.remarks import remarks, unwilling
 from fedrelay.engines.flower.remote import Facts, RemoteFederation, facts_from, only_public_above, remote_part
 from fedrelay.errors import EngineError, SpecError
+from fedrelay.experiment.spec import DataSettings, Experiment
+from fedrelay.experiment.spec import EngineSettings as Wanted
 from fedrelay.files import write_atomically
-from fedrelay.local.keepsakes import Keepsakes
+from fedrelay.local.client_state import ClientStateStore
 from fedrelay.local.terms.dp import Dp
-from fedrelay.local.trainer import Job
-from fedrelay.spec import Data, Experiment
-from fedrelay.spec import Engine as Wanted
+from fedrelay.local.trainer import TrainingJob
 
 log = logging.getLogger(__name__)
 
@@ -35,10 +35,10 @@ KNOWN = "known"
 """The folder in which the server keeps what nodes have told, for times when one is away."""
 
 
-def start_flower(job: Job, experiment: Experiment, keepsakes: Keepsakes | None) -> Engine:
+def start_flower(job: TrainingJob, experiment: Experiment, client_states: ClientStateStore | None) -> Engine:
     """The engine, connected."""
     wanted = experiment.engine
-    return FlowerEngine(job, open_post(wanted), experiment.recovery, keepsakes, wait=wanted.wait)
+    return FlowerEngine(job, open_post(wanted), experiment.recovery, client_states, wait=wanted.wait)
 
 
 def open_post(wanted: Wanted) -> Post:
@@ -121,7 +121,7 @@ def own_test(path: Path) -> Samples:
     return held({"x": arrays["x"], "y": arrays["y"]}).samples(0)
 
 
-def check_flower(job: Job, experiment: Experiment, ways: Sequence[Way] = ()) -> None:
+def check_flower(job: TrainingJob, experiment: Experiment, ways: Sequence[RouteTraits] = ()) -> None:
     """Refuse what needs samples of others, or what is only simulated."""
     if remote_part(job.federation) is None:
         raise EngineError("engine.name: 'flower' works on the nodes' data, not on data of your own in Python")
@@ -130,9 +130,9 @@ def check_flower(job: Job, experiment: Experiment, ways: Sequence[Way] = ()) -> 
             f"method {experiment.method!r}: needs the samples of several clients in one place; with engine 'flower' "
             "they stay at the nodes"
         )
-    for setting in filter(None, (way.looks_at_samples for way in ways)):
+    for setting in filter(None, (way.needs_client_samples for way in ways)):
         raise SpecError(f"{setting} needs the samples of every client at the server; with engine 'flower' they stay")
-    if any(way.goes_by_arrival for way in ways):
+    if any(way.asynchronous for way in ways):
         _check_race(job, experiment)
     if experiment.eval.forgetting:
         raise SpecError("eval.forgetting: asks one client about another's samples, which engine 'flower' does not have")
@@ -148,7 +148,7 @@ def check_flower(job: Job, experiment: Experiment, ways: Sequence[Way] = ()) -> 
     _check_judges(job)
 
 
-def _check_race(job: Job, experiment: Experiment) -> None:
+def _check_race(job: TrainingJob, experiment: Experiment) -> None:
     """Refuse what needs to know beforehand who is visited."""
     how = "where real times of arrival decide who is visited; set route.mode=sync"
     if experiment.faults or experiment.recovery.deadline is not None:
@@ -158,7 +158,7 @@ def _check_race(job: Job, experiment: Experiment) -> None:
         raise SpecError(f"terms.dp.epsilon: a budget cannot be kept {how}")
 
 
-def _check_judges(job: Job) -> None:
+def _check_judges(job: TrainingJob) -> None:
     federation = remote_part(job.federation)
     assert federation is not None
     for line in unwilling(dict(zip(federation.nodes, federation.facts, strict=True)), job.terms):
@@ -179,10 +179,10 @@ def folder_of(wanted: Wanted) -> Path:
     return folder
 
 
-def _check_data(data: Data) -> None:
+def _check_data(data: DataSettings) -> None:
     """Settings that say how samples are dealt out have no effect where everybody has their own."""
-    usual = Data(name=data.name)
-    for name in Data.model_fields:
+    usual = DataSettings(name=data.name)
+    for name in DataSettings.model_fields:
         if name not in ("name", "public") and getattr(data, name) != getattr(usual, name):
             raise SpecError(f"data.{name}: has no effect with engine 'flower'; every node has its own samples")
 

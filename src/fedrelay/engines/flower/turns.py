@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from fedrelay.local.keepsakes import Keepsakes
+from fedrelay.local.client_state import ClientStateStore
 
 _TURN = "turn"
 _SPREAD = 1 << 24
@@ -36,8 +36,8 @@ class LastTurn:
 class Turns:
     """Turns are numbered by the clock, so that numbers grow from run to run."""
 
-    def __init__(self, keepsakes: Keepsakes, *, count: bool = True) -> None:
-        self.keepsakes, self.count = keepsakes, count
+    def __init__(self, client_states: ClientStateStore, *, count: bool = True) -> None:
+        self.client_states, self.count = client_states, count
         """Whether it matters which turns count: not where clients keep nothing."""
         self.round = 0
         self.now: dict[int, LastTurn] = {}
@@ -108,7 +108,7 @@ class Turns:
         """The round counts: what its clients have goes into the next checkpoint."""
         for client in sorted(self.changed):
             kept = self.now[client]
-            self.keepsakes.put(self.round, client, {_TURN: torch.tensor([kept.number, *kept.parts])})
+            self.client_states.put(self.round, client, {_TURN: torch.tensor([kept.number, *kept.parts])})
         self.changed = set()
 
     def _kept(self, client: int) -> LastTurn:
@@ -117,12 +117,12 @@ class Turns:
         if client not in self.now:
             kept = self.now[client] = self._stored(client)
             # Nobody goes back behind what is on disk already, or, without a run folder, behind the last round.
-            if self.keepsakes.folder is None or client not in self.keepsakes.changed:
+            if self.client_states.folder is None or client not in self.client_states.changed:
                 self.settled[client] = min((kept.number, *(part for part in kept.parts if part)))
         return self.now[client]
 
     def _stored(self, client: int) -> LastTurn:
-        tensors = self.keepsakes.get(client)
+        tensors = self.client_states.get(client)
         if _TURN not in tensors:
             return LastTurn()
         number, *parts = tensors[_TURN].tolist()

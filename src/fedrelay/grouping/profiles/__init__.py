@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from fedrelay.grouping.profiles.base import Evidence, Profile, ProfileOptions, Survey, Vectors
+from fedrelay.grouping.profiles.base import Profile, ProfileInputs, ProfileOptions, ProfilingResult, Vectors
 from fedrelay.grouping.profiles.clf import CLF
 from fedrelay.grouping.profiles.conf import CONF
 from fedrelay.grouping.profiles.hist import COUNTS, HIST
@@ -20,4 +20,4 @@ PROFILES: dict[ProfileName, Profile] = {
     "weights": WEIGHTS,
 }
 
-__all__ = ["PROFILES", "Evidence", "Profile", "ProfileName", "ProfileOptions", "Survey", "Vectors"]
+__all__ = ["PROFILES", "Profile", "ProfileInputs", "ProfileName", "ProfileOptions", "ProfilingResult", "Vectors"]

@@ -11,17 +11,17 @@ from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor
 
+from fedrelay.cost.ledger import SetupStep, SetupTransfer
 from fedrelay.data.federation import Federation
+from fedrelay.experiment.spec import Section
 from fedrelay.grouping.distances import DistanceName
-from fedrelay.ledger import Errand, Parcel
-from fedrelay.local.portrait import Likeness, Portrait
-from fedrelay.local.trainer import Job
-from fedrelay.spec import Section
+from fedrelay.local.client_profile import ClientProfiler, ProfileVector
+from fedrelay.local.trainer import TrainingJob
 
 Vectors = NDArray[np.float64]
 """One row for each client that was asked for."""
 
-Studio = Callable[[Job, Portrait, Sequence[int], Tensor], Iterator[tuple[int, Likeness]]]
+ProfileRunner = Callable[[TrainingJob, ClientProfiler, Sequence[int], Tensor], Iterator[tuple[int, ProfileVector]]]
 """Has clients portray themselves, starting from these weights: (place in the list, vector), as they come."""
 
 
@@ -56,23 +56,25 @@ class ProfileOptions(Section):
 
 
 @dataclass(frozen=True)
-class Evidence:
+class ProfileInputs:
     """All that a profile may look at; `job` and `studio` are there for profiles that take training."""
 
     federation: Federation
     seed: int
-    job: Job | None = None
-    studio: Studio | None = None
+    job: TrainingJob | None = None
+    studio: ProfileRunner | None = None
 
-    def untrained(self) -> Job:
+    def untrained(self) -> TrainingJob:
         """What clients would train, and how."""
         assert self.job is not None, "this evidence has no model"
         return self.job
 
-    def portraits(self, job: Job, portrait: Portrait, clients: Sequence[int], weights: Tensor) -> Likeness:
+    def portraits(
+        self, job: TrainingJob, portrait: ClientProfiler, clients: Sequence[int], weights: Tensor
+    ) -> ProfileVector:
         """The vectors of clients, row by row; each is put into place as it comes."""
         assert self.studio is not None, "this evidence has no studio"
-        rows: Likeness | None = None
+        rows: ProfileVector | None = None
         for place, vector in self.studio(job, portrait, clients, weights):
             if rows is None:
                 rows = np.empty((len(clients), len(vector)), dtype=vector.dtype)
@@ -82,18 +84,18 @@ class Evidence:
 
 
 @dataclass(frozen=True)
-class Survey:
+class ProfilingResult:
     """What was learned about clients, and what it took."""
 
     vectors: Vectors
-    errand: Errand | None = None
+    errand: SetupStep | None = None
     """What clients did for it; None where they were not asked to compute anything."""
 
     probe: Mapping[str, Tensor] = field(default_factory=dict)
     """The probe network that was used, to be kept with the run."""
 
 
-def _nothing(evidence: Evidence, options: ProfileOptions) -> None:
+def _nothing(evidence: ProfileInputs, options: ProfileOptions) -> None:
     """There is nothing to check."""
 
 
@@ -101,7 +103,7 @@ def _nothing(evidence: Evidence, options: ProfileOptions) -> None:
 class Profile:
     """A way to describe clients, and what is known of its vectors before any is made."""
 
-    describe: Callable[[Evidence, NDArray[np.int64], ProfileOptions], Survey]
+    describe: Callable[[ProfileInputs, NDArray[np.int64], ProfileOptions], ProfilingResult]
     """The vectors of these clients, each of which holds data."""
 
     probabilities: bool
@@ -125,22 +127,22 @@ class Profile:
     needs_histograms: bool = False
     """Whether clients have to tell the server how many samples of every class they hold."""
 
-    check: Callable[[Evidence, ProfileOptions], None] = _nothing
+    check: Callable[[ProfileInputs, ProfileOptions], None] = _nothing
     """Refuse data or a model that cannot be described so, before anybody trains."""
 
 
-def pretraining(evidence: Evidence, epochs: int) -> tuple[Job, Tensor]:
+def pretraining(evidence: ProfileInputs, epochs: int) -> tuple[TrainingJob, Tensor]:
     """What every client trains for its profile: the run's first weights, its train settings, no local terms."""
     job = evidence.untrained()
     train = job.train.model_copy(update={"epochs": epochs})
     return replace(job, train=train, terms=()), job.layout.flatten(job.module)
 
 
-def training_errand(clients: NDArray[np.int64], job: Job, epochs: int, up: Parcel) -> Errand:
+def training_errand(clients: NDArray[np.int64], job: TrainingJob, epochs: int, up: SetupTransfer) -> SetupStep:
     """The model goes to every client, is trained there, and something comes back; looking at a vector takes no time."""
-    return Errand(
+    return SetupStep(
         clients.tolist(),
-        Parcel("model", job.layout.bytes),
+        SetupTransfer("model", job.layout.bytes),
         up,
         work=lambda samples, flops: epochs * samples * flops,
         updates=len(clients),

@@ -18,62 +18,64 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from fedrelay.cost.ledger import SetupTransfer
 from fedrelay.errors import SpecError
 from fedrelay.grouping.profiles.base import (
-    Evidence,
     Profile,
+    ProfileInputs,
     ProfileOptions,
-    Survey,
+    ProfilingResult,
     bytes_of,
     pretraining,
     training_errand,
 )
 from fedrelay.grouping.profiles.components import principal_components
-from fedrelay.ledger import Parcel
-from fedrelay.local.portrait import Likeness, Portrait
-from fedrelay.local.trainer import Job
-from fedrelay.models.layout import Workbench
+from fedrelay.local.client_profile import ClientProfiler, ProfileVector
+from fedrelay.local.trainer import TrainingJob
+from fedrelay.models.layout import FlatModule
 
 EPOCHS = 10
 
 _LAYERS = {"all": 0, "last2": -2, "last": -1}
 
 
-class TrainedWeights(Portrait):
+class TrainedWeightsProfiler(ClientProfiler):
     """Parts of a model after training: (begin, end) in the flat tensor."""
 
     parts: tuple[tuple[int, int], ...]
 
-    def of(self, client: int, weights: Tensor, bench: Workbench, job: Job) -> Likeness:
+    def of(self, client: int, weights: Tensor, bench: FlatModule, job: TrainingJob) -> ProfileVector:
         """The parts, one after another, in a type that NumPy knows."""
         wide = weights.to(torch.promote_types(weights.dtype, torch.float32))
         return np.concatenate([wide[begin:end].numpy() for begin, end in self.parts])
 
 
-def linear_layers(job: Job, which: str = "all") -> tuple[tuple[int, int], ...]:
+def linear_layers(job: TrainingJob, which: str = "all") -> tuple[tuple[int, int], ...]:
     """Where the weight matrices of a model's linear layers lie, in the order of the model."""
     names = [f"{name}.weight".lstrip(".") for name, each in job.module.named_modules() if isinstance(each, nn.Linear)]
     places = {entry.name: (entry.offset, entry.offset + entry.size) for entry in job.layout.entries}
     return tuple(places[name] for name in names if name in places)[_LAYERS[which] :]
 
 
-def check_layers(evidence: Evidence, options: ProfileOptions) -> None:
+def check_layers(evidence: ProfileInputs, options: ProfileOptions) -> None:
     """A model without linear layers has no classifier to speak of."""
     if not linear_layers(evidence.untrained()):
         raise SpecError("grouping.profile: 'clf' looks at linear layers, and the model has none")
 
 
-def classifiers(evidence: Evidence, clients: NDArray[np.int64], options: ProfileOptions) -> Survey:
+def classifiers(evidence: ProfileInputs, clients: NDArray[np.int64], options: ProfileOptions) -> ProfilingResult:
     """The classifier of every client, in components."""
     check_layers(evidence, options)
     epochs = options.epochs or EPOCHS
     job, start = pretraining(evidence, epochs)
-    portrait = TrainedWeights(parts=linear_layers(job, options.layers))
+    portrait = TrainedWeightsProfiler(parts=linear_layers(job, options.layers))
     rows = evidence.portraits(job, portrait, clients.tolist(), start)
-    return Survey(compressed(rows, options), training_errand(clients, job, epochs, Parcel("model", bytes_of(rows))))
+    return ProfilingResult(
+        compressed(rows, options), training_errand(clients, job, epochs, SetupTransfer("model", bytes_of(rows)))
+    )
 
 
-def compressed(rows: Likeness, options: ProfileOptions) -> NDArray[np.float64]:
+def compressed(rows: ProfileVector, options: ProfileOptions) -> NDArray[np.float64]:
     """Weights as components, or as they are."""
     if options.variance is None:
         return rows.astype(np.float64)

@@ -14,14 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedrelay.grouping.profiles.base import Vectors
-from fedrelay.local.portrait import Likeness
+from fedrelay.local.client_profile import ProfileVector
 
 BLOCK = 8192
 """Columns looked at at a time: the double-precision copy stays small."""
 
 
 def principal_components(
-    rows: Likeness, share: float, *, standardise: bool = False, fitted: NDArray[np.int64] | None = None
+    rows: ProfileVector, share: float, *, standardise: bool = False, fitted: NDArray[np.int64] | None = None
 ) -> Vectors:
     """The coordinates of rows along the components that explain more than this share of their variance.
 

@@ -19,32 +19,32 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fedrelay.cost.ledger import SetupTransfer
 from fedrelay.data.public import PublicFederation
 from fedrelay.errors import SpecError
 from fedrelay.grouping.profiles.base import (
-    Evidence,
     Profile,
+    ProfileInputs,
     ProfileOptions,
-    Survey,
+    ProfilingResult,
     Vectors,
     bytes_of,
     pretraining,
     training_errand,
 )
-from fedrelay.ledger import Parcel
-from fedrelay.local.portrait import Likeness, Portrait
-from fedrelay.local.trainer import Job
-from fedrelay.models.layout import Workbench
+from fedrelay.local.client_profile import ClientProfiler, ProfileVector
+from fedrelay.local.trainer import TrainingJob
+from fedrelay.models.layout import FlatModule
 
 EPOCHS = 10
 CHUNK = 512
 """Public samples looked at at a time."""
 
 
-class Confidence(Portrait):
+class ConfidenceProfiler(ClientProfiler):
     """The mean probability of the right class, class by class."""
 
-    def of(self, client: int, weights: Tensor, bench: Workbench, job: Job) -> Likeness:
+    def of(self, client: int, weights: Tensor, bench: FlatModule, job: TrainingJob) -> ProfileVector:
         """p, as the client finds it on the public set."""
         assert isinstance(job.federation, PublicFederation)
         x, y = job.federation.public
@@ -54,18 +54,18 @@ class Confidence(Portrait):
             logits = torch.cat([bench.module(bench.inputs(part)).cpu() for part in torch.split(x, CHUNK)])
         right = logits.double().softmax(-1)[torch.arange(len(y)), y]
         sums = torch.zeros(job.federation.classes, dtype=torch.float64).index_add_(0, y, right)
-        found: Likeness = (sums / y.bincount(minlength=len(sums)).clamp(min=1)).float().numpy()
+        found: ProfileVector = (sums / y.bincount(minlength=len(sums)).clamp(min=1)).float().numpy()
         return found
 
 
-def confidences(evidence: Evidence, clients: NDArray[np.int64], options: ProfileOptions) -> Survey:
+def confidences(evidence: ProfileInputs, clients: NDArray[np.int64], options: ProfileOptions) -> ProfilingResult:
     """The confidence vector of every client."""
     check_public(evidence, options)
     epochs = options.epochs or EPOCHS
     job, start = pretraining(evidence, epochs)
-    rows = evidence.portraits(job, Confidence(), clients.tolist(), start)
-    errand = training_errand(clients, job, epochs, Parcel("profile", bytes_of(rows)))
-    return Survey(shares(rows.astype(np.float64), options.normalise), errand)
+    rows = evidence.portraits(job, ConfidenceProfiler(), clients.tolist(), start)
+    errand = training_errand(clients, job, epochs, SetupTransfer("profile", bytes_of(rows)))
+    return ProfilingResult(shares(rows.astype(np.float64), options.normalise), errand)
 
 
 def shares(confidences: Vectors, normalise: str = "sum") -> Vectors:
@@ -76,7 +76,7 @@ def shares(confidences: Vectors, normalise: str = "sum") -> Vectors:
     return found
 
 
-def check_public(evidence: Evidence, options: ProfileOptions) -> None:
+def check_public(evidence: ProfileInputs, options: ProfileOptions) -> None:
     """Without public samples there is nothing to be sure of."""
     if not isinstance(evidence.federation, PublicFederation):
         raise SpecError("data.public: must be at least 1 for the profile 'conf', which looks at the public samples")

@@ -14,16 +14,16 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from fedrelay.grouping.profiles.base import Evidence, Profile, Survey, Vectors
+from fedrelay.grouping.profiles.base import Profile, ProfileInputs, ProfilingResult, Vectors
 
 
-def class_counts(evidence: Evidence, clients: NDArray[np.int64]) -> Vectors:
+def class_counts(evidence: ProfileInputs, clients: NDArray[np.int64]) -> Vectors:
     """The number of labels of every class."""
     rows = [evidence.federation.histogram(client) for client in clients.tolist()]
     return np.array(rows, dtype=np.float64).reshape(len(clients), evidence.federation.classes)
 
 
-def class_shares(evidence: Evidence, clients: NDArray[np.int64]) -> Vectors:
+def class_shares(evidence: ProfileInputs, clients: NDArray[np.int64]) -> Vectors:
     """The share of every class."""
     counts = class_counts(evidence, clients)
     totals = counts.sum(axis=1, keepdims=True)
@@ -32,14 +32,14 @@ def class_shares(evidence: Evidence, clients: NDArray[np.int64]) -> Vectors:
 
 
 HIST = Profile(
-    lambda evidence, clients, _: Survey(class_shares(evidence, clients)),
+    lambda evidence, clients, _: ProfilingResult(class_shares(evidence, clients)),
     probabilities=True,
     non_negative=True,
     usual_distance="kl",
     needs_histograms=True,
 )
 COUNTS = Profile(
-    lambda evidence, clients, _: Survey(class_counts(evidence, clients)),
+    lambda evidence, clients, _: ProfilingResult(class_counts(evidence, clients)),
     probabilities=False,
     non_negative=True,
     needs_histograms=True,

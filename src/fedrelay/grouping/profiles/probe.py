@@ -20,18 +20,18 @@ from torch import Tensor, nn
 
 from fedrelay.data.dataset import Dataset, Scaling
 from fedrelay.data.federation import ArrayFederation, Federation
-from fedrelay.data.partition import Holdings
+from fedrelay.data.partition import ClientIndices
 from fedrelay.data.registry import load_dataset
 from fedrelay.errors import SpecError
+from fedrelay.experiment.spec import TrainSettings
 from fedrelay.files import home_written_out
-from fedrelay.grouping.profiles.base import Evidence
-from fedrelay.grouping.profiles.clf import TrainedWeights
-from fedrelay.local.origin import Origin
-from fedrelay.local.trainer import Job
-from fedrelay.models.layout import TORCH_GLOBALS, Layout
+from fedrelay.grouping.profiles.base import ProfileInputs
+from fedrelay.grouping.profiles.clf import TrainedWeightsProfiler
+from fedrelay.local.module_builder import ModuleBuilder
+from fedrelay.local.trainer import TrainingJob
+from fedrelay.models.layout import TORCH_GLOBALS, FlatLayout
 from fedrelay.models.zoo import build_model
 from fedrelay.rng import generator, torch_seed
-from fedrelay.spec import Train
 
 FILES = (".safetensors", ".pt", ".pth")
 """How the name of a file with weights ends."""
@@ -44,7 +44,7 @@ MOST_SAMPLES, SAMPLES_SEEN = 5_000, 25_000
 
 
 @dataclass(frozen=True)
-class Lens:
+class ImageAdapter:
     """Makes any images fit a probe: zero mean and unit variance, its channels, its size."""
 
     shape: tuple[int, ...]
@@ -52,7 +52,7 @@ class Lens:
     deviation: float
 
     @classmethod
-    def onto(cls, shape: tuple[int, ...], federation: Federation) -> Lens:
+    def onto(cls, shape: tuple[int, ...], federation: Federation) -> ImageAdapter:
         """For the images of a federation, whose values are judged by its test samples."""
         values = federation.test.x.double()
         return cls(shape, float(values.mean()), float(values.std()) or 1.0)
@@ -74,11 +74,11 @@ class Probe:
 
     module: nn.Module
     shape: tuple[int, ...]
-    origin: Origin
+    origin: ModuleBuilder
     """How clients build it anew."""
 
 
-class SmallProbe(Origin):
+class SmallProbe(ModuleBuilder):
     """The features of a small CNN."""
 
     shape: tuple[int, ...]
@@ -89,7 +89,7 @@ class SmallProbe(Origin):
         return build_model("cnn-s", self.shape, self.classes, kind="image").features
 
 
-class LargeProbe(Origin):
+class LargeProbe(ModuleBuilder):
     """The features of a ResNet-18."""
 
     def build(self) -> nn.Module:
@@ -97,7 +97,7 @@ class LargeProbe(Origin):
         return ResNet18()
 
 
-def make_probe(evidence: Evidence, source: str) -> Probe:
+def make_probe(evidence: ProfileInputs, source: str) -> Probe:
     """The probe that a file holds, or one trained on a data set."""
     if source.lower().endswith(FILES):
         return read_resnet18(home_written_out(Path(source)))
@@ -116,27 +116,29 @@ def probe_dataset(name: str) -> Dataset:
     return dataset
 
 
-def train_probe(evidence: Evidence, dataset: Dataset) -> Probe:
+def train_probe(evidence: ProfileInputs, dataset: Dataset) -> Probe:
     """A small CNN, trained on at most some thousand samples as one client would train it."""
     rows = generator(evidence.seed, "probe").permutation(len(dataset.y_train))[:MOST_SAMPLES]
     channels = dataset.shape[0]
     raw = dataset.x_train[rows].astype(np.float64)
     scaling = Scaling((float(raw.mean()),) * channels, (1 / (float(raw.std()) or 1.0),) * channels)
-    owner = ArrayFederation(replace(dataset, scaling=scaling), Holdings(rows, np.array([0, len(rows)])), evidence.seed)
+    owner = ArrayFederation(
+        replace(dataset, scaling=scaling), ClientIndices(rows, np.array([0, len(rows)])), evidence.seed
+    )
     seed = torch_seed(evidence.seed, "probe")
     with TORCH_GLOBALS, torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         network = build_model("cnn-s", dataset.shape, dataset.classes, kind="image")
-    layout = Layout.of(network)
-    train = Train(epochs=-(-SAMPLES_SEEN // len(rows)), batch_size=32, lr=0.02, momentum=0.9)
-    job = Job(network, layout, owner, train, terms=(), seed=seed)
-    whole = TrainedWeights(parts=((0, layout.size),))
+    layout = FlatLayout.of(network)
+    train = TrainSettings(epochs=-(-SAMPLES_SEEN // len(rows)), batch_size=32, lr=0.02, momentum=0.9)
+    job = TrainingJob(network, layout, owner, train, terms=(), seed=seed)
+    whole = TrainedWeightsProfiler(parts=((0, layout.size),))
     weights = evidence.portraits(job, whole, [0], layout.flatten(network))[0]
     network.load_state_dict(layout.state_dict(torch.from_numpy(weights)))
     return Probe(network.features, dataset.shape, SmallProbe(shape=dataset.shape, classes=dataset.classes))
 
 
-class Block(nn.Module):
+class ResidualBlock(nn.Module):
     """A residual block with BatchNorm, its parts named as torchvision names them."""
 
     def __init__(self, inputs: int, outputs: int, stride: int) -> None:
@@ -163,10 +165,10 @@ class ResNet18(nn.Module):
         super().__init__()
         self.conv1 = nn.Conv2d(3, 64, 7, 2, 3, bias=False)
         self.bn1 = nn.BatchNorm2d(64)
-        self.layer1 = nn.Sequential(Block(64, 64, 1), Block(64, 64, 1))
-        self.layer2 = nn.Sequential(Block(64, 128, 2), Block(128, 128, 1))
-        self.layer3 = nn.Sequential(Block(128, 256, 2), Block(256, 256, 1))
-        self.layer4 = nn.Sequential(Block(256, 512, 2), Block(512, 512, 1))
+        self.layer1 = nn.Sequential(ResidualBlock(64, 64, 1), ResidualBlock(64, 64, 1))
+        self.layer2 = nn.Sequential(ResidualBlock(64, 128, 2), ResidualBlock(128, 128, 1))
+        self.layer3 = nn.Sequential(ResidualBlock(128, 256, 2), ResidualBlock(256, 256, 1))
+        self.layer4 = nn.Sequential(ResidualBlock(256, 512, 2), ResidualBlock(512, 512, 1))
 
     def forward(self, x: Tensor) -> Tensor:
         """Features of images."""

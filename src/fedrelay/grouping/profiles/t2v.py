@@ -32,14 +32,14 @@ import torch.nn.functional as F  # noqa: N812
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedrelay.clock import training_flops
+from fedrelay.cost.clock import training_flops
+from fedrelay.cost.ledger import SetupStep, SetupTransfer
 from fedrelay.errors import SpecError
-from fedrelay.grouping.profiles.base import Evidence, Profile, ProfileOptions, Survey, bytes_of
-from fedrelay.grouping.profiles.probe import Lens, Probe, make_probe
-from fedrelay.ledger import Errand, Parcel
-from fedrelay.local.portrait import Likeness, Portrait
-from fedrelay.local.trainer import Job
-from fedrelay.models.layout import Layout, Workbench
+from fedrelay.grouping.profiles.base import Profile, ProfileInputs, ProfileOptions, ProfilingResult, bytes_of
+from fedrelay.grouping.profiles.probe import ImageAdapter, Probe, make_probe
+from fedrelay.local.client_profile import ClientProfiler, ProfileVector
+from fedrelay.local.trainer import TrainingJob
+from fedrelay.models.layout import FlatLayout, FlatModule
 from fedrelay.rng import generator
 
 BATCH = 64
@@ -48,13 +48,13 @@ BATCHES = 156
 STEP_SIZE, WEIGHT_DECAY = 4e-4, 1e-4
 
 
-class Fisher(Portrait):
+class Task2VecProfiler(ClientProfiler):
     """How much the filters of a probe matter; the job's module is the probe."""
 
     trains: ClassVar[bool] = False
-    lens: Lens
+    lens: ImageAdapter
 
-    def of(self, client: int, weights: Tensor, bench: Workbench, job: Job) -> Likeness:
+    def of(self, client: int, weights: Tensor, bench: FlatModule, job: TrainingJob) -> ProfileVector:
         """The diagonal of the Fisher information, filter by filter."""
         bench.load(weights)
         bench.module.eval()
@@ -67,14 +67,14 @@ class Fisher(Portrait):
             for entry in job.layout.entries
             if entry.part == "trained" and entry.name.rpartition(".")[2] == "weight"
         ]
-        found: Likeness = torch.cat(filters).float().cpu().numpy()
+        found: ProfileVector = torch.cat(filters).float().cpu().numpy()
         return found
 
-    def _features(self, bench: Workbench, x: Tensor) -> Tensor:
+    def _features(self, bench: FlatModule, x: Tensor) -> Tensor:
         with torch.no_grad():
             return torch.cat([bench.module(bench.inputs(self.lens(part))) for part in torch.split(x, 8 * BATCH)])
 
-    def _information(self, bench: Workbench, x: Tensor, y: Tensor, classifier: Tensor, seed: int) -> Tensor:
+    def _information(self, bench: FlatModule, x: Tensor, y: Tensor, classifier: Tensor, seed: int) -> Tensor:
         """The mean square of the gradients of batches whose labels the network drew itself."""
         order, dice = balanced(y, BATCHES * BATCH, seed, "fisher"), generator(seed, "task2vec", "labels")
         total = torch.zeros_like(bench.gradient, dtype=torch.float64)
@@ -118,11 +118,11 @@ def balanced(y: Tensor, draws: int, seed: int, purpose: str) -> Tensor:
     return torch.from_numpy(generator(seed, "task2vec", purpose).choice(len(labels), draws, p=shares / shares.sum()))
 
 
-def embeddings(evidence: Evidence, clients: NDArray[np.int64], options: ProfileOptions) -> Survey:
+def embeddings(evidence: ProfileInputs, clients: NDArray[np.int64], options: ProfileOptions) -> ProfilingResult:
     """The Task2Vec embedding of every client."""
     check_images(evidence, options)
     probe = make_probe(evidence, options.probe)
-    layout = Layout.of(probe.module)
+    layout = FlatLayout.of(probe.module)
     job = replace(
         evidence.untrained(),
         module=probe.module,
@@ -132,15 +132,18 @@ def embeddings(evidence: Evidence, clients: NDArray[np.int64], options: ProfileO
         lanes=1,
         origin=probe.origin,
     )
-    portrait, weights = Fisher(lens=Lens.onto(probe.shape, evidence.federation)), layout.flatten(probe.module)
+    portrait, weights = (
+        Task2VecProfiler(lens=ImageAdapter.onto(probe.shape, evidence.federation)),
+        layout.flatten(probe.module),
+    )
     rows = evidence.portraits(job, portrait, clients.tolist(), weights)
-    errand = Errand(
+    errand = SetupStep(
         clients.tolist(),
-        Parcel("probe", layout.bytes),
-        Parcel("profile", bytes_of(rows)),
+        SetupTransfer("probe", layout.bytes),
+        SetupTransfer("profile", bytes_of(rows)),
         work=_work(probe, evidence.federation.classes),
     )
-    return Survey(rows.astype(np.float64), errand, probe=layout.state_dict(weights))
+    return ProfilingResult(rows.astype(np.float64), errand, probe=layout.state_dict(weights))
 
 
 def _work(probe: Probe, classes: int) -> Callable[[int, float], float]:
@@ -164,7 +167,7 @@ def _work(probe: Probe, classes: int) -> Callable[[int, float], float]:
     return work
 
 
-def check_images(evidence: Evidence, options: ProfileOptions) -> None:
+def check_images(evidence: ProfileInputs, options: ProfileOptions) -> None:
     """A probe looks at images."""
     federation = evidence.federation
     if federation.kind != "image":

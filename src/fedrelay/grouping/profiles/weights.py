@@ -16,31 +16,31 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from fedrelay.cost.ledger import SetupTransfer
 from fedrelay.grouping.profiles.base import (
-    Evidence,
     Profile,
+    ProfileInputs,
     ProfileOptions,
-    Survey,
+    ProfilingResult,
     bytes_of,
     pretraining,
     training_errand,
 )
-from fedrelay.grouping.profiles.clf import TrainedWeights, compressed
-from fedrelay.ledger import Parcel
+from fedrelay.grouping.profiles.clf import TrainedWeightsProfiler, compressed
 
 EPOCHS = 1
 
 
-def trained_weights(evidence: Evidence, clients: NDArray[np.int64], options: ProfileOptions) -> Survey:
+def trained_weights(evidence: ProfileInputs, clients: NDArray[np.int64], options: ProfileOptions) -> ProfilingResult:
     """The weights of every client."""
     epochs = options.epochs or EPOCHS
     job, start = pretraining(evidence, epochs)
-    portrait = TrainedWeights(parts=((0, job.layout.trainable),))
+    portrait = TrainedWeightsProfiler(parts=((0, job.layout.trainable),))
     rows = evidence.portraits(job, portrait, clients.tolist(), start)
-    errand = training_errand(clients, job, epochs, Parcel("model", bytes_of(rows)))
+    errand = training_errand(clients, job, epochs, SetupTransfer("model", bytes_of(rows)))
     if options.relative:
         rows -= start[: job.layout.trainable].double().numpy().astype(rows.dtype)
-    return Survey(compressed(rows, options), errand)
+    return ProfilingResult(compressed(rows, options), errand)
 
 
 WEIGHTS = Profile(

@@ -14,12 +14,12 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from fedrelay.data.dataset import IGNORED_LABEL
+from fedrelay.experiment.spec import Section, TrainSettings
 from fedrelay.local.arrival import Arrival
-from fedrelay.local.terms.belongings import Belonging
-from fedrelay.local.visit import Parting, Visit
+from fedrelay.local.hop_context import HopContext, HopOutcome
+from fedrelay.local.terms.tensors import TermTensor
 from fedrelay.models.features import last_linear
-from fedrelay.models.layout import Layout, Workbench
-from fedrelay.spec import Section, Train
+from fedrelay.models.layout import FlatLayout, FlatModule
 
 Noise = Callable[[str], Tensor]
 """Purpose → standard normal numbers, as many as the model has or models side by side have, of this turn alone."""
@@ -31,7 +31,7 @@ class Term(Section, ABC):
     It declares its tensors: what clients keep, what the server tells, what is carried along.
     """
 
-    tensors: ClassVar[tuple[Belonging, ...]] = ()
+    tensors: ClassVar[tuple[TermTensor, ...]] = ()
     """All of them; no two terms of a method may use the same name at the same place."""
 
     reveals: ClassVar[bool] = False
@@ -51,7 +51,7 @@ class Term(Section, ABC):
         """
         return module
 
-    def begin(self, bench: Workbench, visit: Visit) -> None:
+    def begin(self, bench: FlatModule, visit: HopContext) -> None:
         """Change the received model on its workbench before the first step; `visit` holds whole models.
 
         Only asked of terms that are not stackable.
@@ -67,33 +67,33 @@ class Term(Section, ABC):
         """How strongly it draws the model back to where the turn began, if it does: μ of μ(θ − a)."""
         return 0.0
 
-    def warning(self, train: Train) -> str | None:
+    def warning(self, train: TrainSettings) -> str | None:
         """What to say of training settings that do not go well with it."""
         return None
 
-    def add_to(self, gradient: Tensor, theta: Tensor, visit: Visit) -> None:
+    def add_to(self, gradient: Tensor, theta: Tensor, visit: HopContext) -> None:
         """Add this term's gradient in place, at every step."""
 
-    def finish(self, theta: Tensor, visit: Visit) -> None:
+    def finish(self, theta: Tensor, visit: HopContext) -> None:
         """Change the model in place after the last step."""
 
-    def veil(self, theta: Tensor, visit: Visit, noise: Noise) -> None:
+    def veil(self, theta: Tensor, visit: HopContext, noise: Noise) -> None:
         """Change the model in place after all terms have finished, the last thing before anybody else sees it."""
 
-    def remember(self, visit: Visit, parting: Parting) -> None:
-        """Write `visit.kept` and `visit.baggage` at the end of a turn."""
+    def remember(self, visit: HopContext, parting: HopOutcome) -> None:
+        """Write `visit.kept` and `visit.payload` at the end of a turn."""
 
     def settle(self, server: Mapping[str, Tensor], arrivals: Sequence[Arrival], clients: int) -> Mapping[str, Tensor]:
         """The server's tensors after a merge; `clients` is the number of all clients."""
         return server
 
-    def temper(self, merged: Tensor, before: Tensor, layout: Layout) -> Tensor:
+    def temper(self, merged: Tensor, before: Tensor, layout: FlatLayout) -> Tensor:
         """The merged model as the server keeps it: the same, unless the term softens the change from the one before."""
         return merged
 
 
 @dataclass(frozen=True)
-class Outputs:
+class ModelOutputs:
     """What a model makes of a batch: logits, and the features its last linear layer sees."""
 
     logits: Tensor
@@ -105,10 +105,10 @@ class Batch:
     """One training step as a loss sees it."""
 
     targets: Tensor
-    outputs: Outputs
+    outputs: ModelOutputs
     """Of the model being trained."""
 
-    judged_by: Callable[[Tensor], Outputs]
+    judged_by: Callable[[Tensor], ModelOutputs]
     """What another model, given as a whole flat tensor, makes of the same inputs: frozen, in evaluation mode."""
 
     def counted(self, rows: Tensor) -> Tensor:
@@ -133,7 +133,7 @@ class LossTerm(Term):
         return module
 
     @abstractmethod
-    def loss(self, batch: Batch, visit: Visit) -> Tensor:
+    def loss(self, batch: Batch, visit: HopContext) -> Tensor:
         """What is added to the loss of a batch; `visit` holds whole models."""
 
 
@@ -154,6 +154,6 @@ class AnchoredTerm(Term):
         """As the anchor."""
         return self.anchor == "round"
 
-    def anchor_of(self, visit: Visit) -> Tensor:
+    def anchor_of(self, visit: HopContext) -> Tensor:
         """The model to stay close to."""
         return visit.recv if self.anchor == "recv" else visit.round

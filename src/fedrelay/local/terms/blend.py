@@ -19,30 +19,30 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from fedrelay.local.hop_context import HopContext, HopOutcome
 from fedrelay.local.terms.base import Term
-from fedrelay.local.terms.belongings import Belonging, Carried
-from fedrelay.local.visit import Parting, Visit
+from fedrelay.local.terms.tensors import Payload, TermTensor
 
 
 class Blend(Term):
     """The model (1−α)θ + α·recv."""
 
-    tensors: ClassVar[tuple[Belonging, ...]] = (Carried("fold", sent=False), Carried("sum", sent=False))
+    tensors: ClassVar[tuple[TermTensor, ...]] = (Payload("fold", sent=False), Payload("sum", sent=False))
     alpha: float = Field(0.1, ge=0, le=1, description="share of the received model in what is handed on")
     plain: bool = Field(False, description="hand on the trained model itself")
 
-    def finish(self, theta: Tensor, visit: Visit) -> None:
+    def finish(self, theta: Tensor, visit: HopContext) -> None:
         """Go back towards the received model."""
         if not self.plain:
             theta.lerp_(visit.recv, self._share(visit, theta))
 
-    def remember(self, visit: Visit, parting: Parting) -> None:
+    def remember(self, visit: HopContext, parting: HopOutcome) -> None:
         """Take the model into the fold and the sum."""
-        handed, (fold, total) = parting.handed, (visit.baggage[name] for name in ("fold", "sum"))
-        fold.copy_(torch.lerp(handed, fold, self._share(visit, handed)))
-        total.add_(handed)
+        handed_on, (fold, total) = parting.handed_on, (visit.payload[name] for name in ("fold", "sum"))
+        fold.copy_(torch.lerp(handed_on, fold, self._share(visit, handed_on)))
+        total.add_(handed_on)
 
-    def _share(self, visit: Visit, model: Tensor) -> Tensor:
+    def _share(self, visit: HopContext, model: Tensor) -> Tensor:
         """α, but 0 while nobody has added to the sum; for each model on its own where several lie side by side."""
-        begun = visit.baggage["sum"].any(-1, keepdim=True)
+        begun = visit.payload["sum"].any(-1, keepdim=True)
         return begun.to(model) * self.alpha  # in the model's own precision

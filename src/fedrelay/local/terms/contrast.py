@@ -20,16 +20,16 @@ import torch.nn.functional as F  # noqa: N812
 from pydantic import Field
 from torch import Tensor, nn
 
+from fedrelay.local.hop_context import HopContext, HopOutcome
 from fedrelay.local.terms.base import AnchoredTerm, Batch, LossTerm
-from fedrelay.local.terms.belongings import Belonging, Kept
-from fedrelay.local.visit import Parting, Visit
+from fedrelay.local.terms.tensors import ClientState, TermTensor
 from fedrelay.models.projection import projected
 
 
 class Contrast(LossTerm, AnchoredTerm):
     """The loss μℓ."""
 
-    tensors: ClassVar[tuple[Belonging, ...]] = (Kept("previous", adds_up=False),)
+    tensors: ClassVar[tuple[TermTensor, ...]] = (ClientState("previous", adds_up=False),)
     mu: float = Field(5.0, ge=0, description="strength of the contrast")
     temperature: float = Field(0.5, gt=0, description="how sharply similarities are told apart")
     projection: int = Field(256, ge=0, description="outputs of the projection head; 0 = no head")
@@ -44,7 +44,7 @@ class Contrast(LossTerm, AnchoredTerm):
         module = super().adapt(module)
         return projected(module, self.projection) if self.projection else module
 
-    def loss(self, batch: Batch, visit: Visit) -> Tensor:
+    def loss(self, batch: Batch, visit: HopContext) -> Tensor:
         """Contrast the anchor with the client's own last model."""
         previous = visit.state["previous"]
         if not previous.any():  # never here before
@@ -55,7 +55,7 @@ class Contrast(LossTerm, AnchoredTerm):
         )
         return self.mu * contrast(own, anchor, before, self.temperature)
 
-    def remember(self, visit: Visit, parting: Parting) -> None:
+    def remember(self, visit: HopContext, parting: HopOutcome) -> None:
         """Keep the whole model, with what is not trained: it will be asked for its opinion."""
         parting.whole.kept["previous"].copy_(parting.model)
 

@@ -20,41 +20,45 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from fedrelay.experiment.spec import TrainSettings
 from fedrelay.local.arrival import Arrival
+from fedrelay.local.hop_context import HopContext, HopOutcome
 from fedrelay.local.terms.base import Term
-from fedrelay.local.terms.belongings import Belonging, Carried, Kept, Told
-from fedrelay.local.visit import Parting, Visit
-from fedrelay.spec import Train
+from fedrelay.local.terms.tensors import ClientState, Payload, ServerState, TermTensor
 
 
 class Control(Term):
     """The gradient c − c_k."""
 
-    tensors: ClassVar[tuple[Belonging, ...]] = (Kept("control"), Told("control"), Carried("control-change"))
+    tensors: ClassVar[tuple[TermTensor, ...]] = (
+        ClientState("control"),
+        ServerState("control"),
+        Payload("control-change"),
+    )
     reveals: ClassVar[bool] = True
 
-    def warning(self, train: Train) -> str | None:
+    def warning(self, train: TrainSettings) -> str | None:
         """Plain steps are assumed."""
         if train.momentum or train.weight_decay:
             return "control variates are biased by train.momentum and train.weight_decay; plain steps are assumed"
         return None
 
-    def add_to(self, gradient: Tensor, theta: Tensor, visit: Visit) -> None:
+    def add_to(self, gradient: Tensor, theta: Tensor, visit: HopContext) -> None:
         """Replace the client's own direction by everybody's."""
         gradient.add_(visit.server["control"] - visit.state["control"])
 
-    def remember(self, visit: Visit, parting: Parting) -> None:
+    def remember(self, visit: HopContext, parting: HopOutcome) -> None:
         """Estimate the client's direction anew."""
         theta = parting.trained
         distance = torch.as_tensor(parting.steps * parting.lr, dtype=theta.dtype, device=theta.device)
         change = (visit.recv - theta) / distance - visit.server["control"]
         change = torch.where(distance > 0, change, 0.0)
         visit.kept["control"].add_(change)
-        visit.baggage["control-change"].add_(change)
+        visit.payload["control-change"].add_(change)
 
     def settle(self, server: Mapping[str, Tensor], arrivals: Sequence[Arrival], clients: int) -> Mapping[str, Tensor]:
         """The mean of all clients' directions."""
-        total = sum_of([arrival.baggage["control-change"] for arrival in arrivals]) / clients
+        total = sum_of([arrival.payload["control-change"] for arrival in arrivals]) / clients
         return {**server, "control": server["control"] + total if "control" in server else total}
 
 

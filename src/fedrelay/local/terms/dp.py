@@ -27,9 +27,9 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from fedrelay.errors import SpecError
+from fedrelay.local.hop_context import HopContext
 from fedrelay.local.terms.base import Noise, Term
-from fedrelay.local.visit import Visit
-from fedrelay.metrics.privacy import Accountant
+from fedrelay.privacy.accountant import Accountant
 
 LEAST_NOISE = 0.001
 """Less protects nobody: ε of a single visit would be beyond 500,000."""
@@ -74,7 +74,7 @@ class Dp(Term):
             )
         return module
 
-    def veil(self, theta: Tensor, visit: Visit, noise: Noise) -> None:
+    def veil(self, theta: Tensor, visit: HopContext, noise: Noise) -> None:
         """Clip the change and add noise."""
         change = theta - visit.recv
         norm = torch.linalg.vector_norm(change, dim=-1, keepdim=True, dtype=torch.float64)

@@ -19,23 +19,23 @@ from typing import ClassVar
 from pydantic import Field
 from torch import Tensor
 
+from fedrelay.local.hop_context import HopContext, HopOutcome
 from fedrelay.local.terms.base import AnchoredTerm
-from fedrelay.local.terms.belongings import Belonging, Kept
-from fedrelay.local.visit import Parting, Visit
+from fedrelay.local.terms.tensors import ClientState, TermTensor
 
 
 class Drift(AnchoredTerm):
     """The gradient α(θ − a + d_k)."""
 
-    tensors: ClassVar[tuple[Belonging, ...]] = (Kept("drift"),)
+    tensors: ClassVar[tuple[TermTensor, ...]] = (ClientState("drift"),)
     alpha: float = Field(0.1, gt=0, description="strength of the penalty")
     alpha_by_size: bool = Field(False, description="divide the strength by the client's size relative to the mean")
 
-    def add_to(self, gradient: Tensor, theta: Tensor, visit: Visit) -> None:
+    def add_to(self, gradient: Tensor, theta: Tensor, visit: HopContext) -> None:
         """Pull towards the anchor, moved by what was drifted before."""
         pull = theta - self.anchor_of(visit) + visit.state["drift"]
         gradient.add_(pull.div_(visit.size) if self.alpha_by_size else pull, alpha=self.alpha)
 
-    def remember(self, visit: Visit, parting: Parting) -> None:
+    def remember(self, visit: HopContext, parting: HopOutcome) -> None:
         """Add the way of this turn."""
-        visit.kept["drift"].add_(parting.handed - self.anchor_of(visit))
+        visit.kept["drift"].add_(parting.handed_on - self.anchor_of(visit))

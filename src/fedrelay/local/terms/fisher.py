@@ -21,15 +21,15 @@ from pydantic import Field
 from torch import Tensor
 
 from fedrelay.local.arrival import Arrival
+from fedrelay.local.hop_context import HopContext, HopOutcome, Labels
 from fedrelay.local.terms.base import Term
-from fedrelay.local.terms.belongings import Belonging, Carried
-from fedrelay.local.visit import Labels, Parting, Visit
+from fedrelay.local.terms.tensors import Payload, TermTensor
 
 
-class Fisher(Term):
+class FisherPenalty(Term):
     """The gradient λ·F⊙(θ − recv)."""
 
-    tensors: ClassVar[tuple[Belonging, ...]] = (Carried("fisher", resumes=True),)
+    tensors: ClassVar[tuple[TermTensor, ...]] = (Payload("fisher", resumes=True),)
     reveals: ClassVar[bool] = True
     stackable: ClassVar[bool] = False
     strength: float = Field(0.1, ge=0, description="λ, how firmly weights are held")
@@ -38,18 +38,18 @@ class Fisher(Term):
     )
     labels: Labels = Field("data", description="take the labels of the samples, or draw them by the model")
 
-    def add_to(self, gradient: Tensor, theta: Tensor, visit: Visit) -> None:
+    def add_to(self, gradient: Tensor, theta: Tensor, visit: HopContext) -> None:
         """Hold what mattered before."""
-        gradient.addcmul_(visit.baggage["fisher"], theta - visit.recv, value=self.strength)
+        gradient.addcmul_(visit.payload["fisher"], theta - visit.recv, value=self.strength)
 
-    def remember(self, visit: Visit, parting: Parting) -> None:
+    def remember(self, visit: HopContext, parting: HopOutcome) -> None:
         """Hand on what matters now."""
-        visit.baggage["fisher"].mul_(self.memory).add_(parting.fisher(self.labels))
+        visit.payload["fisher"].mul_(self.memory).add_(parting.fisher(self.labels))
 
     def settle(self, server: Mapping[str, Tensor], arrivals: Sequence[Arrival], clients: int) -> Mapping[str, Tensor]:
         """The mean by samples of what came home."""
-        total = torch.zeros_like(arrivals[0].baggage["fisher"], dtype=torch.float64)
+        total = torch.zeros_like(arrivals[0].payload["fisher"], dtype=torch.float64)
         for arrival in arrivals:
-            total.add_(arrival.baggage["fisher"], alpha=arrival.samples)
+            total.add_(arrival.payload["fisher"], alpha=arrival.samples)
         mean = total / max(1, sum(arrival.samples for arrival in arrivals))
-        return {**server, "fisher": mean.to(arrivals[0].baggage["fisher"].dtype)}
+        return {**server, "fisher": mean.to(arrivals[0].payload["fisher"].dtype)}

@@ -22,10 +22,10 @@ from typing import ClassVar
 from pydantic import Field
 from torch import Tensor, nn
 
+from fedrelay.local.hop_context import HopContext
 from fedrelay.local.terms.base import AnchoredTerm
-from fedrelay.local.visit import Visit
 from fedrelay.models.fusion import Operator, fused, refer_to, smoothed
-from fedrelay.models.layout import Layout, Workbench
+from fedrelay.models.layout import FlatLayout, FlatModule
 
 
 class Fusion(AnchoredTerm):
@@ -40,10 +40,10 @@ class Fusion(AnchoredTerm):
         """The model with a second extractor."""
         return fused(module, self.operator)
 
-    def begin(self, bench: Workbench, visit: Visit) -> None:
+    def begin(self, bench: FlatModule, visit: HopContext) -> None:
         """Take the anchor's extractor for reference."""
         refer_to(self.anchor_of(visit), bench.flat, bench.layout)
 
-    def temper(self, merged: Tensor, before: Tensor, layout: Layout) -> Tensor:
+    def temper(self, merged: Tensor, before: Tensor, layout: FlatLayout) -> Tensor:
         """Let λ change slowly."""
         return smoothed(merged, before, layout, self.smoothing)

@@ -17,8 +17,8 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from fedrelay.local.hop_context import HopContext
 from fedrelay.local.terms.base import Batch, LossTerm
-from fedrelay.local.visit import Visit
 
 
 class Glam(LossTerm):
@@ -32,7 +32,7 @@ class Glam(LossTerm):
         """As a teacher."""
         return self.rho > 0
 
-    def loss(self, batch: Batch, visit: Visit) -> Tensor:
+    def loss(self, batch: Batch, visit: HopContext) -> Tensor:
         """Both teachers' loss; one without strength is not asked."""
         student = log_probabilities(batch, batch.outputs.logits)
         loss = student.new_zeros(())

@@ -20,8 +20,8 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fedrelay.local.terms.base import AnchoredTerm, Batch, LossTerm, Outputs
-from fedrelay.local.visit import Visit
+from fedrelay.local.hop_context import HopContext
+from fedrelay.local.terms.base import AnchoredTerm, Batch, LossTerm, ModelOutputs
 
 FIXED = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1, 5, 10, 15, 20, 25, 30, 35, 1e2, 1e3, 1e4, 1e5, 1e6)
 RELATIVE = (0.25, 0.5, 1, 2, 4)
@@ -43,12 +43,12 @@ class Mmd(LossTerm, AnchoredTerm):
         """If told so."""
         return self.outputs == "features"
 
-    def loss(self, batch: Batch, visit: Visit) -> Tensor:
+    def loss(self, batch: Batch, visit: HopContext) -> Tensor:
         """How differently the two models' outputs are distributed."""
         anchor = batch.judged_by(self.anchor_of(visit))
         return self.strength * discrepancy(self._rows(batch, batch.outputs), self._rows(batch, anchor), self.widths)
 
-    def _rows(self, batch: Batch, outputs: Outputs) -> Tensor:
+    def _rows(self, batch: Batch, outputs: ModelOutputs) -> Tensor:
         return batch.counted(outputs.logits if self.outputs == "logits" else outputs.features)
 
 

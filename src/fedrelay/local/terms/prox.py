@@ -14,8 +14,8 @@ from __future__ import annotations
 from pydantic import Field
 from torch import Tensor
 
+from fedrelay.local.hop_context import HopContext
 from fedrelay.local.terms.base import AnchoredTerm
-from fedrelay.local.visit import Visit
 
 
 class Prox(AnchoredTerm):
@@ -28,6 +28,6 @@ class Prox(AnchoredTerm):
         """μ."""
         return self.mu
 
-    def add_to(self, gradient: Tensor, theta: Tensor, visit: Visit) -> None:
+    def add_to(self, gradient: Tensor, theta: Tensor, visit: HopContext) -> None:
         """Pull towards the anchor."""
         gradient.add_(theta - self.anchor_of(visit), alpha=self.mu)

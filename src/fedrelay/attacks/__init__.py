@@ -1,1 +1,0 @@
-"""What clients may do against the others, to see what methods withstand."""

@@ -1,0 +1,36 @@
+"""`fedrelay bench`: how fast this machine is."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from fedrelay.cli.output import CommandOutput
+from fedrelay.cli.settings import Json, Quiet, examples
+from fedrelay.errors import SpecError
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command(epilog=examples("fedrelay bench", "fedrelay bench --workers 4 --rounds 50 --json"))(bench)
+
+
+def bench(
+    workers: Annotated[int, typer.Option("--workers", help="processes to measure with; 0 = one per core")] = 0,
+    rounds: Annotated[int, typer.Option("--rounds", help="rounds to take the median of")] = 15,
+    quiet: Quiet = False,
+    json: Json = False,
+) -> None:
+    """Measure client updates on this machine, against a plain PyTorch loop in the same run."""
+    if workers < 0 or rounds < 1:
+        raise SpecError(f"--workers must be at least 0 and --rounds at least 1, got {workers} and {rounds}")
+    from fedrelay.engines.local.engine import cores
+    from fedrelay.report.tables import pace_table
+    from fedrelay.runtime.bench import bench as measure
+
+    screen = CommandOutput(quiet=quiet, json=json)
+    paces = list(measure(workers or cores(), rounds))
+    screen.show(pace_table(paces))
+    screen.emit({"paces": [asdict(pace) for pace in paces]})

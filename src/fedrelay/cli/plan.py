@@ -1,0 +1,47 @@
+"""`fedrelay plan`: how models would travel."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from fedrelay.cli.output import CommandOutput
+from fedrelay.cli.settings import PLAN_FLAGS, Assignments, Json, Quiet, examples, one_method, takes_settings
+from fedrelay.errors import SpecError
+from fedrelay.experiment.spec import Experiment, validate
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command(
+        epilog=examples(
+            "fedrelay plan fedseq --clients 100 --alpha 0",
+            "fedrelay plan fedseq --round 7 --set route.loops=2 --set grouping.max_clients=5",
+            "fedrelay plan examples/fedseq.yaml --json",
+        )
+    )(plan)
+
+
+@takes_settings(*PLAN_FLAGS)
+def plan(
+    source: Annotated[str, typer.Argument(metavar="METHOD|FILE", help="a method such as fedseq, or a YAML file")],
+    round: Annotated[int, typer.Option("--round", metavar="T", help="the round to show")] = 1,
+    quiet: Quiet = False,
+    json: Json = False,
+    *,
+    settings: Assignments,
+) -> None:
+    """Show how models would travel in a round and what that costs; nothing is trained but for profiles of clients."""
+    from fedrelay.experiment.prepare import prepare
+    from fedrelay.report.itinerary import itinerary, plan_report
+    from fedrelay.report.progress import watching_profiles
+
+    screen = CommandOutput(quiet=quiet, json=json)
+    experiment = validate(Experiment, one_method(source, settings))
+    if not 1 <= round <= experiment.rounds:
+        raise SpecError(f"--round: must be between 1 and the number of rounds ({experiment.rounds}), got {round}")
+    with screen.listening(), watching_profiles(screen.notes) as watch:
+        report = plan_report(prepare(experiment, watch=watch), round)
+    screen.show(itinerary(report))
+    screen.emit(report)

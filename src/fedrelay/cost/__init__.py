@@ -1,0 +1,1 @@
+"""What rounds cost: transfers, bytes and virtual time."""

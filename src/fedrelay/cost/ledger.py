@@ -1,0 +1,167 @@
+"""Transfers and bytes. Everything here follows from the plan alone; nothing is measured.
+
+One transfer carries one named payload (the model, or a piece of baggage beside it) from a server or client
+to another. `payloads` says what travels on every trip, name → bytes; `extras` what else travels on trips of one kind.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+from fedrelay.routes.plan import RoundPlan
+
+Kind = Literal["s2c", "c2s", "c2c"]
+KINDS: tuple[Kind, ...] = ("s2c", "c2s", "c2c")
+ExtraPayloads = Mapping[Kind, Mapping[str, int]]
+NOTHING: ExtraPayloads = {}
+SERVER = -1
+"""Stands for the server where a transfer names its ends."""
+
+
+def trips(plan: RoundPlan) -> Iterator[tuple[Kind, int, int]]:
+    """Every (kind, source, target) along which something travels in this round."""
+    if plan.relay == "none":
+        return
+    if plan.relay == "peers":
+        holders = [route.clients[-1] for route in plan.routes if route.clients]
+        yield from (("c2c", source, target) for source in holders for target in holders if source != target)
+        return
+    for route in plan.routes:
+        if not route.clients:
+            continue
+        yield "s2c", SERVER, route.clients[0]
+        for source, target in zip(route.clients, route.clients[1:], strict=False):
+            if plan.relay == "direct":
+                yield "c2c", source, target
+            else:
+                yield "c2s", source, SERVER
+                yield "s2c", SERVER, target
+        yield "c2s", route.clients[-1], SERVER
+
+
+@dataclass(frozen=True)
+class TransferTotals:
+    """Sums over transfers: how many of each kind, and how many bytes. Tallies add up."""
+
+    s2c: int = 0
+    c2s: int = 0
+    c2c: int = 0
+    bytes: int = 0
+    bytes_by_payload: Mapping[str, int] = field(default_factory=dict)
+    bytes_by_kind: Mapping[Kind, int] = field(default_factory=dict)
+
+    @property
+    def total(self) -> int:
+        """All transfers, whatever their kind."""
+        return self.s2c + self.c2s + self.c2c
+
+    def __add__(self, other: TransferTotals) -> TransferTotals:
+        """The tally of both."""
+        return TransferTotals(
+            self.s2c + other.s2c,
+            self.c2s + other.c2s,
+            self.c2c + other.c2c,
+            self.bytes + other.bytes,
+            dict(Counter(self.bytes_by_payload) + Counter(other.bytes_by_payload)),
+            dict(Counter(self.bytes_by_kind) + Counter(other.bytes_by_kind)),
+        )
+
+    def counts(self) -> dict[str, int]:
+        """The number of transfers of each kind."""
+        return {"s2c": self.s2c, "c2s": self.c2s, "c2c": self.c2c}
+
+
+def transfer_counts(plan: RoundPlan) -> dict[Kind, int]:
+    """How many trips of each kind a round has, without going through them one by one."""
+    lengths = [len(route.clients) for route in plan.routes if route.clients]
+    routes, handed_on = len(lengths), sum(lengths) - len(lengths)
+    match plan.relay:
+        case "none":
+            return {"s2c": 0, "c2s": 0, "c2c": 0}
+        case "peers":
+            return {"s2c": 0, "c2s": 0, "c2c": routes * (routes - 1)}
+        case "direct":
+            return {"s2c": routes, "c2s": routes, "c2c": handed_on}
+        case "server":
+            return {"s2c": routes + handed_on, "c2s": routes + handed_on, "c2c": 0}
+
+
+def tally(plan: RoundPlan, payloads: Mapping[str, int], extras: ExtraPayloads = NOTHING) -> TransferTotals:
+    """The transfers of one round, summed."""
+    sizes: Counter[str] = Counter()
+    transfers: dict[Kind, int] = {}
+    weights: dict[Kind, int] = {}
+    for kind, trips in transfer_counts(plan).items():
+        on_board = {**payloads, **extras.get(kind, {})}
+        trips += sum(times for wasted, times in plan.wasted if wasted == kind)
+        transfers[kind] = trips * len(on_board)
+        weights[kind] = trips * sum(on_board.values())
+        sizes.update({payload: trips * size for payload, size in on_board.items() if trips})
+    return TransferTotals(transfers["s2c"], transfers["c2s"], transfers["c2c"], sizes.total(), dict(sizes), weights)
+
+
+def ledger_line(
+    round: int, transfers: TransferTotals, *, updates: int, longest: int, routes: Sequence[Sequence[int]] = ()
+) -> dict[str, Any]:
+    """One round as the ledger has it; round 0 is what was done once, before the first."""
+    costs = {**transfers.counts(), "bytes": transfers.bytes, "payloads": dict(transfers.bytes_by_payload)}
+    costs |= {f"{kind}_bytes": transfers.bytes_by_kind.get(kind, 0) for kind in KINDS}
+    work = {"client_updates": updates, "longest_route": longest, "routes": [list(route) for route in routes]}
+    return {"round": round, **costs, **work}
+
+
+class SetupTransfer(NamedTuple):
+    """What clients get or send once: its name, and its bytes, the same for all of them or one number for each."""
+
+    name: str
+    bytes: int | Sequence[int]
+
+    def weight(self, place: int) -> int:
+        """The bytes of the client at a place among those that are asked."""
+        return self.bytes if isinstance(self.bytes, int) else self.bytes[place]
+
+    def together(self, clients: int) -> int:
+        """The bytes of so many clients."""
+        return clients * self.bytes if isinstance(self.bytes, int) else sum(self.bytes)
+
+
+def _no_work(samples: int, flops: float) -> float:
+    return 0.0
+
+
+@dataclass(frozen=True)
+class SetupStep:
+    """What clients do once, before the first round and side by side: get something, compute, send something."""
+
+    clients: Sequence[int]
+    down: SetupTransfer | None = None
+    up: SetupTransfer | None = None
+    work: Callable[[int, float], float] = _no_work
+    """(samples of a client, FLOPs of training the run's model on one) → FLOPs."""
+
+    updates: int = 0
+    """How many clients train the run's model for it."""
+
+    def tally(self) -> TransferTotals:
+        """What travels."""
+        count, sizes = len(self.clients), Counter[str]()
+        for parcel in filter(None, (self.down, self.up)):
+            sizes[parcel.name] += parcel.together(count)
+        down, up = count if self.down else 0, count if self.up else 0
+        weights: dict[Kind, int] = {
+            "s2c": self.down.together(count) if self.down else 0,
+            "c2s": self.up.together(count) if self.up else 0,
+        }
+        return TransferTotals(down, up, 0, sizes.total(), dict(sizes), weights)
+
+
+COUNTER_BYTES = 8
+"""A class count is a 64-bit integer, as it is in memory: no client has to say first how high it counts."""
+
+
+def histograms(clients: Sequence[int], classes: int) -> SetupStep:
+    """Clients tell the server how many samples of every class they hold."""
+    return SetupStep(clients, up=SetupTransfer("histogram", COUNTER_BYTES * classes))

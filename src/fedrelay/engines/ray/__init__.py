@@ -1,0 +1,1 @@
+"""The engine for a Ray cluster."""

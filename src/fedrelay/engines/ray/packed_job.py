@@ -1,0 +1,106 @@
+"""Packed jobs: a job on its way to other processes, of which those on one machine share the large parts.
+
+Arrays and tensors lie beside the pickle, not inside it. Where a packed job is kept in memory that processes share, such
+as Ray's object store, a worker that unpacks it looks at the data where they lie instead of making a copy of its own.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+import platform
+import uuid
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from fedrelay.errors import EngineError
+from fedrelay.local.trainer import TrainingJob
+
+Bytes = NDArray[np.uint8]
+
+
+def software() -> dict[str, str]:
+    """What must be the same wherever a job is done, for results to be the same bits."""
+    return {name: version(name) for name in ("fedrelay", "torch", "numpy")}
+
+
+@dataclass(frozen=True)
+class PackedJob:
+    """Data, model and settings, ready to be sent."""
+
+    body: Bytes
+    buffers: Sequence[Bytes]
+    software: Mapping[str, str] = field(default_factory=software)
+    key: str = field(default_factory=lambda: uuid.uuid4().hex)
+    """No two packed jobs have the same."""
+
+    def unpack(self) -> TrainingJob:
+        """The job, over the buffers as they lie; refused where the software differs from the sender's."""
+        other = {name: found for name, found in software().items() if found != self.software[name]}
+        if other:
+            pairs = ", ".join(f"{name} {found} instead of {self.software[name]}" for name, found in other.items())
+            raise EngineError(f"{platform.node()} has {pairs}; install the same versions on all machines")
+        try:
+            job: TrainingJob = pickle.loads(self.body.data, buffers=self.buffers)
+        except (ImportError, AttributeError) as error:
+            raise EngineError(
+                f"{platform.node()} lacks code that the model or the data need ({error}); install it on all machines, "
+                "or define it in the script that calls fedrelay.run"
+            ) from None
+        return job
+
+
+def pack(job: TrainingJob) -> PackedJob:
+    """Pack a job. What it defines in a script travels with it; other code must be installed where it is unpacked."""
+    from ray import cloudpickle
+
+    class Packer(cloudpickle.CloudPickler):  # type: ignore[misc]
+        """Takes plain tensors for arrays, but those of modules, which may share memory, as PyTorch saves them."""
+
+        def reducer_override(self, value: Any) -> Any:
+            if isinstance(value, nn.Module):
+                saved = io.BytesIO()
+                torch.save(value, saved, pickle_module=cloudpickle)
+                return module_from, (saved.getvalue(),)
+            if type(value) is Tensor and value.device.type == "cpu" and value.is_contiguous():
+                return tensor_from, (bytes_of(value), value.dtype, value.shape)
+            return super().reducer_override(value)
+
+    # Converted here once, not by every worker.
+    job.federation.test  # noqa: B018
+    job.federation.samples(0)
+    body, buffers = io.BytesIO(), list[pickle.PickleBuffer]()
+    try:
+        Packer(body, protocol=5, buffer_callback=buffers.append).dump(job)
+    except (TypeError, AttributeError, RuntimeError, pickle.PicklingError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise EngineError(f"the model or the data cannot be sent to other processes: {reason}") from None
+    return PackedJob(
+        np.frombuffer(body.getvalue(), np.uint8), [np.frombuffer(buffer.raw(), np.uint8) for buffer in buffers]
+    )
+
+
+def module_from(saved: bytes) -> nn.Module:
+    """A module in memory of its own."""
+    module: nn.Module = torch.load(io.BytesIO(saved), weights_only=False)  # it comes from `pack` alone
+    return module
+
+
+def bytes_of(tensor: Tensor) -> Bytes:
+    """The memory of a contiguous tensor, whatever its type."""
+    return tensor.detach().reshape(-1).view(torch.uint8).numpy()
+
+
+def tensor_from(raw: Bytes, dtype: torch.dtype, shape: Sequence[int]) -> Tensor:
+    """A tensor over the same memory, which may be read-only."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "The given NumPy array is not writable")
+        return torch.from_numpy(raw).view(dtype).reshape(shape)

@@ -1,0 +1,140 @@
+"""What an experiment is made of: its data with all that lies over them, and its model."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from torch import nn
+
+from fedrelay.data.federation import Federation
+from fedrelay.data.open import open_federation
+from fedrelay.data.public import PublicFederation, with_public
+from fedrelay.engines.start import data_elsewhere
+from fedrelay.errors import SpecError
+from fedrelay.experiment.catalogue import Method
+from fedrelay.experiment.serialize import to_plain
+from fedrelay.experiment.spec import Experiment, FaultSettings
+from fedrelay.files import home_written_out
+from fedrelay.grouping.profiles.probe import FILES
+from fedrelay.local.module_builder import ModuleBuilder, ZooModelBuilder
+from fedrelay.models.zoo import build_model, default_model
+from fedrelay.robustness.label_flip import check_attack
+
+log = logging.getLogger(__name__)
+
+
+def below_public(federation: Federation, change: Callable[[Federation], Federation]) -> Federation:
+    """A federation changed; the public set stays outermost, where profiles and guards look for it."""
+    if isinstance(federation, PublicFederation):
+        return replace(federation, members=change(federation.members))
+    return change(federation)
+
+
+def check_classes(experiment: Experiment, method: Method, federation: Federation) -> None:
+    """See that the data have all classes that the experiment names."""
+    if experiment.attack.name != "none" and method.pools_data:
+        raise SpecError(f"attack: method {method.name!r} has all data in one place, so no client can attack")
+    check_attack(experiment.attack, federation)
+    if beyond := [each for each in experiment.eval.classes if each >= federation.classes]:
+        raise SpecError(
+            f"eval.classes: {federation.name!r} has the classes 0 … {federation.classes - 1}, there is no {beyond[0]} "
+            "(by default they are those that attacks exchange)"
+        )
+
+
+def check_faults(faults: Sequence[FaultSettings], clients: int) -> None:
+    """See that there are all clients that faults name."""
+    for number, fault in enumerate(faults):
+        for client in fault.clients or ():
+            if client >= clients:
+                raise SpecError(f"faults.{number}.clients: there is no client {client}; they are 0 to {clients - 1}")
+
+
+def warn_about_unreached_rounds(experiment: Experiment) -> None:
+    """Settings of a longer run may stay when somebody shortens it, but not without a word."""
+    for number, fault in enumerate(experiment.faults):
+        if fault.first > experiment.rounds:
+            late = (number, fault.what, fault.first, experiment.rounds)
+            log.warning("faults.%d: %s begins in round %d and never strikes; the last round is %d", *late)
+    if experiment.eval.forgetting > experiment.rounds:
+        late_chain = (experiment.eval.forgetting, experiment.rounds)
+        log.warning("eval.forgetting: no chain is followed; the first would be in round %d of %d", *late_chain)
+
+
+def open_data(experiment: Experiment, own: Federation | None) -> Federation:
+    """The data of an experiment, or the caller's own, with the public set apart."""
+    own = own or data_elsewhere(experiment)
+    if own is None:
+        return open_federation(experiment.data, experiment.seed)
+    wanted = experiment.data.public or 0
+    if not isinstance(own, PublicFederation):
+        return with_public(own, wanted, experiment.seed)
+    if wanted != own.per_class:
+        raise SpecError(f"data.public: these data have a public set of {own.per_class} per class already, not {wanted}")
+    return own
+
+
+def with_absolute_paths(experiment: Experiment) -> Experiment:
+    """The experiment with paths that mean the same in every working directory, so that a run can be resumed in any."""
+    data = experiment.data
+    name = str(Path(data.name).resolve()) if data.name.endswith(".npz") else data.name
+    path = data.path.resolve() if data.path is not None else None
+    grouping, probe = experiment.grouping, experiment.grouping.get("probe")
+    if isinstance(probe, str) and probe.lower().endswith(FILES):
+        grouping = {**grouping, "probe": str(home_written_out(Path(probe)).resolve())}
+    clock, devices = experiment.clock, experiment.clock.get("path")
+    if isinstance(devices, str):
+        clock = {**clock, "path": str(home_written_out(Path(devices)).resolve())}
+    places = {name: value for name, value in experiment.engine if isinstance(value, Path)}
+    engine = {name: home_written_out(value).resolve() for name, value in places.items()}
+    update = {
+        "data": data.model_copy(update={"name": name, "path": path}),
+        "engine": experiment.engine.model_copy(update=engine),
+        "grouping": grouping,
+        "clock": clock,
+    }
+    return experiment.model_copy(update=update)
+
+
+def with_default_model(experiment: Experiment, federation: Federation) -> Experiment:
+    """The experiment with the default model spelled out, so that a run folder does not depend on the default."""
+    if experiment.model.name is not None:
+        return experiment
+    at_every_position = federation.test.y.dim() > 1
+    name = "word-lstm" if at_every_position else default_model(federation.kind, federation.sample_shape)
+    return experiment.model_copy(update={"model": experiment.model.model_copy(update={"name": name})})
+
+
+def zoo_model(experiment: Experiment, federation: Federation) -> nn.Module:
+    """A new model of the zoo."""
+    wanted = experiment.model
+    assert wanted.name is not None
+    try:
+        return build_model(
+            wanted.name,
+            federation.sample_shape,
+            federation.classes,
+            kind=federation.kind,
+            hidden=wanted.hidden,
+            stem=wanted.stem,
+        )
+    except (RuntimeError, MemoryError, OverflowError, TypeError) as error:
+        raise SpecError(f"model: cannot be built ({str(error).splitlines()[0]})") from None
+
+
+def module_builder(experiment: Experiment, federation: Federation, method: Method) -> ModuleBuilder:
+    """How others build the same model."""
+    wanted = experiment.model
+    assert wanted.name is not None
+    return ZooModelBuilder(
+        name=wanted.name,
+        shape=federation.sample_shape,
+        classes=federation.classes,
+        kind=federation.kind,
+        hidden=wanted.hidden,
+        stem=wanted.stem,
+        terms=tuple(to_plain(term) for term in method.terms),
+    )

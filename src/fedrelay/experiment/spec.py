@@ -1,0 +1,259 @@
+"""The experiment as frozen, validated data; the same names in YAML, in Python and as `--set a.b=value`.
+
+An `Experiment` is one method with one seed, everything a run needs. A `Comparison` is several methods and
+seeds over otherwise equal settings. Anything unknown, mistyped or impossible is
+a `SpecError` that names the key, what is allowed and the nearest known name.
+"""
+
+from __future__ import annotations
+
+import reprlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Self, TypeVar
+
+from pydantic import (
+    BaseModel,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
+
+from fedrelay.errors import SpecError
+from fedrelay.experiment.messages import in_plain_words
+from fedrelay.experiment.messages import nearest as nearest
+from fedrelay.experiment.messages import unknown as unknown
+from fedrelay.experiment.sections import AttackSettings as AttackSettings
+from fedrelay.experiment.sections import CheckpointSettings as CheckpointSettings
+from fedrelay.experiment.sections import DataSettings as DataSettings
+from fedrelay.experiment.sections import EngineSettings as EngineSettings
+from fedrelay.experiment.sections import EvalSettings as EvalSettings
+from fedrelay.experiment.sections import FaultKind as FaultKind
+from fedrelay.experiment.sections import FaultSettings as FaultSettings
+from fedrelay.experiment.sections import GuardSettings as GuardSettings
+from fedrelay.experiment.sections import ModelSettings as ModelSettings
+from fedrelay.experiment.sections import RecoverySettings as RecoverySettings
+from fedrelay.experiment.sections import Section as Section
+from fedrelay.experiment.sections import TrainSettings as TrainSettings
+from fedrelay.experiment.yaml_files import load_file as load_file
+from fedrelay.experiment.yaml_files import parse_assignment as parse_assignment
+
+M = TypeVar("M", bound=BaseModel)
+
+
+Options = Mapping[str, Any]
+SECTIONS: dict[str, type[Section]] = {
+    "data": DataSettings,
+    "model": ModelSettings,
+    "train": TrainSettings,
+    "eval": EvalSettings,
+    "engine": EngineSettings,
+    "checkpoint": CheckpointSettings,
+    "guard": GuardSettings,
+    "recovery": RecoverySettings,
+    "attack": AttackSettings,
+}
+PARTS = ("warmup", "route", "grouping", "terms", "merge")
+"""The parts of a method; their options live under these names and are checked against the method chosen."""
+
+
+class CommonSettings(Section):
+    """What an experiment and a comparison have in common."""
+
+    data: DataSettings = DataSettings()
+    model: ModelSettings = ModelSettings()
+    train: TrainSettings = TrainSettings()
+    eval: EvalSettings = EvalSettings()
+    engine: EngineSettings = EngineSettings()
+    checkpoint: CheckpointSettings = CheckpointSettings()
+    guard: GuardSettings = GuardSettings()
+    recovery: RecoverySettings = RecoverySettings()
+    faults: tuple[FaultSettings, ...] = Field(
+        (), description="what goes wrong at clients: a list of {what, rate, clients, …}"
+    )
+    attack: AttackSettings = AttackSettings()
+    rounds: int = Field(100, ge=1, description="how many rounds")
+    fraction: float = Field(0.2, gt=0, le=1, description="share of clients (or groups) that take part in a round")
+    warmup: Options = Field({}, description="options of the method's warm-up")
+    route: Options = Field({}, description="options of the method's route")
+    grouping: Options = Field({}, description="options of the method's grouping")
+    terms: Options = Field({}, description="options of the method's local terms, by term name")
+    merge: Options = Field({}, description="options of the method's merge")
+    clock: Options = Field({}, description="devices and links of the clients, for virtual time")
+    out: Path | None = Field(None, description="folder to write to")
+
+    @field_validator("data", "model", "engine", mode="before")
+    @classmethod
+    def _name_alone(cls, value: Any) -> Any:
+        """`data: digits` says the same as `data: {name: digits}`."""
+        return {"name": value} if isinstance(value, str) else value
+
+
+Seed = Annotated[int, Field(ge=0, lt=2**63)]
+
+
+class Experiment(CommonSettings):
+    """One method, one seed."""
+
+    method: str = Field(min_length=1, description="a method, or several joined with +, e.g. fedseq+fedprox")
+    seed: Seed = Field(1, description="the root of all randomness")
+
+
+class ComparisonEntry(Section):
+    """One method of a comparison, with settings of its own where it needs them."""
+
+    method: str = Field(min_length=1, description="a method, or several joined with +")
+    label: str | None = Field(None, description="how it is called in tables and plots; default: the method")
+    warmup: Options = Field({}, description="options of the method's warm-up")
+    route: Options = Field({}, description="options of the method's route")
+    grouping: Options = Field({}, description="options of the method's grouping")
+    terms: Options = Field({}, description="options of the method's local terms, by term name")
+    merge: Options = Field({}, description="options of the method's merge")
+    train: Options = Field({}, description="train settings that differ from the common ones")
+    guard: Options = Field({}, description="guard settings that differ from the common ones")
+    recovery: Options = Field({}, description="recovery settings that differ from the common ones")
+    faults: tuple[FaultSettings, ...] | None = Field(None, description="own faults instead of the common ones")
+    attack: Options = Field({}, description="an attack on this method alone, or other settings of the common one")
+    fraction: float | None = Field(None, gt=0, le=1, description="own share of clients")
+
+    @property
+    def name(self) -> str:
+        """What tables call it."""
+        return self.label or self.method
+
+    @property
+    def folder(self) -> str:
+        """What its folder is called: the name without characters that mean something to a file system."""
+        return "".join(each if each.isalnum() or each in "+-_. " else "_" for each in self.name).strip(". ") or "_"
+
+
+class Comparison(CommonSettings):
+    """Several methods, several seeds, everything else equal."""
+
+    methods: tuple[ComparisonEntry, ...] = Field(
+        min_length=1, description="methods, or {method, label, route, …} to vary one"
+    )
+    seeds: tuple[Seed, ...] = Field((1,), min_length=1, description="one run of every method for each")
+
+    @field_validator("methods", mode="before")
+    @classmethod
+    def _names_alone(cls, value: Any) -> Any:
+        if isinstance(value, str) or not isinstance(value, Sequence):
+            return value
+        return [{"method": entry} if isinstance(entry, str) else entry for entry in value]
+
+    @model_validator(mode="after")
+    def _no_duplicates(self) -> Self:
+        names, seeds = [entrant.name for entrant in self.methods], [str(seed) for seed in self.seeds]
+        for what, values, advice in (("methods", names, "; give each its own label"), ("seeds", seeds, "")):
+            twice = sorted({value for value in values if values.count(value) > 1})
+            if twice:
+                raise ValueError(f"{what}: {', '.join(twice)} stands there twice{advice}")
+        folders: dict[str, str] = {}
+        ordered: dict[str, str] = {}
+        for entrant in self.methods:
+            other = ordered.setdefault("+".join(sorted(map(str.strip, entrant.name.split("+")))), entrant.name)
+            if other != entrant.name and not entrant.label:
+                raise ValueError(f"methods: {entrant.name!r} is {other!r} in another order; keep one, or label one")
+            other = folders.setdefault(entrant.folder.casefold(), entrant.name)
+            if other != entrant.name:
+                raise ValueError(f"methods: the labels {other!r} and {entrant.name!r} would share a folder")
+        return self
+
+
+LISTED: dict[int | str, type[Section]] = {"methods": ComparisonEntry, "faults": FaultSettings}
+"""Settings that are lists, and what they list."""
+
+
+def shortcuts() -> dict[str, str]:
+    """Short names of settings: `clients` for `data.clients`, `lr` for `train.lr`, wherever a name is unique."""
+    owners: dict[str, list[str]] = {}
+    for section, model in SECTIONS.items():
+        for field in model.model_fields:
+            owners.setdefault(field, []).append(f"{section}.{field}")
+    top_level = {*Experiment.model_fields, *Comparison.model_fields}
+    return {name: paths[0] for name, paths in owners.items() if len(paths) == 1 and name not in top_level}
+
+
+def validate(model: type[M], values: Mapping[str, Any], prefix: str = "") -> M:
+    """Build a section from plain values, or say in one message what is wrong with them."""
+    try:
+        return model.model_validate(dict(values))
+    except ValidationError as error:
+        # a list whose entries are all wrong counts as too short, too
+        found = [each for each in error.errors() if each["type"] != "too_short" or not each["input"]]
+        raise SpecError("\n".join(_explain(model, detail, prefix) for detail in found)) from None
+
+
+def experiment(method: str, /, **settings: Any) -> Experiment:
+    """An experiment from keyword arguments: sections, dotted names through `set_path`, or short names."""
+    return validate(Experiment, {**nested(settings), "method": method})
+
+
+def comparison(methods: Sequence[Any], /, **settings: Any) -> Comparison:
+    """A comparison from keyword arguments."""
+    return validate(Comparison, {**nested(settings), "methods": methods})
+
+
+def nested(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings under short or dotted names, put where they belong: `{"lr": 1}` → `{"train": {"lr": 1}}`."""
+    short = shortcuts()
+    tree: dict[str, Any] = {}
+    for name, value in settings.items():
+        set_path(tree, short.get(name, name), value)
+    return tree
+
+
+def set_path(tree: dict[str, Any], path: str, value: Any) -> None:
+    """Put a value at a dotted path: `set_path(tree, "train.lr", .1)`. Mappings are merged."""
+    *parents, leaf = path.split(".")
+    for depth, parent in enumerate(parents):
+        below = tree.setdefault(parent, {})
+        if isinstance(below, str) and parent in SECTIONS:
+            below = tree[parent] = {"name": below}
+        if not isinstance(below, dict):
+            raise SpecError(
+                f"{'.'.join(parents[: depth + 1])}: is a value ({below!r}), it has no {path.split('.')[depth + 1]!r}"
+            )
+        tree = below
+    known = tree.get(leaf)
+    if isinstance(known, dict) and isinstance(value, str) and leaf in SECTIONS:
+        value = {"name": value}
+    if isinstance(known, dict) and isinstance(value, Mapping):
+        known.update(value)
+    else:
+        tree[leaf] = dict(value) if isinstance(value, Mapping) else value
+
+
+def _explain(model: type[BaseModel], detail: Any, prefix: str) -> str:
+    """One pydantic finding as one sentence: key, what is allowed, what was given."""
+    location, given, kind = list(detail["loc"]), detail["input"], detail["type"]
+    key = prefix + ".".join(str(part) for part in location)
+    if kind == "extra_forbidden":
+        short = shortcuts() if len(location) == 1 and issubclass(model, CommonSettings) else {}
+        return f"{key}: {unknown('key', str(location[-1]), _fields_at(model, location[:-1]), also=short)}"
+    if kind == "missing":
+        return f"{key}: is required"
+    message = in_plain_words(detail["msg"])
+    hint = (
+        nearest(given, detail["ctx"]["expected"].split("'")[1::2])
+        if kind == "literal_error" and isinstance(given, str)
+        else ""
+    )
+    shown = reprlib.repr(given)
+    if kind == "value_error" and isinstance(given, Mapping | BaseModel):
+        return f"{key}.{message}" if location else f"{prefix}{message}"  # of a whole section; it names its own key
+    return f"{key}: {message}, got {shown}{hint}"
+
+
+def _fields_at(model: type[BaseModel], location: Sequence[int | str]) -> list[str]:
+    """The keys allowed at a place inside a model."""
+    for part in location:
+        if part in LISTED:
+            model = LISTED[part]
+        elif part in SECTIONS:
+            model = SECTIONS[str(part)]
+        elif part in model.model_fields and isinstance(model.model_fields[str(part)].default, Section):
+            model = type(model.model_fields[str(part)].default)
+    return list(model.model_fields)

@@ -1,0 +1,50 @@
+"""Whether a model can be trained here, on these data; asked before anything begins."""
+
+from __future__ import annotations
+
+import copy
+
+import torch
+from torch import Tensor, nn
+
+from fedrelay.data.federation import Federation, Samples
+from fedrelay.errors import SpecError
+from fedrelay.local.loss import cross_entropy
+
+
+def check_device(device: str) -> None:
+    """A device that cannot be used is refused."""
+    try:
+        if torch.device(device).type == "meta":
+            raise RuntimeError("it holds no numbers")
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        raise SpecError(f"train.device: {device!r} cannot be used here ({reason})") from None
+
+
+def example_batch(federation: Federation) -> Samples:
+    """Two samples to try a model on: test samples, or zeros of their shape where there are none here."""
+    x, y = federation.test
+    return Samples(x[:2], y[:2]) if len(y) else Samples(x.new_zeros(2, *x.shape[1:]), y.new_zeros(2, *y.shape[1:]))
+
+
+def check_fit(module: nn.Module, federation: Federation) -> None:
+    """Two samples through the model say whether it fits the data."""
+    x, y = example_batch(federation)
+    try:
+        # Lazy modules take their shape from the first samples; all others are left exactly as they are.
+        lazy = any(isinstance(parameter, nn.UninitializedParameter) for parameter in module.parameters())
+        rehearsal = (module if lazy else copy.deepcopy(module)).cpu().eval()
+        with torch.no_grad():
+            dtype = next((p.dtype for p in rehearsal.parameters()), x.dtype)
+            logits = rehearsal(x.to(dtype) if x.is_floating_point() else x)
+    except Exception as error:
+        raise SpecError(
+            f"model: does not accept samples of shape {federation.sample_shape}: {type(error).__name__}: {error}"
+        ) from None
+    wanted = (*y.shape, federation.classes)
+    if not isinstance(logits, Tensor) or tuple(logits.shape) != wanted:
+        found = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
+        raise SpecError(f"model: must return one logit per class, shape {wanted} for two samples, but returned {found}")
+    cross_entropy(logits, y)

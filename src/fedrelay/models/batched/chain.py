@@ -1,0 +1,130 @@
+"""Reading the layers of a module that can be stacked: chains of convolutions, poolings, activations, linear layers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import prod
+
+from torch import nn
+
+from fedrelay.models.batched.activation import Activation
+from fedrelay.models.batched.base import Layer, Shape
+from fedrelay.models.batched.convolution import Convolution, Pair
+from fedrelay.models.batched.dense import Dense
+from fedrelay.models.batched.pooling import Pooling
+from fedrelay.models.layout import FlatLayout, LayoutEntry
+from fedrelay.models.net import Net
+
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+
+
+def read_chain(module: nn.Module, layout: FlatLayout, shape: Shape) -> tuple[Layer, ...] | None:
+    """The layers of a module for samples of a shape, or None if it is not a chain of what can be stacked."""
+    chain = _Chain({entry.name: entry for entry in layout.entries}, [], shape, shape)
+    if not all(chain.take(name, part) for name, part in _parts(module, "")):
+        return None
+    trained = [entry for layer in chain.layers for entry in layer.entries]
+    all_trained = all(entry.part == "trained" for entry in layout.entries)
+    # Equal names mean that nothing is left over, equal numbers that nothing is shared.
+    complete = {entry.name for entry in trained} == set(chain.entries) and len(trained) == len(chain.entries)
+    ends_in_logits = bool(chain.layers) and isinstance(chain.layers[-1], Dense)
+    return tuple(chain.layers) if complete and all_trained and ends_in_logits else None
+
+
+@dataclass
+class _Chain:
+    """The layers read so far, the shape of what leaves them, and how that lies in memory: images stay images."""
+
+    entries: dict[str, LayoutEntry]
+    layers: list[Layer]
+    shape: Shape
+    lies: Shape
+
+    def take(self, name: str, part: nn.Module) -> bool:
+        """Add one part of the module; whether it could be."""
+        # Hooks and an own `forward` may change the result, and so may a subclass: only exact types are read.
+        if any(getattr(part, hooks) for hooks in _HOOKS) or "forward" in vars(part):
+            return False
+        if type(part) is nn.Linear:
+            return self._linear(name, part)
+        if type(part) is nn.Conv2d:
+            return self._convolution(name, part)
+        if type(part) is nn.MaxPool2d:
+            return self._pooling(part)
+        if type(part) in (nn.ReLU, nn.Tanh):
+            return self._activation(part)
+        if type(part) is nn.Flatten:
+            return self._flatten(part)
+        return type(part) is nn.Sequential or (type(part) is Net and [*part._modules] == ["features", "classifier"])
+
+    def _linear(self, name: str, part: nn.Linear) -> bool:
+        weight, bias = self._entries(name)
+        if weight is None or (part.bias is not None and bias is None) or self.shape != (part.in_features,):
+            return False
+        self._add(Dense(weight, bias, self.lies), (part.out_features,))
+        return True
+
+    def _convolution(self, name: str, part: nn.Conv2d) -> bool:
+        weight, bias = self._entries(name)
+        plain = part.groups == 1 and part.dilation == (1, 1) and part.padding_mode == "zeros"
+        if weight is None or (part.bias is not None and bias is None) or not plain or isinstance(part.padding, str):
+            return False
+        if len(self.shape) != 3 or self.shape[0] != part.in_channels:
+            return False
+        channels, height, width = self.shape
+        kernel, stride, padding = _pair(part.kernel_size), _pair(part.stride), _pair(part.padding)
+        layer = Convolution(weight, bias, (channels, height, width), kernel, stride, padding)
+        self._add(layer, layer.made)
+        return min(layer.made) >= 1
+
+    def _pooling(self, part: nn.MaxPool2d) -> bool:
+        kernel, stride = _pair(part.kernel_size), _pair(part.stride)
+        plain = _pair(part.padding) == (0, 0) and _pair(part.dilation) == (1, 1)
+        if not plain or part.ceil_mode or part.return_indices or stride != kernel or min(kernel) < 2:
+            return False
+        if len(self.shape) != 3 or not self.layers:
+            return False
+        channels, height, width = self.shape
+        layer = Pooling((channels, height, width), kernel)
+        # The larger of two values stays the larger under a ReLU, which has less to do behind the pooling.
+        rectified = self.layers[-1] == Activation("relu")
+        self.layers[-1:] = [layer, self.layers[-1]] if rectified else [self.layers[-1], layer]
+        self.shape = self.lies = layer.made
+        return min(layer.made) >= 1
+
+    def _activation(self, part: nn.Module) -> bool:
+        # The slope of an activation is computed from what lies behind it, so that no other may write there too.
+        if not self.layers or isinstance(self.layers[-1], Activation):
+            return False
+        self.layers.append(Activation("relu" if type(part) is nn.ReLU else "tanh"))
+        return True
+
+    def _flatten(self, part: nn.Flatten) -> bool:
+        if (part.start_dim, part.end_dim) != (1, -1):
+            return False
+        self.shape = (prod(self.shape),)
+        if not self.layers:
+            self.lies = self.shape
+        return True
+
+    def _entries(self, name: str) -> tuple[LayoutEntry | None, LayoutEntry | None]:
+        weight, bias = (self.entries.get(f"{name}.{leaf}".lstrip(".")) for leaf in ("weight", "bias"))
+        return weight, bias
+
+    def _add(self, layer: Layer, made: Shape) -> None:
+        self.layers.append(layer)
+        self.shape = self.lies = made
+
+
+def _parts(module: nn.Module, prefix: str) -> Iterator[tuple[str, nn.Module]]:
+    """Containers and the parts of their chains, in the order in which they are applied."""
+    yield prefix, module
+    if type(module) in (Net, nn.Sequential):
+        for name, part in module._modules.items():  # not named_children, which leaves out what is repeated
+            if part is not None:
+                yield from _parts(part, f"{prefix}.{name}".lstrip("."))
+
+
+def _pair(size: int | tuple[int, ...]) -> Pair:
+    return (size, size) if isinstance(size, int) else (size[0], size[1])

@@ -1,0 +1,1 @@
+"""Differential privacy: accounting, visit budgets and what is refused."""

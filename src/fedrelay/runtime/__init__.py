@@ -1,0 +1,1 @@
+"""Running an experiment: the round loop, the server, the records, the run folder and the result."""

@@ -1,0 +1,123 @@
+"""A short speed check for users: how fast client updates are on this machine, against a plain PyTorch loop.
+
+One client update is one epoch of five steps of batch 20 over 100 samples; ten routes run side by side. Contenders
+take turns, so that a busy moment does not fall on one of them alone, and only ratios within one run mean something.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import nn
+
+from fedrelay.data.federation import Federation, federate
+from fedrelay.engines.base import RoundInputs
+from fedrelay.engines.local.engine import start_local
+from fedrelay.engines.local.executor import one_thread
+from fedrelay.experiment.prepare import prepare
+from fedrelay.experiment.spec import experiment
+from fedrelay.local.loss import cross_entropy
+from fedrelay.runtime.server import after_arrivals
+from fedrelay.runtime.store import State
+
+ROUTES, SAMPLES, BATCH, LR = 10, 100, 20, 0.01
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A model and the samples it is trained on."""
+
+    name: str
+    model: str
+    shape: tuple[int, ...]
+
+    def federation(self) -> Federation:
+        """Ten clients with random samples."""
+        rng = np.random.default_rng(0)
+        x = rng.normal(size=(ROUTES * SAMPLES, *self.shape)).astype(np.float32)
+        y = rng.integers(0, 10, len(x))
+        return federate(x, y, x[:10], y[:10], client_ids=np.repeat(np.arange(ROUTES), SAMPLES), classes=10)
+
+
+WORKLOADS = (Workload("dense 64-64-10", "mlp", (1, 8, 8)), Workload("convolutional 28×28", "cnn-s", (1, 28, 28)))
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Seconds for one client update: the median of several rounds, the best and the worst."""
+
+    workload: str
+    contender: str
+    median: float
+    best: float
+    worst: float
+
+
+def bench(workers: int, rounds: int) -> Iterator[Timing]:
+    """Every workload with a plain loop, one worker and all workers."""
+    for workload in WORKLOADS:
+        yield from _race(workload, workers, rounds)
+
+
+def _race(workload: Workload, workers: int, rounds: int) -> Iterator[Timing]:
+    federation = workload.federation()
+    with _engine(workload, federation, 1) as one, _engine(workload, federation, workers) as all_of_them:
+        contenders: dict[str, Callable[[int], None]] = {
+            "plain PyTorch loop": _plain_loop(workload, federation),
+            "FedRelay, 1 worker": one,
+            f"FedRelay, {workers} workers": all_of_them,
+        }
+        times: dict[str, list[float]] = {name: [] for name in contenders}
+        for round in range(1, rounds + 2):
+            for name, run_round in contenders.items():
+                began = time.perf_counter()
+                run_round(round)
+                times[name].append((time.perf_counter() - began) / ROUTES)
+    for name, laps in times.items():
+        counted = laps[1:]  # the first round warms up
+        yield Timing(workload.name, name, statistics.median(counted), min(counted), max(counted))
+
+
+@contextmanager
+def _engine(workload: Workload, federation: Federation, workers: int) -> Iterator[Callable[[int], None]]:
+    """A round of FedAvg over all clients, with the merge."""
+    wanted = experiment(
+        "fedavg", model=workload.model, fraction=1.0, batch_size=BATCH, lr=LR, workers=workers, data={"name": "random"}
+    )
+    setting = prepare(wanted, federation=federation)
+    engine = start_local(setting.job(), workers)
+    state = State(0, setting.first_weights())
+
+    def run_round(round: int) -> None:
+        plan = setting.plan(round)
+        after_arrivals(setting, plan, state, engine.travel(plan, RoundInputs(state.weights)))
+
+    try:
+        yield run_round
+    finally:
+        engine.close()
+
+
+def _plain_loop(workload: Workload, federation: Federation) -> Callable[[int], None]:
+    """What everybody would write first: one model, torch's SGD, one client after another."""
+    module: nn.Module = prepare(experiment("fedavg", model=workload.model), federation=federation).module
+
+    def run_round(round: int) -> None:
+        with one_thread():
+            for client in range(ROUTES):
+                x, y = federation.samples(client)
+                optimiser = torch.optim.SGD(module.parameters(), lr=LR)
+                order = torch.randperm(SAMPLES)
+                for begin in range(0, SAMPLES, BATCH):
+                    batch = order[begin : begin + BATCH]
+                    optimiser.zero_grad()
+                    cross_entropy(module(x[batch]), y[batch]).backward()  # type: ignore[no-untyped-call]
+                    optimiser.step()
+
+    return run_round

@@ -1,0 +1,181 @@
+"""Several methods, several seeds, one table.
+
+A comparison folder holds `comparison.yaml` and one run folder for every method and seed: `METHOD/seed-N`. Running it
+again continues whatever is not complete, so an interrupted comparison loses nothing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import yaml
+from torch import nn
+
+from fedrelay.data.federation import Federation
+from fedrelay.errors import DivergedError, FruitlessError, RunFolderError, SpecError
+from fedrelay.experiment.catalogue import experiments, recipe
+from fedrelay.experiment.prepare import check_preparable
+from fedrelay.experiment.spec import Comparison, ComparisonEntry, Experiment, load_file, validate
+from fedrelay.files import write_atomically
+from fedrelay.metrics.curves import mean_std
+from fedrelay.runtime.loop import Observer, resume_run, run_experiment
+from fedrelay.runtime.result import COSTS, Result, Row
+
+SPEC = "comparison.yaml"
+
+
+@dataclass(frozen=True)
+class MethodResults:
+    """One method of a comparison with its runs; one that diverged or learnt nothing is no result, and says why."""
+
+    name: str
+    method: str
+    results: tuple[Result, ...]
+    diverged: tuple[str, ...] = ()
+    fruitless: tuple[str, ...] = ()
+
+    @property
+    def failed(self) -> tuple[str, ...]:
+        """Why runs have no result."""
+        return self.diverged + self.fruitless
+
+    @property
+    def fault_events(self) -> Counter[str]:
+        """What went wrong in all runs that have a result, and how often."""
+        return sum((Counter(result.fault_events) for result in self.results), Counter())
+
+    def mean_std(self, value: Callable[[Result], float]) -> tuple[float, float] | None:
+        """Mean and standard deviation over the seeds that came through."""
+        return mean_std([value(result) for result in self.results]) if self.results else None
+
+    def rounds_to(self, accuracy: float) -> float | None:
+        """Mean number of rounds to an accuracy; None if any seed never got there."""
+        reached = [result.rounds_to(accuracy) for result in self.results]
+        return mean_std([r for r in reached if r is not None])[0] if reached and None not in reached else None
+
+    def costs_to(self, accuracy: float) -> Row | None:
+        """Mean costs to an accuracy; None if any seed never got there, and for a cost that one of them did not note."""
+        reached = [result.costs_to(accuracy) for result in self.results]
+        found = [costs for costs in reached if costs is not None]
+        if not found or len(found) < len(reached):
+            return None
+        return {name: _mean([costs[name] for costs in found]) for name in COSTS}
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return mean_std(known)[0] if len(known) == len(values) else None
+
+
+@dataclass(frozen=True)
+class ComparisonResult:
+    """A comparison, done."""
+
+    comparison: Comparison
+    contenders: tuple[MethodResults, ...]
+
+    @property
+    def reference(self) -> float:
+        """What accuracies are measured against: as set, else that of centralised training if compared, else 1."""
+        if self.comparison.eval.reference is not None:
+            return self.comparison.eval.reference
+        for contender in self.contenders:
+            if contender.method == "centralized" and contender.results:
+                return mean_std([result.accuracy_last for result in contender.results])[0]
+        return 1.0
+
+    def __getitem__(self, name: str) -> MethodResults:
+        """The contender of that name."""
+        for contender in self.contenders:
+            if contender.name == name:
+                return contender
+        raise KeyError(f"no contender {name!r}; there are {', '.join(each.name for each in self.contenders)}")
+
+
+def run_comparison(
+    comparison: Comparison,
+    *,
+    federation: Federation | None = None,
+    module: nn.Module | None = None,
+    observer: Observer | None = None,
+) -> ComparisonResult:
+    """Run everything that is not yet complete."""
+    runs = experiments(comparison)
+    if comparison.out is not None:
+        _claim(comparison.out, comparison, lambda: _rehearse([run for _, run in runs], federation, module))
+    contenders = {entrant.name: MethodResults(entrant.name, entrant.method, ()) for entrant in comparison.methods}
+    for entrant, experiment in runs:
+        sofar = contenders[entrant.name]
+        try:
+            result = run_entrant(entrant, experiment, comparison.out, federation, module, observer)
+            sofar = replace(sofar, results=(*sofar.results, result))
+        except DivergedError as error:
+            sofar = replace(sofar, diverged=(*sofar.diverged, f"seed {experiment.seed}: {error}"))
+        except FruitlessError as error:
+            sofar = replace(sofar, fruitless=(*sofar.fruitless, f"seed {experiment.seed}: {error}"))
+        contenders[entrant.name] = sofar
+    return ComparisonResult(comparison, tuple(contenders.values()))
+
+
+def run_folder(out: Path, entrant: ComparisonEntry, seed: int) -> Path:
+    """Where a run of a comparison lies."""
+    return out / entrant.folder / f"seed-{seed}"
+
+
+def load_comparison(folder: Path) -> Comparison:
+    """The comparison that a folder holds."""
+    try:
+        return validate(Comparison, {**load_file(folder / SPEC), "out": folder})
+    except SpecError as error:
+        raise RunFolderError(f"{folder}: {SPEC} is damaged: {error}") from None
+
+
+def _claim(folder: Path, comparison: Comparison, check_preparable: Callable[[], object]) -> None:
+    """Take a new folder, or one that holds this very comparison; what cannot run shows before anything is written."""
+    if not folder.exists():
+        check_preparable()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        occupied = any(folder.iterdir())
+    except OSError as error:
+        raise RunFolderError(f"{folder}: cannot be created ({error.strerror})") from None
+    if not occupied:
+        spec = comparison.model_dump(mode="json", exclude={"out"})
+        write_atomically(folder / SPEC, yaml.safe_dump(spec, sort_keys=False).encode())
+    elif not (folder / SPEC).is_file() or load_comparison(folder) != comparison:
+        raise RunFolderError(
+            f"{folder}: is not empty and holds something else; 'fedrelay resume {folder}' continues a comparison, "
+            "a new one needs another --out"
+        )
+
+
+def _rehearse(runs: Sequence[Experiment], federation: Federation | None, module: nn.Module | None) -> None:
+    """The first run and, of the same seed, those whose clients have to describe themselves, and one attack a method."""
+    first, *others = runs
+    alike = [other for other in others if other.seed == first.seed]
+    attacked = {other.method: other for other in alike if other.attack.name != "none"}
+    profiling = [other for other in alike if recipe(other).profiles_clients]
+    for run in (first, *profiling, *(other for other in attacked.values() if other not in profiling)):
+        check_preparable(run, federation=federation, module=module)
+
+
+def run_entrant(
+    entrant: ComparisonEntry,
+    experiment: Experiment,
+    out: Path | None,
+    federation: Federation | None = None,
+    module: nn.Module | None = None,
+    observer: Observer | None = None,
+) -> Result:
+    """One run of a comparison, begun or continued in its place in the comparison's folder."""
+    if out is None:
+        return run_experiment(experiment, federation=federation, module=module, observer=observer)
+    path = run_folder(out, entrant, experiment.seed)
+    if (path / "run.json").is_file():
+        return resume_run(path, federation=federation, module=module, observer=observer)
+    return run_experiment(
+        experiment.model_copy(update={"out": path}), federation=federation, module=module, observer=observer
+    )

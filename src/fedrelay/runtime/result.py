@@ -1,0 +1,152 @@
+"""What a run gives back."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedrelay.experiment.spec import Experiment
+from fedrelay.metrics.curves import mean_of_last, rounds_to_target, targets_of
+from fedrelay.models.layout import weights_sha256
+
+Row = dict[str, Any]
+
+
+COSTS = ("round", "client_updates", "bytes", "virtual_seconds")
+"""What it takes to get somewhere."""
+
+
+def share_name(share: float) -> str:
+    """A share as the name of a value, `0.7`; different shares have different names."""
+    return repr(float(share)).removesuffix(".0")
+
+
+@dataclass(frozen=True)
+class Result:
+    """The history and the final model of one run.
+
+    `history` is a list of rows, one for every evaluated round; `pandas.DataFrame(result.history)` is a table of them.
+    """
+
+    experiment: Experiment
+    history: Sequence[Row]
+    weights: Tensor
+    model: Mapping[str, Tensor]
+    rounds: int
+    client_updates: int
+    longest_route: int
+    transfers: Mapping[str, int]
+    bytes: int
+    seconds: float
+    virtual_seconds: float = 0.0
+    """How long it would have taken on the clients' own devices."""
+
+    idle_seconds: float = 0.0
+    """How long models would have waited for others there, summed."""
+
+    computing_seconds: float = 0.0
+    communicating_seconds: float = 0.0
+    """T_comp and T_comm of FedGSP's cost model: training of the longest chain of every round and merging, and all
+    transfers as if they came one after another. D_comm is `bytes`."""
+
+    choosing_seconds: float = 0.0
+    """How long the search for clients took, here and not there."""
+
+    fault_events: Mapping[str, int] = field(default_factory=dict)
+    """What went wrong at clients, and how often."""
+
+    attack: Mapping[str, Any] = field(default_factory=dict)
+    """Who attacked, and how much; empty where nobody did."""
+
+    privacy: Mapping[str, Any] = field(default_factory=dict)
+    """What clients have spent of their privacy; empty where nothing guards it."""
+
+    hop_overhead: float | None = None
+    """Mean seconds of a hop beside the client's own, where hops are messages."""
+
+    run: Path | None = None
+
+    @property
+    def complete(self) -> bool:
+        """Whether all rounds were done."""
+        return self.rounds >= self.experiment.rounds
+
+    @property
+    def accuracy(self) -> float:
+        """Test accuracy after the last round, between 0 and 1."""
+        return float(self.history[-1]["accuracy"]) if self.history else float("nan")
+
+    @property
+    def accuracy_last(self) -> float:
+        """Mean test accuracy of the last `eval.last` evaluations."""
+        accuracies = [row["accuracy"] for row in self.history]
+        return mean_of_last(accuracies, self.experiment.eval.last) if accuracies else float("nan")
+
+    @property
+    def accuracy_classes(self) -> float | None:
+        """The same on `eval.classes` alone; None where nothing is known of them."""
+        known = [row["accuracy_classes"] for row in self.history if row.get("accuracy_classes") is not None]
+        return mean_of_last(known, self.experiment.eval.last) if known else None
+
+    def rounds_to(self, accuracy: float) -> int | None:
+        """The first evaluated round with at least this test accuracy."""
+        return rounds_to_target(
+            [row["round"] for row in self.history], [row["accuracy"] for row in self.history], accuracy
+        )
+
+    def costs_to(self, accuracy: float) -> Row | None:
+        """The costs up to the first evaluated round with at least this test accuracy; None for one not noted."""
+        reached = next((row for row in self.history if row["accuracy"] >= accuracy), None)
+        return None if reached is None else {name: reached.get(name) for name in COSTS}
+
+    def rounds_to_targets(self, reference: float | None = None) -> dict[float, int | None]:
+        """Rounds to each share of `eval.targets` of the reference accuracy."""
+        settings = self.experiment.eval
+        goals = targets_of(reference or settings.reference or 1.0, settings.targets)
+        return {share: self.rounds_to(goal) for share, goal in goals.items()}
+
+    def load_into(self, module: torch.nn.Module) -> torch.nn.Module:
+        """Put the trained weights into a module of the same architecture."""
+        module.load_state_dict(dict(self.model))
+        return module
+
+    def summary(self) -> dict[str, Any]:
+        """The run in one flat object, as `--json` prints it."""
+        last = self.history[-1] if self.history else {}
+        return {
+            "method": self.experiment.method,
+            "data": self.experiment.data.name,
+            "seed": self.experiment.seed,
+            "rounds": self.rounds,
+            "complete": self.complete,
+            "accuracy": self.accuracy,
+            "accuracy_last": self.accuracy_last,
+            "accuracy_classes": self.accuracy_classes,
+            "loss": last.get("loss"),
+            "precision": last.get("precision"),
+            "recall": last.get("recall"),
+            "f1": last.get("f1"),
+            "rounds_to": {share_name(share): rounds for share, rounds in self.rounds_to_targets().items()},
+            "transfers": dict(self.transfers),
+            "bytes": self.bytes,
+            "client_updates": self.client_updates,
+            "longest_route": self.longest_route,
+            "virtual_seconds": self.virtual_seconds,
+            "idle_seconds": self.idle_seconds,
+            "computing_seconds": self.computing_seconds,
+            "communicating_seconds": self.communicating_seconds,
+            "choosing_seconds": round(self.choosing_seconds, 3),
+            "fault_events": dict(self.fault_events),
+            "attack": dict(self.attack),
+            "privacy": {name: value if math.isfinite(value) else None for name, value in self.privacy.items()},
+            "hop_overhead": None if self.hop_overhead is None else round(self.hop_overhead, 4),
+            "seconds": round(self.seconds, 3),
+            "run": str(self.run) if self.run else None,
+            "weights_sha256": weights_sha256(self.weights),
+        }

@@ -1,0 +1,500 @@
+"""The run folder: everything a run was, is and will need to go on.
+
+    run.json              format, versions, the run's name, the data's fingerprint; written once
+    spec.yaml             the resolved experiment; written once
+    plan.json             groups and a summary of what travels; written once
+    clients/              what clients keep from one turn to the next, one file each
+    selection.safetensors what clients said of themselves, where they are chosen by it; written once
+    profiles.safetensors  what clients said of themselves, where groups depend on it; written once
+    probe.safetensors     the probe network that looked at them, where there was one; written once
+    metrics.jsonl         one line for every evaluated round; the same bytes whenever and wherever the run is done
+    ledger.jsonl          one line for every round: routes, transfers, bytes; round 0: what clients did once before
+    forgetting.jsonl      one line for every followed chain: accuracy on each client's samples after each hop
+    events.jsonl          one line for everything that went wrong, and what was done; −1 stands for the round as a whole
+    timings.jsonl         one line for every round: seconds, and of those the choice of clients (the only thing that
+                          differs between two equal runs)
+    checkpoint.json       names the newest checkpoint and its checksum
+    round-N.safetensors   the state after round N
+    model.safetensors     the final model under the module's own names
+    result.json           the summary; a run with this file is complete
+
+Files are replaced whole or get whole lines, never half of either. The checkpoint is the commit point: lines
+beyond it are dropped on resume and written again.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import re
+import secrets
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import yaml
+from safetensors import SafetensorError
+from safetensors.torch import load as tensors_from_bytes
+from safetensors.torch import save as tensors_to_bytes
+from torch import Tensor
+
+from fedrelay.errors import RunFolderError, SpecError
+from fedrelay.experiment.spec import Experiment, load_file, validate
+from fedrelay.files import read_whole, write_atomically
+from fedrelay.grouping.profiles import ProfilingResult
+from fedrelay.local.arrival import Arrival, HopReport
+from fedrelay.robustness.guard import TypicalHop
+from fedrelay.runtime.versions import versions
+
+FORMAT = 1
+STREAMS: dict[str, tuple[str, ...]] = {
+    "metrics": ("round", "accuracy"),
+    "ledger": ("round", "s2c", "c2s", "c2c", "bytes", "client_updates", "longest_route"),
+    "timings": ("round", "seconds"),
+    "forgetting": ("round",),
+    "events": ("round", "route", "hop", "client", "what", "done"),
+}
+"""The streams of a run and what every line of them has, numbers but for the words of events."""
+
+PROFILES, SELECTION, PROBE = (f"{name}.safetensors" for name in ("profiles", "selection", "probe"))
+_WRITTEN_FIRST = (".lock", "spec.yaml", "plan.json", PROFILES, SELECTION, PROBE)
+_OPEN: set[Path] = set()
+"""Folders open in this process; locks of the operating system only keep others out."""
+
+_NAME = re.compile(r"[0-9a-f]{16}")
+"""What a run is called among all others, wherever its folder lies."""
+
+_FLOCK = "hhqqi4x"
+"""How Linux lays out a question about a lock: kind, whence, start, length, owner."""
+
+
+@dataclass(frozen=True)
+class State:
+    """All that changes from round to round. State in, state out: nothing hides elsewhere."""
+
+    round: int
+    weights: Tensor
+    """The global model."""
+
+    seconds: float = 0.0
+    server: Mapping[str, Tensor] = field(default_factory=dict)
+    """What terms and merge keep at the server."""
+
+    waiting: Mapping[int, Arrival] = field(default_factory=dict)
+    """Slot → the model that waits there for a merge."""
+
+    usual: TypicalHop | None = None
+    """What turns are like, where the guard asks for it."""
+
+
+class Records:
+    """What a run has written, for reading; a run under way can be read as well."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @classmethod
+    def open(cls, path: Path) -> Self:
+        """Open a run that was begun earlier; anything else is refused and left untouched."""
+        if not path.is_dir():
+            raise RunFolderError(f"{path}: there is no such run folder")
+        if not (path / "run.json").is_file():
+            raise RunFolderError(f"{path}: is not a run folder (run.json is missing)")
+        facts = _read_json(path / "run.json")
+        if facts.get("format") != FORMAT:
+            raise RunFolderError(
+                f"{path}: run.json has format {facts.get('format')!r}, this version reads format {FORMAT}"
+            )
+        checksums = facts["sha256"] if isinstance(facts.get("sha256"), dict) else {}
+        for name in dict.fromkeys(("spec.yaml", "plan.json", *(Path(each).name for each in checksums))):
+            try:
+                found = hashlib.sha256(read_whole(path / name)).hexdigest()
+            except OSError as error:
+                raise RunFolderError(f"{path / name}: cannot be read ({error.strerror})") from None
+            if checksums.get(name) != found:
+                raise RunFolderError(f"{path / name}: is not what the run was started with (its checksum differs)")
+        return cls(path)
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What was written once, at the start."""
+        return _read_json(self.path / "run.json")
+
+    @property
+    def plan(self) -> dict[str, Any]:
+        """What was known before the first round."""
+        return _read_json(self.path / "plan.json")
+
+    @property
+    def groups(self) -> tuple[tuple[int, ...], ...]:
+        """The groups formed at the start; they are never formed twice."""
+        path = self.path / "plan.json"
+        facts = self.plan
+        try:
+            groups = tuple(tuple(int(client) for client in group) for group in facts["groups"])
+            members = [client for group in groups for client in group]
+            if len(set(members)) < len(members) or not set(members) <= set(range(int(facts["clients"]))):
+                raise ValueError
+        except (KeyError, TypeError, ValueError):
+            raise RunFolderError(f"{path}: is damaged (its groups cannot be read)") from None
+        return groups
+
+    @property
+    def opening(self) -> dict[str, Any] | None:
+        """The ledger's line for the pass before the first round, if there was one."""
+        opening = self.plan.get("opening")
+        return opening if isinstance(opening, dict) else None
+
+    def survey(self, name: str) -> ProfilingResult | None:
+        """What clients said of themselves before the first round, if they were asked; they are never asked twice."""
+        path = self.path / name
+        if not path.is_file():
+            return None
+        try:
+            vectors = tensors_from_bytes(read_whole(path))["vectors"].numpy().astype(np.float64)
+        except (OSError, KeyError, SafetensorError) as error:
+            raise RunFolderError(f"{path}: is damaged ({error})") from None
+        return ProfilingResult(vectors)
+
+    @property
+    def experiment(self) -> Experiment:
+        """The resolved experiment."""
+        try:
+            return validate(Experiment, {**load_file(self.path / "spec.yaml"), "out": self.path})
+        except SpecError as error:
+            raise RunFolderError(f"{self.path}: spec.yaml is damaged: {error}") from None
+
+    @property
+    def result(self) -> dict[str, Any] | None:
+        """The summary of a complete run."""
+        path = self.path / "result.json"
+        return _read_json(path) if path.is_file() else None
+
+    def lines(self, stream: str) -> list[dict[str, Any]]:
+        """All whole lines of a stream."""
+        path = self.path / f"{stream}.jsonl"
+        try:
+            text = read_whole(path).decode() if path.exists() else ""
+            rows = [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
+        except (OSError, ValueError, RecursionError) as error:
+            raise RunFolderError(f"{path}: is damaged ({error})") from None
+        for row in rows:
+            numbers = row if isinstance(row, dict) else {}
+            missing = [name for name in STREAMS[stream] if not _VALUES.get(name, _is_number)(numbers.get(name))]
+            if missing:
+                raise RunFolderError(f"{path}: is damaged (a line without {', '.join(missing)})")
+            odd = [name for name, value in numbers.items() if not _VALUES.get(name, _is_number_or_none)(value)]
+            if odd:
+                raise RunFolderError(f"{path}: is damaged (a line with an impossible {odd[0]})")
+        return rows
+
+    @property
+    def under_way(self) -> bool:
+        """Whether a process is working on the run at this moment."""
+        if self.path.resolve() in _OPEN:
+            return True
+        try:
+            handle = os.open(self.path / ".lock", os.O_RDONLY | os.O_NOFOLLOW)
+        except OSError:
+            return False
+        try:
+            # Only asked for, never taken, so that looking keeps nobody from working.
+            wanted = struct.pack(_FLOCK, fcntl.F_RDLCK, os.SEEK_SET, 0, 0, 0)
+            found: tuple[int, ...] = struct.unpack(_FLOCK, fcntl.fcntl(handle, fcntl.F_GETLK, wanted))
+            return found[0] != fcntl.F_UNLCK
+        finally:
+            os.close(handle)
+
+
+def beyond_the_first(path: Path) -> set[str]:
+    """The names in a folder but for what is written there before a run has begun."""
+    return {file.name for file in path.iterdir() if file.name not in _WRITTEN_FIRST and not _is_temporary(file.name)}
+
+
+class RunFolder(Records):
+    """One run on disk, locked against a second process while it is open."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self._place = path.resolve()
+        if self._place in _OPEN:
+            raise RunFolderError(f"{path}: is open in this process already")
+        self._lock = _lock(path)
+        _OPEN.add(self._place)
+        self._streams: dict[str, int] = {}
+
+    @classmethod
+    def check(cls, path: Path) -> None:
+        """See whether a new run can start in a folder, and leave it as it is."""
+        try:
+            foreign = beyond_the_first(path) if path.is_dir() else set()
+            nearest = next(each for each in (path, *path.absolute().parents) if each.exists())
+        except OSError as error:
+            raise RunFolderError(f"{path}: cannot be created ({error.strerror})") from None
+        if "run.json" in foreign:
+            raise RunFolderError(
+                f"{path}: holds a run; continue it with 'fedrelay resume {path}' or choose another --out"
+            )
+        if foreign:
+            raise RunFolderError(f"{path}: is not empty; choose another --out")
+        if not nearest.is_dir():
+            raise RunFolderError(f"{path}: cannot be created ({nearest} is a file)")
+        if not os.access(nearest, os.W_OK | os.X_OK):
+            raise RunFolderError(f"{path}: cannot be written (no permission for {nearest})")
+
+    @classmethod
+    def create(
+        cls,
+        path: Path,
+        experiment: Experiment,
+        facts: Mapping[str, Any],
+        plan: Mapping[str, Any],
+        client_states: Mapping[str, Mapping[str, Tensor]] | None = None,
+    ) -> RunFolder:
+        """Start a new run in a new or empty folder, or where one died before it had begun.
+
+        `client_states` are tensors that are kept beside the plan, file by file.
+        """
+        cls.check(path)
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise RunFolderError(f"{path}: cannot be created ({error.strerror})") from None
+        folder = cls(path)
+        spec = yaml.safe_dump(experiment.model_dump(mode="json", exclude={"out"}), sort_keys=False).encode()
+        kept = {name: tensors_to_bytes(dict(tensors)) for name, tensors in (client_states or {}).items()}
+        contents = {"spec.yaml": spec, "plan.json": _json(plan), **kept}
+        for name in (PROFILES, SELECTION, PROBE):
+            (path / name).unlink(missing_ok=True)
+        for name, content in contents.items():
+            folder.write(name, content)
+        checksums = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
+        about = {"format": FORMAT, "versions": dict(versions()), "name": secrets.token_hex(8), "sha256": checksums}
+        folder.write("run.json", _json({**about, **facts}))
+        if folder.opening is not None:
+            folder.append("ledger", folder.opening)
+        return folder
+
+    @property
+    def name(self) -> str:
+        """What the run is called among all others: drawn when it began, so it moves with the folder."""
+        facts = self.facts
+        if "name" not in facts:  # begun before names were drawn: nodes know it by its place
+            place = str((self.path / "clients").resolve())
+            facts["name"] = hashlib.sha256(place.encode()).hexdigest()[:16]
+            self.write("run.json", _json(facts))
+        if not isinstance(facts["name"], str) or not _NAME.fullmatch(facts["name"]):
+            raise RunFolderError(f"{self.path / 'run.json'}: is damaged (the name of the run is none)")
+        return facts["name"]
+
+    def close(self) -> None:
+        """Release the lock and the streams."""
+        for stream in self._streams.values():
+            os.close(stream)
+        self._streams = {}
+        os.close(self._lock)
+        _OPEN.discard(self._place)
+
+    def append(self, stream: str, row: Mapping[str, Any]) -> None:
+        """Add one line with one write, so that a line is there whole or not at all."""
+        path = self.path / f"{stream}.jsonl"
+        line = _json(row)
+        try:
+            if stream not in self._streams:
+                self._streams[stream] = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o644)
+            written = os.write(self._streams[stream], line)
+        except OSError as error:
+            raise RunFolderError(f"{path}: cannot be written ({error.strerror})") from None
+        if written < len(line):
+            raise RunFolderError(f"{path}: cannot be written (the disk is full)")
+
+    def save(self, state: State, kept: Sequence[str] = ()) -> None:
+        """Commit a state: tensors first, then the pointer to them, then the old tensors go."""
+        name = f"round-{state.round}.safetensors"
+        content = tensors_to_bytes(_tensors(state))
+        for stream in self._streams.values():
+            os.fsync(stream)
+        self.write(name, content)
+        pointer = {
+            "round": state.round,
+            "seconds": state.seconds,
+            "usual": state.usual,
+            "file": name,
+            "sha256": hashlib.sha256(content).hexdigest(),
+            "clients": list(kept),
+            "waiting": {
+                slot: {"clients": each.clients, "hops": [asdict(hop) for hop in each.hops], "legs": each.legs}
+                for slot, each in state.waiting.items()
+            },
+        }
+        self.write("checkpoint.json", _json(pointer))
+        for old in self.path.glob("round-*.safetensors"):
+            if old.name != name:
+                old.unlink()
+
+    @property
+    def kept(self) -> list[str]:
+        """The files of what clients keep that belong to the newest checkpoint."""
+        path = self.path / "checkpoint.json"
+        names = _read_json(path).get("clients", []) if path.is_file() else []
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            raise RunFolderError(f"{path}: is damaged (its clients cannot be read)")
+        return names
+
+    def restore(self, evaluated: Callable[[int], bool]) -> State | None:
+        """The newest committed state; lines beyond it are dropped. None: the run never got so far.
+
+        `evaluated` tells which rounds must have a line of metrics.
+        """
+        pointer_path = self.path / "checkpoint.json"
+        opening = [self.opening] if self.opening is not None else []
+        if not pointer_path.is_file():
+            if any(row["round"] for row in self.lines("ledger")):
+                raise RunFolderError(f"{self.path}: checkpoint.json is missing; the run is damaged")
+            self.write("ledger.jsonl", b"".join(_json(row) for row in opening))
+            return None
+        pointer = _read_json(pointer_path)
+        try:
+            round, file, checksum = int(pointer["round"]), Path(pointer["file"]).name, pointer["sha256"]
+            content = read_whole(self.path / file)
+            if hashlib.sha256(content).hexdigest() != checksum:
+                raise RunFolderError(f"{self.path / file}: is damaged (its checksum differs from checkpoint.json)")
+            state = _state(round, tensors_from_bytes(content), pointer)
+        except (KeyError, TypeError, ValueError, OSError, SafetensorError) as error:
+            raise RunFolderError(f"{pointer_path}: does not lead to a checkpoint ({error})") from None
+        kept = {stream: [row for row in self.lines(stream) if row["round"] <= round] for stream in STREAMS}
+        travelled = [row["round"] for row in kept["ledger"]]
+        if travelled != [*(0 for _ in opening), *range(1, round + 1)]:
+            done = sum(1 <= each <= round for each in travelled)
+            what = f"{done} of {round} rounds" if done != round else "another pass before the first round"
+            raise RunFolderError(f"{self.path}: ledger.jsonl has {what}; the run is damaged")
+        due = [each for each in range(1, round + 1) if evaluated(each)]
+        if [row["round"] for row in kept["metrics"]] != due:
+            raise RunFolderError(f"{self.path}: metrics.jsonl lacks rounds; the run is damaged")
+        for stream, rows in kept.items():
+            if rows or (self.path / f"{stream}.jsonl").exists():
+                self.write(f"{stream}.jsonl", b"".join(_json(row) for row in rows))
+        for leftover in self.path.iterdir():
+            if _is_temporary(leftover.name):
+                leftover.unlink()
+        return state
+
+    def finish(self, summary: Mapping[str, Any], model: Mapping[str, Tensor]) -> None:
+        """Write the final model and the summary that marks the run complete."""
+        self.write(
+            "model.safetensors",
+            tensors_to_bytes({name: tensor.contiguous() for name, tensor in model.items()}),
+        )
+        self.write("result.json", _json(summary))
+
+    def write(self, name: str, content: bytes) -> None:
+        """Replace a file whole, or not at all."""
+        write_atomically(self.path / name, content)
+
+
+def _tensors(state: State) -> dict[str, Tensor]:
+    """All tensors of a state under names of their own."""
+    named = {"weights": state.weights} | {f"server/{name}": tensor for name, tensor in state.server.items()}
+    for slot, arrival in state.waiting.items():
+        named[f"waiting/{slot}"] = arrival.weights
+        named |= {f"waiting/{slot}/{name}": tensor for name, tensor in arrival.payload.items()}
+    return named
+
+
+def _state(round: int, named: Mapping[str, Tensor], pointer: Mapping[str, Any]) -> State:
+    """The way back."""
+
+    def below(prefix: str) -> dict[str, Tensor]:
+        return {name.removeprefix(prefix): tensor for name, tensor in named.items() if name.startswith(prefix)}
+
+    arrivals = {
+        int(slot): Arrival(
+            int(slot),
+            tuple(int(client) for client in facts["clients"]),
+            named[f"waiting/{slot}"],
+            tuple(_hop(hop) for hop in facts["hops"]),
+            below(f"waiting/{slot}/"),
+            legs=tuple(int(group) for group in facts.get("legs", ())),
+        )
+        for slot, facts in pointer.get("waiting", {}).items()
+    }
+    usual = None if pointer.get("usual") is None else TypicalHop(*(float(each) for each in pointer["usual"]))
+    return State(round, named["weights"], float(pointer["seconds"]), below("server/"), arrivals, usual)
+
+
+def _hop(facts: Mapping[str, Any]) -> HopReport:
+    """A client's report as a checkpoint has it."""
+    recall, attempts = tuple(float(share) for share in facts["recall"]), tuple(map(str, facts.get("attempts", ())))
+    numbers = [facts[name] for name in ("samples", "steps", "loss", "peak", "length")]
+    if not all(_is_number(number) for number in numbers) or not isinstance(facts["refused"], str):
+        raise ValueError("a report of a client without numbers")
+    return HopReport(**{**facts, "recall": recall, "attempts": attempts})
+
+
+def _is_temporary(name: str) -> bool:
+    return name.startswith(".") and name.endswith(".tmp")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_number_or_none(value: Any) -> bool:
+    return value is None or _is_number(value)
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _are_numbers(value: Any) -> bool:
+    return isinstance(value, list) and all(_is_number(each) for each in value)
+
+
+_VALUES: dict[str, Callable[[Any], bool]] = {
+    "payloads": lambda value: isinstance(value, dict) and all(_is_number(each) for each in value.values()),
+    "routes": lambda value: isinstance(value, list) and all(_are_numbers(route) for route in value),
+    "matrix": lambda value: isinstance(value, list) and all(_are_numbers(row) for row in value),
+    "clients": _are_numbers,
+    "unanswered": _are_numbers,
+    "what": _is_text,
+    "done": _is_text,
+    "node": _is_text,
+    "relay": _is_text,
+    "merges": lambda value: isinstance(value, bool),
+    "slots": lambda value: isinstance(value, list) and all(_is_number_or_none(each) for each in value),
+    "forgetting": lambda value: value is None or _are_numbers(value),
+}
+"""What may stand in a line under a name; under all others a number, or nothing."""
+
+
+def _lock(path: Path) -> int:
+    """Hold the folder against other processes; the lock goes with the process, however it ends."""
+    try:
+        handle = os.open(path / ".lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
+        fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(handle)
+        raise RunFolderError(f"{path}: another process is working on this run") from None
+    except OSError as error:
+        raise RunFolderError(f"{path}: cannot be written ({error.strerror})") from None
+    return handle
+
+
+def _json(value: Mapping[str, Any]) -> bytes:
+    return (json.dumps(value) + "\n").encode()
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        value = json.loads(read_whole(path))
+    except (OSError, ValueError, RecursionError) as error:
+        raise RunFolderError(f"{path}: is damaged ({error})") from None
+    if not isinstance(value, dict):
+        raise RunFolderError(f"{path}: is damaged (not an object)")
+    return value

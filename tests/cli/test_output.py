@@ -1,0 +1,91 @@
+"""Names, labels and paths are shown as they are, whatever they look like."""
+
+from __future__ import annotations
+
+import csv
+import shlex
+
+import pytest
+import yaml
+from rich.table import Table
+
+from fedrelay.cli.output import CommandOutput, complain
+
+ODD = ["[/x]", "a [/old] b", "runs/[v1]", "[bold]loud", "[link=http://here]", ":warning:", "[", "\\[x]"]
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_no_text_is_taken_for_markup(capsys, name):
+    screen = CommandOutput()
+    table = Table.grid()
+    table.add_column(header=name)
+    table.add_row(name)
+    screen.show(name, table)
+    screen.note(name)
+    complain(name)
+    shown = capsys.readouterr()
+    assert shown.out == f"{name}\n{name}\n"
+    assert shown.err == f"{name}\nfedrelay: {name}\n"
+
+
+def test_a_comparison_with_odd_labels_in_an_odd_folder(program, tiny, tmp_path):
+    entrants = [{"method": "fedavg", "label": "fedavg [/old]"}, {"method": "fedavg", "label": "$x^{$ :warning:"}]
+    (tmp_path / "[two].yaml").write_text(yaml.safe_dump({"methods": entrants}))
+    out = "runs/[v1] new"
+    ended = program("compare", "[two].yaml", *tiny, "--out", out)
+    assert ended.code == 0, ended.err
+    assert ended.out.count("fedavg [/old]") >= 3
+    assert f"{out}/table.csv" in ended.out
+    assert f"fedrelay report {shlex.quote(out)}" in ended.out
+    assert "fedavg [/old], seed 1: round 2/2" in ended.err
+    with (tmp_path / out / "table.csv").open() as file:
+        assert [row["label"] for row in csv.DictReader(file)] == ["fedavg [/old]", "$x^{$ :warning:"]
+    looked = program("report", out, "--csv", "[/v2]")
+    assert looked.code == 0, looked.err
+    assert shlex.split(looked.out.split("such as:")[1].splitlines()[0]) == ["xdg-open", f"{out}/report.html"]
+    assert " in [/v2]" in looked.out
+
+
+def test_a_run_in_an_odd_folder(program, tiny):
+    ended = program("run", "fedseq", *tiny, "--out", "[/v1]")
+    assert ended.code == 0, ended.err
+    assert "[/v1]/model.safetensors" in ended.out
+    again = program("run", "fedseq", *tiny, "--out", "[/v1]")
+    assert again.code == 4
+    assert again.err.startswith("fedrelay: [/v1]: holds a run; continue it with 'fedrelay resume [/v1]'")
+    assert program("resume", "[/v1]").out.count("[/v1]/metrics.jsonl") == 1
+
+
+def test_odd_titles_of_claims(program, tmp_path):
+    claim = {
+        "claim": 1,
+        "title": "FedSeq [/x] is [red]better",
+        "sources": ["a paper"],
+        "paper": "2 against 1",
+        "published": "2 against 1",
+        "criterion": "FedSeq [/x] is better.",
+        "holds_if": ["fedseq.accuracy_last > fedavg.accuracy_last"],
+        "experiments": {"small": {"methods": ["fedavg", "fedseq"], "data": {"clients": 10}, "rounds": 1}},
+    }
+    (tmp_path / "[/claims]").mkdir(parents=True)
+    (tmp_path / "[/claims]/01.yaml").write_text(yaml.safe_dump(claim))
+    ended = program("reproduce", "--from", "[/claims]", "--list")
+    assert ended.code == 0, ended.err
+    assert "FedSeq [/x] is [red]better" in ended.out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["run", "fed[/x]seq"], "fed[/x]seq: cannot be read"),
+        (["run", "[bold]fedseq"], "method: unknown name '[bold]fedseq'"),
+        (["run", "fedseq", "--data", "[/d]"], "data.name: unknown data set '[/d]'"),
+        (["run", "fedseq", "--set", "[/x]=1"], "[/x]: unknown key '[/x]'"),
+        (["run", "--[/x]"], "No such option '--[/x]'"),
+        (["report", "[/x]"], "[/x]: there is no such run folder"),
+    ],
+)
+def test_mistakes_are_quoted_as_they_were_made(program, words, message):
+    ended = program(*words)
+    assert ended.code > 0
+    assert ended.err.startswith(f"fedrelay: {message}")

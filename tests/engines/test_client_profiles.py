@@ -1,0 +1,95 @@
+"""Clients that describe themselves on the local engine: the same vectors whoever computes them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+import torch
+
+from fedrelay.engines.base import RoundInputs
+from fedrelay.engines.local import engine as local
+from fedrelay.engines.local.engine import LocalEngine
+from fedrelay.engines.local.executor import ForkedExecutor, InlineExecutor
+from fedrelay.errors import DivergedError, EngineError
+from fedrelay.experiment.spec import TrainSettings
+from fedrelay.local.trainer import TrainingJob
+from fedrelay.models.layout import FlatLayout
+from fedrelay.routes.plan import RoundPlan, Route
+
+
+@dataclass(frozen=True)
+class Everything:
+    """The whole model, and who had it."""
+
+    trains: bool = True
+
+    def of(self, client, weights, bench, job):
+        return np.append(weights.numpy(), np.float32(client))
+
+
+class Clumsy(Everything):
+    def of(self, client, weights, bench, job):
+        raise ValueError("no brush")
+
+
+@pytest.fixture
+def job(toy, linear):
+    return TrainingJob(linear, FlatLayout.of(linear), toy, TrainSettings(batch_size=2, epochs=2), (), 3)
+
+
+def portrayed(engine, clients, portrait=None):
+    start = engine.job.layout.flatten(engine.job.module)
+    pictures = dict(engine.portray(portrait or Everything(), clients, start))
+    engine.close()
+    return np.stack([pictures[place] for place in range(len(clients))])
+
+
+@pytest.mark.parametrize("lanes", [1, 2, 8])
+@pytest.mark.parametrize("workers", [2, 3])
+def test_the_same_bits_for_any_number_of_workers(job, lanes, workers, monkeypatch):
+    monkeypatch.setattr(local, "SITTINGS_AT_A_TIME", 1)
+    job, clients = replace(job, lanes=lanes), [4, 0, 5, 2, 1, 3]
+    alone = portrayed(LocalEngine(job, InlineExecutor(job)), clients)
+    assert alone[:, -1].tolist() == clients
+    np.testing.assert_array_equal(portrayed(LocalEngine(job, ForkedExecutor(job, workers)), clients), alone)
+
+
+def test_a_clients_vector_does_not_depend_on_the_others(job):
+    every = portrayed(LocalEngine(job, InlineExecutor(job)), [0, 1, 2, 3, 4, 5])
+    np.testing.assert_array_equal(portrayed(LocalEngine(job, InlineExecutor(job)), [3])[0], every[3])
+
+
+def test_it_is_what_the_client_would_do_in_a_round_of_its_own(job):
+    vector = portrayed(LocalEngine(job, InlineExecutor(job)), [2])[0]
+    start = job.layout.flatten(job.module)
+    (arrival,) = LocalEngine(job, InlineExecutor(job)).travel(RoundPlan(0, (Route((2,)),)), RoundInputs(start))
+    np.testing.assert_array_equal(vector[:-1], arrival.weights.numpy())
+    (later,) = LocalEngine(job, InlineExecutor(job)).travel(RoundPlan(1, (Route((2,)),)), RoundInputs(start))
+    assert not torch.equal(torch.from_numpy(vector[:-1]), later.weights)  # no round shares its randomness
+
+
+def test_without_training_the_model_is_the_one_that_was_sent(job):
+    rows = portrayed(LocalEngine(job, InlineExecutor(job)), [0, 1], Everything(trains=False))
+    np.testing.assert_array_equal(rows[:, :-1], np.stack([job.layout.flatten(job.module).numpy()] * 2))
+
+
+def test_vectors_come_while_others_are_under_way(job, monkeypatch):
+    monkeypatch.setattr(local, "SITTINGS_AT_A_TIME", 1)
+    engine = LocalEngine(job, InlineExecutor(job))
+    pictures = engine.portray(Everything(), [0, 1, 2], job.layout.flatten(job.module))
+    assert next(pictures)[0] == 1  # the client with the most samples
+    assert len(list(pictures)) == 2
+
+
+def test_nobody_to_portray(job):
+    assert list(LocalEngine(job, InlineExecutor(job)).portray(Everything(), [], job.layout.flatten(job.module))) == []
+
+
+def test_failures_say_who(job):
+    wild = replace(job, train=TrainSettings(batch_size=2, lr=1e38, epochs=9))
+    with pytest.raises(DivergedError, match="profiling: the model left client 1 with non-finite weights"):
+        portrayed(LocalEngine(wild, InlineExecutor(wild)), [1])
+    with pytest.raises(EngineError, match="profiling client 1 failed: ValueError: no brush"):
+        portrayed(LocalEngine(job, InlineExecutor(job)), [1], Clumsy())

@@ -1,0 +1,75 @@
+"""Parts as plain data: there and back, and nothing else."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+
+from fedrelay.errors import SpecError
+from fedrelay.experiment.catalogue import CATALOGUE
+from fedrelay.experiment.serialize import from_plain, to_plain
+from fedrelay.grouping.profiles.clf import TrainedWeightsProfiler
+from fedrelay.grouping.profiles.probe import ImageAdapter, LargeProbe, SmallProbe
+from fedrelay.grouping.profiles.t2v import Task2VecProfiler as FisherPortrait
+from fedrelay.local.client_profile import ClientProfiler
+from fedrelay.local.module_builder import ModuleBuilder, ZooModelBuilder
+from fedrelay.local.terms.base import Term
+from fedrelay.local.terms.control import Control
+from fedrelay.local.terms.fusion import Fusion
+from fedrelay.local.terms.prox import Prox
+from fedrelay.models.layout import FlatLayout
+
+PARTS = [
+    (Term, Prox(mu=0.3, anchor="round")),
+    (Term, Control()),
+    (ClientProfiler, TrainedWeightsProfiler(parts=((0, 4), (7, 9)))),
+    (ClientProfiler, FisherPortrait(lens=ImageAdapter((1, 8, 8), 0.5, 2.0))),
+    (ModuleBuilder, ZooModelBuilder(name="mlp", shape=(1, 8, 8), classes=10, kind="image", hidden=(5,))),
+    (ModuleBuilder, SmallProbe(shape=(1, 8, 8), classes=10)),
+    (ModuleBuilder, LargeProbe()),
+]
+
+
+@pytest.mark.parametrize(("base", "part"), PARTS, ids=lambda value: type(value).__name__)
+def test_there_and_back_as_json(base, part):
+    assert from_plain(base, json.loads(json.dumps(to_plain(part)))) == part
+
+
+def test_every_term_of_the_catalogue_can_be_sent():
+    for entry in CATALOGUE.values():
+        for term in entry.terms.values():
+            assert from_plain(Term, json.loads(json.dumps(to_plain(term())))) == term()
+
+
+def test_names_are_unique_below_their_base():
+    def below(base):
+        return [kind for each in base.__subclasses__() for kind in (each, *below(each))]
+
+    for base in (Term, ClientProfiler, ModuleBuilder):
+        names = [kind.__name__ for kind in set(below(base)) if kind.__module__.startswith("fedrelay.")]
+        assert len(names) == len(set(names))
+
+
+@pytest.mark.parametrize(
+    ("plain", "message"),
+    [
+        ({"is": "Popen", "args": "rm"}, "unknown part 'Popen'"),
+        ({"is": "LossTerm"}, "unknown part 'LossTerm'"),
+        ({"is": "Prox", "mu": "much"}, "Prox.mu: must be a number"),
+        ({"is": "Prox", "code": "print(1)"}, "unknown key 'code'"),
+        ("Prox", "a part must be a mapping of settings, got str"),
+        ({}, "unknown part 'None'"),
+    ],
+)
+def test_anything_else_is_refused(plain, message):
+    with pytest.raises(SpecError, match=message):
+        from_plain(Term, plain)
+
+
+def test_a_model_is_built_in_the_form_that_terms_need():
+    plain = ZooModelBuilder(name="cnn-s", shape=(1, 8, 8), classes=4, kind="image")
+    fused = plain.model_copy(update={"terms": (to_plain(Fusion()),)})
+    assert FlatLayout.of(fused.build()).size > FlatLayout.of(plain.build()).size
+    assert plain.build()(torch.zeros(2, 1, 8, 8)).shape == (2, 4)

@@ -1,0 +1,213 @@
+"""Lanes against one model after another: the same result to rounding, whatever the clients look like."""
+
+from __future__ import annotations
+
+import copy
+from math import isfinite
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.conftest import make_federation
+from torch import nn
+
+from fedrelay.data.dataset import Dataset
+from fedrelay.data.federation import ArrayFederation
+from fedrelay.data.partition import ClientIndices
+from fedrelay.experiment.spec import TrainSettings
+from fedrelay.local.batched_trainer import MOST_MULTIPLICATIONS, BatchedTrainer, lanes_for, trainer_for
+from fedrelay.local.hop_context import HopContext
+from fedrelay.local.terms.prox import Prox
+from fedrelay.local.trainer import EagerTrainer, TrainingJob
+from fedrelay.models.layout import FlatLayout, FlatModule
+from fedrelay.models.zoo import build_model
+from fedrelay.routes.plan import Hop
+
+
+def network():
+    torch.manual_seed(3)
+    return nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 3))
+
+
+def images(sizes):
+    """Clients with small images of few levels of brightness, so that neighbours are often equal."""
+    rng = np.random.default_rng(0)
+    offsets = np.concatenate([[0], np.cumsum(sizes)])
+    total = int(offsets[-1])
+    x = rng.integers(0, 3, (total, 1, 8, 8)).astype(np.float32)
+    dataset = Dataset("toy", "image", x, rng.integers(0, 3, total), x[:2], rng.integers(0, 3, 2), 3)
+    return ArrayFederation(dataset, ClientIndices(np.arange(total), offsets), seed=0)
+
+
+def both(federation, clients, terms=(), module=None, lanes=8, **train):
+    module = module or network()
+    layout = FlatLayout.of(module)
+    job = TrainingJob(module, layout, federation, TrainSettings(**train), terms, 5, lanes=lanes)
+    start = layout.flatten(module)
+    hops = [Hop(3, route, 0, client) for route, client in enumerate(clients)]
+    received = [start + 0.01 * route for route in range(len(hops))]
+    found = []
+    for trainer in (
+        EagerTrainer(job, FlatModule(copy.deepcopy(module), layout)),
+        trainer_for(job, FlatModule(module, layout)),
+    ):
+        out = [torch.empty_like(start) for _ in hops]
+        reports = trainer.train(hops, [HopContext(recv, start) for recv in received], out)
+        found.append((torch.stack(out), reports))
+    assert isinstance(trainer, BatchedTrainer)
+    return found
+
+
+def assert_alike(found):
+    (eager, eager_reports), (stacked, stacked_reports) = found
+    torch.testing.assert_close(eager, stacked, rtol=1e-5, atol=1e-6)
+    for one, two in zip(eager_reports, stacked_reports, strict=True):
+        assert (one.samples, one.steps, isfinite(one.peak)) == (two.samples, two.steps, isfinite(two.peak))
+        assert one.loss == pytest.approx(two.loss, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    "train",
+    [
+        {"lr": 0.1},
+        {"lr": 0.1, "epochs": 3},
+        {"lr": 0.1, "momentum": 0.9, "epochs": 2},
+        {"lr": 0.1, "weight_decay": 0.05},
+        {"lr": 0.1, "clip": 0.3},
+        {"lr": 0.2, "lr_decay": 0.5},
+        {"lr": 0.05, "momentum": 0.5, "weight_decay": 0.01, "clip": 0.5, "epochs": 2},
+    ],
+)
+def test_unequal_clients_get_what_they_would_get_alone(toy, train):
+    assert_alike(both(toy, range(6), batch_size=4, **train))
+
+
+@pytest.mark.parametrize("anchor", ["recv", "round"])
+def test_terms_act_on_every_lane(toy, anchor):
+    assert_alike(both(toy, [3, 0, 5], terms=(Prox(mu=0.5, anchor=anchor),), batch_size=3, epochs=2))
+
+
+@settings(max_examples=25)
+@given(
+    st.lists(st.integers(0, 5), min_size=1, max_size=8),
+    st.integers(1, 12),
+    st.integers(1, 3),
+)
+def test_any_clients_and_batch_sizes(clients, batch_size, epochs):
+    assert_alike(both(make_federation([5, 9, 3, 8, 4, 7]), clients, batch_size=batch_size, epochs=epochs, lr=0.1))
+
+
+@pytest.mark.parametrize("train", [{}, {"momentum": 0.9, "weight_decay": 0.01, "clip": 0.5, "epochs": 2}])
+def test_convolutional_models_on_unequal_clients(train):
+    torch.manual_seed(4)
+    module = build_model("cnn-s", (1, 8, 8), 3)
+    terms = (Prox(mu=0.5, anchor="round"),) if train else ()
+    clients = images([5, 19, 3, 8, 1, 7])
+    assert_alike(both(clients, range(6), terms, module, batch_size=4, lr=0.05, **train))
+
+
+@pytest.mark.parametrize("lanes", [2, 3, 5, 6])
+def test_more_hops_than_lanes_take_turns(toy, lanes):
+    assert_alike(both(toy, [3, 1, 0, 5, 2, 4], lanes=lanes, batch_size=4, lr=0.1))
+
+
+@pytest.mark.parametrize("sizes", [[0, 3, 0], [0, 0]])
+def test_clients_without_samples_hand_the_model_on(sizes):
+    assert_alike(both(make_federation(sizes), range(len(sizes)), batch_size=4, lr=0.1))
+
+
+def test_the_same_bits_at_every_visit():
+    torch.manual_seed(4)
+    module = build_model("cnn-s", (1, 8, 8), 3)
+    layout = FlatLayout.of(module)
+    job = TrainingJob(module, layout, images([5, 19, 3, 8, 1, 70]), TrainSettings(batch_size=16), (), 5, lanes=8)
+    start = layout.flatten(module)
+
+    def visit(trainer, clients):
+        out = [torch.empty_like(start) for _ in clients]
+        hops = [Hop(1, route, 0, client) for route, client in enumerate(clients)]
+        trainer.train(hops, [HopContext(start, start)] * len(hops), out)
+        return torch.stack(out)
+
+    fresh, used = (trainer_for(job, FlatModule(module, layout)) for _ in range(2))
+    for clients in ([5, 1, 0], [2], [4, 4], [1, 3]):  # other widths and numbers of lanes
+        visit(used, clients)
+    assert torch.equal(visit(fresh, [0, 1, 2, 3]), visit(used, [0, 1, 2, 3]))
+
+
+def test_a_diverging_lane_leaves_the_others_alone(toy):
+    module = network()
+    layout = FlatLayout.of(module)
+    job = TrainingJob(module, layout, toy, TrainSettings(batch_size=2), (), 5, lanes=4)
+    trainer = trainer_for(job, FlatModule(module, layout))
+    start = layout.flatten(module)
+    hops = [Hop(1, route, 0, route) for route in range(3)]
+    clean, spoiled = ([torch.empty_like(start) for _ in hops] for _ in range(2))
+    trainer.train(hops, [HopContext(start, start)] * 3, clean)
+    reports = trainer.train(hops, [HopContext(recv, start) for recv in (start, start + torch.inf, start)], spoiled)
+    assert [isfinite(report.peak) for report in reports] == [True, False, True]
+    assert torch.equal(clean[0], spoiled[0])
+    assert torch.equal(clean[2], spoiled[2])
+
+
+def test_a_client_with_broken_samples_leaves_the_others_alone():
+    clean, spoiled = images([9, 3, 5]), images([9, 3, 5])
+    spoiled.samples(0).x.fill_(torch.nan)  # among them what would fill up the short batches of others
+    models = []
+    for federation in (clean, spoiled):
+        torch.manual_seed(4)
+        ((_, _), (stacked, reports)) = both(
+            federation, range(3), module=build_model("cnn-s", (1, 8, 8), 3), batch_size=4
+        )
+        models.append(stacked)
+    assert [isfinite(report.peak) for report in reports] == [False, True, True]
+    assert torch.equal(models[0][1:], models[1][1:])
+
+
+@pytest.mark.parametrize(
+    ("module", "lanes", "kind"),
+    [
+        (network(), 8, BatchedTrainer),
+        (network(), 1, EagerTrainer),
+        (nn.Sequential(nn.Linear(4, 3), nn.Dropout(0.1)), 8, EagerTrainer),
+        (build_model("cnn-s", (1, 8, 8), 3), 8, EagerTrainer),  # not for these samples
+    ],
+)
+def test_the_choice_depends_on_the_job_alone(toy, module, lanes, kind):
+    job = TrainingJob(module, FlatLayout.of(module), toy, TrainSettings(), (), 5, lanes=lanes)
+    assert isinstance(trainer_for(job, FlatModule(module, job.layout)), kind)
+
+
+def test_an_own_loss_is_left_to_automatic_differentiation(toy):
+    module = network()
+    job = TrainingJob(
+        module, FlatLayout.of(module), toy, TrainSettings(), (), 5, lanes=8, loss=lambda out, y: out.sum()
+    )
+    assert isinstance(trainer_for(job, FlatModule(module, job.layout)), EagerTrainer)
+
+
+CNN_S = 8 * 9 * 8 * 8 + 16 * 8 * 9 * 4 * 4 + 64 * 16 * 2 * 2 + 3 * 64
+"""The multiplications that the model takes for one image of 8×8."""
+
+
+@pytest.mark.parametrize(
+    ("name", "batch_size", "lanes", "kind"),
+    [
+        ("mlp", 16, 8, BatchedTrainer),
+        ("cnn-s", 16, 8, BatchedTrainer),
+        ("cnn-s", MOST_MULTIPLICATIONS // CNN_S // 8, 8, BatchedTrainer),
+        ("cnn-s", MOST_MULTIPLICATIONS // CNN_S // 8 + 1, 7, BatchedTrainer),
+        ("cnn-s", MOST_MULTIPLICATIONS // CNN_S, 1, BatchedTrainer),
+        ("cnn-s", MOST_MULTIPLICATIONS // CNN_S + 1, 1, EagerTrainer),
+        ("resnet18", 16, 1, EagerTrainer),
+    ],
+)
+def test_large_models_and_batches_get_fewer_lanes(name, batch_size, lanes, kind):
+    module = build_model(name, (1, 8, 8), 3)
+    job = TrainingJob(
+        module, FlatLayout.of(module), images([5, 3]), TrainSettings(batch_size=batch_size), (), 5, lanes=8
+    )
+    assert lanes_for(job) == lanes
+    assert isinstance(trainer_for(job, FlatModule(module, job.layout)), kind)

@@ -1,0 +1,151 @@
+"""A turn from beginning to end: what is tampered with, refused, and looked at on the way."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from fedrelay.data.public import with_public
+from fedrelay.engines.base import RoundInputs
+from fedrelay.engines.local.engine import start_local
+from fedrelay.errors import DivergedError
+from fedrelay.experiment.spec import GuardSettings, TrainSettings
+from fedrelay.local.client_state import ClientStateStore
+from fedrelay.local.terms.control import Control
+from fedrelay.local.trainer import TrainingJob
+from fedrelay.models.layout import FlatLayout
+from fedrelay.robustness.guard import TypicalHop
+from fedrelay.routes.plan import RoundPlan, Route, Tamper
+
+SKIP = GuardSettings(on_divergence="skip")
+
+
+def job_of(federation, module, guard=SKIP, terms=(), lanes=1):
+    return TrainingJob(
+        module, FlatLayout.of(module), federation, TrainSettings(batch_size=2), terms, 3, lanes, guard=guard
+    )
+
+
+def travel(job, plan, workers=1, client_states=None, usual=0.0, rise=0.0):
+    engine = start_local(job, workers, client_states)
+    try:
+        arrivals = engine.travel(plan, RoundInputs(job.layout.flatten(job.module), usual=TypicalHop(usual, rise)))
+        engine.keep()
+        return [
+            (
+                arrival.weights.clone(),
+                arrival.hops,
+                {name: tensor.clone() for name, tensor in arrival.payload.items()},
+                {index: tensor.clone() for index, tensor in arrival.received_models.items()},
+            )
+            for arrival in arrivals
+        ]
+    finally:
+        engine.close()
+
+
+@pytest.mark.parametrize("what", ["nan", "inf", "shape", "explode"])
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("lanes", [1, 4])
+def test_a_chain_goes_on_from_the_last_good_model(toy, linear, what, workers, lanes):
+    job = job_of(toy, linear, lanes=lanes)
+    plan = RoundPlan(1, (Route((0, 1, 2)), Route((3, 4))), tampers=(Tamper(0, 1, what, 1e12),))
+    (spoilt, hops, _, _), (beside, _, _, _) = travel(job, plan, workers)
+    assert [bool(hop.refused) for hop in hops] == [False, True, False]
+    assert (hops[1].samples, hops[1].steps) == (0, 0)
+    assert spoilt.isfinite().all()
+    # The third client trained what the first had made: same place in the route, so the same order of samples.
+    first = travel(job, RoundPlan(1, (Route((0,)),)), workers)[0][0]
+    later = job_of(toy, linear, lanes=lanes)
+    engine = start_local(later, 1)
+    tapped = RoundPlan(1, plan.routes, tampers=plan.tampers, tapped=((0, 2),))
+    seen = engine.travel(tapped, RoundInputs(job.layout.flatten(linear)))[0].received_models[2]
+    torch.testing.assert_close(seen, first, rtol=1e-6, atol=1e-7)
+    undisturbed = travel(job, RoundPlan(1, plan.routes), workers)[1][0]
+    torch.testing.assert_close(beside, undisturbed, rtol=0, atol=0)
+
+
+def test_without_leave_to_skip_the_run_ends(toy, linear):
+    job = job_of(toy, linear, GuardSettings())
+    plan = RoundPlan(2, (Route((0, 1)),), tampers=(Tamper(0, 1, "nan"),))
+    with pytest.raises(DivergedError, match=r"round 2: the model left client 1 \(route 0, hop 1\) with non-finite"):
+        travel(job, plan)
+
+
+@pytest.mark.parametrize(
+    ("what", "factor", "expected"),
+    [
+        ("zero", 1.0, lambda recv, model: 0 * model),
+        ("sign-flip", 2.0, lambda recv, model: recv - 2 * (model - recv)),
+        ("replace", 3.0, lambda recv, model: recv + 3 * (model - recv)),
+        ("explode", 10.0, lambda recv, model: 10 * model),
+    ],
+)
+def test_what_nobody_looks_for_is_handed_on(toy, linear, what, factor, expected):
+    job = job_of(toy, linear, GuardSettings())
+    honest = travel(job, RoundPlan(1, (Route((4,)),)))[0][0]
+    found, hops, _, _ = travel(job, RoundPlan(1, (Route((4,)),), tampers=(Tamper(0, 0, what, factor),)))[0]
+    torch.testing.assert_close(found, expected(job.layout.flatten(linear), honest))
+    assert not hops[0].refused
+
+
+@pytest.mark.parametrize("norm", [None, 0.5], ids=["", "before it is shortened"])
+def test_a_model_of_zeros_is_refused_where_anything_is(toy, linear, norm):
+    job = job_of(toy, linear, GuardSettings(on_divergence="skip", norm=norm))
+    plan = RoundPlan(1, (Route((0, 4)),), tampers=(Tamper(0, 1, "zero"),))
+    found, hops, _, _ = travel(job, plan, usual=1.0)[0]
+    assert hops[1].refused == "nothing but zeros"
+    assert torch.equal(found, travel(job, RoundPlan(1, (Route((0,)),)), usual=1.0)[0][0])
+
+
+def test_what_is_too_large_is_refused_not_shortened(toy, linear):
+    job = job_of(toy, linear, GuardSettings(on_divergence="skip", norm=0.5, largest=100.0))
+    plan = RoundPlan(1, (Route((4,)),), tampers=(Tamper(0, 0, "explode", 1e4),))
+    found, (hop,), _, _ = travel(job, plan, usual=1.0)[0]
+    assert hop.refused == "weights beyond 100"
+    assert torch.equal(found, job.layout.flatten(linear))
+
+
+def test_a_long_update_is_shortened(toy, linear):
+    job = job_of(toy, linear, GuardSettings(norm=1.5))
+    start = job.layout.flatten(linear)
+    plan = RoundPlan(1, (Route((4,)),), tampers=(Tamper(0, 0, "replace", 1000.0),))
+    found, (hop,), _, _ = travel(job, plan, usual=0.1)[0]
+    assert hop.shortened
+    assert float((found - start).norm()) == pytest.approx(0.15, rel=1e-4)
+    assert hop.length > 1
+
+
+def test_a_loss_may_rise_by_the_tolerance_beyond_what_is_usual(toy, linear):
+    federation = with_public(toy, 2, 0)
+    plan = RoundPlan(1, (Route((4,)),), tampers=(Tamper(0, 0, "sign-flip", 20.0),))
+    rise = travel(job_of(federation, linear, GuardSettings(tolerance=1e6)), plan)[0][1][0].rise
+    assert rise > 0.1
+    for tolerance, usual, refused in (
+        (rise * 1.001, 0.0, False),
+        (rise * 0.999, 0.0, True),
+        (rise * 0.501, rise / 2, False),
+        (rise * 0.499, rise / 2, True),
+        (rise * 1.001, -rise, False),  # who is usually better is not asked to be
+    ):
+        found, (hop,), _, _ = travel(job_of(federation, linear, GuardSettings(tolerance=tolerance)), plan, rise=usual)[
+            0
+        ]
+        assert bool(hop.refused) == refused
+        assert hop.rise == rise
+        assert torch.equal(found, FlatLayout.of(linear).flatten(linear)) == refused
+
+
+def test_a_refused_client_keeps_what_it_kept_and_adds_nothing_to_what_travels(toy, linear):
+    job = job_of(toy, linear, terms=(Control(),))
+    client_states = ClientStateStore()
+    plan = RoundPlan(1, (Route((0, 1)), Route((2,))), tampers=(Tamper(0, 1, "nan"),))
+    (_, _, payload, _), _ = travel(job, plan, client_states=client_states)
+    alone = travel(job, RoundPlan(1, (Route((0,)),)), client_states=ClientStateStore())[0][2]
+    assert payload.keys() == alone.keys()
+    for name in payload:
+        assert torch.equal(payload[name], alone[name])
+    assert all(not tensor.any() for tensor in client_states.get(1).values())
+    assert any(tensor.any() for tensor in client_states.get(0).values())
+    for tensors in map(client_states.get, (0, 1, 2)):
+        assert all(tensor.isfinite().all() for tensor in tensors.values())

@@ -1,0 +1,112 @@
+"""Comparisons: several methods and seeds, folders that can be picked up again."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+import fedrelay as fr
+from fedrelay.runtime.comparison import load_comparison, run_comparison
+
+
+@pytest.fixture
+def tiny(small):
+    return {**small, "rounds": 2, "workers": 1}
+
+
+def test_means_and_deviations_over_seeds(tiny):
+    outcome = fr.compare(["fedavg", "fedseq"], **tiny, seeds=[1, 2, 3])
+    contender = outcome["fedseq"]
+    values = [result.accuracy for result in contender.results]
+    mean = sum(values) / 3
+    assert contender.mean_std(lambda result: result.accuracy) == pytest.approx(
+        (mean, math.sqrt(sum((value - mean) ** 2 for value in values) / 2))
+    )
+    alone = fr.run("fedseq", **tiny, seed=2)
+    assert contender.results[1].history == alone.history
+
+
+def test_centralised_training_is_the_reference(tiny):
+    assert fr.compare(["fedavg"], **tiny).reference == 1.0
+    assert fr.compare(["fedavg"], **tiny, reference=0.5).reference == 0.5
+    outcome = fr.compare(["fedavg", "centralized"], **tiny)
+    assert outcome.reference == outcome["centralized"].results[0].accuracy_last
+
+
+def test_a_diverged_method_does_not_stop_the_others(tiny):
+    wild = {"method": "fedavg", "label": "wild", "train": {"lr": 1e38}}
+    outcome = fr.compare([wild, "fedseq"], **tiny, seeds=[1, 2])
+    assert outcome["wild"].results == ()
+    with pytest.raises(KeyError, match="no contender 'tame'; there are wild, fedseq"):
+        outcome["tame"]
+    assert len(outcome["wild"].diverged) == 2
+    assert outcome["wild"].diverged[0].startswith("seed 1: fedavg: round 1: the model left client")
+    assert outcome["wild"].mean_std(lambda result: result.accuracy) is None
+    assert outcome["wild"].rounds_to(0.1) is None
+    assert len(outcome["fedseq"].results) == 2
+
+
+def test_an_interrupted_comparison_is_picked_up_again(tiny, tmp_path):
+    class DieInTheSecondRun:
+        runs = 0
+
+        def started(self, experiment, round):
+            self.runs += 1
+
+        def round_done(self, round, row):
+            if self.runs == 2:
+                raise ZeroDivisionError
+
+    out = tmp_path / "both"
+    with pytest.raises(ZeroDivisionError):
+        fr.compare(["fedavg", "fedseq"], **tiny, out=out, observer=DieInTheSecondRun())
+    leftover = out / "fedseq" / "seed-1"
+    assert leftover.is_dir()
+    finished = run_comparison(load_comparison(out))
+    expected = fr.compare(["fedavg", "fedseq"], **tiny)
+    for name in ("fedavg", "fedseq"):
+        assert finished[name].results[0].history == expected[name].results[0].history
+        assert finished[name].results[0].complete
+
+
+def test_a_run_that_died_while_starting_is_started_anew(tiny, tmp_path):
+    out = tmp_path / "one"
+    fr.compare(["fedavg"], **tiny, out=out)
+    run = out / "fedavg" / "seed-1"
+    for path in run.iterdir():
+        if path.name not in ("spec.yaml", ".lock"):
+            path.unlink()
+    assert run_comparison(load_comparison(out))["fedavg"].results[0].complete
+
+
+def test_occupied_folders_are_refused(tiny, tmp_path):
+    out = tmp_path / "out"
+    fr.compare(["fedavg"], **tiny, out=out)
+    with pytest.raises(fr.RunFolderError, match="is not empty and holds something else"):
+        fr.compare(["fedseq"], **tiny, out=out)
+    fr.compare(["fedavg"], **tiny, out=out)  # the very same goes on, here: is simply read
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "notes.txt").write_text("mine")
+    with pytest.raises(fr.RunFolderError, match="is not empty"):
+        fr.compare(["fedavg"], **tiny, out=tmp_path / "other")
+
+
+def test_a_damaged_comparison_is_named(tmp_path):
+    (tmp_path / "comparison.yaml").write_text("methods: [fedavg]\nbogus: 1\n")
+    with pytest.raises(fr.RunFolderError, match=r"comparison\.yaml is damaged: bogus: unknown key"):
+        load_comparison(tmp_path)
+
+
+def test_labels_cannot_lead_out_of_the_folder(tiny, tmp_path):
+    (tmp_path / "seed-1").mkdir()
+    (tmp_path / "seed-1" / "thesis.tex").write_text("precious")
+    fr.compare([{"method": "fedavg", "label": ".."}], **tiny, out=tmp_path / "out")
+    assert [path.name for path in (tmp_path / "seed-1").iterdir()] == ["thesis.tex"]
+    assert (tmp_path / "out" / "_" / "seed-1" / "result.json").is_file()
+
+
+def test_nothing_is_written_for_what_cannot_run(tiny, tmp_path):
+    with pytest.raises(fr.SpecError, match="did you mean 'cnn-s'"):
+        fr.compare(["fedavg"], **tiny, model="cnn-z", out=tmp_path / "out")
+    assert not (tmp_path / "out").exists()

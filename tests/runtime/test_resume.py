@@ -1,0 +1,91 @@
+"""Methods that keep something between rounds: a run that died anywhere ends with the same bits."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+import fedrelay as fr
+from fedrelay.experiment.spec import experiment
+from fedrelay.models.layout import weights_sha256
+from fedrelay.runtime.loop import Silent, resume_run, run_experiment
+
+GROUPS = {"grouping.max_clients": 2, "grouping.min_samples": 1000}
+
+METHODS = {
+    "scaffold": {},
+    "spfl+feddc": {},
+    "fedseq+feddyn": GROUPS,
+    "moon+fedadam": {},
+    "fedseqinter+scaffold": {**GROUPS, "route.period": 4},
+    "fedasyncseq": {**GROUPS, "route.period": 4, "clock.profile": "log-normal"},
+    "fedseq2par+fedavgm": {"route.beta": 2},
+    "fedgsp": {"route.beta": 2},
+    "fedstar": {"route.weights": "accuracy", "route.temperature": 0.1},
+    "ewc": {},
+    "wfsl+scaffold": {"warmup.cycles": 3},
+    "wfsl": {"warmup.cycles": 3, "warmup.select.by": "genetic", "warmup.select.count": 4},
+    "fedavg-first+spfl": {"warmup.rounds": 3},
+    "shared-raw+feddyn": {"warmup.pretrain": 2},
+    "fedseqinter+feddyn": {
+        **GROUPS,
+        "route.period": 4,
+        "faults": [{"what": "dropout", "rate": 0.2}, {"what": "nan", "rate": 0.2}, {"what": "explode", "rate": 0.1}],
+        "guard": {"on_divergence": "skip", "norm": 2.0, "tolerance": 0.02},
+        "recovery.policy": "later",
+    },
+}
+
+ROUNDS = 6
+
+
+class Dead(Exception):
+    """What kills a run."""
+
+
+class Death(Silent):
+    """Kills a run after a round, without giving it a chance to save anything."""
+
+    def __init__(self, after: int) -> None:
+        self.after = after
+
+    def round_done(self, round, row):
+        if round == self.after:
+            raise Dead
+
+
+@pytest.fixture(scope="module")
+def data():
+    rng = np.random.default_rng(1)
+    owners = [client for client in range(8) for _ in range(4 + client % 3)]
+    y = np.array([owner % 3 for owner in owners])
+    x = (rng.normal(size=(3, 4))[y] + rng.normal(size=(len(y), 4))).astype(np.float32)
+    return fr.federate(x, y, x, y, client_ids=owners, partition="natural")
+
+
+def network():
+    torch.manual_seed(2)
+    return torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU(), torch.nn.Linear(4, 3))
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("checkpoint_seconds", [0, 1000], ids=["a checkpoint every round", "no checkpoint at all"])
+def test_a_run_that_died_ends_with_the_same_bits(tmp_path, data, method, checkpoint_seconds):
+    settings = {"rounds": ROUNDS, "fraction": 0.6, "batch_size": 2, "workers": 1, "seed": 5, **METHODS[method]}
+    settings["checkpoint"] = {"seconds": checkpoint_seconds}
+    whole = run_experiment(experiment(method, **settings), federation=data, module=network())
+    for after in (1, 3, 5):
+        folder = tmp_path / str(after)
+        with pytest.raises(Dead):
+            run_experiment(
+                experiment(method, **settings, out=folder), federation=data, module=network(), observer=Death(after)
+            )
+        if after == 3:  # and once more
+            with pytest.raises(Dead):
+                resume_run(folder, federation=data, module=network(), observer=Death(4))
+        resumed = resume_run(folder, federation=data, module=network())
+        assert weights_sha256(resumed.weights) == weights_sha256(whole.weights)
+        assert resumed.history == whole.history
+        assert resumed.fault_events == whole.fault_events
+        assert (resumed.transfers, resumed.bytes) == (whole.transfers, whole.bytes)
