@@ -53,6 +53,14 @@ class TransferTotals:
     bytes_by_payload: Mapping[str, int] = field(default_factory=dict)
     bytes_by_kind: Mapping[Kind, int] = field(default_factory=dict)
 
+    @classmethod
+    def of(cls, kind: Kind, payload: str, count: int, size: int) -> TransferTotals:
+        """Transfers of one kind that all carry one payload of this size."""
+        transfers, together = Counter({kind: count}), count * size
+        return cls(
+            transfers["s2c"], transfers["c2s"], transfers["c2c"], together, {payload: together}, {kind: together}
+        )
+
     @property
     def total(self) -> int:
         """All transfers, whatever their kind."""

@@ -19,8 +19,18 @@ import torch
 from torch import Tensor, nn
 
 from fedrelay.cost.clock import SERVERS_OWN, DeviceOf, TimeModel, VirtualTime, training_flops
-from fedrelay.cost.ledger import ExtraPayloads, Kind, SetupStep, TransferTotals, histograms, ledger_line, tally
-from fedrelay.cost.term_transfers import ROUND_MODEL, late_round_models, term_transfers
+from fedrelay.cost.ledger import (
+    KINDS,
+    ExtraPayloads,
+    Kind,
+    SetupStep,
+    TransferTotals,
+    histograms,
+    ledger_line,
+    tally,
+    transfer_counts,
+)
+from fedrelay.cost.term_transfers import ROUND_MODEL, round_models, term_transfers
 from fedrelay.data.federation import Federation
 from fedrelay.data.pooled import PooledFederation
 from fedrelay.data.public import PublicFederation
@@ -177,20 +187,35 @@ class PreparedExperiment:
         return {"model": self.layout.bytes}
 
     def extras(self, plan: RoundPlan) -> ExtraPayloads:
-        """What else travels in a round, by kind of transfer: what terms send, down, up and from client to client."""
+        """What else travels in a round, by kind of transfer: what terms send, down, up and from client to client.
+
+        The model of the round is part of it where at least half of the transfers of a kind carry it.
+        """
+        found, trips = self._extras_of_terms(plan), transfer_counts(plan)
+        for kind, count in round_models(self.phase(plan.round)[0].terms, plan).items():
+            if 2 * count >= trips[kind]:
+                found[kind][ROUND_MODEL] = self.layout.bytes
+        return found
+
+    def _extras_of_terms(self, plan: RoundPlan) -> dict[Kind, dict[str, int]]:
+        """What terms send with every model."""
         phase, before = self.phase(plan.round)
         first = plan.round == before + 1
         found: dict[Kind, dict[str, int]] = {"s2c": {}, "c2s": {}, "c2c": {}}
         for term in phase.terms:
-            for kind, names in term_transfers(term, plan, first=first).items():
+            for kind, names in term_transfers(term, first=first).items():
                 found[kind] |= dict.fromkeys(names, self.layout.bytes)
         return found
 
     def tally(self, plan: RoundPlan) -> TransferTotals:
-        """The transfers of a round."""
-        late = late_round_models(self.phase(plan.round)[0].terms, plan)
-        found, size = tally(plan, self.payloads, self.extras(plan)), late * self.layout.bytes
-        return found + TransferTotals(0, 0, late, size, {ROUND_MODEL: size}) if late else found
+        """The transfers of a round; what is sent in vain carries what is usual for its kind."""
+        found = tally(plan, self.payloads, self._extras_of_terms(plan))
+        extras, sent = self.extras(plan), round_models(self.phase(plan.round)[0].terms, plan)
+        for kind in KINDS:
+            wasted = sum(times for each, times in plan.wasted if each == kind and ROUND_MODEL in extras[kind])
+            if count := sent[kind] + wasted:
+                found += TransferTotals.of(kind, ROUND_MODEL, count, self.layout.bytes)
+        return found
 
     @cached_property
     def sample_flops(self) -> float:

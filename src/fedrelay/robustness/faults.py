@@ -339,7 +339,9 @@ def plan_as_executed(plan: RoundPlan, arrivals: Sequence[Arrival], timeout: floa
             delays[arrival.route] += timeout * outcomes["silent"]
     return replace(
         plan,
-        routes=tuple(Route(visited.get(number, ()), route.slot) for number, route in enumerate(plan.routes)),
+        routes=tuple(
+            replace(route, clients=visited.get(number, ()), order=()) for number, route in enumerate(plan.routes)
+        ),
         wasted=_counted(+wasted),
         delays=tuple(delays) if any(delays) else (),
     )

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal, Self
@@ -67,7 +67,7 @@ class Asynchronous(SlotRouting):
         period = self.rounds_between_merges(scene)
         since = round - (round - 1) % period
         merges = round % period == 0
-        finished, seconds = self._finished(scene, since, round, with_rest=merges and self.wait)
+        finished, waiting, seconds = self._finished(scene, since, round, with_rest=merges and self.wait)
         trips: dict[int, tuple[int, ...]] = {}
         order: dict[int, tuple[int, ...]] = {}
         for number, leg in enumerate(finish.leg for finish in finished):
@@ -76,17 +76,23 @@ class Asynchronous(SlotRouting):
         if not scene.real:
             # A group trains one model at a time, so a group that finished two did so one after the other.
             again = len({finish.leg.group for finish in finished}) < len(finished)
-            routes = tuple(Route(trips[slot], slot, order[slot] if again else ()) for slot in sorted(trips))
+            routes = tuple(
+                Route(trips[slot], slot, order[slot] if again else (), slot in waiting) for slot in sorted(trips)
+            )
             return RoundPlan(round, routes, self.relay, merges, seconds)
         race = AsyncRound(since, not merges and round < scene.rounds, self.wait, partial(self._held, scene))
-        routes = tuple(Route(trips.get(slot, ()), slot) for slot in _slots(scene))
+        routes = tuple(Route(trips.get(slot, ()), slot, continues=slot in waiting) for slot in _slots(scene))
         return RoundPlan(round, routes, self.relay, merges, seconds, race=race)
 
     def _finished(
         self, scene: PlanningContext, since: int, round: int, *, with_rest: bool
-    ) -> tuple[list[Finish], float]:
-        """What is finished in a round, and how long it takes; with the rest also what is under way at its end."""
+    ) -> tuple[list[Finish], Set[int], float]:
+        """What is finished in a round, the slots that finished something before it, and how long the round takes.
+
+        With the rest, also what is under way at its end.
+        """
         counts: Counter[int] = Counter()
+        before: Set[int] = frozenset()
         found: list[Finish] = []
         now, began = since, 0.0
         for batch, under_way in self._batches(scene, since):
@@ -96,8 +102,8 @@ class Asynchronous(SlotRouting):
                 if now == round:
                     found += sorted(under_way) if with_rest else []
                     break
-                now, began, found = now + 1, batch[0].time, []
-        return found, max(finish.time for finish in found) - began
+                now, began, found, before = now + 1, batch[0].time, [], frozenset(counts)
+        return found, before, max(finish.time for finish in found) - began
 
     def _batches(self, scene: PlanningContext, since: int) -> Iterator[tuple[list[Finish], list[Finish]]]:
         """Finishes at the same time by the virtual clock, and what is under way then, for ever."""

@@ -60,6 +60,9 @@ class Route:
     number. The later hop reads the client state that the earlier one left. Empty: hop j of every route comes before hop
     j + 1 of any."""
 
+    continues: bool = False
+    """Whether a model waits in the slot. Otherwise the route sets off with the global model."""
+
     def only(self, hops: Sequence[int]) -> Route:
         """The same route with these hops alone, given by their index."""
         order = tuple(self.order[index] for index in hops) if self.order else ()

@@ -53,8 +53,11 @@ class SlotRouting(GroupRouting):
     def in_step(self, scene: PlanningContext, round: int) -> RoundPlan:
         """One route for each slot, through one sampled group; all take a round."""
         period = self.rounds_between_merges(scene)
-        groups = visited_groups(scene, round, since=round - (round - 1) % period)
-        routes = (Route(self.trip(scene, round, group, scene.groups[group]), slot) for slot, group in enumerate(groups))
+        since = round - (round - 1) % period
+        routes = (
+            Route(self.trip(scene, round, group, scene.groups[group]), slot, continues=round > since)
+            for slot, group in enumerate(visited_groups(scene, round, since))
+        )
         return RoundPlan(round, tuple(routes), self.relay, merges=round % period == 0)
 
 

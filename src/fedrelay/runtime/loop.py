@@ -44,7 +44,7 @@ from fedrelay.robustness.faults import (
 from fedrelay.routes.plan import RoundPlan
 from fedrelay.runtime.recorder import Recorder
 from fedrelay.runtime.result import Result, Row
-from fedrelay.runtime.server import after_arrivals, mean_loss, observed, preview, round_inputs
+from fedrelay.runtime.server import after_arrivals, mean_loss, observed, preview, round_inputs, with_waiting
 from fedrelay.runtime.store import PROFILES, SELECTION, RunFolder, State
 from fedrelay.runtime.versions import versions
 
@@ -311,7 +311,7 @@ def _journeys(
     setting: PreparedExperiment, engine: Engine, state: State, book: Recorder, witness: HopTap
 ) -> tuple[RoundPlan, list[Arrival], State]:
     """Have models travel until enough of them come home; a round that never succeeds is given up."""
-    experiment, fair = setting.experiment, setting.plan(state.round + 1)
+    experiment, fair = setting.experiment, with_waiting(setting.plan(state.round + 1), state)
     book.happened([out_of_budget(fair.round, client) for client in setting.out_of_budget(fair.round)])
     follow = bool(experiment.eval.forgetting) and fair.round % experiment.eval.forgetting == 0
     enough = min(experiment.recovery.min_arrivals, 1 if fair.race else len(fair.routes))

@@ -24,6 +24,14 @@ _MERGE = "merge/"
 """What the merge keeps is told apart from what terms keep by this prefix."""
 
 
+def with_waiting(plan: RoundPlan, state: State) -> RoundPlan:
+    """The plan with the routes whose model really waits in a slot: after faults it may not."""
+    if all(route.continues == (route.slot in state.waiting) for route in plan.routes):
+        return plan
+    routes = (replace(route, continues=route.slot in state.waiting) for route in plan.routes)
+    return replace(plan, routes=tuple(routes))
+
+
 def round_inputs(setting: PreparedExperiment, plan: RoundPlan, state: State) -> RoundInputs:
     """What the server sends out: the global model, or to routes with a slot the model that waits there."""
     own = {

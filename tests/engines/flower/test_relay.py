@@ -55,6 +55,22 @@ def test_the_same_weights_as_the_local_engine(method, settings, village, through
     assert here.hop_overhead is None
 
 
+@pytest.mark.parametrize("method", ["fedseq+glam", "fedseqinter+glam", "spfl+glam"])
+def test_the_round_model_is_sent_as_often_as_the_ledger_says(method, village, through, tmp_path):
+    groups = {} if method.startswith("spfl") else {"grouping": {"max_clients": 3, "min_samples": 5000}}
+    federation, settings = digits(), {**TRAIN, "fraction": 1.0, **groups}
+    here = fr.run(method, data=federation, workers=1, lanes=1, **settings)
+    found, sent = village(federation), []
+    for node in found.post.desks:
+        found.post.spoil[node] = lambda question, answer: (sent.extend(question.header.get("names", ())), answer)[1]
+    through(found)
+    there = fr.run(method, engine="flower", data="village", out=tmp_path / "run", **settings)
+    torch.testing.assert_close(there.weights, here.weights, rtol=0, atol=1e-6)
+    lines = [json.loads(line) for line in (tmp_path / "run" / "ledger.jsonl").read_text().splitlines()]
+    carried = sum(line["payloads"].get("round model", 0) for line in lines)
+    assert carried == sent.count("round") * 4 * len(here.weights) > 0
+
+
 def test_hops_at_a_client_keep_the_order_of_the_plan(village, through, monkeypatch):
     """Rotations, but one model after another, as the local engine has them too."""
     federation, settings = digits(), {**TRAIN, "fraction": 0.5}

@@ -133,7 +133,8 @@ class Hops:
     def _luggage(self, departure: RoundInputs, traveller: Traveller) -> dict[str, Tensor]:
         """The model and all that goes with it; what is not sent is zero, or the same as the model."""
         models = {"recv": traveller.model}
-        if any(term.needs_round_model for term in self.job.terms):
+        fresh = traveller.model is departure.weights
+        if not fresh and any(term.needs_round_model for term in self.job.terms):
             models["round"] = departure.weights
         told = {name: departure.server[name] for name in self.job.names("server") if name in departure.server}
         models |= {f"server {name}": tensor for name, tensor in told.items()}
