@@ -26,7 +26,7 @@ ROOMS = """
     warmup
     privacy
     experiment.catalogue
-    runtime.store runtime.result experiment.build node
+    runtime.store runtime.result experiment.build engines.flower.node
     experiment
     runtime.server
     runtime

@@ -154,15 +154,15 @@ def test_sizes_in_plain_units():
 
 
 def test_who_is_there(prepared, monkeypatch):
-    from fedrelay.engines.flower.remote import Facts
-    from fedrelay.engines.flower.roll import Member
+    from fedrelay.engines.flower.server.remote_federation import NodeFacts
+    from fedrelay.engines.flower.server.roster import RosterEntry
 
     def member(name, classes, version):
         facts = {"samples": 5, "tests": 0, "shape": (2,), "kind": "tabular", "sequence": False, "fingerprint": "f"}
-        return Member(name, "ready", 1.0, Facts(**facts, classes=classes, version=version))
+        return RosterEntry(name, "ready", 1.0, NodeFacts(**facts, classes=classes, version=version))
 
-    found = [member("a", 2, "0.0.1"), member("b", 900, "0.0.1"), Member("c", "failed: [/red]", None, None)]
-    monkeypatch.setattr("fedrelay.engines.flower.roll.roll_call", lambda wanted: found)
+    found = [member("a", 2, "0.0.1"), member("b", 900, "0.0.1"), RosterEntry("c", "failed: [/red]", None, None)]
+    monkeypatch.setattr("fedrelay.engines.flower.server.roster.take_roster", lambda wanted: found)
     said = prepared("nodes", "server")
     assert "2 of 3 are ready; 900 classes, as the labels of b need" in " ".join(said.out.split())
     assert "node 'b' has 900 classes, all others at most 2" in said.err
@@ -186,7 +186,7 @@ def test_words_of_others_cannot_end_a_node(prepared, monkeypatch):
     def served(*_, say, **__):
         say("a question could not be answered: unknown part '[/]' " + "x" * 100)
 
-    monkeypatch.setattr("fedrelay.node.program.serve", served)
+    monkeypatch.setattr("fedrelay.engines.flower.node.process.serve", served)
     ended = prepared(*NODE, "--data", "a.npz")
     assert ended.code == 0
     assert "unknown part '[/]' " + "x" * 100 in ended.err  # on one line, for logs

@@ -188,10 +188,10 @@ def node(
 
     from fedrelay.data.own_samples import called, held, read_samples
     from fedrelay.engines.flower.identity import authority, private_key
+    from fedrelay.engines.flower.node.owner_policy import OwnerPolicy, PrivacyBudget
+    from fedrelay.engines.flower.node.process import serve
+    from fedrelay.engines.flower.node.service import NodeService
     from fedrelay.local.compatibility import check_device
-    from fedrelay.node.desk import Desk
-    from fedrelay.node.floor import Budget, Floor
-    from fedrelay.node.program import serve
 
     screen = CommandOutput(quiet=quiet)
     largest = _bytes("--largest-message", largest_message)
@@ -199,7 +199,7 @@ def node(
     authority(ca)  # before samples are read, which may take long
     private_key(key)
     _check_alone(require_dp, {"--require-clip": require_clip, "--budget": budget}, hold_out, share_histogram)
-    floor = None if require_dp is None else Floor(require_dp, require_clip)
+    floor = None if require_dp is None else OwnerPolicy(require_dp, require_clip)
     check_device(device)
     own = called(model, SpecError) if model is not None else None
     if model is not None and not isinstance(own, nn.Module):
@@ -207,8 +207,8 @@ def node(
     holding = held(read_samples(data, label, header=not no_header), hold_out=hold_out, classes=classes)
     place = folder or key.with_name(f"{key.name}.node")
     place.mkdir(mode=0o700, parents=True, exist_ok=True)
-    allowance = Budget(place, floor, budget, delta) if floor is not None and budget is not None else None
-    desk = Desk(
+    allowance = PrivacyBudget(place, floor, budget, delta) if floor is not None and budget is not None else None
+    service = NodeService(
         holding,
         place,
         module=own,
@@ -221,14 +221,14 @@ def node(
     )
     told = "told" if share_histogram else "not told"
     screen.note(
-        f"{holding.size(0):,} samples to train on, {desk.facts()['tests']:,} to judge with; "
+        f"{holding.size(0):,} samples to train on, {service.facts()['tests']:,} to judge with; "
         f"how many of each class is {told}. Ctrl-C ends this node."
     )
     if floor is not None:
-        turns = f"; {allowance.left:,} turns are left" if allowance is not None else ""
-        screen.note(f"Nothing but models with noise of at least {floor.noise:g} leaves this node{turns}.")
+        versions = f"; {allowance.left:,} turns are left" if allowance is not None else ""
+        screen.note(f"Nothing but models with noise of at least {floor.noise:g} leaves this node{versions}.")
     with screen.listening(), _until_stopped() as over:
-        serve(desk, superlink, ca, key, place, over=over, patience=patience, say=screen.note, largest=largest)
+        serve(service, superlink, ca, key, place, over=over, patience=patience, say=screen.note, largest=largest)
 
 
 def nodes(
@@ -240,16 +240,16 @@ def nodes(
 ) -> None:
     """Show which nodes are there and what they hold."""
     check_installed()
-    from fedrelay.engines.flower.remarks import remarks
-    from fedrelay.engines.flower.roll import roll_call
+    from fedrelay.engines.flower.server.node_warnings import node_warnings
+    from fedrelay.engines.flower.server.roster import take_roster
     from fedrelay.report.listings import node_list
 
     screen = CommandOutput(quiet=quiet, json=json)
     wanted = validate(EngineSettings, {"name": "flower", "superlink": superlink, "folder": folder, "wait": wait}, "--")
     with screen.listening():
-        found = roll_call(wanted)
+        found = take_roster(wanted)
     facts = {member.name: member.facts for member in found if member.facts is not None}
-    odd = list(remarks(facts))
+    odd = list(node_warnings(facts))
     screen.show(node_list(found))
     for line in odd:
         screen.note(f"note: {line}", "yellow")

@@ -18,7 +18,7 @@ def start_engine(job: TrainingJob, experiment: Experiment, client_states: Client
     """The engine that was asked for, ready to travel; data that are here are worked on here."""
     wanted = experiment.engine
     if wanted.name == "flower":
-        from fedrelay.engines.flower.remote import remote_part
+        from fedrelay.engines.flower.server.remote_federation import remote_part
         from fedrelay.engines.flower.start import start_flower
 
         if remote_part(job.federation) is not None:
@@ -52,7 +52,7 @@ def all_through_server(experiment: Experiment) -> bool:
 def node_names(experiment: Experiment, federation: Federation) -> Sequence[str]:
     """The name of every client's node, where clients are nodes."""
     if data_at_nodes(experiment):
-        from fedrelay.engines.flower.remote import remote_part
+        from fedrelay.engines.flower.server.remote_federation import remote_part
 
         remote = remote_part(federation)
         return remote.nodes if remote is not None else ()

@@ -26,8 +26,8 @@ from fedrelay.report.holdings import HoldingsReport
 from fedrelay.report.tables import facts_grid, plain_table
 
 if TYPE_CHECKING:  # behind an extra
-    from fedrelay.engines.flower.remote import Facts
-    from fedrelay.engines.flower.roll import Member
+    from fedrelay.engines.flower.server.remote_federation import NodeFacts
+    from fedrelay.engines.flower.server.roster import RosterEntry
 
 BINS = 8
 BAR = 24
@@ -43,7 +43,7 @@ def method_list(catalogue: Mapping[str, CatalogueEntry]) -> RenderableType:
     return Group(table, Text(), Text(f"  {hint}\n  {more}", style="dim"))
 
 
-def node_list(members: Sequence[Member]) -> RenderableType:
+def node_list(members: Sequence[RosterEntry]) -> RenderableType:
     """The nodes of a federation."""
     table = plain_table("node", "state", "samples", "to judge", "classes", "last seen")
     for number, member in enumerate(members):
@@ -59,7 +59,7 @@ def node_list(members: Sequence[Member]) -> RenderableType:
     return Group(table, Text(), Text(f"  {ready} of {len(members)} are ready{classes}", style="dim"))
 
 
-def _class_mix(facts: Facts) -> str:
+def _class_mix(facts: NodeFacts) -> str:
     """The classes that a node has, if it tells; else how many there may be."""
     if facts.histogram is None:
         return f"up to {facts.classes}, not told which"

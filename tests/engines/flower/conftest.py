@@ -15,11 +15,11 @@ import pytest
 
 from fedrelay.data.federation import Federation
 from fedrelay.data.own_samples import held
-from fedrelay.engines.flower.parcel import Parcel
-from fedrelay.engines.flower.relay import FlowerEngine
-from fedrelay.engines.flower.remote import RemoteFederation, facts_from
+from fedrelay.engines.flower.engine import FlowerEngine
+from fedrelay.engines.flower.messages import Message
+from fedrelay.engines.flower.node.service import NodeService
+from fedrelay.engines.flower.server.remote_federation import RemoteFederation, facts_from
 from fedrelay.errors import FedRelayError
-from fedrelay.node.desk import Desk
 
 
 @pytest.fixture
@@ -38,37 +38,37 @@ def stand_still(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     return stopped
 
 
-Spoil = Callable[[Parcel, Parcel | str], "Parcel | str | None"]
+Spoil = Callable[[Message, Message | str], "Message | str | None"]
 """What becomes of an answer to a question; None: it never comes."""
 
 
-class FakePost:
+class FakeConnection:
     """Every node answers as soon as somebody looks; `spoil` says what goes wrong at a node."""
 
-    def __init__(self, desks: dict[str, Desk]) -> None:
-        self.desks = desks
+    def __init__(self, services: dict[str, NodeService]) -> None:
+        self.services = services
         self.away: set[str] = set()
         self.spoil: dict[str, Spoil] = {}
-        self.boxes: dict[str, tuple[str, Parcel]] = {}
+        self.boxes: dict[str, tuple[str, Message]] = {}
         self.log: list[tuple[str, str]] = []
         self.most = 0
         self.closed = self.reconnected = 0
 
     def present(self) -> set[str]:
-        return set(self.desks) - self.away
+        return set(self.services) - self.away
 
-    def send(self, node: str, parcel: Parcel, seconds: float) -> str | None:
+    def send(self, node: str, message: Message, seconds: float) -> str | None:
         if node in self.away:
             return None
-        json.dumps(dict(parcel.header))
-        assert all(array.dtype.kind in "fi" for array in parcel.arrays.values())
-        self.log.append((node, str(parcel.header["kind"])))
+        json.dumps(dict(message.header))
+        assert all(array.dtype.kind in "fi" for array in message.arrays.values())
+        self.log.append((node, str(message.header["kind"])))
         number = str(len(self.log))
-        self.boxes[number] = (node, parcel)
+        self.boxes[number] = (node, message)
         self.most = max(self.most, len(self.boxes))
         return number
 
-    def collect(self, numbers: Sequence[str], largest: int) -> Iterator[tuple[str, Parcel | str]]:
+    def collect(self, numbers: Sequence[str], largest: int) -> Iterator[tuple[str, Message | str]]:
         for number in numbers:
             if number not in self.boxes:
                 continue
@@ -78,10 +78,10 @@ class FakePost:
                 assert isinstance(answer, str) or answer.bytes <= largest
                 yield number, answer
 
-    def _answer(self, node: str, question: Parcel) -> Parcel | str | None:
+    def _answer(self, node: str, question: Message) -> Message | str | None:
         try:
-            copy = Parcel(json.loads(json.dumps(dict(question.header))), question.arrays)
-            answer: Parcel | str = self.desks[node].answer(copy)
+            copy = Message(json.loads(json.dumps(dict(question.header))), question.arrays)
+            answer: Message | str = self.services[node].answer(copy)
         except FedRelayError as error:
             answer = f"failed: {error}"
         return self.spoil[node](question, answer) if node in self.spoil else answer
@@ -101,9 +101,9 @@ class Village:
         self.federation, self.folder, self.options = federation, folder, options
         self.names = tuple(f"n{client:02d}" for client in range(federation.clients))
         self.data = [self._samples(client) for client in range(federation.clients)]
-        self.post = FakePost({})
+        self.connection = FakeConnection({})
         self.restart()
-        facts = tuple(facts_from(desk.facts()) for desk in self.post.desks.values())
+        facts = tuple(facts_from(service.facts()) for service in self.connection.services.values())
         self.remote = RemoteFederation("village", self.names, facts, federation.test if test else None)
 
     def _samples(self, client: int):
@@ -114,7 +114,7 @@ class Village:
         """All nodes die and come back with what they have on disk."""
         for name, data in zip(self.names, self.data, strict=True):
             (self.folder / name).mkdir(parents=True, exist_ok=True)
-            self.post.desks[name] = Desk(data, self.folder / name, **self.options)
+            self.connection.services[name] = NodeService(data, self.folder / name, **self.options)
 
 
 def share_test_samples(found: Village) -> None:
@@ -125,7 +125,9 @@ def share_test_samples(found: Village) -> None:
         tests = {"x_test": test.x[third].numpy(), "y_test": test.y[third].numpy()}
         found.data[client] = held({"x": x, "y": y, **tests}, classes=10)
     found.restart()
-    found.remote = replace(found.remote, facts=tuple(facts_from(desk.facts()) for desk in found.post.desks.values()))
+    found.remote = replace(
+        found.remote, facts=tuple(facts_from(service.facts()) for service in found.connection.services.values())
+    )
 
 
 @pytest.fixture
@@ -138,15 +140,18 @@ def through(monkeypatch) -> Callable[[Village], None]:
     """Have experiments run on a village instead of a SuperLink."""
 
     def install(village: Village) -> None:
-        from fedrelay.engines.flower import inquiries, start
+        from fedrelay.engines.flower import start
+        from fedrelay.engines.flower.server import dispatcher
 
-        monkeypatch.setattr(inquiries, "SENDING", math.inf)  # who is asked at the same look must not depend on the load
+        monkeypatch.setattr(
+            dispatcher, "SENDING", math.inf
+        )  # who is asked at the same look must not depend on the load
         monkeypatch.setattr(start, "open_remote", lambda experiment: village.remote)
         monkeypatch.setattr(
             start,
             "start_flower",
             lambda job, experiment, client_states: FlowerEngine(
-                job, village.post, experiment.recovery, client_states, wait=0.2, poll=0.001
+                job, village.connection, experiment.recovery, client_states, wait=0.2, poll=0.001
             ),
         )
 

@@ -13,8 +13,8 @@ import torch
 
 import fedrelay as fr
 from fedrelay.data.open import open_federation
-from fedrelay.engines.flower.parcel import Parcel
-from fedrelay.engines.flower.post import Unreachable
+from fedrelay.engines.flower.messages import Message
+from fedrelay.engines.flower.server.connection import Unreachable
 from fedrelay.experiment.spec import DataSettings
 
 pytest.importorskip("cryptography", reason="the extra 'flower' is not installed")
@@ -73,7 +73,7 @@ def with_models(change):
     [
         (lambda question, answer: None, "passed over: no answer in 0.05 s"),
         (lambda question, answer: "the disk is full", "passed over: the disk is full"),
-        (lambda question, answer: Parcel({}), "refused: a bad answer: turn that is no whole number"),
+        (lambda question, answer: Message({}), "refused: a bad answer: turn that is no whole number"),
         (with_header(turn=7), "refused: a bad answer: another turn's answer"),
         (with_header(samples=10**9), "refused: a bad answer: 1000000000 samples in place of"),
         (with_header(loss="low"), "refused: a bad answer: loss that is no number"),
@@ -85,14 +85,14 @@ def with_models(change):
     ],
 )
 def test_a_chain_goes_on_past_a_node_that_fails(spoil, done, six, make_six, tmp_path):
-    six.post.spoil["n02"] = spoil
+    six.connection.spoil["n02"] = spoil
     skip = {"guard.on_divergence": "skip"}
     result = run(out=tmp_path / "run", **skip)
     events = lines(tmp_path / "run", "events.jsonl")
     assert [(event["round"], event["client"]) for event in events] == [(1, 2), (2, 2), (3, 2)]
     assert all(event["done"].startswith(done) and event["node"] == "n02" for event in events)
-    six.post.spoil.clear()
-    six.post.away = {"n02"}
+    six.connection.spoil.clear()
+    six.connection.away = {"n02"}
     assert torch.equal(run(**skip).weights, result.weights)
 
 
@@ -109,8 +109,8 @@ def test_a_chain_goes_on_past_a_node_that_fails(spoil, done, six, make_six, tmp_
 )
 def test_the_ledger_counts_what_really_travelled(spoil, transfers, updates, six, tmp_path):
     """SCAFFOLD sends a model and a correction each way."""
-    six.post.away = {"n02"} if spoil == "away" else set()
-    six.post.spoil = {"n02": spoil} if callable(spoil) else {}
+    six.connection.away = {"n02"} if spoil == "away" else set()
+    six.connection.spoil = {"n02": spoil} if callable(spoil) else {}
     result = run("fedavg+scaffold", out=tmp_path / "run")
     assert result.transfers == {"s2c": transfers[0], "c2s": transfers[1], "c2c": 0}
     assert result.client_updates == updates
@@ -120,28 +120,28 @@ def test_the_ledger_counts_what_really_travelled(spoil, transfers, updates, six,
 
 
 def test_a_warning_says_who_failed(six, caplog):
-    six.post.spoil = dict.fromkeys(six.names, lambda question, answer: "no graphics card")
+    six.connection.spoil = dict.fromkeys(six.names, lambda question, answer: "no graphics card")
     with pytest.raises(fr.EngineError):
         run(rounds=9)
     assert "the round repeats (node 'n00': no graphics card; node 'n01': no graphics card;" in caplog.text
 
 
 def test_garbage_ends_the_run_where_the_guard_says_so(six):
-    six.post.spoil["n02"] = with_models(lambda models: np.full_like(models, np.nan))
+    six.connection.spoil["n02"] = with_models(lambda models: np.full_like(models, np.nan))
     with pytest.raises(fr.DivergedError, match=r"left client 2 .* with non-finite weights"):
         run()
 
 
 def test_long_updates_are_shortened_at_the_server(six, tmp_path):
-    six.post.spoil["n02"] = with_models(lambda models: models + 1)
+    six.connection.spoil["n02"] = with_models(lambda models: models + 1)
     run(out=tmp_path / "run", **{"guard.norm": 1.5})
     events = lines(tmp_path / "run", "events.jsonl")
     assert (2, "long update", "shortened") in {(each["client"], each["what"], each["done"]) for each in events}
 
 
 def test_a_node_that_comes_back_is_used_again(six, tmp_path):
-    six.post.away = {"n01"}
-    run("fedseq+scaffold", out=tmp_path / "run", observer=Watcher(lambda round: six.post.away.clear()))
+    six.connection.away = {"n01"}
+    run("fedseq+scaffold", out=tmp_path / "run", observer=Watcher(lambda round: six.connection.away.clear()))
     events = lines(tmp_path / "run", "events.jsonl")
     assert [(event["round"], event["client"], event["what"]) for event in events] == [(1, 1, "not there")]
 
@@ -149,13 +149,13 @@ def test_a_node_that_comes_back_is_used_again(six, tmp_path):
 def test_a_turn_that_was_never_accepted_leaves_no_trace(make_six):
     """A node that trains but whose answers get lost is the same as a node that is not there."""
     lossy = make_six()
-    lossy.post.spoil["n03"] = lambda question, answer: None if question.header["hop"][0] < 3 else answer
+    lossy.connection.spoil["n03"] = lambda question, answer: None if question.header["hop"][0] < 3 else answer
     lost = run("fedseq+scaffold", rounds=4)
     late = make_six()
-    late.post.away = {"n03"}
+    late.connection.away = {"n03"}
 
     def come_back(round):
-        late.post.away = {"n03"} if round < 2 else set()
+        late.connection.away = {"n03"} if round < 2 else set()
 
     assert torch.equal(run("fedseq+scaffold", rounds=4, observer=Watcher(come_back)).weights, lost.weights)
 
@@ -167,10 +167,10 @@ def test_retries_ask_the_same_node_again(six, tmp_path):
         seen.append(question.header["turn"])
         return None if seen.count(question.header["turn"]) == 1 else answer
 
-    six.post.spoil["n04"] = second_time
+    six.connection.spoil["n04"] = second_time
     result = run("fedseq+scaffold", out=tmp_path / "run", **{"recovery.policy": "retry", "recovery.retries": 1})
     assert not (tmp_path / "run" / "events.jsonl").exists()
-    six.post.spoil.clear()
+    six.connection.spoil.clear()
     assert torch.equal(run("fedseq+scaffold").weights, result.weights)
 
 
@@ -183,7 +183,7 @@ def test_a_round_that_repeats_reads_what_was_there_before_it(six):
         read[round, client, attempt] = question.header["state"]
         return None if (round, attempt) == (2, 0) else answer
 
-    six.post.spoil = dict.fromkeys(six.names, lost)
+    six.connection.spoil = dict.fromkeys(six.names, lost)
     assert run("fedavg+scaffold").fault_events == {
         **{f"no answer in 0.05 s (n0{node})": 1 for node in range(6)},
         "too few arrivals": 1,
@@ -253,7 +253,7 @@ def test_of_two_copies_of_a_run_neither_reads_what_the_other_wrote(six, tmp_path
         read.add(question.header["state"])
         return answer
 
-    six.post.spoil = dict.fromkeys(six.names, note)
+    six.connection.spoil = dict.fromkeys(six.names, note)
     with pytest.raises(fr.EngineError, match="what this client kept is lost"):
         fr.resume(tmp_path / "copy")
     assert read
@@ -268,21 +268,21 @@ def test_nodes_forget_what_nobody_will_ask_for(six, tmp_path):
 
 
 def test_a_run_with_nobody_there_says_so_and_can_be_resumed(six, tmp_path):
-    six.post.away = set(six.names)
+    six.connection.away = set(six.names)
     with pytest.raises(fr.EngineError, match=r"no node is there \(waited 0.2 s for n00"):
         run(out=tmp_path / "run")
-    six.post.away = set()
+    six.connection.away = set()
     assert fr.resume(tmp_path / "run").complete
 
 
 def test_a_run_that_trains_nothing_ends(six):
-    six.post.spoil = dict.fromkeys(six.names, lambda question, answer: "no graphics card")
+    six.connection.spoil = dict.fromkeys(six.names, lambda question, answer: "no graphics card")
     with pytest.raises(fr.EngineError, match="nothing came home from 8 attempts in a row; most said: no graphics card"):
         run(rounds=9)
 
 
 def test_questions_under_way_are_asked_again_when_the_post_is_back(six, tmp_path):
-    whole, calls, collect = run(), [], six.post.collect
+    whole, calls, collect = run(), [], six.connection.collect
 
     def flaky(numbers, largest):
         calls.append(numbers)
@@ -290,18 +290,18 @@ def test_questions_under_way_are_asked_again_when_the_post_is_back(six, tmp_path
             raise Unreachable("gone")
         return collect(numbers, largest)
 
-    six.post.collect = flaky
+    six.connection.collect = flaky
     assert torch.equal(run(out=tmp_path / "run").weights, whole.weights)
-    assert six.post.reconnected > 0
+    assert six.connection.reconnected > 0
     events = lines(tmp_path / "run", "events.jsonl")
-    assert [event["what"] for event in events] == ["interrupted"] * six.post.reconnected
+    assert [event["what"] for event in events] == ["interrupted"] * six.connection.reconnected
     assert events[0]["done"].startswith("gone; back after 0 s, questions asked again: ")
     assert events[0]["client"] == -1
 
 
 def test_all_routes_are_in_flight_at_once(six):
     run("spfl", rounds=1)
-    assert six.post.most == 6
+    assert six.connection.most == 6
 
 
 def test_what_a_node_kept_and_lost_is_said(six, tmp_path):

@@ -8,8 +8,8 @@ import pytest
 
 import fedrelay as fr
 from fedrelay.data.open import open_federation
+from fedrelay.engines.flower.node.owner_policy import OwnerPolicy, PrivacyBudget
 from fedrelay.experiment.spec import DataSettings
-from fedrelay.node.floor import Budget, Floor
 
 pytest.importorskip("cryptography", reason="the extra 'flower' is not installed")
 pytest.importorskip("dp_accounting", reason="the extra 'dp' is not installed")
@@ -19,7 +19,7 @@ SETTINGS = {"engine": "flower", "data": "village", "rounds": 2, "batch_size": 32
 
 @pytest.fixture
 def careful(village, through):
-    through(village(open_federation(DataSettings(name="digits", clients=3, alpha=1), 3), floor=Floor(1.5)))
+    through(village(open_federation(DataSettings(name="digits", clients=3, alpha=1), 3), floor=OwnerPolicy(1.5)))
 
 
 def test_a_run_with_enough_noise_does_without_losses(careful, tmp_path):
@@ -39,8 +39,8 @@ def test_a_run_without_noise_is_declined_and_warned_of(careful, caplog):
 
 
 def test_a_resumed_run_gets_the_answers_that_it_had_and_is_charged_once(village, through, tmp_path):
-    floor = Floor(1.5)
-    budget = Budget(tmp_path, floor, 1e4, 1e-5)
+    floor = OwnerPolicy(1.5)
+    budget = PrivacyBudget(tmp_path, floor, 1e4, 1e-5)
     found = village(open_federation(DataSettings(name="digits", clients=3, alpha=1), 3), floor=floor, budget=budget)
     through(found)
 

@@ -29,11 +29,11 @@ pytest.importorskip("flwr", reason="the extra 'flower' is not installed")
 from flwr.proto.control_pb2 import ListRunsRequest, StartRunRequest
 
 from fedrelay.engines.flower.identity import public_keys
-from fedrelay.engines.flower.inquiries import Inquiries
+from fedrelay.engines.flower.node import process as node_process
+from fedrelay.engines.flower.server.dispatcher import Dispatcher
 from fedrelay.engines.flower.start import who
-from fedrelay.engines.flower.wire import FlowerPost, session
-from fedrelay.engines.flower.wire.office import control
-from fedrelay.node import program
+from fedrelay.engines.flower.wire import FlowerConnection, session
+from fedrelay.engines.flower.wire.superlink_api import control
 
 NAMES = ("a", "b", "c")
 TRAIN = {"rounds": 2, "batch_size": 16, "seed": 3, "fraction": 1.0}
@@ -183,7 +183,7 @@ def test_the_same_weights_as_the_local_engine(method, settings, federation):
 def test_strangers_are_refused(ca, message, federation, monkeypatch, capsys):
     """A node with a key that nobody registered, and one that is led to a server of another authority."""
     monkeypatch.chdir(federation.folder)
-    monkeypatch.setattr(program, "PAUSE", 0.1)
+    monkeypatch.setattr(node_process, "PAUSE", 0.1)
     words = ["--data", "d.npz", "--key", "d.key", "--ca", ca, "--superlink", federation.address]
     assert main(["node", *words]) == 6
     assert message in " ".join(capsys.readouterr().err.split())
@@ -202,7 +202,7 @@ def test_several_servers_at_one_superlink_do_not_steal_runs(federation, caplog):
     """A SuperLink cannot be asked for a run: whoever gets somebody else's ends it, and that one begins anew."""
     server = federation.folder / "server"
     authority, secret = (server / "ca.pem").read_bytes(), (server / "secret").read_bytes()
-    opened = partial(FlowerPost, federation.address, authority, secret, public_keys(server), wait=PATIENCE)
+    opened = partial(FlowerConnection, federation.address, authority, secret, public_keys(server), wait=PATIENCE)
     opened().close()  # as soon as there is a SuperLink
     with control(federation.address, authority) as office:
         left_behind = office.StartRun(StartRunRequest(fab=session.app())).run_id
@@ -210,16 +210,18 @@ def test_several_servers_at_one_superlink_do_not_steal_runs(federation, caplog):
             posts = [started.result() for started in [pool.submit(opened) for _ in range(3)]]
         assert "had a run of somebody else waiting" in caplog.text
         assert "serves other runs too" in caplog.text
-        for post in posts:
+        for connection in posts:
             reasons, found = {}, {}
-            until(lambda post=post: post.present() == set(NAMES), "all nodes are there")
-            assert list(Inquiries(post, NAMES, PATIENCE).run(who(NAMES, place, found, reasons) for place in range(3)))
+            until(lambda connection=connection: connection.present() == set(NAMES), "all nodes are there")
+            assert list(
+                Dispatcher(connection, NAMES, PATIENCE).run(who(NAMES, place, found, reasons) for place in range(3))
+            )
             assert (set(found), reasons) == (set(NAMES), {})
-            post.close()
+            connection.close()
         runs = office.ListRuns(ListRunsRequest()).run_dict
-    assert len({post.session.run for post in posts}) == 3
+    assert len({connection.session.run for connection in posts}) == 3
     assert runs[left_behind].status.sub_status == "failed"
-    assert {runs[post.session.run].status.sub_status for post in posts} == {"completed"}
+    assert {runs[connection.session.run].status.sub_status for connection in posts} == {"completed"}
 
 
 def test_models_that_do_not_wait_for_each_other(federation, tmp_path):

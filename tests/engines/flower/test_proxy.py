@@ -24,10 +24,10 @@ from fedrelay.engines.flower.identity import (
     private_key,
     read,
 )
-from fedrelay.engines.flower.parcel import Parcel
-from fedrelay.engines.flower.post import Unreachable
+from fedrelay.engines.flower.messages import Message
+from fedrelay.engines.flower.server.connection import Unreachable
 from fedrelay.engines.flower.superlink import SuperLink
-from fedrelay.engines.flower.wire import Door, FlowerPost, admit, as_parcel
+from fedrelay.engines.flower.wire import FlowerConnection, NodeClient, admit, from_flower
 
 PASSED = "/v1/fleet/"
 
@@ -90,19 +90,19 @@ def test_a_node_works_through_it(link, proxy, tmp_path):
     address, paths = proxy
     key = private_key(link.folder / "a.key")
     secret = read(link.folder / SECRET, "the secret")
-    door = Door(address, link.authority, key, tmp_path / "id")
+    door = NodeClient(address, link.authority, key, tmp_path / "id")
     door.enter()
     model = np.arange(2_000_000, dtype=np.float32)  # more than one piece of Flower's
-    with closing(FlowerPost(link.local, link.authority, secret, {"a": key.public_key()}, wait=20)) as post:
-        number = post.send("a", Parcel({"kind": "who"}, {"models": model}), 60)
+    with closing(FlowerConnection(link.local, link.authority, secret, {"a": key.public_key()}, wait=20)) as connection:
+        number = connection.send("a", Message({"kind": "who"}, {"models": model}), 60)
         question = None
         while question is None:
             question = door.receive()
-        assert np.array_equal(as_parcel(question).arrays["models"], model)
-        door.reply(question, Parcel({"kind": "who"}, {"models": model + 1}))
+        assert np.array_equal(from_flower(question).arrays["models"], model)
+        door.reply(question, Message({"kind": "who"}, {"models": model + 1}))
         answers = []
         while not answers:
-            answers = [each for each in post.collect([number], 10**8) if each[1] is not None]
+            answers = [each for each in connection.collect([number], 10**8) if each[1] is not None]
     door.leave()
     assert np.array_equal(answers[0][1].arrays["models"], model + 1)
     assert {path for path in paths if path.startswith(PASSED)} == set(paths)
@@ -114,5 +114,5 @@ def test_everything_else_is_refused(link, proxy):
     with pytest.raises(Unreachable, match="status 403"):
         admit(address, link.authority, {"a": key})
     with pytest.raises(Unreachable, match="status 403"):
-        FlowerPost(address, link.authority, read(link.folder / SECRET, "the secret"), {"a": key}, wait=0)
+        FlowerConnection(address, link.authority, read(link.folder / SECRET, "the secret"), {"a": key}, wait=0)
     assert {path.split("/")[2] for path in paths if not path.startswith(PASSED)} == {"control"}

@@ -15,9 +15,15 @@ pytest.importorskip("flwr", reason="the extra 'flower' is not installed")
 
 from fedrelay.engines.flower import superlink
 from fedrelay.engines.flower.identity import CA, SECRET, make_node_key, make_server_folder, private_key, read
-from fedrelay.engines.flower.parcel import Parcel
+from fedrelay.engines.flower.messages import Message
 from fedrelay.engines.flower.superlink import SuperLink
-from fedrelay.engines.flower.wire import Door, FlowerPost, Forgotten, Refused, Unread
+from fedrelay.engines.flower.wire import (
+    FlowerConnection,
+    NodeClient,
+    RegistrationRefused,
+    UnknownNode,
+    UnreadableMessage,
+)
 
 
 @pytest.fixture(scope="module")
@@ -36,8 +42,10 @@ def doors(link, tmp_path):
     """A door for the private key of a name, made on the way."""
     opened = []
 
-    def door(name: str) -> Door:
-        found = Door(link.local, read(link.folder / CA, "ca"), private_key(tmp_path / name), tmp_path / f"{name}.id")
+    def door(name: str) -> NodeClient:
+        found = NodeClient(
+            link.local, read(link.folder / CA, "ca"), private_key(tmp_path / name), tmp_path / f"{name}.id"
+        )
         opened.append(found)
         return found
 
@@ -56,15 +64,15 @@ def test_keys_count_and_not_names(link, doors, tmp_path):
     assert link.register() == []
     old = doors("first")
     old.enter()
-    with pytest.raises(Refused):
+    with pytest.raises(RegistrationRefused):
         doors("second").enter()
 
     place.write_bytes(second)  # the clinic has another key now
     assert link.register() == ["clinic may come in", "the former key of clinic is shut out"]
     doors("second").enter()
-    with pytest.raises(Forgotten):
+    with pytest.raises(UnknownNode):
         old.receive()
-    with pytest.raises(Refused):
+    with pytest.raises(RegistrationRefused):
         old.enter()
 
     place.write_bytes(b"half a k")  # whoever is in stays in
@@ -73,7 +81,7 @@ def test_keys_count_and_not_names(link, doors, tmp_path):
 
     place.unlink()
     assert link.register() == ["the former key of clinic is shut out"]
-    with pytest.raises(Refused):
+    with pytest.raises(RegistrationRefused):
         doors("second").enter()
 
     place.write_bytes(first)
@@ -92,7 +100,7 @@ def test_keys_that_strangers_registered_are_shut_out_with_the_next_change(link, 
     stranger.rename(tmp_path / "stranger.old")
     make_node_key(tmp_path / "other").rename(link.folder / "nodes" / "other.pub")
     assert link.register() == ["other may come in", "keys that are in no file are shut out: 1"]
-    with pytest.raises(Refused):
+    with pytest.raises(RegistrationRefused):
         doors("stranger").enter()
 
 
@@ -101,18 +109,18 @@ def test_a_message_that_is_too_large_is_refused_and_answered(link, tmp_path):
     key = make_node_key(tmp_path / "small")
     key.rename(link.folder / "nodes" / "small.pub")
     link.register()
-    door = Door(link.local, link.authority, private_key(tmp_path / "small"), tmp_path / "id", largest=10_000)
+    door = NodeClient(link.local, link.authority, private_key(tmp_path / "small"), tmp_path / "id", largest=10_000)
     door.enter()
     secret = read(link.folder / SECRET, "secret")
     keys = {"small": private_key(tmp_path / "small").public_key()}
-    with closing(FlowerPost(link.local, link.authority, secret, keys, wait=20)) as post:
-        large = post.send("small", Parcel({"kind": "who"}, {"models": np.zeros(10_000, np.float32)}), 60)
-        with pytest.raises(Unread, match="it has more than 10000 bytes") as caught:
+    with closing(FlowerConnection(link.local, link.authority, secret, keys, wait=20)) as connection:
+        large = connection.send("small", Message({"kind": "who"}, {"models": np.zeros(10_000, np.float32)}), 60)
+        with pytest.raises(UnreadableMessage, match="it has more than 10000 bytes") as caught:
             door.receive()
         door.reply(caught.value.message, str(caught.value))
         answers = []
         while not answers:
-            answers = [each for each in post.collect([large], 10_000) if each[1] is not None]
+            answers = [each for each in connection.collect([large], 10_000) if each[1] is not None]
     assert answers == [(large, "failed: it has more than 10000 bytes; see fedrelay node --largest-message")]
     door.leave()
 

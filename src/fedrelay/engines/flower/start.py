@@ -15,12 +15,18 @@ from fedrelay.data.federation import Samples
 from fedrelay.data.own_samples import held, read_samples
 from fedrelay.engines.base import Engine, RouteTraits
 from fedrelay.engines.flower import check_installed
-from fedrelay.engines.flower.inquiries import Inquiries, Inquiry
-from fedrelay.engines.flower.parcel import Parcel, one_line, travels
-from fedrelay.engines.flower.post import Post
-from fedrelay.engines.flower.relay import FlowerEngine
-from fedrelay.engines.flower.remarks import remarks, unwilling
-from fedrelay.engines.flower.remote import Facts, RemoteFederation, facts_from, only_public_above, remote_part
+from fedrelay.engines.flower.engine import FlowerEngine
+from fedrelay.engines.flower.messages import Message, one_line, travels
+from fedrelay.engines.flower.server.connection import Connection
+from fedrelay.engines.flower.server.dispatcher import Dispatcher, Request
+from fedrelay.engines.flower.server.node_warnings import node_warnings, privacy_warnings
+from fedrelay.engines.flower.server.remote_federation import (
+    NodeFacts,
+    RemoteFederation,
+    facts_from,
+    only_public_above,
+    remote_part,
+)
 from fedrelay.errors import EngineError, SpecError
 from fedrelay.experiment.spec import DataSettings, Experiment
 from fedrelay.experiment.spec import EngineSettings as Wanted
@@ -38,18 +44,18 @@ KNOWN = "known"
 def start_flower(job: TrainingJob, experiment: Experiment, client_states: ClientStateStore | None) -> Engine:
     """The engine, connected."""
     wanted = experiment.engine
-    return FlowerEngine(job, open_post(wanted), experiment.recovery, client_states, wait=wanted.wait)
+    return FlowerEngine(job, open_connection(wanted), experiment.recovery, client_states, wait=wanted.wait)
 
 
-def open_post(wanted: Wanted) -> Post:
+def open_connection(wanted: Wanted) -> Connection:
     """A run at the SuperLink."""
     check_installed()
     from fedrelay.engines.flower.identity import CA, SECRET, authority, public_keys, read
-    from fedrelay.engines.flower.wire import FlowerPost
+    from fedrelay.engines.flower.wire import FlowerConnection
 
     folder = folder_of(wanted)
     trusted, secret = authority(folder / CA), read(folder / SECRET, "the secret")
-    return FlowerPost(wanted.superlink, trusted, secret, public_keys(folder), wait=wanted.wait)
+    return FlowerConnection(wanted.superlink, trusted, secret, public_keys(folder), wait=wanted.wait)
 
 
 def open_remote(experiment: Experiment) -> RemoteFederation:
@@ -61,25 +67,27 @@ def open_remote(experiment: Experiment) -> RemoteFederation:
     _check_data(experiment.data)
     folder = folder_of(wanted)
     names = tuple(public_keys(folder))
-    with closing(open_post(wanted)) as post:
-        facts = gathered(post, names, remembered(folder, names), wanted.wait)
+    with closing(open_connection(wanted)) as connection:
+        facts = gathered(connection, names, remembered(folder, names), wanted.wait)
     for name, each in facts.items():
         (folder / KNOWN).mkdir(mode=0o700, exist_ok=True)
         write_atomically(folder / KNOWN / f"{name}.json", each.model_dump_json().encode())
-    for line in remarks(facts):
+    for line in node_warnings(facts):
         log.warning(line)
     test = own_test(wanted.test) if wanted.test is not None else None
     return RemoteFederation(experiment.data.name, names, tuple(facts[name] for name in names), test)
 
 
-def gathered(post: Post, names: tuple[str, ...], known: Mapping[str, Facts], wait: float) -> dict[str, Facts]:
+def gathered(
+    connection: Connection, names: tuple[str, ...], known: Mapping[str, NodeFacts], wait: float
+) -> dict[str, NodeFacts]:
     """What every node holds: asked until all have answered or the patience is over."""
-    found: dict[str, Facts] = {}
+    found: dict[str, NodeFacts] = {}
     reasons = dict.fromkeys(names, "not there")
     began = time.monotonic()
     while True:
         missing = [place for place, name in enumerate(names) if name not in found]
-        for _ in Inquiries(post, names, min(10.0, max(1.0, wait))).run(
+        for _ in Dispatcher(connection, names, min(10.0, max(1.0, wait))).run(
             who(names, place, found, reasons) for place in missing
         ):
             pass
@@ -97,10 +105,10 @@ def gathered(post: Post, names: tuple[str, ...], known: Mapping[str, Facts], wai
     return {name: found.get(name) or known[name] for name in names}
 
 
-def who(names: tuple[str, ...], place: int, found: dict[str, Facts], reasons: dict[str, str]) -> Inquiry:
+def who(names: tuple[str, ...], place: int, found: dict[str, NodeFacts], reasons: dict[str, str]) -> Request:
     """Ask a node what it holds."""
 
-    def answered(answer: Parcel, seconds: float) -> None:
+    def answered(answer: Message, seconds: float) -> None:
         try:
             found[names[place]] = facts_from(answer.header)
         except ValidationError as error:
@@ -110,7 +118,7 @@ def who(names: tuple[str, ...], place: int, found: dict[str, Facts], reasons: di
     def failed(reason: str) -> None:
         reasons[names[place]] = reason
 
-    return Inquiry(place, lambda: Parcel({"kind": "who"}), answered, failed)
+    return Request(place, lambda: Message({"kind": "who"}), answered, failed)
 
 
 def own_test(path: Path) -> Samples:
@@ -161,7 +169,7 @@ def _check_race(job: TrainingJob, experiment: Experiment) -> None:
 def _check_judges(job: TrainingJob) -> None:
     federation = remote_part(job.federation)
     assert federation is not None
-    for line in unwilling(dict(zip(federation.nodes, federation.facts, strict=True)), job.terms):
+    for line in privacy_warnings(dict(zip(federation.nodes, federation.facts, strict=True)), job.terms):
         log.warning(line)
     if federation.own_test is None and not any(facts.tests for facts in federation.facts):
         raise EngineError(
@@ -187,14 +195,14 @@ def _check_data(data: DataSettings) -> None:
             raise SpecError(f"data.{name}: has no effect with engine 'flower'; every node has its own samples")
 
 
-def remembered(folder: Path, names: tuple[str, ...]) -> dict[str, Facts]:
+def remembered(folder: Path, names: tuple[str, ...]) -> dict[str, NodeFacts]:
     """What nodes have told before."""
     found = {}
     for name in names:
         path = folder / KNOWN / f"{name}.json"
         if path.is_file():
             try:
-                found[name] = Facts.model_validate_json(path.read_bytes())
+                found[name] = NodeFacts.model_validate_json(path.read_bytes())
             except ValidationError:
                 log.warning("%s: cannot be read and is not used", path)
     return found

@@ -7,15 +7,15 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
-    from fedrelay.engines.flower.wire import mail, server
+    from fedrelay.engines.flower.wire import encoding, server_client
 
-    monkeypatch.setattr(mail, "FIRST_PAUSE", 0.001)
-    monkeypatch.setattr(mail, "LONGEST_PAUSE", 0.001)
-    monkeypatch.setattr(server, "LOOK", 0.0)
+    monkeypatch.setattr(encoding, "FIRST_PAUSE", 0.001)
+    monkeypatch.setattr(encoding, "LONGEST_PAUSE", 0.001)
+    monkeypatch.setattr(server_client, "LOOK", 0.0)
 
 
 @pytest.fixture
 def clock(stand_still):
-    from fedrelay.engines.flower.wire import mail
+    from fedrelay.engines.flower.wire import encoding
 
-    return stand_still(mail)
+    return stand_still(encoding)

@@ -14,9 +14,9 @@ from flwr.app import Error
 from flwr.proto.node_pb2 import Node
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 
-from fedrelay.engines.flower.parcel import Parcel
+from fedrelay.engines.flower.messages import Message
 from fedrelay.engines.flower.wire import session
-from fedrelay.engines.flower.wire.mail import numbered
+from fedrelay.engines.flower.wire.encoding import numbered
 
 ME = Node(node_id=1)
 LARGEST = 10**6
@@ -37,8 +37,8 @@ def letter(content, reply_to=""):
     return numbered(session.make_message(about, **whole))
 
 
-def parcel(size=1000):
-    return Parcel({"kind": "turn"}, {"models": np.arange(size, dtype=np.float32).reshape(1, -1)})
+def plain_message(size=1000):
+    return Message({"kind": "turn"}, {"models": np.arange(size, dtype=np.float32).reshape(1, -1)})
 
 
 class Shelf:

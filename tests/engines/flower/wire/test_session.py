@@ -11,12 +11,12 @@ import pytest
 
 pytest.importorskip("flwr", reason="the extra 'flower' is not installed")
 
-from flwr.app import Message
-from tests.engines.flower.wire.stand_ins import parcel, status
+from flwr.app import Message as FlowerMessage
+from tests.engines.flower.wire.stand_ins import plain_message, status
 
 from fedrelay.engines.flower.wire import session
-from fedrelay.engines.flower.wire.mail import as_message
-from fedrelay.engines.flower.wire.session import Session, Taken
+from fedrelay.engines.flower.wire.encoding import to_flower
+from fedrelay.engines.flower.wire.session import RunTaken, Session
 
 
 class FakeOffice:
@@ -92,7 +92,7 @@ def test_a_run_of_somebody_else_that_is_in_the_way_is_ended(opened, caplog):
 
 def test_a_run_that_somebody_else_took_is_noticed(opened):
     found = FakeOffice(waiting=[5])
-    with pytest.raises(Taken):
+    with pytest.raises(RunTaken):
         opened(found)
     assert found.log == ["start 7", "failed with token 5"]
 
@@ -112,8 +112,8 @@ def test_other_runs_under_way_are_counted(opened):
 
 def test_messages_name_their_run_themselves(opened):
     """Nothing is taken from what Flower keeps for the whole process: there may be several sessions."""
-    message = opened(FakeOffice(waiting=[7])).message(as_message(parcel()), 5, 6.0)
+    message = opened(FakeOffice(waiting=[7])).message(to_flower(plain_message()), 5, 6.0)
     about = message.metadata
-    assert isinstance(message, Message)
+    assert isinstance(message, FlowerMessage)
     assert (about.run_id, about.src_node_id, about.dst_node_id, about.src_task_id, about.ttl) == (7, 1, 5, 70, 6.0)
     assert about.message_id == message.object_id

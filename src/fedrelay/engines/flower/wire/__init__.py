@@ -10,22 +10,29 @@ import os
 os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
 os.environ.setdefault("FLWR_DISABLE_UPDATE_CHECK", "1")
 
-from fedrelay.engines.flower.wire.door import LARGEST, Door, Forgotten, Letter, Refused, Unread
-from fedrelay.engines.flower.wire.mail import as_parcel
-from fedrelay.engines.flower.wire.office import admit, answers, last_seen, reason_of
-from fedrelay.engines.flower.wire.server import FlowerPost
+from fedrelay.engines.flower.wire.encoding import from_flower
+from fedrelay.engines.flower.wire.node_client import (
+    LARGEST,
+    Letter,
+    NodeClient,
+    RegistrationRefused,
+    UnknownNode,
+    UnreadableMessage,
+)
+from fedrelay.engines.flower.wire.server_client import FlowerConnection
+from fedrelay.engines.flower.wire.superlink_api import admit, answers, last_seen, reason_of
 
 __all__ = [
     "LARGEST",
-    "Door",
-    "FlowerPost",
-    "Forgotten",
+    "FlowerConnection",
     "Letter",
-    "Refused",
-    "Unread",
+    "NodeClient",
+    "RegistrationRefused",
+    "UnknownNode",
+    "UnreadableMessage",
     "admit",
     "answers",
-    "as_parcel",
+    "from_flower",
     "last_seen",
     "reason_of",
 ]

@@ -11,7 +11,8 @@ from contextlib import suppress
 from typing import Any
 
 import httpx
-from flwr.app import Message, RecordDict
+from flwr.app import Message as FlowerMessage
+from flwr.app import RecordDict
 from flwr.app.message import make_message
 from flwr.app.metadata import Metadata
 from flwr.cli.build import build_fab_from_files
@@ -29,8 +30,8 @@ from flwr.supercore.fab import Fab
 from flwr.supercore.interceptors import RuntimeTokenHttpInterceptor, SuperExecAuthHttpInterceptor
 from flwr.supercore.runtime import RuntimeHttpClient
 
-from fedrelay.engines.flower.wire.mail import numbered
-from fedrelay.engines.flower.wire.office import client, control, reason_of
+from fedrelay.engines.flower.wire.encoding import numbered
+from fedrelay.engines.flower.wire.superlink_api import client, control, reason_of
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +55,7 @@ BEAT = 15.0
 """Seconds between signs of life; a run without any for a minute counts as dead."""
 
 
-class Taken(Exception):
+class RunTaken(Exception):
     """Somebody else took the run that we began: a SuperLink gives runs to whoever asks, and cannot be asked for one."""
 
 
@@ -76,7 +77,7 @@ class Session:
         self.over = threading.Event()
         threading.Thread(target=self._beat, daemon=True).start()
 
-    def message(self, content: RecordDict, to: int, seconds: float) -> Message:
+    def message(self, content: RecordDict, to: int, seconds: float) -> FlowerMessage:
         """A message of this run that is delivered within so many seconds or not at all."""
         about = Metadata(
             run_id=self.run,
@@ -127,7 +128,7 @@ class Session:
                 )
                 with self._stub(found.token) as stray:
                     stray.PushTaskOutput(PushTaskOutputRequest(sub_status="failed", details="taken by another server"))
-        raise Taken
+        raise RunTaken
 
     def _begun(self) -> PullTaskInputResponse:
         try:

@@ -1,0 +1,1 @@
+"""What the server asks of nodes, and what it does with their replies."""

@@ -1,0 +1,80 @@
+"""A desk with eight samples of two classes, and questions as a server would ask them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from fedrelay.data.own_samples import held
+from fedrelay.engines.flower.job_description import describe_job
+from fedrelay.engines.flower.messages import Message, packed
+from fedrelay.engines.flower.node.service import NodeService
+from fedrelay.experiment.spec import GuardSettings, TrainSettings
+from fedrelay.local.module_builder import ZooModelBuilder
+from fedrelay.local.trainer import TrainingJob
+from fedrelay.models.layout import FlatLayout
+
+RUN = "0123456789abcdef"
+FEATURES, CLASSES = 3, 2
+
+
+def samples() -> Any:
+    x = np.arange(24, dtype=np.float32).reshape(8, FEATURES) / 24
+    return held({"x": x, "y": np.arange(8) % CLASSES, "x_test": x[:4], "y_test": np.array([0, 1, 0, 1])})
+
+
+def job(
+    *terms: Any, guard: GuardSettings | None = None, hidden: tuple[int, ...] | None = None, **train: Any
+) -> TrainingJob:
+    name = "logistic" if hidden is None else "mlp"
+    origin = ZooModelBuilder(name=name, shape=(FEATURES,), classes=CLASSES, kind="tabular", hidden=hidden)
+    module = origin.build()
+    settings = TrainSettings(**{"batch_size": 4, "lr": 0.1, **train})
+    return TrainingJob(
+        module, FlatLayout.of(module), samples(), settings, terms, 7, guard=guard or GuardSettings(), origin=origin
+    )
+
+
+def turn(wanted: TrainingJob, models: dict[str, torch.Tensor] | None = None, **header: Any) -> Message:
+    """A question for a turn of client 5 of a federation in which this node is that client."""
+    usual = {
+        "kind": "turn",
+        "brief": describe_job(wanted),
+        "run": RUN,
+        "hop": [1, 0, 0, 5, 0],
+        "usual": 0.0,
+        "turn": 100,
+    }
+    usual |= {"tamper": None, "state": 0, "parts": [], "settled": 0}
+    return packed({**usual, **header}, models or {"recv": torch.zeros(wanted.layout.size)})
+
+
+@pytest.fixture
+def make_service(tmp_path: Path) -> Callable[..., NodeService]:
+    def made(**options: Any) -> NodeService:
+        (tmp_path / "node").mkdir(exist_ok=True)
+        return NodeService(samples(), tmp_path / "node", **options)
+
+    return made
+
+
+@pytest.fixture
+def service(make_service: Callable[..., NodeService]) -> NodeService:
+    return make_service()
+
+
+@pytest.fixture
+def ask() -> Any:
+    """The builders above, for tests that import nothing from here."""
+
+    class Asking:
+        job = staticmethod(job)
+        turn = staticmethod(turn)
+        run = RUN
+
+    return Asking

@@ -1,0 +1,35 @@
+"""What a node holds is one client's, whatever its number, in a federation that knows no others."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from fedrelay.data.federation import Samples
+from fedrelay.engines.flower.node.node_federation import NodeFederation, NodeFederationWithPublic
+
+
+@pytest.fixture
+def holding(ask):
+    return NodeFederation(ask.job().federation, 7, 12.5)
+
+
+@pytest.mark.parametrize("client", [0, 5, 10**9])
+def test_every_number_is_this_client(holding, client):
+    assert holding.size(client) == 8
+    assert torch.equal(holding.samples(client).x, holding.members.samples(0).x)
+
+
+def test_of_others_it_knows_how_many_classes_and_samples_they_have(holding):
+    assert holding.classes == 7
+    assert holding.sizes().tolist() == [12.5]
+    assert holding.sample_shape == (3,)
+
+
+def test_shown_samples_are_public_and_take_nothing_away(holding):
+    public = Samples(torch.ones(2, 3), torch.tensor([0, 6]))
+    shown = NodeFederationWithPublic(holding, 0, 0, public)
+    assert shown.public is public
+    assert len(shown.test.y) == 4
+    assert shown.size(3) == 8
+    assert shown.classes == 7

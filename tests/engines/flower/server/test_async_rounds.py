@@ -1,0 +1,328 @@
+"""FedAsyncSeq by real times of arrival: nodes that take so many looks into the letter-box to answer."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from types import SimpleNamespace
+
+import pytest
+import torch
+from tests.engines.flower.conftest import FakeConnection, share_test_samples
+
+import fedrelay as fr
+from fedrelay.data.open import open_federation
+from fedrelay.engines.base import RoundInputs
+from fedrelay.engines.flower.server.async_rounds import AsyncRoundRunner
+from fedrelay.engines.flower.server.dispatcher import Dispatcher, Request
+from fedrelay.engines.flower.server.hop_requests import ActiveRoute
+from fedrelay.engines.flower.server.state_versions import StateVersions
+from fedrelay.experiment.spec import DataSettings
+from fedrelay.local.client_state import ClientStateStore
+from fedrelay.report.fate import Fate
+from fedrelay.routes.asynchronous import Asynchronous
+from fedrelay.routes.base import PlanningContext
+from fedrelay.routes.plan import AsyncState, Leg
+from fedrelay.runtime.store import Records
+
+pytest.importorskip("cryptography", reason="the extra 'flower' is not installed")
+
+USUAL = {"batch_size": 64, "seed": 3, "lr": 0.05}
+SINGLES = {"grouping.max_clients": 1, "grouping.min_samples": 1}
+PAIRS = {"grouping.max_clients": 2, "grouping.min_samples": 5000}
+
+
+class SlowPost(FakeConnection):
+    """A node answers after so many looks; without a number, at the first."""
+
+    def __init__(self, services):
+        super().__init__(services)
+        self.looks, self.latencies, self.sent, self.answers = 0, {}, {}, []
+
+    def send(self, node, message, seconds):
+        number = super().send(node, message, seconds)
+        if number is not None:
+            assert node not in self.busy, "a node has one message at a time"
+            self.sent[number] = self.looks
+        return number
+
+    @property
+    def busy(self):
+        return {self.boxes[number][0] for number in self.sent if number in self.boxes and number != str(len(self.log))}
+
+    def collect(self, numbers, largest):
+        self.looks += 1
+        due = [n for n in numbers if n in self.boxes and self.looks - self.sent[n] >= self.latency(self.boxes[n])]
+        for number, answer in super().collect(due, largest):
+            self.answers.append((self.looks, self.names[number], answer))
+            yield number, answer
+
+    def latency(self, box):
+        return self.latencies.get(box[0], 1) if box[1].header["kind"] == "turn" else 1
+
+    @property
+    def names(self):
+        return {str(place): node for place, (node, _) in enumerate(self.log, start=1)}
+
+    @property
+    def versions(self):
+        return Counter(kind for _, kind in self.log)["turn"]
+
+
+@pytest.fixture
+def slow(village, through):
+    """Nodes of which each takes its time."""
+
+    def make(clients=6):
+        found = village(open_federation(DataSettings(name="digits", clients=clients, alpha=0.3), 3))
+        found.connection = SlowPost(found.connection.services)
+        through(found)
+        return found
+
+    return make
+
+
+def run(method="fedasyncseq", **settings):
+    return fr.run(method, engine="flower", data="village", **{**USUAL, **settings})
+
+
+def lines(folder, name):
+    path = folder / name
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def groups_of(folder):
+    return json.loads((folder / "plan.json").read_text())["groups"]
+
+
+def model_of(answer):
+    return torch.from_numpy(answer.arrays["models"][0].copy())
+
+
+@pytest.fixture
+def timeline(slow, tmp_path):
+    """W = 2, R = 2: slot 0 takes one look at its first group and one at its second, slot 1 takes five at its first."""
+
+    def play(wait):
+        found = slow(4)
+        settings = {**SINGLES, "rounds": 2, "fraction": 0.5, "route.period": 2, "route.wait": wait}
+        run(out=tmp_path / "rehearsal", **{**settings, "rounds": 1})
+        groups = groups_of(tmp_path / "rehearsal")
+        scene, route = PlanningContext(4, 0.5, USUAL["seed"], tuple(map(tuple, groups))), Asynchronous(period=2)
+        standing = AsyncState.after(1, [(), ()])
+        first, second = legs = route.next_legs(scene, standing)
+        [third] = route.next_legs(scene, standing.set_off(legs).home([first]))
+        a, b, c = (found.names[leg.clients[0]] for leg in (first, second, third))
+        found.connection = SlowPost(found.connection.services)
+        found.connection.latencies = {a: 1, b: 5, c: 1}
+        return found, (a, b, c), run(out=tmp_path / "run", **settings)
+
+    return play
+
+
+def test_a_slow_model_is_left_out_of_the_merge(timeline, tmp_path):
+    found, (a, b, c), result = timeline(wait=False)
+    assert [(look, node) for look, node, _ in found.connection.answers] == [(1, a), (2, c)]
+    torch.testing.assert_close(result.weights, model_of(found.connection.answers[1][2]), rtol=0, atol=0)
+    clients = {name: client for client, name in enumerate(found.names)}
+    first, second = lines(tmp_path / "run", "ledger.jsonl")
+    assert (first["routes"], first["merges"]) == ([[clients[a]], []], False)
+    assert (second["routes"], second["merges"]) == ([[clients[c]], []], True)
+    assert second["unanswered"] == [clients[b]]
+    assert [(line["s2c"], line["c2s"], line["client_updates"]) for line in (first, second)] == [(1, 1, 1), (2, 1, 1)]
+    [event] = lines(tmp_path / "run", "events.jsonl")
+    assert (event["round"], event["node"], event["done"]) == (2, b, "given up: the merge came first")
+    assert (
+        result.fault_events == Fate.of(Records.open(tmp_path / "run")).fault_events == {}
+    )  # it is how the method goes
+
+
+def test_a_slow_model_is_waited_for(timeline, tmp_path):
+    found, (a, b, c), result = timeline(wait=True)
+    assert [(look, node) for look, node, _ in found.connection.answers] == [(1, a), (2, c), (5, b)]
+    sizes = {name: found.remote.facts[client].samples for client, name in enumerate(found.names)}
+    fast, slow = model_of(found.connection.answers[1][2]).double(), model_of(found.connection.answers[2][2]).double()
+    seen = sizes[a] + sizes[c]
+    expected = (seen * fast + sizes[b] * slow) / (seen + sizes[b])
+    torch.testing.assert_close(result.weights, expected.float(), rtol=0, atol=1e-6)
+    assert result.transfers == {"s2c": 3, "c2s": 3, "c2c": 0}
+    assert result.client_updates == 3
+    assert not lines(tmp_path / "run", "events.jsonl")
+
+
+@pytest.mark.parametrize("term", ["", "+scaffold", "+fedprox"])
+def test_where_all_take_equally_long_it_is_fedseqinter(term, slow):
+    settings = {**PAIRS, "rounds": 5, "fraction": 0.7, "route.period": 3}
+    slow()
+    in_step = run(f"fedseqinter{term}", **settings)
+    slow()
+    race = run(f"fedasyncseq{term}", **settings)
+    assert torch.equal(race.weights, in_step.weights)
+    assert (race.transfers, race.bytes) == (in_step.transfers, in_step.bytes)
+    assert race.client_updates == in_step.client_updates
+    assert [row["accuracy"] for row in race.history] == [row["accuracy"] for row in in_step.history]
+
+
+LATENCIES = {"n00": 1, "n01": 3, "n02": 7, "n03": 2, "n04": 11, "n05": 1}
+
+
+@pytest.mark.parametrize("method", ["fedasyncseq", "fedasyncseq+scaffold"])
+@pytest.mark.parametrize("wait", [False, True])
+def test_the_ledger_is_what_was_sent(method, wait, slow, tmp_path):
+    """And the fastest model defines the round, no model goes back to the group it left, and samples add up."""
+    found = slow()
+    found.connection.latencies = LATENCIES
+    result = run(
+        method, **SINGLES, rounds=8, fraction=0.5, out=tmp_path / "run", **{"route.period": 4, "route.wait": wait}
+    )
+    rows = 2 if "scaffold" in method else 1
+    assert result.transfers["s2c"] == rows * found.connection.versions
+    ledger = lines(tmp_path / "run", "ledger.jsonl")
+    assert result.client_updates == sum(len(route) for line in ledger for route in line["routes"])
+    done, last = Counter(), {}
+    for line in ledger:
+        for slot, route in zip(line["slots"], line["routes"], strict=True):
+            for client in route:
+                assert last.get(slot) != client
+                last[slot] = client
+            done[slot] += len(route)
+        era = (line["round"] - 1) % 4 + 1
+        assert max(done.values()) == era or (wait and era == 4)
+        if line["merges"]:
+            done, last = Counter(), {}
+    events = lines(tmp_path / "run", "events.jsonl")
+    assert {event["what"] for event in events} == (set() if wait else {"given up"})
+
+
+def test_what_is_under_way_when_the_run_ends_was_sent_too(slow, tmp_path):
+    found = slow()
+    found.connection.latencies = LATENCIES
+    result = run(**SINGLES, rounds=3, fraction=0.5, out=tmp_path / "run", **{"route.period": 4})
+    assert result.transfers["s2c"] == found.connection.versions
+    assert lines(tmp_path / "run", "ledger.jsonl")[-1]["unanswered"]
+
+
+def test_what_is_under_way_when_a_round_is_given_up_was_sent_too(slow, tmp_path):
+    """The models merge at the end of a round that nobody finished; who was on the way is given up in the next one."""
+
+    def fail_in_round_two(question, answer):
+        return "no disk" if question.header["hop"][0] == 2 else answer
+
+    found = slow(4)
+    settings = {**SINGLES, "rounds": 4, "fraction": 0.5, "route.period": 2, "recovery.repeats": 0}
+    run(**{**settings, "rounds": 1})
+    [_, slowest] = [node for node, kind in found.connection.log if kind == "turn"]
+    found.connection = SlowPost(found.connection.services)
+    found.connection.spoil, found.connection.latencies = dict.fromkeys(found.names, fail_in_round_two), {slowest: 1000}
+    result = run(out=tmp_path / "run", **settings)
+    events = lines(tmp_path / "run", "events.jsonl")
+    assert "the round was given up" in {event["done"] for event in events if event["round"] == 2}
+    assert {event["node"] for event in events if event["what"] == "given up"} == {slowest}
+    assert result.transfers["s2c"] == found.connection.versions
+
+
+def test_a_question_that_failed_before_it_was_given_up_was_sent_too(slow, tmp_path):
+    """One node answers and one fails at the same look: the first ends the round, before the other is asked again."""
+    found = slow(4)
+    settings = {**SINGLES, "rounds": 1, "fraction": 0.5, "route.period": 1}
+    settings |= {"recovery.policy": "retry", "recovery.retries": 2}
+    run(**settings)
+    [_, second] = [node for node, kind in found.connection.log if kind == "turn"]
+    found.connection = SlowPost(found.connection.services)
+    found.connection.spoil = {second: lambda question, answer: "no disk"}
+    result = run(out=tmp_path / "run", **settings)
+    assert result.transfers["s2c"] == found.connection.versions == 2
+    [event] = lines(tmp_path / "run", "events.jsonl")
+    assert (event["node"], event["done"]) == (second, "given up: the merge came first")
+
+
+@pytest.mark.parametrize("after", [1, 2, 4])
+@pytest.mark.parametrize("method", ["fedasyncseq", "fedasyncseq+scaffold"])
+def test_a_killed_run_resumes(method, after, slow, tmp_path):
+    """What was under way is lost and set off again; where all take equally long, the bits are the same."""
+    settings = {**PAIRS, "rounds": 5, "fraction": 0.7, "route.period": 3}
+    slow()
+    whole = run(method, **settings)
+
+    class Killer:
+        profiling = started = stopping = lambda self, *_: None
+
+        def round_done(self, round, row):
+            if round == after:
+                raise RuntimeError("killed")
+
+    found = slow()
+    with pytest.raises(RuntimeError):
+        run(method, **settings, out=tmp_path / "run", observer=Killer(), checkpoint={"seconds": 0})
+    found.connection = SlowPost(found.connection.services)
+    found.restart()
+    resumed = fr.resume(tmp_path / "run")
+    assert torch.equal(resumed.weights, whole.weights)
+    assert resumed.client_updates == whole.client_updates
+
+
+def test_a_group_whose_nodes_all_fail_is_passed_over(slow, tmp_path):
+    found = slow()
+    found.connection.away = {"n02"}
+    result = run(**SINGLES, rounds=6, fraction=0.5, out=tmp_path / "run", **{"route.period": 3})
+    assert result.complete
+    events = lines(tmp_path / "run", "events.jsonl")
+    assert {(event["node"], event["what"], event["done"]) for event in events} == {
+        ("n02", "not there", "passed over: not there")
+    }
+    assert all([2] not in line["routes"] for line in lines(tmp_path / "run", "ledger.jsonl"))
+    assert result.transfers["s2c"] == found.connection.versions
+
+
+def test_nodes_that_judge_finish_their_turn_first(village, through, tmp_path):
+    """A node has one message at a time, and models go on while others are asked."""
+    found = village(open_federation(DataSettings(name="digits", clients=6, alpha=0.3), 3), test=False)
+    found.connection = SlowPost(found.connection.services)
+    share_test_samples(found)
+    through(found)
+    found.connection.latencies = LATENCIES
+    result = run(**SINGLES, rounds=4, fraction=0.5, out=tmp_path / "run", **{"route.period": 4})
+    assert [row["round"] for row in result.history] == [1, 2, 3, 4]
+    assert {event["what"] for event in lines(tmp_path / "run", "events.jsonl")} <= {"given up"}
+    assert result.transfers["s2c"] == found.connection.versions
+
+
+def test_a_race_in_which_everybody_fails_ends(slow):
+    found = slow()
+    found.connection.spoil = dict.fromkeys(found.names, lambda question, answer: "no graphics card")
+    with pytest.raises(fr.EngineError, match="nothing came home from 8 attempts in a row; most said: no graphics card"):
+        run(**SINGLES, rounds=9, fraction=0.5, **{"route.period": 3})
+
+
+@pytest.mark.parametrize(
+    ("method", "settings", "message"),
+    [
+        ("fedasyncseq", {"faults": [{"what": "dropout"}]}, "faults: cannot be simulated where real times of arrival"),
+        ("fedasyncseq", {"recovery.deadline": 5}, r"recovery\.deadline: cannot be simulated where real times"),
+        (
+            "fedasyncseq+dp",
+            {"terms.dp.epsilon": 9.0, "recovery.repeats": 0},
+            r"terms\.dp\.epsilon: a budget cannot be kept where real times",
+        ),
+    ],
+)
+def test_what_has_to_know_the_visits_beforehand_is_refused(method, settings, message, slow):
+    found = slow()
+    with pytest.raises(fr.SpecError, match=message):
+        run(method, **SINGLES, rounds=2, **settings)
+    assert not found.connection.log
+
+
+def test_a_leg_that_was_never_asked_leaves_nothing_behind():
+    """Of the other, it is known that its question was sent; nobody will ask it again."""
+    dispatcher, weights = Dispatcher(None, (), 1.0), torch.zeros(1)
+    asked, unasked = (Request(client, None, None, None) for client in (0, 1))
+    dispatcher.waiting.append(unasked)
+    course = AsyncRoundRunner(SimpleNamespace(versions=StateVersions(ClientStateStore())), dispatcher)
+    course.under_way = {
+        Leg(slot, slot, (slot,)): ActiveRoute(slot, (slot,), weights, {}, RoundInputs(weights), 1, request=request)
+        for slot, request in enumerate((asked, unasked))
+    }
+    [(leg, dropped)] = course._give_up()
+    assert (leg.slot, dropped.clients, [each.attempts for each in dropped.reports]) == (0, (0,), [("failed",)])
+    assert (asked.tries, list(dispatcher.waiting), course.under_way) == (0, [], {})

@@ -1,0 +1,231 @@
+"""Dispatcher with a post that does as it is told, on a clock that nobody waits for."""
+
+from __future__ import annotations
+
+import pytest
+
+from fedrelay.engines.flower.messages import BadMessage, Message
+from fedrelay.engines.flower.server import dispatcher as module
+from fedrelay.engines.flower.server.connection import Unreachable
+from fedrelay.engines.flower.server.dispatcher import Dispatcher, Request
+
+TIMEOUT = 5.0
+NODES = ("a", "b", "c")
+GOOD = Message({"said": "good"})
+NEVER = float("inf")
+POLL = 0.125  # a number that adds up without rounding
+
+
+@pytest.fixture
+def clock(stand_still):
+    return stand_still(module, 100.0)
+
+
+class Box:
+    """A post whose nodes answer after so many seconds: `(2.0, GOOD)`; with a third number, they begin to after that."""
+
+    def __init__(self, clock, **answers):
+        self.clock, self.answers = clock, {name: list(each) for name, each in answers.items()}
+        self.there, self.under_way, self.announced = set(NODES), {}, set()
+        self.log, self.calls, self.broken = [], [], {}
+        self.away_for, self.reconnected, self.upload = {}, 0, 0.0
+
+    def _called(self, what):
+        """Fails at those calls that are said to fail."""
+        self.calls.append(what)
+        if self.calls.count(what) in self.broken.get(what, ()):
+            raise Unreachable("the SuperLink is gone")
+
+    def present(self):
+        self._called("present")
+        return {name for name in self.there if self.clock.now >= self.away_for.get(name, 0)}
+
+    def send(self, node, message, seconds):
+        self._called("send")
+        if self.clock.now < self.away_for.get(node, 0) or node not in self.there:
+            return None
+        self.clock.now += self.upload
+        self.log.append((self.clock.now - 100.0, node, message.header["question"], seconds))
+        number = str(len(self.log))
+        self.under_way[number] = (self.clock.now, *self.answers[node].pop(0))
+        return number
+
+    def collect(self, numbers, largest):
+        self._called("collect")
+        for number in numbers:
+            sent, whole, answer, *begins = self.under_way[number]
+            if begins and number not in self.announced and self.clock.now >= sent + begins[0]:
+                self.announced.add(number)
+                yield number, None
+            if self.clock.now >= sent + whole:
+                yield number, answer
+
+    def reconnect(self):
+        self.reconnected += 1
+        self._called("reconnect")
+        self.clock.now += 2.0
+        self.under_way.clear()
+
+
+def carried_out(connection, *wanted, tries=1, **options):
+    """What became of questions `(client, question)`, and the inquiries that were at work."""
+    outcomes = {}
+
+    def request(client, question):
+        def answered(answer, seconds):
+            if answer.header.get("said") != "good":
+                raise BadMessage("nothing good")
+            outcomes[question] = seconds
+
+        def failed(reason):
+            outcomes[question] = reason
+
+        return Request(client, lambda: Message({"question": question}), answered, failed, tries=tries)
+
+    at_work = Dispatcher(connection, NODES, TIMEOUT, POLL, **options)
+    over = list(at_work.run([request(*each) for each in wanted]))
+    assert len(over) == len(wanted)
+    return outcomes, at_work
+
+
+def test_a_node_has_one_message_at_a_time_and_others_do_not_wait(clock):
+    connection = Box(clock, a=[(2.0, GOOD), (1.0, GOOD)], b=[(4.0, GOOD)])
+    outcomes, _ = carried_out(connection, (0, "first"), (0, "second"), (1, "other"))
+    assert [(node, question) for _, node, question, _ in connection.log] == [
+        ("a", "first"),
+        ("b", "other"),
+        ("a", "second"),
+    ]
+    assert [seconds for seconds, *_ in connection.log] == [0.0, 0.0, 2.0]
+    assert outcomes == {"first": 2.0, "second": 1.0, "other": 4.0}
+
+
+def test_what_comes_of_an_inquiry_may_be_the_next_one(clock):
+    connection, heard = Box(clock, a=[(1.0, GOOD)], b=[(1.0, "failed: no disk")], c=[(1.0, GOOD)]), []
+
+    def hop(client):
+        def then(*_):
+            heard.append(client)
+            return hop(client + 1) if client < 2 else None
+
+        return Request(client, lambda: Message({"question": client}), then, then)
+
+    assert [request.client for request in Dispatcher(connection, NODES, TIMEOUT).run([hop(0)])] == [0, 1, 2]
+    assert heard == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("answers", "tries", "outcome"),
+    [
+        ([(1.0, "failed: no disk"), (1.0, GOOD)], 2, 1.0),
+        ([(1.0, "failed: no disk"), (1.0, "failed: no card")], 2, "failed: no card"),
+        ([(1.0, Message({}))], 1, "a bad answer: nothing good"),
+        ([(NEVER, GOOD)], 1, "no answer in 5 s"),
+        ([(NEVER, GOOD), (4.5, GOOD)], 2, 4.5),
+        ([(9.0, GOOD, 4.0)], 1, 9.0),  # it began to come in time
+        ([(6.0, GOOD)], 1, "no answer in 5 s"),
+        ([(9.0, "no whole answer: nothing more of it came", 4.0)], 1, "no whole answer: nothing more of it came"),
+    ],
+)
+def test_answers_and_reasons(answers, tries, outcome, clock):
+    outcomes, _ = carried_out(Box(clock, a=answers), (0, "it"), tries=tries)
+    assert outcomes == {"it": outcome}
+
+
+def test_a_node_that_is_not_there_is_not_waited_for(clock):
+    connection = Box(clock, a=[(1.0, GOOD)])
+    connection.there = {"a"}
+    outcomes, _ = carried_out(connection, (1, "absent"), (0, "present"))
+    assert outcomes == {"absent": "not there", "present": 1.0}
+
+
+@pytest.mark.parametrize(("what", "when"), [("collect", 3), ("present", 2), ("send", 2)])
+def test_questions_under_way_are_asked_again_when_the_post_is_back(what, when, clock, caplog):
+    connection = Box(clock, a=[(4.0, GOOD), (4.0, GOOD)], b=[(4.0, GOOD), (4.0, GOOD)])
+    connection.broken = {what: [when]}
+    outcomes, at_work = carried_out(connection, (0, "first"), (1, "second"))
+    assert outcomes == {"first": 4.0, "second": 4.0}  # and no try was used up
+    lost = 2 if what == "collect" else 1
+    [said] = at_work.interruptions
+    assert said == f"the SuperLink is gone; back after 2 s, questions asked again: {lost}"
+    assert [record.getMessage() for record in caplog.records] == ["the SuperLink is gone; waiting for it", said]
+    assert [(node, question, seconds) for _, node, question, seconds in connection.log[-2:]] == [
+        ("a", "first", 10.0),  # its node may have to finish the first asking before
+        ("b", "second", 10.0 if lost == 2 else 5.0),
+    ]
+
+
+@pytest.mark.parametrize(("returns", "outcome"), [(4.0, 1.0), (9.0, "not there")])
+def test_a_node_may_come_back_later_than_the_post(returns, outcome, clock):
+    """Who was at work when the SuperLink died notices when the work is done."""
+    connection = Box(clock, a=[(4.0, GOOD), (1.0, GOOD)])
+    connection.broken, reconnect = {"collect": [2]}, connection.reconnect
+
+    def then_away():
+        reconnect()
+        connection.away_for["a"] = clock.now + returns
+
+    connection.reconnect = then_away
+    outcomes, _ = carried_out(connection, (0, "it"))
+    assert outcomes == {"it": outcome}
+    assert clock.now - 100.0 < 2.3 + 5.0 + 1.2
+
+
+def test_a_post_that_fails_again_and_again_is_given_up(clock):
+    """A SuperLink that lets us in and then answers nothing but errors."""
+    connection = Box(clock, a=[(4.0, GOOD)] * 99)
+    connection.broken = {"collect": range(1, 99)}
+    with pytest.raises(Unreachable, match=r"^the SuperLink is gone; \d+ times without an answer between them$"):
+        carried_out(connection, (0, "it"), wait=20.0)
+    assert clock.now - 100.0 == pytest.approx(20.0, abs=4.0)
+    assert connection.reconnected < 12
+
+
+def test_rare_failures_do_not_add_up(clock):
+    connection = Box(clock, a=[(4.0, GOOD)] * 99)
+    connection.broken = {"collect": range(20, 400, 60)}
+    outcomes, at_work = carried_out(connection, *((0, number) for number in range(6)), wait=1.0)
+    assert list(outcomes.values()) == [4.0] * 6
+    assert len(at_work.interruptions) >= 4
+
+
+def test_a_post_that_does_not_come_back_ends_it(clock):
+    connection = Box(clock, a=[(4.0, GOOD)])
+    connection.broken = {"collect": [1], "reconnect": [1]}
+    with pytest.raises(Unreachable, match="the SuperLink is gone"):
+        carried_out(connection, (0, "it"))
+
+
+def test_who_is_there_can_be_asked_beside_inquiries(clock):
+    connection = Box(clock)
+    connection.broken = {"present": [1]}
+    at_work = Dispatcher(connection, NODES, TIMEOUT)
+    assert at_work.present() == set(NODES)
+    assert at_work.interruptions == ["the SuperLink is gone; back after 2 s, questions asked again: 0"]
+
+
+def test_what_nobody_wants_to_know_any_more_is_not_asked_again(clock):
+    """Its node stays busy until it has answered, or until the post has lost the question."""
+    connection, heard = Box(clock, a=[(4.0, GOOD)] * 2, b=[(1.0, GOOD)] * 2), []
+    connection.broken = {"collect": [4]}
+    at_work = Dispatcher(connection, NODES, TIMEOUT, POLL)
+
+    def request(client, question):
+        return Request(client, lambda: Message({"question": question}), lambda *_: heard.append(question), heard.append)
+
+    unwanted = request(0, "unwanted")
+    at_work.waiting.append(unwanted)
+    at_work.look()
+    unwanted.tries = 0
+    list(at_work.run([request(0, "next"), request(1, "other")]))
+    assert sorted(heard) == ["next", "other"]
+    assert [question for _, _, question, _ in connection.log] == ["unwanted", "other", "other", "next"]
+    assert at_work.interruptions[0].endswith("questions asked again: 1")
+
+
+def test_answers_are_looked_for_between_large_questions(clock):
+    connection = Box(clock, a=[(1.0, GOOD)], b=[(1.0, GOOD)], c=[(1.0, GOOD)])
+    connection.upload = 3.0
+    outcomes, _ = carried_out(connection, (0, "first"), (1, "second"), (2, "third"))
+    assert [call for call in connection.calls if call != "present"][:4] == ["send", "collect", "send", "collect"]
+    assert outcomes == {"first": 3.0 + POLL, "second": 3.0, "third": 1.0}  # and not six more

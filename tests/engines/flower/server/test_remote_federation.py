@@ -1,0 +1,38 @@
+"""What nodes say of their samples is checked before anything is made of it."""
+
+from __future__ import annotations
+
+import pytest
+from pydantic import ValidationError
+
+from fedrelay.engines.flower.server.remote_federation import facts_from
+
+GOOD = {"samples": 5, "tests": 0, "classes": 2, "shape": [3], "kind": "tabular", "sequence": False, "fingerprint": "f"}
+
+
+def test_facts_as_a_node_tells_them():
+    found = facts_from({**GOOD, "histogram": [2, 3], "kind of question": "who"})
+    assert (found.samples, found.shape, found.histogram) == (5, (3,), (2, 3))
+    everywhere = facts_from({**GOOD, "histogram": [90, 3], "sequence": True})  # a label at every position
+    assert everywhere.histogram == (90, 3)
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [
+        {"histogram": [2, 3, 0]},
+        {"histogram": [5]},
+        {"histogram": [2, 2]},
+        {"histogram": [6, -1]},
+        {"shape": [0]},
+        {"shape": [-3]},
+        {"shape": [10**9]},
+        {"samples": -1},
+        {"classes": 10**9},
+        {"kind": "magic"},
+    ],
+    ids=str,
+)
+def test_facts_that_cannot_be_are_refused(lie):
+    with pytest.raises(ValidationError):
+        facts_from({**GOOD, **lie})

@@ -1,0 +1,107 @@
+"""Which turns count: those that were accepted, in the order of waves, as the checkpoint has them."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from fedrelay.engines.flower.server.state_versions import StateVersions
+from fedrelay.local.client_state import ClientStateStore
+
+
+@pytest.fixture
+def versions():
+    return StateVersions(ClientStateStore())
+
+
+def take(versions, round, *visits, waves=False):
+    """One round: (client, route) of every accepted turn; gives the numbers of the turns."""
+    versions.begin(round)
+    numbers = []
+    for client, route in visits:
+        number = versions.next()
+        versions.header(client, number)
+        versions.accept(client, route, number)
+        numbers.append(number)
+        if not waves:
+            versions.join()
+    versions.join()
+    versions.keep()
+    return numbers
+
+
+def test_a_turn_reads_what_the_last_accepted_one_wrote(versions):
+    assert versions.header(4, 1) == {"turn": 1, "state": 0, "parts": [], "settled": 0}
+    [first] = take(versions, 1, (4, 0))
+    versions.begin(2)
+    assert versions.header(4, 9)["state"] == first
+    assert versions.header(5, 9)["state"] == 0
+
+
+def test_a_second_visit_on_a_route_reads_what_the_first_wrote(versions):
+    versions.begin(1)
+    versions.accept(4, 0, 7)
+    versions.join()
+    assert versions.header(4, 8)["state"] == 7
+
+
+def test_visits_side_by_side_are_joined_in_the_order_of_routes(versions):
+    [base] = take(versions, 1, (4, 0))
+    late, early = take(versions, 2, (4, 3), (4, 1), waves=True)
+    versions.begin(3)
+    found = versions.header(4, 9)
+    assert found["parts"] == [base, early, late]
+    assert found["state"] > late
+    assert found["settled"] == base  # needed to put it together
+
+
+def test_what_was_not_kept_counts_for_nothing(versions):
+    [first] = take(versions, 1, (4, 0))
+    versions.begin(2)
+    for client in (4, 5):
+        versions.header(client, 9)
+        versions.accept(client, 0, versions.next())
+    versions.join()
+    versions.begin(2)  # once more
+    assert [versions.header(client, 9)["state"] for client in (4, 5)] == [first, 0]
+
+
+def test_nothing_is_settled_before_it_is_on_disk(tmp_path):
+    client_states = ClientStateStore(tmp_path / "clients")
+    versions = StateVersions(client_states)
+    [first] = take(versions, 1, (4, 0))
+    client_states.commit(1)
+    [second] = take(versions, 2, (4, 0))
+    versions.begin(3)
+    assert (versions.header(4, 9)["state"], versions.header(4, 9)["settled"]) == (second, first)
+    again = ClientStateStore(tmp_path / "clients")  # after a death: what the checkpoint names
+    again.restore(client_states.names)
+    resumed = StateVersions(again)
+    resumed.begin(2)
+    assert resumed.header(4, 9)["state"] == first
+
+
+def test_two_copies_choose_other_numbers_even_if_the_clock_stands_still(monkeypatch):
+    monkeypatch.setattr(time, "time_ns", lambda: 1000)
+    copies = [StateVersions(ClientStateStore()) for _ in range(2)]
+    first, second = ([versions.next() for _ in range(3)] for versions in copies)
+    assert first[0] == second[0] == 1000  # the clock's own
+    assert first == sorted(first)
+    assert not set(first[1:]) & set(second[1:])
+
+
+def test_where_clients_keep_nothing_nothing_is_written(tmp_path):
+    client_states = ClientStateStore(tmp_path / "clients")
+    versions = StateVersions(client_states, count=False)
+    take(versions, 1, (4, 0), (5, 1))
+    client_states.commit(1)
+    versions.begin(2)
+    assert versions.header(4, 9) == {"turn": 9, "state": 0, "parts": [], "settled": 0}
+    assert not (tmp_path / "clients").exists()
+
+
+def test_numbers_grow(versions):
+    numbers = [versions.next() for _ in range(1000)]
+    assert numbers == sorted(set(numbers))
+    assert StateVersions(ClientStateStore()).next() >= numbers[0]

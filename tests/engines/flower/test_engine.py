@@ -1,0 +1,231 @@
+"""The relay against nodes in the same process: equal to the local engine, and unmoved by what goes wrong."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+from tests.engines.flower.conftest import share_test_samples
+
+import fedrelay as fr
+from fedrelay.data.open import open_federation
+from fedrelay.experiment.spec import DataSettings
+from fedrelay.grouping.profiles import probe, t2v
+from fedrelay.routes.rotations import Rotations
+
+pytest.importorskip("cryptography", reason="the extra 'flower' is not installed")
+
+TRAIN = {"rounds": 2, "batch_size": 32, "seed": 3, "lr": 0.05}
+
+
+def digits(clients=6):
+    return open_federation(DataSettings(name="digits", clients=clients, alpha=0.3), 3)
+
+
+@pytest.mark.parametrize(
+    ("method", "settings"),
+    [
+        ("fedavg", {"fraction": 0.5}),
+        ("fedseq", {"fraction": 1.0, "grouping.max_clients": 3, "grouping.min_samples": 5000}),
+        ("fedavg+scaffold", {"fraction": 0.5}),
+        ("fedseq+scaffold", {"fraction": 1.0, "grouping.max_clients": 3, "grouping.min_samples": 5000}),
+        ("spfl+scaffold", {"fraction": 1.0}),
+        ("spfl+feddc", {"fraction": 0.5}),
+        ("fedseqinter+moon", {"fraction": 1.0, "grouping.max_clients": 3, "grouping.min_samples": 5000}),
+        ("fedstar", {"fraction": 1.0}),
+        ("wfsl+fedavg", {"rounds": 4, "warmup.cycles": 2}),
+        ("fedavg+fedfusion", {"model": "cnn-s", "rounds": 1}),
+        ("ewc", {"fraction": 1.0, "rounds": 2}),
+    ],
+)
+def test_the_same_weights_as_the_local_engine(method, settings, village, through):
+    federation = digits()
+    both = {**TRAIN, **settings}
+    here = fr.run(method, data=federation, workers=1, lanes=1, **both)
+    through(village(federation))
+    there = fr.run(method, engine="flower", data="village", **both)
+    torch.testing.assert_close(there.weights, here.weights, rtol=0, atol=1e-6)
+    assert there.accuracy == pytest.approx(here.accuracy, abs=1e-9)
+    assert there.transfers["c2c"] == 0  # every model goes through the server, and is counted so
+    assert (there.client_updates, there.longest_route) == (here.client_updates, here.longest_route)
+    assert there.longest_route == 3 or not method.startswith("fedseq")
+    assert there.hop_overhead is not None
+    assert here.hop_overhead is None
+
+
+@pytest.mark.parametrize("method", ["fedseq+glam", "fedseqinter+glam", "spfl+glam"])
+def test_the_round_model_is_sent_as_often_as_the_ledger_says(method, village, through, tmp_path):
+    groups = {} if method.startswith("spfl") else {"grouping": {"max_clients": 3, "min_samples": 5000}}
+    federation, settings = digits(), {**TRAIN, "fraction": 1.0, **groups}
+    here = fr.run(method, data=federation, workers=1, lanes=1, **settings)
+    found, sent = village(federation), []
+    for node in found.connection.services:
+        found.connection.spoil[node] = lambda question, answer: (sent.extend(question.header.get("names", ())), answer)[1]
+    through(found)
+    there = fr.run(method, engine="flower", data="village", out=tmp_path / "run", **settings)
+    torch.testing.assert_close(there.weights, here.weights, rtol=0, atol=1e-6)
+    lines = [json.loads(line) for line in (tmp_path / "run" / "ledger.jsonl").read_text().splitlines()]
+    carried = sum(line["payloads"].get("round model", 0) for line in lines)
+    assert carried == sent.count("round") * 4 * len(here.weights) > 0
+
+
+def test_hops_at_a_client_keep_the_order_of_the_plan(village, through, monkeypatch):
+    """Rotations, but one model after another, as the local engine has them too."""
+    federation, settings = digits(), {**TRAIN, "fraction": 0.5}
+    unordered = fr.run("spfl+feddyn", data=federation, workers=1, lanes=1, **settings)
+    planned = Rotations.plan
+
+    def ordered(self, scene, round):
+        plan = planned(self, scene, round)
+        routes = (replace(route, order=(number,) * len(route.clients)) for number, route in enumerate(plan.routes))
+        return replace(plan, routes=tuple(routes))
+
+    monkeypatch.setattr(Rotations, "plan", ordered)
+    here = fr.run("spfl+feddyn", data=federation, workers=1, lanes=1, **settings)
+    through(village(federation))
+    there = fr.run("spfl+feddyn", engine="flower", data="village", **settings)
+    torch.testing.assert_close(there.weights, here.weights, rtol=0, atol=1e-6)
+    assert not torch.allclose(here.weights, unordered.weights, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("profile", ["clf", "weights", "conf", "t2v"])
+def test_profiles_are_made_at_the_nodes(profile, village, through, monkeypatch):
+    monkeypatch.setattr(t2v, "BATCHES", 4)
+    monkeypatch.setattr(t2v, "EPOCHS", 1)
+    monkeypatch.setattr(probe, "SAMPLES_SEEN", 500)
+    public = {"public": 5} if profile == "conf" else {}
+    grouping = {"assign": "greedy", "profile": profile, "max_clients": 3, "min_samples": 5000}
+    settings = {**TRAIN, "rounds": 1, "fraction": 1.0, "grouping": grouping}
+    here = fr.run(
+        "fedseq", data={"name": "digits", "clients": 6, "alpha": 0.3, **public}, workers=1, lanes=1, **settings
+    )
+    through(village(digits()))
+    there = fr.run("fedseq", engine="flower", data={"name": "village", **public}, **settings)
+    torch.testing.assert_close(there.weights, here.weights, rtol=0, atol=1e-6)
+
+
+def test_histograms_leave_a_node_only_if_it_says_so(village, through):
+    settings = {**TRAIN, "rounds": 1, "fraction": 1.0, "grouping": {"assign": "greedy", "profile": "hist"}}
+    through(village(digits()))
+    with pytest.raises(fr.EngineError, match="node 'n00' does not tell how many samples of each class"):
+        fr.run("fedseq", engine="flower", data="village", **settings)
+    through(village(digits(), share_histogram=True))
+    assert fr.run("fedseq", engine="flower", data="village", **settings).complete
+
+
+@pytest.mark.parametrize(
+    ("method", "settings", "message"),
+    [
+        ("centralized", {}, "method 'centralized': needs the samples of several clients in one place"),
+        ("shared-raw+fedavg", {"rounds": 30}, "needs the samples of several clients in one place"),
+        ("fedavg", {"eval.forgetting": 1}, "eval.forgetting: asks one client about another's samples"),
+        ("fedstar", {"route.weights": "accuracy"}, "route.weights: 'accuracy' needs the samples of every client"),
+        ("wfsl+fedstar", {"rounds": 60, "route.weights": "accuracy"}, "route.weights: 'accuracy' needs the samples"),
+        ("fedavg", {"workers": 2}, "engine.workers: has no effect with the flower engine; it belongs to local and ray"),
+        ("fedavg", {"lanes": 2}, "engine.lanes: has no effect with the flower engine; it belongs to local and ray"),
+        ("fedavg", {"recovery.policy": "backup"}, "recovery.policy: 'backup' is for simulated faults"),
+    ],
+)
+def test_what_cannot_be_done_is_refused_before_anything_begins(method, settings, message, village, through):
+    found = village(digits())
+    through(found)
+    with pytest.raises(fr.FedRelayError, match=message):
+        fr.run(method, engine="flower", data="village", **{**TRAIN, **settings})
+    assert not found.connection.log
+
+
+def test_public_samples_come_from_the_servers_own_test_set(village, through):
+    through(village(digits(), test=False))
+    with pytest.raises(fr.DataError, match="'village' has no test samples here"):
+        fr.run("fedavg", engine="flower", data="village", **TRAIN, **{"guard.tolerance": 0.1})
+
+
+def when_judging(spoil):
+    return lambda question, answer: spoil(question, answer) if question.header["kind"] == "judge" else answer
+
+
+def test_a_judge_that_fails_is_asked_again(village, through, tmp_path):
+    federation, seen = digits(), []
+    here = fr.run("fedavg", data=federation, workers=1, lanes=1, **TRAIN)
+    found = village(federation, test=False)
+    share_test_samples(found)
+    through(found)
+
+    def every_other_time(question, answer):
+        seen.append(answer)
+        return answer if len(seen) % 2 == 0 else "busy"
+
+    found.connection.spoil["n01"] = when_judging(every_other_time)
+    there = fr.run("fedavg", engine="flower", data="village", out=tmp_path / "run", **TRAIN)
+    assert len(seen) == 4
+    assert there.accuracy == pytest.approx(here.accuracy, abs=1e-9)
+    assert not (tmp_path / "run" / "events.jsonl").exists()
+
+
+@pytest.mark.parametrize(
+    ("header", "reason"),
+    [
+        ({"actual": [200, *[0] * 9], "predicted": [200, *[0] * 9], "correct": [0] * 10}, "a verdict on 200 samples in"),
+        ({"correct": [10**6, *[0] * 9]}, "counts that cannot be"),
+        ({"loss": -1.0}, "a loss below zero"),
+    ],
+)
+def test_a_verdict_that_cannot_be_is_left_out_and_said(header, reason, village, through, tmp_path):
+    found = village(digits(), test=False)
+    share_test_samples(found)
+    through(found)
+    found.connection.spoil["n02"] = when_judging(lambda _, answer: replace(answer, header={**answer.header, **header}))
+    fr.run("fedavg", engine="flower", data="village", out=tmp_path / "run", **TRAIN)
+    events = [json.loads(line) for line in (tmp_path / "run" / "events.jsonl").read_text().splitlines()]
+    assert [(each["round"], each["client"], each["what"]) for each in events] == [
+        (1, 2, "no verdict"),
+        (2, 2, "no verdict"),
+    ]
+    tests = found.remote.facts[2].tests
+    assert events[0]["done"].startswith(f"judged without its {tests} samples: a bad answer: {reason}")
+
+
+def test_nodes_judge_where_the_server_has_no_test_samples(village, through):
+    federation = digits()
+    here = fr.run("fedavg", data=federation, workers=1, lanes=1, fraction=0.5, **TRAIN)
+    found = village(federation, test=False)
+    through(found)
+    with pytest.raises(fr.EngineError, match="nobody can judge the model"):
+        fr.run("fedavg", engine="flower", data="village", fraction=0.5, **TRAIN)
+    share_test_samples(found)
+    there = fr.run("fedavg", engine="flower", data="village", fraction=0.5, **TRAIN)
+    assert there.accuracy == pytest.approx(here.accuracy, abs=1e-9)
+    assert there.history[-1]["loss"] == pytest.approx(here.history[-1]["loss"], rel=1e-5)
+
+
+def test_a_model_of_ones_own(village, through):
+    federation, net = digits(), torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 10))
+    here = fr.run("fedavg", data=federation, model=net, workers=1, lanes=1, **TRAIN)
+    found = village(federation)
+    through(found)
+    with pytest.raises(fr.EngineError, match="start this node with --model"):
+        fr.run("fedavg", engine="flower", data="village", model=net, **{**TRAIN, "rounds": 9})
+    for service in found.connection.services.values():
+        service.module = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 10))
+    there = fr.run("fedavg", engine="flower", data="village", model=net, **TRAIN)
+    torch.testing.assert_close(there.weights, here.weights, rtol=0, atol=1e-6)
+
+
+def test_noise_that_protects_samples_is_the_nodes_own(village, through):
+    federation = digits()
+    settings = {**TRAIN, "fraction": 0.5, "terms.dp.clip": 1.0, "terms.dp.noise": 0.5, "recovery.repeats": 0}
+    here = fr.run("fedavg+dp", data=federation, workers=1, lanes=1, **settings)
+    found = village(federation)
+    through(found)
+    there = fr.run("fedavg+dp", engine="flower", data="village", **settings)
+    assert not torch.allclose(there.weights, here.weights, atol=1e-3)  # nobody who knows the seed can take it away
+    again = fr.run("fedavg+dp", engine="flower", data="village", **settings)
+    assert not torch.allclose(again.weights, there.weights, atol=1e-3)  # another run, other noise
+
+
+def test_attacks_are_simulated(village, through):
+    through(village(digits()))
+    with pytest.raises(fr.SpecError, match=r"attack\.name: attacks are simulated"):
+        fr.run("fedavg", engine="flower", data="village", **TRAIN, attack={"name": "label-flip", "swap": [0, 1]})

@@ -1,0 +1,63 @@
+"""A node's door: whatever comes through it, the node stays."""
+
+from __future__ import annotations
+
+import threading
+from types import SimpleNamespace
+
+import httpx
+import pytest
+
+pytest.importorskip("flwr", reason="the extra 'flower' is not installed")
+
+from tests.engines.flower.wire.stand_ins import ME, status
+
+from fedrelay.engines.flower.wire import node_client as module
+from fedrelay.engines.flower.wire.node_client import NodeClient, RegistrationRefused, UnknownNode
+
+
+@pytest.fixture
+def door():
+    """One that nobody opened."""
+    found = NodeClient.__new__(NodeClient)
+    found.node, found.reached, found.over = ME, 0.0, threading.Event()
+    return found
+
+
+def failing(error):
+    def fail(request):
+        raise error
+
+    return fail
+
+
+@pytest.mark.parametrize(
+    ("trouble", "kind"),
+    [
+        (status(401), UnknownNode),
+        (status(404), UnknownNode),
+        (status(412), RegistrationRefused),
+        (status(503), httpx.HTTPStatusError),
+        (ValueError("Invalid protobuf response payload"), httpx.DecodingError),
+    ],
+)
+def test_what_a_superlink_means(trouble, kind, door):
+    with pytest.raises(kind):
+        door._asked(failing(trouble), None)
+    assert (door.reached > 0) == isinstance(trouble, httpx.HTTPStatusError)  # a page of a proxy is no sign of life
+
+
+@pytest.mark.parametrize("trouble", [httpx.ConnectError("cut"), ValueError("a page"), RuntimeError("closed")])
+def test_signs_of_life_go_on_after_a_failure(trouble, door, monkeypatch):
+    monkeypatch.setattr(module, "BEAT", 0.0)
+    beats = []
+
+    def beat(request):
+        beats.append(request.heartbeat_interval)
+        if len(beats) == 3:
+            door.over.set()
+        raise trouble
+
+    door.stub = SimpleNamespace(SendNodeHeartbeat=beat)
+    door._beat()
+    assert len(beats) == 3

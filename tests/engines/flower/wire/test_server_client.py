@@ -1,0 +1,202 @@
+"""The server's side: questions out, answers in, and what is made of a SuperLink's failures."""
+
+# ruff: noqa: N802  # the methods of stand-ins are called what Flower calls them
+
+from __future__ import annotations
+
+import threading
+from types import SimpleNamespace
+
+import httpx
+import pytest
+
+pytest.importorskip("flwr", reason="the extra 'flower' is not installed")
+
+from flwr.app import Error, RecordDict
+from flwr.supercore.inflatable.inflatable_object import get_object_tree
+from tests.engines.flower.wire.stand_ins import CUT, LARGEST, ME, Shelf, letter, plain_message, status
+
+from fedrelay.engines.flower.messages import Message
+from fedrelay.engines.flower.server.connection import Unreachable
+from fedrelay.engines.flower.wire import encoding, server_client
+from fedrelay.engines.flower.wire.encoding import to_flower
+from fedrelay.engines.flower.wire.server_client import FlowerConnection
+from fedrelay.engines.flower.wire.session import RunTaken, Session
+
+
+class FakeLink:
+    """What of a SuperLink the server's side sees: nodes 'a' and 'b', who have answered already if `answers` says so."""
+
+    def __init__(self, answers=()):
+        self.answers, self.shelf = {}, Shelf()
+        for number, content in dict(answers).items():
+            message = letter(content, reply_to=number)
+            self.answers[number] = message
+            self.shelf.parts |= Shelf(message).parts
+        self.PullObject, self.ConfirmMessageReceived = self.shelf.PullObject, self.shelf.ConfirmMessageReceived
+        self.asked, self.lives = [], []
+
+    def GetNodes(self, request):
+        return SimpleNamespace(nodes=[SimpleNamespace(public_key=name, node_id=ord(name)) for name in "ab"])
+
+    def PushMessages(self, request):
+        [message] = request.messages_list
+        self.lives.append(message.metadata.ttl)
+        number = chr(message.metadata.dst_node_id)
+        return SimpleNamespace(message_ids=[number], objects_to_push=["none"], session_id="s")
+
+    def PushObject(self, request):
+        return SimpleNamespace(stored=True)
+
+    def PullMessages(self, request):
+        self.asked.append(list(request.message_ids))
+        found = [self.answers[number] for number in request.message_ids if number in self.answers]
+        about = [SimpleNamespace(metadata=each.metadata) for each in found]
+        return SimpleNamespace(messages_list=about, message_object_trees=[get_object_tree(each) for each in found])
+
+
+class FakeSession(Session):
+    """A session at a fake SuperLink; `troubles` keep it from being opened, one after the other."""
+
+    links: list[FakeLink]
+    troubles: list[Exception]
+    closed: list[bool]
+
+    def __init__(self, address, authority, secret):
+        if self.troubles:
+            raise self.troubles.pop(0)
+        self.run, self.task, self.node, self.stub = 7, 8, ME, self.links[0]
+        if len(self.links) > 1:
+            self.links.pop(0)
+
+    def others(self):
+        return 0
+
+    def close(self, *, well):
+        self.closed.append(well)
+
+
+@pytest.fixture
+def office(monkeypatch):
+    """Posts at fake SuperLinks, which come one after the other."""
+    posts = []
+
+    def make(*links, troubles=(), wait=60.0):
+        FakeSession.links, FakeSession.troubles, FakeSession.closed = list(links), list(troubles), []
+        monkeypatch.setattr(server_client, "Session", FakeSession)
+        posts.append(FlowerConnection("link:1", b"", b"", {}, wait=wait))
+        posts[-1].names = {"a": "a", "b": "b"}
+        return posts[-1]
+
+    yield make
+    for connection in posts:
+        connection.close()
+
+
+def test_a_slow_answer_does_not_keep_others_waiting(office):
+    link = FakeLink({"a": to_flower(plain_message(1000)), "b": to_flower(Message({"kind": "who"}))})
+    slow, released = set(Shelf(link.answers["a"]).parts), threading.Event()
+    pull = link.PullObject
+
+    def held_up(request):
+        if request.object_id in slow and not released.is_set():
+            return SimpleNamespace(object_found=True, object_available=False)
+        return pull(request)
+
+    link.PullObject = held_up
+    connection = office(link)
+    numbers = [connection.send(name, Message({}), 60.0) for name in "ab"]
+    assert dict(connection.collect(numbers, LARGEST)) == {"a": None, "b": Message({"kind": "who"})}
+    assert list(connection.collect(["a"], LARGEST)) == []
+    released.set()
+    [(number, answer)] = until_some(lambda: connection.collect(["a"], LARGEST))
+    assert (number, answer.bytes) == ("a", 4000)
+    assert link.asked == [["a", "b"]]  # what is on its way is not asked for again: the SuperLink has handed it out
+
+
+def until_some(look):
+    """What a look finds at last."""
+    for _ in range(100):
+        if found := list(look()):
+            return found
+    raise AssertionError("nothing came")
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (Error(code=101, reason="the disk\nis full"), "failed: the disk is full"),
+        (Error(code=3, reason="Error: Message Unavailable"), "no answer in 6 s"),
+        (Error(code=4, reason="Error: Reply Message Unavailable"), "no answer in 6 s"),
+        (Error(code=5, reason="Error: Node Unavailable"), "gone: no sign of life for 20 s"),
+        (Error(code=8), "failed: error 8 of Flower"),
+        (RecordDict(), "a bad answer: cannot be read (KeyError: 'header')"),
+        (to_flower(plain_message(10**6)), "a bad answer: cannot be read (MessageTooLarge: more than 1000000 bytes)"),
+    ],
+)
+def test_reasons_are_one_line_in_plain_words(content, words, office):
+    connection = office(FakeLink({"a": content}))
+    assert connection.send("a", Message({}), 6.0) == "a"
+    found = list(connection.collect(["a"], LARGEST))
+    assert found[0] == ("a", None)
+    assert (found[1:] or until_some(lambda: connection.collect(["a"], LARGEST))) == [("a", words)]
+
+
+def test_a_question_lives_longer_than_its_answer_is_waited_for(office):
+    connection = office(FakeLink())
+    connection.send("a", plain_message(25 * 10**5), 6.0)
+    assert connection.session.stub.lives == [6.0 + 10.0 + 2.0]
+    assert connection.send("c", plain_message(), 6.0) is None
+
+
+@pytest.mark.parametrize("method", ["GetNodes", "PushMessages", "PullMessages", "PullObject"])
+@pytest.mark.parametrize(
+    ("trouble", "words"),
+    [
+        (CUT, "the SuperLink at link:1 cannot be reached (ConnectError: cut)"),
+        (status(401), "the SuperLink at link:1 does not know this run any more (status 401: no)"),
+        (status(413), "the SuperLink at link:1 refuses what it is asked (status 413: no)"),
+        (status(502), "the SuperLink at link:1 fails (status 502: no)"),
+    ],
+)
+def test_every_failure_on_the_way_is_the_posts_and_not_the_nodes(method, trouble, words, office, monkeypatch):
+    monkeypatch.setattr(encoding, "BLIP", 0.0)
+
+    def fail(request):
+        raise trouble
+
+    def all_of_it():
+        connection.present()
+        connection.send("a", Message({}), 6.0)
+        until_some(lambda: [each for each in connection.collect(["a"], LARGEST) if each[1] is not None])
+
+    links = [FakeLink({"a": to_flower(plain_message())}) for _ in range(2)]
+    setattr(links[0], method, fail)
+    connection = office(*links)
+    with pytest.raises(Unreachable) as caught:
+        all_of_it()
+    assert str(caught.value) == words
+    connection.reconnect()
+    assert FakeSession.closed == [False]  # the lost one was closed
+    all_of_it()
+
+
+@pytest.mark.parametrize(
+    ("troubles", "wait", "words"),
+    [
+        ([status(401)], 60.0, "link:1 does not accept the secret of the folder (status 401: no)"),
+        ([status(403)], 60.0, "link:1 refuses what it is asked (status 403: no)"),
+        ([httpx.ConnectError("CERTIFICATE_VERIFY_FAILED")], 60.0, "CERTIFICATE_VERIFY_FAILED"),
+        ([status(503)] * 2, 0.0, "link:1 fails (status 503: no)"),
+        ([CUT] * 2, 0.0, "link:1 cannot be reached (ConnectError: cut)"),
+        ([RunTaken()] * 2, 0.0, "gives our runs to somebody else; it serves one `fedrelay run` at a time"),
+        ([CUT, status(503), RunTaken()], 60.0, None),
+    ],
+)
+def test_what_waiting_may_cure_is_waited_for(troubles, wait, words, office):
+    if words is None:
+        assert office(FakeLink(), troubles=troubles, wait=wait).present() == {"a", "b"}
+        return
+    with pytest.raises(Unreachable) as caught:
+        office(FakeLink(), troubles=troubles, wait=wait)
+    assert words in str(caught.value)
