@@ -151,7 +151,7 @@ def _forecast(report: Mapping[str, Any]) -> Table:
     return facts_grid(
         {
             "weather": "all other figures are those of fair weather",
-            f"goes wrong in round {report['round']}": f"{times(weather['mishaps']) or 'nobody fails'}{tampered}",
+            f"goes wrong in round {report['round']}": f"{times(weather['fault_events']) or 'nobody fails'}{tampered}",
             "left at its first try": f"{plural(weather['client_updates'], 'update')} on "
             f"{sum(map(bool, weather['routes']))} of {plural(len(weather['routes']), 'route')}",
         }
