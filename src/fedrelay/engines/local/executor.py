@@ -14,6 +14,7 @@ import mmap
 import multiprocessing
 import os
 import signal
+import threading
 import warnings
 from collections.abc import Iterator, Sequence
 from multiprocessing.connection import Connection, wait
@@ -230,6 +231,7 @@ def _serve(connection: Connection, foreign: list[Connection], job: TrainingJob, 
             other.close()
     torch.set_num_threads(1)
     keep_freed_memory()
+    end_with_parent()
     _let_the_parent_finish()
     place: WorkerContext | None = None
     with contextlib.suppress(EOFError, OSError):
@@ -264,6 +266,21 @@ def one_thread() -> Iterator[None]:
             yield
         finally:
             torch.set_num_threads(before)
+
+
+def end_with_parent() -> None:
+    """End this process as soon as its parent is gone, even if that was killed: nobody waits for its work any more.
+
+    The parent holds the other end of a pipe, which the kernel closes with it.
+    """
+    parent = multiprocessing.parent_process()
+    assert parent is not None, "the main process has no parent to wait for"
+
+    def watch() -> None:
+        wait([parent.sentinel])
+        os._exit(1)
+
+    threading.Thread(target=watch, name="end-with-parent", daemon=True).start()
 
 
 def keep_freed_memory() -> None:
