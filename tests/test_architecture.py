@@ -33,7 +33,6 @@ ROOMS = """
     robustness.gan_attack_run
     api
     report
-    claims
     __init__
     cli __main__
 """

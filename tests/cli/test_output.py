@@ -56,19 +56,26 @@ def test_a_run_in_an_odd_folder(program, tiny):
     assert program("resume", "[/v1]").out.count("[/v1]/metrics.jsonl") == 1
 
 
+ODD_CLAIM = '''"""FedSeq [/x] is [red]better.
+
+Source: a paper
+
+In short: 2 against 1
+
+Published: 2 against 1
+
+Holds if: FedSeq [/x] is better.
+"""
+from fedrelay_reproduce import Check, Claim, ClaimExperiment
+
+SMALL = ClaimExperiment("1/small", {"methods": ["fedseq"], "rounds": 1})
+CLAIM = Claim(1, __doc__, lambda small: [Check("x", small["fedseq"].loss, "<", 9)], {"small": SMALL})
+'''
+
+
 def test_odd_titles_of_claims(program, tmp_path):
-    claim = {
-        "claim": 1,
-        "title": "FedSeq [/x] is [red]better",
-        "sources": ["a paper"],
-        "paper": "2 against 1",
-        "published": "2 against 1",
-        "criterion": "FedSeq [/x] is better.",
-        "holds_if": ["fedseq.accuracy_last > fedavg.accuracy_last"],
-        "experiments": {"small": {"methods": ["fedavg", "fedseq"], "data": {"clients": 10}, "rounds": 1}},
-    }
     (tmp_path / "[/claims]").mkdir(parents=True)
-    (tmp_path / "[/claims]/01.yaml").write_text(yaml.safe_dump(claim))
+    (tmp_path / "[/claims]" / "01.py").write_text(ODD_CLAIM)
     ended = program("reproduce", "--from", "[/claims]", "--list")
     assert ended.code == 0, ended.err
     assert "FedSeq [/x] is [red]better" in ended.out

@@ -3,36 +3,68 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
 
+import psutil
 import pytest
-import yaml
 
-from fedrelay.claims import running
-from fedrelay.claims.page import BEGIN, END
+from fedrelay_reproduce import workers
+from fedrelay_reproduce.page import BEGIN, END
 
-TINY = {
-    "claim": 3,
-    "title": "FedSeq is better",
-    "sources": ["a paper"],
-    "paper": "2 against 1",
-    "published": "2 against 1 | in table 1",
-    "criterion": "FedSeq is better than FedAvg.",
-    "holds_if": ["fedseq.accuracy_last > fedavg.accuracy_last", "fedavg.transfers == 12"],
-    "reading": {"smoke": {"does not hold": "As it was expected.", "holds": "A surprise."}},
-    "experiments": {
-        "small_one": {
-            "methods": ["fedavg", "fedseq"],
-            "data": {"clients": 10, "alpha": 0},
-            "grouping": {"max_clients": 5, "min_samples": 999},
-            "train": {"lr": 0.1},
-            "fraction": 0.5,
-            "rounds": 2,
-        },
-        "groups": {"kind": "group", "ways": {"random": {}}, "data": {"clients": 10, "alpha": 0}},
+TINY = '''"""FedSeq is better.
+
+Source: a paper
+
+In short: 2 against 1
+
+Published: 2 against 1 | in table 1
+
+Holds if: FedSeq is better than FedAvg.
+
+Reading (smoke, does not hold): As it was expected.
+
+Reading (smoke, holds): A surprise.
+"""
+
+from fedrelay_reproduce import Check, Claim, ClaimExperiment
+
+SMALL_ONE = ClaimExperiment(
+    "03/small_one",
+    {
+        "methods": ["fedavg", "fedseq"],
+        "data": {"clients": 10, "alpha": 0},
+        "grouping": {"max_clients": 5, "min_samples": 999},
+        "train": {"lr": 0.1},
+        "fraction": 0.5,
+        "rounds": 2,
     },
-}
-MISSING = {**TINY, "claim": 5, "experiments": {"far": {"methods": ["fedavg", "fedseq"], "data": {"name": "mnist"}}}}
+)
+GROUPS = ClaimExperiment(
+    "03/groups", {"groupings": {"random": {}}, "data": {"clients": 10, "alpha": 0}}, kind="groups"
+)
+
+
+def criterion(small_one):
+    fedavg, fedseq = small_one["fedavg"], small_one["fedseq"]
+    return [
+        Check("FedSeq is better", fedseq.accuracy_last, ">", fedavg.accuracy_last),
+        Check("FedAvg sends 12 models", fedavg.transfers, "==", 12),
+    ]
+
+
+CLAIM = Claim(3, __doc__, criterion, {"small_one": SMALL_ONE, "groups": GROUPS})
+'''
+MISSING = TINY.replace(
+    'CLAIM = Claim(3, __doc__, criterion, {"small_one": SMALL_ONE, "groups": GROUPS})',
+    'FAR = ClaimExperiment("05/far", {"methods": ["fedavg", "fedseq"], "data": {"name": "mnist"}})\n'
+    'CLAIM = Claim(5, __doc__, criterion, {"small_one": FAR})',
+)
 
 
 @pytest.fixture
@@ -40,8 +72,8 @@ def own(tmp_path):
     """A folder with two claims, one of them with data that are not there."""
     folder = tmp_path / "claims"
     folder.mkdir()
-    for tree in (TINY, MISSING):
-        (folder / f"{tree['claim']:02}.yaml").write_text(yaml.safe_dump(tree))
+    (folder / "three.py").write_text(TINY)
+    (folder / "five.py").write_text(MISSING)
     return ["--from", str(folder), "--scale", "smoke", "--seeds", "2"]
 
 
@@ -56,10 +88,10 @@ def test_from_end_to_end(program, own, tmp_path):
     )
     found = entries["3"]
     assert found["verdict"] in ("holds", "does not hold", "inconclusive")
-    assert [finding["text"] for finding in found["findings"]] == TINY["holds_if"]
-    assert found["findings"][1] == {
-        "text": "fedavg.transfers == 12", "verdict": "does not hold", "left": [20.0, 20.0], "right": [12.0, 12.0],
-        "margins": [-8.0, -8.0], "reason": None,
+    assert [check["text"] for check in found["checks"]] == ["FedSeq is better", "FedAvg sends 12 models"]
+    assert found["checks"][1] == {
+        "text": "FedAvg sends 12 models", "sign": "==", "verdict": "does not hold", "left": [20.0, 20.0],
+        "right": [12.0, 12.0], "margins": [-8.0, -8.0], "reason": None,
     }  # fmt: skip
     assert found["verdict"] == "does not hold"
     assert len(found["measured"]["small_one"]["fedseq"]["accuracy_last"]) == 2
@@ -85,19 +117,19 @@ def test_what_is_there_is_not_run_again(program, own, tmp_path):
     assert {name: json.loads(before)[name] for name in same} == {name: after[name] for name in same}
 
 
-def test_what_was_stopped_goes_on(program, own, tmp_path, monkeypatch):
-    carry_out, began = running.carry_out, []
+def test_what_was_stopped_continues(program, own, tmp_path, monkeypatch):
+    execute, began = workers.execute, []
 
-    def until_the_third(job):
-        began.append(job)
+    def until_the_third(run):
+        began.append(run)
         if len(began) == 3:
             raise KeyboardInterrupt
-        return carry_out(job)
+        return execute(run)
 
-    monkeypatch.setattr(running, "carry_out", until_the_third)
+    monkeypatch.setattr(workers, "execute", until_the_third)
     stopped = program("reproduce", "3", *own, "--jobs", "1")
     assert stopped.code == 130
-    assert "everything is saved, and the same command goes on from there" in stopped.err
+    assert "everything is saved, and the same command continues" in stopped.err
     noted = json.loads((tmp_path / "reproduction/smoke/results.json").read_text())["claims"]["3"]
     assert (noted["verdict"], noted["reason"]) == ("not run", "4 of 6 runs are still to be done")
     done = program("reproduce", "3", *own, "--jobs", "1", "--json")
@@ -140,7 +172,7 @@ def test_the_page(program, own, tmp_path):
     page = (tmp_path / "docs" / "reproduction.md").read_text()
     for line in (
         "| 5 | [FedSeq is better](#claim-5) | 2 against 1 | – | – | – | not run |",
-        "| `fedavg.transfers == 12` | 20 | 12 | -8 | does not hold |",
+        "| FedAvg sends 12 models | 20 | == | 12 | -8 | does not hold |",
         "As it was expected.",
         "![curves of claim 3](reproduction/03.png)",
         "## Rules",
@@ -151,7 +183,7 @@ def test_the_page(program, own, tmp_path):
     assert re.search(r"<br>20 == 12 ✗ \| smoke \| [\d.]+ s \| does not hold \(smoke\) \|$", row)
     assert "`fedrelay reproduce 3 --scale smoke --seeds 2`" in page
     assert "**Not run**: data not found: mnist" in page
-    assert "1. Every comparison of a criterion gives one margin for each seed" in page
+    assert "1. Every check of a criterion gives one margin for each seed" in page
 
     front = tmp_path / "README.md"
     front.write_text(f"# Title\n\n{BEGIN}\nold\n{END}\n\nend\n")
@@ -167,7 +199,7 @@ def test_the_page(program, own, tmp_path):
     front.write_text(BEGIN)
     broken = program("reproduce", "--from", own[1], "--write", "docs", "--scale", "smoke")
     assert broken.code == 2
-    assert "README.md: the table of claims stands between one" in broken.err
+    assert "README.md: the table of claims needs one" in broken.err
 
 
 def test_the_list(program, own):
@@ -191,3 +223,47 @@ def test_mistakes(program, own, words, message):
     assert done.code == 2
     assert message in done.err
     assert "Traceback" not in done.err
+
+
+def test_results_of_an_older_version_are_refused(program, own, tmp_path):
+    folder = tmp_path / "reproduction" / "smoke"
+    folder.mkdir(parents=True)
+    (folder / "results.json").write_text(json.dumps({"claims": {"3": {"claim": 3, "findings": []}}}))
+    done = program("reproduce", *own, "--write", "docs")
+    assert done.code == 4
+    assert "results.json: has an older format; remove it and run the same command again" in done.err
+
+
+def test_the_example_of_the_page_runs_as_printed(program, tmp_path):
+    page = (Path(__file__).parents[2] / "docs" / "reproduction.md").read_text()
+    (example,) = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    (tmp_path / "mine.py").write_text(example)
+    done = program("reproduce", "--from", "mine.py", "--scale", "smoke", "--jobs", "1", "--json")
+    assert done.code == 0, done.err
+    assert done.json["claims"]["1"]["verdict"] in ("holds", "does not hold", "inconclusive")
+
+
+def test_workers_end_with_their_parent_even_if_it_is_killed(own, tmp_path):
+    text = (tmp_path / "claims" / "three.py").read_text()
+    (tmp_path / "claims" / "three.py").write_text(text.replace('"rounds": 2', '"rounds": 10**6'))
+    command = [sys.executable, "-m", "fedrelay", "reproduce", "3", *own, "--jobs", "2"]
+    parent = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        runs = tmp_path / "reproduction" / "smoke" / "03" / "small_one"
+        _wait_until(lambda: len(list(runs.glob("*/seed-*/metrics.jsonl"))) >= 2)
+        children = psutil.Process(parent.pid).children(recursive=True)
+        assert len(children) >= 2
+        os.kill(parent.pid, signal.SIGKILL)
+        parent.wait()
+        _, alive = psutil.wait_procs(children, timeout=30)
+        assert not alive
+    finally:
+        parent.kill()
+        parent.wait()
+
+
+def _wait_until(reached, seconds=120):
+    end = time.monotonic() + seconds
+    while not reached():
+        assert time.monotonic() < end
+        time.sleep(0.1)

@@ -1,8 +1,7 @@
-"""`fedrelay reproduce`: published claims, run and judged."""
+"""`fedrelay reproduce`: test published claims. The package `fedrelay_reproduce` does the work."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,8 +14,8 @@ from fedrelay.errors import SpecError
 from fedrelay.experiment.spec import unknown
 
 if TYPE_CHECKING:  # these import torch, which would make --help slow
-    from fedrelay.claims.claim import Claims, Scale
-    from fedrelay.claims.record import Entry
+    from fedrelay_reproduce.claim import Claim, Scale
+    from fedrelay_reproduce.results import Entry
 
 PAGE, PICTURES = "reproduction.md", "reproduction"
 
@@ -28,59 +27,59 @@ def register(app: typer.Typer) -> None:
             "fedrelay reproduce --list",
             "fedrelay reproduce 1 2 --scale smoke",
             "fedrelay reproduce --dry-run",
+            "fedrelay reproduce --from my_claim.py",
             "fedrelay reproduce --write docs",
         )
     )(reproduce)
 
 
 def reproduce(
-    claims: Annotated[list[int] | None, typer.Argument(metavar="[CLAIM]…", help="their numbers; default all")] = None,
+    claims: Annotated[list[int] | None, typer.Argument(metavar="[CLAIM]…", help="numbers; default all")] = None,
     scale: Annotated[
         str, typer.Option("--scale", help="smoke (minutes), small (hours) or full (the papers' own settings)")
     ] = "small",
     seeds: Annotated[int | None, typer.Option("--seeds", min=1, help="how many; default as the claim says")] = None,
-    jobs: Annotated[int, typer.Option("--jobs", min=0, help="processes side by side; 0 = one per core")] = 0,
+    jobs: Annotated[int, typer.Option("--jobs", min=0, help="worker processes; 0 = one per core")] = 0,
     device: Annotated[str | None, typer.Option("--device", help="where training runs, such as cuda")] = None,
-    out: Annotated[Path, typer.Option("--out", help="folder for all runs; what is there goes on")] = Path(
+    out: Annotated[Path, typer.Option("--out", help="folder for all runs; unfinished ones continue")] = Path(
         "reproduction"
     ),
     source: Annotated[
-        Path | None, typer.Option("--from", metavar="FOLDER", help="claims of your own; default those of FedRelay")
+        Path | None, typer.Option("--from", metavar="PATH", help="your own claims: a Python file, or a folder of them")
     ] = None,
     listed: Annotated[bool, typer.Option("--list", help="show the claims and run nothing")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="say how long it will take and run nothing")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="estimate the time and run nothing")] = False,
     write: Annotated[
         Path | None,
         typer.Option(
             "--write",
             metavar="FOLDER",
-            help=f"write {PAGE} with what was run at this scale or a larger one, and the short table into README.md "
-            "beside FOLDER where it has a place for it; run nothing",
+            help=f"write {PAGE} with the results at this scale or a larger one, and the short table into README.md "
+            "beside FOLDER if it has a place for it; run nothing",
         ),
     ] = None,
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
-    """Run what papers claim, on a scale of your choice, and say what holds."""
-    from fedrelay.claims.claim import load_claims
-    from fedrelay.claims.page import claims_table
+    """Test what papers claim, at a scale of your choice."""
+    from fedrelay_reproduce.catalogue import chosen, load_claims
+    from fedrelay_reproduce.page import claims_table
 
     screen = CommandOutput(quiet=quiet, json=json)
-    known = load_claims(source or _own_claims())
-    chosen = known.chosen(claims or [])
+    known = load_claims(source)
+    wanted = chosen(known, claims or [])
     if listed:
-        screen.show(claims_table(chosen))
-        screen.emit({"claims": [claim.model_dump(mode="json") for claim in chosen]})
+        screen.show(claims_table(wanted))
+        screen.emit({"claims": [claim.facts() for claim in wanted]})
     elif write is not None:
         _write(screen, known, _scale(scale), out, write)
     else:
-        _run(screen, known, [claim.claim for claim in chosen], _scale(scale), out, seeds, jobs, device, dry_run)
+        _run(screen, wanted, _scale(scale), out, seeds, jobs, device, dry_run)
 
 
 def _run(
     screen: CommandOutput,
-    known: Claims,
-    numbers: list[int],
+    claims: list[Claim],
     scale: Scale,
     out: Path,
     seeds: int | None,
@@ -88,71 +87,71 @@ def _run(
     device: str | None,
     dry_run: bool,
 ) -> None:
-    from fedrelay.claims.cases import build_cases
-    from fedrelay.claims.estimate import estimate
-    from fedrelay.claims.page import as_json, estimate_table, results_table
-    from fedrelay.claims.record import entry_of, update_results
-    from fedrelay.claims.running import jobs_of, run_jobs
-    from fedrelay.claims.watching import watching_jobs
     from fedrelay.engines.local.engine import cores
+    from fedrelay_reproduce.estimate import estimate
+    from fedrelay_reproduce.page import estimate_table, results_table
+    from fedrelay_reproduce.progress import show_progress
+    from fedrelay_reproduce.results import entry_of, update_results
+    from fedrelay_reproduce.scaled_claim import scaled_claim
+    from fedrelay_reproduce.workers import execute_all, runs_of
 
     processes = jobs or cores()
-    cases = build_cases(known, known.chosen(numbers), scale, out, seeds, device)
-    todo = jobs_of(cases)
+    scaled = [scaled_claim(claim, scale, out, seeds, device) for claim in claims]
+    runs = runs_of(scaled)
     with screen.listening():
-        estimates = estimate(cases, todo)
+        estimates = estimate(scaled, runs)
         screen.show(estimate_table(estimates, processes))
         if dry_run:
-            screen.emit({"seconds": {str(each.case.claim.claim): each.seconds for each in estimates}})
+            screen.emit({"seconds": {str(each.claim.claim.number): each.seconds for each in estimates}})
             return
         problems: dict[str, str] = {}
         try:
-            with watching_jobs(screen.notes, sum(not job.done for job in todo)) as watcher:
-                problems = run_jobs(todo, processes, watcher)
+            with show_progress(screen.notes, sum(not run.done for run in runs)) as report:
+                problems = execute_all(runs, processes, report)
         except KeyboardInterrupt:
-            raise Stopped("stopped; everything is saved, and the same command goes on from there") from None
+            raise Stopped("stopped; everything is saved, and the same command continues") from None
         finally:
-            entries = [entry_of(case, problems) for case in cases]
+            entries = [entry_of(each, problems) for each in scaled]
             update_results(out, scale, entries)
-    screen.show("", results_table(known.by_number, entries), "", f"  all numbers  {out / scale / 'results.json'}")
-    screen.emit(as_json(entries))
+    table = results_table({claim.number: claim for claim in claims}, entries)
+    screen.show("", table, "", f"  all numbers  {out / scale / 'results.json'}")
+    screen.emit({"claims": {str(entry["claim"]): entry for entry in entries}})
 
 
-def _write(screen: CommandOutput, known: Claims, scale: Scale, out: Path, folder: Path) -> None:
-    from fedrelay.claims.cases import build_case
-    from fedrelay.claims.figures import draw_case
-    from fedrelay.claims.page import reproduction_page
-    from fedrelay.claims.record import NOT_RUN, best_results, judged_again
+def _write(screen: CommandOutput, claims: dict[int, Claim], scale: Scale, out: Path, folder: Path) -> None:
     from fedrelay.files import make_folder, write_atomically
+    from fedrelay_reproduce.figures import draw_claim
+    from fedrelay_reproduce.page import reproduction_page
+    from fedrelay_reproduce.results import NOT_RUN, best_results, judged_again
+    from fedrelay_reproduce.scaled_claim import scaled_claim
 
-    entries = {number: entry for number, entry in best_results(out, scale).items() if number in known.by_number}
+    entries = {number: entry for number, entry in best_results(out, scale).items() if number in claims}
     make_folder(folder / PICTURES)
     pictures: dict[int, str] = {}
     for number, entry in entries.items():
         if entry["verdict"] == NOT_RUN:
             continue
-        case = build_case(known, known.by_number[number], entry["scale"], out, len(entry["seeds"]))
-        entries[number] = judged_again(entry, case)
+        scaled = scaled_claim(claims[number], entry["scale"], out, len(entry["seeds"]))
+        entries[number] = judged_again(entry, scaled)
         name = f"{PICTURES}/{number:02}.png"
-        if draw_case(case, folder / name):
+        if draw_claim(scaled, folder / name):
             pictures[number] = name
-    page = reproduction_page(known, entries, pictures)
-    write_atomically(folder / PAGE, page.encode())
-    front = _front_page(known, entries, folder)
+    write_atomically(folder / PAGE, reproduction_page(claims, entries, pictures).encode())
+    front = _write_front_page(claims, entries, folder)
     screen.show(f"{folder / PAGE}, {len(pictures)} pictures" + (f"; the table in {front}" if front else ""))
     screen.emit({"page": str(folder / PAGE), "pictures": sorted(pictures.values()), "front_page": front})
 
 
-def _front_page(known: Claims, entries: Mapping[int, Entry], folder: Path) -> str | None:
-    """Put the short table into README.md beside the folder, where it keeps a place for it."""
-    from fedrelay.claims.page import has_headlines, headline_table, with_headlines
+def _write_front_page(claims: dict[int, Claim], entries: dict[int, Entry], folder: Path) -> str | None:
+    """Write the short table into README.md beside the folder, if it has a place for it."""
     from fedrelay.files import write_atomically
+    from fedrelay_reproduce.page import has_headlines, headline_table, with_headlines
 
     path = folder.absolute().parent / "README.md"
     text = path.read_text(encoding="utf-8") if path.is_file() else ""
     if not has_headlines(text):
         return None
-    table = headline_table(known, entries, f"{folder.absolute().name}/{PAGE}")
+    table = headline_table(claims, entries, f"{folder.absolute().name}/{PAGE}")
     try:
         write_atomically(path, with_headlines(text, table).encode())
     except SpecError as error:
@@ -160,15 +159,8 @@ def _front_page(known: Claims, entries: Mapping[int, Entry], folder: Path) -> st
     return str(path)
 
 
-def _own_claims() -> Path:
-    """The claims that come with the package, or those of the source tree."""
-    here = Path(__file__).resolve()
-    packaged, checkout = here.parents[1] / "examples" / "claims", here.parents[3] / "examples" / "claims"
-    return packaged if packaged.is_dir() else checkout
-
-
 def _scale(name: str) -> Scale:
-    from fedrelay.claims.claim import SCALES
+    from fedrelay_reproduce.claim import SCALES
 
     for scale in SCALES:
         if scale == name:

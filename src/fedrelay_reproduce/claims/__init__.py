@@ -1,0 +1,1 @@
+"""The published claims, one file each."""

@@ -1,0 +1,91 @@
+"""What methods send in a round follows closed forms.
+
+Source: Silvi et al., IEEE Access 2024, table 3; Liang et al., SPFL, NeurIPS 2025, cost tables; Zeng et al., FedGSP,
+DASFAA 2022
+
+In short: 2m, 4m, m+1, G+ΣK, 2κK, M(M+2)
+
+Published: Transfers in a round with m clients or G groups: FedAvg 2m, SCAFFOLD 4m, FedCyclic m + 1, FedSeq G + ΣK_S,
+FedGSP 2κK, WFSL 2m, SPFL M(M + 2) by its tables; LEAF's CNN has 6.3 M parameters (binary); T_comm 78.5 s and D_comm
+5.56 GB a round.
+
+Holds if: Our ledger agrees exactly with table 3 as put right, with M(M + 1) for SPFL counted one by one, and with
+FedGSP's figures to their printed digits.
+
+Scale small: The second round of each method, planned and counted; nothing is trained.
+
+Reading (small, holds): Counts are exact in every line, FedGSP's seconds and bytes to the digits that are printed.
+SPFL's own tables imply M(M + 2) transfers a round where one by one there are M(M + 1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from fedrelay.cost.formulas import CostModel, paper_cost
+from fedrelay_reproduce import Check, Claim, ClaimExperiment, Condition, Measured, Number, Results
+
+LEDGER = ClaimExperiment(
+    "25/ledger",
+    {
+        "methods": [
+            "fedavg",
+            "scaffold",
+            "feddc",
+            "fedcyclic",
+            {"method": "fedseq", "grouping": {"max_clients": 10, "min_samples": 100000}},
+            {"method": "fedseqinter", "grouping": {"max_clients": 10, "min_samples": 100000}},
+            {"method": "fedseq2par", "route": {"beta": 10}},
+            {"method": "fedgsp", "fraction": 0.3, "route": {"beta": 10}},
+            {"method": "wfsl", "warmup": {"cycles": 3}},
+            "ewc",
+            "fedstar",
+            {"method": "spfl", "fraction": 0.1},
+        ],
+        "data": {"name": "digits", "clients": 100, "alpha": 0},
+        "rounds": 10,
+    },
+    kind="transfers",
+)
+
+LEAF = ClaimExperiment(
+    "25/leaf",
+    {"methods": ["fedavg"], "data": {"name": "femnist", "clients": 20}, "model": {"name": "leaf-cnn"}},
+    kind="transfers",
+)
+
+
+def criterion(ledger: Results, leaf: Results) -> list[Condition]:
+    def sends(text: str, method: str, expected: Callable[[Measured], Number]) -> Check:
+        return Check(text, ledger[method].transfers, "==", expected(ledger[method]))
+
+    costs = CostModel()
+    return [
+        sends("FedAvg sends 2m", "fedavg", lambda m: 2 * m.hops),
+        sends("SCAFFOLD sends 4m", "scaffold", lambda m: 4 * m.hops),
+        sends("FedDC sends 4m", "feddc", lambda m: 4 * m.hops),
+        sends("FedCyclic sends m + 1", "fedcyclic", lambda m: m.hops + 1),
+        sends("FedSeq sends G + m", "fedseq", lambda m: m.chains + m.hops),
+        sends("FedSeqInter sends G + m", "fedseqinter", lambda m: m.chains + m.hops),
+        sends("FedSeq2Par sends G + m", "fedseq2par", lambda m: m.chains + m.hops),
+        sends("FedGSP sends 2m", "fedgsp", lambda m: 2 * m.hops),
+        Check("FedGSP sends 2κK", ledger["fedgsp"].transfers, "==", 2 * 0.3 * 100),
+        sends("WFSL sends 2m", "wfsl", lambda m: 2 * m.hops),
+        sends("EWC sends 2m + 2", "ewc", lambda m: 2 * m.hops + 2),
+        sends("FedStar sends m(m − 1)", "fedstar", lambda m: m.hops * (m.hops - 1)),
+        sends("SPFL sends M(M + 1)", "spfl", lambda m: m.chains * (m.chains + 1)),
+        Check("SPFL's own tables say M(M + 2)", paper_cost(10), "==", 120),
+        Check("LEAF's CNN has 6,603,710 parameters", leaf["fedavg"].parameters, "==", 6603710),
+        Check("T_comm of FedGSP is 78.5 s", abs(costs.communicating_seconds(1) - 78.5), "<", 0.05),
+        Check("D_comm of FedGSP is 5.56 GB", abs(costs.traffic_bytes(1) / 1e9 - 5.56), "<", 0.005),
+    ]
+
+
+CLAIM = Claim(
+    25,
+    __doc__,
+    criterion,
+    {"ledger": LEDGER, "leaf": LEAF},
+    show=("hops", "chains", "s2c", "c2s", "c2c", "transfers"),
+    seeds={"small": 1, "full": 1},
+)

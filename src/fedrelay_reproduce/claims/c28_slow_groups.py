@@ -1,0 +1,49 @@
+"""FedAsyncSeq tolerates slow groups.
+
+Source: Silvi et al., IEEE Access 2024, figure 5
+
+In short: a drawing
+
+Published: Figure 5 explains that models need not wait for slow groups; no figures are given.
+
+Holds if: With devices and links that differ widely FedAsyncSeq comes to 70 % of centralised accuracy in less virtual
+time than FedSeq.
+
+Scale small: As claim 1 with 100 rounds; speeds and bandwidths are log-normal with σ = 1.
+
+Reading (small, inconclusive): FedAsyncSeq needs less virtual time for as many rounds (277 to 289 against 311 to 337
+s) and 6 % fewer client updates, but is there sooner in one seed of three. Slots are merged every ten rounds, so early
+rounds judge the mean of models that have not met.
+"""
+
+from __future__ import annotations
+
+from fedrelay_reproduce import Check, Claim, Condition, Results, time_to
+from fedrelay_reproduce.claims.c01_fedseq_against_fedavg import ALPHA_0
+from fedrelay_reproduce.claims.c02_speed_up import CENTRALISED
+
+UNEQUAL = ALPHA_0.but(
+    "28/unequal",
+    {
+        "methods": ["fedseq", "fedasyncseq"],
+        "clock": {"profile": "log-normal", "speed_sigma": 1, "link_sigma": 1},
+        "rounds": 100,
+    },
+    smoke={"rounds": 20},
+    full={"rounds": 10000},
+)
+
+
+def criterion(unequal: Results, centralised: Results) -> list[Condition]:
+    target = 0.7 * centralised["centralized"].accuracy_last
+    asynchronous, synchronous = (time_to(unequal[name], target) for name in ("fedasyncseq", "fedseq"))
+    return [Check("FedAsyncSeq needs less virtual time than FedSeq", asynchronous, "<", synchronous)]
+
+
+CLAIM = Claim(
+    28,
+    __doc__,
+    criterion,
+    {"unequal": UNEQUAL, "centralised": CENTRALISED},
+    show=("accuracy_last", "virtual_seconds", "client_updates"),
+)

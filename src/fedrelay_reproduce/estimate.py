@@ -1,0 +1,224 @@
+"""How long claims will take: the samples that their plans train on, times how fast this machine trains.
+
+Plans are made for clients of equal size with hardly any data. How fast a model trains is measured on a few samples for
+two rounds, with the same local terms and as many models side by side.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import numpy as np
+
+import fedrelay as fr
+from fedrelay.data.dataset import Dataset
+from fedrelay.data.federation import ArrayFederation
+from fedrelay.data.partition import DEFAULT_CLIENTS, ClientIndices
+from fedrelay.data.registry import load_dataset
+from fedrelay.engines.local.executor import one_thread
+from fedrelay.engines.quiet import errors_only
+from fedrelay.experiment.catalogue import CATALOGUE, recipe
+from fedrelay.experiment.prepare import prepare
+from fedrelay.experiment.spec import DataSettings
+from fedrelay.runtime.loop import Silent, run_experiment
+from fedrelay.runtime.result import Row
+from fedrelay_reproduce.experiments import ClaimRun, ComparisonRuns, GroupComparison, ImageRecovery
+from fedrelay_reproduce.scaled_claim import ScaledClaim
+
+PLANNED_ROUNDS = 5
+"""How many rounds of a run are planned, evenly chosen."""
+
+MEASURED_SAMPLES = 160
+"""The most samples that a client has in a measurement."""
+
+MOST_LANES = 8
+"""The most models that are trained side by side in a measurement."""
+
+EVALUATING = 0.25
+"""Time to evaluate a sample, as a share of the time to train on it."""
+
+GENERATING, GENERATED = 50, 5000
+"""Time of a step of the attacker's generator, in steps of the model, and the images it generates after each hop."""
+
+OVERHEAD = 1.0
+"""Seconds for everything else: reading data, starting, forming groups."""
+
+
+@dataclass(frozen=True)
+class Amount:
+    """What a run trains and evaluates, in samples, and how many models travel side by side."""
+
+    trained: float
+    evaluated: float
+    lanes: int
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Seconds of one core that a claim still needs; runs that claims share count for the first of them."""
+
+    claim: ScaledClaim
+    seconds: float
+    runs: int
+
+
+def estimate(claims: Sequence[ScaledClaim], runs: Sequence[ClaimRun]) -> list[Estimate]:
+    """How long every claim will take."""
+    left = {run.key: run for run in runs if not run.done}
+    seconds: dict[tuple[object, ...], float] = {}
+    found = []
+    with errors_only("fedrelay"):  # warnings about the stand-ins would only confuse
+        for claim in claims:
+            keys = [run.key for experiment in claim.experiments.values() for run in experiment.runs]
+            own = [left.pop(key) for key in keys if key in left]
+            for run in own:
+                kind = run.experiment.folder, run.method
+                if kind not in seconds:
+                    seconds[kind] = run_seconds(run)
+            found.append(Estimate(claim, sum(seconds[run.experiment.folder, run.method] for run in own), len(own)))
+    return found
+
+
+def run_seconds(run: ClaimRun) -> float:
+    """How long one run takes on one core."""
+    runs = run.experiment
+    if isinstance(runs, ComparisonRuns):
+        _, experiment = runs.experiments[str(run.method), run.seed]
+        work = amount_of(experiment)
+        return OVERHEAD + (work.trained + EVALUATING * work.evaluated) * pace_of(experiment, work.lanes)
+    if isinstance(runs, ImageRecovery):
+        return OVERHEAD + sum(_recovery(each, runs.attacker.epochs) for each in runs.with_seed(run.seed).values())
+    if isinstance(runs, GroupComparison) and any(each.trains for each in runs.groupings.values()):
+        experiment = runs.experiment(run.seed)
+        epochs = {each.description: each.epochs or 10 for each in runs.groupings.values() if each.trains}
+        return OVERHEAD + sum(epochs.values()) * _train_size(experiment.data) * pace_of(experiment, MOST_LANES)
+    return OVERHEAD
+
+
+def _recovery(experiment: fr.Experiment, epochs: int) -> float:
+    """A run with an attacker: at each hop to it, a generator is trained that is much slower than the model."""
+    data = experiment.data
+    own = _train_size(data) / (data.clients or DEFAULT_CLIENTS)
+    hops = experiment.fraction * experiment.rounds
+    generated = GENERATING * hops * (epochs * own + GENERATED)
+    return (amount_of(experiment).trained + generated) * pace_of(experiment, MOST_LANES)
+
+
+def amount_of(experiment: fr.Experiment) -> Amount:
+    """What a run trains and evaluates."""
+    setting = prepare(_without_profiles(experiment), federation=_stand_in(experiment.data))
+    rounds = np.unique(np.linspace(1, experiment.rounds, PLANNED_ROUNDS).astype(int)).tolist()
+    plans = [setting.plan(round) for round in rounds]
+    size = setting.federation.size
+    samples = [sum(size(client) for route in plan.routes for client in route.clients) for plan in plans]
+    return Amount(
+        trained=float(np.mean(samples)) * experiment.rounds * experiment.train.epochs
+        + _profile_epochs(experiment) * _train_size(experiment.data),
+        evaluated=math.ceil(experiment.rounds / experiment.eval.every) * _test_size(experiment.data),
+        lanes=min(MOST_LANES, max(len(plan.routes) for plan in plans)),
+    )
+
+
+def pace_of(experiment: fr.Experiment, lanes: int) -> float:
+    """Seconds to train on one sample."""
+    data = experiment.data
+    size = _train_size(data) // (data.clients or DEFAULT_CLIENTS)
+    terms = [name.strip() for name in experiment.method.split("+") if CATALOGUE[name.strip()].terms]
+    if "ewc" in terms:
+        terms.append("fedcyclic")
+    measured = fr.Experiment(
+        method="+".join(terms) or "fedavg",
+        data=DataSettings(name=data.name, path=data.path, clients=lanes),
+        model=experiment.model,
+        train=experiment.train.model_copy(update={"epochs": 1}),
+        terms=experiment.terms if terms else {},
+        engine=experiment.engine,
+        rounds=2,
+        fraction=1.0,
+    )
+    return _measured_pace(measured.model_dump_json(exclude={"out"}), lanes, max(1, min(size, MEASURED_SAMPLES)))
+
+
+@lru_cache(maxsize=256)
+def _measured_pace(experiment: str, lanes: int, samples: int) -> float:
+    """Seconds per sample in the second of two rounds."""
+    wanted = fr.Experiment.model_validate_json(experiment)
+    dataset = _dataset(wanted.data)
+    rows = np.resize(np.arange(len(dataset.y_train)), lanes * samples)
+    part = replace(dataset, x_test=dataset.x_test[:20], y_test=dataset.y_test[:20])
+    federation = ArrayFederation(part, ClientIndices(rows, np.arange(lanes + 1) * samples), seed=1)
+    watch = _Stopwatch()
+    with one_thread():
+        run_experiment(wanted, federation=federation, observer=watch)
+    return watch.lap / (lanes * samples)
+
+
+class _Stopwatch(Silent):
+    """Measures the last round in processor time: other programs on the machine do not count."""
+
+    def __init__(self) -> None:
+        self.then, self.lap = time.process_time(), 0.0
+
+    def round_done(self, round: int, row: Row | None) -> None:
+        now = time.process_time()
+        self.lap, self.then = now - self.then, now
+
+
+def _without_profiles(experiment: fr.Experiment) -> fr.Experiment:
+    """The same plans, or nearly, without training before the first round."""
+    method = recipe(experiment)
+    update: dict[str, object] = {"model": experiment.model.model_copy(update={"name": "mlp", "hidden": None})}
+    if method.grouping is not None and method.grouping.trains:
+        bounds = {name: value for name, value in experiment.grouping.items() if name in ("max_clients", "min_samples")}
+        counted = method.route.counts_groups
+        update["grouping"] = {"assign": "icg", "profile": "counts"} if counted else {"assign": "random", **bounds}
+    selector = method.warmup.selector if method.warmup is not None else None
+    if selector is not None and selector.needs_vectors:
+        update["warmup"] = {**experiment.warmup, "select": {"by": "random", "count": selector.count}}
+    return experiment.model_copy(update=update)
+
+
+def _profile_epochs(experiment: fr.Experiment) -> int:
+    """How many epochs every client trains before the first round."""
+    method = recipe(experiment)
+    grouping, warmup = method.grouping, method.warmup
+    epochs = (grouping.epochs or 10) if grouping is not None and grouping.trains else 0
+    chosen = warmup is not None and warmup.selector is not None and warmup.selector.needs_vectors
+    return epochs + int(chosen)
+
+
+def _stand_in(data: DataSettings) -> fr.Federation:
+    """As many samples and clients, of equal size, with next to nothing in them."""
+    dataset, train, test = _dataset(data), _train_size(data), _test_size(data)
+    owners = dataset.client_train
+    holders = len(np.unique(owners)) if owners is not None and data.alpha is None else DEFAULT_CLIENTS
+    clients = data.clients or holders
+    return fr.federate(
+        np.zeros((train, 1), np.float32),
+        np.arange(train) % dataset.classes,
+        np.zeros((test, 1), np.float32),
+        np.arange(test) % dataset.classes,
+        client_ids=np.arange(train) * clients // train,
+        classes=dataset.classes,
+    )
+
+
+def _train_size(data: DataSettings) -> int:
+    if data.partition == "shards" and data.shard_size is not None and data.clients is not None:
+        return data.clients * data.shards_per_client * data.shard_size
+    return data.samples or len(_dataset(data).y_train)
+
+
+def _test_size(data: DataSettings) -> int:
+    return data.test_samples or len(_dataset(data).y_test)
+
+
+def _dataset(data: DataSettings) -> Dataset:
+    return _load(data.name, data.path)
+
+
+_load = lru_cache(maxsize=8)(load_dataset)

@@ -1,0 +1,190 @@
+"""What all kinds of experiments have in common: runs in a folder, which can be continued, and what they measured."""
+
+from __future__ import annotations
+
+import json
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+import fedrelay as fr
+from fedrelay.data.registry import DATASETS
+from fedrelay.experiment.catalogue import experiments
+from fedrelay.experiment.spec import ComparisonEntry, DataSettings, validate
+from fedrelay.files import make_folder, write_atomically
+from fedrelay_reproduce.criteria import Measured
+
+Values = dict[str, float | None]
+"""Measures by name."""
+
+
+@dataclass(frozen=True)
+class ExperimentRuns(ABC):
+    """One experiment of a claim at one scale."""
+
+    title: str
+    folder: Path
+    spec: Mapping[str, Any]
+    seeds: tuple[int, ...]
+
+    @property
+    @abstractmethod
+    def names(self) -> tuple[str, ...]:
+        """What criteria know its results by: labels of methods or groupings."""
+
+    @property
+    @abstractmethod
+    def data(self) -> DataSettings:
+        """The data it needs."""
+
+    @property
+    @abstractmethod
+    def runs(self) -> list[ClaimRun]:
+        """All there is to run."""
+
+    @abstractmethod
+    def open(self) -> None:
+        """Create the folder, or check that it holds this very experiment."""
+
+    @abstractmethod
+    def done(self, run: ClaimRun) -> bool:
+        """Whether a run is complete or has failed for good."""
+
+    @abstractmethod
+    def execute(self, run: ClaimRun) -> None:
+        """Do one run, or continue it."""
+
+    @abstractmethod
+    def measured(self, name: str, seed: int) -> Measured:
+        """What was measured of a method or grouping with one seed."""
+
+    @abstractmethod
+    def seconds(self, seed: int) -> float:
+        """How long the runs with one seed took."""
+
+    @property
+    def missing_data(self) -> str | None:
+        """The name of the data set if it is not on this machine."""
+        source = DATASETS.get(self.data.name)
+        return self.data.name if source is not None and source.find(self.data.path) is None else None
+
+
+@dataclass(frozen=True)
+class ClaimRun:
+    """What a worker process does at a time: one method, or the whole experiment, with one seed."""
+
+    experiment: ExperimentRuns
+    seed: int
+    method: str | None = None
+
+    @property
+    def title(self) -> str:
+        """How progress lines call it."""
+        return f"{self.experiment.title}{f' {self.method}' if self.method else ''}, seed {self.seed}"
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """Equal for equal runs of different claims."""
+        return self.experiment.folder, self.seed, self.method
+
+    @property
+    def done(self) -> bool:
+        """Whether there is nothing left to do."""
+        return self.experiment.done(self)
+
+
+class SeedFiles(ExperimentRuns):
+    """An experiment that is measured as a whole: one JSON file for each seed."""
+
+    @abstractmethod
+    def measure(self, seed: int) -> dict[str, Values]:
+        """The measures of all methods or groupings."""
+
+    @property
+    def runs(self) -> list[ClaimRun]:
+        return [ClaimRun(self, seed) for seed in self.seeds]
+
+    def open(self) -> None:
+        spec = yaml.safe_dump(json.loads(json.dumps(self.spec, default=str))).encode()
+        path = self.folder / "experiment.yaml"
+        if any(self.folder.glob("seed-*.json")) and (not path.is_file() or path.read_bytes() != spec):
+            raise other_settings(self.folder)
+        make_folder(self.folder)
+        write_atomically(path, spec)
+
+    def done(self, run: ClaimRun) -> bool:
+        return self._file(run.seed).is_file()
+
+    def execute(self, run: ClaimRun) -> None:
+        began = time.monotonic()
+        found = self.measure(run.seed)
+        text = json.dumps({"seconds": round(time.monotonic() - began, 3), "measured": found}, indent=1)
+        write_atomically(self._file(run.seed), f"{text}\n".encode())
+
+    def measured(self, name: str, seed: int) -> Measured:
+        path = self._file(seed)
+        if not path.is_file():
+            return Measured(name, {}, problem=f"seed {seed} was not run")
+        found = read_json(path).get("measured", {})
+        if name not in found:
+            raise fr.RunFolderError(f"{path}: is damaged ({name!r} is missing)")
+        return Measured(name, found[name])
+
+    def seconds(self, seed: int) -> float:
+        path = self._file(seed)
+        return float(read_json(path).get("seconds", 0.0)) if path.is_file() else 0.0
+
+    def _file(self, seed: int) -> Path:
+        return self.folder / f"seed-{seed}.json"
+
+
+class MethodRuns(ExperimentRuns):
+    """An experiment with several methods, whose settings are those of a comparison."""
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """The settings of the comparison."""
+        return self.spec
+
+    @cached_property
+    def comparison(self) -> fr.Comparison:
+        """The comparison; each of its runs takes one core."""
+        engine = {"workers": 1, **self.settings.get("engine", {})}
+        tree = {**self.settings, "seeds": self.seeds, "engine": engine}
+        return validate(fr.Comparison, tree).model_copy(update={"out": self.folder})
+
+    @cached_property
+    def experiments(self) -> dict[tuple[str, int], tuple[ComparisonEntry, fr.Experiment]]:
+        """The run of every method and seed."""
+        return {(entrant.name, each.seed): (entrant, each) for entrant, each in experiments(self.comparison)}
+
+    def with_seed(self, seed: int) -> dict[str, fr.Experiment]:
+        """The runs of all methods with one seed."""
+        return {name: experiment for (name, of), (_, experiment) in self.experiments.items() if of == seed}
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(name for name, _ in self.experiments))
+
+    @property
+    def data(self) -> DataSettings:
+        return self.comparison.data
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The object in a file."""
+    try:
+        return dict(json.loads(path.read_bytes()))
+    except (OSError, ValueError, TypeError) as error:
+        raise fr.RunFolderError(f"{path}: is damaged ({error})") from None
+
+
+def other_settings(folder: Path) -> fr.RunFolderError:
+    """The error for a folder that holds runs of another experiment."""
+    return fr.RunFolderError(f"{folder}: holds runs with other settings; remove it, or choose another --out")

@@ -1,0 +1,102 @@
+"""Groups are formed in several ways; only the profiles of clients are trained."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+import fedrelay as fr
+from fedrelay.experiment.profile_inputs import profile_inputs
+from fedrelay.experiment.spec import DataSettings, ModelSettings, Options, Section, TrainSettings, validate
+from fedrelay.grouping.base import Grouping
+from fedrelay.grouping.distances import DISTANCES, Distance
+from fedrelay.grouping.profiles import ProfilingResult
+from fedrelay.metrics.skew import group_quality
+from fedrelay.routes.base import Groups
+from fedrelay_reproduce.experiments.base import SeedFiles, Values
+
+CLIENTS = "clients"
+"""The grouping in which every client is a group of its own."""
+
+
+class GroupSettings(Section):
+    """The settings of such an experiment."""
+
+    groupings: Mapping[str, Options] = Field(min_length=1, description="name → options of a grouping")
+    data: DataSettings = DataSettings()
+    model: ModelSettings = ModelSettings()
+    train: TrainSettings = TrainSettings()
+
+
+class GroupComparison(SeedFiles):
+    """Groups formed by several groupings."""
+
+    @cached_property
+    def settings(self) -> GroupSettings:
+        """The settings, checked."""
+        return validate(GroupSettings, self.spec)
+
+    @cached_property
+    def groupings(self) -> dict[str, Grouping]:
+        """The groupings by name."""
+        named = self.settings.groupings.items()
+        return {name: validate(Grouping, options, f"groupings.{name}.") for name, options in named}
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (CLIENTS, *self.groupings)
+
+    @property
+    def data(self) -> DataSettings:
+        return self.settings.data
+
+    def experiment(self, seed: int) -> fr.Experiment:
+        """How clients train where their profiles need it."""
+        common = self.settings.model_dump(exclude={"groupings"})
+        return validate(fr.Experiment, {**common, "method": "fedseq", "seed": seed, "engine": {"workers": 1}})
+
+    def measure(self, seed: int) -> dict[str, Values]:
+        evidence = profile_inputs(self.experiment(seed), self.groupings.values())
+        federation = evidence.federation
+        sizes = federation.sizes()
+        holders = np.flatnonzero(sizes)
+        histograms = np.stack([federation.histogram(client) for client in range(federation.clients)])
+        found = {CLIENTS: _quality(tuple((client,) for client in holders.tolist()), histograms, sizes)}
+        surveys: dict[str, ProfilingResult] = {}
+        for name, grouping in self.groupings.items():
+            key = grouping.description
+            survey = surveys[key] = surveys.get(key) or grouping.survey(evidence)
+            found[name] = _quality(grouping.form(evidence, survey), histograms, sizes)
+            if grouping.psi is not None:
+                main = histograms[holders].argmax(axis=1)
+                found[name] |= closeness(survey.vectors, main, DISTANCES[grouping.tau])
+        return found
+
+
+def closeness(vectors: NDArray[np.float64], classes: NDArray[np.int64], distance: Distance) -> Values:
+    """Mean distances between clients with the same main class, and between those with different ones."""
+    same: list[float] = []
+    other: list[float] = []
+    for place in range(len(vectors) - 1):
+        far = distance(vectors[place], vectors[place + 1 :])
+        alike = classes[place + 1 :] == classes[place]
+        same += far[alike].tolist()
+        other += far[~alike].tolist()
+    return {
+        "same_class": float(np.mean(same)) if same else None,
+        "other_class": float(np.mean(other)) if other else None,
+    }
+
+
+def _quality(groups: Groups, histograms: NDArray[np.int64], sizes: NDArray[np.int64]) -> Values:
+    quality = group_quality(groups, histograms, sizes)
+    return {
+        "median_cpd": quality.median_cpd,
+        "balance_ratio": quality.balance_ratio,
+        "covered_classes": quality.covered_classes,
+        "groups": float(len(groups)),
+    }

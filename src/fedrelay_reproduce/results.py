@@ -1,0 +1,115 @@
+"""The results of claims as plain data: `results.json`, from which tables and the page are made."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import fedrelay as fr
+from fedrelay.files import make_folder, write_atomically
+from fedrelay.runtime.versions import versions
+from fedrelay_reproduce.claim import SCALES, Scale
+from fedrelay_reproduce.experiments import ExperimentRuns
+from fedrelay_reproduce.experiments.base import read_json
+from fedrelay_reproduce.scaled_claim import ScaledClaim
+
+RESULTS = "results.json"
+NOT_RUN = "not run"
+
+Entry = dict[str, Any]
+"""What is known of one claim at one scale."""
+
+
+def entry_of(scaled: ScaledClaim, problems: Mapping[str, str] = MappingProxyType({})) -> Entry:
+    """The result of a claim by the runs that are there; `problems` are errors of experiments, by title."""
+    head: Entry = {"claim": scaled.claim.number, "title": scaled.claim.title, "scale": scaled.scale}
+    if scaled.obstacle is not None:
+        return {**head, "verdict": NOT_RUN, "reason": scaled.obstacle}
+    experiments = scaled.experiments.values()
+    runs = [run for each in experiments for run in each.runs]
+    left = sum(not run.done for run in runs)
+    if left:
+        failed = next((problems[each.title] for each in experiments if each.title in problems), None)
+        rest = f"{left} of {len(runs)} runs are still to be done" if left < len(runs) else None
+        return {**head, "verdict": NOT_RUN, "reason": failed or rest}
+    verdict, checks = scaled.judge()
+    return {
+        **head,
+        "seeds": list(scaled.seeds),
+        "verdict": verdict,
+        "checks": [asdict(check) for check in checks],
+        "failed_runs": [
+            f"{name}, seed {seed}: {problem}"
+            for each in experiments
+            for name in each.names
+            for seed in scaled.seeds
+            if (problem := each.measured(name, seed).problem) is not None
+        ],
+        "measured": {name: _measured(each, scaled.seeds) for name, each in scaled.experiments.items()},
+        "seconds": sum(each.seconds(seed) for each in experiments for seed in scaled.seeds),
+        "versions": dict(versions()),
+    }
+
+
+def judged_again(entry: Entry, scaled: ScaledClaim) -> Entry:
+    """The entry by today's criterion, if its runs are still there."""
+    found = entry_of(scaled)
+    return entry if found["verdict"] == NOT_RUN else {**found, "versions": entry["versions"]}
+
+
+def update_results(out: Path, scale: Scale, entries: Iterable[Entry]) -> None:
+    """Write entries beside those of other claims; an entry that was not run replaces no other."""
+    make_folder(out / scale)
+    with _locked(out / scale):
+        found = load_results(out, scale)
+        for entry in entries:
+            if entry["verdict"] != NOT_RUN or entry["claim"] not in found:
+                found[entry["claim"]] = entry
+        known = {str(number): entry for number, entry in sorted(found.items())}
+        text = json.dumps({"scale": scale, "claims": known}, indent=1, ensure_ascii=False, allow_nan=False)
+        write_atomically(out / scale / RESULTS, f"{text}\n".encode())
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Several commands may run claims in one folder at once."""
+    with (folder / f".{RESULTS}.lock").open("w") as handle:
+        fcntl.lockf(handle, fcntl.LOCK_EX)
+        yield
+
+
+def load_results(out: Path, scale: Scale) -> dict[int, Entry]:
+    """The entries of a scale, by claim."""
+    path = out / scale / RESULTS
+    if not path.is_file():
+        return {}
+    found = {int(number): entry for number, entry in read_json(path).get("claims", {}).items()}
+    if any("findings" in entry for entry in found.values()):
+        raise fr.RunFolderError(f"{path}: has an older format; remove it and run the same command again")
+    return found
+
+
+def best_results(out: Path, least: Scale) -> dict[int, Entry]:
+    """For every claim the entry at the largest scale at which it was run; smaller scales than `least` do not count."""
+    found: dict[int, Entry] = {}
+    for scale in SCALES[SCALES.index(least) :]:
+        for number, entry in load_results(out, scale).items():
+            if entry["verdict"] != NOT_RUN or number not in found:
+                found[number] = entry
+    return found
+
+
+def _measured(experiment: ExperimentRuns, seeds: Iterable[int]) -> dict[str, dict[str, list[float | None]]]:
+    """Method or grouping → measure → one value for each seed."""
+    found: dict[str, dict[str, list[float | None]]] = {}
+    for name in experiment.names:
+        values = [experiment.measured(name, seed).values for seed in seeds]
+        measures = dict.fromkeys(measure for each in values for measure in each)
+        found[name] = {measure: [each.get(measure) for each in values] for measure in measures}
+    return found
