@@ -17,7 +17,7 @@ SOURCE = Path(fedrelay.__file__).parent
 
 ROOMS = """
     engines.quiet
-    errors files rng experiment.messages experiment.yaml_files experiment.sections experiment.spec
+    errors files rng user_code experiment.messages experiment.yaml_files experiment.sections experiment.spec
     experiment.serialize runtime.versions routes.plan grouping.growth
     data models metrics privacy.accountant
     local routes cost robustness.guard robustness.tampering
@@ -25,7 +25,10 @@ ROOMS = """
     grouping selection merge engines
     warmup
     privacy
+    experiment.part_docs
     experiment.catalogue
+    experiment.grammar experiment.method
+    experiment.comparison_runs
     runtime.store runtime.result experiment.build engines.flower.node
     experiment
     runtime.server

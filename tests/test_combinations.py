@@ -15,15 +15,15 @@ import torch
 
 import fedrelay as fr
 from fedrelay.errors import SpecError
-from fedrelay.experiment.catalogue import CATALOGUE
+from fedrelay.experiment.catalogue import METHODS
 from fedrelay.experiment.prepare import prepare
 from fedrelay.models.layout import weights_sha256
 from fedrelay.routes.plan import RoundPlan
 
-ROUTES = [name for name, entry in CATALOGUE.items() if entry.route is not None and not entry.terms]
-WARMUPS = [name for name, entry in CATALOGUE.items() if entry.warmup is not None]
+ROUTES = [name for name, entry in METHODS.items() if entry.route is not None and not entry.terms]
+WARMUPS = [name for name, entry in METHODS.items() if entry.warmup is not None]
 ADDITIONS = [
-    name for name, entry in CATALOGUE.items() if (entry.terms and entry.route is None) or entry.merge is not None
+    name for name, entry in METHODS.items() if (entry.terms and entry.route is None) or entry.merge is not None
 ]
 
 WITHOUT_A_MERGE = ("fedprox", "moon", "glam", "fedmmd", "fedfusion", "dp")

@@ -14,7 +14,7 @@ from typer.main import get_command
 from fedrelay import errors
 from fedrelay.cli.app import app
 from fedrelay.data.registry import DATASETS
-from fedrelay.experiment.catalogue import CATALOGUE
+from fedrelay.experiment.catalogue import METHODS
 from fedrelay.experiment.spec import DataSettings, FaultKind
 from fedrelay.models.zoo import MODELS
 from fedrelay.report import pages
@@ -37,7 +37,7 @@ def test_links_lead_somewhere(page):
 
 def test_every_method_is_in_the_readme():
     text = (ROOT / "README.md").read_text()
-    assert [name for name in CATALOGUE if f"`{name}`" not in text] == []
+    assert [name for name in METHODS if f"`{name}`" not in text] == []
 
 
 def test_every_data_set_partition_and_model_is_in_the_data_page():

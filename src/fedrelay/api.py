@@ -12,7 +12,8 @@ from fedrelay.data.federation import Federation
 from fedrelay.data.open import open_federation
 from fedrelay.data.public import PublicFederation
 from fedrelay.errors import SpecError
-from fedrelay.experiment.catalogue import CATALOGUE, refuse_stray_options
+from fedrelay.experiment.catalogue import METHODS
+from fedrelay.experiment.grammar import refuse_misplaced_options
 from fedrelay.experiment.prepare import prepare
 from fedrelay.experiment.spec import DataSettings, comparison, experiment, nested, shortcuts, validate
 from fedrelay.routes.plan import RoundPlan
@@ -42,7 +43,7 @@ def run(
     >>> run("fedseq", data="digits", clients=100, alpha=0, rounds=60).accuracy
     """
     settings, federation, module = _own(settings, data, model)
-    refuse_stray_options([method], nested(settings))
+    refuse_misplaced_options([method], nested(settings))
     return run_experiment(experiment(method, **settings), federation=federation, module=module, observer=observer)
 
 
@@ -59,7 +60,7 @@ def compare(
     >>> compare(["fedavg", "fedseq"], clients=100, alpha=0, rounds=60, seeds=[1, 2, 3])["fedseq"].results
     """
     settings, federation, module = _own(settings, data, model)
-    refuse_stray_options([each for each in methods if isinstance(each, str)], nested(settings))
+    refuse_misplaced_options([each for each in methods if isinstance(each, str)], nested(settings))
     return run_comparison(comparison(methods, **settings), federation=federation, module=module, observer=observer)
 
 
@@ -81,7 +82,7 @@ def plan(
     if not isinstance(round, int) or round < 1:
         raise SpecError(f"round: must be a whole number from 1, got {round!r}")
     settings, federation, module = _own(settings, data, model)
-    refuse_stray_options([method], nested(settings))
+    refuse_misplaced_options([method], nested(settings))
     return prepare(experiment(method, **settings), federation=federation, module=module).plan(round)
 
 
@@ -96,7 +97,7 @@ def load_data(name: str = "digits", *, seed: int = 1, **settings: Any) -> Federa
 
 def methods() -> dict[str, str]:
     """The names of all methods and what they do; names can be joined with +."""
-    return {name: entry.summary for name, entry in CATALOGUE.items()}
+    return {name: entry.summary for name, entry in METHODS.items()}
 
 
 def _own(

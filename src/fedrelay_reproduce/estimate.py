@@ -21,7 +21,8 @@ from fedrelay.data.partition import DEFAULT_CLIENTS, ClientIndices
 from fedrelay.data.registry import load_dataset
 from fedrelay.engines.local.executor import one_thread
 from fedrelay.engines.quiet import errors_only
-from fedrelay.experiment.catalogue import CATALOGUE, recipe
+from fedrelay.experiment.catalogue import METHODS
+from fedrelay.experiment.method import build_method
 from fedrelay.experiment.prepare import prepare
 from fedrelay.experiment.spec import DataSettings
 from fedrelay.runtime.loop import Silent, run_experiment
@@ -127,7 +128,7 @@ def pace_of(experiment: fr.Experiment, lanes: int) -> float:
     """Seconds to train on one sample."""
     data = experiment.data
     size = _train_size(data) // (data.clients or DEFAULT_CLIENTS)
-    terms = [name.strip() for name in experiment.method.split("+") if CATALOGUE[name.strip()].terms]
+    terms = [name.strip() for name in experiment.method.split("+") if METHODS[name.strip()].terms]
     if "ewc" in terms:
         terms.append("fedcyclic")
     measured = fr.Experiment(
@@ -170,7 +171,7 @@ class _Stopwatch(Silent):
 
 def _without_profiles(experiment: fr.Experiment) -> fr.Experiment:
     """The same plans, or nearly, without training before the first round."""
-    method = recipe(experiment)
+    method = build_method(experiment)
     update: dict[str, object] = {"model": experiment.model.model_copy(update={"name": "mlp", "hidden": None})}
     if method.grouping is not None and method.grouping.trains:
         bounds = {name: value for name, value in experiment.grouping.items() if name in ("max_clients", "min_samples")}
@@ -184,7 +185,7 @@ def _without_profiles(experiment: fr.Experiment) -> fr.Experiment:
 
 def _profile_epochs(experiment: fr.Experiment) -> int:
     """How many epochs every client trains before the first round."""
-    method = recipe(experiment)
+    method = build_method(experiment)
     grouping, warmup = method.grouping, method.warmup
     epochs = (grouping.epochs or 10) if grouping is not None and grouping.trains else 0
     chosen = warmup is not None and warmup.selector is not None and warmup.selector.needs_vectors

@@ -70,7 +70,7 @@ CASES = {
         2,
         "loops: is an option of a part of 'fedseq'; say",
     ),
-    "option of a term as a setting": ("compare fedavg fedseq+fedprox --set mu=0.3", 2, "say terms.prox.mu"),
+    "option of a term as a setting": ("compare fedavg fedseq+fedprox --set mu=0.3", 2, "use terms.prox.mu"),
     "the same names in another order": (
         "compare fedseq+fedprox fedprox+fedseq",
         2,

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from fedrelay.experiment.catalogue import experiments, recipe
+from fedrelay.experiment.comparison_runs import experiments
+from fedrelay.experiment.method import build_method
 from fedrelay.experiment.spec import Comparison, Experiment, load_file, validate
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -21,7 +22,7 @@ def test_every_example_is_valid_and_opens_with_its_command(path):
     if comparison:
         assert experiments(validate(Comparison, tree))
     else:
-        assert recipe(validate(Experiment, tree))
+        assert build_method(validate(Experiment, tree))
 
 
 def test_the_demo():

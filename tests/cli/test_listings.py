@@ -6,7 +6,7 @@ import pytest
 
 from fedrelay.cli.output import finite
 from fedrelay.data.registry import DATASETS
-from fedrelay.experiment.catalogue import CATALOGUE
+from fedrelay.experiment.catalogue import METHODS
 
 COMMANDS = [
     [],
@@ -44,7 +44,7 @@ def test_version(program):
 def test_methods_lists_the_whole_catalogue(program):
     ended = program("methods")
     assert ended.code == 0
-    for name in CATALOGUE:
+    for name in METHODS:
         assert f" {name} " in ended.out
     assert "term prox" in ended.out
     assert "route, grouping" in ended.out

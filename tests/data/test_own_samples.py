@@ -7,8 +7,9 @@ import sys
 import numpy as np
 import pytest
 
-from fedrelay.data.own_samples import called, held, read_samples
+from fedrelay.data.own_samples import held, read_samples
 from fedrelay.errors import DataError, SpecError
+from fedrelay.user_code import call_function
 
 
 @pytest.fixture
@@ -40,14 +41,14 @@ def test_an_archive(arrays, tmp_path):
 
 
 def test_a_function_of_ones_own(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     code = "def load():\n    return [[1.0, 2.0]], [0]\n\ndef broken():\n    raise OSError('no disk')\n"
     code += "\ndef odd():\n    return 3\n"
     (tmp_path / "owner_of_this_test.py").write_text(code)
     assert held(read_samples("owner_of_this_test:load")).size(0) == 1
     with pytest.raises(DataError, match="owner_of_this_test:broken: OSError: no disk"):
-        called("owner_of_this_test:broken")
+        call_function("owner_of_this_test:broken", failure=DataError)
     with pytest.raises(DataError, match=r"must give \(x, y\)"):
         read_samples("owner_of_this_test:odd")
     with pytest.raises(DataError, match="ModuleNotFoundError"):
@@ -64,7 +65,7 @@ def test_a_function_of_ones_own(tmp_path, monkeypatch):
     ],
 )
 def test_sources_that_cannot_be(source, label, error, message, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(error, match=message):
         read_samples(source, label)
 

@@ -5,16 +5,11 @@ from __future__ import annotations
 import pytest
 
 from fedrelay.errors import SpecError
-from fedrelay.experiment.catalogue import (
-    CATALOGUE,
-    CatalogueEntry,
-    blueprint,
-    described,
-    experiments,
-    meaning,
-    recipe,
-    refuse_stray_options,
-)
+from fedrelay.experiment.catalogue import METHODS, MethodEntry
+from fedrelay.experiment.comparison_runs import experiments
+from fedrelay.experiment.grammar import parse_method, refuse_misplaced_options
+from fedrelay.experiment.method import build_method
+from fedrelay.experiment.part_docs import documentation, meaning
 from fedrelay.experiment.spec import comparison, experiment
 from fedrelay.grouping.base import Grouping
 from fedrelay.local.terms.base import Term
@@ -28,7 +23,7 @@ from fedrelay.routes.singletons import Singletons
 
 
 def test_names_bring_their_parts():
-    method = recipe(experiment("fedseq+fedprox", terms={"prox": {"mu": 0.5}}, route={"loops": 2}))
+    method = build_method(experiment("fedseq+fedprox", terms={"prox": {"mu": 0.5}}, route={"loops": 2}))
     assert method.route == Chains(loops=2)
     assert method.terms == (Prox(mu=0.5),)
     assert method.merge == Mean()
@@ -36,23 +31,23 @@ def test_names_bring_their_parts():
 
 
 def test_a_grouping_is_chosen_by_its_options():
-    method = recipe(experiment("fedseq", grouping={"assign": "greedy", "distance": "cosine"}))
+    method = build_method(experiment("fedseq", grouping={"assign": "greedy", "distance": "cosine"}))
     assert method.grouping == Grouping(assign="greedy", distance="cosine")
-    assert recipe(experiment("fedseq")).grouping == Grouping()
+    assert build_method(experiment("fedseq")).grouping == Grouping()
 
 
 def test_what_nobody_brings_is_ordinary_federated_learning():
-    method = recipe(experiment("fedprox"))
+    method = build_method(experiment("fedprox"))
     assert (method.route, method.merge, method.grouping) == (Singletons(), Mean(), None)
 
 
-def test_a_route_has_its_usual_merge():
-    assert recipe(experiment("fedcyclic")).merge == Last()
-    assert recipe(experiment("fedcyclic+fedprox")).route == Ring()
+def test_a_route_has_its_default_merge():
+    assert build_method(experiment("fedcyclic")).merge == Last()
+    assert build_method(experiment("fedcyclic+fedprox")).route == Ring()
 
 
 def test_the_order_of_names_does_not_matter():
-    one, two = blueprint("fedseq+fedprox"), blueprint("fedprox + fedseq")
+    one, two = parse_method("fedseq+fedprox"), parse_method("fedprox + fedseq")
     assert dict(one.parts()) == dict(two.parts())
 
 
@@ -63,12 +58,12 @@ def test_the_order_of_names_does_not_matter():
         ("fedseq+", "a name is missing"),
         ("fedseq+fedcyclic", "'fedseq' and 'fedcyclic' both bring a route; keep one"),
         ("fedavg+fedseq", "'fedavg' and 'fedseq' both bring a route; keep one"),
-        ("fedprox+fedprox", "'fedprox' stands there twice"),
+        ("fedprox+fedprox", "duplicate name 'fedprox'"),
     ],
 )
 def test_conflicts_are_refused(method, message):
     with pytest.raises(SpecError) as refused:
-        blueprint(method)
+        parse_method(method)
     assert message in str(refused.value)
 
 
@@ -105,18 +100,18 @@ def test_conflicts_are_refused(method, message):
 )
 def test_options_are_checked_against_the_method(method, options, message):
     with pytest.raises(SpecError) as refused:
-        recipe(experiment(method, **options))
+        build_method(experiment(method, **options))
     assert message in str(refused.value)
 
 
-@pytest.mark.parametrize("name", CATALOGUE)
+@pytest.mark.parametrize("name", METHODS)
 def test_every_name_is_documented(name):
-    entry = CATALOGUE[name]
+    entry = METHODS[name]
     assert entry.summary
     brought = [part for part in (entry.route, entry.grouping, entry.merge, entry.warmup, *entry.terms.values()) if part]
     assert brought
     for part in brought:
-        assert "Deviations:" in described(part)
+        assert "Deviations:" in documentation(part)
         assert all(field.description for field in part.model_fields.values())
 
 
@@ -182,7 +177,7 @@ class TestComparisons:
     [
         ("fedstar+fedadam", "models are never merged, so 'fedadam' has no effect"),
         ("fedstar+scaffold", "models are never merged, which the term 'control' needs"),
-        ("centralized+wfsl", "where all data are in one place there is nothing to warm up"),
+        ("centralized+wfsl", "all data are pooled, so there is nothing to warm up"),
         ("fedgsp+feddyn+fedadam", "'feddyn' and 'fedadam' both bring a merge"),
         ("wfsl+shared-raw", "'wfsl' and 'shared-raw' both bring a warmup"),
         ("fedseq+spfl", "'fedseq' and 'spfl' both bring a route"),
@@ -191,38 +186,38 @@ class TestComparisons:
 )
 def test_what_makes_no_sense_together_is_refused(method, message):
     with pytest.raises(SpecError, match=message):
-        recipe(experiment(method))
+        build_method(experiment(method))
 
 
 def test_ewc_travels_on_a_ring_unless_told_otherwise():
-    assert recipe(experiment("ewc")).route == Ring()
-    assert recipe(experiment("ewc")).merge == Last()
-    assert recipe(experiment("fedseq+ewc")).merge == Mean()
+    assert build_method(experiment("ewc")).route == Ring()
+    assert build_method(experiment("ewc")).merge == Last()
+    assert build_method(experiment("fedseq+ewc")).merge == Mean()
 
 
 def test_methods_come_with_their_own_defaults():
-    found = recipe(experiment("fedgsp"))
+    found = build_method(experiment("fedgsp"))
     assert found.grouping == Grouping(assign="icg", profile="counts", leftovers="drop")
     assert found.merge == Mean(weights="uniform")
-    assert recipe(experiment("fedgsp+fedadam")).merge.weights == "samples"
-    assert recipe(experiment("feddc")).terms[0].alpha == 0.01
-    assert recipe(experiment("feddyn")).terms[0].alpha == 0.1
+    assert build_method(experiment("fedgsp+fedadam")).merge.weights == "samples"
+    assert build_method(experiment("feddc")).terms[0].alpha == 0.01
+    assert build_method(experiment("feddyn")).terms[0].alpha == 0.1
 
 
 @pytest.mark.parametrize("method", ["fedseqinter+{}", "{}+fedseqinter"])
 def test_fedseqinter_brings_its_paper_s_strengths_of_terms(method):
-    assert recipe(experiment(method.format("fedprox"))).terms == (Prox(mu=1.0),)
-    assert recipe(experiment(method.format("feddyn"))).terms[0].alpha == 1.0
-    assert recipe(experiment(method.format("feddc"))).terms[0].alpha == 0.01
-    assert recipe(experiment(method.format("fedprox"), terms={"prox": {"mu": 0.2}})).terms == (Prox(mu=0.2),)
+    assert build_method(experiment(method.format("fedprox"))).terms == (Prox(mu=1.0),)
+    assert build_method(experiment(method.format("feddyn"))).terms[0].alpha == 1.0
+    assert build_method(experiment(method.format("feddc"))).terms[0].alpha == 0.01
+    assert build_method(experiment(method.format("fedprox"), terms={"prox": {"mu": 0.2}})).terms == (Prox(mu=0.2),)
 
 
 def test_a_method_that_counts_its_groups_takes_no_bounds():
-    plan = blueprint("fedgsp")
+    plan = parse_method("fedgsp")
     taken = plan.options("grouping", Grouping)
     assert {"assign", "profile", "iterations", "leftovers"} <= set(taken)
     assert not {"groups", "max_clients", "min_samples", "distance", "clusters"} & set(taken)
-    assert "max_clients" in blueprint("fedseq").options("grouping", Grouping)
+    assert "max_clients" in parse_method("fedseq").options("grouping", Grouping)
 
 
 def test_options_say_which_names_they_take():
@@ -233,7 +228,7 @@ def test_options_say_which_names_they_take():
 
 
 def test_a_term_of_the_model_belongs_to_warm_ups_too():
-    found = recipe(experiment("fedavg-first+fedfusion+fedprox", warmup={"rounds": 3}, rounds=5))
+    found = build_method(experiment("fedavg-first+fedfusion+fedprox", warmup={"rounds": 3}, rounds=5))
     warm, own = found.phases(5)
     assert [type(term).__name__ for term in warm.terms] == ["Fusion"]
     assert [type(term).__name__ for term in own.terms] == ["Fusion", "Prox"]
@@ -255,16 +250,16 @@ def test_terms_that_would_write_over_each_other_are_refused(monkeypatch, tensor,
 
         tensors = (tensor,)
 
-    monkeypatch.setitem(CATALOGUE, "rival", CatalogueEntry("another term", terms={"rival": Rival}))
+    monkeypatch.setitem(METHODS, "rival", MethodEntry("another term", terms={"rival": Rival}))
     if message is None:
-        assert list(blueprint("scaffold+rival").terms) == ["control", "rival"]
+        assert list(parse_method("scaffold+rival").terms) == ["control", "rival"]
         return
     with pytest.raises(SpecError, match=message):
-        blueprint("scaffold+rival")
+        parse_method("scaffold+rival")
 
 
 def test_no_two_terms_of_the_catalogue_get_in_each_others_way():
-    terms = {term for entry in CATALOGUE.values() for term in entry.terms.values()}
+    terms = {term for entry in METHODS.values() for term in entry.terms.values()}
     for at_clients in (True, False):
         names = [
             tensor.name for term in terms for tensor in term.tensors if isinstance(tensor, ClientState) is at_clients
@@ -275,16 +270,16 @@ def test_no_two_terms_of_the_catalogue_get_in_each_others_way():
 def test_own_options_of_a_term_go_over_the_common_ones():
     loud = {"method": "fedavg+dp", "label": "loud", "terms": {"dp": {"noise": 3}}}
     compared = comparison(["fedavg+dp", loud], terms={"dp": {"clip": 0.25}})
-    found = [recipe(experiment).terms[0] for _, experiment in experiments(compared)]
+    found = [build_method(experiment).terms[0] for _, experiment in experiments(compared)]
     assert [(term.clip, term.noise) for term in found] == [(0.25, 1.0), (0.25, 3.0)]
 
 
 def test_options_at_the_wrong_place_get_their_name():
-    refuse_stray_options(["fedseq"], {"rounds": 3, "unheard_of": 1})
+    refuse_misplaced_options(["fedseq"], {"rounds": 3, "unheard_of": 1})
     for methods, name, place in (
         (["fedseq"], "loops", "route.loops"),
         (["fedavg", "spfl+fedprox"], "mu", "terms.prox.mu"),
         (["fedseq"], "max_clients", "grouping.max_clients"),
     ):
-        with pytest.raises(SpecError, match=f"{name}: is an option of a part of .*; say {place}"):
-            refuse_stray_options(methods, {name: 1})
+        with pytest.raises(SpecError, match=f"{name}: is an option of a part of .*; use {place}"):
+            refuse_misplaced_options(methods, {name: 1})

@@ -13,7 +13,9 @@ from tests.conftest import make_federation
 from tests.damage import FAIR, ODD, damaged, places, verdict
 from torch import nn
 
-from fedrelay.experiment.catalogue import CATALOGUE, experiments, recipe
+from fedrelay.experiment.catalogue import METHODS
+from fedrelay.experiment.comparison_runs import experiments
+from fedrelay.experiment.method import build_method
 from fedrelay.experiment.prepare import check_preparable
 from fedrelay.experiment.spec import SECTIONS, Comparison, Experiment, load_file, parse_assignment, validate
 from fedrelay.models.layout import TORCH_GLOBALS
@@ -58,7 +60,7 @@ def mutated(tree: dict, rng: random.Random) -> dict:
                     ODD
                 )
             case 3:
-                names = rng.choices(list(CATALOGUE), k=rng.randint(1, 4))
+                names = rng.choices(list(METHODS), k=rng.randint(1, 4))
                 tree["method" if "method" in tree else "methods"] = "+".join(names) if "method" in tree else names
             case 4:
                 other, there = rng.choice(found) if found else (tree, "method")
@@ -73,7 +75,7 @@ def understood(tree: dict) -> Experiment | Comparison:
     kind = Comparison if "methods" in tree else Experiment
     spec = validate(kind, tree)
     for experiment in [spec] if isinstance(spec, Experiment) else [each for _, each in experiments(spec)]:
-        recipe(experiment)
+        build_method(experiment)
     return spec
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from fedrelay.errors import SpecError
-from fedrelay.experiment.catalogue import CATALOGUE
+from fedrelay.experiment.catalogue import METHODS
 from fedrelay.experiment.serialize import from_plain, to_plain
 from fedrelay.grouping.profiles.clf import TrainedWeightsProfiler
 from fedrelay.grouping.profiles.probe import ImageAdapter, LargeProbe, SmallProbe
@@ -38,7 +38,7 @@ def test_there_and_back_as_json(base, part):
 
 
 def test_every_term_of_the_catalogue_can_be_sent():
-    for entry in CATALOGUE.values():
+    for entry in METHODS.values():
         for term in entry.terms.values():
             assert from_plain(Term, json.loads(json.dumps(to_plain(term())))) == term()
 

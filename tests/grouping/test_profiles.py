@@ -7,7 +7,7 @@ import pytest
 from sklearn.decomposition import PCA
 
 from fedrelay.errors import DivergedError, SpecError
-from fedrelay.experiment.catalogue import experiments
+from fedrelay.experiment.comparison_runs import experiments
 from fedrelay.experiment.prepare import prepare
 from fedrelay.experiment.spec import TrainSettings, comparison, experiment
 from fedrelay.grouping.base import Grouping

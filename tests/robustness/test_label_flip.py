@@ -178,7 +178,7 @@ def test_a_run_under_attack_resumes_to_the_same_bits(small, tmp_path):
 
 
 def test_an_entrant_may_be_attacked_alone():
-    from fedrelay.experiment.catalogue import experiments
+    from fedrelay.experiment.comparison_runs import experiments
 
     flip = {"name": "label-flip", "swap": [0, 6]}
     compared = validate(

@@ -132,20 +132,20 @@ def gan(
     Writes what it draws in the end as PNG and all numbers as JSON, with the SHA-256 of the weights, which are those of
     'fedrelay run' with the same settings. A larger FID is a weaker attack. A run with a spy is not resumable.
     """
-    from fedrelay.data.own_samples import called
-    from fedrelay.experiment.catalogue import experiments
+    from fedrelay.experiment.comparison_runs import experiments
     from fedrelay.files import make_folder, write_atomically
     from fedrelay.report.glimpses import HINT, HINT_OF_ONES_OWN, glimpse_table, haul_facts, unseen
     from fedrelay.robustness.gan_attack import contact_sheet
     from fedrelay.robustness.gan_attack_run import GanAttackResult, run_gan_attack
     from fedrelay.runtime.store import RunFolder
+    from fedrelay.user_code import call_function
 
     screen = CommandOutput(quiet=quiet, json=json)
     chosen = apply({"methods": list(methods or DEFAULT_METHODS)}, with_seeds(settings, seeds))
     comparison = validate(Comparison, chosen)
     out = comparison.out or free_folder(f"gan-{Path(comparison.data.name).stem}")
     RunFolder.check(out)  # before anything is trained
-    own = called(features, SpecError) if features is not None else None
+    own = call_function(features) if features is not None else None
     if own is not None and not callable(own):
         raise SpecError(f"--features {features}: must give a network or a function, got {type(own).__name__}")
     hauls: dict[str, list[GanAttackResult]] = {}

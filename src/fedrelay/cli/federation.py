@@ -186,12 +186,13 @@ def node(
     check_installed()
     from torch import nn
 
-    from fedrelay.data.own_samples import called, held, read_samples
+    from fedrelay.data.own_samples import held, read_samples
     from fedrelay.engines.flower.identity import authority, private_key
     from fedrelay.engines.flower.node.owner_policy import OwnerPolicy, PrivacyBudget
     from fedrelay.engines.flower.node.process import serve
     from fedrelay.engines.flower.node.service import NodeService
     from fedrelay.local.compatibility import check_device
+    from fedrelay.user_code import call_function, import_from_current_folder
 
     screen = CommandOutput(quiet=quiet)
     largest = _bytes("--largest-message", largest_message)
@@ -201,7 +202,8 @@ def node(
     _check_alone(require_dp, {"--require-clip": require_clip, "--budget": budget}, hold_out, share_histogram)
     floor = None if require_dp is None else OwnerPolicy(require_dp, require_clip)
     check_device(device)
-    own = called(model, SpecError) if model is not None else None
+    import_from_current_folder()
+    own = call_function(model) if model is not None else None
     if model is not None and not isinstance(own, nn.Module):
         raise SpecError(f"--model {model}: must give an nn.Module, got {type(own).__name__}")
     holding = held(read_samples(data, label, header=not no_header), hold_out=hold_out, classes=classes)

@@ -8,6 +8,7 @@ import typer
 
 from fedrelay.cli.output import CommandOutput
 from fedrelay.cli.settings import examples
+from fedrelay.user_code import import_from_current_folder
 
 
 def register(app: typer.Typer) -> None:
@@ -23,17 +24,25 @@ def register(app: typer.Typer) -> None:
 def methods(context: typer.Context) -> None:
     """List all methods; names can be joined with +."""
     if context.invoked_subcommand is None:
-        from fedrelay.experiment.catalogue import CATALOGUE
+        from fedrelay.experiment.catalogue import METHODS, plugin_methods
         from fedrelay.report.listings import method_list
 
-        CommandOutput().show(method_list(CATALOGUE))
+        CommandOutput().show(method_list(METHODS, plugin_methods()))
 
 
 def show(
     name: Annotated[str, typer.Argument(metavar="NAME", help="a method, or several joined with +")],
+    plugin: Annotated[
+        list[str] | None, typer.Option("--plugin", metavar="MODULE", help="a module that registers methods; repeatable")
+    ] = None,
 ) -> None:
     """Explain a method: its parts, their options and the papers behind them."""
-    from fedrelay.experiment.catalogue import blueprint, described
+    from fedrelay.experiment.catalogue import load_plugins
+    from fedrelay.experiment.grammar import parse_method
+    from fedrelay.experiment.part_docs import documentation
     from fedrelay.report.listings import method_page
 
-    CommandOutput().show(*method_page(blueprint(name), described))
+    if plugin:
+        import_from_current_folder()
+        load_plugins(plugin)
+    CommandOutput().show(*method_page(parse_method(name), documentation))

@@ -26,6 +26,7 @@ from fedrelay.cli.settings import (
 )
 from fedrelay.errors import DivergedError, FruitlessError, SpecError
 from fedrelay.experiment.spec import CommonSettings, Comparison, Experiment, validate
+from fedrelay.user_code import import_from_current_folder
 
 if TYPE_CHECKING:  # these import torch, which would make --help slow
     from rich.console import RenderableType
@@ -137,6 +138,7 @@ def resume(
     from fedrelay.runtime.comparison import SPEC, load_comparison
     from fedrelay.runtime.loop import resume_run
 
+    import_from_current_folder()
     books = journals(tensorboard=tensorboard, mlflow=mlflow)
     screen = CommandOutput(quiet=quiet, json=json)
     if (folder / SPEC).is_file():
@@ -151,7 +153,7 @@ def resume(
 
 
 def _compare(screen: CommandOutput, comparison: Comparison, out: Path, books: Sequence[Journal]) -> None:
-    from fedrelay.experiment.catalogue import experiments
+    from fedrelay.experiment.comparison_runs import experiments
     from fedrelay.report.damage import damage_table, damages
     from fedrelay.report.tables import comparison_advice, comparison_tables
     from fedrelay.runtime.comparison import run_comparison

@@ -17,6 +17,7 @@ import typer
 
 from fedrelay.errors import SpecError
 from fedrelay.experiment.spec import SECTIONS, Comparison, Experiment, load_file, parse_assignment, set_path, shortcuts
+from fedrelay.user_code import import_from_current_folder
 
 Tree = dict[str, Any]
 Assignments = Sequence[tuple[str, Any]]
@@ -123,7 +124,8 @@ def apply(tree: Tree, settings: Assignments) -> Tree:
     short = shortcuts()
     for path, value in settings:
         set_path(tree, short.get(path, path), value)
-    _refuse_stray_options(tree)
+    import_from_current_folder()
+    _refuse_misplaced_options(tree)
     return tree
 
 
@@ -150,21 +152,24 @@ def many_methods(sources: Sequence[str], settings: Assignments) -> Tree:
     return apply(tree, settings)
 
 
-def _refuse_stray_options(tree: Tree) -> None:
-    """Options of a method that stand among the settings of the experiment get the name they should have."""
+def _refuse_misplaced_options(tree: Tree) -> None:
     named = tree.get("methods", [])
     methods = [tree.get("method"), *(named if isinstance(named, list) else [])]
     if any(methods) and set(tree) - set(Experiment.model_fields) - set(Comparison.model_fields):
-        from fedrelay.experiment.catalogue import refuse_stray_options
+        from fedrelay.experiment.catalogue import load_plugins
+        from fedrelay.experiment.grammar import refuse_misplaced_options
 
-        refuse_stray_options([method for method in methods if isinstance(method, str)], tree)
+        plugins = tree.get("plugins", [])
+        load_plugins([plugins] if isinstance(plugins, str) else plugins)
+        refuse_misplaced_options([method for method in methods if isinstance(method, str)], tree)
 
 
 def names_file(source: str) -> bool:
     """Whether METHOD|FILE means a file. A method is a method even where a file has its name; a folder is neither."""
-    from fedrelay.experiment.catalogue import CATALOGUE
+    from fedrelay.experiment.catalogue import method_names
 
-    if all(name.strip() in CATALOGUE for name in source.split("+")):
+    known = method_names()
+    if all(name.strip() in known for name in source.split("+")):
         return False
     path = Path(source)
     if source and path.is_dir():

@@ -5,9 +5,7 @@ Numbers are taken as they are, since no owner knows the others' statistics; 8-bi
 
 from __future__ import annotations
 
-import importlib
 import os
-import sys
 from collections.abc import Mapping, Sized
 from dataclasses import replace
 from pathlib import Path
@@ -20,9 +18,10 @@ from fedrelay.data.csv_table import read_table
 from fedrelay.data.dataset import IGNORED_LABEL
 from fedrelay.data.federation import ArrayFederation, federate
 from fedrelay.data.loaders.npz import read_arrays
-from fedrelay.errors import DataError, FedRelayError, SpecError
+from fedrelay.errors import DataError, SpecError
 from fedrelay.files import home_written_out
 from fedrelay.rng import generator
+from fedrelay.user_code import call_function
 
 MOST_CLASSES = 100_000
 """A higher label is a mistake: one owner's highest label sizes everybody's model."""
@@ -101,26 +100,8 @@ def read_samples(source: str, label: str | None = None, *, header: bool = True) 
     if path.suffix.lower() == ".csv":
         return read_table(path, label, MOST_CLASSES, header=header)
     if ":" in source and os.sep not in source:
-        return _named_arrays(source, called(source))
+        return _named_arrays(source, call_function(source, failure=DataError))
     raise SpecError(f"{source}: samples come from a .npz file, a .csv file or MODULE:FUNCTION")
-
-
-def called(source: str, failure: type[FedRelayError] = DataError) -> Any:
-    """What a function of the owner's own gives back; modules are looked for in the current folder too.
-
-    Whatever goes wrong in it, even an attempt to end the program, becomes one line.
-    """
-    module, _, name = source.partition(":")
-    if str(Path.cwd()) not in sys.path:
-        sys.path.insert(0, str(Path.cwd()))
-    try:
-        function = getattr(importlib.import_module(module), name)
-        return function()
-    except FedRelayError:
-        raise
-    except (Exception, SystemExit) as error:
-        what = " ".join(f"{type(error).__name__}: {error}".split())
-        raise failure(f"{source}: {what}") from None
 
 
 def _named_arrays(source: str, value: Any) -> dict[str, NDArray[Any]]:

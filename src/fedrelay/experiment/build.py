@@ -14,7 +14,7 @@ from fedrelay.data.open import open_federation
 from fedrelay.data.public import PublicFederation, with_public
 from fedrelay.engines.start import data_elsewhere
 from fedrelay.errors import SpecError
-from fedrelay.experiment.catalogue import Method
+from fedrelay.experiment.method import Method
 from fedrelay.experiment.serialize import to_plain
 from fedrelay.experiment.spec import Experiment, FaultSettings
 from fedrelay.files import home_written_out
@@ -22,6 +22,7 @@ from fedrelay.grouping.profiles.probe import FILES
 from fedrelay.local.module_builder import ModuleBuilder, ZooModelBuilder
 from fedrelay.models.zoo import build_model, default_model
 from fedrelay.robustness.label_flip import check_attack
+from fedrelay.user_code import call_function
 
 log = logging.getLogger(__name__)
 
@@ -108,33 +109,46 @@ def with_default_model(experiment: Experiment, federation: Federation) -> Experi
     return experiment.model_copy(update={"model": experiment.model.model_copy(update={"name": name})})
 
 
-def zoo_model(experiment: Experiment, federation: Federation) -> nn.Module:
-    """A new model of the zoo."""
-    wanted = experiment.model
-    assert wanted.name is not None
+def build_module(experiment: Experiment, federation: Federation) -> nn.Module:
+    """A new model: one of the zoo, or what the user's own `MODULE:FUNCTION` returns for (sample shape, classes)."""
+    model = experiment.model
+    assert model.name is not None
+    if is_own_model(experiment):
+        if model.hidden is not None or model.stem is not None:
+            raise SpecError(f"model.hidden, model.stem: have no effect on a model of your own ({model.name})")
+        module = call_function(model.name, federation.sample_shape, federation.classes)
+        if not isinstance(module, nn.Module):
+            raise SpecError(f"model.name: {model.name} must return a torch.nn.Module, got {type(module).__name__}")
+        return module
     try:
         return build_model(
-            wanted.name,
+            model.name,
             federation.sample_shape,
             federation.classes,
             kind=federation.kind,
-            hidden=wanted.hidden,
-            stem=wanted.stem,
+            hidden=model.hidden,
+            stem=model.stem,
         )
     except (RuntimeError, MemoryError, OverflowError, TypeError) as error:
         raise SpecError(f"model: cannot be built ({str(error).splitlines()[0]})") from None
 
 
-def module_builder(experiment: Experiment, federation: Federation, method: Method) -> ModuleBuilder:
-    """How others build the same model."""
-    wanted = experiment.model
-    assert wanted.name is not None
+def is_own_model(experiment: Experiment) -> bool:
+    """Whether the model is a function of the user's own, `MODULE:FUNCTION`."""
+    return experiment.model.name is not None and ":" in experiment.model.name
+
+
+def module_builder(experiment: Experiment, federation: Federation, method: Method) -> ModuleBuilder | None:
+    """How workers and nodes build the same model; None for a model of the user's own, which nodes bring themselves."""
+    model = experiment.model
+    if model.name is None or is_own_model(experiment):
+        return None
     return ZooModelBuilder(
-        name=wanted.name,
+        name=model.name,
         shape=federation.sample_shape,
         classes=federation.classes,
         kind=federation.kind,
-        hidden=wanted.hidden,
-        stem=wanted.stem,
+        hidden=model.hidden,
+        stem=model.stem,
         terms=tuple(to_plain(term) for term in method.terms),
     )

@@ -39,6 +39,7 @@ from fedrelay.engines.start import all_through_server, check_engine, node_names,
 from fedrelay.errors import SpecError
 from fedrelay.experiment.build import (
     below_public,
+    build_module,
     check_classes,
     check_faults,
     module_builder,
@@ -46,9 +47,9 @@ from fedrelay.experiment.build import (
     warn_about_unreached_rounds,
     with_absolute_paths,
     with_default_model,
-    zoo_model,
 )
-from fedrelay.experiment.catalogue import Method, recipe, with_classes_watched, with_public_set
+from fedrelay.experiment.comparison_runs import with_public_samples, with_watched_classes
+from fedrelay.experiment.method import Method, build_method
 from fedrelay.experiment.spec import Experiment
 from fedrelay.grouping.base import Grouping
 from fedrelay.grouping.profiles import PROFILES as PROFILES_BY_NAME
@@ -438,7 +439,7 @@ def prepare(
     setting.plan(1)
     setting.recipe.merge.check(lambda: len(setting.plan(setting.experiment.rounds).routes))
     check_budget(setting.recipe.privacy)
-    if setting.recipe.privacy is not None and setting.recipe.tells_of_samples:
+    if setting.recipe.privacy is not None and setting.recipe.describes_samples:
         log.warning("what clients tell of their samples beside the model has no noise; epsilon does not cover it")
     for warning in filter(None, (term.warning(setting.experiment.train) for term in setting.recipe.terms)):
         log.warning(warning)
@@ -481,7 +482,7 @@ def check_preparable(
     experiment: Experiment, *, federation: Federation | None = None, module: nn.Module | None = None
 ) -> None:
     """Find out whether an experiment can be made concrete, without training anything."""
-    if recipe(experiment).profiles_clients:
+    if build_method(experiment).profiles_clients:
         prepare_without_groups(experiment, federation=federation, module=module)
     else:
         prepare(experiment, federation=federation, module=module)
@@ -491,9 +492,9 @@ def prepare_without_groups(
     experiment: Experiment, *, federation: Federation | None = None, module: nn.Module | None = None
 ) -> PreparedExperiment:
     """All of a setting but its groups, which may take time to form."""
-    method = recipe(experiment)
+    method = build_method(experiment)
     check_device(experiment.train.device)
-    [experiment] = with_classes_watched(with_public_set([experiment]))
+    [experiment] = with_watched_classes(with_public_samples([experiment]))
     if experiment.guard.tolerance is not None and not experiment.data.public:
         raise SpecError("guard.tolerance: needs public samples to look at; data.public must be at least 1")
     federation = open_data(experiment, federation)
@@ -507,7 +508,7 @@ def prepare_without_groups(
         experiment, origin = with_absolute_paths(experiment), None
         if module is None:
             experiment = with_default_model(experiment, federation)
-            module = zoo_model(experiment, federation)
+            module = build_module(experiment, federation)
             origin = module_builder(experiment, federation, method)
         check_fit(module, federation)
         for term in method.terms:

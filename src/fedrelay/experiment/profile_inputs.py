@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from fedrelay.data.open import open_federation
-from fedrelay.experiment.catalogue import PUBLIC
+from fedrelay.experiment.comparison_runs import PUBLIC_SAMPLES
 from fedrelay.experiment.prepare import Watch, prepare_without_groups
 from fedrelay.experiment.spec import Experiment
 from fedrelay.grouping.base import Grouping
@@ -17,7 +17,7 @@ def profile_inputs(
 ) -> ProfileInputs:
     """The data and, where clients have to train for some of the groupings, a model and how it is trained."""
     if experiment.data.public is None:
-        public = PUBLIC if any(grouping.needs_public for grouping in groupings) else 0
+        public = PUBLIC_SAMPLES if any(grouping.needs_public for grouping in groupings) else 0
         experiment = experiment.model_copy(update={"data": experiment.data.model_copy(update={"public": public})})
     if any(grouping.trains for grouping in groupings):
         return prepare_without_groups(experiment).evidence(watch)

@@ -89,7 +89,9 @@ _USED_BY = {
 class ModelSettings(Section):
     """Which network is trained."""
 
-    name: str | None = Field(None, description="a model of the zoo; default: a small one that fits the data")
+    name: str | None = Field(
+        None, description="a model of the zoo, or MODULE:FUNCTION of your own; default: a small one that fits the data"
+    )
     hidden: tuple[Annotated[int, Field(ge=1)], ...] | None = Field(None, description="mlp: widths of the hidden layers")
     stem: Literal["cifar", "imagenet"] | None = Field(
         None, description="resnet18: first layer for small or large images"

@@ -81,6 +81,7 @@ class CommonSettings(Section):
     terms: Options = Field({}, description="options of the method's local terms, by term name")
     merge: Options = Field({}, description="options of the method's merge")
     clock: Options = Field({}, description="devices and links of the clients, for virtual time")
+    plugins: tuple[str, ...] = Field((), description="modules that register methods of your own, such as mylab.pairs")
     out: Path | None = Field(None, description="folder to write to")
 
     @field_validator("data", "model", "engine", mode="before")
@@ -88,6 +89,11 @@ class CommonSettings(Section):
     def _name_alone(cls, value: Any) -> Any:
         """`data: digits` says the same as `data: {name: digits}`."""
         return {"name": value} if isinstance(value, str) else value
+
+    @field_validator("plugins", mode="before")
+    @classmethod
+    def _one_plugin(cls, value: Any) -> Any:
+        return [value] if isinstance(value, str) else value
 
 
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
@@ -149,7 +155,7 @@ class Comparison(CommonSettings):
         for what, values, advice in (("methods", names, "; give each its own label"), ("seeds", seeds, "")):
             twice = sorted({value for value in values if values.count(value) > 1})
             if twice:
-                raise ValueError(f"{what}: {', '.join(twice)} stands there twice{advice}")
+                raise ValueError(f"{what}: {', '.join(twice)} is listed twice{advice}")
         folders: dict[str, str] = {}
         ordered: dict[str, str] = {}
         for entrant in self.methods:

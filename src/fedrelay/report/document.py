@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fedrelay.cost.ledger import KINDS
-from fedrelay.experiment.catalogue import recipe
+from fedrelay.experiment.method import build_method
 from fedrelay.metrics.curves import targets_of
 from fedrelay.report.courses import course
 from fedrelay.report.format import count, plural, step_size
@@ -96,7 +96,7 @@ def _clients(run: Seen, who: Residents | str) -> str | None:
     """How many there are, also where their data were put into one place."""
     if isinstance(who, Residents):
         return count(who.clients)
-    pooled = recipe(run.experiment).pools_data
+    pooled = build_method(run.experiment).pools_data
     known = run.experiment.data.clients or (None if pooled else run.records.plan["clients"])
     return None if known is None else count(known)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,9 @@ from rich.text import Text
 
 from fedrelay.data.locate import ROOT_VARIABLE
 from fedrelay.data.registry import Source
-from fedrelay.experiment.catalogue import CatalogueEntry, MethodParts, meaning
+from fedrelay.experiment.catalogue import MethodEntry
+from fedrelay.experiment.grammar import MethodParts
+from fedrelay.experiment.part_docs import meaning
 from fedrelay.experiment.spec import Section
 from fedrelay.files import home_written_out
 from fedrelay.report.format import NONE, count
@@ -33,11 +36,15 @@ BINS = 8
 BAR = 24
 
 
-def method_list(catalogue: Mapping[str, CatalogueEntry]) -> RenderableType:
-    """All methods."""
+def method_list(catalogue: Mapping[str, MethodEntry], plugins: Mapping[str, EntryPoint]) -> RenderableType:
+    """All methods; those of installed plug-ins that were not imported yet are listed with their package."""
     table = plain_table("method", "what it does", "brings")
     for name, entry in catalogue.items():
         table.add_row(Text(name, style="bold"), entry.summary, ", ".join(_brought(entry)))
+    for name, point in plugins.items():
+        if name not in catalogue:
+            package = f"{point.dist.name} {point.dist.version}" if point.dist is not None else point.module
+            table.add_row(Text(name, style="bold"), f"plug-in of {package}", Text(point.module, style="dim"))
     hint = "Join names with +, as in fedseq+fedprox; terms add up, of all other parts there is one."
     more = "fedrelay methods show NAME explains one, with its options."
     return Group(table, Text(), Text(f"  {hint}\n  {more}", style="dim"))
@@ -120,7 +127,7 @@ def holdings_page(report: HoldingsReport, *, histograms: bool) -> RenderableType
     return Group(*page)
 
 
-def _brought(entry: CatalogueEntry) -> Iterator[str]:
+def _brought(entry: MethodEntry) -> Iterator[str]:
     """The parts a name brings."""
     if entry.warmup is not None:
         yield "warm-up"

@@ -13,7 +13,9 @@ from typing import get_args
 from pydantic.fields import FieldInfo
 
 from fedrelay.cost.clock import Clock
-from fedrelay.experiment.catalogue import CATALOGUE, CatalogueEntry, blueprint, described, meaning, options_of
+from fedrelay.experiment.catalogue import METHODS, MethodEntry
+from fedrelay.experiment.grammar import parse_method
+from fedrelay.experiment.part_docs import documentation, meaning, options_of
 from fedrelay.experiment.spec import SECTIONS, Comparison, Experiment, FaultKind, FaultSettings, Section, shortcuts
 
 _METHODS = """\
@@ -64,8 +66,8 @@ def settings_page() -> str:
 def _overview() -> Iterator[str]:
     yield "| method | what it does | route | grouping | terms | merge | other defaults |"
     yield "|---|---|---|---|---|---|---|"
-    for name, entry in CATALOGUE.items():
-        plan = blueprint(name)
+    for name, entry in METHODS.items():
+        plan = parse_method(name)
         grouping = _link(plan.grouping) if plan.grouping else "–"
         terms = ", ".join(_link(term) for term in plan.terms.values()) or "–"
         before = f"{_link(plan.warmup)}, then " if plan.warmup else ""
@@ -73,7 +75,7 @@ def _overview() -> Iterator[str]:
         yield f"| `{name}` | {entry.summary} | {parts} | {_defaults(entry)} |"
 
 
-def _defaults(entry: CatalogueEntry) -> str:
+def _defaults(entry: MethodEntry) -> str:
     """What a name sets differently from its parts."""
     settings = (
         f"`{part}.{option}={value}`" for part, options in entry.defaults.items() for option, value in options.items()
@@ -84,18 +86,18 @@ def _defaults(entry: CatalogueEntry) -> str:
 def _parts() -> Iterator[str]:
     """Every part once, in the order in which the catalogue mentions them."""
     seen: dict[type[Section], None] = {}
-    for name in CATALOGUE:
-        for where, part in blueprint(name).parts():
+    for name in METHODS:
+        for where, part in parse_method(name).parts():
             if part not in seen:
                 yield from _part(where, part, next((each for each in seen if each.__module__ == part.__module__), None))
                 seen[part] = None
 
 
 def _part(where: str, part: type[Section], sibling: type[Section] | None) -> Iterator[str]:
-    """One part; what stands in the same file as another is described there."""
+    """One part; what stands in the same file as another is documentation there."""
     yield f"\n## {part.__name__}\n"
     yield f"`{where}` · `{part.__module__}`\n"
-    yield f"Described with {_link(sibling)}." if sibling else described(part)
+    yield f"Described with {_link(sibling)}." if sibling else documentation(part)
     if part.model_fields:
         yield _HEAD.replace("setting", "option")
         yield from (_row(f"{where}.{name}", field) for name, field in options_of(part).items())

@@ -15,7 +15,8 @@ from fedrelay.data.pooled import PooledFederation
 from fedrelay.engines.start import data_at_nodes
 from fedrelay.errors import FedRelayError
 from fedrelay.experiment.build import below_public
-from fedrelay.experiment.catalogue import recipe, with_public_set
+from fedrelay.experiment.comparison_runs import with_public_samples
+from fedrelay.experiment.method import build_method
 from fedrelay.experiment.spec import DataSettings
 from fedrelay.metrics.skew import balance_ratio, median_cpd
 from fedrelay.report.gathering import Seen
@@ -74,8 +75,8 @@ def residents_of(run: Seen) -> Residents | str:
     if data_at_nodes(run.experiment):
         return "the samples are with the nodes, and a report troubles nobody"
     try:
-        method = recipe(run.experiment)
-        [experiment] = with_public_set([run.experiment])
+        method = build_method(run.experiment)
+        [experiment] = with_public_samples([run.experiment])
         sharing = method.warmup if method.warmup is not None and method.warmup.shares_samples else None
         fingerprint = str(facts.get("data_fingerprint"))
         return _opened(experiment.data, experiment.seed, method.pools_data, sharing, fingerprint)

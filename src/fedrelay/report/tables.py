@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fedrelay.cost.ledger import KINDS
-from fedrelay.experiment.catalogue import blueprint
+from fedrelay.experiment.grammar import parse_method
 from fedrelay.experiment.spec import DataSettings, Experiment
 from fedrelay.metrics.curves import targets_of
 from fedrelay.report.format import (
@@ -84,7 +84,7 @@ def heading(
         "rounds": f"{experiment.rounds:,}, {_participation(names, experiment)}",
         "seeds" if len(seeds) > 1 else "seed": ", ".join(map(str, seeds)),
     }
-    if "dp" in blueprint(experiment.method).terms and experiment.engine.name != "flower":
+    if "dp" in parse_method(experiment.method).terms and experiment.engine.name != "flower":
         rows["noise"] = "from the seed: anybody with the seed can subtract it; simulation only"
     return Group(title, facts_grid(rows))
 
@@ -214,7 +214,7 @@ def _clients(data: DataSettings, plan: Mapping[str, Any]) -> str:
 
 
 def _participation(names: Sequence[str], experiment: Experiment) -> str:
-    if len(names) == 1 and blueprint(experiment.method).pools_data:
+    if len(names) == 1 and parse_method(experiment.method).pools_data:
         return "all data in one place"
     return f"{percent(experiment.fraction, 0)} take part in each"
 

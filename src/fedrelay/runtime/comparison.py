@@ -16,7 +16,8 @@ from torch import nn
 
 from fedrelay.data.federation import Federation
 from fedrelay.errors import DivergedError, FruitlessError, RunFolderError, SpecError
-from fedrelay.experiment.catalogue import experiments, recipe
+from fedrelay.experiment.comparison_runs import experiments
+from fedrelay.experiment.method import build_method
 from fedrelay.experiment.prepare import check_preparable
 from fedrelay.experiment.spec import Comparison, ComparisonEntry, Experiment, load_file, validate
 from fedrelay.files import write_atomically
@@ -157,7 +158,7 @@ def _rehearse(runs: Sequence[Experiment], federation: Federation | None, module:
     first, *others = runs
     alike = [other for other in others if other.seed == first.seed]
     attacked = {other.method: other for other in alike if other.attack.name != "none"}
-    profiling = [other for other in alike if recipe(other).profiles_clients]
+    profiling = [other for other in alike if build_method(other).profiles_clients]
     for run in (first, *profiling, *(other for other in attacked.values() if other not in profiling)):
         check_preparable(run, federation=federation, module=module)
 

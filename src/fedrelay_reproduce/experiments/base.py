@@ -15,7 +15,7 @@ import yaml
 
 import fedrelay as fr
 from fedrelay.data.registry import DATASETS
-from fedrelay.experiment.catalogue import experiments
+from fedrelay.experiment.comparison_runs import experiments
 from fedrelay.experiment.spec import ComparisonEntry, DataSettings, validate
 from fedrelay.files import make_folder, write_atomically
 from fedrelay_reproduce.criteria import Measured

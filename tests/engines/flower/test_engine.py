@@ -62,7 +62,9 @@ def test_the_round_model_is_sent_as_often_as_the_ledger_says(method, village, th
     here = fr.run(method, data=federation, workers=1, lanes=1, **settings)
     found, sent = village(federation), []
     for node in found.connection.services:
-        found.connection.spoil[node] = lambda question, answer: (sent.extend(question.header.get("names", ())), answer)[1]
+        found.connection.spoil[node] = lambda question, answer: (sent.extend(question.header.get("names", ())), answer)[
+            1
+        ]
     through(found)
     there = fr.run(method, engine="flower", data="village", out=tmp_path / "run", **settings)
     torch.testing.assert_close(there.weights, here.weights, rtol=0, atol=1e-6)

@@ -12,7 +12,7 @@ from tests.local.terms.conftest import turn
 from torch import nn
 
 import fedrelay as fr
-from fedrelay.experiment.catalogue import recipe
+from fedrelay.experiment.method import build_method
 from fedrelay.experiment.spec import Experiment, TrainSettings, validate
 from fedrelay.local.batched_trainer import BatchedTrainer, batched_model_for, worthwhile
 from fedrelay.local.hop_context import HopContext
@@ -178,7 +178,7 @@ def test_models_with_statistics_are_refused(small):
 )
 def test_what_cannot_be(method, options, message):
     with pytest.raises(fr.SpecError, match=message):
-        recipe(validate(Experiment, {"method": method, "terms": {"dp": options}}))
+        build_method(validate(Experiment, {"method": method, "terms": {"dp": options}}))
 
 
 @pytest.mark.parametrize(
@@ -195,14 +195,14 @@ def test_what_cannot_be(method, options, message):
 )
 def test_noise_is_never_used_twice(trouble, message):
     with pytest.raises(fr.SpecError, match=message):
-        recipe(validate(Experiment, {"method": "dp", **trouble}))
-    assert recipe(validate(Experiment, {"method": "dp", **trouble, "recovery": {"repeats": 0}}))
+        build_method(validate(Experiment, {"method": "dp", **trouble}))
+    assert build_method(validate(Experiment, {"method": "dp", **trouble, "recovery": {"repeats": 0}}))
 
 
 def test_models_mixed_by_clients_samples_are_refused():
     with pytest.raises(fr.SpecError, match=r"route\.weights: 'accuracy' on clients' samples"):
-        recipe(validate(Experiment, {"method": "fedstar+dp", "route": {"weights": "accuracy"}}))
-    assert recipe(validate(Experiment, {"method": "fedstar+dp"}))
+        build_method(validate(Experiment, {"method": "fedstar+dp", "route": {"weights": "accuracy"}}))
+    assert build_method(validate(Experiment, {"method": "fedstar+dp"}))
 
 
 def test_profiles_are_warned_of(small, caplog):

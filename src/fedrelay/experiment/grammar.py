@@ -1,0 +1,145 @@
+"""The `+` grammar: names of methods are joined into the parts of one method.
+
+Terms add up. Two names that bring the same other part, or the same term, are refused. What no name brings is ordinary
+federated learning: single clients, plain SGD, the mean by samples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic.fields import FieldInfo
+
+from fedrelay.errors import SpecError
+from fedrelay.experiment.catalogue import MethodEntry, Options, find_method
+from fedrelay.experiment.part_docs import options_of
+from fedrelay.experiment.spec import Comparison, Experiment, Section
+from fedrelay.grouping.base import COUNTED, Grouping
+from fedrelay.local.terms.base import Term
+from fedrelay.local.terms.tensors import ClientState
+from fedrelay.merge.base import Merge
+from fedrelay.routes.base import Routing
+from fedrelay.routes.singletons import Singletons
+from fedrelay.warmup.base import Warmup
+
+
+@dataclass(frozen=True)
+class MethodParts:
+    """The types of a method's parts, before options are applied."""
+
+    name: str
+    route: type[Routing]
+    grouping: type[Grouping] | None
+    terms: Mapping[str, type[Term]]
+    merge: type[Merge]
+    merge_name: str | None
+    """The name that brings the merge; None if it is the default."""
+
+    warmup: type[Warmup] | None
+    pools_data: bool
+    defaults: Mapping[str, Options]
+
+    def options(self, place: str, part: type[Section]) -> dict[str, FieldInfo]:
+        """The options of a part that this method accepts."""
+        counted = place == "grouping" and self.route.counts_groups
+        return {name: each for name, each in options_of(part).items() if not counted or name in COUNTED}
+
+    def parts(self) -> Iterator[tuple[str, type[Section]]]:
+        """Every part with the place of its options: `warmup`, `route`, `grouping`, `terms.prox`, `merge`."""
+        if self.warmup is not None:
+            yield "warmup", self.warmup
+        yield "route", self.route
+        if self.grouping is not None:
+            yield "grouping", self.grouping
+        for name, term in self.terms.items():
+            yield f"terms.{name}", term
+        yield "merge", self.merge
+
+
+def parse_method(method: str) -> MethodParts:
+    """Join the parts of all names of a method, such as `fedseq+fedprox`.
+
+    Raises:
+        SpecError: A name is unknown or repeated, or two names bring the same part.
+    """
+    entries: dict[str, MethodEntry] = {}
+    for name in (part.strip() for part in method.split("+")):
+        if not name:
+            raise SpecError(f"method {method!r}: a name is missing; join names as in fedseq+fedprox")
+        if name in entries:
+            raise SpecError(f"method {method!r}: duplicate name {name!r}")
+        entries[name] = find_method(name)
+    route_name, _ = _only(method, entries, "route")
+    _, grouping = _only(method, entries, "grouping")
+    merge_name, merge = _only(method, entries, "merge")
+    _, warmup = _only(method, entries, "warmup")
+    route_entry = next(
+        (entry for name, entry in entries.items() if name == route_name or (not route_name and entry.default_route)),
+        MethodEntry("", route=Singletons),
+    )
+    route = route_entry.route or route_entry.default_route or Singletons
+    if route_name and grouping and not route.needs_groups:
+        raise SpecError(f"method {method!r}: {route_name!r} does not use groups")
+    pools_data = any(entry.pools_data for entry in entries.values())
+    if pools_data and warmup:
+        raise SpecError(f"method {method!r}: all data are pooled, so there is nothing to warm up")
+    defaults: dict[str, Options] = {}
+    # The name that brings a term decides about its options.
+    for entry in sorted(entries.values(), key=lambda entry: bool(entry.terms)):
+        defaults |= entry.defaults
+    if merge_name is not None:  # merge options of a route belong to its default merge
+        defaults.pop("merge", None)
+    return MethodParts(
+        name=method,
+        route=route,
+        grouping=grouping,
+        terms=_joined_terms(method, entries),
+        merge=merge or route_entry.default_merge,
+        merge_name=merge_name,
+        warmup=warmup,
+        pools_data=pools_data,
+        defaults=defaults,
+    )
+
+
+def refuse_misplaced_options(methods: Sequence[str], settings: Mapping[str, Any]) -> None:
+    """Name the right place of an option that was given as a setting of the experiment."""
+    for name in settings:
+        if name in Experiment.model_fields or name in Comparison.model_fields:
+            continue
+        for method in methods:
+            parts = parse_method(method).parts()
+            places = [f"{place}.{name}" for place, part in parts if name in options_of(part)]
+            if places:
+                raise SpecError(f"{name}: is an option of a part of {method!r}; use {' or '.join(places)}")
+
+
+def _only(method: str, entries: Mapping[str, MethodEntry], part: str) -> tuple[str | None, Any]:
+    """The one name that brings a part, and the part."""
+    bringing = [name for name, entry in entries.items() if getattr(entry, part) is not None]
+    if len(bringing) > 1:
+        raise SpecError(f"method {method!r}: {bringing[0]!r} and {bringing[1]!r} both bring a {part}; keep one")
+    return (bringing[0], getattr(entries[bringing[0]], part)) if bringing else (None, None)
+
+
+def _joined_terms(method: str, entries: Mapping[str, MethodEntry]) -> dict[str, type[Term]]:
+    """The terms of all names; no term and no tensor may belong to two of them."""
+    terms: dict[str, type[Term]] = {}
+    owners: dict[str, str] = {}
+    tensors: dict[tuple[bool, str], str] = {}
+    for name, entry in entries.items():
+        for term, kind in entry.terms.items():
+            if owners.setdefault(term, name) != name:
+                both = f"{owners[term]!r} and {name!r}"
+                raise SpecError(f"method {method!r}: {both} both bring the term {term!r}; keep one")
+            terms[term] = kind
+            for tensor in kind.tensors:
+                other = tensors.setdefault((isinstance(tensor, ClientState), tensor.name), term)
+                if other != term:
+                    raise SpecError(
+                        f"method {method!r}: the terms {other!r} and {term!r} both have a tensor {tensor.name!r}; "
+                        "each needs a name of its own"
+                    )
+    return terms

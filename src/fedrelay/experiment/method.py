@@ -1,0 +1,135 @@
+"""A method ready to run: its parts with their options, checked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from fedrelay.cost.clock import Clock
+from fedrelay.errors import SpecError
+from fedrelay.experiment.catalogue import load_plugins
+from fedrelay.experiment.grammar import MethodParts, parse_method
+from fedrelay.experiment.spec import Experiment, unknown, validate
+from fedrelay.grouping.base import Grouping
+from fedrelay.local.terms.base import Term
+from fedrelay.local.terms.dp import Dp
+from fedrelay.merge.base import Merge
+from fedrelay.privacy.checks import check_fresh_noise, check_private
+from fedrelay.routes.base import Routing
+from fedrelay.warmup.base import Phase, Warmup
+
+
+@dataclass(frozen=True)
+class Method:
+    """A method ready to run: its parts with their options."""
+
+    name: str
+    route: Routing
+    grouping: Grouping | None
+    terms: tuple[Term, ...]
+    merge: Merge
+    pools_data: bool
+    warmup: Warmup | None
+    clock: Clock
+
+    @property
+    def profiles_clients(self) -> bool:
+        """Whether clients compute profiles before the first round."""
+        selector = self.warmup.selector if self.warmup is not None else None
+        groups = self.grouping is not None and self.grouping.trains
+        return groups or (selector is not None and selector.needs_vectors)
+
+    @property
+    def needs_histograms(self) -> bool:
+        """Whether clients must send their class counts to the server."""
+        grouping = self.grouping is not None and self.grouping.needs_histograms
+        return not self.pools_data and (grouping or self.merge.needs_histograms)
+
+    @property
+    def privacy(self) -> Dp | None:
+        """The differential privacy term, if the method has one."""
+        return next((term for term in self.terms if isinstance(term, Dp)), None)
+
+    @property
+    def describes_samples(self) -> bool:
+        """Whether clients send anything about their samples besides models: profiles or class counts."""
+        return self.profiles_clients or self.needs_histograms
+
+    def phases(self, rounds: int) -> tuple[Phase, ...]:
+        """All rounds of a run: those of the warm-up, then the method's own."""
+        common = tuple(term for term in self.terms if term.in_warmup)
+        before = [
+            replace(phase, terms=(*phase.terms, *common))
+            for phase in (self.warmup.phases() if self.warmup is not None else ())
+        ]
+        rest = rounds - sum(phase.rounds for phase in before)
+        if rest < 0:
+            assert self.warmup is not None
+            raise SpecError(
+                f"rounds: the warm-up alone takes {rounds - rest} (warmup.{self.warmup.length}), got {rounds}; "
+                f"lower warmup.{self.warmup.length} or raise rounds"
+            )
+        own = (Phase(rest, self.route, self.terms, self.merge),) if rest else ()
+        return (*before, *own)
+
+
+def build_method(experiment: Experiment) -> Method:
+    """The method of an experiment. Every option is checked against the part that takes it.
+
+    Raises:
+        SpecError: The method, one of its plug-ins or one of its options is not valid.
+    """
+    load_plugins(experiment.plugins)
+    given = parse_method(experiment.method)
+    kinds = dict(given.parts())
+    for name in experiment.terms:
+        if f"terms.{name}" not in kinds:
+            raise SpecError(f"terms.{name}: {unknown('term', name, given.terms)} in method {given.name!r}")
+    for part, reason in (("grouping", "forms no groups"), ("warmup", "has no warm-up")):
+        if getattr(experiment, part) and part not in kinds:
+            raise SpecError(f"{part}: method {given.name!r} {reason} and takes no {part} options")
+    parts: dict[str, Any] = {
+        place: validate(kind, _options(given, experiment, place), f"{place}.") for place, kind in kinds.items()
+    }
+    method = Method(
+        given.name,
+        parts["route"],
+        parts.get("grouping"),
+        tuple(parts[f"terms.{name}"] for name in given.terms),
+        parts["merge"],
+        given.pools_data,
+        parts.get("warmup"),
+        validate(Clock, experiment.clock, "clock."),
+    )
+    if method.route.counts_groups and method.grouping is not None:
+        method.grouping.check_counted(given.name)
+    if not method.route.merges:
+        _refuse_parts_that_need_a_merge(given)
+    if method.privacy is not None:
+        check_private(given.name, given.terms, method.route, method.warmup, method.pools_data)
+        check_fresh_noise(experiment)
+    method.phases(experiment.rounds)
+    return method
+
+
+def _refuse_parts_that_need_a_merge(given: MethodParts) -> None:
+    if given.merge_name is not None:
+        raise SpecError(f"method {given.name!r}: models are never merged, so {given.merge_name!r} has no effect")
+    for name, term in given.terms.items():
+        if term.settle is not Term.settle:
+            raise SpecError(f"method {given.name!r}: models are never merged, which the term {name!r} needs")
+
+
+def _options(given: MethodParts, experiment: Experiment, place: str) -> Mapping[str, Any]:
+    """The options that the spec sets for a part, over the defaults of the method."""
+    section, _, name = place.partition(".")
+    options = dict(getattr(experiment, section))
+    if name:
+        options = options.get(name, {})
+        if not isinstance(options, Mapping):
+            raise SpecError(f"{place}: must be a mapping of options, got {options!r}")
+    defaults = given.defaults.get(place, {})
+    if options.get("assign", defaults.get("assign")) != defaults.get("assign"):
+        defaults = {}  # the defaults belong to another way of grouping
+    return {**defaults, **options}
