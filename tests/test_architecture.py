@@ -113,11 +113,15 @@ def imported_modules(source: str, package: str) -> list[str]:
     return found
 
 
+def package_of(path: Path) -> str:
+    """`fedrelay/data/table.py` → `fedrelay.data`."""
+    return ".".join(path.relative_to(SOURCE.parent).parent.parts)
+
+
 def imports_of(module: str) -> list[str]:
     """The modules of FedRelay that one of its modules imports."""
     path = MODULES[module]
-    package = ".".join(("fedrelay", *path.relative_to(SOURCE).parent.parts))
-    return imported_modules(path.read_text(), package)
+    return imported_modules(path.read_text(), package_of(path))
 
 
 @pytest.mark.parametrize(
@@ -196,6 +200,18 @@ def test_methods_and_engines_know_nothing_of_each_other(rooms, others):
         if room_of(name) in others.split()
     ]
     assert crossed == []
+
+
+def test_published_claims_are_known_to_their_command_alone():
+    """`fedrelay_reproduce` uses the package; the package does not use it."""
+    users = []
+    for module, path in MODULES.items():
+        names = dotted_names(path.read_text(), package_of(path))
+        users += [module] if any(name.split(".")[0] == "fedrelay_reproduce" for name in names) else []
+    assert users == ["cli.reproduce"]
+    for path in (SOURCE.parent / "fedrelay_reproduce").rglob("*.py"):
+        imported = imported_modules(path.read_text(), package_of(path))
+        assert not any(name.split(".")[0] == "cli" for name in imported), path
 
 
 def test_the_public_door():
