@@ -1,8 +1,9 @@
 """FedRelay: federated learning in which models travel from client to client.
 
 >>> import fedrelay as fr
->>> result = fr.run("fedseq", data="digits", clients=100, alpha=0, rounds=60)
->>> result.accuracy, result.history[-1]["bytes"]
+>>> result = fr.run("fedseq", data="digits", clients=20, alpha=0, rounds=3)
+>>> sorted(result.transfers)
+['c2c', 'c2s', 's2c']
 """
 
 from __future__ import annotations
@@ -21,13 +22,49 @@ if TYPE_CHECKING:
         RunFolderError,
         SpecError,
     )
+    from fedrelay.experiment.catalogue import register
     from fedrelay.experiment.spec import Comparison, Experiment
+    from fedrelay.grouping.base import Grouping
+    from fedrelay.grouping.profiles.base import Profile
+    from fedrelay.local.hop_context import HopContext, HopOutcome
+    from fedrelay.local.terms.base import AnchoredTerm, LossTerm, Term
+    from fedrelay.local.terms.tensors import ClientState, Payload, ServerState
+    from fedrelay.merge.base import Merge, Merged, MergeInput
+    from fedrelay.routes.base import PlanningContext, Routing
     from fedrelay.routes.plan import RoundPlan, Route
     from fedrelay.runtime.comparison import ComparisonResult, MethodResults
     from fedrelay.runtime.loop import Interrupted, Observer
     from fedrelay.runtime.result import Result
+    from fedrelay.runtime.versions import __version__
+    from fedrelay.warmup.base import Warmup
+
+_HOMES = {
+    "api": ("compare", "load_data", "methods", "plan", "resume", "run"),
+    "data.federation": ("Federation", "federate"),
+    "errors": ("DataError", "DivergedError", "EngineError", "FedRelayError", "RunFolderError", "SpecError"),
+    "experiment.catalogue": ("register",),
+    "experiment.spec": ("Comparison", "Experiment"),
+    "grouping.base": ("Grouping",),
+    "grouping.profiles.base": ("Profile",),
+    "local.hop_context": ("HopContext", "HopOutcome"),
+    "local.terms.base": ("AnchoredTerm", "LossTerm", "Term"),
+    "local.terms.tensors": ("ClientState", "Payload", "ServerState"),
+    "merge.base": ("Merge", "MergeInput", "Merged"),
+    "routes.base": ("PlanningContext", "Routing"),
+    "routes.plan": ("RoundPlan", "Route"),
+    "runtime.comparison": ("ComparisonResult", "MethodResults"),
+    "runtime.loop": ("Interrupted", "Observer"),
+    "runtime.result": ("Result",),
+    "runtime.versions": ("__version__",),
+    "warmup.base": ("Warmup",),
+}
+"""The module of each public name. Names are imported when first used: PyTorch takes seconds, `--help` should not."""
+
+_MODULES = {name: f"fedrelay.{module}" for module, names in _HOMES.items() for name in names}
 
 __all__ = [
+    "AnchoredTerm",
+    "ClientState",
     "Comparison",
     "ComparisonResult",
     "DataError",
@@ -36,55 +73,44 @@ __all__ = [
     "Experiment",
     "FedRelayError",
     "Federation",
+    "Grouping",
+    "HopContext",
+    "HopOutcome",
     "Interrupted",
+    "LossTerm",
+    "Merge",
+    "MergeInput",
+    "Merged",
     "MethodResults",
     "Observer",
+    "Payload",
+    "PlanningContext",
+    "Profile",
     "Result",
     "RoundPlan",
     "Route",
+    "Routing",
     "RunFolderError",
+    "ServerState",
     "SpecError",
+    "Term",
+    "Warmup",
+    "__version__",
     "compare",
     "federate",
     "load_data",
     "methods",
     "plan",
+    "register",
     "resume",
     "run",
 ]
 
-_ROOMS = {
-    "Comparison": "fedrelay.experiment.spec",
-    "MethodResults": "fedrelay.runtime.comparison",
-    "DataError": "fedrelay.errors",
-    "DivergedError": "fedrelay.errors",
-    "EngineError": "fedrelay.errors",
-    "Experiment": "fedrelay.experiment.spec",
-    "FedRelayError": "fedrelay.errors",
-    "Federation": "fedrelay.data.federation",
-    "Interrupted": "fedrelay.runtime.loop",
-    "Observer": "fedrelay.runtime.loop",
-    "ComparisonResult": "fedrelay.runtime.comparison",
-    "Result": "fedrelay.runtime.result",
-    "RoundPlan": "fedrelay.routes.plan",
-    "Route": "fedrelay.routes.plan",
-    "RunFolderError": "fedrelay.errors",
-    "SpecError": "fedrelay.errors",
-    "compare": "fedrelay.api",
-    "federate": "fedrelay.data.federation",
-    "load_data": "fedrelay.api",
-    "methods": "fedrelay.api",
-    "plan": "fedrelay.api",
-    "resume": "fedrelay.api",
-    "run": "fedrelay.api",
-}
-"""Where each name lives. It is fetched when first used: importing torch takes seconds, `--help` should not."""
-
 
 def __getattr__(name: str) -> Any:
-    if name not in _ROOMS:
+    if name not in _MODULES:
         raise AttributeError(f"module 'fedrelay' has no attribute {name!r}")
-    value = getattr(import_module(_ROOMS[name]), name)
+    value = getattr(import_module(_MODULES[name]), name)
     globals()[name] = value
     return value
 

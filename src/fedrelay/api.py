@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from torch import nn
 
@@ -12,56 +12,154 @@ from fedrelay.data.federation import Federation
 from fedrelay.data.open import open_federation
 from fedrelay.data.public import PublicFederation
 from fedrelay.errors import SpecError
-from fedrelay.experiment.catalogue import METHODS
+from fedrelay.experiment.catalogue import METHODS, load_plugins, method_names
 from fedrelay.experiment.grammar import refuse_misplaced_options
 from fedrelay.experiment.prepare import prepare
+from fedrelay.experiment.settings_types import DataOptions, EngineName, MoreSettings, Options, Partition
 from fedrelay.experiment.spec import DataSettings, comparison, experiment, nested, shortcuts, validate
 from fedrelay.routes.plan import RoundPlan
 from fedrelay.runtime.comparison import ComparisonResult, run_comparison
 from fedrelay.runtime.loop import Observer, resume_run, run_experiment
 from fedrelay.runtime.result import Result
 
-OwnData = str | Mapping[str, Any] | Federation
-OwnModel = str | Mapping[str, Any] | nn.Module
+DataSource = str | Options | Federation
+ModelSource = str | Options | nn.Module
 
 
 def run(
     method: str,
     *,
-    data: OwnData = "digits",
-    model: OwnModel | None = None,
+    data: DataSource = "digits",
+    model: ModelSource | None = None,
+    clients: int | None = None,
+    partition: Partition | None = None,
+    alpha: float | None = None,
+    rounds: int | None = None,
+    fraction: float | None = None,
+    epochs: int | None = None,
+    batch_size: int | None = None,
+    lr: float | None = None,
+    seed: int | None = None,
+    engine: EngineName | Options | None = None,
+    workers: int | None = None,
+    out: str | Path | None = None,
+    plugins: Sequence[str] | None = None,
     observer: Observer | None = None,
-    **settings: Any,
+    **settings: Unpack[MoreSettings],
 ) -> Result:
-    """Run one method.
+    """Run one method. An argument that is None takes the default of `docs/settings.md`.
 
-    `data` is a known data set, a mapping of its settings, or a federation made with `federate`. `model` is a model of
-    the zoo or your own `nn.Module`, whose present weights are the start. All other settings go by their short names
-    (`clients=100, alpha=0, lr=.05`), sections (`train={"lr": .05}`) or dotted names (`**{"train.lr": .05}`). With
-    `out` the run is kept in a folder and can be resumed.
+    Args:
+        method: A method, or several joined with `+`: `"fedseq+fedprox"`. `fr.methods()` lists them.
+        data: A known data set, a mapping of `data` settings, or a federation made with `federate` or `load_data`.
+        model: A model of the zoo, `"module:function"`, or your own `nn.Module`, whose present weights are the start.
+        clients: Number of clients.
+        partition: How samples are distributed over the clients.
+        alpha: Concentration of the Dirichlet partition; 0 gives every client one class.
+        rounds: Number of rounds.
+        fraction: Share of clients, or of groups, that take part in a round.
+        epochs: Passes over a client's samples at every hop.
+        batch_size: Samples per step.
+        lr: Step size.
+        seed: The root of all randomness.
+        engine: `"local"`, `"ray"`, `"flower"`, or a mapping of `engine` settings.
+        workers: Number of worker processes; 0 uses all cores.
+        out: Folder to keep the run in, so that it can be resumed and reported.
+        plugins: Modules that register methods of your own.
+        observer: Sees the run as it goes; a subclass of `Observer`.
+        **settings: Any other setting: a section (`train={"clip": 1.0}`) or a short name (`clip=1.0`).
 
-    >>> run("fedseq", data="digits", clients=100, alpha=0, rounds=60).accuracy
+    Returns:
+        The history of evaluations, the costs and the final model.
+
+    Raises:
+        SpecError: A setting is unknown or not valid.
+        DataError: The data are missing or damaged.
+        DivergedError: A model left the finite numbers.
+
+    Example:
+        >>> import fedrelay as fr
+        >>> result = fr.run("fedseq", data="digits", clients=20, alpha=0, rounds=3)
+        >>> result.rounds
+        3
     """
-    settings, federation, module = _own(settings, data, model)
-    refuse_misplaced_options([method], nested(settings))
-    return run_experiment(experiment(method, **settings), federation=federation, module=module, observer=observer)
+    named = _given(
+        clients=clients,
+        partition=partition,
+        alpha=alpha,
+        rounds=rounds,
+        fraction=fraction,
+        epochs=epochs,
+        batch_size=batch_size,
+        lr=lr,
+        seed=seed,
+        engine=engine,
+        workers=workers,
+        out=out,
+        plugins=plugins,
+    )
+    plain, federation, module = _separate_own(named, settings, data, model)
+    _check([method], plain)
+    return run_experiment(experiment(method, **plain), federation=federation, module=module, observer=observer)
 
 
 def compare(
-    methods: Sequence[str | Mapping[str, Any]],
+    methods: Sequence[str | Options],
     *,
-    data: OwnData = "digits",
-    model: OwnModel | None = None,
+    data: DataSource = "digits",
+    model: ModelSource | None = None,
+    clients: int | None = None,
+    partition: Partition | None = None,
+    alpha: float | None = None,
+    rounds: int | None = None,
+    fraction: float | None = None,
+    epochs: int | None = None,
+    batch_size: int | None = None,
+    lr: float | None = None,
+    seeds: Sequence[int] | None = None,
+    engine: EngineName | Options | None = None,
+    workers: int | None = None,
+    out: str | Path | None = None,
+    plugins: Sequence[str] | None = None,
     observer: Observer | None = None,
-    **settings: Any,
+    **settings: Unpack[MoreSettings],
 ) -> ComparisonResult:
-    """Run several methods over several `seeds`, everything else equal; settings as in `run`.
+    """Run several methods over several seeds, everything else equal.
 
-    >>> compare(["fedavg", "fedseq"], clients=100, alpha=0, rounds=60, seeds=[1, 2, 3])["fedseq"].results
+    Args:
+        methods: Methods, or mappings such as `{"method": "fedseq", "label": "two loops", "route": {"loops": 2}}`.
+        seeds: One run of every method for each seed.
+        out: Folder to keep all runs, the table and the curves in. Calling again continues what is not complete.
+
+    All other arguments are those of `run`.
+
+    Returns:
+        The results by method: `outcome["fedseq"].results`.
+
+    Example:
+        >>> import fedrelay as fr
+        >>> outcome = fr.compare(["fedavg", "fedseq"], clients=20, alpha=0, rounds=2, seeds=[1, 2])
+        >>> len(outcome["fedseq"].results)
+        2
     """
-    settings, federation, module = _own(settings, data, model)
-    refuse_misplaced_options([each for each in methods if isinstance(each, str)], nested(settings))
-    return run_comparison(comparison(methods, **settings), federation=federation, module=module, observer=observer)
+    named = _given(
+        clients=clients,
+        partition=partition,
+        alpha=alpha,
+        rounds=rounds,
+        fraction=fraction,
+        epochs=epochs,
+        batch_size=batch_size,
+        lr=lr,
+        seeds=seeds,
+        engine=engine,
+        workers=workers,
+        out=out,
+        plugins=plugins,
+    )
+    plain, federation, module = _separate_own(named, settings, data, model)
+    _check([each for each in methods if isinstance(each, str)], plain)
+    return run_comparison(comparison(methods, **plain), federation=federation, module=module, observer=observer)
 
 
 def resume(
@@ -71,24 +169,85 @@ def resume(
     model: nn.Module | None = None,
     observer: Observer | None = None,
 ) -> Result:
-    """Continue a run from its folder, with your own data and model if it was started with them."""
+    """Continue a run from its folder.
+
+    Args:
+        run: The folder of the run.
+        data: Your own federation, if the run was started with one.
+        model: Your own module, if the run was started with one.
+        observer: Sees the run as it goes.
+
+    Returns:
+        The result, equal to that of an uninterrupted run. A complete run is only read.
+
+    Raises:
+        RunFolderError: The folder is damaged, in use, or was started with other data.
+    """
     return resume_run(Path(run), federation=data, module=model, observer=observer)
 
 
 def plan(
-    method: str, round: int = 1, *, data: OwnData = "digits", model: OwnModel | None = None, **settings: Any
+    method: str,
+    round: int = 1,
+    *,
+    data: DataSource = "digits",
+    model: ModelSource | None = None,
+    clients: int | None = None,
+    partition: Partition | None = None,
+    alpha: float | None = None,
+    rounds: int | None = None,
+    fraction: float | None = None,
+    seed: int | None = None,
+    plugins: Sequence[str] | None = None,
+    **settings: Unpack[MoreSettings],
 ) -> RoundPlan:
-    """How models would travel in a round; nothing is trained, but for profiles of clients where groups need them."""
+    """How models travel in a round. Nothing is trained, except for profiles of clients if groups need them.
+
+    Args:
+        method: As in `run`; so are all other arguments.
+        round: The round, from 1.
+
+    Example:
+        >>> import fedrelay as fr
+        >>> [len(route.clients) for route in fr.plan("fedcyclic", clients=10, fraction=0.5).routes]
+        [5]
+    """
     if not isinstance(round, int) or round < 1:
         raise SpecError(f"round: must be a whole number from 1, got {round!r}")
-    settings, federation, module = _own(settings, data, model)
-    refuse_misplaced_options([method], nested(settings))
-    return prepare(experiment(method, **settings), federation=federation, module=module).plan(round)
+    named = _given(
+        clients=clients, partition=partition, alpha=alpha, rounds=rounds, fraction=fraction, seed=seed, plugins=plugins
+    )
+    plain, federation, module = _separate_own(named, settings, data, model)
+    _check([method], plain)
+    return prepare(experiment(method, **plain), federation=federation, module=module).plan(round)
 
 
-def load_data(name: str = "digits", *, seed: int = 1, **settings: Any) -> Federation:
-    """A known data set dealt out to clients: `load_data("digits", clients=100, alpha=0)`."""
-    tree = nested({"data": name, **settings})
+def load_data(
+    name: str = "digits",
+    *,
+    clients: int | None = None,
+    partition: Partition | None = None,
+    alpha: float | None = None,
+    seed: int = 1,
+    **settings: Unpack[DataOptions],
+) -> Federation:
+    """A known data set, distributed over clients.
+
+    Args:
+        name: The data set; `fedrelay data` lists them. A path to an `.npz` file works too.
+        clients: Number of clients.
+        partition: How samples are distributed.
+        alpha: Concentration of the Dirichlet partition; 0 gives every client one class.
+        seed: The root of the partition's randomness.
+        **settings: Any other setting of `data`.
+
+    Example:
+        >>> import fedrelay as fr
+        >>> fr.load_data("digits", clients=50, alpha=0).clients
+        50
+    """
+    named = _given(clients=clients, partition=partition, alpha=alpha)
+    tree = nested({"data": name, **named, **settings})
     if set(tree) != {"data"}:
         raise SpecError(f"load_data: takes settings of 'data' only, got {', '.join(sorted(set(tree) - {'data'}))}")
     chosen = tree["data"] if isinstance(tree["data"], Mapping) else {"name": tree["data"]}
@@ -96,15 +255,29 @@ def load_data(name: str = "digits", *, seed: int = 1, **settings: Any) -> Federa
 
 
 def methods() -> dict[str, str]:
-    """The names of all methods and what they do; names can be joined with +."""
-    return {name: entry.summary for name, entry in METHODS.items()}
+    """All method names with a one-line summary; names can be joined with `+`.
+
+    Methods of installed plug-ins are listed without importing them, with an empty summary.
+    """
+    return {name: METHODS[name].summary if name in METHODS else "" for name in method_names()}
 
 
-def _own(
-    settings: Mapping[str, Any], data: OwnData, model: OwnModel | None
+def _given(**arguments: Any) -> dict[str, Any]:
+    """The arguments that are not None."""
+    return {name: value for name, value in arguments.items() if value is not None}
+
+
+def _check(methods: Sequence[str], settings: Mapping[str, Any]) -> None:
+    plugins = settings.get("plugins", ())
+    load_plugins([plugins] if isinstance(plugins, str) else plugins)
+    refuse_misplaced_options(methods, nested(settings))
+
+
+def _separate_own(
+    named: Mapping[str, Any], more: Mapping[str, Any], data: DataSource, model: ModelSource | None
 ) -> tuple[dict[str, Any], Federation | None, nn.Module | None]:
-    """Keep the user's own objects apart from the settings, which stay plain data."""
-    plain = dict(settings)
+    """Split the arguments into plain settings and the user's own objects."""
+    plain = {**named, **more}
     federation = module = None
     if isinstance(data, str | Mapping):
         plain = {"data": data, **plain}
@@ -115,7 +288,9 @@ def _own(
         paths = {name: shortcuts().get(name, name) for name in plain}
         useless = [name for name, path in paths.items() if path.split(".")[0] == "data" and path != "data.public"]
         if useless:
-            raise SpecError(f"{', '.join(useless)}: has no effect on data of your own; say it to federate or load_data")
+            raise SpecError(
+                f"{', '.join(useless)}: has no effect on data of your own; pass it to federate or load_data"
+            )
         public = {"public": data.per_class} if isinstance(data, PublicFederation) else {}
         plain = {"data": {"name": data.name, "clients": data.clients, **public}, **plain}
     if isinstance(model, nn.Module):

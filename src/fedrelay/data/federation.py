@@ -78,8 +78,16 @@ class Federation(Protocol):
         """A digest of what defines the data, to tell whether two federations are the same."""
 
 
-@dataclass(frozen=True)
-class ArrayFederation:
+class ShortRepr:
+    """A federation that shows what it holds in one line instead of all its arrays."""
+
+    def __repr__(self: Federation) -> str:
+        samples = f"{int(self.sizes().sum()):,} train and {len(self.test.y):,} test samples"
+        return f"{type(self).__name__}({self.name!r}: {self.clients:,} clients, {samples}, {self.classes} classes)"
+
+
+@dataclass(frozen=True, repr=False)
+class ArrayFederation(ShortRepr):
     """Clients that share the arrays of a data set.
 
     The arrays are only read. Data that take little room as model inputs are converted once; of larger data a visit

@@ -12,7 +12,7 @@ from fedrelay.data.partition import Ints
 from fedrelay.data.wrapper import FederationWrapper
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class PooledFederation(FederationWrapper):
     """One client that holds everybody's samples: the centralised baseline."""
 

@@ -23,7 +23,7 @@ from fedrelay.errors import DataError
 from fedrelay.rng import generator
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class PublicFederation(FederationWrapper):
     """A federation with a public set apart from its test set."""
 

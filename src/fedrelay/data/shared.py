@@ -22,7 +22,7 @@ from fedrelay.data.wrapper import FederationWrapper
 from fedrelay.rng import generator
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class SharedFederation(FederationWrapper):
     """Clients with what is shared among them. One more than there are clients stands for the shared samples alone."""
 

@@ -23,7 +23,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fedrelay.data.federation import Kind, Samples, class_counts, digest
+from fedrelay.data.federation import Kind, Samples, ShortRepr, class_counts, digest
 from fedrelay.data.partition import Ints
 from fedrelay.errors import SpecError
 from fedrelay.rng import generator
@@ -51,8 +51,8 @@ class LogNormalSizes:
         return self.least + extra.astype(np.int64)
 
 
-@dataclass(frozen=True)
-class SyntheticFederation:
+@dataclass(frozen=True, repr=False)
+class SyntheticFederation(ShortRepr):
     """A federation of any number of clients whose data are made when they are looked at."""
 
     clients: int

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fedrelay.data.federation import Federation, Kind, Samples
+from fedrelay.data.federation import Federation, Kind, Samples, ShortRepr
 from fedrelay.data.partition import Ints
 
 
-@dataclass(frozen=True)
-class FederationWrapper:
+@dataclass(frozen=True, repr=False)
+class FederationWrapper(ShortRepr):
     """A federation over another one, `members`, that is the same in everything it does not say itself."""
 
     members: Federation

@@ -56,7 +56,7 @@ SWAP_LISTS: dict[str, ClassSets] = {
 """The lists of classes that have a name; both are of CIFAR-100."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class FlippedFederation(FederationWrapper):
     """A federation in which attackers have exchanged labels; `tables` holds the new label of each, by attacker."""
 

@@ -23,12 +23,12 @@ from fedrelay.experiment.spec import Comparison, ComparisonEntry, Experiment, lo
 from fedrelay.files import write_atomically
 from fedrelay.metrics.curves import mean_std
 from fedrelay.runtime.loop import Observer, resume_run, run_experiment
-from fedrelay.runtime.result import COSTS, Result, Row
+from fedrelay.runtime.result import COSTS, Result, Row, html_table
 
 SPEC = "comparison.yaml"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class MethodResults:
     """One method of a comparison with its runs; one that diverged or learnt nothing is no result, and says why."""
 
@@ -37,6 +37,14 @@ class MethodResults:
     results: tuple[Result, ...]
     diverged: tuple[str, ...] = ()
     fruitless: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        failed = f", {len(self.failed)} failed" if self.failed else ""
+        return f"MethodResults({self.name!r}: accuracy {self._accuracy()} over {len(self.results)} seeds{failed})"
+
+    def _accuracy(self) -> str:
+        found = self.mean_std(lambda result: result.accuracy_last)
+        return "unknown" if found is None else f"{found[0]:.4f} ± {found[1]:.4f}"
 
     @property
     def failed(self) -> tuple[str, ...]:
@@ -71,12 +79,21 @@ def _mean(values: Sequence[float | None]) -> float | None:
     return mean_std(known)[0] if len(known) == len(values) else None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ComparisonResult:
     """A comparison, done."""
 
     comparison: Comparison
     contenders: tuple[MethodResults, ...]
+
+    def __repr__(self) -> str:
+        return f"ComparisonResult({', '.join(map(repr, self.contenders))})"
+
+    def _repr_html_(self) -> str:
+        rows = [
+            [each.name, each._accuracy(), str(len(each.results)), str(len(each.failed))] for each in self.contenders
+        ]
+        return html_table(["method", "accuracy", "runs", "failed"], rows)
 
     @property
     def reference(self) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,14 @@ def share_name(share: float) -> str:
     return repr(float(share)).removesuffix(".0")
 
 
-@dataclass(frozen=True)
+def html_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A plain table for notebooks; all text is escaped."""
+    head = "".join(f"<th>{escape(cell)}</th>" for cell in header)
+    body = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+@dataclass(frozen=True, repr=False)
 class Result:
     """The history and the final model of one run.
 
@@ -71,6 +79,24 @@ class Result:
     """Mean seconds of a hop beside the client's own, where hops are messages."""
 
     run: Path | None = None
+
+    def __repr__(self) -> str:
+        return f"Result({', '.join(f'{name}={value}' for name, value in self._facts().items())})"
+
+    def _repr_html_(self) -> str:
+        return html_table(["", "value"], [[name, value] for name, value in self._facts().items()])
+
+    def _facts(self) -> dict[str, str]:
+        """The run in a few words, for people."""
+        return {
+            "method": repr(self.experiment.method),
+            "data": repr(self.experiment.data.name),
+            "accuracy": f"{self.accuracy:.4f}",
+            "rounds": f"{self.rounds}/{self.experiment.rounds}",
+            "client_updates": f"{self.client_updates}",
+            "transfers": f"{sum(self.transfers.values())}",
+            "bytes": f"{self.bytes}",
+        }
 
     @property
     def complete(self) -> bool:

@@ -8,6 +8,11 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from types import MappingProxyType
 
+try:
+    __version__ = version("fedrelay")
+except PackageNotFoundError:  # used from a source tree that was not installed
+    __version__ = "0+unknown"
+
 
 @cache
 def versions() -> Mapping[str, str]:
