@@ -16,7 +16,7 @@ from typing import Any, Literal, get_args
 
 import fedrelay as fr
 from fedrelay.experiment.spec import unknown
-from fedrelay_reproduce.criteria import Criterion
+from fedrelay_reproduce.criteria import MEASURES, Criterion
 from fedrelay_reproduce.verdicts import Verdict
 
 Scale = Literal["smoke", "small", "full"]
@@ -33,9 +33,10 @@ SECTIONS = {
     "Published": "the paper's figures",
     "Holds if": "the criterion in words",
     "Scale small": "how the experiment differs from the published one",
+    "Shows": "measures to show beside the checks, with commas; default accuracy_last",
     "Reading": "as `Reading (small, holds)`: what to make of that verdict, written after the run",
 }
-"""Paragraphs of a claim's docstring, after the claim itself. The last two may be left out."""
+"""Paragraphs of a claim's docstring, after the claim itself. The first four are required."""
 
 _READING = re.compile(rf"Reading \(({'|'.join(SCALES)}), ({'|'.join(get_args(Verdict))})\)")
 
@@ -89,7 +90,6 @@ class Claim:
         text: the docstring of its file.
         criterion: a function of the results, whose parameters are names of experiments.
         experiments: what is run, by name.
-        show: measures to show beside the checks.
         seeds: how many seeds a scale has, where it differs from `DEFAULT_SEEDS`.
         diverged: what a diverged run means for targets: nothing is known, or they were never reached.
     """
@@ -98,12 +98,13 @@ class Claim:
     text: str | None
     criterion: Criterion
     experiments: Mapping[str, ClaimExperiment]
-    show: tuple[str, ...] = ("accuracy_last",)
     seeds: Mapping[Scale, int] = field(default_factory=dict)
     diverged: Literal["inconclusive", "never reached"] = "inconclusive"
 
     def __post_init__(self) -> None:
-        _ = self.sections
+        for measure in self.shown:
+            if measure not in MEASURES:
+                raise fr.SpecError(f"docstring: Shows: {unknown('measure', measure, MEASURES)}")
         if not self.experiments:
             raise fr.SpecError("experiments: must not be empty")
         for name in inspect.signature(self.criterion).parameters:
@@ -134,6 +135,11 @@ class Claim:
             if not found.get(label):
                 raise fr.SpecError(f"docstring: the paragraph '{label}: …' is required ({SECTIONS[label]})")
         return found
+
+    @cached_property
+    def shown(self) -> list[str]:
+        """Measures to show beside the checks."""
+        return self.sections.get("Shows", "accuracy_last").split(", ")
 
     def reading(self, scale: Scale, verdict: Verdict) -> str | None:
         """What to make of a verdict at a scale."""

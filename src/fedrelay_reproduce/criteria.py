@@ -58,6 +58,14 @@ MEASURES: dict[str, str] = {
 """Every measure that a criterion may use."""
 
 
+BinaryMethod = Callable[["Number", "Number | float"], "Number"]
+
+
+def _operators(function: Callable[[float, float], float]) -> tuple[BinaryMethod, BinaryMethod]:
+    """An operator of `Number`, and the same with a plain number on the left."""
+    return (lambda self, other: combined(function, self, other)), (lambda self, other: combined(function, other, self))
+
+
 @dataclass(frozen=True)
 class Number:
     """A number measured with one seed.
@@ -71,29 +79,10 @@ class Number:
     missing: str | None = None
     """Why the number is not known."""
 
-    def __add__(self, other: Operand) -> Number:
-        return combined(operator.add, self, other)
-
-    def __sub__(self, other: Operand) -> Number:
-        return combined(operator.sub, self, other)
-
-    def __mul__(self, other: Operand) -> Number:
-        return combined(operator.mul, self, other)
-
-    def __truediv__(self, other: Operand) -> Number:
-        return combined(operator.truediv, self, other)
-
-    def __radd__(self, other: float) -> Number:
-        return combined(operator.add, other, self)
-
-    def __rsub__(self, other: float) -> Number:
-        return combined(operator.sub, other, self)
-
-    def __rmul__(self, other: float) -> Number:
-        return combined(operator.mul, other, self)
-
-    def __rtruediv__(self, other: float) -> Number:
-        return combined(operator.truediv, other, self)
+    __add__, __radd__ = _operators(operator.add)
+    __sub__, __rsub__ = _operators(operator.sub)
+    __mul__, __rmul__ = _operators(operator.mul)
+    __truediv__, __rtruediv__ = _operators(operator.truediv)
 
     def __neg__(self) -> Number:
         return combined(operator.neg, self)

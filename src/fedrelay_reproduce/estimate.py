@@ -9,15 +9,13 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 
 import fedrelay as fr
-from fedrelay.data.dataset import Dataset
-from fedrelay.data.federation import ArrayFederation
-from fedrelay.data.partition import DEFAULT_CLIENTS, ClientIndices
+from fedrelay.data.partition import DEFAULT_CLIENTS
 from fedrelay.data.registry import load_dataset
 from fedrelay.engines.local.executor import one_thread
 from fedrelay.engines.quiet import errors_only
@@ -47,15 +45,6 @@ GENERATING, GENERATED = 50, 5000
 
 OVERHEAD = 1.0
 """Seconds for everything else: reading data, starting, forming groups."""
-
-
-@dataclass(frozen=True)
-class Amount:
-    """What a run trains and evaluates, in samples, and how many models travel side by side."""
-
-    trained: float
-    evaluated: float
-    lanes: int
 
 
 @dataclass(frozen=True)
@@ -89,45 +78,42 @@ def run_seconds(run: ClaimRun) -> float:
     runs = run.experiment
     if isinstance(runs, ComparisonRuns):
         _, experiment = runs.experiments[str(run.method), run.seed]
-        work = amount_of(experiment)
-        return OVERHEAD + (work.trained + EVALUATING * work.evaluated) * pace_of(experiment, work.lanes)
+        samples, lanes = samples_of(experiment)
+        return OVERHEAD + samples * pace_of(experiment, lanes)
     if isinstance(runs, ImageRecovery):
         return OVERHEAD + sum(_recovery(each, runs.attacker.epochs) for each in runs.with_seed(run.seed).values())
     if isinstance(runs, GroupComparison) and any(each.trains for each in runs.groupings.values()):
         experiment = runs.experiment(run.seed)
         epochs = {each.description: each.epochs or 10 for each in runs.groupings.values() if each.trains}
-        return OVERHEAD + sum(epochs.values()) * _train_size(experiment.data) * pace_of(experiment, MOST_LANES)
+        return OVERHEAD + sum(epochs.values()) * sizes_of(experiment.data).train * pace_of(experiment, MOST_LANES)
     return OVERHEAD
 
 
 def _recovery(experiment: fr.Experiment, epochs: int) -> float:
     """A run with an attacker: at each hop to it, a generator is trained that is much slower than the model."""
-    data = experiment.data
-    own = _train_size(data) / (data.clients or DEFAULT_CLIENTS)
+    sizes = sizes_of(experiment.data)
     hops = experiment.fraction * experiment.rounds
-    generated = GENERATING * hops * (epochs * own + GENERATED)
-    return (amount_of(experiment).trained + generated) * pace_of(experiment, MOST_LANES)
+    generated = GENERATING * hops * (epochs * sizes.train / sizes.clients + GENERATED)
+    return (samples_of(experiment)[0] + generated) * pace_of(experiment, MOST_LANES)
 
 
-def amount_of(experiment: fr.Experiment) -> Amount:
-    """What a run trains and evaluates."""
-    setting = prepare(_without_profiles(experiment), federation=_stand_in(experiment.data))
+def samples_of(experiment: fr.Experiment) -> tuple[float, int]:
+    """How many samples a run trains on, evaluations included, and how many models travel side by side."""
+    sizes = sizes_of(experiment.data)
+    setting = prepare(_without_profiles(experiment), federation=_stand_in(sizes))
     rounds = np.unique(np.linspace(1, experiment.rounds, PLANNED_ROUNDS).astype(int)).tolist()
     plans = [setting.plan(round) for round in rounds]
     size = setting.federation.size
-    samples = [sum(size(client) for route in plan.routes for client in route.clients) for plan in plans]
-    return Amount(
-        trained=float(np.mean(samples)) * experiment.rounds * experiment.train.epochs
-        + _profile_epochs(experiment) * _train_size(experiment.data),
-        evaluated=math.ceil(experiment.rounds / experiment.eval.every) * _test_size(experiment.data),
-        lanes=min(MOST_LANES, max(len(plan.routes) for plan in plans)),
-    )
+    planned = [sum(size(client) for route in plan.routes for client in route.clients) for plan in plans]
+    trained = float(np.mean(planned)) * experiment.rounds * experiment.train.epochs
+    evaluated = math.ceil(experiment.rounds / experiment.eval.every) * sizes.test
+    samples = trained + _profile_epochs(experiment) * sizes.train + EVALUATING * evaluated
+    return samples, min(MOST_LANES, max(len(plan.routes) for plan in plans))
 
 
 def pace_of(experiment: fr.Experiment, lanes: int) -> float:
     """Seconds to train on one sample."""
-    data = experiment.data
-    size = _train_size(data) // (data.clients or DEFAULT_CLIENTS)
+    data, sizes = experiment.data, sizes_of(experiment.data)
     terms = [name.strip() for name in experiment.method.split("+") if METHODS[name.strip()].terms]
     if "ewc" in terms:
         terms.append("fedcyclic")
@@ -141,17 +127,25 @@ def pace_of(experiment: fr.Experiment, lanes: int) -> float:
         rounds=2,
         fraction=1.0,
     )
-    return _measured_pace(measured.model_dump_json(exclude={"out"}), lanes, max(1, min(size, MEASURED_SAMPLES)))
+    samples = max(1, min(sizes.train // sizes.clients, MEASURED_SAMPLES))
+    return _measured_pace(measured.model_dump_json(exclude={"out"}), lanes, samples)
 
 
 @lru_cache(maxsize=256)
 def _measured_pace(experiment: str, lanes: int, samples: int) -> float:
     """Seconds per sample in the second of two rounds."""
     wanted = fr.Experiment.model_validate_json(experiment)
-    dataset = _dataset(wanted.data)
+    dataset = _load(wanted.data.name, wanted.data.path)
     rows = np.resize(np.arange(len(dataset.y_train)), lanes * samples)
-    part = replace(dataset, x_test=dataset.x_test[:20], y_test=dataset.y_test[:20])
-    federation = ArrayFederation(part, ClientIndices(rows, np.arange(lanes + 1) * samples), seed=1)
+    federation = fr.federate(
+        dataset.x_train[rows],
+        dataset.y_train[rows],
+        dataset.x_test[:20],
+        dataset.y_test[:20],
+        client_ids=np.arange(lanes * samples) // samples,
+        classes=dataset.classes,
+        kind=dataset.kind,
+    )
     watch = _Stopwatch()
     with one_thread():
         run_experiment(wanted, federation=federation, observer=watch)
@@ -192,34 +186,35 @@ def _profile_epochs(experiment: fr.Experiment) -> int:
     return epochs + int(chosen)
 
 
-def _stand_in(data: DataSettings) -> fr.Federation:
-    """As many samples and clients, of equal size, with next to nothing in them."""
-    dataset, train, test = _dataset(data), _train_size(data), _test_size(data)
+@dataclass(frozen=True)
+class Sizes:
+    """How much data an experiment has."""
+
+    train: int
+    test: int
+    clients: int
+    classes: int
+
+
+def sizes_of(data: DataSettings) -> Sizes:
+    """How much data an experiment has."""
+    dataset = _load(data.name, data.path)
+    train = data.samples or len(dataset.y_train)
+    if data.partition == "shards" and data.shard_size is not None and data.clients is not None:
+        train = data.clients * data.shards_per_client * data.shard_size
     owners = dataset.client_train
     holders = len(np.unique(owners)) if owners is not None and data.alpha is None else DEFAULT_CLIENTS
-    clients = data.clients or holders
+    return Sizes(train, data.test_samples or len(dataset.y_test), data.clients or holders, dataset.classes)
+
+
+def _stand_in(sizes: Sizes) -> fr.Federation:
+    """A federation of that size with next to nothing in it; all clients have equally many samples."""
+    train, test = np.arange(sizes.train), np.arange(sizes.test)
+    x, x_test = (np.zeros((len(each), 1), np.float32) for each in (train, test))
+    holders = train * sizes.clients // sizes.train
     return fr.federate(
-        np.zeros((train, 1), np.float32),
-        np.arange(train) % dataset.classes,
-        np.zeros((test, 1), np.float32),
-        np.arange(test) % dataset.classes,
-        client_ids=np.arange(train) * clients // train,
-        classes=dataset.classes,
+        x, train % sizes.classes, x_test, test % sizes.classes, client_ids=holders, classes=sizes.classes
     )
-
-
-def _train_size(data: DataSettings) -> int:
-    if data.partition == "shards" and data.shard_size is not None and data.clients is not None:
-        return data.clients * data.shards_per_client * data.shard_size
-    return data.samples or len(_dataset(data).y_train)
-
-
-def _test_size(data: DataSettings) -> int:
-    return data.test_samples or len(_dataset(data).y_test)
-
-
-def _dataset(data: DataSettings) -> Dataset:
-    return _load(data.name, data.path)
 
 
 _load = lru_cache(maxsize=8)(load_dataset)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import fmean, stdev
 
 from matplotlib import rc_context
 from matplotlib.axes import Axes
@@ -12,7 +13,6 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from fedrelay.files import write_atomically
-from fedrelay.metrics.curves import mean_std
 from fedrelay.report.plots import GREY, LINE_COLOURS, STYLE, Line, accuracy_over, drawn
 from fedrelay_reproduce.experiments import ComparisonRuns, ExperimentRuns, GroupComparison
 from fedrelay_reproduce.scaled_claim import ScaledClaim
@@ -89,7 +89,7 @@ def _draw_bars(axes: Axes, experiment: ExperimentRuns, measure: str) -> None:
         values = [experiment.measured(name, seed).values.get(measure) for seed in experiment.seeds]
         known = [value for value in values if value is not None]
         if known:
-            bars.append((name.replace("_", " "), *mean_std(known)))
+            bars.append((name.replace("_", " "), fmean(known), stdev(known) if len(known) > 1 else 0.0))
     names, means, deviations = zip(*bars, strict=True) if bars else ((), (), ())
     axes.barh(names, means, xerr=deviations, color=LINE_COLOURS[0], height=0.7, error_kw={"ecolor": GREY})
     axes.invert_yaxis()

@@ -6,6 +6,7 @@ import inspect
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from importlib.resources import files
 from statistics import fmean, stdev
 
 from rich.console import Group, RenderableType
@@ -46,81 +47,13 @@ HEADLINES = (1, 2, 10, 14, 15, 17, 18, 19, 21, 22, 25)
 BEGIN, END = "<!-- claims: written by fedrelay reproduce --write -->", "<!-- end of claims -->"
 """The short table is written between these marks."""
 
-FUNCTIONS = ("rounds_to", "updates_to", "time_to", "speed_up", "least", "greatest", "mean", "spread", "all_of", "any_of", "negated")  # fmt: skip  # noqa: E501
+FUNCTIONS = (
+    "rounds_to", "updates_to", "time_to", "speed_up", "least", "greatest", "mean", "spread", "all_of", "any_of",
+    "negated",
+)  # fmt: skip
 
-HEAD = """# Reproduction
-
-What the papers behind the methods claim, and whether small experiments show it. Every claim is a Python file in
-`src/fedrelay_reproduce/claims`, with the published figures, the experiment at each scale and the criterion. Only orders
-and ratios are tested: data, models and numbers of rounds are smaller than in the papers, so absolute figures differ.
-
-    fedrelay reproduce --list              # all claims
-    fedrelay reproduce 1 2 --scale smoke   # minutes: does it run at all? Its verdicts mean little
-    fedrelay reproduce 1 2                 # scale small: hours on two cores for all
-    fedrelay reproduce 1 --scale full --device cuda   # the papers' own settings, where their data are available
-    fedrelay reproduce --write docs        # this page
-
-`fedrelay reproduce --dry-run` says how long everything takes on your machine. Runs are kept in the folder
-`reproduction`. After an interruption, the same command continues.
-"""
-
-TAIL = '''## Your own claims
-
-`fedrelay reproduce --from PATH` tests your own claims. PATH is a Python file, which is executed, or a folder of such
-files. A file looks like this:
-
-```python
-"""FedSeq is better than FedAvg when every client has one class.
-
-Source: a paper, table 1
-
-In short: 82 against 71 %
-
-Published: The figures in full.
-
-Holds if: FedSeq ends at least 5 points above FedAvg, and the gain is larger than with mild skew.
-
-Scale small: 100 clients of the embedded digits.
-
-Reading (small, holds): What to make of it, written after the run.
-"""
-
-from __future__ import annotations
-
-from fedrelay_reproduce import Check, Claim, ClaimExperiment, Condition, Number, Results
-
-SKEWED = ClaimExperiment(
-    "mine/skewed",  # the folder of its runs
-    {
-        "methods": ["fedavg", "fedseq"],
-        "data": {"name": "digits", "clients": 100, "alpha": 0},
-        "rounds": 60,
-    },
-    smoke={"rounds": 5},  # what is different at scale smoke
-)
-MILD = SKEWED.but("mine/mild", {"data": {"alpha": 1}})
-
-
-def criterion(skewed: Results, mild: Results) -> list[Condition]:
-    def gain(results: Results) -> Number:
-        return results["fedseq"].accuracy_last - results["fedavg"].accuracy_last
-
-    return [
-        Check("FedSeq gains at least 5 points", gain(skewed), ">=", 0.05),
-        Check("the gain is larger with strong skew", gain(skewed), ">", gain(mild)),
-    ]
-
-
-CLAIM = Claim(1, __doc__, criterion, {"skewed": SKEWED, "mild": MILD}, show=("accuracy_last", "transfers"))
-```
-
-The criterion is called once for each seed. Its parameters are names of experiments; their results are known by the
-labels of methods. Numbers can be added, subtracted, multiplied, divided and compared with `>=`, `>`, `<=`, `<` and
-`==` in a `Check`. Experiments that several claims import from one file share their runs. With `kind="groups"` an
-experiment forms groups by several `groupings`, with `kind="transfers"` it counts the transfers of a round, and with
-`kind="image-recovery"` a client reconstructs the images of others. All of these are in `fedrelay_reproduce`:
-
-'''
+TEMPLATE = files(__package__).joinpath("page.md")
+"""The page without results. {{rules}}, {{results}} and {{words}} are filled in."""
 
 
 def claims_table(claims: Sequence[Claim]) -> RenderableType:
@@ -198,9 +131,16 @@ def spread(values: Sequence[float]) -> str:
 
 def reproduction_page(claims: Claims, entries: Entries, pictures: Mapping[int, str]) -> str:
     """The page: rules, a table of all claims, then claim by claim; `pictures` are addresses by claim."""
-    parts = [HEAD, "## Rules\n", f"{inspect.getdoc(verdicts)}\n", "## Verdicts\n", _overview(claims, entries)]
-    parts += [_section(claim, entries.get(number), pictures.get(number)) for number, claim in claims.items()]
-    return "\n".join([*parts, TAIL + _vocabulary()])
+    sections = [_section(claim, entries.get(number), pictures.get(number)) for number, claim in claims.items()]
+    parts = {
+        "rules": inspect.getdoc(verdicts) or "",
+        "results": "\n".join([_overview(claims, entries), *sections]),
+        "words": _vocabulary(),
+    }
+    page = TEMPLATE.read_text(encoding="utf-8")
+    for name, text in parts.items():
+        page = page.replace(f"{{{{{name}}}}}", text)
+    return page
 
 
 def _vocabulary() -> str:
@@ -208,7 +148,7 @@ def _vocabulary() -> str:
     functions = {name: (inspect.getdoc(getattr(criteria, name)) or "").rstrip(".") for name in FUNCTIONS}
     lines = ["| function | what it is |", "|---|---|", *(f"| `{name}` | {text} |" for name, text in functions.items())]
     lines += ["", "| measure | what it is |", "|---|---|"]
-    return "\n".join([*lines, *(f"| `{name}` | {text} |" for name, text in criteria.MEASURES.items())]) + "\n"
+    return "\n".join([*lines, *(f"| `{name}` | {text} |" for name, text in criteria.MEASURES.items())])
 
 
 def _overview(claims: Claims, entries: Entries) -> str:
@@ -294,8 +234,8 @@ def _checks(entry: Entry) -> Iterator[str]:
 def _measures(claim: Claim, entry: Entry) -> Iterator[str]:
     """What else was measured, one table for each experiment."""
     for experiment, measured in entry["measured"].items():
-        known = {measure for of in measured.values() for measure, values in of.items() if any(v is not None for v in values)}  # fmt: skip  # noqa: E501
-        shown = [measure for measure in claim.show if measure in known]
+        known = {each for of in measured.values() for each, values in of.items() if any(v is not None for v in values)}
+        shown = [measure for measure in claim.shown if measure in known]
         if not shown:
             continue
         yield ""

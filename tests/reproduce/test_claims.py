@@ -93,6 +93,7 @@ def test_it_is_known_what_a_criterion_uses(tmp_path):
     [
         ({"text": None}, "the docstring must begin with the claim"),
         ({"text": TEXT + "\nSauce: x"}, "docstring: unknown paragraph 'Sauce'; allowed: Source"),
+        ({"text": TEXT + "\nShows: los"}, "docstring: Shows: unknown measure 'los' (did you mean 'loss'?)"),
         ({"text": TEXT.replace("Holds if", "Scale small")}, "the paragraph 'Holds if: …' is required"),
         ({"experiments": {}}, "experiments: must not be empty"),
         ({"experiments": {"onli": ONLY}}, "criterion: unknown experiment 'only' (did you mean 'onli'?)"),

@@ -12,6 +12,8 @@ accuracy.
 
 Scale small: As claim 1, with 150 rounds; slots are merged every 10 rounds, as many as there are groups.
 
+Shows: accuracy_last, accuracy_best, client_updates, virtual_seconds
+
 Reading (small, holds): FedSeqInter ends .7 to .9 points higher in every seed. That it starts more slowly holds by the
 narrowest margin, one exactly as large as its standard error: two seeds reach the target in the same round, one two
 rounds later. Groups of all classes leave little to wait for.
@@ -31,21 +33,11 @@ LONG = ALPHA_0.but(
 def criterion(long: Results, centralised: Results) -> list[Condition]:
     fedseq, fedseqinter = long["fedseq"], long["fedseqinter"]
     target = 0.7 * centralised["centralized"].accuracy_last
+    least_wanted = fedseq.accuracy_last - 0.005
     return [
-        Check(
-            "FedSeqInter ends at most half a point below FedSeq",
-            fedseqinter.accuracy_last,
-            ">=",
-            fedseq.accuracy_last - 0.005,
-        ),
+        Check("FedSeqInter ends at most half a point below FedSeq", fedseqinter.accuracy_last, ">=", least_wanted),
         Check("FedSeqInter needs more rounds", rounds_to(fedseqinter, target), ">", rounds_to(fedseq, target)),
     ]
 
 
-CLAIM = Claim(
-    7,
-    __doc__,
-    criterion,
-    {"long": LONG, "centralised": CENTRALISED},
-    show=("accuracy_last", "accuracy_best", "client_updates", "virtual_seconds"),
-)
+CLAIM = Claim(7, __doc__, criterion, {"long": LONG, "centralised": CENTRALISED})

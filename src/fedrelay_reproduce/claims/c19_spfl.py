@@ -15,6 +15,8 @@ Scale small: 5,000 images of Fashion-MNIST, ten clients, Dirichlet 0.5, the smal
 32; ten rounds from scratch, and ten rounds after 15 of FedAvg. SPFL does ten times the work of FedAvg in a round:
 'fedavg, 10 epochs' does as much.
 
+Shows: accuracy_last, client_updates, transfers, virtual_seconds
+
 Reading (small, holds): Round by round SPFL gains 19 to 35 points from scratch and 10 after FedAvg, more than the 4 of
 the paper, where FedAvg had 100 rounds. All of it is the tenfold work: FedAvg with ten epochs ends as high (76.0
 against 75.7 %), in half the virtual time. The criterion looks at FedAvg, FedNova and FedDisco only. Of the others
@@ -101,10 +103,4 @@ def criterion(scratch: Results, warm: Results) -> list[Condition]:
     ]
 
 
-CLAIM = Claim(
-    19,
-    __doc__,
-    criterion,
-    {"scratch": SCRATCH, "warm": WARM},
-    show=("accuracy_last", "client_updates", "transfers", "virtual_seconds"),
-)
+CLAIM = Claim(19, __doc__, criterion, {"scratch": SCRATCH, "warm": WARM})

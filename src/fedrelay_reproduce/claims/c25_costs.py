@@ -14,6 +14,8 @@ FedGSP's figures to their printed digits.
 
 Scale small: The second round of each method, planned and counted; nothing is trained.
 
+Shows: hops, chains, s2c, c2s, c2c, transfers
+
 Reading (small, holds): Counts are exact in every line, FedGSP's seconds and bytes to the digits that are printed.
 SPFL's own tables imply M(M + 2) transfers a round where one by one there are M(M + 1).
 """
@@ -81,11 +83,4 @@ def criterion(ledger: Results, leaf: Results) -> list[Condition]:
     ]
 
 
-CLAIM = Claim(
-    25,
-    __doc__,
-    criterion,
-    {"ledger": LEDGER, "leaf": LEAF},
-    show=("hops", "chains", "s2c", "c2s", "c2c", "transfers"),
-    seeds={"small": 1, "full": 1},
-)
+CLAIM = Claim(25, __doc__, criterion, {"ledger": LEDGER, "leaf": LEAF}, seeds={"small": 1, "full": 1})

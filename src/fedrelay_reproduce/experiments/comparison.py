@@ -9,8 +9,6 @@ from typing import Any
 import numpy as np
 import yaml
 
-import fedrelay as fr
-from fedrelay.errors import FruitlessError
 from fedrelay.files import make_folder, write_atomically
 from fedrelay.report.fate import FAILURES, Failure
 from fedrelay.runtime.comparison import SPEC, load_comparison, run_entrant, run_folder
@@ -51,7 +49,7 @@ class ComparisonRuns(MethodRuns):
         entrant, experiment = self.experiments[str(run.method), run.seed]
         try:
             run_entrant(entrant, experiment, self.folder)
-        except (fr.DivergedError, FruitlessError) as error:
+        except tuple(kind for kind, _ in FAILURES.values()) as error:
             failure = next(name for name, (kind, _) in FAILURES.items() if isinstance(error, kind))
             note = _note(self.path(str(run.method), run.seed), failure)
             make_folder(note.parent)

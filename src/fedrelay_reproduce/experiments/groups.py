@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -16,7 +16,6 @@ from fedrelay.grouping.base import Grouping
 from fedrelay.grouping.distances import DISTANCES, Distance
 from fedrelay.grouping.profiles import ProfilingResult
 from fedrelay.metrics.skew import group_quality
-from fedrelay.routes.base import Groups
 from fedrelay_reproduce.experiments.base import SeedFiles, Values
 
 CLIENTS = "clients"
@@ -60,20 +59,20 @@ class GroupComparison(SeedFiles):
         return validate(fr.Experiment, {**common, "method": "fedseq", "seed": seed, "engine": {"workers": 1}})
 
     def measure(self, seed: int) -> dict[str, Values]:
-        evidence = profile_inputs(self.experiment(seed), self.groupings.values())
-        federation = evidence.federation
+        inputs = profile_inputs(self.experiment(seed), self.groupings.values())
+        federation = inputs.federation
         sizes = federation.sizes()
         holders = np.flatnonzero(sizes)
         histograms = np.stack([federation.histogram(client) for client in range(federation.clients)])
-        found = {CLIENTS: _quality(tuple((client,) for client in holders.tolist()), histograms, sizes)}
-        surveys: dict[str, ProfilingResult] = {}
+        found = {CLIENTS: _quality([(client,) for client in holders.tolist()], histograms, sizes)}
+        profiled: dict[str, ProfilingResult] = {}  # groupings that describe clients alike share the profiles
         for name, grouping in self.groupings.items():
             key = grouping.description
-            survey = surveys[key] = surveys.get(key) or grouping.survey(evidence)
-            found[name] = _quality(grouping.form(evidence, survey), histograms, sizes)
+            profiles = profiled[key] = profiled.get(key) or grouping.survey(inputs)
+            found[name] = _quality(grouping.form(inputs, profiles), histograms, sizes)
             if grouping.psi is not None:
                 main = histograms[holders].argmax(axis=1)
-                found[name] |= closeness(survey.vectors, main, DISTANCES[grouping.tau])
+                found[name] |= closeness(profiles.vectors, main, DISTANCES[grouping.tau])
         return found
 
 
@@ -92,7 +91,7 @@ def closeness(vectors: NDArray[np.float64], classes: NDArray[np.int64], distance
     }
 
 
-def _quality(groups: Groups, histograms: NDArray[np.int64], sizes: NDArray[np.int64]) -> Values:
+def _quality(groups: Sequence[tuple[int, ...]], histograms: NDArray[np.int64], sizes: NDArray[np.int64]) -> Values:
     quality = group_quality(groups, histograms, sizes)
     return {
         "median_cpd": quality.median_cpd,
