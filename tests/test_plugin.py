@@ -1,0 +1,100 @@
+"""A package from outside adds a route and a term; every command and engine finds them by name."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PLUGIN = Path(__file__).parents[1] / "examples" / "plugin"
+SETTINGS = [
+    "--clients",
+    "7",
+    "--rounds",
+    "4",
+    "--fraction",
+    "0.8",
+    "--workers",
+    "1",
+    "--set",
+    "terms.l1prox.strength=0.01",
+]
+DIES = """
+import os, fedrelay as fr
+
+class Dies(fr.Observer):
+    def round_done(self, round, row):
+        if round == 2:
+            os._exit(9)
+
+fr.run("pairs+l1prox", clients=7, rounds=4, fraction=0.8, workers=1, terms={"l1prox": {"strength": 0.01}},
+       checkpoint={"seconds": 0}, out="run", observer=Dies())
+"""
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory):
+    """The environment of a machine on which the plug-in is installed."""
+    folder = tmp_path_factory.mktemp("installed")
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
+    subprocess.run([*pip, "--no-build-isolation", "--target", folder, PLUGIN], check=True)
+    paths = [str(folder), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "COLUMNS": "200"}
+
+
+@pytest.fixture
+def fedrelay(environment, tmp_path):
+    def call(*arguments, code=0):
+        command = [sys.executable, "-m", "fedrelay", *map(str, arguments)]
+        done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True)
+        assert done.returncode == code, done.stderr
+        return done.stdout if code == 0 else done.stderr
+
+    return call
+
+
+def test_methods_of_installed_packages_are_listed_without_importing_them(fedrelay, environment, tmp_path):
+    assert "plug-in of fedrelay-pairs 0.1.0" in fedrelay("methods")
+    code = "import fedrelay as fr, sys; print('pairs' in fr.methods(), 'fedrelay_pairs' in sys.modules)"
+    printed = subprocess.check_output([sys.executable, "-c", code], env=environment, cwd=tmp_path, text=True)
+    assert printed.split() == ["True", "False"]
+    page = fedrelay("methods", "show", "pairs+l1prox")
+    assert "Pairs: every model visits two clients" in page
+    assert "--set terms.l1prox.strength=0.001" in page
+
+
+def test_a_run_is_planned_killed_resumed_and_reported(fedrelay, environment, tmp_path):
+    whole = json.loads(fedrelay("run", "pairs+l1prox", *SETTINGS, "--out", "whole", "--json"))
+    assert whole["client_updates"] == 4 * 5
+    plan = json.loads(fedrelay("plan", "pairs+l1prox", *SETTINGS, "--json"))
+    assert sorted(len(clients) for clients in plan["routes"]) == [1, 2, 2]
+    assert subprocess.run([sys.executable, "-c", DIES], env=environment, cwd=tmp_path).returncode == 9
+    resumed = json.loads(fedrelay("resume", "run", "--json"))
+    assert resumed["weights_sha256"] == whole["weights_sha256"]
+    fedrelay("report", "run", "--out", "report.html")
+    assert "pairs+l1prox" in (tmp_path / "report.html").read_text()
+
+
+def test_a_ray_cluster_finds_it(fedrelay):
+    pytest.importorskip("ray")
+    here = json.loads(fedrelay("run", "pairs+l1prox", *SETTINGS, "--out", "here", "--json"))
+    there = json.loads(fedrelay("run", "pairs+l1prox", *SETTINGS, "--engine", "ray", "--out", "there", "--json"))
+    assert there["weights_sha256"] == here["weights_sha256"]
+
+
+def test_without_an_installation_a_spec_names_its_modules(tmp_path):
+    environment = {**os.environ, "COLUMNS": "200"}
+    source = PLUGIN / "src"
+    (tmp_path / "spec.yaml").write_text(
+        "method: pairs\nplugins: [fedrelay_pairs.pairs]\nrounds: 1\ndata: {name: digits, clients: 6}\n"
+    )
+    command = [sys.executable, "-m", "fedrelay", "run", "spec.yaml", "--out", tmp_path / "run", "--json"]
+    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "plugins: cannot import fedrelay_pairs.pairs" in done.stderr
+    (tmp_path / "fedrelay_pairs").symlink_to(source / "fedrelay_pairs")  # the current folder is searched
+    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["rounds"] == 1
