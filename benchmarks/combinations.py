@@ -123,7 +123,7 @@ class Shown(fr.Observer):
         print(" stopping after this round", file=sys.stderr)
 
 
-def compared(task: Task, runs: Path) -> list[fr.Outcome]:
+def compared(task: Task, runs: Path) -> list[fr.ComparisonResult]:
     """All methods of one data set, seed by seed, because each seed deals out the samples anew."""
     control = {"method": "fedavg", "label": CONTROL, "train": {"epochs": CLIENTS}}
     return [
@@ -152,7 +152,7 @@ class Line:
     diverged: int
 
     @classmethod
-    def of(cls, outcomes: list[fr.Outcome], name: str) -> Line:
+    def of(cls, outcomes: list[fr.ComparisonResult], name: str) -> Line:
         """The runs of a method."""
         found = [outcome[name] for outcome in outcomes]
         return cls(
@@ -192,7 +192,7 @@ def signed(points: float) -> str:
     return f"{points:+.1f}".replace("-", "−")
 
 
-def rows(task: Task, outcomes: list[fr.Outcome]) -> Iterator[str]:
+def rows(task: Task, outcomes: list[fr.ComparisonResult]) -> Iterator[str]:
     """The table of one task."""
     yield "| method | accuracy, % | with SPFL, % | gain | client updates | with SPFL | MB | with SPFL |"
     yield "|---|---:|---:|---:|---:|---:|---:|---:|"
@@ -206,7 +206,7 @@ def rows(task: Task, outcomes: list[fr.Outcome]) -> Iterator[str]:
     yield f"| {title} | {control.accuracy} | – | – | {control.updates} × {CLIENTS} | – | {control.megabytes} | – |"
 
 
-def reading(task: Task, outcomes: list[fr.Outcome]) -> str:
+def reading(task: Task, outcomes: list[fr.ComparisonResult]) -> str:
     """What the table says, worked out from it."""
     means = {name: Line.of(outcomes, name).mean for name in (*task.methods, *map(with_spfl, task.methods), CONTROL)}
     gains = {
@@ -233,7 +233,7 @@ def filled(paragraph: str) -> str:
     return textwrap.fill(paragraph, 120, break_on_hyphens=False)
 
 
-def page(found: dict[Task, list[fr.Outcome]]) -> Iterator[str]:
+def page(found: dict[Task, list[fr.ComparisonResult]]) -> Iterator[str]:
     """docs/combinations.md."""
     yield "# SPFL with eight methods"
     yield ""
@@ -263,7 +263,7 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             print("\n".join(page({SMOKE: compared(SMOKE, Path(folder))})))
         return
-    found: dict[Task, list[fr.Outcome]] = {}
+    found: dict[Task, list[fr.ComparisonResult]] = {}
     for task in TASKS:
         try:
             found[task] = compared(task, options.runs)

@@ -32,7 +32,7 @@ def outcomes(combinations, accuracy):
     def contender(name, seed):
         found = accuracy(name, seed)
         result = SimpleNamespace(accuracy=found, client_updates=1200, bytes=2_500_000)
-        return fr.Contender(name, name, *(((result,),) if found is not None else ((), ("seed 1: lost",))))
+        return fr.MethodResults(name, name, *(((result,),) if found is not None else ((), ("seed 1: lost",))))
 
     return [{name: contender(name, seed) for name in names} for seed in (0, 1)]
 

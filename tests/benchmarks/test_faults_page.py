@@ -30,11 +30,11 @@ def outcome(faults, **accuracies):
     def contender(name):
         found = accuracies.get(name, 0.8)
         if found is None:
-            return fr.Contender(name, "fedseq", (), diverged=("seed 1: lost",))
-        return fr.Contender(name, "fedseq", (SimpleNamespace(accuracy_last=found, weights=torch.ones(2)),))
+            return fr.MethodResults(name, "fedseq", (), diverged=("seed 1: lost",))
+        return fr.MethodResults(name, "fedseq", (SimpleNamespace(accuracy_last=found, weights=torch.ones(2)),))
 
     names = [each for name in ("clean", *faults.FAULTS) for each in (name, f"{name}, guarded")]
-    return fr.Outcome(None, tuple(map(contender, names)))
+    return fr.ComparisonResult(None, tuple(map(contender, names)))
 
 
 def test_every_weather_comes_with_and_without_the_guard_which_is_the_same_everywhere(faults):
