@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from fedrelay.local.hop_context import HopContext, HopOutcome
     from fedrelay.local.terms.base import AnchoredTerm, LossTerm, Term
     from fedrelay.local.terms.tensors import ClientState, Payload, ServerState
-    from fedrelay.merge.base import Merge, Merged, MergeInput
+    from fedrelay.merge.base import Merge, MergeInput, MergeResult
     from fedrelay.routes.base import PlanningContext, Routing
     from fedrelay.routes.plan import RoundPlan, Route
     from fedrelay.runtime.comparison import ComparisonResult, MethodResults
@@ -49,7 +49,7 @@ _HOMES = {
     "local.hop_context": ("HopContext", "HopOutcome"),
     "local.terms.base": ("AnchoredTerm", "LossTerm", "Term"),
     "local.terms.tensors": ("ClientState", "Payload", "ServerState"),
-    "merge.base": ("Merge", "MergeInput", "Merged"),
+    "merge.base": ("Merge", "MergeInput", "MergeResult"),
     "routes.base": ("PlanningContext", "Routing"),
     "routes.plan": ("RoundPlan", "Route"),
     "runtime.comparison": ("ComparisonResult", "MethodResults"),
@@ -80,7 +80,7 @@ __all__ = [
     "LossTerm",
     "Merge",
     "MergeInput",
-    "Merged",
+    "MergeResult",
     "MethodResults",
     "Observer",
     "Payload",

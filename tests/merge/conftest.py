@@ -1,4 +1,4 @@
-"""Models that come home."""
+"""Inputs of merges from plain numbers."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from fedrelay.merge.base import MergeInput
 from fedrelay.models.layout import FlatLayout
 
 
-def merge_input(models, *, samples=None, hops=None, current=None, dtype=torch.float64, layout=None, **others):
-    """Routes of one client each that bring these models home; `hops` gives the steps of every hop of every route."""
+def merge_input(models, *, samples=None, hops=None, global_model=None, dtype=torch.float64, layout=None, **others):
+    """Routes of one client each that bring these models back; `hops` gives the steps of every hop of every route."""
     size = len(models[0])
     samples = samples or [1] * len(models)
     hops = hops or [[1]] * len(models)
@@ -31,16 +31,15 @@ def merge_input(models, *, samples=None, hops=None, current=None, dtype=torch.fl
         "layout": layout or FlatLayout.of(nn.Linear(size, 1, bias=False).to(dtype)),
         "clients": len(models),
         "train": TrainSettings(),
-        "histogram": lambda client: np.ones(2, dtype=np.int64),
+        "label_histogram": lambda client: np.ones(2, dtype=np.int64),
         **others,
     }
-    start = torch.zeros(size) if current is None else torch.as_tensor(current)
+    start = torch.zeros(size) if global_model is None else torch.as_tensor(global_model)
     return MergeInput(start.to(dtype), arrivals, **settings)
 
 
 @pytest.fixture(scope="session")
-def make_home():
-    """A homecoming from plain numbers."""
+def make_inputs():
     return merge_input
 
 

@@ -47,10 +47,10 @@ PAIRS = [
 
 
 @pytest.mark.parametrize(("rule", "strategy"), PAIRS, ids=[repr(rule) for rule, _ in PAIRS])
-def test_flower_comes_to_the_same(make_home, rule, strategy):
+def test_flower_comes_to_the_same(make_inputs, rule, strategy):
     logging.getLogger("flwr").setLevel(logging.ERROR)
     theirs, rng = strategy(), np.random.default_rng(0)
-    weights, memory = torch.from_numpy(START), {}
+    weights, state = torch.from_numpy(START), {}
     for server_round in range(1, 6):
         models = weights.numpy() + rng.normal(size=(8, len(START)))
         samples = rng.integers(1, 90, 8).tolist()
@@ -59,5 +59,5 @@ def test_flower_comes_to_the_same(make_home, rule, strategy):
             for model, n in zip(models, samples, strict=True)
         ]
         expected, _ = theirs.aggregate_fit(server_round, results, [])
-        weights, memory = rule.apply(make_home(models, samples=samples, current=weights, memory=memory))
+        weights, state = rule.apply(make_inputs(models, samples=samples, global_model=weights, state=state))
         assert weights.numpy() == pytest.approx(parameters_to_ndarrays(expected)[0], rel=1e-12)

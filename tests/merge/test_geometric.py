@@ -15,8 +15,8 @@ from fedrelay.merge.robust import median
 MODELS = np.random.default_rng(7).normal(size=(9, 4))
 
 
-def apply(make_home, rule, models, **how):
-    return rule.apply(make_home(np.asarray(models), **how)).weights.numpy()
+def apply(make_inputs, rule, models, **how):
+    return rule.apply(make_inputs(np.asarray(models), **how)).weights.numpy()
 
 
 def total_distance(point, models, counts):
@@ -25,20 +25,20 @@ def total_distance(point, models, counts):
 
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("weights", ["samples", "uniform"])
-def test_the_geometric_median_has_the_least_sum_of_distances(make_home, seed, weights):
+def test_the_geometric_median_has_the_least_sum_of_distances(make_inputs, seed, weights):
     rng = np.random.default_rng(seed)
     models, samples = rng.normal(size=(7, 3)), rng.integers(1, 6, 7)
     counts = samples if weights == "samples" else np.ones(7)
-    found = apply(make_home, GeometricMedian(weights=weights, iterations=2000), models, samples=samples.tolist())
+    found = apply(make_inputs, GeometricMedian(weights=weights, iterations=2000), models, samples=samples.tolist())
     best = minimize(total_distance, models.mean(axis=0), args=(models, counts), method="Nelder-Mead", tol=1e-10)
     assert total_distance(found, models, counts) == pytest.approx(best.fun, rel=1e-7)
     assert found == pytest.approx(best.x, abs=1e-4)
 
 
-def test_the_default_iterations_come_close(make_home):
+def test_the_default_iterations_come_close(make_inputs):
     models = np.random.default_rng(5).normal(size=(12, 50))
     exact = geometric_median([torch.tensor(model) for model in models], [1] * 12, 1e-6, 5000).numpy()
-    assert apply(make_home, GeometricMedian(), models) == pytest.approx(exact, abs=1e-5)
+    assert apply(make_inputs, GeometricMedian(), models) == pytest.approx(exact, abs=1e-5)
 
 
 def test_every_iteration_comes_closer():
@@ -57,14 +57,14 @@ def test_a_start_on_one_of_the_models_is_no_trap():
     assert np.linalg.norm(best.x) > 0.1
 
 
-def test_more_than_half_of_the_weight_decides(make_home):
-    merged = apply(make_home, GeometricMedian(), [[0.0, 0.0], [9.0, 9.0], [9.0, -9.0]], samples=[60, 20, 19])
+def test_more_than_half_of_the_weight_decides(make_inputs):
+    merged = apply(make_inputs, GeometricMedian(), [[0.0, 0.0], [9.0, 9.0], [9.0, -9.0]], samples=[60, 20, 19])
     assert merged == pytest.approx([0.0, 0.0], abs=1e-6)
 
 
-def test_without_samples_the_geometric_median_leaves_the_model(make_home):
-    home = make_home([[1.0], [np.nan]], samples=[0, 5], current=[7.0])
-    assert GeometricMedian().apply(home).weights.tolist() == [7.0]
+def test_without_samples_the_geometric_median_leaves_the_model(make_inputs):
+    inputs = make_inputs([[1.0], [np.nan]], samples=[0, 5], global_model=[7.0])
+    assert GeometricMedian().apply(inputs).weights.tolist() == [7.0]
 
 
 @pytest.mark.parametrize(

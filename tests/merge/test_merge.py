@@ -18,9 +18,9 @@ LAYOUT = FlatLayout.of(nn.Linear(1, 1))
 
 
 def merge(rule, current, found, layout):
-    home = MergeInput(current, found, layout, len(found), TrainSettings(), lambda client: np.ones(2, dtype=np.int64))
-    weights, memory = rule.apply(home)
-    assert memory == {}
+    inputs = MergeInput(current, found, layout, len(found), TrainSettings(), lambda client: np.ones(2, dtype=np.int64))
+    weights, state = rule.apply(inputs)
+    assert state == {}
     return weights
 
 
@@ -80,5 +80,5 @@ def test_last_takes_the_last_arrival():
 
 def test_an_arrival_sums_up_its_hops():
     hops = [HopReport(10, 2, 1.0), HopReport(30, 6, 3.0, True)]
-    home = Arrival(4, (7, 9), torch.zeros(1), tuple(hops))
-    assert (home.samples, home.steps, home.loss) == (40, 8, 2.5)
+    inputs = Arrival(4, (7, 9), torch.zeros(1), tuple(hops))
+    assert (inputs.samples, inputs.steps, inputs.loss) == (40, 8, 2.5)

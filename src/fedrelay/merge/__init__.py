@@ -1,1 +1,1 @@
-"""Merges: how the server joins what comes home. One file per rule."""
+"""Merges: how the server turns arrivals into the next global model. One file for each rule."""

@@ -1,4 +1,4 @@
-"""What every merge has in common: arrivals in, the next global model out."""
+"""The base class of all merges: arrivals in, the next global model out."""
 
 from __future__ import annotations
 
@@ -19,47 +19,70 @@ from fedrelay.models.layout import FlatLayout
 
 @dataclass(frozen=True)
 class MergeInput:
-    """All that a merge may look at. Each route counts as if it were one client."""
+    """Everything a merge may use. Each route counts as if it were one client."""
 
-    current: Tensor
-    """The model from which the routes set off."""
+    global_model: Tensor
+    """The model with which the routes started."""
 
     arrivals: Sequence[Arrival]
     """In the order of the plan; never empty."""
 
     layout: FlatLayout
     clients: int
-    """The number of all clients, present or not."""
+    """The number of all clients, whether they took part or not."""
 
     train: TrainSettings
-    """How clients trained in this round."""
+    """The training settings of this round."""
 
-    histogram: Callable[[int], NDArray[np.int64]]
-    """How many labels of every class a client has; for rules that say they need it, because it has to be sent."""
+    label_histogram: Callable[[int], NDArray[np.int64]]
+    """Client → its number of labels of each class. Only merges with `needs_histograms` may call it: clients have to
+    send their histogram."""
 
-    memory: Mapping[str, Tensor] = field(default_factory=dict)
-    """What the rule kept from the last merge; nothing at first."""
+    state: Mapping[str, Tensor] = field(default_factory=dict)
+    """The tensors that the last merge returned; empty before the first merge."""
 
     terms: Sequence[Term] = ()
-    """What clients did beside plain training."""
+    """The local terms that clients trained with."""
 
 
-class Merged(NamedTuple):
-    """The next global model, a new tensor, and what the rule keeps for the next merge."""
+class MergeResult(NamedTuple):
+    """The next global model, which must be a new tensor, and the tensors that the next merge will receive."""
 
     weights: Tensor
-    memory: Mapping[str, Tensor] = {}
+    state: Mapping[str, Tensor] = {}
 
 
 class Merge(Section, ABC):
-    """A rule that joins arrivals."""
+    """Merges the models that arrive at the server into the next global model.
+
+    A subclass implements `apply`. Its pydantic fields are settings: users set them as `merge.NAME`. A merge keeps
+    nothing in the object itself; what the next merge needs goes into `MergeResult.state`.
+
+    Example:
+        >>> import fedrelay as fr
+        >>> class Cautious(fr.Merge):
+        ...     '''Move only part of the way towards the last arrival.'''
+        ...
+        ...     step: float = 0.5
+        ...
+        ...     def apply(self, inputs: fr.MergeInput) -> fr.MergeResult:
+        ...         change = inputs.arrivals[-1].weights - inputs.global_model
+        ...         return fr.MergeResult(inputs.global_model + self.step * change)
+    """
 
     needs_histograms: ClassVar[bool] = False
-    """Whether clients have to tell the server how many samples of every class they hold."""
+    """Whether clients send the server their number of samples of each class."""
 
-    def check(self, models: Callable[[], int]) -> None:
-        """Refuse options that cannot be kept; `models` plans the last round and says how many models it brings home."""
+    def check(self, arrivals_in_last_round: Callable[[], int]) -> None:
+        """Refuse options that cannot work with this experiment.
+
+        Args:
+            arrivals_in_last_round: Plans the last round and returns its number of routes. Call it only if you need it.
+
+        Raises:
+            SpecError: The options do not fit.
+        """
 
     @abstractmethod
-    def apply(self, home: MergeInput) -> Merged:
-        """Join what came home."""
+    def apply(self, inputs: MergeInput) -> MergeResult:
+        """Merge the arrivals of a round. Input tensors must not be modified."""

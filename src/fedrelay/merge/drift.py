@@ -1,32 +1,31 @@
-"""The server of FedDyn and FedDC: the mean of what arrived, moved by the mean drift of all clients.
+"""The server of FedDyn and FedDC: the mean of the arrivals, moved by the mean drift of all clients.
 
 Papers: see the term `drift`.
 
-Rule: the mean drift H gains Σ (θ_i − w)/K over all routes, K being the number of all clients, present or not; then
-w ← mean_i θ_i + H with equal weights. In FedDyn's own terms h = −αH.
+Rule: the mean drift H grows by Σ (θ_i − w)/K over all routes, where K is the number of all clients, whether they took
+part or not. Then w ← mean_i θ_i + H with equal weights. In FedDyn's notation h = −αH.
 
-Deviations: none. In chains a route's output stands for the sum of its clients' drifts, which is exact where terms stay
-close to the model they received. Buffers take the plain mean.
+Deviations: none. On a chain, the route's output stands for the sum of its clients' drifts. This is exact if terms
+anchor each client at the model it received. Buffers take the plain mean.
 """
 
 from __future__ import annotations
 
 import torch
 
-from fedrelay.merge.base import Merge, Merged, MergeInput
-from fedrelay.merge.mean import mean
+from fedrelay.merge.base import Merge, MergeInput, MergeResult
+from fedrelay.merge.mean import mean_of_arrivals
 
 
 class DriftMean(Merge):
     """The plain mean plus the mean drift."""
 
-    def apply(self, home: MergeInput) -> Merged:
-        """Add this round's drift and step ahead by it."""
-        trained = home.layout.trainable
-        start = home.current[:trained].double()
-        drift = home.memory["drift"].double() if "drift" in home.memory else torch.zeros_like(start)
-        for arrival in home.arrivals:
-            drift += (arrival.weights[:trained] - start) / home.clients
-        weights = mean(home, [1] * len(home.arrivals))
+    def apply(self, inputs: MergeInput) -> MergeResult:
+        trained = inputs.layout.trainable
+        start = inputs.global_model[:trained].double()
+        drift = inputs.state["drift"].double() if "drift" in inputs.state else torch.zeros_like(start)
+        for arrival in inputs.arrivals:
+            drift += (arrival.weights[:trained] - start) / inputs.clients
+        weights = mean_of_arrivals(inputs, [1] * len(inputs.arrivals))
         weights[:trained] += drift.to(weights.dtype)
-        return Merged(weights, {"drift": drift.to(weights.dtype)})
+        return MergeResult(weights, {"drift": drift.to(weights.dtype)})

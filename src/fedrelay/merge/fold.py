@@ -1,10 +1,11 @@
 """The last cycle of WFSL's warm-up becomes one model.
 
-Paper: M. Arafeh et al. WFSL, 2025 (see `warmup.wfsl` and the term `blend`, which does the sums on the way).
+Paper: M. Arafeh et al. WFSL, 2025 (see `warmup.wfsl` and the term `blend`, which computes the sums on the route).
 
-Rule: the models m_1 … m_n of a cycle are folded, w ← (1 − α)m_j + αw, or averaged with equal weights.
+Rule: the models m_1 … m_n of a cycle are combined as a moving average, w ← (1 − α)m_j + αw, or averaged with equal
+weights.
 
-Deviations: what is not trained (buffers) comes from the last model.
+Deviations: buffers come from the last model.
 """
 
 from __future__ import annotations
@@ -13,20 +14,19 @@ from typing import Literal
 
 from pydantic import Field
 
-from fedrelay.merge.base import Merge, Merged, MergeInput
+from fedrelay.merge.base import Merge, MergeInput, MergeResult
 
 
 class FoldCycle(Merge):
-    """What the models of one route add up to."""
+    """Combines the models that one route produced, hop by hop; of several routes it takes the last."""
 
-    of: Literal["ema", "mean"] = Field("ema", description="the fold, or the plain mean")
+    of: Literal["ema", "mean"] = Field("ema", description="the moving average, or the plain mean")
 
-    def apply(self, home: MergeInput) -> Merged:
-        """Of the last route, like `last`."""
-        arrival, trained = home.arrivals[-1], home.layout.trainable
+    def apply(self, inputs: MergeInput) -> MergeResult:
+        arrival, trained = inputs.arrivals[-1], inputs.layout.trainable
         weights = arrival.weights.clone()
         if self.of == "ema":
             weights[:trained] = arrival.payload["fold"][:trained]
         else:
             weights[:trained] = arrival.payload["sum"][:trained] / len(arrival.contributors)
-        return Merged(weights)
+        return MergeResult(weights)

@@ -1,15 +1,15 @@
-"""Geometric median (RFA): the model with the least sum of distances to all arrivals.
+"""Geometric median (RFA): the model with the smallest sum of distances to all arrivals.
 
 Paper: K. Pillutla, S. M. Kakade, Z. Harchaoui. Robust Aggregation for Federated Learning. IEEE Transactions on Signal
 Processing 70, 2022.
 
 Rule: the smoothed Weiszfeld algorithm. z ← Σ βᵢ θᵢ / Σ βᵢ with βᵢ = pᵢ / max(ν, ‖z − θᵢ‖) and pᵢ ∝ samples, or pᵢ equal
-(`weights: uniform`), until z moves by less than ν/1000 or the iterations are used up. Models that hold less than half
-of all weight may be arbitrary; where clients may lie about their samples, weigh them equally.
+(`weights: uniform`), until z moves by less than ν/1000, or for at most `iterations` steps. Models with less than half
+of the total weight may be arbitrary. If clients may lie about their number of samples, use `weights: uniform`.
 
-Deviations: it starts from the coordinate-wise median instead of the mean, which one huge model can move far away.
-Models that are not finite are left out first; when no other has samples, the global model stays as it is. Buffers are
-treated like parameters, integer counters take their lower median.
+Deviations: it starts from the coordinate-wise median instead of the mean, because a single huge model can move the mean
+far away. Models with non-finite values are left out first; if no other model has samples, the global model does not
+change. Buffers are treated like parameters; integer counters take their lower median.
 """
 
 from __future__ import annotations
@@ -20,33 +20,32 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fedrelay.merge.base import Merge, Merged, MergeInput
+from fedrelay.merge.base import Merge, MergeInput, MergeResult
 from fedrelay.merge.mean import Weights, precise_mean
-from fedrelay.merge.robust import median, robust
+from fedrelay.merge.robust import median, merge_finite
 
 
 class GeometricMedian(Merge):
-    """The point with the least sum of distances."""
+    """The point with the smallest sum of distances to all models."""
 
-    weights: Weights = Field("samples", description="how much each route counts")
-    smoothing: float = Field(1e-6, gt=0, description="ν, the distance below which models count as equally close")
-    iterations: int = Field(30, ge=1, description="bound on the steps towards the median")
+    weights: Weights = Field("samples", description="weight of each route: by its samples, or uniform")
+    smoothing: float = Field(1e-6, gt=0, description="ν; distances below it count as ν")
+    iterations: int = Field(30, ge=1, description="largest number of steps")
 
-    def apply(self, home: MergeInput) -> Merged:
-        """Approach the median."""
-        return robust(home, self.weights, self._median)
+    def apply(self, inputs: MergeInput) -> MergeResult:
+        def rule(models: Sequence[Tensor], weights: Sequence[float]) -> Tensor:
+            return geometric_median(models, weights, self.smoothing, self.iterations)
 
-    def _median(self, models: Sequence[Tensor], counts: Sequence[float]) -> Tensor:
-        return geometric_median(models, counts, self.smoothing, self.iterations)
+        return merge_finite(inputs, self.weights, rule)
 
 
-def geometric_median(models: Sequence[Tensor], counts: Sequence[float], smoothing: float, iterations: int) -> Tensor:
-    """The smoothed Weiszfeld algorithm, in double precision."""
+def geometric_median(models: Sequence[Tensor], weights: Sequence[float], smoothing: float, iterations: int) -> Tensor:
+    """The smoothed Weiszfeld algorithm, in float64."""
     point = median(models)
     for _ in range(iterations):
         distances = [torch.linalg.vector_norm(model - point).item() for model in models]
-        pulls = [count / max(smoothing, distance) for count, distance in zip(counts, distances, strict=True)]
-        previous, point = point, precise_mean(models, pulls)
+        betas = [weight / max(smoothing, distance) for weight, distance in zip(weights, distances, strict=True)]
+        previous, point = point, precise_mean(models, betas)
         if torch.linalg.vector_norm(point - previous) < smoothing / 1000:
             break
     return point

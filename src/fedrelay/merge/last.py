@@ -1,16 +1,15 @@
-"""The model that arrived last becomes the global model: nothing is averaged.
+"""The model that arrived last becomes the global model; nothing is averaged.
 
-Used by single trips (FedCyclic, centralised training). Deviations: none.
+Used by methods with a single route (FedCyclic, centralised training). Deviations: none.
 """
 
 from __future__ import annotations
 
-from fedrelay.merge.base import Merge, Merged, MergeInput
+from fedrelay.merge.base import Merge, MergeInput, MergeResult
 
 
 class Last(Merge):
-    """Take the output of the last route."""
+    """Takes the output of the last route."""
 
-    def apply(self, home: MergeInput) -> Merged:
-        """The last arrival, copied."""
-        return Merged(home.arrivals[-1].weights.clone())
+    def apply(self, inputs: MergeInput) -> MergeResult:
+        return MergeResult(inputs.arrivals[-1].weights.clone())

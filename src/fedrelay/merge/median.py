@@ -3,22 +3,21 @@
 Paper: D. Yin, Y. Chen, K. Ramchandran, P. Bartlett. Byzantine-Robust Distributed Learning: Towards Optimal Statistical
 Rates. ICML 2018.
 
-Rule: every coordinate takes the median of its values, all routes alike; of an even number of values the mean of the two
-in the middle. Fewer than half of the models may be arbitrary.
+Rule: each coordinate takes the median of its values over all routes, with equal weights. If the number of values is
+even, it takes the mean of the middle two. Fewer than half of the models may be arbitrary.
 
-Deviations: it joins models, not gradients. Models that are not finite are left out first. Buffers are treated like
-parameters, integer counters take their lower median.
+Deviations: it merges models, not gradients. Models with non-finite values are left out first. Buffers are treated like
+parameters; integer counters take their lower median.
 """
 
 from __future__ import annotations
 
-from fedrelay.merge.base import Merge, Merged, MergeInput
-from fedrelay.merge.robust import median, robust
+from fedrelay.merge.base import Merge, MergeInput, MergeResult
+from fedrelay.merge.robust import median, merge_finite
 
 
 class Median(Merge):
-    """The middle of every value."""
+    """The median of each coordinate."""
 
-    def apply(self, home: MergeInput) -> Merged:
-        """Sort and take the middle."""
-        return robust(home, "uniform", lambda models, _: median(models))
+    def apply(self, inputs: MergeInput) -> MergeResult:
+        return merge_finite(inputs, "uniform", lambda models, _: median(models))

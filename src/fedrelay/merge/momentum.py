@@ -1,10 +1,10 @@
-"""FedAvgM: the server goes on in the direction of earlier rounds.
+"""FedAvgM: momentum at the server.
 
 Paper: T.-M. H. Hsu, H. Qi, M. Brown. Measuring the Effects of Non-Identical Data Distribution for Federated Visual
 Classification. arXiv 1909.06335, 2019.
 
 Rule: v ← βv + Δ, w ← w + ηv with Δ = Σ pᵢ θᵢ − w. The other convention, v ← βv + (1 − β)Δ, is an option
-(`velocity: average`): it makes steps of the size of Δ, the paper's grow to Δ/(1 − β).
+(`velocity: average`). Its steps have the size of Δ, while the paper's grow to Δ/(1 − β).
 
 Deviations: none. Buffers take the plain mean.
 """
@@ -16,18 +16,17 @@ from typing import Literal
 from pydantic import Field
 from torch import Tensor
 
-from fedrelay.merge.server_step import Memory, ServerStep, remembered
+from fedrelay.merge.server_step import MergeState, ServerStep, stored
 
 
 class Momentum(ServerStep):
     """A step along the velocity."""
 
-    lr: float = Field(1.0, gt=0, description="the server's step size η")
-    beta: float = Field(0.9, ge=0, lt=1, description="how much of the velocity stays")
-    velocity: Literal["sum", "average"] = Field("sum", description="whether changes add up or are averaged")
+    lr: float = Field(1.0, gt=0, description="server learning rate η")
+    beta: float = Field(0.9, ge=0, lt=1, description="share of the velocity that is kept")
+    velocity: Literal["sum", "average"] = Field("sum", description="changes add up, or are averaged")
 
-    def step(self, change: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
-        """The step, and the velocity to keep."""
+    def step(self, change: Tensor, state: MergeState) -> tuple[Tensor, MergeState]:
         gain = 1.0 if self.velocity == "sum" else 1 - self.beta
-        velocity = self.beta * remembered(memory, "velocity", change) + gain * change
+        velocity = self.beta * stored(state, "velocity", change) + gain * change
         return self.lr * velocity, {"velocity": velocity}

@@ -1,8 +1,8 @@
 """What robust merges have in common.
 
-Buffers are treated like parameters, or they would be the way in for an attacker; integer counters take their lower
-median. A model with a value that is not finite is left out as if it had not come home; when none that counts is
-left, the global model stays as it is.
+Buffers are treated like parameters, because an attacker could use them otherwise. Integer counters take their lower
+median. A model with a non-finite value is left out as if it had not arrived. If no model with a positive weight is
+left, the global model does not change.
 """
 
 from __future__ import annotations
@@ -11,61 +11,56 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from fedrelay.local.arrival import Arrival
-from fedrelay.merge.base import Merged, MergeInput
-from fedrelay.merge.mean import Weights, counts
+from fedrelay.merge.base import MergeInput, MergeResult
+from fedrelay.merge.mean import Weights, route_weights
 
 Rule = Callable[[Sequence[Tensor], Sequence[float]], Tensor]
-"""From the floating parts of models and how much each counts to one in double precision."""
+"""(floating-point parts of models, their weights) → merged values in float64."""
 
 _WIDTH = 4096
-"""How many values of every model are looked at together: few enough for the cache and for memory."""
+"""Coordinates that are processed together: few enough for the cache and for memory."""
 
 
-def robust(home: MergeInput, weights: Weights, rule: Rule) -> Merged:
-    """Join the finite arrivals by a rule."""
-    arrivals = finite(home.arrivals)
-    how_much = counts(arrivals, weights)
-    if sum(how_much) == 0:
-        return Merged(home.current.clone())
-    split = home.layout.counters
-    merged = torch.empty_like(home.current)
-    merged[:split] = rule([arrival.weights[:split] for arrival in arrivals], how_much)
+def merge_finite(inputs: MergeInput, weights: Weights, rule: Rule) -> MergeResult:
+    """Merge the finite arrivals by a rule."""
+    arrivals = finite_arrivals(inputs.arrivals)
+    by_route = route_weights(arrivals, weights)
+    if sum(by_route) == 0:
+        return MergeResult(inputs.global_model.clone())
+    split = inputs.layout.counters
+    merged = torch.empty_like(inputs.global_model)
+    merged[:split] = rule([arrival.weights[:split] for arrival in arrivals], by_route)
     merged[split:] = torch.stack([arrival.weights[split:] for arrival in arrivals]).median(0).values
-    return Merged(merged)
+    return MergeResult(merged)
 
 
-def few(models: int) -> str:
-    """What to say where a rule needs more models than come home."""
-    come = "comes" if models == 1 else "come"
-    return f"here {models} {come} home; raise fraction or data.clients, or choose another merge"
+def too_few_models(count: int) -> str:
+    """The hint for a merge that needs more models than arrive."""
+    return f"this experiment has {count}; raise fraction or data.clients, or choose another merge"
 
 
-def finite(arrivals: Sequence[Arrival]) -> list[Arrival]:
-    """Those whose every value is finite."""
+def finite_arrivals(arrivals: Sequence[Arrival]) -> list[Arrival]:
+    """The arrivals whose values are all finite."""
     return [arrival for arrival in arrivals if arrival.weights.isfinite().all()]
 
 
 def trimmed_mean(models: Sequence[Tensor], cut: int) -> Tensor:
-    """The mean of every value without its `cut` smallest and largest, in double precision."""
-    parts = [_sorted(stack)[:, cut : len(models) - cut].mean(axis=1) for stack in stacks(models)]
+    """The mean of each coordinate without its `cut` smallest and largest values, in float64."""
+    # NumPy sorts short contiguous rows many times faster than torch.
+    rows = (np.sort(block.T.contiguous().numpy(), axis=1) for block in coordinate_blocks(models))
+    parts = [each[:, cut : len(models) - cut].mean(axis=1) for each in rows]
     return torch.from_numpy(np.concatenate(parts))
 
 
 def median(models: Sequence[Tensor]) -> Tensor:
-    """The median of every value; of an even number of models the mean of the two in the middle."""
+    """The median of each coordinate; the mean of the middle two if the number of models is even."""
     return trimmed_mean(models, (len(models) - 1) // 2)
 
 
-def stacks(models: Sequence[Tensor]) -> Iterator[Tensor]:
-    """All models side by side, `[models, values]` in double precision, a bounded number of values at a time."""
+def coordinate_blocks(models: Sequence[Tensor]) -> Iterator[Tensor]:
+    """Blocks of coordinates of all models, `[models, coordinates]`, in float64."""
     for start in range(0, len(models[0]), _WIDTH):
         yield torch.stack([model[start : start + _WIDTH] for model in models]).double()
-
-
-def _sorted(stack: Tensor) -> NDArray[np.float64]:
-    """`[values, models]`, each row in order; NumPy sorts short rows that lie together many times faster than torch."""
-    return np.sort(stack.T.contiguous().numpy(), axis=1)

@@ -1,7 +1,7 @@
-"""What server optimisers have in common: the mean change of a round is their gradient.
+"""What server optimisers have in common: the mean change of a round plays the role of a gradient.
 
-They act on parameters; buffers take the plain mean. All arithmetic is done in double precision, what is kept is as
-precise as the model. When no route counts, model and memory stay as they are.
+They act on parameters; buffers take the plain mean. All arithmetic is in float64, the stored state has the type of the
+model. If all routes have weight 0, model and state do not change.
 """
 
 from __future__ import annotations
@@ -13,34 +13,38 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fedrelay.merge.base import Merge, Merged, MergeInput
-from fedrelay.merge.mean import Weights, counts, precise_mean, with_trained
+from fedrelay.merge.base import Merge, MergeInput, MergeResult
+from fedrelay.merge.mean import Weights, precise_mean, route_weights, with_trained_part
 
-Memory = Mapping[str, Tensor]
+MergeState = Mapping[str, Tensor]
 
 
 class ServerStep(Merge):
-    """A rule that turns the mean change of a round into a step of its own."""
+    """A merge that turns the mean change of a round into a step of its own."""
 
-    weights: Weights = Field("samples", description="how much each route counts")
+    weights: Weights = Field("samples", description="weight of each route: by its samples, or uniform")
 
-    def apply(self, home: MergeInput) -> Merged:
-        """The model moved by the rule's step, and what the rule keeps."""
-        how_much = counts(home.arrivals, self.weights)
-        if sum(how_much) == 0:
-            return Merged(home.current.clone(), home.memory)
-        trained = home.layout.trainable
-        start = home.current[:trained].double()
-        change = precise_mean([arrival.weights[:trained] for arrival in home.arrivals], how_much) - start
-        step, memory = self.step(change, {name: tensor.double() for name, tensor in home.memory.items()})
-        kept = {name: tensor.to(home.layout.dtype) for name, tensor in memory.items()}
-        return Merged(with_trained(home, start + step, how_much), kept)
+    def apply(self, inputs: MergeInput) -> MergeResult:
+        weights = route_weights(inputs.arrivals, self.weights)
+        if sum(weights) == 0:
+            return MergeResult(inputs.global_model.clone(), inputs.state)
+        trained = inputs.layout.trainable
+        start = inputs.global_model[:trained].double()
+        change = precise_mean([arrival.weights[:trained] for arrival in inputs.arrivals], weights) - start
+        step, state = self.step(change, {name: tensor.double() for name, tensor in inputs.state.items()})
+        state = {name: tensor.to(inputs.layout.dtype) for name, tensor in state.items()}
+        return MergeResult(with_trained_part(inputs, start + step, weights), state)
 
     @abstractmethod
-    def step(self, change: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
-        """What is added to the parameters, and what is kept."""
+    def step(self, change: Tensor, state: MergeState) -> tuple[Tensor, MergeState]:
+        """Return what is added to the parameters, and the state for the next merge.
+
+        Args:
+            change: The mean of the arrivals minus the global model, trained part only.
+            state: What the last call returned; empty before the first merge.
+        """
 
 
-def remembered(memory: Memory, name: str, change: Tensor, first: float = 0.0) -> Tensor:
-    """A tensor of the memory; before the first merge it is as large as the change and filled with `first`."""
-    return memory[name] if name in memory else torch.full_like(change, first)
+def stored(state: MergeState, name: str, change: Tensor, initial: float = 0.0) -> Tensor:
+    """A tensor of the state; before the first merge, a tensor like `change` filled with `initial`."""
+    return state[name] if name in state else torch.full_like(change, initial)
