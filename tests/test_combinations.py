@@ -27,7 +27,10 @@ ADDITIONS = [
 ]
 
 WITHOUT_A_MERGE = ("fedprox", "moon", "glam", "fedmmd", "fedfusion", "dp")
-NOT_GUARDED = {"centralized": "nothing that 'dp' could guard", "shared-raw": "clients give samples away"}
+NOT_GUARDED = {
+    "centralized": "no clients for 'dp' to protect",
+    "shared-raw": "cannot protect samples that clients share",
+}
 
 FOUR_MODELS = ("fedavg", "spfl", "fedseq2par", *WARMUPS)
 """Those that bring enough models home for Krum's default, and for a mean without extremes."""

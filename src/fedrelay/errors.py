@@ -1,52 +1,52 @@
-"""The exception tree. Everything a user can cause or must know about is a `FedRelayError`.
+"""The exception tree. Every expected failure is a `FedRelayError`.
 
     FedRelayError
-    ├── SpecError         an experiment that cannot be: unknown key, wrong type, impossible value
-    ├── DataError         a data set that is missing, damaged or unfit for what was asked
-    ├── RunFolderError    a run folder that is damaged, foreign or in use
-    ├── DivergedError     a model that left the finite numbers
-    └── EngineError       the engine could not carry out a hop
-        └── FruitlessError    in a whole run nobody's work was accepted
+    ├── SpecError         invalid experiment: unknown key, wrong type, impossible value
+    ├── DataError         a data set is missing, damaged or unsuitable
+    ├── RunFolderError    a run folder is damaged, unknown or in use
+    ├── DivergedError     a model has non-finite values
+    └── EngineError       the engine could not run a hop
+        └── FruitlessError    no client's work was accepted in the whole run
 
-The command line prints the message of any of them, without a traceback, and exits with `exit_code`.
+The command line prints the message without a traceback and exits with `exit_code`.
 """
 
 
 class FedRelayError(Exception):
-    """Base of all expected failures."""
+    """Base class of all expected failures."""
 
     exit_code = 1
 
 
 class SpecError(FedRelayError):
-    """The experiment as described cannot be run."""
+    """The experiment is invalid: unknown key, wrong type or impossible value."""
 
     exit_code = 2
 
 
 class DataError(FedRelayError):
-    """A data set is missing, damaged or unfit for what was asked."""
+    """A data set is missing, damaged or unsuitable."""
 
     exit_code = 3
 
 
 class RunFolderError(FedRelayError):
-    """A run folder is damaged, foreign or in use by another process."""
+    """A run folder is damaged, not written by FedRelay, or in use by another process."""
 
     exit_code = 4
 
 
 class DivergedError(FedRelayError):
-    """A model left the finite numbers."""
+    """A model has non-finite values."""
 
     exit_code = 5
 
 
 class EngineError(FedRelayError):
-    """The engine could not carry out a hop."""
+    """The engine could not run a hop."""
 
     exit_code = 6
 
 
 class FruitlessError(EngineError):
-    """In a whole run nobody's work was accepted: no client answered, or none in time."""
+    """No client's work was accepted in the whole run: no client answered, or none in time."""

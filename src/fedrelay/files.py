@@ -1,4 +1,4 @@
-"""Files that are never half written, and read only where that comes to an end."""
+"""Write files atomically, and read regular files only."""
 
 from __future__ import annotations
 
@@ -10,10 +10,14 @@ from fedrelay.errors import RunFolderError
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Write beside the file, make it durable, then put it in place."""
+    """Write to a temporary file, flush it to disk, then rename it, so that no reader sees half a file.
+
+    Raises:
+        RunFolderError: The file cannot be written.
+    """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        temporary.unlink(missing_ok=True)  # it may be a link that leads elsewhere
+        temporary.unlink(missing_ok=True)  # it may be a symbolic link
         with temporary.open("xb") as file:
             file.write(content)
             file.flush()
@@ -29,7 +33,7 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 
 def make_folder(path: Path) -> None:
-    """See to it that a folder is there."""
+    """Create a folder and its parents, if they do not exist."""
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -37,14 +41,14 @@ def make_folder(path: Path) -> None:
 
 
 def read_whole(path: Path) -> bytes:
-    """All bytes of a file; an `OSError` where it is a pipe or a device, which may never end."""
+    """The content of a file. Pipes and devices raise an `OSError`, because reading them may never end."""
     if path.exists() and not path.is_file():
-        raise OSError(errno.EINVAL, "it is no ordinary file")
+        raise OSError(errno.EINVAL, "not a regular file")
     return path.read_bytes()
 
 
 def home_written_out(path: Path) -> Path:
-    """The path without `~`; as it is where nobody has that home."""
+    """Expand `~`; return the path unchanged if the home folder is unknown."""
     try:
         return path.expanduser()
     except RuntimeError:

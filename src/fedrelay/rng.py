@@ -1,7 +1,7 @@
 """Keyed randomness: every draw has its own generator, named by what it is for.
 
-There is no global stream to advance, so a result cannot depend on the order in which clients are
-trained, on the number of workers, or on where a run was interrupted.
+There is no global random state. So results do not depend on the order in which clients are trained, on the number of
+workers, or on where a run was interrupted.
 """
 
 from __future__ import annotations
@@ -19,53 +19,56 @@ _CHUNK = 1 << 20
 
 
 def derive(seed: int, purpose: str, *keys: Key) -> bytes:
-    """Sixteen bytes that depend on every argument and on nothing else."""
+    """A 16-byte hash of the arguments."""
     name = "\x1f".join([str(seed), purpose, *(f"{type(key).__name__}:{key}" for key in keys)])
     return hashlib.blake2b(name.encode(), digest_size=16).digest()
 
 
 def generator(seed: int, purpose: str, *keys: Key) -> np.random.Generator:
-    """A fresh NumPy generator for one purpose, e.g. `generator(seed, "batches", round, route, hop, client)`."""
+    """A new NumPy generator for one purpose, e.g. `generator(seed, "batches", round, route, hop, client)`.
+
+    The same arguments always give the same numbers.
+    """
     key = np.frombuffer(derive(seed, purpose, *keys), dtype="<u8").astype(np.uint64)
     return np.random.Generator(np.random.Philox(key=key))
 
 
 class Keyed:
-    """A generator that takes a new key for every use: much cheaper than a new generator, and the same numbers.
+    """One generator that is given a new key for every use: the same numbers as `generator`, but much faster.
 
-    What is drawn under one key must be drawn before the next key is set.
+    Finish drawing under one key before you set the next.
     """
 
     def __init__(self, seed: int, purpose: str) -> None:
         self.seed, self.purpose = seed, purpose
         self.bits = np.random.Philox(key=0)
         self.generator = np.random.Generator(self.bits)
-        self.fresh: Any = self.bits.state
+        self.initial_state: Any = self.bits.state
 
     def at(self, *keys: Key) -> np.random.Generator:
-        """The generator `generator(seed, purpose, *keys)` would give."""
+        """The same as `generator(seed, purpose, *keys)`."""
         key = np.frombuffer(derive(self.seed, self.purpose, *keys), dtype="<u8").astype(np.uint64)
-        state: Any = {**self.fresh, "state": {**self.fresh["state"], "key": key}}
+        state: Any = {**self.initial_state, "state": {**self.initial_state["state"], "key": key}}
         self.bits.state = state
         return self.generator
 
 
 def torch_seed(seed: int, purpose: str, *keys: Key) -> int:
-    """A seed for torch (dropout, weight initialisation)."""
+    """A seed for PyTorch (dropout, weight initialisation)."""
     return int.from_bytes(derive(seed, purpose, *keys), "little") % 2**63
 
 
 def secret_normal(size: int) -> NDArray[np.float64]:
     """Standard normal numbers that nobody can predict or repeat: every bit comes from the operating system.
 
-    A generator such as Philox, even with a secret key, would not do: its design does not rule out that the numbers
-    somebody sees (where a weight did not change, the noise is all there is) tell the numbers that they must not see.
+    Philox is not a cryptographic generator, even with a secret key: noise that an attacker sees (where a weight did not
+    change, only the noise is sent) might reveal other noise.
     """
     drawn = np.empty(size + size % 2)
     for begin in range(0, len(drawn), _CHUNK):
         part = drawn[begin : begin + _CHUNK]
         bits = np.frombuffer(os.urandom(8 * len(part)), dtype="<u8").reshape(2, -1)
-        uniform = ((bits >> np.uint64(11)) + 1.0) * 2.0**-53  # in (0, 1], because the logarithm of 0 is infinite
+        uniform = ((bits >> np.uint64(11)) + 1.0) * 2.0**-53  # in (0, 1], because log(0) is infinite
         radius, angle = np.sqrt(-2.0 * np.log(uniform[0])), 2.0 * np.pi * uniform[1]
         part[:] = np.concatenate([radius * np.cos(angle), radius * np.sin(angle)])
     return drawn[:size]

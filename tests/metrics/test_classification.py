@@ -76,8 +76,8 @@ def test_small_integer_types_do_not_overflow() -> None:
     ("y_true", "y_pred", "message"),
     [
         ([0, 1], [0], r"labels of shape \(2,\) and predictions of shape \(1,\) do not match"),
-        ([0, 3], [0, 1], r"must lie in 0 … 2, got 0 … 3"),
-        ([0, 1], [0, -1], r"must lie in 0 … 2, got -1 … 1"),
+        ([0, 3], [0, 1], r"must be in 0 … 2, got 0 … 3"),
+        ([0, 1], [0, -1], r"must be in 0 … 2, got -1 … 1"),
         ([0, 1], [0, 0.5], r"must be whole numbers, got float64"),
     ],
 )
@@ -89,5 +89,5 @@ def test_impossible_labels_are_refused(y_true: list[int], y_pred: list[float], m
 def test_no_samples_have_a_confusion_matrix_but_no_scores() -> None:
     nothing = confusion(np.array([IGNORED_LABEL]), np.array([0]), classes=2)
     assert nothing.tolist() == [[0, 0], [0, 0]]
-    with pytest.raises(ValueError, match="no scores without samples"):
+    with pytest.raises(ValueError, match="cannot compute scores without samples"):
         scores(nothing)

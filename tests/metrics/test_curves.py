@@ -66,9 +66,9 @@ def test_one_seed_has_no_spread() -> None:
 def test_impossible_curves_are_refused() -> None:
     with pytest.raises(ValueError, match="2 rounds and 1 accuracies do not match"):
         rounds_to_target([1, 2], [0.5], 0.4)
-    with pytest.raises(ValueError, match="got last=0"):
+    with pytest.raises(ValueError, match="last must be at least 1, got 0"):
         mean_of_last(ACCURACIES, 0)
-    with pytest.raises(ValueError, match="empty curve has no mean"):
+    with pytest.raises(ValueError, match="cannot average an empty curve"):
         mean_of_last([], 3)
-    with pytest.raises(ValueError, match="no values"):
+    with pytest.raises(ValueError, match="an empty list of values"):
         mean_std([])

@@ -50,10 +50,10 @@ def test_spread_over_starts():
 
 @pytest.mark.parametrize("shape", [(0, 0), (2, 3), (3,)])
 def test_only_square_matrices(shape):
-    with pytest.raises(ValueError, match="one row and one column for each hop"):
+    with pytest.raises(ValueError, match="a square matrix with one row per hop"):
         backward_transfer(np.zeros(shape))
 
 
 def test_a_gap_below_the_diagonal_is_refused():
-    with pytest.raises(ValueError, match="not a number"):
+    with pytest.raises(ValueError, match="a non-finite value"):
         forgetting([[0.9, NAN], [NAN, 0.5]])

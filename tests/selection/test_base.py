@@ -27,24 +27,24 @@ def test_names_of_options_are_names_of_settings():
 
 
 def test_all_clients_that_hold_data_in_random_order():
-    chosen = Selector().choose(SIZES, rng())
+    chosen = Selector().select_clients(SIZES, rng())
     assert sorted(chosen.clients) == HOLDERS
     assert chosen.scores == ()
     assert chosen.seconds >= 0
-    assert {Selector().choose(SIZES, rng(seed)).clients for seed in range(20)} != {chosen.clients}
+    assert {Selector().select_clients(SIZES, rng(seed)).clients for seed in range(20)} != {chosen.clients}
 
 
 def test_random_clients():
     selector = Selector(by="random", count=3)
-    chosen = [selector.choose(SIZES, rng(seed)).clients for seed in range(200)]
+    chosen = [selector.select_clients(SIZES, rng(seed)).clients for seed in range(200)]
     assert all(len(set(each)) == 3 and set(each) <= set(HOLDERS) for each in chosen)
     assert {client for each in chosen for client in each} == set(HOLDERS)
-    assert sorted(Selector(by="random", count=99).choose(SIZES, rng()).clients) == HOLDERS
+    assert sorted(Selector(by="random", count=99).select_clients(SIZES, rng()).clients) == HOLDERS
 
 
 def test_genetic_choice_of_few_is_the_best_of_all():
     sizes = np.array([5, 0, 90, 3, 80, 0, 4, 70])
-    chosen = Selector(by="genetic", count=3, clusters=1, similarity=0).choose(sizes, rng(), VECTORS)
+    chosen = Selector(by="genetic", count=3, clusters=1, similarity=0).select_clients(sizes, rng(), VECTORS)
     assert sorted(chosen.clients) == [2, 4, 7]
     assert chosen.scores == (1.0,)
 
@@ -53,13 +53,13 @@ def test_genetic_choice_of_few_is_the_best_of_all():
 def test_genetic_choice_of_many(clusters):
     sizes, vectors = rng(1).integers(0, 50, 80), rng(2).normal(size=(80, 30))
     selector = Selector(by="genetic", count=6, clusters=clusters, population=31, iterations=8)
-    chosen = selector.choose(sizes, rng(), vectors)
+    chosen = selector.select_clients(sizes, rng(), vectors)
     assert len(set(chosen.clients)) == 6
     assert all(sizes[client] and isinstance(client, int) for client in chosen.clients)
     assert len(chosen.scores) == 9
     assert list(chosen.scores) == sorted(chosen.scores)
-    assert selector.choose(sizes, rng(), vectors) == chosen
-    assert selector.choose(sizes, rng(5), vectors) != chosen
+    assert selector.select_clients(sizes, rng(), vectors) == chosen
+    assert selector.select_clients(sizes, rng(5), vectors) != chosen
 
 
 def test_similar_models_or_large_clients():
@@ -67,7 +67,9 @@ def test_similar_models_or_large_clients():
     vectors = np.concatenate([np.ones((5, 5)) + 0.01 * np.eye(5), np.eye(5)])
     sizes = np.repeat([10, 100], 5)
     chosen = {
-        name: sorted(Selector(by="genetic", count=4, clusters=1, similarity=name).choose(sizes, rng(), vectors).clients)
+        name: sorted(
+            Selector(by="genetic", count=4, clusters=1, similarity=name).select_clients(sizes, rng(), vectors).clients
+        )
         for name in ("text", "code")
     }
     assert set(chosen["text"]) < set(range(5))
@@ -82,7 +84,7 @@ def test_whole_models_or_what_training_changed():
     sizes, chosen = np.ones(10, np.int64), {}
     for vectors in ("raw", "update"):
         selector = Selector(by="genetic", count=4, clusters=1, similarity=1, vectors=vectors)
-        chosen[vectors] = set(selector.choose(sizes, rng(), start + updates, start).clients)
+        chosen[vectors] = set(selector.select_clients(sizes, rng(), start + updates, start).clients)
     assert chosen["update"] == {0, 1, 2, 3}
     assert chosen["raw"] <= {4, 5, 6, 7, 8, 9}
 
@@ -97,7 +99,7 @@ def test_whole_models_or_what_training_changed():
 def test_any_sizes_at_all(sizes, by, count, seed):
     selector = Selector(by=by) if by == "all" else Selector(by=by, count=count)
     vectors = rng(seed).integers(0, 2, (len(sizes), 3)).astype(np.float32)
-    chosen = selector.choose(np.array(sizes, np.int64), rng(seed), vectors).clients
+    chosen = selector.select_clients(np.array(sizes, np.int64), rng(seed), vectors).clients
     holders = np.flatnonzero(sizes).tolist()
     assert len(set(chosen)) == len(chosen) == (len(holders) if by == "all" else min(count, len(holders)))
     assert set(chosen) <= set(holders)
@@ -110,16 +112,16 @@ def test_the_time_taken_makes_no_difference():
 def test_who_needs_vectors():
     assert [Selector(by=by).needs_vectors for by in ("all", "random", "genetic")] == [False, False, True]
     with pytest.raises(ValueError, match="needs the clients' vectors"):
-        Selector(by="genetic").choose(SIZES, rng())
-    with pytest.raises(ValueError, match="for their update the first model"):
-        Selector(by="genetic", vectors="update").choose(SIZES, rng(), VECTORS)
+        Selector(by="genetic").select_clients(SIZES, rng())
+    with pytest.raises(ValueError, match="the start model"):
+        Selector(by="genetic", vectors="update").select_clients(SIZES, rng(), VECTORS)
 
 
 def test_a_model_that_is_not_finite_names_the_client():
     vectors = VECTORS.copy()
     vectors[[1, 4]] = np.nan  # client 1 holds no data
-    with pytest.raises(DivergedError, match="the model of client 4 is not finite"):
-        Selector(by="genetic").choose(SIZES, rng(), vectors)
+    with pytest.raises(DivergedError, match="the model of client 4 has non-finite values"):
+        Selector(by="genetic").select_clients(SIZES, rng(), vectors)
 
 
 def test_weights_by_name_and_number():

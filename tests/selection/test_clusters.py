@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedrelay.selection.clusters import Clusters, _free, _repeats, cluster_clients
+from fedrelay.selection.clusters import Clusters, _duplicates, _random_unused, cluster_clients
 
 cluster_sizes = st.lists(st.integers(1, 9), min_size=1, max_size=7)
 
@@ -81,8 +81,8 @@ def test_repair_changes_little(make_clusters):
         assert (mended[1] != crooked)[:3].any()
 
 
-def test_repeats():
-    assert _repeats(np.array([[3, 1, 3, 3, 1], [1, 2, 3, 4, 5]])).tolist() == [
+def test_duplicates():
+    assert _duplicates(np.array([[3, 1, 3, 3, 1], [1, 2, 3, 4, 5]])).tolist() == [
         [False, False, True, True, True],
         [False] * 5,
     ]
@@ -91,7 +91,7 @@ def test_repeats():
 def test_free_places_are_drawn_alike():
     choices = np.tile([7, 2, 4, -1, 3, 0], (6000, 1))
     rows = np.ones(6000, np.int64)
-    found = np.bincount(_free(choices, 2 * rows, 5 * rows, np.random.default_rng(0)), minlength=9)
+    found = np.bincount(_random_unused(choices, 2 * rows, 5 * rows, np.random.default_rng(0)), minlength=9)
     assert np.flatnonzero(found).tolist() == [5, 6]
     np.testing.assert_allclose(found[[5, 6]] / 6000, 0.5, atol=0.03)
 

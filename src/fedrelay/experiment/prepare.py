@@ -474,7 +474,7 @@ def _chosen(
     rng = setting.scene.rng("selection", round)
     start = setting.first_weights()[: setting.layout.trainable].double().numpy()
     vectors = selection.vectors if selection is not None else None
-    found = selector.choose(sizes[holders], rng, vectors, start)
+    found = selector.select_clients(sizes[holders], rng, vectors, start)
     return replace(found, clients=tuple(holders[list(found.clients)].tolist()))
 
 

@@ -1,1 +1,1 @@
-"""What a run achieved: classification scores, learning curves, forgetting, grouping quality and cost."""
+"""Metrics of a run: classification scores, learning curves, forgetting and label skew."""

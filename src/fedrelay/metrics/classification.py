@@ -13,7 +13,7 @@ from fedrelay.data.dataset import IGNORED_LABEL
 
 @dataclass(frozen=True)
 class Scores:
-    """How well a classifier did. The macro scores weigh every class alike, whatever its number of samples."""
+    """Scores of a classifier. Precision, recall and F1 are macro averages: every class has the same weight."""
 
     accuracy: float
     precision: float
@@ -22,7 +22,11 @@ class Scores:
 
 
 def confusion(y_true: ArrayLike, y_pred: ArrayLike, classes: int) -> NDArray[np.int64]:
-    """Counts by true class (rows) and predicted class (columns), without the targets labelled as ignored."""
+    """The confusion matrix: true classes are rows, predicted classes columns. Ignored labels do not count.
+
+    Raises:
+        ValueError: Shapes differ, labels are not integers, or a label is outside 0 … classes - 1.
+    """
     true, predicted = np.asarray(y_true), np.asarray(y_pred)
     if true.shape != predicted.shape:
         raise ValueError(f"labels of shape {true.shape} and predictions of shape {predicted.shape} do not match")
@@ -32,20 +36,20 @@ def confusion(y_true: ArrayLike, y_pred: ArrayLike, classes: int) -> NDArray[np.
     counted = true != IGNORED_LABEL
     pairs = np.stack([true[counted], predicted[counted]]).astype(np.int64)
     if pairs.size and (pairs.min() < 0 or pairs.max() >= classes):
-        raise ValueError(f"labels must lie in 0 … {classes - 1}, got {pairs.min()} … {pairs.max()}")
+        raise ValueError(f"labels must be in 0 … {classes - 1}, got {pairs.min()} … {pairs.max()}")
     return np.bincount(pairs[0] * classes + pairs[1], minlength=classes**2).reshape(classes, classes)
 
 
 def scores(confusion: NDArray[np.int64]) -> Scores:
-    """The scores of a confusion matrix; a class without predictions or samples adds 0 to the means."""
+    """The scores of a confusion matrix. A class without predictions or samples adds 0 to the macro averages."""
     return scores_of_counts(confusion.diagonal(), confusion.sum(axis=0), confusion.sum(axis=1))
 
 
 def scores_of_counts(correct: NDArray[np.int64], predicted: NDArray[np.int64], actual: NDArray[np.int64]) -> Scores:
-    """The same from counts per class, for tasks with too many classes for a confusion matrix."""
+    """The scores from counts per class, for tasks with too many classes for a confusion matrix."""
     total = actual.sum()
     if total == 0:
-        raise ValueError("there are no scores without samples")
+        raise ValueError("cannot compute scores without samples")
     return Scores(
         accuracy=float(correct.sum() / total),
         precision=_mean_ratio(correct, predicted),
@@ -55,12 +59,12 @@ def scores_of_counts(correct: NDArray[np.int64], predicted: NDArray[np.int64], a
 
 
 def accuracy_on(classes: Sequence[int], correct: NDArray[np.int64], actual: NDArray[np.int64]) -> float | None:
-    """The accuracy on the samples of some classes alone; None where there are none."""
+    """The accuracy on the samples of some classes; None if they have no samples."""
     chosen = list(classes)
     total = int(actual[chosen].sum())
     return float(correct[chosen].sum() / total) if total else None
 
 
 def _mean_ratio(parts: NDArray[np.int64], wholes: NDArray[np.int64]) -> float:
-    # A whole of 0 has only parts of 0, so any positive divisor makes the ratio 0.
+    # If the whole is 0, the part is 0 too, so any positive divisor gives the ratio 0.
     return float(np.mean(parts / np.maximum(wholes, 1)))

@@ -1,7 +1,7 @@
-"""Forgetting along a chain: what a model that travels loses of the clients it has left behind.
+"""Forgetting along a chain: how much accuracy a model loses on the clients that it visited before.
 
-All is read off one matrix: `accuracy[j, i]` is the accuracy on the data of the i-th client after the j-th hop, for
-i ≤ j; what stands above the diagonal is not looked at.
+All numbers come from one matrix: `accuracy[j, i]` is the accuracy on the data of the i-th client after the j-th hop,
+for i ≤ j. Entries above the diagonal are ignored.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from numpy.typing import ArrayLike, NDArray
 
 
 def backward_transfer(accuracy: ArrayLike) -> float | None:
-    """BWT: the mean over all clients but the last of (accuracy at the end − accuracy when just trained there).
+    """BWT: the mean of (accuracy at the end − accuracy right after training there) over all clients but the last.
 
-    Below 0 means forgetting. None for a chain of one hop.
+    Negative values mean forgetting. None for a chain of one hop.
     """
     matrix = _square(accuracy)
     if len(matrix) < 2:
@@ -24,9 +24,9 @@ def backward_transfer(accuracy: ArrayLike) -> float | None:
 
 
 def forgetting(accuracy: ArrayLike) -> NDArray[np.float64] | None:
-    """For each client but the last: the best accuracy before the last hop minus that at the end.
+    """For each client but the last: the best accuracy before the last hop minus the accuracy at the end.
 
-    Below 0 where the last hop helped. None for a chain of one hop.
+    Negative where the last hop helped. None for a chain of one hop.
     """
     matrix = _square(accuracy)
     if len(matrix) < 2:
@@ -37,9 +37,9 @@ def forgetting(accuracy: ArrayLike) -> NDArray[np.float64] | None:
 
 
 def start_point_spread(accuracies: Sequence[float]) -> float | None:
-    """The standard deviation of the final accuracy over chains that start at different clients.
+    """The population standard deviation of the final accuracy over chains that start at different clients.
 
-    All starts that were tried count as the whole population. None for a single one.
+    None for a single chain.
     """
     return float(np.std(accuracies)) if len(accuracies) > 1 else None
 
@@ -47,7 +47,7 @@ def start_point_spread(accuracies: Sequence[float]) -> float | None:
 def _square(accuracy: ArrayLike) -> NDArray[np.float64]:
     matrix = np.asarray(accuracy, dtype=np.float64)
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or not matrix.size:
-        raise ValueError(f"accuracies must be a matrix with one row and one column for each hop, got {matrix.shape}")
+        raise ValueError(f"accuracy must be a square matrix with one row per hop, got shape {matrix.shape}")
     if not np.isfinite(matrix[np.tril_indices(len(matrix))]).all():
-        raise ValueError("an accuracy on or below the diagonal is not a number")
+        raise ValueError("accuracy has a non-finite value on or below the diagonal")
     return matrix

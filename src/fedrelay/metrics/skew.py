@@ -1,8 +1,8 @@
-"""How differently the classes are spread: over clients, and over the groups that travel together.
+"""Label skew: how much class distributions differ between clients, and between groups.
 
-CPD is the class probability distance of FedGSP (Zeng et al. 2022): the squared maximum mean discrepancy of
-two class distributions. The paper leaves the embedding open; labels are one-hot points under a Gaussian
-kernel here, for which the expectation has a closed form.
+CPD is the class probability distance of FedGSP (Zeng et al. 2022): the squared maximum mean discrepancy of two class
+distributions. The paper does not define the embedding. Here labels are one-hot vectors with a Gaussian kernel, which
+gives a closed form.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from numpy.typing import ArrayLike, NDArray
 from fedrelay.rng import generator
 
 MAX_PAIRS = 1_000_000
-"""Up to so many pairs every pair counts; of more, so many random ones do, always the same."""
+"""If there are more pairs than this, a fixed random sample of this many pairs is used."""
 
 _CHUNK = 1 << 15
 
 
 def cpd(p: ArrayLike, q: ArrayLike, gamma: float = 0.5) -> float:
-    """Class probability distance of two class distributions: 0 for equal, at most 2 (1 - exp(-2 gamma))."""
+    """The class probability distance of two class distributions: 0 if equal, at most 2 (1 - exp(-2 gamma))."""
     return _kernel_gap(gamma) * float(np.square(np.subtract(p, q)).sum())
 
 
 def pairwise_cpd(histograms: ArrayLike, gamma: float = 0.5) -> NDArray[np.float64]:
-    """The CPD of all pairs of rows, or of `MAX_PAIRS` random ones; rows without samples are left out."""
+    """The CPD of all pairs of rows, or of `MAX_PAIRS` random pairs. Rows without samples are skipped."""
     counts = np.asarray(histograms, dtype=np.float64)
     totals = counts.sum(axis=1)
     shares = counts[totals > 0] / totals[totals > 0, None]
@@ -41,13 +41,13 @@ def pairwise_cpd(histograms: ArrayLike, gamma: float = 0.5) -> NDArray[np.float6
 
 
 def median_cpd(histograms: ArrayLike, gamma: float = 0.5) -> float | None:
-    """The median of `pairwise_cpd`; None where there is no pair."""
+    """The median of `pairwise_cpd`; None if there is no pair."""
     distances = pairwise_cpd(histograms, gamma)
     return float(np.median(distances)) if len(distances) else None
 
 
 def cpd_matrix(histograms: ArrayLike, gamma: float = 0.5) -> NDArray[np.float64]:
-    """The CPD of every row from every row."""
+    """The CPD of every row from every row, `[rows, rows]`."""
     counts = np.asarray(histograms, dtype=np.float64)
     shares = counts / np.maximum(1, counts.sum(axis=1, keepdims=True))
     squares = np.square(shares).sum(axis=1)
@@ -57,7 +57,7 @@ def cpd_matrix(histograms: ArrayLike, gamma: float = 0.5) -> NDArray[np.float64]
 
 
 def balance_ratio(histogram: ArrayLike) -> float:
-    """Rarest class over most frequent class: 1 for equal classes, 0 if one is missing."""
+    """The size of the rarest class divided by that of the most frequent: 1 if balanced, 0 if a class is missing."""
     counts = np.asarray(histogram)
     most = counts.max(initial=0)
     return float(counts.min() / most) if most else 0.0
@@ -70,24 +70,28 @@ def covered_classes(histogram: ArrayLike) -> float:
 
 @dataclass(frozen=True)
 class GroupQuality:
-    """How alike groups are, and how complete each is."""
+    """How similar groups are to each other, and how balanced each is."""
 
     median_cpd: float | None
-    """Over all pairs of groups; None for a single one."""
+    """Over all pairs of groups; None for a single group."""
 
     balance_ratio: float
+    """Mean over groups."""
+
     covered_classes: float
-    """Means over groups."""
+    """Mean share of classes that occur in a group."""
 
     clients: NDArray[np.int64]
+    """The number of clients of each group."""
+
     samples: NDArray[np.int64]
-    """Of each group."""
+    """The number of samples of each group."""
 
 
 def group_quality(
     groups: Sequence[Sequence[int]], histograms: NDArray[np.int64], sizes: NDArray[np.int64], gamma: float = 0.5
 ) -> GroupQuality:
-    """The quality of groups of clients; `histograms` and `sizes` have one entry for every client."""
+    """The quality of groups of clients; `histograms` and `sizes` have one row per client."""
     counts = group_histograms(groups, histograms)
     return GroupQuality(
         median_cpd=median_cpd(counts, gamma),
@@ -99,12 +103,12 @@ def group_quality(
 
 
 def group_histograms(groups: Sequence[Sequence[int]], histograms: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The class counts of every group."""
+    """The class counts of each group."""
     return np.stack([histograms[list(group)].sum(axis=0) for group in groups])
 
 
 def _kernel_gap(gamma: float) -> float:
-    """What the kernel of a class with itself exceeds that of two different ones by."""
+    """The kernel of a class with itself minus the kernel of two different classes."""
     return -math.expm1(-2 * gamma)
 
 
@@ -113,5 +117,5 @@ def _pairs(count: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         first, second = np.triu_indices(count, k=1)
         return first, second
     rng = generator(0, "cpd pairs", count)
-    chosen = rng.integers(count, size=MAX_PAIRS)
-    return chosen, (chosen + rng.integers(1, count, size=MAX_PAIRS)) % count
+    first = rng.integers(count, size=MAX_PAIRS)
+    return first, (first + rng.integers(1, count, size=MAX_PAIRS)) % count

@@ -1,4 +1,4 @@
-"""What visits cost a client's privacy: (ε, δ) of repeated Gaussian mechanisms, by Rényi divergences."""
+"""Privacy accounting: the (ε, δ) of repeated Gaussian mechanisms, by Rényi differential privacy."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from fedrelay.errors import SpecError
 
 @dataclass(frozen=True)
 class Accountant:
-    """Adds up visits, each a Gaussian mechanism with `noise` standard deviations for every unit of sensitivity."""
+    """Adds up the privacy loss of a client's hops. Each hop is one Gaussian mechanism with noise multiplier `noise`."""
 
     noise: float
     delta: float
 
     def epsilon(self, visits: int) -> float:
-        """ε after so many visits; infinite without noise."""
+        """ε after this many visits; infinite without noise."""
         return _epsilon(self.noise, self.delta, visits)
 
     def most_visits(self, budget: float) -> int:
-        """The greatest number of visits that stay within a budget; 0 where one is too many already."""
+        """The largest number of visits within the ε budget; 0 if a single visit exceeds it."""
         beyond = 1
         while self.epsilon(beyond) <= budget:
             beyond *= 2
@@ -35,7 +35,12 @@ class Accountant:
         return within
 
     def spent(self, visits: Mapping[int, int], holders: Iterable[int]) -> dict[str, Any]:
-        """What clients that hold data have spent: the most, the median, and what belongs to these numbers."""
+        """The privacy loss of clients after these visits, for the summary of a run: maximum and median.
+
+        Args:
+            visits: Client → number of visits; clients that are missing had none.
+            holders: The clients that have samples.
+        """
         counts = [visits.get(client, 0) for client in holders]
         epsilons = [self.epsilon(count) for count in counts]
         return {
@@ -52,11 +57,13 @@ def _epsilon(noise: float, delta: float, visits: int) -> float:
         return 0.0
     if not noise:
         return math.inf
-    try:  # takes seconds to load, and only those need it who ask for privacy
+    try:  # takes seconds to import, and only private runs need it
         from dp_accounting import GaussianDpEvent
         from dp_accounting.rdp import RdpAccountant
     except ImportError:
-        raise SpecError("terms.dp: needs the package dp-accounting; pip install 'fedrelay[dp]'") from None
+        raise SpecError(
+            "terms.dp: needs the package dp-accounting; install it with pip install 'fedrelay[dp]'"
+        ) from None
     accountant = RdpAccountant()
     accountant.compose(GaussianDpEvent(noise), visits)
     return float(accountant.get_epsilon(delta))

@@ -1,4 +1,4 @@
-"""What differential privacy cannot be claimed for: more than the guarded model is sent, or noise is used twice."""
+"""Refuses experiments in which differential privacy would not hold."""
 
 from __future__ import annotations
 
@@ -17,37 +17,40 @@ from fedrelay.warmup.base import Warmup
 def check_private(
     method: str, terms: Mapping[str, type[Term]], route: Routing, warmup: Warmup | None, pools_data: bool
 ) -> None:
-    """Refuse a method whose clients send more than the guarded model."""
+    """Refuse a method whose clients send more than the noisy model."""
     for name, term in terms.items():
         if term.reveals:
-            raise SpecError(f"method {method!r}: the term {name!r} sends more of clients than 'dp' can guard")
+            raise SpecError(f"method {method!r}: 'dp' cannot protect what the term {name!r} sends beside the model")
     if warmup is not None and warmup.shares_samples:
-        raise SpecError(f"method {method!r}: clients give samples away, which 'dp' cannot guard")
+        raise SpecError(f"method {method!r}: 'dp' cannot protect samples that clients share")
     if isinstance(route, Star) and route.weights == "accuracy":
         raise SpecError(
-            "route.weights: 'accuracy' on clients' samples decides what they train, which 'dp' cannot guard"
+            "route.weights: 'accuracy' reveals how models do on a client's samples, which 'dp' cannot protect; "
+            "set route.weights=uniform"
         )
     if pools_data:
-        raise SpecError(f"method {method!r}: all data are in one place, there is nothing that 'dp' could guard")
+        raise SpecError(f"method {method!r}: trains on pooled data, so there are no clients for 'dp' to protect")
 
 
 def check_budget(term: Dp | None) -> None:
-    """Refuse a budget in which not one visit has room: nobody would ever train."""
+    """Refuse a budget that does not allow a single visit."""
     if term is not None and term.most_visits == 0:
         raise SpecError(
-            f"terms.dp.epsilon: a budget of {term.epsilon:g} has no room for a single visit, which costs "
-            f"{term.accountant.epsilon(1):.3g}; raise it, or terms.dp.noise"
+            f"terms.dp.epsilon: a single visit costs {term.accountant.epsilon(1):.3g}, more than the budget of "
+            f"{term.epsilon:g}; raise terms.dp.epsilon or terms.dp.noise"
         )
 
 
 def check_fresh_noise(experiment: Experiment) -> None:
-    """Visits must be those of the plan, each with noise of its own; a round that repeats makes visits not counted."""
+    """Refuse recovery that causes visits which the privacy budget does not count."""
     recovery = experiment.recovery
-    late = recovery.deadline is not None
-    trouble = late or experiment.faults or experiment.guard.refuses or all_through_server(experiment)
-    if trouble and recovery.repeats and recovery.min_arrivals:
-        raise SpecError("terms.dp: a round that repeats makes visits that are not counted; set recovery.repeats=0")
-    if trouble and recovery.policy not in ("skip", "retry"):
+    can_fail = (
+        recovery.deadline is not None or experiment.faults or experiment.guard.refuses or all_through_server(experiment)
+    )
+    if can_fail and recovery.repeats and recovery.min_arrivals:
+        raise SpecError("terms.dp: the privacy budget does not count repeated rounds; set recovery.repeats=0")
+    if can_fail and recovery.policy not in ("skip", "retry"):
         raise SpecError(
-            f"recovery.policy: {recovery.policy!r} makes visits that 'dp' has not counted; take skip or retry"
+            f"recovery.policy: the privacy budget of 'dp' does not count visits made by {recovery.policy!r}; "
+            "set recovery.policy to skip or retry"
         )

@@ -1,1 +1,1 @@
-"""Which clients take part: all, random ones, or those that a genetic search finds."""
+"""Client selection: all clients, random ones, or those that a genetic search finds."""

@@ -1,13 +1,13 @@
-"""The section `selector`: who is chosen for a chain, and in which order they are visited.
+"""Which clients a warm-up chain goes through, and in which order.
 
-Paper: M. Arafeh et al., WFSL, 2025: all clients, random ones (RN), or the genetic choice (GA).
+Paper: M. Arafeh et al., WFSL, 2025: all clients, random ones (RN), or genetic selection (GA).
 
-Rule: clients without samples are never chosen. The order of a chain is random, whoever chose its clients.
+Rule: clients without samples are never selected. The order of a chain is always random.
 
 Deviations: the paper gives no weights for its two objectives. Its text favours similar models, so the default is W1 =
-0.8 for them and W2 = 0.2 for many samples; the authors' program has it the other way round, `similarity: code`. Cosines
-of whole models are nearly 1, so they can be taken of what training changed, `vectors: update`. More on the search in
-the files genetic, fitness and clusters beside this one.
+0.8 for similarity and W2 = 0.2 for samples; the authors' program has it the other way round (`similarity: code`). The
+cosines of whole models are nearly 1, so they can be computed from the change in training instead (`vectors: update`).
+The search is described in the modules `genetic`, `fitness` and `clusters`.
 """
 
 from __future__ import annotations
@@ -34,44 +34,48 @@ OPTIONS: dict[SelectorName, frozenset[str]] = {
         {"count", "population", "iterations", "crossover", "mutation", "clusters", "similarity", "vectors"}
     ),
 }
-"""What each way of choosing looks at."""
+"""The options that each selector uses."""
 
 SIMILARITY = {"text": 0.8, "code": 0.2}
-"""W1 by name: as the paper's text suggests, and as its authors' program has it."""
+"""W1 by name: as the paper's text suggests, and as in the authors' program."""
 
 
 @dataclass(frozen=True)
 class Selection:
-    """Who was chosen, in the order of the chain."""
+    """The selected clients, in the order of the chain."""
 
     clients: tuple[int, ...]
     scores: tuple[float, ...] = ()
-    """The best score of every generation; of one alone where all choices were looked at."""
+    """The best score of each generation; one entry if all subsets were tried."""
 
     seconds: float = field(default=0.0, compare=False)
-    """How long the choice took."""
+    """How long the selection took."""
 
 
 class Selector(Section):
-    """Which clients a chain goes through."""
+    """Selects the clients of a chain."""
 
-    by: SelectorName = Field("all", description="who is chosen: all, random or genetic")
-    count: int = Field(10, ge=1, description="how many clients are chosen; all where there are fewer (m)")
-    population: int = Field(200, ge=2, description="genetic: choices that live at a time")
-    iterations: int = Field(50, ge=1, description="genetic: generations after the first")
-    crossover: float = Field(0.1, ge=0, le=1, description="genetic: probability that two parents are crossed")
-    mutation: float = Field(0.05, ge=0, le=1, description="genetic: probability that a gene is replaced")
-    clusters: int = Field(10, ge=1, description="genetic: clusters of like clients that are to be taken from alike")
+    by: SelectorName = Field("all", description="how clients are selected: all, random or genetic")
+    count: int = Field(10, ge=1, description="number of clients to select (m); all clients if there are fewer")
+    population: int = Field(200, ge=2, description="genetic: size of the population")
+    iterations: int = Field(50, ge=1, description="genetic: number of generations after the first")
+    crossover: float = Field(0.1, ge=0, le=1, description="genetic: probability of a crossover")
+    mutation: float = Field(
+        0.05, ge=0, le=1, description="genetic: probability that a client is replaced by a random one"
+    )
+    clusters: int = Field(
+        10, ge=1, description="genetic: number of clusters of similar clients; the selection is balanced over them"
+    )
     similarity: float = Field(
         SIMILARITY["text"],
         ge=0,
         le=1,
-        description="genetic: weight of similar models, W1; the rest, W2, is that of many samples. "
-        "text = 0.8, code = 0.2 as in the authors' program",
+        description="genetic: weight W1 of similar models; W2 = 1 − W1 is the weight of many samples. "
+        "text means 0.8, code means 0.2 as in the authors' program",
     )
     vectors: Literal["raw", "update"] = Field(
         "raw",
-        description="genetic: clients are compared by their models (raw), or by their change in training (update)",
+        description="genetic: compare clients by their models (raw), or by the change in training (update)",
     )
 
     @field_validator("similarity", mode="before")
@@ -88,64 +92,68 @@ class Selector(Section):
     def _everything_has_an_effect(self) -> Self:
         for name, each in type(self).model_fields.items():
             if name not in {"by", *OPTIONS[self.by]} and getattr(self, name) != each.default:
-                owners = [repr(way) for way, options in OPTIONS.items() if name in options]
+                owners = [repr(selector) for selector, options in OPTIONS.items() if name in options]
                 raise ValueError(f"{name}: has no effect with by {self.by!r}; it is an option of {', '.join(owners)}")
         return self
 
     @property
     def needs_vectors(self) -> bool:
-        """Whether clients must be described by models before they are chosen."""
+        """Whether every client must train a model before clients can be selected."""
         return self.by == "genetic"
 
-    def choose(
+    def select_clients(
         self,
         sizes: NDArray[np.int64],
         rng: np.random.Generator,
         vectors: NDArray[np.floating[Any]] | None = None,
         start: NDArray[np.floating[Any]] | None = None,
     ) -> Selection:
-        """A chain through some of the clients, each with so many samples.
+        """Select clients and put them in random order.
 
-        Genetic selection needs `vectors`, the model [clients, parameters] that each made of the model `start`.
+        Args:
+            sizes: The number of samples of each client.
+            rng: Generator for all random decisions.
+            vectors: Genetic selection only: the model `[clients, parameters]` that each client trained.
+            start: With `vectors: update` only: the model that all clients started from.
         """
-        begun = time.perf_counter()
-        holders = np.flatnonzero(sizes)
-        chosen = holders
+        started = time.perf_counter()
+        with_samples = np.flatnonzero(sizes)
+        selected = with_samples
         scores: tuple[float, ...] = ()
         if self.by == "random":
-            chosen = rng.choice(holders, min(self.count, len(holders)), replace=False)
-        elif self.by == "genetic" and len(holders):
-            described = self._describe(holders, vectors, start)
-            best, scores = self._search(described, sizes[holders], rng)
-            chosen = holders[best]
-        order = tuple(rng.permutation(chosen).tolist())
-        return Selection(order, scores, time.perf_counter() - begun)
+            selected = rng.choice(with_samples, min(self.count, len(with_samples)), replace=False)
+        elif self.by == "genetic" and len(with_samples):
+            compared = self._compared_vectors(with_samples, vectors, start)
+            best, scores = self._search(compared, sizes[with_samples], rng)
+            selected = with_samples[best]
+        order = tuple(rng.permutation(selected).tolist())
+        return Selection(order, scores, time.perf_counter() - started)
 
-    def _describe(
+    def _compared_vectors(
         self,
-        holders: NDArray[np.int64],
+        clients: NDArray[np.int64],
         vectors: NDArray[np.floating[Any]] | None,
         start: NDArray[np.floating[Any]] | None,
     ) -> NDArray[np.float64]:
         if vectors is None or (self.vectors == "update" and start is None):
-            raise ValueError("genetic selection needs the clients' vectors, and for their update the first model")
-        described = np.asarray(vectors, np.float64)[holders]
+            raise ValueError("genetic selection needs the clients' vectors, and with vectors='update' the start model")
+        compared = np.asarray(vectors, np.float64)[clients]
         if self.vectors == "update":
-            described = described - np.asarray(start, np.float64)
-        broken = np.flatnonzero(~np.isfinite(described).all(axis=1))
-        if len(broken):
-            raise DivergedError(f"selector: the model of client {holders[broken[0]]} is not finite")
-        return described
+            compared = compared - np.asarray(start, np.float64)
+        diverged = np.flatnonzero(~np.isfinite(compared).all(axis=1))
+        if len(diverged):
+            raise DivergedError(f"selector: the model of client {clients[diverged[0]]} has non-finite values")
+        return compared
 
     def _search(
         self, vectors: NDArray[np.float64], sizes: NDArray[np.int64], rng: np.random.Generator
     ) -> tuple[NDArray[np.int64], tuple[float, ...]]:
-        """The best choice of rows, and the best score of every generation."""
+        """The rows of the best subset, and the best score of each generation."""
         labels = cluster_clients(vectors, self.clusters, rng)
-        task = SelectionProblem.of(vectors, sizes, labels, self.count, (self.similarity, 1 - self.similarity))
-        breeding = GeneticSettings(self.population, self.iterations, self.crossover, self.mutation)
+        problem = SelectionProblem.of(vectors, sizes, labels, self.count, (self.similarity, 1 - self.similarity))
+        settings = GeneticSettings(self.population, self.iterations, self.crossover, self.mutation)
         scores = []
-        for generation in search(task, breeding, rng):
+        for generation in search(problem, settings, rng):
             best = generation.best
             scores.append(generation.score)
-        return task.clusters.clients[best], tuple(scores)
+        return problem.clusters.clients[best], tuple(scores)

@@ -1,13 +1,13 @@
-"""Clusters of clients whose models are alike, and the rule that a choice takes from all of them alike.
+"""Clusters of clients with similar models, and subsets that are balanced over the clusters.
 
-Paper: M. Arafeh et al., WFSL, 2025, objective O1 and constraint C3. Clients are clustered by k-means on their vectors,
-compressed by principal component analysis. With |Z_a| clients in cluster a, of which n_a are chosen, C3 asks of every
-two clusters
+Paper: M. Arafeh et al., WFSL, 2025, objective O1 and constraint C3. Clients are clustered by k-means on the principal
+components of their vectors. If cluster a has |Z_a| clients and n_a of them are selected, C3 requires for every two
+clusters
 
     |n_a − n_b| ≤ 1 + ||Z_a| − |Z_b||.
 
-Deviations: the paper does not say how many components are kept; here they explain 90 % of the variance. Of very many
-clients a random part defines the components.
+Deviations: the paper does not say how many components are kept; here they explain 90 % of the variance. If there are
+very many clients, a random part of them defines the components.
 """
 
 from __future__ import annotations
@@ -25,25 +25,23 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 VARIANCE = 0.9
-"""The share of the variance that compressed vectors keep."""
+"""The share of the variance that the principal components explain."""
 
 MOST_FITTED = 1000
-"""So many clients at most define the principal components."""
+"""At most this many clients define the principal components."""
 
 
 def cluster_clients(vectors: Floats, clusters: int, rng: np.random.Generator) -> Ints:
-    """The cluster of every client, at most so many of them."""
-    few = len(vectors) <= MOST_FITTED
-    fitted = None if few else rng.choice(len(vectors), MOST_FITTED, replace=False)
+    """The cluster of each client; at most `clusters` different ones."""
+    fitted = rng.choice(len(vectors), MOST_FITTED, replace=False) if len(vectors) > MOST_FITTED else None
     return kmeans(principal_components(vectors, VARIANCE, fitted=fitted), min(clusters, len(vectors)), rng)
 
 
 @dataclass(frozen=True)
 class Clusters:
-    """Clients by cluster, small clusters first.
+    """Clients sorted by cluster, small clusters first.
 
-    A choice is a row of *places* in `clients`. The places of a cluster are next to each other, so that a random free
-    one is found by counting.
+    A subset is a row of *positions* in `clients`. The positions of a cluster are consecutive.
     """
 
     clients: Ints
@@ -51,7 +49,7 @@ class Clusters:
 
     @classmethod
     def of(cls, labels: Ints) -> Clusters:
-        """From the cluster of every client; clusters without clients are passed over."""
+        """From the cluster label of each client; unused labels are skipped."""
         _, labels, sizes = np.unique(labels, return_inverse=True, return_counts=True)
         by_size = np.argsort(sizes, kind="stable")
         rank = np.argsort(by_size)
@@ -59,80 +57,79 @@ class Clusters:
 
     @cached_property
     def starts(self) -> Ints:
-        """The first place of every cluster."""
+        """The first position of each cluster."""
         return np.cumsum(self.sizes) - self.sizes
 
     @cached_property
     def cluster_at(self) -> Ints:
-        """The cluster of every place."""
+        """The cluster of each position."""
         return np.repeat(np.arange(len(self.sizes)), self.sizes)
 
-    def counts(self, choices: Ints) -> Ints:
-        """How many of every cluster each row has; [rows, clusters]."""
-        rows, width = len(choices), len(self.sizes)
-        flat = self.cluster_at[choices] + width * np.arange(rows)[:, None]
+    def counts(self, subsets: Ints) -> Ints:
+        """The number of clients from each cluster, `[rows, clusters]`."""
+        rows, width = len(subsets), len(self.sizes)
+        flat = self.cluster_at[subsets] + width * np.arange(rows)[:, None]
         return np.bincount(flat.ravel(), minlength=rows * width).reshape(rows, width)
 
-    def balanced(self, choices: Ints) -> NDArray[np.bool_]:
-        """Which rows keep C3."""
-        return self._worst_pair(self.counts(choices))[0] <= 1
+    def balanced(self, subsets: Ints) -> NDArray[np.bool_]:
+        """Which rows satisfy C3."""
+        return self._worst_pair(self.counts(subsets))[0] <= 1
 
     def draw(self, rows: int, count: int, rng: np.random.Generator) -> Ints:
-        """Rows of so many different places that keep C3, in random order.
+        """Draw rows of `count` different positions that satisfy C3, in random order.
 
-        Passes go through the clusters, each taking one random client of every cluster that has one left; the last pass
-        ends where the row is full. This keeps C3: a cluster that is not used up has been in all passes but perhaps the
-        last, so no other is ahead of it by more than 1; and one that is used up is behind another by n_a − |Z_b| ≤
-        |Z_a| − |Z_b|.
+        Each pass takes one random client from every cluster that has one left; the last pass ends when the row is full.
+        This satisfies C3: a cluster with clients left was in all passes except perhaps the last, so no other cluster is
+        ahead of it by more than 1. A cluster b with no clients left is behind by n_a − |Z_b| ≤ |Z_a| − |Z_b|.
         """
-        taken = self._passes(rows, count, rng)
-        # Sorting by cluster and then at random shuffles every cluster in its own places; halves, lest 0.999… round up.
+        taken = self._counts_to_draw(rows, count, rng)
+        # Sorting by cluster, then at random, shuffles within each cluster; halved, because 0.999… could round up.
         shuffled = np.argsort(self.cluster_at + rng.random((rows, len(self.clients))) / 2, axis=1)
-        turn = np.arange(len(self.clients)) - self.starts[self.cluster_at]
-        chosen = shuffled[turn < taken[:, self.cluster_at]].reshape(rows, count)
-        return rng.permuted(chosen, axis=1)
+        rank = np.arange(len(self.clients)) - self.starts[self.cluster_at]
+        drawn = shuffled[rank < taken[:, self.cluster_at]].reshape(rows, count)
+        return rng.permuted(drawn, axis=1)
 
-    def _passes(self, rows: int, count: int, rng: np.random.Generator) -> Ints:
-        """How many each row takes of every cluster."""
+    def _counts_to_draw(self, rows: int, count: int, rng: np.random.Generator) -> Ints:
+        """How many clients each row takes from each cluster."""
         full = 0
         while np.minimum(full + 1, self.sizes).sum() <= count and full < self.sizes[-1]:
             full += 1
         whole = np.minimum(full, self.sizes)
-        lots = np.where(self.sizes > full, rng.random((rows, len(self.sizes))), 2.0)
-        places_in_line = np.argsort(np.argsort(lots, axis=1), axis=1)
-        taken: Ints = whole + (places_in_line < count - whole.sum())
+        keys = np.where(self.sizes > full, rng.random((rows, len(self.sizes))), 2.0)
+        ranks = np.argsort(np.argsort(keys, axis=1), axis=1)
+        taken: Ints = whole + (ranks < count - whole.sum())
         return taken
 
-    def repair(self, choices: Ints, rng: np.random.Generator) -> Ints:
-        """The rows, changed where they hold a client twice or do not keep C3.
+    def repair(self, subsets: Ints, rng: np.random.Generator) -> Ints:
+        """Replace duplicate clients, and clients that violate C3.
 
-        A client that stands there again gives way to a random other one. Then, while two clusters break C3, a random
-        client of the one with more gives way to a random one of the other. That one has a free client, because a
-        cluster that is used up breaks C3 with none. Each exchange lowers Σ n², so there is an end.
+        A duplicate is replaced by a random other client. Then, while two clusters violate C3, a random client of the
+        one with more is replaced by a random unused client of the other. There always is one, because a cluster with
+        no unused clients never violates C3. Each replacement lowers Σ n², so this terminates.
         """
-        choices = choices.copy()
-        everywhere = np.zeros(len(choices), np.int64)
-        again = _repeats(choices)
-        choices[again] = -1
-        while len(rows := np.flatnonzero(again.any(axis=1))):
-            gene = np.argmax(again[rows], axis=1)
-            choices[rows, gene] = _free(choices[rows], everywhere[rows], everywhere[rows] + len(self.clients), rng)
-            again[rows, gene] = False
-        rows = np.arange(len(choices))
+        subsets = subsets.copy()
+        zeros = np.zeros(len(subsets), np.int64)
+        duplicate = _duplicates(subsets)
+        subsets[duplicate] = -1
+        while len(rows := np.flatnonzero(duplicate.any(axis=1))):
+            gene = np.argmax(duplicate[rows], axis=1)
+            subsets[rows, gene] = _random_unused(subsets[rows], zeros[rows], zeros[rows] + len(self.clients), rng)
+            duplicate[rows, gene] = False
+        rows = np.arange(len(subsets))
         while len(rows):
-            excess, giver, taker = self._worst_pair(self.counts(choices[rows]))
-            broken = excess > 1
-            rows, giver, taker = rows[broken], giver[broken], taker[broken]
-            given = self.cluster_at[choices[rows]] == giver[:, None]
-            gene = np.argmax(np.where(given, rng.random(given.shape), -1), axis=1)
-            choices[rows, gene] = _free(choices[rows], self.starts[taker], self.sizes[taker], rng)
-        return choices
+            excess, fuller, emptier = self._worst_pair(self.counts(subsets[rows]))
+            violated = excess > 1
+            rows, fuller, emptier = rows[violated], fuller[violated], emptier[violated]
+            removable = self.cluster_at[subsets[rows]] == fuller[:, None]
+            gene = np.argmax(np.where(removable, rng.random(removable.shape), -1), axis=1)
+            subsets[rows, gene] = _random_unused(subsets[rows], self.starts[emptier], self.sizes[emptier], rng)
+        return subsets
 
     def _worst_pair(self, counts: Ints) -> tuple[Ints, Ints, Ints]:
-        """Of every row the two clusters that are furthest apart: n_a − n_b − ||Z_a| − |Z_b||, a and b.
+        """For each row, the largest n_a − n_b − ||Z_a| − |Z_b||, and its clusters a and b.
 
-        For a after b, and so |Z_a| ≥ |Z_b|, this is (n_a − |Z_a|) − (n_b − |Z_b|), and for a before b
-        (n_a + |Z_a|) − (n_b + |Z_b|): each one minus the best before it, without a look at all pairs.
+        If a comes after b, then |Z_a| ≥ |Z_b| and this is (n_a − |Z_a|) − (n_b − |Z_b|). If a comes before b, it is
+        (n_a + |Z_a|) − (n_b + |Z_b|). Running minima and maxima avoid comparing all pairs.
         """
         spare, reach = counts - self.sizes, counts + self.sizes
         ahead = spare - np.minimum.accumulate(spare, axis=1)
@@ -149,25 +146,25 @@ class Clusters:
         )
 
 
-def _repeats(choices: Ints) -> NDArray[np.bool_]:
-    """Where a row holds what it held before."""
-    order = np.argsort(choices, axis=1, kind="stable")
-    ordered = np.take_along_axis(choices, order, axis=1)
-    same = np.zeros(choices.shape, bool)
+def _duplicates(subsets: Ints) -> NDArray[np.bool_]:
+    """Where a row repeats an earlier entry."""
+    order = np.argsort(subsets, axis=1, kind="stable")
+    ordered = np.take_along_axis(subsets, order, axis=1)
+    same = np.zeros(subsets.shape, bool)
     np.put_along_axis(same, order[:, 1:], ordered[:, 1:] == ordered[:, :-1], axis=1)
     return same
 
 
-def _free(choices: Ints, starts: Ints, sizes: Ints, rng: np.random.Generator) -> Ints:
-    """For every row, a random place of starts … starts + sizes − 1 that it does not hold.
+def _random_unused(subsets: Ints, starts: Ints, sizes: Ints, rng: np.random.Generator) -> Ints:
+    """For each row, a random position in starts … starts + sizes − 1 that the row does not contain.
 
-    The r-th free place lies behind as many taken ones as have, in order, at most r free places before them.
+    The r-th unused position comes after those used positions that have at most r unused ones before them.
     """
-    held = choices - starts[:, None]
-    inside = (held >= 0) & (held < sizes[:, None])
+    offset = subsets - starts[:, None]
+    inside = (offset >= 0) & (offset < sizes[:, None])
     drawn = rng.integers(sizes - inside.sum(axis=1))
-    beyond = sizes.max(initial=0) + choices.shape[1]
-    taken = np.sort(np.where(inside, held, beyond), axis=1)
-    free_before = taken - np.arange(choices.shape[1])
-    place: Ints = starts + drawn + (free_before <= drawn[:, None]).sum(axis=1)
-    return place
+    beyond = sizes.max(initial=0) + subsets.shape[1]
+    used = np.sort(np.where(inside, offset, beyond), axis=1)
+    unused_before = used - np.arange(subsets.shape[1])
+    position: Ints = starts + drawn + (unused_before <= drawn[:, None]).sum(axis=1)
+    return position
