@@ -17,15 +17,15 @@ from fedrelay.data.registry import DATASETS
 from fedrelay.experiment.catalogue import METHODS
 from fedrelay.experiment.spec import DataSettings, FaultKind
 from fedrelay.models.zoo import MODELS
-from fedrelay.report import pages
+from fedrelay.report import reference
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
-@pytest.mark.parametrize("name", pages.PAGES)
+@pytest.mark.parametrize("name", reference.PAGES)
 def test_pages_made_from_the_code_are_up_to_date(name):
-    assert (ROOT / "docs" / name).read_text() == pages.PAGES[name](), "run: make docs"
+    assert (ROOT / "docs" / name).read_text() == reference.PAGES[name](), "run: make docs"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -7,13 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean, stdev
 
-from matplotlib import rc_context
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from PIL import Image
 
 from fedrelay.files import write_atomically
-from fedrelay.report.plots import GREY, LINE_COLOURS, STYLE, Line, accuracy_over, drawn
+from fedrelay.report.drawing import render
+from fedrelay.report.figures import Figure, accuracy_curves
+from fedrelay.report.palette import line_style
 from fedrelay_reproduce.experiments import ComparisonRuns, ExperimentRuns, GroupComparison
 from fedrelay_reproduce.scaled_claim import ScaledClaim
 
@@ -30,19 +29,15 @@ def draw_claim(scaled: ScaledClaim, path: Path) -> bool:
     if not panels:
         return False
     columns = min(MOST_COLUMNS, len(panels))
-    rows = -(-len(panels) // columns)
-    with rc_context(STYLE):
-        figure = Figure(figsize=(1.0 + 2.9 * columns, 2.9 * rows), layout="constrained")
-        grid = figure.subplots(rows, columns, squeeze=False)
-        for axes, (title, experiment, names, measure) in zip(grid.flat, panels, strict=False):
-            if isinstance(experiment, ComparisonRuns):
-                _draw_curves(axes, experiment, names)
-            else:
-                _draw_bars(axes, experiment, measure)
-            axes.set_title(title, color=GREY)
-        for axes in grid.flat[len(panels) :]:
-            axes.set_axis_off()
-        write_atomically(path, _fewer_colours(drawn(figure, "png", DPI)))
+    methods = list(dict.fromkeys(name for _, _, names, _ in panels for name in names))
+    figures = [
+        _curves(title, experiment, names, methods)
+        if isinstance(experiment, ComparisonRuns)
+        else _groups(title, experiment, measure)
+        for title, experiment, names, measure in panels
+    ]
+    picture = render(figures, "png", columns=columns, dpi=DPI, width=1.0 + 2.9 * columns)
+    write_atomically(path, _fewer_colours(picture))
     return True
 
 
@@ -69,28 +64,29 @@ def _panels(scaled: ScaledClaim) -> list[tuple[str, ExperimentRuns, Sequence[str
     return panels
 
 
-def _draw_curves(axes: Axes, experiment: ComparisonRuns, names: Sequence[str]) -> None:
+def _curves(title: str, experiment: ComparisonRuns, names: Sequence[str], methods: Sequence[str]) -> Figure:
     """Accuracy over rounds; if seeds have curves of different lengths (a run diverged), the shortest counts."""
-    lines = []
+    histories = {}
     for name in names:
         curves = [experiment.measured(name, seed).curve for seed in experiment.seeds]
         shortest = min(map(len, curves))
         if shortest:
-            lines.append(Line(name, [[dict(row) for row in curve[:shortest]] for curve in curves]))
-    accuracy_over(axes, lines, "round", 1)
-    axes.set(xlabel="round", ylabel="test accuracy", ylim=(0, 1))  # the same axis makes panels comparable
-    axes.legend(fontsize=7, handlelength=2.2, loc="best")
+            histories[name] = [[dict(row) for row in curve[:shortest]] for curve in curves]
+    figure = accuracy_curves(histories)
+    for mark in figure["marks"]:
+        mark |= line_style("method", methods.index(mark["name"]))  # a method has one colour in all panels
+    figure["y"]["limits"] = [0, 1]  # the same axis makes panels comparable
+    return {**figure, "title": title}
 
 
-def _draw_bars(axes: Axes, experiment: ExperimentRuns, measure: str) -> None:
-    """One bar for each grouping, with the deviation over seeds."""
-    bars = []
+def _groups(title: str, experiment: ExperimentRuns, measure: str) -> Figure:
+    """One point for each grouping, with the deviation over seeds."""
+    rows = []
     for name in experiment.names:
         values = [experiment.measured(name, seed).values.get(measure) for seed in experiment.seeds]
         known = [value for value in values if value is not None]
         if known:
-            bars.append((name.replace("_", " "), fmean(known), stdev(known) if len(known) > 1 else 0.0))
-    names, means, deviations = zip(*bars, strict=True) if bars else ((), (), ())
-    axes.barh(names, means, xerr=deviations, color=LINE_COLOURS[0], height=0.7, error_kw={"ecolor": GREY})
-    axes.invert_yaxis()
-    axes.set_xlabel(measure.replace("_", " "))
+            error = stdev(known) if len(known) > 1 else None
+            rows.append({"name": name.replace("_", " "), "colour": "method-0", "value": fmean(known), "error": error})
+    mark = {"kind": "points", "rows": rows, "format": "number"}
+    return {"title": title, "x": {"label": measure.replace("_", " "), "format": "number"}, "marks": [mark]}

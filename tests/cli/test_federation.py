@@ -164,7 +164,7 @@ def test_who_is_there(prepared, monkeypatch):
     found = [member("a", 2, "0.0.1"), member("b", 900, "0.0.1"), RosterEntry("c", "failed: [/red]", None, None)]
     monkeypatch.setattr("fedrelay.engines.flower.server.roster.take_roster", lambda wanted: found)
     said = prepared("nodes", "server")
-    assert "2 of 3 are ready; 900 classes, as the labels of b need" in " ".join(said.out.split())
+    assert "2 of 3 are ready; 900 classes, from the labels of b" in " ".join(said.out.split())
     assert "node 'b' has 900 classes, all others at most 2" in said.err
     assert "failed: [/red]" in said.out  # words of others are shown, not obeyed
     assert said.err.count("has FedRelay 0.0.1, the server ") == 2

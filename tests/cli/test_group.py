@@ -73,8 +73,8 @@ def test_groups_of_trained_profiles_are_those_of_a_run(program, profile):
 def test_a_plan_shows_the_pass_apart(program):
     words = ["--rounds", "5", "--set", "grouping.assign=greedy", "--set", "grouping.profile=conf"]
     text = program("plan", "fedseq", *TRAINED, *words).out
-    assert "once, before round 1" in text
-    assert "all 5 rounds and before" in text
+    assert "setup, before round 1" in text
+    assert "all 5 rounds and setup" in text
 
 
 def test_long_names_fit_a_narrow_terminal(program):

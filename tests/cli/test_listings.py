@@ -85,18 +85,18 @@ def test_plan_of_chains(program):
     assert facts["chain"] == {"min": 5, "mean": 5.0, "max": 5}
 
 
-def test_a_plan_in_bad_weather(program):
+def test_a_plan_with_faults(program):
     words = ["plan", "fedavg", "--clients", "20", "--rounds", "3", "--fraction", "0.5"]
-    assert program(*words, "--json").json["weather"] is None
-    assert "fair weather" not in program(*words).out
+    assert program(*words, "--json").json["with_faults"] is None
+    assert "without faults" not in program(*words).out
     away = ["--set", "faults=[{what: dropout}]"]
     ended = program(*words, *away, "--round", "2")
-    assert "all other figures are those of fair weather" in ended.out
+    assert "the other numbers are without faults" in ended.out
     assert "dropout 10×" in ended.out
     assert "0 updates on 0 of 10 routes" in ended.out
     told = program(*words, *away, "--json").json
-    assert (told["client_updates"], told["weather"]["client_updates"]) == (10, 0)
-    assert told["weather"]["transfers"] == {"s2c": 0, "c2s": 0, "c2c": 0}
+    assert (told["client_updates"], told["with_faults"]["client_updates"]) == (10, 0)
+    assert told["with_faults"]["transfers"] == {"s2c": 0, "c2s": 0, "c2c": 0}
 
 
 @pytest.mark.parametrize(
@@ -117,9 +117,9 @@ def test_long_plans_are_shortened(program):
     assert "… → " in ring.out
     assert "(100)" in ring.out
     single = program("plan", "fedavg", "--clients", "200", "--fraction", "1")
-    assert "200 trips of 1" in single.out
+    assert "200 routes of 1" in single.out
     assert len(single.out.splitlines()) < 20
-    assert "nothing travels" in program("plan", "centralized").out
+    assert "no model travels" in program("plan", "centralized").out
 
 
 def test_plan_trains_and_writes_nothing(program, tmp_path):

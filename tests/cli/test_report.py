@@ -25,16 +25,19 @@ def test_a_report_is_one_file_beside_the_runs(compared, program, tmp_path):
     found = json.loads(re.search(r'id="document">(.*?)</script>', page, re.S)[1])
     assert found["title"] == "fedavg, fedseq on digits"
     assert found["states"] == {"complete": 4}
-    assert program("resume", "here", "-q").code == 0  # the file is in nobody's way
+    assert program("resume", "here", "-q").code == 0  # the file does not disturb the comparison
 
 
-def test_tables_and_pictures_on_request(compared, program, tmp_path):
-    ended = program("report", "here", "--out", "new/page.html", "--csv", "tables", "--png", "figures", "--json")
+def test_tables_and_figures_on_request(compared, program, tmp_path):
+    folders = ["--csv", "tables", "--png", "figures", "--svg", "figures", "--pdf", "figures"]
+    ended = program("report", "here", "--out", "new/page.html", *folders, "--json")
     assert ended.code == 0, ended.err
     assert ended.json["report"] == "new/page.html"
     assert "tables/curves.csv" in ended.json["csv"]
-    assert "figures/curves-accuracy.png" in ended.json["png"]
-    for name in (ended.json["report"], *ended.json["csv"], *ended.json["png"]):
+    for kind in ("png", "svg", "pdf"):
+        assert f"figures/curves-accuracy.{kind}" in ended.json[kind]
+    files = [name for kind in ("csv", "png", "svg", "pdf") for name in ended.json[kind]]
+    for name in (ended.json["report"], *files):
         assert (tmp_path / name).stat().st_size > 0
 
 
@@ -80,19 +83,19 @@ def test_watching_says_where_and_ends_with_a_message(compared, tmp_path):
         with urllib.request.urlopen(f"{address}document.json", timeout=20) as answer:
             found = json.load(answer)
         assert found["states"] == {"complete": 4}
-        assert found["awaited"] == ["later"]
-        assert "later, which is not there yet" in watching.stdout.readline()
+        assert found["missing"] == ["later"]
+        assert "later, which does not exist yet" in watching.stdout.readline()
         watching.send_signal(signal.SIGINT)
         try:
             out, err = watching.communicate(timeout=20)
         finally:
             watching.kill()  # whatever happens, nobody waits for it any longer
     assert watching.returncode == 0
-    assert "Stopped watching. Keep what there is with:  fedrelay report here later" in out
+    assert "Stopped watching. To keep the page, run:  fedrelay report here later" in out
     assert err == ""
 
 
-def test_journals_are_kept_by_run_and_resume(program, tiny, tmp_path):
+def test_run_and_resume_write_tensorboard_logs(program, tiny, tmp_path):
     pytest.importorskip("tensorboard", reason="tensorboard is not installed")
     assert program("run", "fedavg", *tiny, "--out", "here", "-q", "--tensorboard").code == 0
     [events] = (tmp_path / "here/tensorboard").iterdir()

@@ -23,7 +23,7 @@ def test_a_run_that_followed_chains(program, tiny, tmp_path):
     assert "2 of 2" in shown.out
     assert "backward transfer" in shown.out
     assert "forgotten" in shown.out
-    assert "picture" in shown.out
+    assert "figure" in shown.out
     assert "chain.png" in shown.out
     assert imread(tmp_path / "chain.png").size > 0
     assert {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir() if path.is_file()} == files
@@ -39,7 +39,7 @@ def test_a_run_that_followed_none(program, tiny):
     assert program("show", "run", "--json").json["forgetting"] is None
     refused = program("show", "run", "--plot", "chain.png")
     assert refused.code != 0
-    assert "followed no chain; set eval.forgetting" in refused.err
+    assert "followed no chain; run with eval.forgetting" in refused.err
 
 
 def test_what_is_no_run(program):
@@ -77,7 +77,7 @@ def test_a_run_under_way_can_be_looked_at(program, tiny):
     finally:
         folder.close()
     assert shown.code == 0
-    assert "under way" in shown.out
+    assert "running" in shown.out
 
 
 def test_after_a_warm_up_the_last_chain_is_shown_that_can_forget(program, tiny):

@@ -11,7 +11,7 @@ from fedrelay.cost import formulas as cost
 from fedrelay.cost.formulas import CostModel, Exchanges, equal_chains
 from fedrelay.experiment.prepare import PreparedExperiment, prepare
 from fedrelay.experiment.spec import experiment
-from fedrelay.report.itinerary import plan_report
+from fedrelay.report.terminal.plan import plan_report
 from fedrelay.routes.base import sampled_count
 
 SAMPLES = 4

@@ -17,17 +17,19 @@ import numpy as np
 import pytest
 from PIL import Image
 from tests.report.folders import SMALL, add_event, failed, ran, stopped
-from tests.report.test_colours import contrast
+from tests.report.test_palette import contrast
 
 import fedrelay as fr
-from fedrelay.report.document import document
-from fedrelay.report.live import Live
-from fedrelay.report.sheets import sheets
-from fedrelay.report.spreadsheet import as_csv
-from fedrelay.report.webpage import webpage
+from fedrelay.report.csv_tables import csv_rows
+from fedrelay.report.document import document, report_data
+from fedrelay.report.format import as_csv
+from fedrelay.report.page import web_page
+from fedrelay.report.runs import load_runs
+from fedrelay.report.sections import with_sections
+from fedrelay.report.watch import WatchServer
 
 PATIENCE = 30.0
-FIGURES = ["curves", "relay", "targets", "results", "federation", "groups", "forgetting", "communication", "faults"]
+FIGURES = ["curves", "relay", "targets", "results", "clients", "groups", "forgetting", "communication", "faults"]
 
 
 @pytest.fixture(scope="module")
@@ -37,14 +39,14 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
     methods = ("spfl", "fedseqinter", "fedgsp", "fedstar", "fedcyclic", "fedavg")
     runs = [ran(folder / method, method, rounds=2, **{"eval.forgetting": 1}) for method in methods]
     page = folder / "page.html"
-    page.write_text(webpage(document(runs)))
+    page.write_text(web_page(document(runs)))
     return page
 
 
 @pytest.fixture
 def written(comparison_folder: Path, tmp_path: Path) -> Path:
     page = tmp_path / "page.html"
-    page.write_text(webpage(document([comparison_folder])))
+    page.write_text(web_page(document([comparison_folder])))
     return page
 
 
@@ -89,21 +91,21 @@ def test_it_loads_without_complaint_and_without_a_network(browser, written, widt
     assert complaints(browser) == []
     assert requests(browser) == []
     assert ask(browser, "return document.documentElement.scrollWidth - innerWidth") <= 0
-    assert ask(browser, "return all('[data-figure]').map((each) => each.dataset.figure)") == FIGURES
-    assert ask(browser, "return all('#curves .curve').length") == 3
+    assert ask(browser, "return all('[data-figure]').map((each) => each.dataset.figure)") == [*FIGURES, "reproduce"]
+    assert ask(browser, "return all('#curves .line').length") == 3
     assert ask(browser, "return all('#curves .band').length") == 3
     assert ask(browser, "return all('#relay .client').length") == 20
     assert ask(browser, "return all('#results tbody tr').map((row) => row.cells[0].textContent)") == [
         "fedavg", "fedseq", "centralized",
     ]  # fmt: skip
-    assert ask(browser, "return all('#federation .mix').length") >= 20
+    assert ask(browser, "return all('#clients .column').length") >= 20
     assert ask(browser, "return all('#forgetting .cell').length") > 3
-    assert ask(browser, "return all('#communication .traffic').length") >= 4
+    assert ask(browser, "return all('#communication .bar').length") >= 4
 
 
 def test_switches_change_the_curves(browser, written):
     look(browser, written.as_uri())
-    drawn = "return all('#curves .curve').map((each) => each.getAttribute('d')).join()"
+    drawn = "return all('#curves .line').map((each) => each.getAttribute('d')).join()"
     name = "return document.querySelector('#curves svg[role=img]').getAttribute('aria-label')"
     seen = {ask(browser, drawn)}
     assert ask(browser, name) == "Accuracy over rounds"
@@ -113,11 +115,11 @@ def test_switches_change_the_curves(browser, written):
         seen.add(ask(browser, drawn))
     ask(browser, "document.querySelector('#curves [data-value=loss]').click()")
     seen.add(ask(browser, drawn))
-    ask(browser, "document.querySelector('#curves [data-toggle=vertical]').click()")
+    ask(browser, "document.querySelector('#curves [data-toggle=log-y]').click()")
     seen.add(ask(browser, drawn))
     assert len(seen) == 5
     ask(browser, "document.querySelector('#curves .legend button').click()")
-    assert ask(browser, "return all('#curves .curve').length") == 2
+    assert ask(browser, "return all('#curves .line').length") == 2
     assert (
         ask(browser, "return document.querySelector('#curves .legend button').getAttribute('aria-pressed')") == "false"
     )
@@ -126,6 +128,7 @@ def test_switches_change_the_curves(browser, written):
         "all('#curves .legend button').forEach((each) => each.getAttribute('aria-pressed') === 'true' && each.click())",
     )
     assert "All methods are hidden" in ask(browser, "return document.querySelector('#curves .plot').textContent")
+    assert ask(browser, "return all('#curves .legend button').length") == 3
     assert complaints(browser) == []
 
 
@@ -135,9 +138,9 @@ def test_hovering_and_keys_show_values(browser, written, comparison_folder):
     cover.dispatchEvent(new KeyboardEvent('keydown', { key: 'End', bubbles: true }));
     return document.querySelector('.tip').hidden ? '' : document.querySelector('.tip').textContent"""
     said = ask(browser, code)
-    standing = document([comparison_folder])["methods"][1]["standing"]["accuracy"]["mean"]
+    level = document([comparison_folder])["methods"][1]["summary"]["accuracy"]["mean"]
     assert said.startswith("Round 4")
-    assert f"fedseq{100 * standing:.1f} %" in said
+    assert f"fedseq{100 * level:.1f} %" in said
 
 
 def test_light_and_dark(browser, written):
@@ -179,18 +182,18 @@ def test_every_way_of_travelling_has_its_map(browser, many):
             all('#relay [data-slot]').length, all('#relay .client').length]"""
     spfl, inter, gsp, star, cyclic, averaged = (ask(browser, choose, str(number), "map") for number in range(6))
     assert spfl[:2] == [
-        "spfl: 10 models travel through 10 clients each, one after another, then the server merges them.",
+        "spfl: 10 models visit 10 clients each one after another, then the server merges them.",
         10,
     ]
-    assert "wait" in inter[0] or "goes home" in inter[0]
+    assert "wait" in inter[0]
     assert inter[2] == inter[1] > 0
     assert "through the server" in gsp[0] or "one client each" in gsp[0]
-    assert "every client sends its model to every other" in star[0]
+    assert "clients train their own models and send them to all others" in star[0]
     assert star[1] == 10
-    assert cyclic[:2] == ["fedcyclic: One model travels through 10 clients, one after another, then it goes home.", 1]
-    assert averaged[:2] == ["fedavg: 10 models travel to one client each, then the server merges them.", 10]
+    assert cyclic[:2] == ["fedcyclic: 1 model visits 10 clients one after another, then the server receives it.", 1]
+    assert averaged[:2] == ["fedavg: 10 models visit one client each, then the server merges them.", 10]
     assert {each[3] for each in (spfl, inter, gsp, star, cyclic, averaged)} == {20}
-    assert ask(browser, choose, "0", "timetable")[1] == 10
+    assert ask(browser, choose, "0", "routes")[1] == 10
     assert ask(browser, "return all('#relay .client').length") == 100
     assert complaints(browser) == []
 
@@ -212,7 +215,7 @@ def test_the_slider_and_play_go_through_rounds(browser, written):
 
 
 def test_models_move_along_their_way_unless_the_reader_wants_calm(browser, written):
-    moving = "return all('#relay circle[r=\"5.5\"]').map((each) => each.getAttribute('cx'))"
+    moving = "return all('#relay .token').map((each) => each.getAttribute('cx'))"
     look(browser, written.as_uri())
     ask(browser, "document.querySelector('#relay .play').click()")
     assert ask(browser, moving) == []
@@ -233,7 +236,7 @@ def test_labels_are_text_and_nothing_else(browser, tmp_path):
     methods = [{"method": "fedavg", "label": label, "route": {}} for label in labels]
     fr.compare(methods, out=tmp_path / "nasty", **(SMALL | {"rounds": 1}))
     page = tmp_path / "page.html"
-    page.write_text(webpage(document([tmp_path / "nasty"])))
+    page.write_text(web_page(document([tmp_path / "nasty"])))
     look(browser, page.as_uri())
     assert ask(browser, "return window.hacked ?? null") is None
     assert ask(browser, "return all('img').length") == 0
@@ -246,16 +249,16 @@ def test_pictures_and_tables_can_be_saved(browser, comparison_folder, tmp_path):
     folder = shutil.copytree(comparison_folder, tmp_path / "three")
     add_event(folder / "fedseq/seed-1", round=1, route=0, hop=0, client=3, what="dropout", done="skipped")
     page = tmp_path / "page.html"
-    page.write_text(webpage(document([folder])))
+    page.write_text(web_page(document([folder])))
     browser.execute_cdp_cmd("Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(tmp_path)})
     for name in FIGURES:
         look(browser, page.as_uri())  # Chromium allows a page ten downloads in a row
         card = f"document.querySelector('[data-figure={name}]').closest('.card')"
-        for kind in ("csv",) if name == "results" else ("png", "csv"):  # a table is no picture
+        for kind in ("png", "csv"):
             ask(browser, f"{card}.querySelector('[data-export={kind}]').click()")
             wait_until(lambda path=tmp_path / f"{name}.{kind}": path.is_file() and path.stat().st_size > 0)
     assert complaints(browser) == []
-    for name in set(FIGURES) - {"results"}:
+    for name in FIGURES:
         with Image.open(tmp_path / f"{name}.png") as picture:
             assert len(picture.getcolors(1 << 24)) > 20, name
     same_numbers(tmp_path, folder)
@@ -264,7 +267,7 @@ def test_pictures_and_tables_can_be_saved(browser, comparison_folder, tmp_path):
 
 def same_columns(saved: Path, folder: Path) -> None:
     """The page and `--csv` give the same tables."""
-    for name, rows in sheets(document([folder])).items():
+    for name, rows in csv_rows(document([folder])).items():
         assert (saved / f"{name}.csv").read_text().splitlines()[0] == as_csv(rows).splitlines()[0], name
 
 
@@ -292,14 +295,19 @@ def same_numbers(saved: Path, folder: Path) -> None:
     for way in ("s2c", "c2s", "c2c"):
         for counted, name in (("transfers", way), ("bytes", f"{way}_bytes")):
             assert sent[counted, way] == sum(line[name] for ledger in ledgers for line in ledger) / 2
-    visits = [int(row["client"]) for row in tables["relay"] if row["round"] == "1"]
-    assert visits == [client for route in ledgers[0][0]["routes"] for client in route]
-    assert sum(int(row[f"class_{each}"]) for row in tables["federation"] for each in range(10)) == 1438
+    hops = [int(row["client"]) for row in tables["relay"] if run_of(row) == ("fedseq", "1", "1")]
+    assert hops == [client for route in ledgers[0][0]["routes"] for client in route]
+    assert sum(int(row[f"class_{each}"]) for row in tables["clients"] for each in range(10)) == 2 * 1438
     assert tables["faults"][0]["what"] == "dropout"
     followed = lines(folder / "fedseq/seed-1/forgetting.jsonl")[0]
-    assert float(tables["forgetting"][0]["accuracy"]) == pytest.approx(followed["matrix"][0][0], abs=1e-4)
+    [first, *_] = [row for row in tables["forgetting"] if row["method"] == "fedseq"]
+    assert float(first["accuracy"]) == pytest.approx(followed["matrix"][0][0], abs=1e-4)
     reached = next(row for row in tables["targets"] if row["method"] == "centralized")
     assert float(reached["target"]) == pytest.approx(0.7 * float(tables["results"][2]["accuracy_last_mean"]), rel=1e-5)
+
+
+def run_of(row: dict[str, str]) -> tuple[str, str, str]:
+    return row["method"], row["seed"], row["round"]
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
@@ -353,7 +361,7 @@ def test_how_a_run_failed_is_said_where_it_would_be_seen(browser, tmp_path):
         failed(tmp_path / "fruitless", "fedseq", faults=[{"what": "dropout", "rate": 1.0}]),
     ]
     page = tmp_path / "page.html"
-    page.write_text(webpage(document(runs)))
+    page.write_text(web_page(document(runs)))
     look(browser, page.as_uri(), 390)
     assert ask(browser, "return all('#results .chip').map((each) => each.className)") == [
         "chip diverged", "chip fruitless",
@@ -361,7 +369,7 @@ def test_how_a_run_failed_is_said_where_it_would_be_seen(browser, tmp_path):
     for place in ("#curves .empty", "#results .note"):
         said = ask(browser, f"return document.querySelector('{place}').textContent")
         assert "fedavg, seed 1: diverged, round 1: the model left client" in said
-        assert "fedseq, seed 1: fruitless, in no round anybody's work was accepted." in said
+        assert "fedseq, seed 1: fruitless, no client update was accepted in any round." in said
     assert "2 fruitless" not in ask(browser, "return document.querySelector('.headlines').textContent")
     assert ask(browser, "return document.querySelector('#curves .controls').checkVisibility()") is False
     assert ask(browser, "return document.documentElement.scrollWidth - innerWidth") <= 0
@@ -371,102 +379,55 @@ def test_how_a_run_failed_is_said_where_it_would_be_seen(browser, tmp_path):
 def shown(browser: Any, tmp_path: Path, found: dict[str, Any]) -> None:
     """Open the page of a document that was made up."""
     page = tmp_path / "made-up.html"
-    page.write_text(webpage(found))
+    page.write_text(web_page(found))
     look(browser, page.as_uri())
 
 
-def with_costs(found: dict[str, Any], *costs: list[tuple[int | None, float | None]]) -> dict[str, Any]:
-    """The document with (rounds, seconds) to each target, method by method."""
+def test_costs_are_compared_with_any_method(browser, comparison_folder, tmp_path):
+    data = report_data(load_runs([comparison_folder]))
+    names = ("round", "client_updates", "bytes", "virtual_seconds")
+    costs = [dict.fromkeys(names, value) for value in (40, 20, 4)]
+    costs[0]["virtual_seconds"] = None
     methods = [
-        {
-            **method,
-            "standing": {
-                **method["standing"],
-                "costs_to": [
-                    {"round": rounds, "client_updates": rounds, "bytes": rounds, "virtual_seconds": seconds}
-                    for rounds, seconds in own
-                ],
-            },
-        }
-        for method, own in zip(found["methods"], costs, strict=True)
+        {**method, "summary": {**method["summary"], "costs_to": [own, dict.fromkeys(names)]}}
+        for method, own in zip(data["methods"], costs, strict=True)
     ]
-    targets = [{"share": share, "accuracy": share} for share in (0.1234567, 2 / 3, 0.9)]
-    return {**found, "methods": methods, "targets": targets}
-
-
-def test_the_headline_names_the_hardest_target_and_the_time(browser, comparison_folder, tmp_path):
-    nowhere = (None, None)
-    found = with_costs(
-        document([comparison_folder]),
-        [(40, 4.0), (60, 5.0), nowhere],
-        [(2, 1.0), (20, 10.0), (30, 15.0)],
-        [(1, None), (2, None), (3, None)],
-    )
-    shown(browser, tmp_path, found)
-    said = ask(browser, "return all('.headline').map((each) => each.textContent)")
-    assert said[1] == (
-        "3.0×fewer rounds with fedseq than with fedavg to 66.7 % (the hardest target that it reached), "
-        "but 2.0× more virtual time"
-    )
-    bars = "return all('#targets svg text').map((each) => each.firstChild.textContent)"
-    assert ask(browser, bars).count("not reached") == 1
+    targets = [{"share": share, "accuracy": share} for share in (2 / 3, 0.9)]
+    shown(browser, tmp_path, with_sections({**data, "methods": methods, "targets": targets}))
+    factors = "return all('#targets svg tspan').map((each) => each.textContent)"
+    assert ask(browser, factors) == ["2.0×", "10×"]
+    choose = """const select = document.querySelector('#targets select'); select.value = 'fedseq';
+    select.dispatchEvent(new Event('change'))"""
+    ask(browser, choose)
+    assert ask(browser, factors) == ["0.5×", "5.0×"]
     ask(browser, "document.querySelector('#targets [data-value=virtual_seconds]').click()")
-    texts = ask(browser, bars)
-    assert (texts.count("not reached"), texts.count("not noted")) == (1, 3)
+    assert ask(browser, "return all('#targets svg text').map((each) => each.textContent)").count("not recorded") == 1
+    assert "No method reached 90.0 %" in ask(browser, "return document.querySelector('#targets .note').textContent")
     assert complaints(browser) == []
 
 
-def test_the_headline_where_the_first_method_got_nowhere(browser, comparison_folder, tmp_path):
-    found = with_costs(document([comparison_folder]), [(None, None)] * 3, [(2, 1.0)] * 3, [(4, 1.0)] * 3)
-    averaged, chained, last = found["methods"]
-    other = {**last, "name": "other", "method": "fedcyclic"}  # the reference itself is no contender
-    shown(browser, tmp_path, {**found, "methods": [averaged, chained, other]})
-    said = ask(browser, "return all('.headline').map((each) => each.textContent)")
-    assert said[1] == (
-        "2.0×fewer rounds with fedseq than with other to 90.0 % (the hardest target that several methods reached), "
-        "in the same virtual time"
-    )
-
-
-def test_failed_seeds_win_nothing(browser, comparison_folder, tmp_path):
-    found = document([comparison_folder])
-    averaged, chained, _ = found["methods"]
-    assert chained["standing"]["accuracy_last"]["mean"] > averaged["standing"]["accuracy_last"]["mean"]
-    lost = {**chained, "runs": [chained["runs"][0], {**chained["runs"][1], "status": "diverged", "why": "round 2"}]}
-    shown(browser, tmp_path, {**found, "methods": [averaged, lost, found["methods"][2]]})
-    first = ask(browser, "return document.querySelector('.headline').textContent")
-    assert first.startswith(f"{100 * averaged['standing']['accuracy_last']['mean']:.1f} %fedavg, mean of all")
-    assert ask(browser, "return all('#results tbody tr').map((row) => row.cells[0].textContent)") == [
-        "fedavg", "fedseqseed 2 diverged, round 4 of 4", "centralized",
-    ]  # fmt: skip
-    assert ask(browser, "return all('#results tbody b').map((each) => each.closest('tr').cells[0].textContent)") == [
-        "fedavg"
-    ]
-    assert "the least of all" not in ask(browser, "return document.querySelector('.headlines').textContent")
-
-
 def test_numbers_can_be_read_without_a_pointer(browser, comparison_folder, tmp_path):
-    found = document([comparison_folder])
+    data = report_data(load_runs([comparison_folder]))
     faults = [{"method": 1, "what": "dropout", "done": done, "times": times} for done, times in (("a", 70), ("b", 30))]
-    shown(browser, tmp_path, {**found, "faults": faults, "events_in_all": 100})
+    found = with_sections({**data, "faults": faults, "events_in_all": 100})
+    shown(browser, tmp_path, found)
     assert ask(browser, "return all('thead th:not([scope=col]), tbody th:not([scope=row])').length") == 0
-    unfold = "document.querySelector('[data-figure={0}] .numbers summary').click()"
-    table = """return all('[data-figure={0}] .numbers tr').map((row) =>
-      [...row.cells].map((cell) => cell.textContent))"""
+    unfold = "document.querySelector('[data-figure={0}]').closest('.card').querySelector('.numbers summary').click()"
+    table = """return [...document.querySelector('[data-figure={0}]').closest('.card').querySelectorAll('.numbers tr')]
+      .map((row) => [...row.cells].map((cell) => cell.textContent))"""
     tables = {}
-    for name in ("targets", "federation", "groups", "forgetting", "communication", "faults"):
+    for name in ("targets", "clients", "groups", "forgetting", "communication", "faults"):
         ask(browser, unfold.format(name))
-        wait_for(browser, f"return all('[data-figure={name}] .numbers tr').length")
-        tables[name] = ask(browser, table.format(name))
-    assert tables["faults"] == [["", "a", "b", "together"], ["dropout", "70", "30", "100"]]
+        tables[name] = wait_for(browser, table.format(name))
+    assert tables["faults"] == [["", "a", "b", "total"], ["dropout", "70", "30", "100"]]
     sent = found["methods"][1]["traffic"]["transfers"]
     assert [int(cell.replace(",", "")) for cell in tables["communication"][2][1:]] == [
         round(each) for each in (*(sent[kind] for kind in ("s2c", "c2s", "c2c")), sum(sent.values()))
     ]
     counts = found["federations"][0]["counts"]
-    assert [list(map(int, row[1:-1])) for row in tables["federation"][1:]] == counts
-    assert len(tables["groups"]) == 1 + len(found["journeys"][2]["mixes"])
-    chain = next(each for each in found["journeys"] if each["method"] == 1)["forgetting"]["chains"][0]
+    assert [list(map(int, row[1:-1])) for row in tables["clients"][1:]] == counts
+    assert len(tables["groups"]) == 1 + len(found["runs"][2]["group_counts"])
+    chain = next(each for each in found["runs"] if each["method"] == 1)["forgetting"]["chains"][0]
     assert tables["forgetting"][1][:2] == [str(chain["clients"][0]), f"{100 * chain['matrix'][0][0]:.1f} %"]
     ask(browser, "document.querySelector('.theme').click()")  # a redraw
     assert ask(browser, table.format("faults")) == tables["faults"]
@@ -490,11 +451,11 @@ def test_unfinished_runs_say_so(browser, comparison_folder, tmp_path):
         (run / f"{stream}.jsonl").write_text("".join(kept))
     shutil.rmtree(folder / "centralized")
     page = tmp_path / "page.html"
-    page.write_text(webpage(document([folder])))
+    page.write_text(web_page(document([folder])))
     look(browser, page.as_uri())
     chips = ask(browser, "return all('#results .chip').map((each) => each.textContent)")
-    assert chips == ["seed 2 unfinished, round 2 of 4", "seed 1 waiting", "seed 2 waiting"]
-    assert "Some seeds are further than others" in ask(
+    assert chips == ["seed 2 stopped, round 2 of 4", "seed 1 waiting", "seed 2 waiting"]
+    assert "Some seeds have finished more rounds than others" in ask(
         browser, "return document.querySelector('#curves .note').textContent"
     )
     assert complaints(browser) == []
@@ -502,23 +463,23 @@ def test_unfinished_runs_say_so(browser, comparison_folder, tmp_path):
 
 def test_faults_are_listed_and_marked(browser, slots_folder, tmp_path):
     run = shutil.copytree(slots_folder, tmp_path / "run")
-    first = document([run])["journeys"][0]["rounds"][0]["routes"][0][0]
+    first = document([run])["runs"][0]["rounds"][0]["routes"][0][0]
     add_event(run, round=1, route=0, hop=0, client=first, what="<b>dropped</b>", done="passed over")
     page = tmp_path / "page.html"
-    page.write_text(webpage(document([run])))
+    page.write_text(web_page(document([run])))
     look(browser, page.as_uri())
-    assert ask(browser, "return all('#faults tbody td.words').map((cell) => cell.textContent)") == [
-        "<b>dropped</b>", "passed over",
+    assert ask(browser, "return all('#faults .each td').map((cell) => cell.textContent)") == [
+        "1", "<b>dropped</b>", "passed over", str(first), "0", "0",
     ]  # fmt: skip
     assert ask(browser, "return all('#relay .fault').length") == 1
-    assert "marked with !: 1 <b>dropped</b>." in ask(
+    assert "Fault events, marked with !: 1 <b>dropped</b>." in ask(
         browser, "return document.querySelector('#relay .caption').textContent"
     )
 
 
 def test_a_live_page_grows_with_its_run(browser, tmp_path):
     run = tmp_path / "run"
-    with Live([run], 0) as server:
+    with WatchServer([run], 0) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
         thread.start()
         try:
@@ -527,7 +488,7 @@ def test_a_live_page_grows_with_its_run(browser, tmp_path):
             assert ask(browser, "return document.querySelector('h1').textContent") == f"Waiting for {run}"
             assert ask(browser, "return document.documentElement.scrollWidth - innerWidth") <= 0
             stopped(run, "fedseq", after=1)
-            wait_for(browser, "return document.querySelector('#relay output').textContent === 'round 1 of 1'")
+            wait_for(browser, "return document.querySelector('#relay output')?.textContent === 'round 1 of 1'")
             assert ask(browser, "return document.title") == "fedseq on digits · FedRelay"
             ask(browser, "document.querySelector('#curves [data-value=loss]').click()")
             whole = (run / "metrics.jsonl").read_bytes()
@@ -548,24 +509,24 @@ def test_a_live_page_grows_with_its_run(browser, tmp_path):
 
 
 def test_very_many_clients_and_rounds_still_load(browser, slots_folder, tmp_path):
-    found = document([slots_folder])
-    journey = found["journeys"][0]
+    data = report_data(load_runs([slots_folder]))
+    run = data["runs"][0]
     routes = [[(7 * route + hop) % 5000 for hop in range(40)] for route in range(150)]
-    stage = {**journey["rounds"][0], "routes": routes, "merges": True}
-    del stage["slots"]
-    rounds = [{**stage, "round": number} for number in range(1, 31)]
-    big = {**journey, "clients": 5000, "groups": [], "groups_in_all": 125, "rounds": rounds, "rounds_in_all": 9000}
+    first = {**run["rounds"][0], "routes": routes, "merges": True}
+    del first["slots"]
+    rounds = [{**first, "round": number} for number in range(1, 31)]
+    big = {**run, "clients": 5000, "groups": [], "groups_in_all": 125, "rounds": rounds, "rounds_in_all": 9000}
     page = tmp_path / "page.html"
-    page.write_text(webpage({**found, "journeys": [big]}))
+    page.write_text(web_page(with_sections({**data, "runs": [big]})))
     browser.execute_cdp_cmd("Performance.enable", {"timeDomain": "threadTicks"})
     before = busy_seconds(browser)
     look(browser, page.as_uri())
     wait_for(browser, "return all('#relay .client').length > 1000")
     assert busy_seconds(browser) - before < 5
     said = ask(browser, "return document.querySelector('#relay .note:not([hidden])').textContent")
-    assert "Of 9,000 rounds 30, evenly chosen" in said
-    assert "of 150 models are drawn" in said
-    assert "more clients that no model visits are not drawn" in said
+    assert "30 of 9,000 rounds are in this page" in said
+    assert "of 150 routes are drawn" in said
+    assert "more clients without a hop are not drawn" in said
     assert complaints(browser) == []
 
 
@@ -576,13 +537,14 @@ def busy_seconds(browser: Any) -> float:
 
 
 MARKS = {
-    "curves": ("#curves .curve", "stroke"),
+    "curves": ("#curves .line", "stroke"),
     "relay": ("#relay .track path", "stroke"),
-    "targets": ("#targets .bar-of-target", "fill"),
-    "federation": ("[data-figure=federation] .mix rect", "fill"),
-    "groups": ("[data-figure=groups] .mix rect", "fill"),
+    "targets": ("#targets .bar", "fill"),
+    "results": ("#results .point", "fill"),
+    "clients": ("[data-figure=clients] .column rect", "fill"),
+    "groups": ("[data-figure=groups] .column rect", "fill"),
     "forgetting": ("#forgetting .cell", "fill"),
-    "communication": ("#communication .traffic", "fill"),
+    "communication": ("#communication .bar", "fill"),
 }
 
 

@@ -9,11 +9,10 @@ from tests.conftest import make_federation
 from tests.report.folders import add_event, ran, stopped
 
 import fedrelay as fr
-from fedrelay.report import residents
-from fedrelay.report.document import DIFFERS, _bytes_by_kind, document
-from fedrelay.report.journeys import relay_of
-from fedrelay.report.thinning import Limits
-from fedrelay.report.webpage import as_data
+from fedrelay.report import partition
+from fedrelay.report.document import DIFFERS, _bytes_by_kind, document, relay_of
+from fedrelay.report.limits import EVERYTHING, Limits
+from fedrelay.report.page import as_json
 
 
 @pytest.fixture(scope="module")
@@ -30,27 +29,27 @@ def test_the_document_is_plain_json_and_the_same_every_time(whole, comparison_fo
 
 
 def test_curves_are_means_and_deviations_over_seeds(whole, comparison_folder):
-    course = whole["methods"][1]["course"]
+    curves = whole["methods"][1]["curves"]
     rows = [lines(comparison_folder / f"fedseq/seed-{seed}/metrics.jsonl") for seed in (1, 2)]
     accuracy = np.array([[row["accuracy"] for row in history] for history in rows])
-    assert course["round"] == [1, 2, 3, 4]
-    assert course["seeds"] == [2, 2, 2, 2]
-    assert course["accuracy"]["mean"] == pytest.approx(accuracy.mean(axis=0), rel=1e-5)
-    assert course["accuracy"]["std"] == pytest.approx(accuracy.std(axis=0, ddof=1), rel=1e-5)
-    assert course["bytes"] == pytest.approx(np.mean([[row["bytes"] for row in history] for history in rows], axis=0))
-    assert course["runs"][1]["loss"] == pytest.approx([row["loss"] for row in rows[1]], rel=1e-5)
+    assert curves["round"] == [1, 2, 3, 4]
+    assert curves["seeds"] == [2, 2, 2, 2]
+    assert curves["accuracy"]["mean"] == pytest.approx(accuracy.mean(axis=0), rel=1e-5)
+    assert curves["accuracy"]["std"] == pytest.approx(accuracy.std(axis=0, ddof=1), rel=1e-5)
+    assert curves["bytes"] == pytest.approx(np.mean([[row["bytes"] for row in history] for history in rows], axis=0))
+    assert curves["runs"][1]["loss"] == pytest.approx([row["loss"] for row in rows[1]], rel=1e-5)
 
 
-def test_targets_and_standings_are_those_of_the_comparison(whole, comparison_folder):
+def test_targets_and_summaries_are_those_of_the_comparison(whole, comparison_folder):
     assert whole["reference"]["name"] == "centralised training"
     assert [target["share"] for target in whole["targets"]] == [0.7, 0.8, 0.9]
     for target in whole["targets"]:
         assert target["accuracy"] == pytest.approx(target["share"] * whole["reference"]["accuracy"])
-    standing = whole["methods"][0]["standing"]
-    assert [set(costs) for costs in standing["costs_to"]] == [
+    summary = whole["methods"][0]["summary"]
+    assert [set(costs) for costs in summary["costs_to"]] == [
         {"round", "client_updates", "bytes", "virtual_seconds"}
     ] * 3
-    assert standing["accuracy"]["mean"] == pytest.approx(
+    assert summary["accuracy"]["mean"] == pytest.approx(
         np.mean([lines(comparison_folder / f"fedavg/seed-{s}/metrics.jsonl")[-1]["accuracy"] for s in (1, 2)])
     )
 
@@ -60,7 +59,7 @@ def test_targets_may_have_many_digits(tmp_path):
     found = document([ran(tmp_path / "run", "fedavg", **{"eval.targets": shares})])
     history = lines(tmp_path / "run/metrics.jsonl")
     assert [target["share"] for target in found["targets"]] == shares
-    for target, costs in zip(found["targets"], found["methods"][0]["standing"]["costs_to"], strict=True):
+    for target, costs in zip(found["targets"], found["methods"][0]["summary"]["costs_to"], strict=True):
         reached = next((row["round"] for row in history if row["accuracy"] >= target["accuracy"]), None)
         assert costs["round"] == reached == 1
     named = json.loads((tmp_path / "run/result.json").read_text())["rounds_to"]
@@ -75,16 +74,16 @@ def test_a_cost_that_was_not_noted_is_not_known(slots_folder, tmp_path):
     rows[-1]["accuracy"] = 0.95
     (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     found = document([run])
-    for costs in found["methods"][0]["standing"]["costs_to"]:
+    for costs in found["methods"][0]["summary"]["costs_to"]:
         assert costs["round"] is not None
         assert costs["virtual_seconds"] is None
-    assert json.loads(as_data(found))["methods"][0]["name"] == "fedseqinter"
+    assert json.loads(as_json(found))["methods"][0]["name"] == "fedseqinter"
 
 
 def test_the_head_says_what_all_runs_have_in_common(whole, tmp_path):
     assert whole["facts"] == {
         "data": "digits", "alpha": "0.1", "clients": "20", "samples": "1,438", "model": "mlp", "parameters": "4,810",
-        "rounds": "4", "take part": "50% a round", "training": "1 epoch, batch 16, step 0.05", "seeds": "1, 2",
+        "rounds": "4", "clients per round": "50%", "training": "1 epoch, batch 16, learning rate 0.05", "seeds": "1, 2",
     }  # fmt: skip
     runs = [
         ran(tmp_path / "small", "fedavg", rounds=1, clients=10, alpha=0.1, lr=0.05),
@@ -92,26 +91,26 @@ def test_the_head_says_what_all_runs_have_in_common(whole, tmp_path):
     ]
     facts = document(runs)["facts"]
     assert {name for name, text in facts.items() if text == DIFFERS} == {"alpha", "clients", "training"}
-    assert (facts["data"], facts["rounds"], facts["take part"]) == ("digits", "1", "50% a round")
+    assert (facts["data"], facts["rounds"], facts["clients per round"]) == ("digits", "1", "50%")
 
 
 def test_the_relay_map_has_every_route(whole, comparison_folder):
-    journey = next(each for each in whole["journeys"] if each["method"] == 1 and each["seed"] == 2)
+    run = next(each for each in whole["runs"] if each["method"] == 1 and each["seed"] == 2)
     ledger = lines(comparison_folder / "fedseq/seed-2/ledger.jsonl")
-    assert [stage["routes"] for stage in journey["rounds"]] == [line["routes"] for line in ledger]
-    assert {stage["relay"] for stage in journey["rounds"]} == {"direct"}
-    assert all(stage["merges"] for stage in journey["rounds"])
-    assert sorted(client for group in journey["groups"] for client in group) == list(range(20))
-    assert journey["rounds_in_all"] == 4
-    chain = journey["forgetting"]["chains"][0]
+    assert [found_round["routes"] for found_round in run["rounds"]] == [line["routes"] for line in ledger]
+    assert {found_round["relay"] for found_round in run["rounds"]} == {"direct"}
+    assert all(found_round["merges"] for found_round in run["rounds"])
+    assert sorted(client for group in run["groups"] for client in group) == list(range(20))
+    assert run["rounds_in_all"] == 4
+    chain = run["forgetting"]["chains"][0]
     assert (chain["round"], len(chain["matrix"])) == (2, len(chain["clients"]))
 
 
 def test_slots_and_rounds_without_a_merge(slots_folder):
-    [journey] = document([slots_folder])["journeys"]
-    assert len(journey["groups"]) > 3
-    assert not journey["rounds"][0]["merges"]
-    assert journey["rounds"][0]["slots"] == list(range(len(journey["rounds"][0]["routes"])))
+    [run] = document([slots_folder])["runs"]
+    assert len(run["groups"]) > 3
+    assert not run["rounds"][0]["merges"]
+    assert run["rounds"][0]["slots"] == list(range(len(run["rounds"][0]["routes"])))
 
 
 def test_the_federation_is_that_of_the_run(whole):
@@ -119,17 +118,17 @@ def test_the_federation_is_that_of_the_run(whole):
     federation = whole["federations"][0]
     assert (federation["clients"], len(federation["counts"]), federation["classes"]) == (20, 20, 10)
     assert sum(map(sum, federation["counts"])) == federation["samples"] == 1438
-    journey = whole["journeys"][2]
-    sums = np.array([group["counts"] for group in journey["mixes"]]).sum(axis=0)
+    run = whole["runs"][2]
+    sums = np.array([group["counts"] for group in run["group_counts"]]).sum(axis=0)
     assert sums.tolist() == np.array(federation["counts"]).sum(axis=0).tolist()
-    assert {each["federation"] for each in whole["journeys"]} == {0, 1}
+    assert {each["federation"] for each in whole["runs"]} == {0, 1}
 
 
 def test_traffic_adds_up(whole):
     for method in whole["methods"]:
-        assert sum(method["traffic"]["payloads"].values()) == method["standing"]["bytes"]
-        assert sum(method["traffic"]["bytes"].values()) == method["standing"]["bytes"]
-        assert method["traffic"]["transfers"] == method["standing"]["transfers"]
+        assert sum(method["traffic"]["payloads"].values()) == method["summary"]["bytes"]
+        assert sum(method["traffic"]["bytes"].values()) == method["summary"]["bytes"]
+        assert method["traffic"]["transfers"] == method["summary"]["transfers"]
 
 
 def test_what_it_takes_to_repeat_it(whole, comparison_folder):
@@ -140,9 +139,9 @@ def test_what_it_takes_to_repeat_it(whole, comparison_folder):
 
 def test_data_of_ones_own_are_not_known(tmp_path):
     fr.run("fedavg", data=make_federation([5, 9, 3]), rounds=1, out=tmp_path / "own", workers=1)
-    [journey] = document([tmp_path / "own"])["journeys"]
-    assert journey["federation"] is None
-    assert "data of its own" in journey["unknown"]
+    [run] = document([tmp_path / "own"])["runs"]
+    assert run["federation"] is None
+    assert "used data from Python" in run["unknown"]
 
 
 def test_other_data_are_not_shown_as_those_of_the_run(slots_folder, tmp_path):
@@ -151,17 +150,17 @@ def test_other_data_are_not_shown_as_those_of_the_run(slots_folder, tmp_path):
     (run / "run.json").write_text(json.dumps({**facts, "data_fingerprint": "else"}))
     found = document([run])
     assert found["federations"] == []
-    assert found["journeys"][0]["unknown"] == "the data found here are not those of the run"
+    assert found["runs"][0]["unknown"] == "the data found here are not the data of the run"
 
 
 def test_missing_data_are_named(slots_folder, monkeypatch):
     def lost(data, seed):
         raise fr.DataError("mnist: not found\n  looked in: here")
 
-    residents._opened.cache_clear()
-    monkeypatch.setattr(residents, "open_federation", lost)
-    [journey] = document([slots_folder])["journeys"]
-    assert journey["unknown"] == "its data cannot be opened here: mnist: not found"
+    partition._opened.cache_clear()
+    monkeypatch.setattr(partition, "open_federation", lost)
+    [run] = document([slots_folder])["runs"]
+    assert run["unknown"] == "the data cannot be opened here: mnist: not found"
 
 
 def test_data_are_opened_once_for_all_methods_that_share_them(comparison_folder, monkeypatch):
@@ -171,22 +170,22 @@ def test_data_are_opened_once_for_all_methods_that_share_them(comparison_folder,
         opened.append(seed)
         return open_federation(data, seed)
 
-    residents._opened.cache_clear()
-    open_federation = residents.open_federation
-    monkeypatch.setattr(residents, "open_federation", noted)
+    partition._opened.cache_clear()
+    open_federation = partition.open_federation
+    monkeypatch.setattr(partition, "open_federation", noted)
     for _ in range(2):
         document([comparison_folder])
     assert sorted(opened) == [1, 1, 2, 2]  # dealt out, and in one place
-    residents._opened.cache_clear()
+    partition._opened.cache_clear()
 
 
 def test_before_the_first_round_there_is_nothing_but_no_error(tmp_path):
     run = stopped(tmp_path / "run", "fedavg", after=1, **{"eval.every": 3})
     found = document([run])
-    assert found["methods"][0]["course"]["round"] == []
-    assert found["methods"][0]["runs"][0]["status"] == "unfinished"
-    assert found["methods"][0]["standing"]["accuracy"] == {"mean": None, "std": None}
-    assert len(found["journeys"][0]["rounds"]) == 1
+    assert found["methods"][0]["curves"]["round"] == []
+    assert found["methods"][0]["runs"][0]["state"] == "stopped"
+    assert found["methods"][0]["summary"]["accuracy"] == {"mean": None, "std": None}
+    assert len(found["runs"][0]["rounds"]) == 1
 
 
 def test_a_comparison_that_has_not_begun(comparison_folder, tmp_path):
@@ -196,18 +195,18 @@ def test_a_comparison_that_has_not_begun(comparison_folder, tmp_path):
     found = document([folder])
     assert found["states"] == {}
     assert found["runs_in_all"] == 6
-    assert [method["runs"][0]["status"] for method in found["methods"]] == ["waiting"] * 3
+    assert [method["runs"][0]["state"] for method in found["methods"]] == ["waiting"] * 3
 
 
 def test_limits_are_kept_and_said(comparison_folder):
-    found = document([comparison_folder], Limits(points=2, routes=1, stops_of_a_route=2, stops=6))
-    assert found["methods"][0]["course"]["round"] == [1, 4]
-    assert found["methods"][0]["course"]["evaluated"] == 4
-    averaged = found["journeys"][0]
-    assert [stage["round"] for stage in averaged["rounds"]] == [1, 4]
+    found = document([comparison_folder], Limits(points=2, routes=1, hops_of_a_route=2, hops=6))
+    assert found["methods"][0]["curves"]["round"] == [1, 4]
+    assert found["methods"][0]["curves"]["evaluated"] == 4
+    averaged = found["runs"][0]
+    assert [found_round["round"] for found_round in averaged["rounds"]] == [1, 4]
     assert averaged["rounds_in_all"] == 4
     assert averaged["rounds"][0]["more_routes"] == 9
-    chained = found["journeys"][2]["rounds"][0]
+    chained = found["runs"][2]["rounds"][0]
     assert len(chained["routes"][0]) == 2
     assert chained["lengths"][0] > 2
 
@@ -231,8 +230,8 @@ def test_faults_are_listed_by_round(slots_folder, tmp_path):
     add_event(run, round=2, route=0, hop=1, client=3, what="dropped out", done="passed over")
     add_event(run, round=1, route=1, hop=0, client=5, what="poisoned", done="sent back")
     found = document([run])
-    assert [event["round"] for event in found["events"]] == [1, 2]
-    assert found["events"][0]["what"] == "poisoned"
+    assert found["events"]["round"] == [1, 2]
+    assert found["events"]["what"][0] == "poisoned"
     assert found["events_in_all"] == 2
 
 
@@ -248,13 +247,13 @@ def test_all_faults_are_counted_however_few_are_listed(slots_folder, tmp_path):
         {"method": 1, "what": "nan", "done": "refused", "times": 3},
         {"method": 0, "what": "diverged", "done": "the run ended", "times": 1},
     ]
-    assert [(event["method"], event["client"]) for event in found["events"]] == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    assert found["events"]["client"] == [0, 1, 0, 1]
     assert found["events_in_all"] == 9
-    for times, journey in zip((5, 3), found["journeys"], strict=True):
-        stage = next(stage for stage in journey["rounds"] if stage["round"] == 2)
-        assert stage["troubles"] == {"nan": times}
-        assert stage["faults"] == [{"route": 0, "client": 0, "what": "nan", "done": "refused: reason 0"}]
-        assert not any("faults" in stage for stage in journey["rounds"] if stage["round"] < 2)
+    for times, run in zip((5, 3), found["runs"], strict=True):
+        found_round = next(each for each in run["rounds"] if each["round"] == 2)
+        assert found_round["fault_counts"] == {"nan": times}
+        assert found_round["faults"] == [{"route": 0, "client": 0, "what": "nan", "done": "refused: reason 0"}]
+        assert not any("faults" in found_round for found_round in run["rounds"] if found_round["round"] < 2)
 
 
 OLD = {"round": 1, "s2c": 2, "c2s": 2, "c2c": 6, "bytes": 100, "payloads": {"model": 100}}
@@ -266,3 +265,18 @@ def test_bytes_by_way_of_runs_that_did_not_note_them():
     assert _bytes_by_kind([noted], 1) == {"s2c": 30, "c2s": 10, "c2c": 60}
     assert _bytes_by_kind([OLD, {**OLD, "payloads": {"model": 90, "control": 10}}], 1) is None  # who knows which way
     assert _bytes_by_kind([], 1) == {"s2c": 0, "c2s": 0, "c2c": 0}
+
+
+def test_many_classes_are_merged_for_the_page_alone(tmp_path):
+    """Distances, balance and CSV tables use every class."""
+    run = ran(tmp_path / "run", "fedseq", data="synthetic", clients=8, rounds=1)
+    page, whole = document([run], Limits(classes=4)), document([run], EVERYTHING)
+    merged, counted = page["federations"][0], whole["federations"][0]
+    assert (len(merged["counts"][0]), len(counted["counts"][0])) == (4, counted["classes"])
+    assert merged["class_names"] == ["0–1", "2–4", "5–6", "7–9"]
+    assert merged["median_cpd"] == counted["median_cpd"]
+    for few, every in zip(page["runs"][0]["group_counts"], whole["runs"][0]["group_counts"], strict=True):
+        assert few["balance"] == every["balance"]
+        assert sum(few["counts"]) == sum(every["counts"])
+    assert page["tables"]["clients"][0]["*"]["names"] == ["classes_0-1", "classes_2-4", "classes_5-6", "classes_7-9"]
+    assert whole["tables"]["clients"][0]["*"]["names"] == [f"class_{each}" for each in range(10)]

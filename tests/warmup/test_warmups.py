@@ -13,8 +13,8 @@ import fedrelay as fr
 from fedrelay.experiment.prepare import prepare
 from fedrelay.experiment.spec import experiment
 from fedrelay.local.arrival import Arrival, HopReport
-from fedrelay.report.itinerary import plan_report
-from fedrelay.report.tables import result_table
+from fedrelay.report.terminal.plan import plan_report
+from fedrelay.report.terminal.tables import result_table
 
 GENETIC = {"cycles": 2, "select": {"by": "genetic", "count": 3, "population": 6, "iterations": 2}}
 

@@ -134,7 +134,7 @@ def gan(
     """
     from fedrelay.experiment.comparison_runs import experiments
     from fedrelay.files import make_folder, write_atomically
-    from fedrelay.report.glimpses import HINT, HINT_OF_ONES_OWN, glimpse_table, haul_facts, unseen
+    from fedrelay.report.terminal.attacks import HINT, HINT_OF_OWN_FEATURES, spy_facts, spy_table, unvisited_spies
     from fedrelay.robustness.gan_attack import contact_sheet
     from fedrelay.robustness.gan_attack_run import GanAttackResult, run_gan_attack
     from fedrelay.runtime.store import RunFolder
@@ -156,7 +156,7 @@ def gan(
                 experiment, spy, epochs=epochs_of_spy, features=own, watch=partial(_tell, screen, title)
             )
             hauls.setdefault(entrant.name, []).append(haul)
-    facts = haul_facts(hauls)
+    facts = spy_facts(hauls)
     make_folder(out)
     for name, found in hauls.items():
         for haul in found:
@@ -164,8 +164,8 @@ def gan(
                 seed = f"-seed-{haul.result.experiment.seed}" if len(found) > 1 else ""
                 contact_sheet(haul.drawings, out / f"{name}{seed}.png")
     write_atomically(out / "results.json", f"{json_format.dumps(finite(facts), indent=1)}\n".encode())
-    screen.show(glimpse_table(hauls, HINT if own is None else HINT_OF_ONES_OWN), "", f"  drawings and numbers: {out}")
-    for remark in unseen(hauls):
+    screen.show(spy_table(hauls, HINT if own is None else HINT_OF_OWN_FEATURES), "", f"  drawings and numbers: {out}")
+    for remark in unvisited_spies(hauls):
         screen.note(f"note: {remark}", "yellow")
     screen.emit(facts)
 

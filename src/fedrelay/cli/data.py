@@ -31,7 +31,7 @@ def data(context: typer.Context) -> None:
     """List all data sets and where they were found."""
     if context.invoked_subcommand is None:
         from fedrelay.data.registry import DATASETS
-        from fedrelay.report.listings import dataset_list
+        from fedrelay.report.terminal.catalogue import dataset_list
 
         CommandOutput().show(*dataset_list(DATASETS.values()))
 
@@ -52,23 +52,24 @@ def show(
 ) -> None:
     """Show how a data set is dealt out to clients."""
     from fedrelay.data.open import open_federation
-    from fedrelay.report.holdings import holdings_of
-    from fedrelay.report.listings import holdings_page
-    from fedrelay.report.tables import facts_grid
+    from fedrelay.report.partition import partition_of
+    from fedrelay.report.terminal.catalogue import partition_page
+    from fedrelay.report.terminal.tables import facts_grid
 
     screen = CommandOutput(quiet=quiet, json=json)
     experiment = _data_alone(apply({"data": {"name": name}}, settings))
     with screen.listening():
-        holdings = holdings_of(open_federation(experiment.data, experiment.seed))
-    page = [holdings_page(holdings, histograms=plot is None)]
+        partition = partition_of(open_federation(experiment.data, experiment.seed))
+    page = [partition_page(partition, histograms=plot is None)]
     if plot is not None:
-        from fedrelay.report.plots import draw_holdings
+        from fedrelay.report.drawing import save_figures
+        from fedrelay.report.figures import partition_figures
 
-        file = plot / f"{holdings.name}-partition.png" if plot.is_dir() else plot
-        draw_holdings(holdings, file)
+        file = plot / f"{partition.name}-partition.png" if plot.is_dir() else plot
+        save_figures(file, partition_figures(partition))
         page += ["", facts_grid({"class mix": str(file)})]
     screen.show(*page)
-    screen.emit(holdings.summary())
+    screen.emit(partition.summary())
 
 
 def _data_alone(tree: Tree) -> Experiment:

@@ -244,7 +244,7 @@ def nodes(
     check_installed()
     from fedrelay.engines.flower.server.node_warnings import node_warnings
     from fedrelay.engines.flower.server.roster import take_roster
-    from fedrelay.report.listings import node_list
+    from fedrelay.report.terminal.catalogue import node_list
 
     screen = CommandOutput(quiet=quiet, json=json)
     wanted = validate(EngineSettings, {"name": "flower", "superlink": superlink, "folder": folder, "wait": wait}, "--")

@@ -88,9 +88,10 @@ def group(
 ) -> None:
     """Form groups in one or several ways and compare them with random groups and single clients."""
     from fedrelay.experiment.profile_inputs import profile_inputs
-    from fedrelay.report.grouping import draw_groupings, grouping_page, grouping_report
+    from fedrelay.report.drawing import save_figures
     from fedrelay.report.progress import watching_profiles
-    from fedrelay.report.tables import facts_grid
+    from fedrelay.report.terminal.grouping import grouping_page, grouping_panels, grouping_report
+    from fedrelay.report.terminal.tables import facts_grid
 
     screen = CommandOutput(quiet=quiet, json=json)
     tree = apply({}, settings)
@@ -104,8 +105,9 @@ def group(
     page = [grouping_page(report)]
     if plot is not None:
         file = plot / f"{report.data}-groups.png" if plot.is_dir() else plot
-        draw_groupings(report, file)
-        page += ["", facts_grid({"picture": str(file)})]
+        panels, across = grouping_panels(report)
+        save_figures(file, panels, columns=across, width=1.2 + 1.9 * across)
+        page += ["", facts_grid({"figure": str(file)})]
     screen.show(*page)
     screen.emit(report.summary())
 

@@ -25,7 +25,7 @@ def methods(context: typer.Context) -> None:
     """List all methods; names can be joined with +."""
     if context.invoked_subcommand is None:
         from fedrelay.experiment.catalogue import METHODS, plugin_methods
-        from fedrelay.report.listings import method_list
+        from fedrelay.report.terminal.catalogue import method_list
 
         CommandOutput().show(method_list(METHODS, plugin_methods()))
 
@@ -40,7 +40,7 @@ def show(
     from fedrelay.experiment.catalogue import load_plugins
     from fedrelay.experiment.grammar import parse_method
     from fedrelay.experiment.part_docs import documentation
-    from fedrelay.report.listings import method_page
+    from fedrelay.report.terminal.catalogue import method_page
 
     if plugin:
         import_from_current_folder()

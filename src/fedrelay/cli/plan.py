@@ -34,8 +34,8 @@ def plan(
 ) -> None:
     """Show how models would travel in a round and what that costs; nothing is trained but for profiles of clients."""
     from fedrelay.experiment.prepare import prepare
-    from fedrelay.report.itinerary import itinerary, plan_report
     from fedrelay.report.progress import watching_profiles
+    from fedrelay.report.terminal.plan import plan_page, plan_report
 
     screen = CommandOutput(quiet=quiet, json=json)
     experiment = validate(Experiment, one_method(source, settings))
@@ -43,5 +43,5 @@ def plan(
         raise SpecError(f"--round: must be between 1 and the number of rounds ({experiment.rounds}), got {round}")
     with screen.listening(), watching_profiles(screen.notes) as watch:
         report = plan_report(prepare(experiment, watch=watch), round)
-    screen.show(itinerary(report))
+    screen.show(plan_page(report))
     screen.emit(report)

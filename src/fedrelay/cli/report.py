@@ -1,10 +1,10 @@
-"""`fedrelay report` and `watch`: runs as pictures, finished or under way."""
+"""`fedrelay report` and `fedrelay watch`: runs as a web page, figures and tables."""
 
 from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -12,11 +12,13 @@ from fedrelay.cli.output import CommandOutput
 from fedrelay.cli.settings import Json, Quiet, examples
 from fedrelay.files import make_folder, write_atomically
 
-if TYPE_CHECKING:  # these import torch, which would make --help slow
-    from fedrelay.report.gathering import Gathering
-
 PORT = 8642
-Runs = Annotated[list[Path], typer.Argument(metavar="RUN…", help="folders of runs and of comparisons")]
+Runs = Annotated[list[Path], typer.Argument(metavar="RUN…", help="folders of runs or comparisons")]
+
+
+def _folder(name: str, what: str) -> typer.models.OptionInfo:
+    option: typer.models.OptionInfo = typer.Option(name, metavar="FOLDER", help=f"also write {what}")
+    return option
 
 
 def register(app: typer.Typer) -> None:
@@ -25,7 +27,7 @@ def register(app: typer.Typer) -> None:
         epilog=examples(
             "fedrelay report runs/compare-digits",
             "fedrelay report runs/fedavg-digits-seed1 runs/fedseq-digits-seed1 --out both.html",
-            "fedrelay report runs/compare-digits --csv tables --png figures",
+            "fedrelay report runs/compare-digits --csv tables --pdf figures",
         )
     )(report)
     app.command(
@@ -36,86 +38,73 @@ def register(app: typer.Typer) -> None:
 def report(
     runs: Runs,
     out: Annotated[
-        Path | None, typer.Option("--out", metavar="FILE.html", help="where to write; default RUN/report.html")
+        Path | None, typer.Option("--out", metavar="FILE.html", help="the page to write; default RUN/report.html")
     ] = None,
-    png: Annotated[Path | None, typer.Option("--png", metavar="FOLDER", help="the figures as pictures too")] = None,
-    csv: Annotated[Path | None, typer.Option("--csv", metavar="FOLDER", help="the figures as tables too")] = None,
+    png: Annotated[Path | None, _folder("--png", "all figures as PNG files")] = None,
+    svg: Annotated[Path | None, _folder("--svg", "all figures as SVG files")] = None,
+    pdf: Annotated[Path | None, _folder("--pdf", "all figures as PDF files")] = None,
+    csv: Annotated[Path | None, _folder("--csv", "all numbers as CSV files")] = None,
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
-    """Write one self-contained page with everything there is to see of runs; it opens from disk, without a network."""
+    """Write one self-contained web page about runs. It opens from disk and needs no network."""
+    from fedrelay.report.csv_tables import write_csv_tables
     from fedrelay.report.document import describe
-    from fedrelay.report.gathering import gather
-    from fedrelay.report.tables import facts_grid
-    from fedrelay.report.webpage import webpage
+    from fedrelay.report.limits import EVERYTHING
+    from fedrelay.report.page import web_page
+    from fedrelay.report.runs import load_runs
+    from fedrelay.report.sections import write_figures
+    from fedrelay.report.terminal.tables import facts_grid
 
     screen = CommandOutput(quiet=quiet, json=json)
     page = out or runs[0] / "report.html"
     if page.is_dir():
         page = page / "report.html"
     with screen.listening():
-        gathering = gather(runs)
-        found = describe(gathering)
+        loaded = load_runs(runs)
+        document = describe(loaded)
         make_folder(page.parent)
-        write_atomically(page, webpage(found).encode())
-        pictures, tables = _figures(gathering, png), _tables(gathering, csv)
+        write_atomically(page, web_page(document).encode())
+        folders = {kind: folder for kind, folder in {"png": png, "svg": svg, "pdf": pdf}.items() if folder is not None}
+        whole = describe(loaded, EVERYTHING) if folders or csv else {}
+        written = {kind: write_figures(whole, folder, kind) for kind, folder in folders.items()}
+        if csv is not None:
+            make_folder(csv)
+            written["csv"] = write_csv_tables(whole, csv)
+            folders["csv"] = csv
     rows = {"report": str(page), "open it with": f"a browser, such as:  xdg-open {shlex.quote(str(page))}"}
-    rows |= {"pictures": f"{len(pictures)} in {png}"} if png else {}
-    rows |= {"tables": f"{len(tables)} in {csv}"} if csv else {}
+    rows |= {f"{kind} files": f"{len(paths)} in {folders[kind]}" for kind, paths in written.items()}
     screen.show(facts_grid(rows))
     screen.emit(
         {
             "report": str(page),
-            "png": [str(path) for path in pictures],
-            "csv": [str(path) for path in tables],
-            "methods": [method["name"] for method in found["methods"]],
-            "states": found["states"],
+            **{kind: list(map(str, written.get(kind, ()))) for kind in ("png", "svg", "pdf", "csv")},
+            "methods": [method["name"] for method in document["methods"]],
+            "states": document["states"],
         }
     )
 
 
 def watch(
     runs: Runs,
-    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="where to serve the page; 0 takes any")] = PORT,
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="port of the page; 0 takes a free one")] = PORT,
     browser: Annotated[bool, typer.Option("--open", help="open the page in the browser")] = False,
     quiet: Quiet = False,
 ) -> None:
-    """Show runs live in the browser, before, while and after they go on; only this machine can see it."""
+    """Show runs live in the browser. The runs may start later; only this machine can open the page."""
     import webbrowser
 
-    from fedrelay.report.live import Live, absent
-    from fedrelay.report.tables import facts_grid
+    from fedrelay.report.terminal.tables import facts_grid
+    from fedrelay.report.watch import WatchServer, missing_folders
 
     screen = CommandOutput(quiet=quiet)
-    with screen.listening(), Live(runs, port) as server:
-        awaited = ", ".join(map(str, absent(runs)))
-        waiting = {"waiting for": f"{awaited}, which is not there yet"} if awaited else {}
-        screen.show(facts_grid({"watch at": server.address, **waiting, "stop with": "Ctrl-C; the run goes on"}))
+    with screen.listening(), WatchServer(runs, port) as server:
+        missing = ", ".join(map(str, missing_folders(runs)))
+        waiting = {"waiting for": f"{missing}, which does not exist yet"} if missing else {}
+        screen.show(facts_grid({"watch at": server.address, **waiting, "stop with": "Ctrl-C; the run continues"}))
         if browser:
             webbrowser.open(server.address)
         try:
             server.serve_forever(poll_interval=0.2)
         except KeyboardInterrupt:
-            screen.show("\nStopped watching. Keep what there is with:  fedrelay report " + shlex.join(map(str, runs)))
-
-
-def _figures(gathering: Gathering, folder: Path | None) -> list[Path]:
-    if folder is None:
-        return []
-    from fedrelay.report.document import describe
-    from fedrelay.report.figures import write_figures
-    from fedrelay.report.thinning import EVERYTHING
-
-    make_folder(folder)
-    return write_figures(describe(gathering, EVERYTHING), folder)
-
-
-def _tables(gathering: Gathering, folder: Path | None) -> list[Path]:
-    if folder is None:
-        return []
-    from fedrelay.report.document import describe
-    from fedrelay.report.sheets import write_sheets
-    from fedrelay.report.thinning import EVERYTHING
-
-    make_folder(folder)
-    return write_sheets(describe(gathering, EVERYTHING), folder)
+            screen.show("\nStopped watching. To keep the page, run:  fedrelay report " + shlex.join(map(str, runs)))

@@ -31,7 +31,7 @@ from fedrelay.user_code import import_from_current_folder
 if TYPE_CHECKING:  # these import torch, which would make --help slow
     from rich.console import RenderableType
 
-    from fedrelay.report.journals import Journal
+    from fedrelay.report.loggers import TrackingLogger
     from fedrelay.runtime.comparison import ComparisonResult
     from fedrelay.runtime.loop import Observer
     from fedrelay.runtime.result import Result
@@ -77,14 +77,14 @@ def run(
     settings: Assignments,
 ) -> None:
     """Run one method and keep everything in a run folder."""
-    from fedrelay.report.journals import journals
+    from fedrelay.report.loggers import tracking_loggers
     from fedrelay.runtime.loop import run_experiment
 
-    books = journals(tensorboard=tensorboard, mlflow=mlflow)
+    loggers = tracking_loggers(tensorboard=tensorboard, mlflow=mlflow)
     experiment = validate(Experiment, one_method(source, settings))
     out = experiment.out or free_folder(f"{_joined(experiment.method)}-{_data_name(experiment)}-seed{experiment.seed}")
     screen = CommandOutput(quiet=quiet, json=json)
-    with _watched(screen, out, [experiment.method], [experiment.seed], books=books) as observer:
+    with _watched(screen, out, [experiment.method], [experiment.seed], loggers=loggers) as observer:
         result = run_experiment(experiment.model_copy(update={"out": out}), observer=observer)
     _show_run(screen, result)
 
@@ -104,10 +104,10 @@ def compare(
     settings: Assignments,
 ) -> None:
     """Run several methods over several seeds, everything else equal."""
-    from fedrelay.report.journals import journals
+    from fedrelay.report.loggers import tracking_loggers
 
-    books = journals(tensorboard=tensorboard, mlflow=mlflow)
-    run_comparison_of(many_methods(sources, ()), settings, seeds, "compare", books, quiet=quiet, json=json)
+    loggers = tracking_loggers(tensorboard=tensorboard, mlflow=mlflow)
+    run_comparison_of(many_methods(sources, ()), settings, seeds, "compare", loggers, quiet=quiet, json=json)
 
 
 def run_comparison_of(
@@ -115,7 +115,7 @@ def run_comparison_of(
     settings: Assignments,
     seeds: str | None,
     name: str,
-    books: Sequence[Journal] = (),
+    loggers: Sequence[TrackingLogger] = (),
     *,
     quiet: bool,
     json: bool,
@@ -123,7 +123,7 @@ def run_comparison_of(
     """Run a comparison with these settings over it, in a folder of this name if none is given."""
     comparison = validate(Comparison, apply(tree, with_seeds(settings, seeds)))
     out = comparison.out or free_folder(f"{name}-{_data_name(comparison)}")
-    _compare(CommandOutput(quiet=quiet, json=json), comparison.model_copy(update={"out": out}), out, books)
+    _compare(CommandOutput(quiet=quiet, json=json), comparison.model_copy(update={"out": out}), out, loggers)
 
 
 def resume(
@@ -134,38 +134,38 @@ def resume(
     mlflow: MLflow = False,
 ) -> None:
     """Continue a run or a comparison where it stopped; of a complete one, show the result."""
-    from fedrelay.report.journals import journals
+    from fedrelay.report.loggers import tracking_loggers
     from fedrelay.runtime.comparison import SPEC, load_comparison
     from fedrelay.runtime.loop import resume_run
 
     import_from_current_folder()
-    books = journals(tensorboard=tensorboard, mlflow=mlflow)
+    loggers = tracking_loggers(tensorboard=tensorboard, mlflow=mlflow)
     screen = CommandOutput(quiet=quiet, json=json)
     if (folder / SPEC).is_file():
-        _compare(screen, load_comparison(folder), folder, books)
+        _compare(screen, load_comparison(folder), folder, loggers)
         return
     complete = (folder / "result.json").is_file()
-    with _watched(screen, folder, books=books) as observer:
+    with _watched(screen, folder, loggers=loggers) as observer:
         result = resume_run(folder, observer=observer)
     if complete:
         screen.show("This run was complete already; here is its result.\n")
     _show_run(screen, result)
 
 
-def _compare(screen: CommandOutput, comparison: Comparison, out: Path, books: Sequence[Journal]) -> None:
+def _compare(screen: CommandOutput, comparison: Comparison, out: Path, loggers: Sequence[TrackingLogger]) -> None:
     from fedrelay.experiment.comparison_runs import experiments
-    from fedrelay.report.damage import damage_table, damages
-    from fedrelay.report.tables import comparison_advice, comparison_tables
+    from fedrelay.report.terminal.attacks import attack_damage_table, attack_damages
+    from fedrelay.report.terminal.tables import comparison_advice, comparison_tables
     from fedrelay.runtime.comparison import run_comparison
 
     titles = [f"{entrant.name}, seed {experiment.seed}" for entrant, experiment in experiments(comparison)]
     names = [entrant.name for entrant in comparison.methods]
-    with _watched(screen, out, names, comparison.seeds, titles, books) as observer:
+    with _watched(screen, out, names, comparison.seeds, titles, loggers) as observer:
         outcome = run_comparison(comparison, observer=observer)
     _write(outcome, out)
     screen.show("", comparison_tables(outcome), "")
-    if damages(outcome):
-        screen.show(damage_table(outcome), "")
+    if attack_damages(outcome):
+        screen.show(attack_damage_table(outcome), "")
     screen.show(comparison_advice(outcome))
     screen.emit(_facts(outcome))
     if not any(contender.results for contender in outcome.contenders):
@@ -177,27 +177,30 @@ def _compare(screen: CommandOutput, comparison: Comparison, out: Path, books: Se
 def _write(outcome: ComparisonResult, out: Path) -> None:
     """The files of a comparison: curves, table, all numbers."""
     from fedrelay.files import write_atomically
-    from fedrelay.report.plots import draw_curves, draw_privacy
-    from fedrelay.report.standings import comparison_csv
+    from fedrelay.report.drawing import save_figures
+    from fedrelay.report.figures import comparison_curves, privacy_curves
+    from fedrelay.report.summary import comparison_csv
 
     facts = json_format.dumps(finite(_facts(outcome)), indent=1, ensure_ascii=False)
     write_atomically(out / "results.json", f"{facts}\n".encode())
     write_atomically(out / "table.csv", comparison_csv(outcome).encode())
-    draw_curves(outcome, out / "curves.png")
-    draw_privacy(outcome, out / "privacy.png")
+    if curves := comparison_curves(outcome):
+        save_figures(out / "curves.png", curves, columns=2)
+    if privacy := privacy_curves(outcome):
+        save_figures(out / "privacy.png", [privacy])
 
 
 def _facts(outcome: ComparisonResult) -> dict[str, Any]:
     """All numbers of a comparison, with those of attacks where there were any."""
-    from fedrelay.report.damage import damage_facts
-    from fedrelay.report.standings import comparison_facts
+    from fedrelay.report.summary import comparison_facts
+    from fedrelay.report.terminal.attacks import attack_damage_facts
 
-    attacks = damage_facts(outcome)
+    attacks = attack_damage_facts(outcome)
     return {**comparison_facts(outcome), **({"attacks": attacks} if attacks else {})}
 
 
 def _show_run(screen: CommandOutput, result: Result) -> None:
-    from fedrelay.report.tables import result_table, run_advice
+    from fedrelay.report.terminal.tables import result_table, run_advice
 
     page = [result_table(result), ""]
     if result.experiment.eval.forgetting and result.run is not None:
@@ -208,14 +211,16 @@ def _show_run(screen: CommandOutput, result: Result) -> None:
 
 def _forgetting(run: Path) -> Sequence[RenderableType]:
     """What the last followed chain forgot, drawn and in numbers."""
-    from fedrelay.report.plots import draw_recall
-    from fedrelay.report.recall import recall_of, recall_table
+    from fedrelay.report.drawing import save_figures
+    from fedrelay.report.figures import forgetting
+    from fedrelay.report.forgetting import forgetting_table, last_forgetting
+    from fedrelay.runtime.store import Records
 
-    recall = recall_of(run)
-    if recall is None:
+    chain = last_forgetting(Records.open(run))
+    if chain is None:
         return []
-    draw_recall(recall, run / "forgetting.png")
-    return [recall_table(recall), ""]
+    save_figures(run / "forgetting.png", [forgetting(chain)])
+    return [forgetting_table(chain), ""]
 
 
 @contextmanager
@@ -225,13 +230,13 @@ def _watched(
     names: Sequence[str] = (),
     seeds: Sequence[int] = (),
     titles: Sequence[str] = (),
-    books: Sequence[Journal] = (),
+    loggers: Sequence[TrackingLogger] = (),
 ) -> Iterator[Observer]:
     """An observer that shows runs go by under a heading and keeps journals; an interruption says how to continue."""
-    from fedrelay.report.journals import together
+    from fedrelay.report.loggers import with_loggers
     from fedrelay.report.progress import watching
-    from fedrelay.report.standings import plan_facts
-    from fedrelay.report.tables import heading
+    from fedrelay.report.summary import plan_facts
+    from fedrelay.report.terminal.tables import heading
 
     def announce(experiment: Experiment) -> None:
         plan = plan_facts(experiment.out or folder)
@@ -241,7 +246,7 @@ def _watched(
         screen.listening(),
         resumable(folder),
         watching(screen.notes, titles, announce) as shown,
-        together(shown, books) as observer,
+        with_loggers(shown, loggers) as observer,
     ):
         yield observer
 

@@ -1,4 +1,4 @@
-"""`fedrelay show`: what a run has come to, without continuing it."""
+"""`fedrelay show`: the state and the last results of a run."""
 
 from __future__ import annotations
 
@@ -25,33 +25,34 @@ def show(
     folder: Annotated[Path, typer.Argument(metavar="RUN", help="the folder of a run")],
     plot: Annotated[
         Path | None,
-        typer.Option("--plot", metavar="FILE.png", help="draw what the last followed chain still knew of its clients"),
+        typer.Option("--plot", metavar="FILE.png", help="draw the forgetting matrix of the last followed chain"),
     ] = None,
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
-    """Show how far a run has come and, where it followed chains, what they forgot of their clients."""
-    from fedrelay.report.fate import Fate
-    from fedrelay.report.recall import last_recall, recall_table
-    from fedrelay.report.tables import facts_grid, progress_table
+    """Show the progress and the last results of a run and, if it followed chains, how much they forgot."""
+    from fedrelay.report.forgetting import forgetting_table, last_forgetting
+    from fedrelay.report.runs import RunStatus
+    from fedrelay.report.terminal.tables import facts_grid, progress_table
     from fedrelay.runtime.comparison import SPEC
     from fedrelay.runtime.store import Records
 
     if (folder / SPEC).is_file():
         runs = ", ".join(str(run.parent) for run in sorted(folder.glob("*/*/run.json"))) or "none yet"
-        raise SpecError(f"{folder}: holds a comparison; show one of its runs: {runs}")
+        raise SpecError(f"{folder}: is a comparison; show one of its runs: {runs}")
     screen, run = CommandOutput(quiet=quiet, json=json), Records.open(folder)
-    experiment, history, recall, fate = run.experiment, run.lines("metrics"), last_recall(run), Fate.of(run)
-    page = [progress_table(experiment, history, fate.rows())]
-    if recall is not None:
-        page += ["", recall_table(recall)]
+    experiment, history, chain, status = run.experiment, run.lines("metrics"), last_forgetting(run), RunStatus.of(run)
+    page = [progress_table(experiment, history, status.rows())]
+    if chain is not None:
+        page += ["", forgetting_table(chain)]
     if plot is not None:
-        if recall is None:
-            raise SpecError(f"--plot: {folder} followed no chain; set eval.forgetting to have it do so")
-        from fedrelay.report.plots import draw_recall
+        if chain is None:
+            raise SpecError(f"--plot: {folder} followed no chain; run with eval.forgetting to follow chains")
+        from fedrelay.report.drawing import save_figures
+        from fedrelay.report.figures import forgetting
 
-        draw_recall(recall, plot)
-        page += ["", facts_grid({"picture": str(plot)})]
+        save_figures(plot, [forgetting(chain)])
+        page += ["", facts_grid({"figure": str(plot)})]
     screen.show(*page)
     last = history[-1] if history else {}
     screen.emit(
@@ -61,7 +62,7 @@ def show(
             "seed": experiment.seed,
             **last,
             "rounds": experiment.rounds,
-            **fate.facts(),
-            "forgetting": None if recall is None else recall.facts(),
+            **status.facts(),
+            "forgetting": None if chain is None else chain.facts(),
         }
     )

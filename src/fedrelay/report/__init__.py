@@ -1,1 +1,1 @@
-"""Reports: tables for the terminal, plots, progress, and the numbers behind them."""
+"""Reports on runs: the web page, figures, CSV tables and what the terminal shows."""

@@ -1,129 +1,148 @@
-"""Everything that a page shows, as one JSON document: plain numbers, names and lists, made from folders alone."""
+"""Everything that a report shows, as one JSON document made from run folders.
+
+The document holds the data (methods, runs, federations, fault events) and the sections of the page, whose figures refer
+to the data.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from fedrelay.cost.ledger import KINDS
+from fedrelay.errors import RunFolderError
 from fedrelay.experiment.method import build_method
-from fedrelay.metrics.curves import targets_of
-from fedrelay.report.courses import course
+from fedrelay.metrics.curves import mean_std, targets_of
+from fedrelay.metrics.skew import balance_ratio, median_cpd
+from fedrelay.report.figures import class_parts
+from fedrelay.report.forgetting import forgetting_matrices
 from fedrelay.report.format import count, plural, step_size
-from fedrelay.report.gathering import Gathering, Party, Seen, gather
-from fedrelay.report.journeys import journey, memories
-from fedrelay.report.residents import Residents, residents_of
-from fedrelay.report.standings import Standing, standings
-from fedrelay.report.thinning import PAGE, Limits
+from fedrelay.report.limits import PAGE, Limits, evenly, significant
+from fedrelay.report.partition import Partition, merge_classes, partition_of_run
+from fedrelay.report.runs import MethodRuns, ReportRuns, RunView, load_runs
+from fedrelay.report.sections import with_sections
+from fedrelay.report.summary import MethodSummary, summarize
 from fedrelay.robustness.faults import DIVERGED
-from fedrelay.runtime.result import Row
+from fedrelay.runtime.result import COSTS, Row
 
 Document = dict[str, Any]
 DIFFERS = "differs"
-"""Stands where runs have nothing in common."""
+METRICS = ("accuracy", "f1", "loss", "train_loss")
+_EVENT = ("round", "client", "route", "hop", "node", "what", "done")
+_MARKED = ("route", "client", "node", "what", "done")
 
 
 def document(paths: Sequence[Path], limits: Limits = PAGE) -> Document:
-    """Look at folders of runs and comparisons, and put down what there is to see."""
-    return describe(gather(paths), limits)
+    """Read folders of runs and comparisons, and describe them.
+
+    Args:
+        paths: run folders and comparison folders.
+        limits: the most that is kept of everything.
+
+    Raises:
+        RunFolderError: a folder is missing, is no run folder, or is damaged.
+    """
+    return describe(load_runs(paths), limits)
 
 
-def describe(gathering: Gathering, limits: Limits = PAGE) -> Document:
-    """A gathering, as far as the limits allow."""
-    runs = [run for _, run in gathering.runs]
-    residents = [residents_of(run) for run in runs]
-    federations = _distinct(residents)
+def describe(loaded: ReportRuns, limits: Limits = PAGE) -> Document:
+    """Describe runs, within the limits."""
+    return with_sections(report_data(loaded, limits))
+
+
+def report_data(loaded: ReportRuns, limits: Limits = PAGE) -> Document:
+    """Return the document without the sections of the page."""
+    runs = [run for _, run in loaded.runs]
+    partitions = [partition_of_run(run) for run in runs]
+    federations = _distinct(partitions)
     return {
         "fedrelay": version("fedrelay"),
-        "title": _title(gathering),
-        "facts": _facts(runs, residents),
-        "folders": [str(path) for path in gathering.paths],
-        "states": dict(Counter(run.status for run in runs)),
-        "runs_in_all": sum(len(party.seeds) for party in gathering.parties),
-        **_goals(gathering),
-        "methods": _methods(gathering, limits),
-        "federations": [each.facts() for each in federations],
-        "journeys": [
+        "title": _title(loaded),
+        "facts": _facts(runs, partitions),
+        "folders": [str(path) for path in loaded.paths],
+        "states": dict(Counter(run.state for run in runs)),
+        "runs_in_all": sum(len(method.seeds) for method in loaded.methods),
+        **_targets(loaded),
+        "methods": _methods(loaded, limits),
+        "federations": [_federation(each, limits) for each in federations],
+        "runs": [
             {
                 "method": number,
                 "seed": run.seed,
-                **_whereabouts(run, found, federations, limits.groups),
-                **journey(run, len(runs), limits),
-                "forgetting": memories(run, len(runs), limits),
+                **_groups(run, found, federations, limits),
+                **_rounds(run, len(runs), limits),
+                "forgetting": _forgetting(run, len(runs), limits),
             }
-            for (number, run), found in zip(gathering.runs, residents, strict=True)
+            for (number, run), found in zip(loaded.runs, partitions, strict=True)
         ],
-        "faults": _faults(gathering),
-        "events": _events(gathering, limits.faults),
+        "faults": _fault_counts(loaded),
+        "events": _events(loaded, limits.faults),
         "events_in_all": sum(len(run.events) for run in runs),
-        "specs": [_spec(party) for party in gathering.parties if party.runs],
+        "specs": [_spec(method) for method in loaded.methods if method.runs],
     }
 
 
-def _title(gathering: Gathering) -> str:
-    names = [party.name for party in gathering.parties]
+def _title(loaded: ReportRuns) -> str:
+    names = [method.name for method in loaded.methods]
     if not names:
         return "No runs yet"
-    data = [run.experiment.data.name for _, run in gathering.runs] or [gathering.comparison.data.name]
+    data = [run.experiment.data.name for _, run in loaded.runs] or [loaded.comparison.data.name]
     return f"{_listed(names)} on {_listed(list(dict.fromkeys(Path(name).stem for name in data)))}"
 
 
 def _listed(names: Sequence[str], most: int = 4) -> str:
-    """The first names, and how many there are beside them."""
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
-def _facts(runs: Sequence[Seen], residents: Sequence[Residents | str]) -> dict[str, str]:
-    """What all runs have in common, for the head of the page; what they have not is said to differ."""
+def _facts(runs: Sequence[RunView], partitions: Sequence[Partition | str]) -> dict[str, str]:
+    """The settings that all runs share, for the head of the page; others are shown as `differs`."""
     if not runs:
         return {}
-    pairs = list(zip(runs, residents, strict=True))
-    found = {name: _common(value(run, who) for run, who in pairs) for name, value in _FACTS.items()}
+    pairs = list(zip(runs, partitions, strict=True))
+    found = {name: _common(value(run, partition) for run, partition in pairs) for name, value in _FACTS.items()}
     seeds = ", ".join(map(str, sorted({run.seed for run in runs})))
     return {name: text for name, text in found.items() if text} | {"seeds": seeds}
 
 
 def _common(values: Iterable[str | None]) -> str:
-    """What all say who know; nothing where nobody does."""
+    """The value that all runs with a known value share."""
     found = set(values) - {None}
     return str(found.pop()) if len(found) == 1 else DIFFERS if found else ""
 
 
-def _clients(run: Seen, who: Residents | str) -> str | None:
-    """How many there are, also where their data were put into one place."""
-    if isinstance(who, Residents):
-        return count(who.clients)
+def _clients(run: RunView, partition: Partition | str) -> str | None:
+    if isinstance(partition, Partition):
+        return count(partition.clients)
     pooled = build_method(run.experiment).pools_data
     known = run.experiment.data.clients or (None if pooled else run.records.plan["clients"])
     return None if known is None else count(known)
 
 
-def _training(run: Seen, who: Residents | str) -> str:
+def _training(run: RunView, _: Partition | str) -> str:
     train = run.experiment.train
-    return f"{plural(train.epochs, 'epoch')}, batch {train.batch_size}, step {step_size(train)}"
+    return f"{plural(train.epochs, 'epoch')}, batch {train.batch_size}, learning rate {step_size(train)}"
 
 
-_FACTS: dict[str, Callable[[Seen, Residents | str], str | None]] = {
+_FACTS: dict[str, Callable[[RunView, Partition | str], str | None]] = {
     "data": lambda run, _: Path(run.experiment.data.name).stem,
     "alpha": lambda run, _: "" if run.experiment.data.alpha is None else f"{run.experiment.data.alpha:g}",
     "clients": _clients,
-    "samples": lambda _, who: count(who.samples) if isinstance(who, Residents) else None,
+    "samples": lambda _, partition: count(partition.samples) if isinstance(partition, Partition) else None,
     "model": lambda run, _: run.experiment.model.name or "own",
     "parameters": lambda run, _: count(run.records.plan["parameters"]),
     "rounds": lambda run, _: count(run.experiment.rounds),
-    "take part": lambda run, _: f"{run.experiment.fraction:.0%} a round",
+    "clients per round": lambda run, _: f"{run.experiment.fraction:.0%}",
     "training": _training,
 }
-"""What is said of a run at the head of the page; None where it is not known."""
+"""What the head of the page says of a run; None if it is not known."""
 
 
-def _goals(gathering: Gathering) -> dict[str, Any]:
-    """The accuracies that methods are measured by."""
-    reference, settings = gathering.outcome.reference, gathering.comparison.eval
-    name = "centralised training" if settings.reference is None else "the reference that was set"
+def _targets(loaded: ReportRuns) -> dict[str, Any]:
+    reference, settings = loaded.outcome.reference, loaded.comparison.eval
+    name = "centralised training" if settings.reference is None else "reference accuracy"
     return {
         "reference": None if reference == 1 else {"accuracy": reference, "name": name},
         "targets": [
@@ -133,43 +152,80 @@ def _goals(gathering: Gathering) -> dict[str, Any]:
     }
 
 
-def _methods(gathering: Gathering, limits: Limits) -> list[dict[str, Any]]:
-    if not gathering.parties:
+def _methods(loaded: ReportRuns, limits: Limits) -> list[dict[str, Any]]:
+    if not loaded.methods:
         return []
     return [
         {
-            "name": party.name,
-            "method": party.method,
-            "runs": [_run(party, seed) for seed in party.seeds],
-            "course": course(party.evaluated, limits.points),
-            "standing": _standing(standing),
-            "traffic": _traffic(party),
+            "name": method.name,
+            "method": method.method,
+            "runs": [_run(method, seed) for seed in method.seeds],
+            "curves": _curves(method.evaluated, limits.points),
+            "summary": _summary(summary),
+            "traffic": _traffic(method),
         }
-        for party, standing in zip(gathering.parties, standings(gathering.outcome), strict=True)
+        for method, summary in zip(loaded.methods, summarize(loaded.outcome), strict=True)
     ]
 
 
-def _run(party: Party, seed: int) -> dict[str, Any]:
-    """The state of one run, begun or not."""
-    for run in party.runs:
+def _run(method: MethodRuns, seed: int) -> dict[str, Any]:
+    """The state of one run, started or not."""
+    for run in method.runs:
         if run.seed == seed:
-            planned = run.experiment.rounds
-            where = {"folder": str(run.records.path), "rounds": run.rounds, "planned": planned}
-            return {"seed": seed, "status": run.status, "why": run.why, **where}
-    return {"seed": seed, "status": "waiting", "why": "", "folder": "", "rounds": 0, "planned": 0}
+            where = {"folder": str(run.records.path), "rounds": run.rounds, "planned": run.experiment.rounds}
+            return {"seed": seed, "state": run.state, "reason": run.reason, **where}
+    return {"seed": seed, "state": "waiting", "reason": "", "folder": "", "rounds": 0, "planned": 0}
 
 
-def _standing(standing: Standing) -> dict[str, Any]:
-    """As the comparison has it, but what concerns targets stands in their order."""
-    left_out = ("runs", "method", "fault_events", "diverged", "fruitless", "rounds_to")
-    facts = {name: value for name, value in standing.facts().items() if name not in left_out}
-    return {**facts, **{name: list(facts[name].values()) for name in ("speed_up", "costs_to")}}
+def _summary(summary: MethodSummary) -> dict[str, Any]:
+    """The summary of a method, with costs in the order of the targets."""
+    left_out = ("runs", "method", "fault_events", "diverged", "fruitless", "rounds_to", "speed_up")
+    facts = {name: value for name, value in summary.facts().items() if name not in left_out}
+    return {**facts, "costs_to": list(facts["costs_to"].values())}
 
 
-def _traffic(party: Party) -> dict[str, Any]:
-    """Transfers and bytes by kind, and bytes by what was carried, as means over seeds."""
-    lines = [line for run in party.evaluated for line in run.ledger]
-    runs = max(1, len(party.evaluated))
+def _curves(runs: Sequence[RunView], most: int) -> dict[str, Any]:
+    """Columns of the learning curves: costs, and mean and deviation over the seeds that reached each round."""
+    by_round = [{int(row["round"]): row for row in run.history} for run in runs]
+    evaluated = sorted(set().union(*by_round))
+    shown = evenly(evaluated, most)
+    rows = [[rows[number] for rows in by_round if number in rows] for number in shown]
+    return {
+        "evaluated": len(evaluated),
+        **{name: [_mean(each, name) for each in rows] for name in COSTS},
+        "seeds": [len(each) for each in rows],
+        **{metric: _mean_and_std(rows, metric) for metric in METRICS},
+        "runs": [
+            {
+                "seed": run.seed,
+                **{name: [_value(found.get(number, {}), name) for number in shown] for name in (*COSTS, *METRICS)},
+            }
+            for run, found in zip(runs, by_round, strict=True)
+        ],
+    }
+
+
+def _mean_and_std(rows: Sequence[Sequence[Row]], metric: str) -> dict[str, list[float | None]]:
+    found = [[value for row in each if (value := _value(row, metric)) is not None] for each in rows]
+    pairs = [mean_std(values) if values else (None, None) for values in found]
+    return {"mean": [significant(mean) for mean, _ in pairs], "std": [significant(std) for _, std in pairs]}
+
+
+def _mean(rows: Sequence[Row], name: str) -> float | None:
+    values = [value for row in rows if (value := _value(row, name)) is not None]
+    mean = sum(values) / len(values) if values else None
+    return int(mean) if mean is not None and mean.is_integer() else significant(mean, 9)
+
+
+def _value(row: Mapping[str, Any], name: str) -> float | None:
+    value = row.get(name)
+    return significant(value, 9) if isinstance(value, int | float) else None
+
+
+def _traffic(method: MethodRuns) -> dict[str, Any]:
+    """Transfers and bytes by direction, and bytes by payload; means over seeds."""
+    lines = [line for run in method.evaluated for line in run.ledger]
+    runs = max(1, len(method.evaluated))
     payloads: Counter[str] = Counter()
     for line in lines:
         payloads.update(line.get("payloads", {}))
@@ -181,7 +237,7 @@ def _traffic(party: Party) -> dict[str, Any]:
 
 
 def _bytes_by_kind(lines: Sequence[Row], runs: int) -> dict[str, float] | None:
-    """None where it is not known: runs of the first days noted it only in so far as every transfer weighed the same."""
+    """Bytes by direction; None if an old run did not record them and its transfers differ in size."""
     sums: Counter[str] = Counter()
     for line in lines:
         transfers = sum(line[kind] for kind in KINDS)
@@ -194,31 +250,132 @@ def _bytes_by_kind(lines: Sequence[Row], runs: int) -> dict[str, float] | None:
     return {kind: sums[kind] / runs for kind in KINDS}
 
 
-def _distinct(residents: Sequence[Residents | str]) -> list[Residents]:
-    """Federations that differ; methods of a comparison share them."""
-    found: dict[tuple[str, bytes], Residents] = {}
-    for each in residents:
-        if isinstance(each, Residents):
+def _distinct(partitions: Sequence[Partition | str]) -> list[Partition]:
+    """The different federations; methods of a comparison share them."""
+    found: dict[tuple[str, bytes], Partition] = {}
+    for each in partitions:
+        if isinstance(each, Partition):
             found.setdefault(_identity(each), each)
     return list(found.values())
 
 
-def _identity(residents: Residents) -> tuple[str, bytes]:
-    return residents.name, residents.counts.tobytes()
+def _identity(partition: Partition) -> tuple[str, bytes]:
+    return partition.name, partition.counts.tobytes()
 
 
-def _whereabouts(run: Seen, found: Residents | str, federations: Sequence[Residents], most: int) -> dict[str, Any]:
-    """Which federation a run belongs to and how its groups are mixed, or why that is not known."""
+def _federation(partition: Partition, limits: Limits) -> dict[str, Any]:
+    """Class counts of the clients; distances use all classes, also where the counts merge some."""
+    counts, names = merge_classes(partition.counts, limits.classes)
+    return {
+        "name": partition.name,
+        "clients": partition.clients,
+        "classes": partition.classes,
+        "samples": partition.samples,
+        "class_names": names,
+        "parts": class_parts(names),
+        "counts": counts.tolist(),
+        "median_cpd": median_cpd(partition.counts),
+    }
+
+
+def _groups(run: RunView, found: Partition | str, federations: Sequence[Partition], limits: Limits) -> dict[str, Any]:
+    """The federation of a run and the class counts of its groups, or why they are not known."""
     if isinstance(found, str):
-        return {"federation": None, "unknown": found, "mixes": []}
+        return {"federation": None, "unknown": found, "group_counts": []}
+    groups = [
+        {
+            "group": group,
+            "counts": merge_classes(counts[None], limits.classes)[0][0].tolist(),
+            "balance": balance_ratio(counts),
+        }
+        for group, counts in found.group_counts(run.records.groups, limits.groups).items()
+    ]
     number = [_identity(each) for each in federations].index(_identity(found))
-    return {"federation": number, "unknown": "", "mixes": found.of_groups(run.records.groups, most)}
+    return {"federation": number, "unknown": "", "group_counts": groups}
 
 
-def _faults(gathering: Gathering) -> list[dict[str, Any]]:
-    """How often each thing went wrong with each method, and what was done about it; reasons are left to the list."""
+def _rounds(run: RunView, runs: int, limits: Limits) -> dict[str, Any]:
+    """The routes of every round of one run, which shares the limits with `runs` runs."""
+    lines = [line for line in run.ledger if line["round"]]
+    drawn = limits.routes * limits.hops_of_a_route
+    hops = max((min(line["client_updates"], drawn) for line in lines), default=0)
+    shown = evenly(lines, max(2, limits.hops // max(1, runs) // max(1, hops)))
+    faults: dict[int, list[Row]] = {}
+    for event in run.events:
+        faults.setdefault(int(event["round"]), []).append(event)
+    try:
+        rounds = [{**_round(line, limits), **_faults(faults.get(line["round"], []), limits)} for line in shown]
+    except (ValueError, TypeError) as error:
+        raise RunFolderError(f"{run.records.path / 'ledger.jsonl'}: is damaged ({error})") from None
+    groups = run.records.groups
+    few = sum(map(len, groups)) <= limits.clients_in_groups
+    return {
+        "clients": run.records.plan["clients"],
+        "groups": [list(group) for group in groups] if few else [],
+        "groups_in_all": len(groups),
+        "rounds_in_all": len(lines),
+        "rounds": rounds,
+    }
+
+
+def _faults(events: Sequence[Row], limits: Limits) -> dict[str, Any]:
+    """The fault events of a round: counts by kind, and those to mark on the map."""
+    if not events:
+        return {}
+    kept = [{name: event[name] for name in _MARKED if name in event} for event in events[: limits.faults_of_a_round]]
+    return {"fault_counts": dict(Counter(str(event["what"]) for event in events)), "faults": kept}
+
+
+def _round(line: Row, limits: Limits) -> dict[str, Any]:
+    """One round: its routes, and whether the server merges at the end."""
+    routes = line.get("routes", [])
+    if not isinstance(routes, list) or not all(isinstance(route, list) for route in routes):
+        raise ValueError(f"the routes of round {line['round']} cannot be read")
+    kept = [route[: limits.hops_of_a_route] for route in routes[: limits.routes]]
+    found = {
+        "round": line["round"],
+        "routes": kept,
+        "relay": line.get("relay") or relay_of(line),
+        "merges": line.get("merges", True),
+    }
+    if "slots" in line:
+        found["slots"] = line["slots"][: limits.routes]
+    if len(routes) > len(kept):
+        found["more_routes"] = len(routes) - len(kept)
+    if any(len(route) > limits.hops_of_a_route for route in routes[: limits.routes]):
+        found["lengths"] = [len(route) for route in routes[: limits.routes]]
+    return found
+
+
+def relay_of(line: Mapping[str, Any]) -> str:
+    """How models were handed over, from the transfers; old runs did not record it."""
+    if not line["s2c"]:
+        return "peers" if line["c2c"] else "none"
+    return "direct" if line["c2c"] or line["longest_route"] <= 1 else "server"
+
+
+def _forgetting(run: RunView, runs: int, limits: Limits) -> dict[str, Any]:
+    """The forgetting matrices of one run, which shares the limits with `runs` runs."""
+    followed = forgetting_matrices(run.records)
+    cells = max((len(chain.clients) ** 2 // 2 for chain in followed), default=0)
+    return {
+        "in_all": len(followed),
+        "chains": [
+            {
+                "round": chain.round,
+                "clients": list(chain.clients),
+                "matrix": [[significant(value, 4) for value in row] for row in chain.matrix],
+                "backward_transfer": significant(chain.backward_transfer),
+            }
+            for chain in evenly(followed, max(2, limits.cells // max(1, runs) // max(1, cells)))
+        ],
+    }
+
+
+def _fault_counts(loaded: ReportRuns) -> list[dict[str, Any]]:
+    """Fault events by method, kind and how they were handled; without the reasons that the list gives."""
     counted = Counter(
-        (number, str(event["what"]), _briefly(event)) for number, run in gathering.runs for event in run.events
+        (number, str(event["what"]), _handling(event)) for number, run in loaded.runs for event in run.events
     )
     return [
         {"method": number, "what": what, "done": done, "times": times}
@@ -226,28 +383,28 @@ def _faults(gathering: Gathering) -> list[dict[str, Any]]:
     ]
 
 
-def _briefly(event: Row) -> str:
-    """`refused: non-finite weights` is a refusal."""
+def _handling(event: Row) -> str:
+    """`refused: non-finite weights` → `refused`."""
     return "the run ended" if event["what"] == DIVERGED else str(event["done"]).partition(":")[0]
 
 
-def _events(gathering: Gathering, most: int) -> list[dict[str, Any]]:
-    """Faults one by one; of very many, the first ones of each run."""
-    share = most // max(1, sum(bool(run.events) for _, run in gathering.runs))
-    return [
-        {"method": number, "seed": run.seed, **event}
-        for number, run in gathering.runs
+def _events(loaded: ReportRuns, most: int) -> dict[str, list[Any]]:
+    """Columns of single fault events; if there are very many, the first ones of each run."""
+    share = most // max(1, sum(bool(run.events) for _, run in loaded.runs))
+    rows = [
+        {"method": loaded.methods[number].name, "seed": run.seed, **event}
+        for number, run in loaded.runs
         for event in sorted(run.events, key=lambda event: int(event["round"]))[:share]
     ]
+    return {name: [row.get(name, "") for row in rows] for name in ("method", "seed", *_EVENT)}
 
 
-def _spec(party: Party) -> dict[str, Any]:
-    """What it takes to do the same again."""
-    run = party.runs[0]
+def _spec(method: MethodRuns) -> dict[str, Any]:
+    """What is needed to repeat a method's runs."""
+    run = method.runs[0]
     facts = run.records.facts
     return {
-        "name": party.name,
-        "seeds": [each.seed for each in party.runs],
+        "name": method.name,
         "text": (run.records.path / "spec.yaml").read_text(encoding="utf-8"),
         "command": f"fedrelay run {run.records.path / 'spec.yaml'} --seed {run.seed}",
         "versions": dict(facts.get("versions", {})),

@@ -1,275 +1,478 @@
-"""Every figure of a page as a picture for papers, drawn from the same document."""
+"""Describes every figure once, as a plain value. The page and `drawing.py` draw any such value.
+
+A figure is a dictionary with a `title`, a list of `marks`, and for lines the axes `x` and `y`; `note` is a caption. An
+axis has a `label`, a number `format` (count, percent, bytes, seconds, number), and optionally `scale: log` and
+`limits`; without limits it fits the data. A list may be a reference into the document:
+`{"ref": "methods/0/curves/round"}`. Colours are roles of `palette.py`, or hex codes. The kinds of marks are:
+
+- `line`: points (`x`, `y`) with an optional band of ± `error`; `layer` names an optional layer.
+- `rule`: a horizontal line at `y`.
+- `bars`: groups of rows, each with a `value`; `ratio_to` names the row that factors refer to.
+- `points`: rows with a `value` and an `error`.
+- `stack`: rows of parts that add up.
+- `mix`: one thin column per item, made of parts; `share` scales every column to 100 %.
+- `cells`: a matrix of shaded cells.
+- `sequences`: rows of numbered items, connected in order.
+
+`by_method: true` marks rows or lines that belong to methods, which readers can hide.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
-from pathlib import Path
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from matplotlib import rc_context
-from matplotlib.figure import Figure
-from matplotlib.ticker import EngFormatter, MaxNLocator, PercentFormatter
+from numpy.typing import NDArray
 
-from fedrelay.cost.ledger import KINDS
-from fedrelay.report.document import Document
-from fedrelay.report.fate import FAILURES
-from fedrelay.report.format import percent, plural
-from fedrelay.report.plots import (
-    GREY,
-    LINE_COLOURS,
-    STYLE,
-    class_colours,
-    draw_bars,
-    draw_recall,
-    line_look,
-    save_figure,
-)
-from fedrelay.report.recall import Recall
+from fedrelay.report.forgetting import ForgettingMatrix
+from fedrelay.report.format import count, percent, plural
+from fedrelay.report.palette import CLASSES, KINDS, class_colours, line_style
+from fedrelay.report.partition import Counts, Partition, merge_classes
+from fedrelay.report.runs import FAILURES
+from fedrelay.runtime.comparison import ComparisonResult
+from fedrelay.runtime.result import Result, Row
 
-COSTS = {
-    "round": "rounds",
-    "client_updates": "client updates",
-    "bytes": "traffic, bytes",
-    "virtual_seconds": "virtual time, seconds",
+Figure = dict[str, Any]
+Data = Mapping[str, Any]
+"""The data part of a document."""
+
+METRICS = {
+    "accuracy": ("Accuracy", "percent"),
+    "f1": ("Macro F1", "percent"),
+    "loss": ("Test loss", "number"),
+    "train_loss": ("Training loss", "number"),
 }
-MEASURES = {"accuracy": "test accuracy", "loss": "test loss"}
-MOST_ROUTES = 40
-"""So many routes of a round are drawn."""
+COSTS = {
+    "round": ("Rounds", "count"),
+    "client_updates": ("Client updates", "count"),
+    "bytes": ("Traffic", "bytes"),
+    "virtual_seconds": ("Virtual time", "seconds"),
+}
+TRAFFIC = {
+    "transfers": ("Transfers by direction", "count"),
+    "bytes": ("Bytes by direction", "bytes"),
+    "payloads": ("Bytes by payload", "bytes"),
+}
+DIRECTIONS = {"s2c": "server to client", "c2s": "client to server", "c2c": "client to client"}
 
-Drawing = Callable[[Figure], None]
+MOST_SHADES = 64
+"""The most classes that a figure tells apart; above that, neighbouring classes share a shade."""
 
+MOST_IN_ORDER = 60
+"""Up to this many clients are drawn by number; more are ordered by their most frequent class."""
 
-def write_figures(document: Document, folder: Path) -> list[Path]:
-    """One PNG file for each figure that has something to show."""
-    written = []
-    for name, height, draw in _drawings(document):
-        path = folder / f"{name}.png"
-        with rc_context(STYLE):
-            figure = Figure(figsize=(7.2, height), layout="constrained")
-            draw(figure)
-            save_figure(figure, path)
-        written.append(path)
-    for name, recall in _recalls(document):
-        path = folder / f"{name}.png"
-        draw_recall(recall, path)
-        written.append(path)
-    return written
-
-
-def _drawings(document: Document) -> Iterator[tuple[str, float, Drawing]]:
-    """Name, height and how it is drawn."""
-    methods = [(number, method) for number, method in enumerate(document["methods"]) if method["course"]["round"]]
-    names = _file_names(document)
-    if methods:
-        for measure in MEASURES:
-            yield f"curves-{measure}", 5.6, partial(_curves, document=document, measure=measure)
-        yield "targets", 5.2, partial(_targets, document=document)
-        yield "results", 1 + 0.34 * len(methods), partial(_results, methods=methods)
-        yield (
-            "communication",
-            1.2 + 0.4 * len(methods),
-            partial(_communication, methods=[method for _, method in methods]),
-        )
-    if document["faults"]:
-        kinds = len({fault["what"] for fault in document["faults"]})
-        yield "faults", 1.2 + 0.34 * kinds, partial(_faults, faults=document["faults"])
-    for number, federation in enumerate(document["federations"]):
-        draw = partial(_mixes, rows=federation["counts"], noun="client", in_all=federation["clients"])
-        yield _numbered("federation", number), 2.6, draw
-    for journey in _first_seeds(document["journeys"]):
-        name = names[journey["method"]]
-        if journey["mixes"]:
-            rows = [group["counts"] for group in journey["mixes"]]
-            yield f"groups-{name}", 2.6, partial(_mixes, rows=rows, noun="group", in_all=journey["groups_in_all"])
-        if journey["rounds"]:
-            stage = journey["rounds"][0]
-            height = 1.3 + 0.22 * min(MOST_ROUTES, len(stage["routes"]))
-            yield f"relay-{name}", height, partial(_relay, stage=stage)
+MOST_COLUMNS = 1000
+MOST_GROUPS_DRAWN = 300
 
 
-def _recalls(document: Document) -> Iterator[tuple[str, Recall]]:
-    """The last chain that each method followed."""
-    names = _file_names(document)
-    for journey in _first_seeds(document["journeys"]):
-        chains = [chain for chain in journey["forgetting"]["chains"] if len(chain["clients"]) > 1]
-        if chains:
-            round, clients, matrix, transfer = chains[-1].values()
-            yield (
-                f"forgetting-{names[journey['method']]}",
-                Recall(round, tuple(clients), tuple(map(tuple, matrix)), transfer, ()),
-            )
+def ref(*steps: str | int) -> dict[str, str]:
+    """A reference to a list of the document."""
+    return {"ref": "/".join(map(str, steps))}
 
 
-def _first_seeds(journeys: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """One run of each method."""
-    return list({journey["method"]: journey for journey in reversed(journeys)}.values())[::-1]
-
-
-def _curves(figure: Figure, document: Document, measure: str) -> None:
-    """One panel for each cost."""
-    panels = figure.subplots(2, 2, sharey=True).flatten()
-    for axes, (cost, name) in zip(panels, COSTS.items(), strict=True):
-        for number, method in enumerate(document["methods"]):
-            course = method["course"]
-            x, mean, std = (
-                np.array(values, dtype=float)
-                for values in (course[cost], *(course[measure][k] for k in ("mean", "std")))
-            )
-            axes.plot(x, mean, linewidth=1.4, label=method["name"], **line_look(number))
-            if len(course["runs"]) > 1:
-                axes.fill_between(x, mean - std, mean + std, color=line_look(number)["color"], alpha=0.18, linewidth=0)
-        axes.set_xlabel(name)
-        axes.set_xlim(left=0)
-        axes.grid(axis="y", color="#E4E4E4", linewidth=0.6)
-        axes.xaxis.set_major_formatter(EngFormatter(sep=""))
-        if measure == "accuracy":
-            axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
-            if document["reference"]:
-                axes.axhline(document["reference"]["accuracy"], color=GREY, linestyle="--", linewidth=1)
-    for axes in (panels[0], panels[2]):
-        axes.set_ylabel(MEASURES[measure])
-    handles, labels = panels[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=min(4, len(labels)))
-
-
-def _targets(figure: Figure, document: Document) -> None:
-    """One panel for each cost, one bar for each method and target."""
-    methods, targets = document["methods"], document["targets"]
-    panels = figure.subplots(2, 2, sharey=True).flatten()
-    for axes, (cost, name) in zip(panels, COSTS.items(), strict=True):
-        for number, method in enumerate(methods):
-            costs = method["standing"]["costs_to"]
-            found = [each[cost] for each in costs]
-            places = np.arange(len(targets)) + (number - (len(methods) - 1) / 2) * 0.8 / len(methods)
-            colour = line_look(number)["color"]
-            axes.barh(places, [value or 0 for value in found], 0.72 / len(methods), color=colour, label=method["name"])
-            for place, value, reached in zip(places, found, costs, strict=True):
-                if value is None:
-                    why = " not reached" if reached["round"] is None else " not noted"
-                    axes.text(0, place, why, color=GREY, fontsize=6, va="center")
-        axes.set_yticks(range(len(targets)), [f"to {percent(target['accuracy'])}" for target in targets])
-        axes.set_xlabel(name)
-        axes.xaxis.set_major_formatter(EngFormatter(sep=""))
-    panels[0].invert_yaxis()
-    handles, labels = panels[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=min(4, len(labels)))
-
-
-def _results(figure: Figure, methods: Sequence[tuple[int, Mapping[str, Any]]]) -> None:
-    """The level that every method came to, with its deviation over seeds; colours are those of the curves."""
-    axes = figure.subplots()
-    levels = [method["standing"]["accuracy_last"] for _, method in methods]
-    names = [_with_losses(method) for _, method in methods]
-    colours = [line_look(number)["color"] for number, _ in methods]
-    deviations = [level["std"] or 0.0 for level in levels]
-    axes.barh(
-        names, [level["mean"] for level in levels], 0.6, xerr=deviations, color=colours, error_kw={"ecolor": GREY}
-    )
-    axes.set(xlabel="test accuracy, mean of the last evaluations", xlim=(0, 1))
-    axes.xaxis.set_major_formatter(PercentFormatter(1, decimals=0))
-    axes.invert_yaxis()
-
-
-def _with_losses(method: Mapping[str, Any]) -> str:
-    """The name of a method and, where seeds failed, how many came through."""
-    lost = sum(run["status"] in FAILURES for run in method["runs"])
-    seeds = len(method["runs"])
-    return f"{method['name']} ({seeds - lost} of {seeds} seeds)" if lost else str(method["name"])
-
-
-def _faults(figure: Figure, faults: Sequence[Mapping[str, Any]]) -> None:
-    """How often each thing went wrong, split by what was done about it."""
-    axes = figure.subplots()
-    found: Counter[tuple[str, str]] = Counter()
-    for fault in faults:
-        found[fault["what"], fault["done"]] += fault["times"]
-    whats, dones = (list(dict.fromkeys(kind[place] for kind, _ in found.most_common())) for place in (0, 1))
-    left = np.zeros(len(whats))
-    for number, done in enumerate(dones):
-        values = np.array([found[what, done] for what in whats])
-        axes.barh(whats, values, 0.6, left, color=line_look(number)["color"], label=done)
-        left += values
-    axes.set_xlabel("times")
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.invert_yaxis()
-    figure.legend(loc="outside lower center", ncols=3)
-
-
-def _communication(figure: Figure, methods: Sequence[Mapping[str, Any]]) -> None:
-    """Transfers and bytes beside each other, split by kind."""
-    panels = figure.subplots(1, 2, sharey=True)
-    for axes, counted in zip(panels, ("transfers", "bytes"), strict=True):
-        left = np.zeros(len(methods))
-        for place, method in enumerate(methods):
-            if method["traffic"][counted] is None:
-                axes.text(0, place, " not noted", color=GREY, fontsize=7, va="center")
-        for number, kind in enumerate(KINDS):
-            values = np.array([(method["traffic"][counted] or {}).get(kind, 0.0) for method in methods])
-            names = [method["name"] for method in methods]
-            axes.barh(names, values, 0.6, left, color=LINE_COLOURS[number], label=kind.upper())
-            left += values
-        axes.set_xlabel(counted)
-        axes.xaxis.set_major_formatter(EngFormatter(sep=""))
-    panels[0].invert_yaxis()
-    handles, labels = panels[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=3)
-
-
-def _mixes(figure: Figure, rows: Sequence[Sequence[int]], noun: str, in_all: int) -> None:
-    """The class mix of every client or group as one bar."""
-    counts = np.array(rows, dtype=float)
-    tops = (counts / np.maximum(1, counts.sum(axis=1, keepdims=True))).cumsum(axis=1)
-    axes, colours = figure.subplots(), class_colours(counts.shape[1])
-    for shade in reversed(range(counts.shape[1])):
-        draw_bars(axes, tops[:, shade], colours(shade))
-    if in_all > len(rows):
-        axes.set_title(f"{len(rows):,} of {plural(in_all, noun)}")
-    axes.set(ylabel="class mix", xlabel=noun, ylim=(0, 1), xlim=(-0.6, len(tops) - 0.4))
-    axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-
-
-def _relay(figure: Figure, stage: Mapping[str, Any]) -> None:
-    """One line for each model, one stop for each turn, with the clients' numbers."""
-    axes = figure.subplots()
-    shown = stage["routes"][:MOST_ROUTES]
-    longest = max((len(route) for route in shown), default=1)
-    for number, route in enumerate(shown):
-        axes.plot([0, len(route) + 0.6], [number, number], linewidth=1.6, **line_look(number), zorder=1)
-        for turn, client in enumerate(route, start=1):
-            if longest <= 24:
-                box = {"boxstyle": "circle,pad=0.25", "fc": "white", "ec": line_look(number)["color"]}
-                axes.text(turn, number, str(client), ha="center", va="center", fontsize=7, bbox=box, zorder=2)
-    more = len(stage["routes"]) - len(shown) + stage.get("more_routes", 0)
-    end = ("merged" if len(shown) > 1 else "home") if stage["merges"] else "waiting in slots"
-    axes.set_title(
-        f"round {stage['round']}: {plural(len(shown), 'model')}{f' of {len(shown) + more}' if more else ''}, then {end}"
-    )
-    axes.set(xlabel="turn", ylabel="model", xlim=(0, longest + 1), ylim=(len(shown) - 0.4, -0.6))
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.yaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
-
-
-def _numbered(name: str, number: int) -> str:
-    return f"{name}-{number + 1}" if number else name
-
-
-def _file_names(document: Document) -> list[str]:
-    """The names of all methods as files may have them; no two are alike, however a file system looks at them."""
-    found: list[str] = []
-    for method in document["methods"]:
-        name, number = _file_name(method["name"]), 1
-        free = name
-        while free.lower() in map(str.lower, found):
-            number += 1
-            free = f"{name}-{number}"
-        found.append(free)
+def resolve(value: Any, document: Data) -> Any:
+    """Follow a reference; return any other value as it is."""
+    if not isinstance(value, dict) or "ref" not in value:
+        return value
+    found: Any = document
+    for step in value["ref"].split("/"):
+        found = found[int(step)] if isinstance(found, list) else found[step]
     return found
 
 
-def _file_name(name: str) -> str:
-    """A name without characters that mean something to a file system."""
-    return "".join(each if each.isalnum() or each in "+-_." else "_" for each in name).strip(".") or "_"
+def learning_curves(data: Data, metric: str, cost: str) -> Figure:
+    """One metric over one cost: mean and deviation of every method, single seeds in their own layer."""
+    marks: list[dict[str, Any]] = []
+    for number, method in enumerate(data["methods"]):
+        curves, path = method["curves"], f"methods/{number}/curves"
+        if not curves["round"]:
+            continue
+        common = {"kind": "line", "name": method["name"], "by_method": True, **line_style("method", number)}
+        line = {**common, "x": ref(path, cost), "y": ref(path, metric, "mean")}
+        if cost != "round":
+            line["rounds"] = ref(path, "round")
+        if len(curves["runs"]) > 1:
+            line["error"] = ref(path, metric, "std")
+            marks += (
+                {**common, "x": ref(path, "runs", run, cost), "y": ref(path, "runs", run, metric), "layer": "seeds"}
+                for run in range(len(curves["runs"]))
+            )
+        marks.append(line)
+    if data["reference"] and metric == "accuracy":
+        marks.append(_reference_rule(data["reference"]["name"], data["reference"]["accuracy"]))
+    return _curves_figure(metric, cost, marks, _curves_note(data, metric))
+
+
+def _curves_figure(metric: str, cost: str, marks: Sequence[Mapping[str, Any]], note: str = "") -> Figure:
+    (metric_name, metric_format), (cost_name, cost_format) = METRICS[metric], COSTS[cost]
+    return {
+        "title": f"{metric_name} over {cost_name.lower()}",
+        "x": {"label": cost_name, "format": cost_format, **({"tip": "Round"} if cost == "round" else {})},
+        "y": {"label": metric_name, "format": metric_format},
+        "marks": list(marks),
+        "note": note,
+    }
+
+
+def _reference_rule(name: str, accuracy: float) -> dict[str, Any]:
+    return {"kind": "rule", "name": name, "y": accuracy, "colour": "soft", "dash": 1}
+
+
+def _curves_note(data: Data, metric: str) -> str:
+    curves = [method["curves"] for method in data["methods"] if method["curves"]["round"]]
+    if not curves:
+        return ""
+    seeds = max(max(each["seeds"]) for each in curves)
+    alike = all(len(each["runs"]) == seeds for each in curves)
+    uneven = any(min(each["seeds"]) < max(each["seeds"]) for each in curves)
+    thinned = next((each for each in curves if each["evaluated"] > len(each["round"])), None)
+    reference = data["reference"] if metric == "accuracy" else None
+    return " ".join(
+        text
+        for text in (
+            f"Lines are means over {'' if alike else 'up to '}{seeds} seeds, bands are one standard deviation."
+            if seeds > 1
+            else "One seed, so there are no bands.",
+            "Some seeds have finished more rounds than others; each mean is over the seeds that reached the round."
+            if uneven
+            else "",
+            f"{count(len(thinned['round']))} of {count(thinned['evaluated'])} evaluations are drawn."
+            if thinned
+            else "",
+            f"Dashed: {reference['name']}, {percent(reference['accuracy'])}." if reference else "",
+        )
+        if text
+    )
+
+
+def cost_to_target(data: Data, cost: str) -> Figure:
+    """One cost until each target was reached, one bar per method; targets that no method reached are in the note."""
+    methods, (name, form) = data["methods"], COSTS[cost]
+    reached = [
+        place
+        for place in range(len(data["targets"]))
+        if any(method["summary"]["costs_to"][place]["round"] is not None for method in methods)
+    ]
+    groups = [
+        {
+            "title": f"to {percent(data['targets'][place]['accuracy'])}",
+            "rows": [_cost_row(method, number, place, cost) for number, method in enumerate(methods)],
+        }
+        for place in reached
+    ]
+    missed = [percent(target["accuracy"]) for place, target in enumerate(data["targets"]) if place not in reached]
+    levels = [level for method in methods for level in method["curves"]["accuracy"]["mean"] if level is not None]
+    highest = f" The highest accuracy was {percent(max(levels))}." if levels else ""
+    mark = {"kind": "bars", "by_method": True, "groups": groups, "format": form, "ratio_to": methods[0]["name"]}
+    return {
+        "title": f"{name} to reach each target",
+        "marks": [mark] if groups else [],
+        "note": f"No method reached {' or '.join(missed)} with every seed.{highest}" if missed else "",
+    }
+
+
+def _cost_row(method: Mapping[str, Any], number: int, place: int, cost: str) -> dict[str, Any]:
+    costs = method["summary"]["costs_to"][place]
+    row = {"name": method["name"], "colour": line_style("method", number)["colour"], "value": costs[cost]}
+    if costs[cost] is None:
+        failed = next((run["state"] for run in method["runs"] if run["state"] in FAILURES), "not reached")
+        row["missing"] = failed if costs["round"] is None else "not recorded"
+    return row
+
+
+def final_results(data: Data) -> Figure:
+    """The final accuracy of every method with its deviation over seeds."""
+    rows = [
+        {
+            "name": method["name"],
+            "colour": line_style("method", number)["colour"],
+            "value": method["summary"]["accuracy_last"]["mean"],
+            "error": method["summary"]["accuracy_last"]["std"] if len(method["curves"]["runs"]) > 1 else None,
+            **_lost_seeds(method),
+        }
+        for number, method in enumerate(data["methods"])
+        if method["curves"]["round"]
+    ]
+    label = f"Accuracy, mean of the last {data['last']} evaluations"
+    mark = {"kind": "points", "by_method": True, "rows": rows, "format": "percent"}
+    return {"title": "Final accuracy", "x": {"label": label, "format": "percent"}, "marks": [mark] if rows else []}
+
+
+def _lost_seeds(method: Mapping[str, Any]) -> dict[str, str]:
+    failed, seeds = sum(run["state"] in FAILURES for run in method["runs"]), len(method["runs"])
+    return {"remark": f"{seeds - failed} of {seeds} seeds"} if failed else {}
+
+
+def traffic(data: Data, view: str) -> Figure:
+    """Transfers or bytes of every method, split by direction or payload."""
+    title, form = TRAFFIC[view]
+    known = [method for method in data["methods"] if method["traffic"][view]]
+    missing = [method["name"] for method in data["methods"] if method["traffic"][view] is None]
+    keys = list(dict.fromkeys(key for method in known for key in method["traffic"][view]))
+    parts = [{"name": DIRECTIONS.get(key, key), "colour": _kind_colour(place)} for place, key in enumerate(keys)]
+    values = [[method["traffic"][view].get(key, 0) for key in keys] for method in known]
+    mark = {
+        "kind": "stack",
+        "by_method": True,
+        "rows": [method["name"] for method in known],
+        "parts": parts,
+        "values": values,
+        "format": form,
+    }
+    return {
+        "title": title,
+        "marks": [mark] if any(map(any, values)) else [],
+        "note": f"Not recorded by {', '.join(missing)}." if missing else "",
+    }
+
+
+def fault_events(data: Data) -> Figure:
+    """How often each kind of fault happened, split by how it was handled."""
+    kinds, handling = Counter[str](), Counter[str]()
+    found: Counter[tuple[str, str]] = Counter()
+    for fault in data["faults"]:
+        kinds[fault["what"]] += fault["times"]
+        handling[fault["done"]] += fault["times"]
+    ranked = [name for name, _ in handling.most_common()]
+    kept = ranked if len(ranked) <= KINDS else [*ranked[: KINDS - 1], "other"]
+    for fault in data["faults"]:
+        found[fault["what"], fault["done"] if fault["done"] in kept else "other"] += fault["times"]
+    rows = [name for name, _ in kinds.most_common()]
+    mark = {
+        "kind": "stack",
+        "rows": rows,
+        "parts": [{"name": name, "colour": _kind_colour(place)} for place, name in enumerate(kept)],
+        "values": [[found[row, name] for name in kept] for row in rows],
+        "format": "count",
+    }
+    return {"title": "Fault events by kind, and how they were handled", "marks": [mark] if rows else []}
+
+
+def _kind_colour(place: int) -> str:
+    return f"kind-{place % KINDS}"
+
+
+def client_classes(data: Data, number: int) -> Figure:
+    """The class mix of every client of a federation."""
+    federation = data["federations"][number]
+    counts = np.array(federation["counts"])
+    ordered = _order(counts) if len(counts) > MOST_IN_ORDER else np.arange(len(counts))
+    shown = ordered[:: -(-len(ordered) // MOST_COLUMNS)]
+    uncounted = federation["clients"] - len(counts)
+    figure = _class_mix("clients", counts, shown.tolist(), federation["class_names"])
+    _refer(figure, counts, ref("federations", number, "counts"), ref("federations", number, "parts"))
+    classes = "1 class" if federation["classes"] == 1 else f"{count(federation['classes'])} classes"
+    notes = (
+        f"{plural(federation['clients'], 'client')}, {count(federation['samples'])} samples, {classes}.",
+        "Clients are ordered by their most frequent class." if len(counts) > MOST_IN_ORDER else "",
+        f"{count(len(shown))} of them are drawn." if len(shown) < len(counts) else "",
+        f"Classes of {count(uncounted)} more clients were not counted." if uncounted else "",
+        ""
+        if federation["median_cpd"] is None
+        else f"Median class distance of two clients (CPD): {federation['median_cpd']:.3f}.",
+    )
+    return {**figure, "note": " ".join(filter(None, (*notes, figure["note"])))}
+
+
+def group_classes(data: Data, number: int) -> Figure:
+    """The class mix of every group of a run."""
+    run = data["runs"][number]
+    groups = run["group_counts"]
+    names = data["federations"][run["federation"]]["class_names"]
+    counts = np.array([group["counts"] for group in groups])
+    figure = _class_mix("groups", counts, range(len(groups)), names)
+    _refer(figure, counts, counts.tolist(), ref("federations", run["federation"], "parts"))
+    figure["marks"][0]["names"] = [group["group"] for group in groups]
+    drawn = f", {count(len(groups))} of them drawn" if len(groups) < run["groups_in_all"] else ""
+    balance = sum(group["balance"] for group in groups) / len(groups)
+    note = (
+        f"{plural(run['groups_in_all'], 'group')}{drawn}. The rarest class of a group has {balance:.2f} times the "
+        f"samples of its most frequent class, on average. {figure['note']}"
+    )
+    return {**figure, "note": note.strip()}
+
+
+def _class_mix(noun: str, counts: Counts, shown: Iterable[int], names: Sequence[str]) -> Figure:
+    """Columns of class shares; with very many classes, neighbouring classes share a shade and the figure says so."""
+    merged, merged_names = merge_classes(counts, MOST_SHADES)
+    if merged is not counts:
+        names = merged_names
+    shades = f" (neighbouring classes merged to {len(names)} shades)" if any("–" in name for name in names) else ""
+    mark = {"kind": "mix", "rows": list(shown), "parts": class_parts(names), "counts": merged.tolist(), "share": True}
+    return {
+        "title": f"Class mix of {noun}{shades}",
+        "x": {"label": noun.removesuffix("s").capitalize()},
+        "y": {"label": "Share of samples", "format": "percent"},
+        "marks": [mark],
+        "note": "Shades run from the first class (dark) to the last (light)." if len(names) > CLASSES else "",
+    }
+
+
+def class_parts(names: Sequence[str]) -> list[dict[str, str]]:
+    """The name and the colour of every class."""
+    return [
+        {"name": f"{'classes' if '–' in name else 'class'} {name}", "colour": colour}
+        for name, colour in zip(names, class_colours(len(names)), strict=True)
+    ]
+
+
+def _refer(figure: Figure, counts: Counts, to_counts: Any, to_parts: Any) -> None:
+    """Refer to the document instead of repeating it, unless the figure merges classes."""
+    if counts.shape[1] <= MOST_SHADES:
+        figure["marks"][0] |= {"counts": to_counts, "parts": to_parts}
+
+
+def _order(counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Clients by their most frequent class and its share."""
+    share = counts.max(axis=1) / np.maximum(1, counts.sum(axis=1))
+    return np.lexsort((-share, counts.argmax(axis=1)))
+
+
+def forgetting(chain: ForgettingMatrix | Mapping[str, Any], note: str = "", source: Any = None) -> Figure:
+    """Accuracy on each earlier client after every hop of a chain."""
+    facts = chain.facts() if isinstance(chain, ForgettingMatrix) else chain
+    transfer = facts["backward_transfer"]
+    clients = list(map(str, facts["clients"]))
+    if transfer is not None:
+        meaning = "the model forgets earlier clients" if transfer < 0 else "later clients help earlier ones"
+        note = f"Backward transfer {100 * transfer:+.1f} points: on average, {meaning}. {note}"
+    mark = {
+        "kind": "cells",
+        "rows": clients,
+        "columns": clients,
+        "values": facts["matrix"] if source is None else source,
+        "format": "percent",
+        "limits": [0, 1],
+        "row_title": "After client",
+        "column_title": "Accuracy on client",
+        "since": "just after training there",
+    }
+    return {"title": f"Forgetting along a chain, round {facts['round']}", "marks": [mark], "note": note.strip()}
+
+
+def routes(data: Data, run: int, place: int) -> Figure:
+    """The routes of one round as rows of clients."""
+    found, federation = data["runs"][run]["rounds"][place], data["runs"][run]["federation"]
+    path = f"runs/{run}/rounds/{place}"
+    mark: dict[str, Any] = {"kind": "sequences", "rows": ref(path, "routes"), "item": "Client", "row": "route"}
+    if "slots" in found:
+        mark["before"] = [None if slot is None else f"slot {slot}" for slot in found["slots"]]
+    elif found["relay"] in ("direct", "server"):
+        mark["before"] = "server"
+    if found["relay"] in ("direct", "server"):
+        mark["after"] = "merge" if found["merges"] and len(found["routes"]) > 1 else "server"
+        if not found["merges"] and "slots" in found:
+            mark["after"] = mark["before"]
+    if found["relay"] == "server":
+        mark["dotted"] = True
+    if "faults" in found:
+        mark["flags"] = ref(path, "faults")
+    if federation is not None:
+        mark |= {name: ref("federations", federation, name) for name in ("counts", "parts")}
+    return {"title": found["caption"], "x": {"label": "Hop"}, "y": {"label": "Route"}, "marks": [mark]}
+
+
+def accuracy_curves(histories: Mapping[str, Sequence[Sequence[Row]]], cost: str = "round") -> Figure:
+    """Accuracy over a cost, from the histories of every method's seeds; all seeds of a method have equal rounds."""
+    marks = []
+    for number, (name, rows) in enumerate(histories.items()):
+        x, y = (np.array([[row[key] for row in history] for history in rows]) for key in (cost, "accuracy"))
+        mark = {"kind": "line", "name": name, "x": x.mean(axis=0).tolist(), "y": y.mean(axis=0).tolist()}
+        error = {"error": y.std(axis=0, ddof=1).tolist()} if len(y) > 1 else {}
+        marks.append({**mark, **error, **line_style("method", number)})
+    return _curves_figure("accuracy", cost, marks)
+
+
+def comparison_curves(outcome: ComparisonResult) -> list[Figure]:
+    """Accuracy over rounds and over traffic (client updates if nothing was sent); empty if no run has a result."""
+    shown = [each for each in outcome.contenders if each.results and each.method != "centralized"]
+    shown = shown or [each for each in outcome.contenders if each.results]
+    if not shown:
+        return []
+    histories = {each.name: [result.history for result in each.results] for each in shown}
+    sent = any(result.bytes for each in shown for result in each.results)
+    figures = [accuracy_curves(histories, cost) for cost in ("round", "bytes" if sent else "client_updates")]
+    if outcome.reference != 1:
+        name = "centralised training" if outcome.comparison.eval.reference is None else "reference accuracy"
+        for figure in figures:
+            figure["marks"].append(_reference_rule(name, outcome.reference))
+    seeds = max(len(each.results) for each in shown)
+    if seeds > 1:
+        figures[0]["title"] = f"Mean ± standard deviation of {seeds} seeds"
+        figures[1]["title"] = ""
+    return figures
+
+
+def privacy_curves(outcome: ComparisonResult) -> Figure | None:
+    """Accuracy over the largest ε of any client; None if no run is private."""
+    private = [each for each in outcome.contenders if any(_epsilons(result) for result in each.results)]
+    if not private:
+        return None
+    marks: list[dict[str, Any]] = []
+    for number, contender in enumerate(private):
+        x, y = np.mean([_epsilons(result) for result in contender.results], axis=0).T.tolist()
+        marks.append({"kind": "line", "name": contender.name, "x": x, "y": y, **line_style("method", number)})
+    others = [each for each in outcome.contenders if each.results and each not in private]
+    for number, contender in enumerate(others, start=len(private)):
+        level = float(np.mean([result.accuracy_last for result in contender.results]))
+        name = f"{contender.name}, not private"
+        marks.append({"kind": "rule", "name": name, "y": level, **line_style("method", number)})
+    return {
+        "title": "Accuracy over privacy spent",
+        "x": {"label": "Largest ε of any client", "format": "number", "scale": "log"},
+        "y": {"label": "Accuracy", "format": "percent"},
+        "marks": marks,
+    }
+
+
+def _epsilons(result: Result) -> list[tuple[float, float]]:
+    return [(row["epsilon"], row["accuracy"]) for row in result.history if row.get("epsilon")]
+
+
+def partition_figures(partition: Partition) -> list[Figure]:
+    """Samples of every client, and below it the class mix."""
+    counts = partition.counts
+    order = _order(counts) if len(counts) > MOST_IN_ORDER else np.arange(len(counts))
+    order = order[:: -(-len(order) // MOST_COLUMNS)]
+    mix = _class_mix("clients", counts[order], range(len(order)), list(map(str, range(partition.classes))))
+    mix["marks"][0]["names"] = partition.counted[order].tolist()
+    if len(counts) > MOST_IN_ORDER:
+        mix["x"]["label"] = "Clients, ordered by their most frequent class"
+    sizes = partition.sizes[partition.counted[order]]
+    bars = {"kind": "mix", "rows": list(range(len(order))), "parts": [{"name": "samples", "colour": "soft"}],
+            "counts": sizes[:, None].tolist(), "names": []}  # fmt: skip
+    title = f"{partition.name}: {plural(partition.clients, 'client')}, {count(partition.samples)} samples"
+    return [{"title": title, "y": {"label": "Samples", "format": "count"}, "marks": [bars], "height": 0.4}, mix]
+
+
+def grouping_figures(
+    name: str, noun: str, counts: NDArray[np.int64], distances: NDArray[np.float64], furthest: float, median: str
+) -> tuple[Figure, Figure]:
+    """The class mix of groups, and the distance of every pair."""
+    mix = _class_mix(noun, counts, range(len(counts)), list(map(str, range(counts.shape[1]))))
+    mix |= {"title": name, "x": {}}
+    mix["marks"][0]["names"] = []
+    cells = {"kind": "cells", "rows": [], "columns": [], "values": distances.tolist(), "format": "number",
+             "limits": [0, furthest], "gamma": 0.5}  # fmt: skip
+    return mix, {"title": f"median CPD {median}", "marks": [cells]}
+
+
+def shown_groups(counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Groups by their most frequent class, at most 300."""
+    order = np.argsort(counts.argmax(axis=1), kind="stable")
+    return order[np.linspace(0, len(order) - 1, min(len(order), MOST_GROUPS_DRAWN)).astype(np.int64)]
+
+
+def legend(figures: Iterable[Figure]) -> list[dict[str, Any]]:
+    """Names, colours and dashes of the lines and parts in figures, each once."""
+    found: dict[str, dict[str, Any]] = {}
+    for figure in figures:
+        for mark in figure["marks"]:
+            if mark["kind"] in ("line", "rule") and "layer" not in mark:
+                found.setdefault(mark["name"], {"line": True, **mark})
+            elif mark["kind"] in ("stack", "mix") and len(mark["parts"]) > 1:
+                few = mark["parts"] if len(mark["parts"]) <= 10 else ()
+                found |= {part["name"]: part for part in few if part["name"] not in found}
+    return list(found.values())

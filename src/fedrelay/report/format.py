@@ -1,14 +1,17 @@
-"""Numbers as people read them."""
+"""Numbers and tables as text."""
 
 from __future__ import annotations
 
+import csv
+import io
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from fedrelay.experiment.spec import TrainSettings
 
 NONE = "–"
-"""Stands where there is no value."""
+"""Shown for a missing value."""
 
 _UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 
@@ -19,7 +22,7 @@ def percent(share: float | None, digits: int = 1) -> str:
 
 
 def spread(mean_std: tuple[float, float] | None, runs: int) -> str:
-    """Mean and deviation of shares in percent, `96.1 ± 0.4`; a single run has no deviation."""
+    """Mean and standard deviation in percent, `96.1 ± 0.4`; no deviation for a single run."""
     if mean_std is None or math.isnan(mean_std[0]):
         return NONE
     mean, std = mean_std
@@ -27,19 +30,19 @@ def spread(mean_std: tuple[float, float] | None, runs: int) -> str:
 
 
 def count(number: float | None) -> str:
-    """1200 → `1,200`; a mean that is not whole keeps one digit."""
+    """1200 → `1,200`; 46.5 → `46.5`."""
     if number is None:
         return NONE
     return f"{number:,.0f}" if float(number).is_integer() else f"{number:,.1f}"
 
 
 def whole(number: float | None) -> str:
-    """A count or a mean of counts without digits, `1,197`."""
+    """1196.7 → `1,197`."""
     return count(None if number is None else round(number))
 
 
 def size(number: float | None) -> str:
-    """25396800 → `25.4 MB`; units are powers of 1000, as on the wire."""
+    """25396800 → `25.4 MB`; units are powers of 1000."""
     if number is None:
         return NONE
     power = 0
@@ -60,7 +63,7 @@ def duration(seconds: float | None) -> str:
 
 
 def moment(seconds: float | None) -> str:
-    """As `duration`, but what is below a second in milliseconds: `12.5 ms`."""
+    """Like `duration`, but `12.5 ms` below a second."""
     return duration(seconds) if seconds is None or not 0 < seconds < 1 else f"{1000 * seconds:.3g} ms"
 
 
@@ -75,7 +78,7 @@ def step_size(train: TrainSettings) -> str:
 
 
 def shortened(items: Sequence[object], most: int, separator: str) -> str:
-    """All items joined, or the first and last of many with dots between."""
+    """Join all items, or the first and the last of many."""
     if len(items) <= most:
         return separator.join(map(str, items))
     tail = most // 3
@@ -83,5 +86,20 @@ def shortened(items: Sequence[object], most: int, separator: str) -> str:
 
 
 def times(events: Mapping[str, int]) -> str:
-    """What happened and how often: `dropout 12×, nan 3×`."""
+    """`dropout 12×, nan 3×`."""
     return ", ".join(f"{what} {count(number)}×" for what, number in sorted(events.items()))
+
+
+def as_csv(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Write rows as CSV; columns are in the order of their first appearance."""
+    text = io.StringIO()
+    columns = dict.fromkeys(column for row in rows for column in row)
+    writer = csv.DictWriter(text, fieldnames=list(columns), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({name: _csv_cell(value) for name, value in row.items()} for row in rows)
+    return text.getvalue()
+
+
+def _csv_cell(value: Any) -> Any:
+    """Quote text that a spreadsheet would run as a formula."""
+    return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r") else value

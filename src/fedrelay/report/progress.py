@@ -1,4 +1,4 @@
-"""Runs going by: a bar on a terminal, a plain line now and then in a log."""
+"""Progress of runs: a bar on a terminal, a few plain lines in a log."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from fedrelay.runtime.loop import Observer, Silent
 from fedrelay.runtime.result import Row
 
 LINES_PER_RUN = 10
-"""How often a run shows up in a log, at most."""
+"""The most progress lines of a run in a log."""
 
 LEAST_SECONDS = 1.0
 """The least time between two lines of a run."""
 
 LEAST_SECONDS_OF_PROFILING = 10.0
-"""The least time between two lines about clients that describe themselves."""
+"""The least time between two lines about client profiles."""
 
 PROFILING = "profiling clients"
 
 
 @contextmanager
 def watching(console: Console, titles: Sequence[str], announce: Callable[[Experiment], None]) -> Iterator[Observer]:
-    """An observer that shows runs on a console; `titles` are theirs in order, `announce` heads the first."""
+    """Yield an observer that shows progress; `titles` name the runs in order, `announce` prints the heading."""
     if console.quiet:
         yield Silent()
     elif console.is_terminal:
@@ -42,40 +42,36 @@ def watching(console: Console, titles: Sequence[str], announce: Callable[[Experi
 
 @contextmanager
 def watching_profiles(console: Console) -> Iterator[Watch]:
-    """Shows clients describe themselves, where no run follows."""
+    """Yield a callback that shows the progress of client profiling."""
     with watching(console, (), lambda _: None) as observer:
         yield observer.profiling
 
 
 class Announcing:
-    """Says what is about to run once the first run has begun, then lets another observer watch."""
+    """Prints the heading when the first run starts, and passes all calls to another observer."""
 
     def __init__(self, announce: Callable[[Experiment], None], watcher: Observer) -> None:
         self.announce: Callable[[Experiment], None] | None = announce
         self.watcher = watcher
 
     def profiling(self, done: int, clients: int) -> None:
-        """Clients describe themselves."""
         self.watcher.profiling(done, clients)
 
     def started(self, experiment: Experiment, round: int) -> None:
-        """A run begins."""
         if self.announce is not None:
             self.announce(experiment)
             self.announce = None
         self.watcher.started(experiment, round)
 
     def round_done(self, round: int, row: Row | None) -> None:
-        """A round is done."""
         self.watcher.round_done(round, row)
 
     def stopping(self) -> None:
-        """Ctrl-C was pressed."""
         self.watcher.stopping()
 
 
 class Lines:
-    """At most some ten lines a run."""
+    """Prints about ten lines per run."""
 
     def __init__(self, console: Console, titles: Sequence[str]) -> None:
         self.console = console
@@ -83,14 +79,12 @@ class Lines:
         self.said = time.monotonic()
 
     def profiling(self, done: int, clients: int) -> None:
-        """A word now and then, and at the end."""
         now = time.monotonic()
         if done == clients or now - self.said >= LEAST_SECONDS_OF_PROFILING:
             self.said = now
             self.console.print(Text(f"  profiling clients: {done}/{clients}"), soft_wrap=True)
 
     def started(self, experiment: Experiment, round: int) -> None:
-        """A new run, or one that goes on."""
         self.title, self.rounds = next(self.titles, experiment.method), experiment.rounds
         self.first, self.began, self.said = round, time.monotonic(), time.monotonic()
         self.accuracy: float | None = None
@@ -100,7 +94,7 @@ class Lines:
             self._say(f"continues after round {round}")
 
     def round_done(self, round: int, row: Row | None) -> None:
-        """A word at the end, and at every tenth of the run unless it runs by too fast to read."""
+        """Print a line at the end, and at every tenth of the run unless the run is very fast."""
         if row is not None:
             self.accuracy = row["accuracy"]
         step, now = -(-self.rounds // LINES_PER_RUN), time.monotonic()
@@ -111,7 +105,6 @@ class Lines:
             self._say(f"round {round}/{self.rounds}, accuracy {percent(self.accuracy)}, {when}")
 
     def stopping(self) -> None:
-        """Ctrl-C was pressed."""
         self._say("stopping after this round …")
 
     def _say(self, what: str) -> None:
@@ -119,7 +112,7 @@ class Lines:
 
 
 class Bar:
-    """One bar for the run under way; where there are several runs, one line for each that is done."""
+    """One bar for the current run and, if there are several runs, one line for each finished run."""
 
     def __init__(self, progress: Progress, titles: Sequence[str]) -> None:
         self.progress = progress
@@ -130,7 +123,6 @@ class Bar:
         self.profiles = False
 
     def profiling(self, done: int, clients: int) -> None:
-        """A bar of its own, which goes when the run begins."""
         if self.task is None or not self.profiles:
             self._begin(PROFILING, clients, unit="client", hint="stop")
             self.profiles = True
@@ -138,7 +130,6 @@ class Bar:
         self.progress.update(self.task, completed=done)
 
     def started(self, experiment: Experiment, round: int) -> None:
-        """A new run takes the bar."""
         self.title, self.rounds = next(self.titles, experiment.method), experiment.rounds
         self.began, self.accuracy = time.monotonic(), ""
         self._begin(self.title, self.rounds, unit="round", hint="save and stop", completed=round)
@@ -147,7 +138,6 @@ class Bar:
             self._keep("already complete")
 
     def round_done(self, round: int, row: Row | None) -> None:
-        """Move the bar."""
         if row is not None:
             self.accuracy = percent(row["accuracy"])
         if self.task is not None:
@@ -156,18 +146,17 @@ class Bar:
             self._keep(f"{self.accuracy:>7}   {duration(time.monotonic() - self.began):>8}")
 
     def stopping(self) -> None:
-        """Ctrl-C was pressed."""
         if self.task is not None:
             self.progress.update(self.task, description=f"{self.title}: stopping after this round …")
 
     def clear(self) -> None:
-        """Take the bar away."""
+        """Remove the bar."""
         if self.task is not None:
             self.progress.remove_task(self.task)
             self.task = None
 
     def _begin(self, title: str, total: int, *, unit: str, hint: str, completed: int = 0) -> None:
-        """Put up a new bar in place of the last."""
+        """Replace the bar with a new one."""
         self.clear()
         self.progress.start()
         self.task = self.progress.add_task(
@@ -175,7 +164,7 @@ class Bar:
         )
 
     def _keep(self, what: str) -> None:
-        """A line that stays."""
+        """Print a line that stays."""
         if self.several:
             self.progress.console.print(Text(f"  {self.title:<{self.width}}   {what}"))
 

@@ -10,7 +10,7 @@ import numpy as np
 import yaml
 
 from fedrelay.files import make_folder, write_atomically
-from fedrelay.report.fate import FAILURES, Failure
+from fedrelay.report.runs import FAILURES, Failure
 from fedrelay.runtime.comparison import SPEC, load_comparison, run_entrant, run_folder
 from fedrelay.runtime.store import Records
 from fedrelay_reproduce.criteria import Measured

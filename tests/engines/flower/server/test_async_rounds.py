@@ -19,7 +19,7 @@ from fedrelay.engines.flower.server.hop_requests import ActiveRoute
 from fedrelay.engines.flower.server.state_versions import StateVersions
 from fedrelay.experiment.spec import DataSettings
 from fedrelay.local.client_state import ClientStateStore
-from fedrelay.report.fate import Fate
+from fedrelay.report.runs import RunStatus
 from fedrelay.routes.asynchronous import Asynchronous
 from fedrelay.routes.base import PlanningContext
 from fedrelay.routes.plan import AsyncState, Leg
@@ -133,7 +133,7 @@ def test_a_slow_model_is_left_out_of_the_merge(timeline, tmp_path):
     [event] = lines(tmp_path / "run", "events.jsonl")
     assert (event["round"], event["node"], event["done"]) == (2, b, "given up: the merge came first")
     assert (
-        result.fault_events == Fate.of(Records.open(tmp_path / "run")).fault_events == {}
+        result.fault_events == RunStatus.of(Records.open(tmp_path / "run")).fault_events == {}
     )  # it is how the method goes
 
 

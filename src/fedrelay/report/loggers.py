@@ -1,0 +1,256 @@
+"""Loggers for TensorBoard and MLflow, written after every evaluated round.
+
+Missing rounds are filled in from `metrics.jsonl`. So a resumed run logs no round twice, and logging can start late.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+from fedrelay.errors import RunFolderError, SpecError
+from fedrelay.experiment.spec import Experiment
+from fedrelay.files import write_atomically
+from fedrelay.report.runs import FAILURES, RunStatus
+from fedrelay.runtime.loop import Observer, Silent
+from fedrelay.runtime.result import Row
+from fedrelay.runtime.store import Records
+
+log = logging.getLogger(__name__)
+
+MEASURED = ("accuracy", "f1", "precision", "recall", "loss", "train_loss")
+COUNTED = ("bytes", "client_updates", "s2c", "c2s", "c2c", "virtual_seconds")
+
+LAST = "accuracy"
+"""Written last in a round: if a round has it, the round is complete."""
+
+Ending = Literal["complete", "failed", "stopped"]
+"""How a run ended: with a result, without one, or resumable."""
+
+
+class CombinedObserver(Silent):
+    """Calls several observers."""
+
+    def __init__(self, *observers: Observer) -> None:
+        self.observers = observers
+
+    def profiling(self, done: int, clients: int) -> None:
+        for each in self.observers:
+            each.profiling(done, clients)
+
+    def started(self, experiment: Experiment, round: int) -> None:
+        for each in self.observers:
+            each.started(experiment, round)
+
+    def round_done(self, round: int, row: Row | None) -> None:
+        for each in self.observers:
+            each.round_done(round, row)
+
+    def stopping(self) -> None:
+        for each in self.observers:
+            each.stopping()
+
+
+class LogWriter(Protocol):
+    """Writes the log of one run."""
+
+    def write(self, round: int, values: Mapping[str, float]) -> None:
+        """Write the numbers of one round."""
+
+    def close(self, ending: Ending) -> None:
+        """Finish the log; `ending` says how the run ended."""
+
+
+class TrackingLogger(Silent, ABC):
+    """An observer that logs every evaluated round, with one writer per run."""
+
+    failures: tuple[type[Exception], ...] = (OSError,)
+    """Errors of the tool. The first writer must open; later errors are logged and the run continues."""
+
+    def __init__(self) -> None:
+        self.writer: LogWriter | None = None
+        self.folder = Path()
+        self.last = 0
+        self.opened = False
+
+    @abstractmethod
+    def open(self, experiment: Experiment, folder: Path) -> tuple[LogWriter, int]:
+        """Open the writer of a run; return it and the last round that is already logged."""
+
+    def started(self, experiment: Experiment, round: int) -> None:
+        """Open the writer and log the rounds that are missing."""
+        self.close()
+        assert experiment.out is not None
+        self.folder = experiment.out
+        try:
+            self.writer, self.last = self.open(experiment, self.folder)
+        except self.failures as error:
+            if not self.opened:
+                raise SpecError(f"{self}: cannot log the run ({error})") from None
+            log.warning("%s has no log of %s (%s); resume the run to fill it in", self, self.folder, error)
+            return
+        self.opened = True
+        for row in Records(self.folder).lines("metrics"):
+            if row["round"] <= round:
+                self.round_done(row["round"], row)
+
+    def round_done(self, round: int, row: Row | None) -> None:
+        """Log an evaluated round, unless it is logged already."""
+        if row is None or self.writer is None or round <= self.last:
+            return
+        try:
+            self.writer.write(round, dict(_numbers(row)))
+        except self.failures as error:
+            log.warning("%s stopped logging (%s); resume the run to fill in the missing rounds", self, error)
+            writer, self.writer = self.writer, None
+            with suppress(*self.failures):  # one warning is enough
+                writer.close("stopped")
+
+    def close(self) -> None:
+        """Close the writer of the last run."""
+        if self.writer is None:
+            return
+        writer, self.writer = self.writer, None
+        try:
+            writer.close(_ending(self.folder))
+        except self.failures as error:
+            log.warning("%s may not know how %s ended (%s); resume the run to correct it", self, self.folder, error)
+
+    def __str__(self) -> str:
+        return type(self).__name__
+
+
+class TensorBoard(TrackingLogger):
+    """Event files in the run folder's `tensorboard/`; written again whenever a run continues."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ImportError:
+            raise SpecError(
+                "--tensorboard: needs the package tensorboard; pip install 'fedrelay[tensorboard]'"
+            ) from None
+        self.summary_writer = SummaryWriter
+
+    def open(self, experiment: Experiment, folder: Path) -> tuple[LogWriter, int]:
+        place = folder / "tensorboard"
+        for old in place.glob("events.out.tfevents.*"):
+            old.unlink()
+        return _TensorBoardWriter(self.summary_writer(str(place))), 0
+
+
+class _TensorBoardWriter:
+    def __init__(self, writer: Any) -> None:
+        self.writer = writer
+
+    def write(self, round: int, values: Mapping[str, float]) -> None:
+        for name, value in values.items():
+            self.writer.add_scalar(name, value, round)
+        self.writer.flush()
+
+    def close(self, ending: Ending) -> None:
+        self.writer.close()
+
+
+class MLflow(TrackingLogger):
+    """One MLflow run per run folder, continued on resume; `MLFLOW_TRACKING_URI` sets the server."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        try:
+            from mlflow.tracking import MlflowClient
+        except ImportError:
+            raise SpecError(_missing("mlflow", "mlflow-skinny")) from None
+        from mlflow.exceptions import MlflowException
+
+        self.client, self.failures = MlflowClient(), (OSError, ValueError, KeyError, TypeError, MlflowException)
+
+    def open(self, experiment: Experiment, folder: Path) -> tuple[LogWriter, int]:
+        """Continue the run that `mlflow.json` names, or create one with the experiment as its parameters."""
+        kept = folder / "mlflow.json"
+        if not kept.is_file():
+            write_atomically(kept, json.dumps({"run_id": self._new(experiment)}).encode())
+        run = str(json.loads(kept.read_bytes())["run_id"])
+        steps = [metric.step for metric in self.client.get_metric_history(run, LAST)]
+        self.client.update_run(run, status="RUNNING")
+        return _MLflowWriter(self.client, run), max(steps, default=0)
+
+    def _new(self, experiment: Experiment) -> str:
+        found = self.client.get_experiment_by_name("fedrelay")
+        group = found.experiment_id if found is not None else self.client.create_experiment("fedrelay")
+        name = f"{experiment.method}-seed{experiment.seed}"
+        run: str = self.client.create_run(group, run_name=name).info.run_id
+        for key, value in _leaves(experiment.model_dump(mode="json", exclude={"out"})):
+            self.client.log_param(run, key, value)
+        return run
+
+
+class _MLflowWriter:
+    STATUS: Mapping[Ending, str] = {"complete": "FINISHED", "failed": "FAILED", "stopped": "KILLED"}
+
+    def __init__(self, client: Any, run: str) -> None:
+        self.client, self.run = client, run
+
+    def write(self, round: int, values: Mapping[str, float]) -> None:
+        from mlflow.entities import Metric
+
+        now = int(1e3 * time.time())
+        names = sorted(values, key=lambda name: name == LAST)
+        metrics = [Metric(name.replace("/", "."), values[name], now, round) for name in names]
+        self.client.log_batch(self.run, metrics)
+
+    def close(self, ending: Ending) -> None:
+        self.client.set_terminated(self.run, self.STATUS[ending])
+
+
+def _missing(extra: str, package: str) -> str:
+    return f"--{extra}: needs the package {package}; pip install 'fedrelay[{extra}]'"
+
+
+def tracking_loggers(*, tensorboard: bool, mlflow: bool) -> list[TrackingLogger]:
+    """Create the requested loggers.
+
+    Raises:
+        SpecError: the tool's package is not installed.
+    """
+    return [*([TensorBoard()] if tensorboard else []), *([MLflow()] if mlflow else [])]
+
+
+@contextmanager
+def with_loggers(observer: Observer, loggers: Sequence[TrackingLogger]) -> Iterator[Observer]:
+    """Combine an observer with loggers, and close all loggers at the end."""
+    with ExitStack() as closing:
+        for logger in loggers:
+            closing.callback(logger.close)
+        yield CombinedObserver(observer, *loggers) if loggers else observer
+
+
+def _ending(folder: Path) -> Ending:
+    """How the run of a folder ended; a run with unreadable records counts as stopped."""
+    try:
+        state = RunStatus.of(Records(folder)).state
+    except RunFolderError:
+        return "stopped"
+    return "complete" if state == "complete" else "failed" if state in FAILURES else "stopped"
+
+
+def _numbers(row: Row) -> Iterator[tuple[str, float]]:
+    """The metrics of a round by name, and its costs as `cost/NAME`."""
+    for prefix, names in (("", MEASURED), ("cost/", COUNTED)):
+        yield from ((f"{prefix}{name}", row[name]) for name in names if isinstance(row.get(name), int | float))
+
+
+def _leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Settings with dotted names."""
+    for name, value in tree.items():
+        if isinstance(value, Mapping):
+            yield from _leaves(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value

@@ -1,0 +1,519 @@
+"""The sections of the page: headings, controls, figures and tables, all as plain values.
+
+A card of a section has `figures`; its `choices` select one of them, whose key joins the chosen options with `/`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from fedrelay.files import make_folder
+from fedrelay.report import figures as fig
+from fedrelay.report.csv_tables import csv_blocks
+from fedrelay.report.drawing import save_figures
+from fedrelay.report.figures import COSTS, METRICS, TRAFFIC, Data, Figure, ref
+from fedrelay.report.format import NONE, count, duration, moment, percent, size
+from fedrelay.report.palette import line_style
+from fedrelay.report.runs import FAILURES
+
+Card = dict[str, Any]
+
+
+def with_sections(data: Data) -> dict[str, Any]:
+    """Add headlines, sections and tables to the data of a document."""
+    runs = [
+        {**run, "rounds": [{**found, "caption": _caption(data, run, found)} for found in run["rounds"]]}
+        for run in data["runs"]
+    ]
+    whole = {**data, "runs": runs}
+    return {
+        **whole,
+        "headlines": [{"number": number, "text": text} for number, text in _headlines(whole)],
+        "sections": list(_sections(whole)),
+        "tables": csv_blocks(whole),
+    }
+
+
+def write_figures(document: Data, folder: Path, kind: str) -> list[Path]:
+    """Write every figure of a document to a folder.
+
+    Args:
+        document: a document with sections.
+        folder: where to write.
+        kind: png, svg or pdf.
+    """
+    make_folder(folder)
+    written = []
+    for name, panels, columns in figure_files(document):
+        shown = [panel for panel in panels if panel["marks"]]
+        if shown:
+            save_figures(folder / f"{name}.{kind}", shown, document, columns)
+            written.append(folder / f"{name}.{kind}")
+    return written
+
+
+def figure_files(document: Data) -> Iterator[tuple[str, list[Figure], int]]:
+    """Yield the name, the panels and the panels side by side of every file; of a method, the first seed is drawn."""
+    cards = {card["name"]: card["figures"] for section in document["sections"] for card in section["cards"]}
+    for metric in ("accuracy", "loss"):
+        panels = [cards["curves"].get(f"{metric}/{cost}") for cost in COSTS]
+        yield f"curves-{metric}", [panel for panel in panels if panel], 2
+    yield "targets", [panel for panel in cards["targets"].values() if panel], 2
+    yield "results", list(cards["results"].values()), 1
+    yield "communication", list(cards["communication"].values()), 1
+    yield "faults", list(cards["faults"].values()), 1
+    for key, figure in cards["clients"].items():
+        yield f"clients-{int(key) + 1}" if int(key) else "clients", [figure], 1
+    names = _file_names([method["name"] for method in document["methods"]])
+    first = {run["method"]: str(number) for number, run in reversed(list(enumerate(document["runs"])))}
+    for method, number in sorted(first.items()):
+        own = {
+            name: [figure for key, figure in cards[name].items() if key.split("/")[0] == number]
+            for name in ("groups", "relay", "forgetting")
+        }
+        for name, place in (("groups", 0), ("relay", 0), ("forgetting", -1)):
+            if own[name]:
+                yield f"{name}-{names[method]}", [own[name][place]], 1
+
+
+def _file_names(names: Sequence[str]) -> list[str]:
+    """Names for files; no two are equal, also where upper and lower case are the same."""
+    found: list[str] = []
+    for name in names:
+        safe = "".join(each if each.isalnum() or each in "+-_." else "_" for each in name).strip(".") or "_"
+        number, free = 1, safe
+        while free.lower() in map(str.lower, found):
+            number += 1
+            free = f"{safe}-{number}"
+        found.append(free)
+    return found
+
+
+def _sections(data: Data) -> Iterator[dict[str, Any]]:
+    yield _section(
+        "curves", "Learning curves", "Test metrics over rounds, client updates, traffic or virtual time.", _curves(data)
+    )
+    yield _section(
+        "relay",
+        "Relay map",
+        "How models travelled in each round. Each dot is a client, coloured by its classes. Each coloured line is the "
+        "route of one model. Click a line to highlight it.",
+        _relay(data),
+    )
+    yield _section(
+        "targets",
+        "Cost to target",
+        "The cost until each target accuracy was first reached, as a mean over seeds. A target counts as reached if "
+        "every seed reached it. Factors say how many times less than the compared method.",
+        _targets(data),
+    )
+    yield _section(
+        "results",
+        "Final results",
+        "Test accuracy in percent, mean ± standard deviation over seeds, and total costs. Bold is the best federated "
+        "method without failed seeds.",
+        _results(data),
+    )
+    yield _section(
+        "clients", "Clients", "The classes of each client, and of each group.", _clients(data), _groups(data)
+    )
+    yield _section(
+        "forgetting",
+        "Forgetting",
+        "Each row is the model after one more client. Each column is its accuracy on the samples of one client. A "
+        "column that fades downwards is forgotten.",
+        _forgetting(data),
+    )
+    yield _section(
+        "communication",
+        "Communication",
+        "Everything that was sent in the whole run, including setup; means over seeds. Payloads beside the model count "
+        "as transfers of their own.",
+        _communication(data),
+    )
+    yield _section("faults", "Fault events", "What went wrong, and how it was handled.", _faults(data))
+    yield _section(
+        "reproduce",
+        "Reproduce",
+        "The resolved specs and the package versions. The same spec and seed give the same weights bit for bit, with "
+        "any number of workers.",
+        _reproduce(data),
+    )
+
+
+def _section(name: str, title: str, lead: str, *cards: Card) -> dict[str, Any]:
+    return {"id": name, "title": title, "lead": lead, "cards": list(cards)}
+
+
+def _choice(name: str, label: str, options: Mapping[str, str], style: str = "segments") -> dict[str, Any]:
+    return {"name": name, "label": label, "style": style, "options": [list(pair) for pair in options.items()]}
+
+
+def _labels(table: Mapping[str, tuple[str, str]]) -> dict[str, str]:
+    return {key: label for key, (label, _) in table.items()}
+
+
+def _runs(data: Data, numbers: Sequence[int]) -> dict[str, str]:
+    names = [method["name"] for method in data["methods"]]
+    return {str(each): f"{names[data['runs'][each]['method']]}, seed {data['runs'][each]['seed']}" for each in numbers}
+
+
+def _curves(data: Data) -> Card:
+    started = any(method["curves"]["round"] for method in data["methods"])
+    several = any(len(method["curves"]["runs"]) > 1 for method in data["methods"])
+    toggles = [["log-x", "log ↔"], ["log-y", "log ↕"], *([["seeds", "single seeds"]] if several else [])]
+    return {
+        "name": "curves",
+        "choices": [_choice("metric", "Metric", _labels(METRICS)), _choice("cost", "Over", _labels(COSTS))],
+        "toggles": toggles,
+        "legend": [
+            {"name": method["name"], **line_style("method", number)} for number, method in enumerate(data["methods"])
+        ],
+        "figures": {f"{metric}/{cost}": fig.learning_curves(data, metric, cost) for metric in METRICS for cost in COSTS}
+        if started
+        else {},
+        "empty": _failures(data) or "No round has been evaluated yet.",
+    }
+
+
+def _relay(data: Data) -> Card:
+    shown = [number for number, run in enumerate(data["runs"]) if run["rounds"]]
+    return {
+        "name": "relay",
+        "choices": [_choice("run", "Run", _runs(data, shown), "select")],
+        "start": _most_telling(data, shown),
+        "figures": {
+            f"{run}/{place}": fig.routes(data, run, place)
+            for run in shown
+            for place in range(len(data["runs"][run]["rounds"]))
+        },
+        "notes": {str(run): _relay_note(data["runs"][run]) for run in shown},
+        "empty": _failures(data) or "No round is finished yet.",
+    }
+
+
+def _most_telling(data: Data, shown: Sequence[int]) -> str:
+    """The run to show first: chains side by side, else a chain, else any."""
+
+    def rank(number: int) -> int:
+        rounds = data["runs"][number]["rounds"]
+        chained = any(len(route) > 1 for found in rounds for route in found["routes"])
+        return 2 * chained + (chained and any(len(found["routes"]) > 1 for found in rounds))
+
+    return str(max(shown, key=rank, default=0))
+
+
+def _relay_note(run: Mapping[str, Any]) -> str:
+    notes = (
+        f"{count(len(run['rounds']))} of {count(run['rounds_in_all'])} rounds are in this page."
+        if len(run["rounds"]) < run["rounds_in_all"]
+        else "",
+        f"There are {count(run['groups_in_all'])} groups, too many to draw."
+        if run["groups_in_all"] and not run["groups"]
+        else "",
+        f"The classes of clients are not known: {run['unknown']}." if run["unknown"] else "",
+    )
+    return " ".join(filter(None, notes))
+
+
+def _caption(data: Data, run: Mapping[str, Any], found: Mapping[str, Any]) -> str:
+    """One sentence about a round, such as `fedavg: 10 models visit one client each, then the server merges them.`"""
+    name, relay = data["methods"][run["method"]]["name"], found["relay"]
+    lengths = [length for length in found.get("lengths") or map(len, found["routes"]) if length]
+    models = len(lengths) + found.get("more_routes", 0)  # a route that lost all its clients never started
+    faults = "".join(
+        f" Fault events, marked with !: {', '.join(f'{count(times)} {what}' for what, times in counts.items())}."
+        for counts in [found.get("fault_counts")]
+        if counts
+    )
+    if relay == "none":
+        return f"{name}: all data are in one place, no model travels."
+    if not models:
+        return f"{name}: no model came back from a client.{faults}"
+    if relay == "peers":
+        return f"{name}: {count(models)} clients train their own models and send them to all others.{faults}"
+    short, long = min(lengths), max(lengths)
+    each = " each" if models > 1 else ""
+    visits = (
+        "one client" if long == 1 else f"{count(long) if short == long else f'{count(short)} to {count(long)}'} clients"
+    )
+    order = " one after another" if long > 1 else ""
+    through = " through the server" if long > 1 and relay == "server" else ""
+    moves = "1 model visits" if models == 1 else f"{count(models)} models visit"
+    if not found["merges"]:
+        end = "then waits in its slot" if models == 1 else "then wait in their slots"
+    else:
+        end = "then the server receives it" if models == 1 else "then the server merges them"
+    return f"{name}: {moves} {visits}{each}{order}{through}, {end}.{faults}"
+
+
+def _targets(data: Data) -> Card:
+    found = {cost: fig.cost_to_target(data, cost) for cost in COSTS} if data["methods"] and data["targets"] else {}
+    return {
+        "name": "targets",
+        "choices": [_choice("cost", "Cost", _labels(COSTS))],
+        "compare": [method["name"] for method in data["methods"]],
+        "figures": found,
+        "empty": "There is nothing to compare yet.",
+    }
+
+
+def _results(data: Data) -> Card:
+    started = any(method["curves"]["round"] for method in data["methods"]) or _failures(data)
+    heads = (
+        "Method", f"accuracy, last {data['last']}", "accuracy, final", "client updates", "longest chain", "traffic",
+        "virtual time", "real time", "runs",
+    )  # fmt: skip
+    figure = fig.final_results(data)
+    return {
+        "name": "results",
+        "figures": {"": figure} if figure["marks"] else {},
+        "table": {"columns": list(heads), "rows": list(_result_rows(data))} if started else None,
+        "warning": _failures(data),
+        "empty": "" if started else "No run has a result yet.",
+    }
+
+
+def _result_rows(data: Data) -> Iterator[list[Any]]:
+    best = _best(data)
+    for number, method in enumerate(data["methods"]):
+        summary = method["summary"]
+        several = len(method["curves"]["runs"]) > 1
+        chips = [
+            {
+                "text": f"seed {run['seed']} {run['state']}"
+                + (f", round {count(run['rounds'])} of {count(run['planned'])}" if run["planned"] else ""),
+                "kind": run["state"],
+                "title": run["reason"],
+            }
+            for run in method["runs"]
+            if run["state"] != "complete"
+        ]
+        complete = sum(run["state"] == "complete" for run in method["runs"])
+        yield [
+            {"text": method["name"], "dot": line_style("method", number)["colour"], "chips": chips},
+            _level(summary["accuracy_last"], several, bold=method is best),
+            _level(summary["accuracy"], several),
+            count(_rounded(summary["client_updates"])),
+            count(_rounded(summary["longest_chain"])),
+            size(summary["bytes"]),
+            moment(summary["virtual_seconds"]),
+            duration(summary["seconds"]),
+            f"{complete} of {len(method['runs'])}",
+        ]
+
+
+def _rounded(number: float | None) -> float | None:
+    return None if number is None else round(number, 1)
+
+
+def _level(level: Mapping[str, float | None], several: bool, *, bold: bool = False) -> dict[str, Any]:
+    if level["mean"] is None:
+        return {"text": NONE}
+    deviation = f" ± {100 * (level['std'] or 0):.1f}" if several else ""
+    return {"text": f"{100 * level['mean']:.1f}", "small": deviation, "bold": bold}
+
+
+def _clients(data: Data) -> Card:
+    federations = data["federations"]
+    seeds = [
+        sorted({run["seed"] for run in data["runs"] if run["federation"] == number})
+        for number in range(len(federations))
+    ]
+    names = {
+        str(number): f"{each['name']}, seed {', '.join(map(str, seeds[number]))}"
+        for number, each in enumerate(federations)
+    }
+    unknown = data["runs"][0]["unknown"] if data["runs"] else ""
+    return {
+        "name": "clients",
+        "choices": [_choice("federation", "Clients of", names, "select")],
+        "figures": {str(number): fig.client_classes(data, number) for number in range(len(federations))},
+        "empty": f"Not known: {unknown}." if unknown else "No run has started yet.",
+    }
+
+
+def _groups(data: Data) -> Card:
+    shown = [number for number, run in enumerate(data["runs"]) if run["group_counts"]]
+    return {
+        "name": "groups",
+        "choices": [_choice("run", "Groups of", _runs(data, shown), "select")],
+        "figures": {str(number): fig.group_classes(data, number) for number in shown},
+        "empty": "",
+    }
+
+
+def _forgetting(data: Data) -> Card:
+    chains = [
+        (number, place, chain)
+        for number, run in enumerate(data["runs"])
+        for place, chain in enumerate(run["forgetting"]["chains"])
+        if len(chain["clients"]) > 1
+    ]
+    found = {}
+    for number, place, chain in chains:
+        kept = data["runs"][number]["forgetting"]
+        note = f"{len(kept['chains'])} of {count(kept['in_all'])} chains are in this page."
+        matrix = ref("runs", number, "forgetting", "chains", place, "matrix")
+        left_out = len(kept["chains"]) < kept["in_all"]
+        found[f"{number}/{chain['round']}"] = fig.forgetting(chain, note if left_out else "", matrix)
+    rounds = {str(chain["round"]): f"round {count(chain['round'])}" for _, _, chain in chains}
+    return {
+        "name": "forgetting",
+        "choices": [
+            _choice("run", "Chain of", _runs(data, list(dict.fromkeys(number for number, _, _ in chains))), "select"),
+            _choice("round", "Round", dict(sorted(rounds.items(), key=lambda pair: int(pair[0]))), "slider"),
+        ],
+        "figures": found,
+        "empty": "No chain was followed. Use --set eval.forgetting=5 to follow a chain every five rounds.",
+    }
+
+
+def _communication(data: Data) -> Card:
+    found = {view: fig.traffic(data, view) for view in TRAFFIC}
+    sent = any(figure["marks"] or figure["note"] for figure in found.values())
+    return {
+        "name": "communication",
+        "choices": [_choice("view", "Counted", _labels(TRAFFIC))],
+        "figures": found if sent else {},
+        "empty": "Nothing was sent.",
+    }
+
+
+def _faults(data: Data) -> Card:
+    figure = fig.fault_events(data)
+    columns = {"round": "round", "what": "what happened", "done": "how it was handled", "client": "client",
+               "route": "route", "hop": "hop"}  # fmt: skip
+    several = {name: name for name in ("method", "seed") if len(set(data["events"].get(name, ()))) > 1}
+    if any(data["events"].get("node", ())):
+        columns["node"] = "node"
+    listed, all_events = len(data["events"].get("round", ())), data["events_in_all"]
+    note = f"All {count(all_events)} are counted; the first {count(listed)} are listed." if listed < all_events else ""
+    return {
+        "name": "faults",
+        "figures": {"": {**figure, "note": note}} if figure["marks"] else {},
+        "details": [
+            {
+                "summary": "All fault events" if listed == all_events else "The first fault events of each run",
+                "table": {
+                    "columns": list((several | columns).values()),
+                    "by_column": [ref("events", name) for name in several | columns],
+                },
+            }
+        ]
+        if listed
+        else [],
+        "empty": "No fault events were recorded.",
+    }
+
+
+def _reproduce(data: Data) -> Card:
+    return {
+        "name": "reproduce",
+        "figures": {},
+        "details": [
+            {
+                "summary": spec["name"],
+                "lines": [
+                    ["code", spec["command"]],
+                    *(
+                        [["note", f"Started from Python with its own {' and '.join(spec['own'])}."]]
+                        if spec["own"]
+                        else []
+                    ),
+                    ["note", " · ".join(f"{name} {value}" for name, value in spec["versions"].items())],
+                    ["note", f"Data fingerprint: {spec['data_fingerprint']}"],
+                    ["pre", spec["text"]],
+                ],
+            }
+            for spec in data["specs"]
+        ],
+        "empty": "" if data["specs"] else "No run has started yet.",
+    }
+
+
+def _failures(data: Data) -> str:
+    """Why runs failed, as sentences."""
+    return " ".join(
+        f"{method['name']}, seed {run['seed']}: {run['state']}{', ' if run['reason'] else ''}{run['reason']}."
+        for method in data["methods"]
+        for run in method["runs"]
+        if run["state"] in FAILURES
+    )
+
+
+def _without_failures(data: Data) -> list[Mapping[str, Any]]:
+    """Federated methods with results and without failed seeds: a mean over the other seeds would flatter."""
+    return [
+        method
+        for method in data["methods"]
+        if method["method"] != "centralized"
+        and method["summary"]["accuracy_last"]["mean"] is not None
+        and not any(run["state"] in FAILURES for run in method["runs"])
+    ]
+
+
+def _best(data: Data) -> Mapping[str, Any] | None:
+    return max(_without_failures(data), key=lambda method: method["summary"]["accuracy_last"]["mean"], default=None)
+
+
+def _headlines(data: Data) -> Iterator[tuple[str, str]]:
+    """The main numbers at the head of the page."""
+    best = _best(data)
+    if best:
+        evaluated = best["curves"]["evaluated"]
+        used = min(data["last"], evaluated)
+        over = (
+            f"mean of {'all' if used == evaluated else 'the last'} {used} evaluations" if used > 1 else "one evaluation"
+        )
+        so_far = "" if all(run["state"] == "complete" for run in best["runs"]) else ", so far"
+        yield percent(best["summary"]["accuracy_last"]["mean"]), f"accuracy of {best['name']}, {over}{so_far}"
+    yield from _speed_up(data)
+    methods = _without_failures(data)
+    sent = [method for method in methods if method["summary"]["bytes"]]
+    if sent and len({method["curves"]["round"][-1] for method in methods}) == 1:  # fewer rounds send less
+        least = min(sent, key=lambda method: method["summary"]["bytes"])
+        yield size(least["summary"]["bytes"]), f"sent by {least['name']}{', the least' if len(methods) > 1 else ''}"
+    if data["runs_in_all"]:
+        others = "".join(f", {number} {state}" for state, number in data["states"].items() if state != "complete")
+        runs = "run" if data["runs_in_all"] == 1 else "runs"
+        yield f"{data['states'].get('complete', 0)} of {data['runs_in_all']}", f"{runs} complete{others}"
+
+
+def _speed_up(data: Data) -> Iterator[tuple[str, str]]:
+    """Fewer rounds than the first method at the hardest target that it reached; easier targets might flatter.
+
+    If the first method reached no target, the fastest method is compared with the slowest that reached one.
+    """
+    methods = _without_failures(data)
+    goals = []
+    for place, target in enumerate(data["targets"]):
+        costs = [(method["name"], method["summary"]["costs_to"][place]) for method in methods]
+        reached = sorted((each for each in costs if each[1]["round"]), key=lambda each: float(each[1]["round"]))
+        if len(reached) > 1:
+            goals.append((target["accuracy"], reached))
+    if not goals:
+        return
+    goals.sort(key=lambda goal: -float(goal[0]))
+    first = methods[0]["name"]
+    accuracy, reached = next((goal for goal in goals if any(name == first for name, _ in goal[1])), goals[0])
+    fast, slow = reached[0], next((each for each in reached if each[0] == first), reached[-1])
+    factor = slow[1]["round"] / fast[1]["round"]
+    if factor > 1:
+        reaching = first if slow[0] == first else "several methods"
+        hardest = f", the hardest target that {reaching} reached" if len(data["targets"]) > 1 else ""
+        text = f"fewer rounds with {fast[0]} than with {slow[0]} to {percent(accuracy)}{hardest}"
+        yield f"{factor:.1f}×", f"{text}; {_time_factor(fast[1], slow[1])}"
+
+
+def _time_factor(fast: Mapping[str, Any], slow: Mapping[str, Any]) -> str:
+    """Rounds alone would favour long chains, whose clients wait for each other."""
+    now, before = fast["virtual_seconds"], slow["virtual_seconds"]
+    if not now or not before:
+        return "virtual time was not recorded"
+    factor = before / now
+    if abs(factor - 1) < 0.05:
+        return "the same virtual time"
+    return f"{factor:.1f}× less virtual time" if factor > 1 else f"but {1 / factor:.1f}× more virtual time"

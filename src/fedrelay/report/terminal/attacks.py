@@ -1,0 +1,192 @@
+"""What attacks achieved: accuracy lost to swapped labels, and samples drawn by a spying client."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from fedrelay.experiment.spec import ComparisonEntry
+from fedrelay.metrics.curves import mean_std
+from fedrelay.models.layout import weights_sha256
+from fedrelay.report.format import NONE, count, percent, spread, whole
+from fedrelay.report.terminal.tables import plain_table
+from fedrelay.robustness.gan_attack_run import GanAttackResult
+from fedrelay.runtime.comparison import ComparisonResult, MethodResults
+from fedrelay.runtime.result import Result
+
+MeanStd = tuple[float, float]
+Value = Callable[[Result], float | None]
+
+LEVELS = (0.6, 0.7, 0.8)
+"""Accuracies of the received model at which spies are compared."""
+
+Hauls = Mapping[str, Sequence[GanAttackResult]]
+"""Method → what its spy drew, seed by seed."""
+
+HINT = "FID uses features of a small network trained here: compare within this table only; larger is a weaker attack"
+HINT_OF_OWN_FEATURES = "FID uses the features you passed in; larger is a weaker attack"
+
+
+@dataclass(frozen=True)
+class AttackDamage:
+    """One attacked method. Drops are computed seed by seed; None if no seed finished with and without attack."""
+
+    name: str
+    reference: str | None
+    """The same method without attack, if it was compared."""
+
+    runs: int
+    accuracy: MeanStd | None
+    drop: MeanStd | None
+    on_classes: MeanStd | None
+    """Accuracy on the swapped classes only."""
+
+    drop_on_classes: MeanStd | None
+    attackers: float
+    flips: float
+
+    def facts(self) -> dict[str, Any]:
+        """Return everything, for JSON."""
+        numbers = {name: getattr(self, name) for name in ("accuracy", "drop", "on_classes", "drop_on_classes")}
+        named = {
+            name: {"mean": found[0], "std": found[1]} if found else {"mean": None, "std": None}
+            for name, found in numbers.items()
+        }
+        return {"reference": self.reference, **named, "attackers": self.attackers, "flips": self.flips}
+
+
+def attack_damages(outcome: ComparisonResult) -> list[AttackDamage]:
+    """Measure the damage to every attacked method, in the order of the comparison."""
+    entrants = {entrant.name: entrant for entrant in outcome.comparison.methods}
+    clean = {_settings(entrants[each.name]): each for each in reversed(outcome.contenders) if not _attacked(each)}
+    return [
+        _damage(contender, clean.get(_settings(entrants[contender.name])))
+        for contender in outcome.contenders
+        if _attacked(contender)
+    ]
+
+
+def attack_damage_facts(outcome: ComparisonResult) -> dict[str, Any]:
+    """Return all damages by method, for `results.json` and `--json`."""
+    return {damage.name: damage.facts() for damage in attack_damages(outcome)}
+
+
+def attack_damage_table(outcome: ComparisonResult) -> RenderableType:
+    """Show accuracy under attack and what it lost, also on the swapped classes."""
+    heads = ("accuracy %", "drop", "swapped\nclasses %", "drop")
+    table = plain_table("\nattacked", *(head if "\n" in head else f"\n{head}" for head in heads), numeric=True)
+    table.columns[0].no_wrap = True
+    found = attack_damages(outcome)
+    for damage in found:
+        levels = (damage.accuracy, damage.drop, damage.on_classes, damage.drop_on_classes)
+        table.add_row(damage.name, *(spread(each, damage.runs) for each in levels))
+    alone = [damage.name for damage in found if damage.reference is None]
+    hints = [
+        f"drop: points lost against the same method and seed without attack, last {outcome.comparison.eval.last}",
+        f"attackers: {_range([damage.attackers for damage in found])} clients, "
+        f"{_range([damage.flips for damage in found])} labels exchanged",
+    ]
+    notes = [Text(f"  {', '.join(alone)}: not compared without attack, so no drop", style="yellow")] if alone else []
+    return Group(table, Text(), *(Text(f"  {hint}", style="dim") for hint in hints), *notes)
+
+
+def spy_facts(hauls: Hauls) -> dict[str, Any]:
+    """Return every hop at every spy, for `results.json` and `--json`."""
+    return {
+        method: {"spy": found[0].spy, "runs": [_spy_run_facts(haul) for haul in found]}
+        for method, found in hauls.items()
+    }
+
+
+def spy_table(hauls: Hauls, hint: str = HINT) -> RenderableType:
+    """Show distances at equal accuracies of the received model, and at the end.
+
+    Means are over the runs that reached the accuracy.
+    """
+    table = plain_table("method", "visits", "behind others", "model", "runs", "FID previous", "FID all", numeric=True)
+    for method, found in hauls.items():
+        visits = (fmean(len(haul.glimpses) for haul in found), fmean(haul.behind_others for haul in found))
+        reached = {f"≥ {percent(level, 0)}": [haul.first_at(level) for haul in found] for level in LEVELS}
+        last = [haul.glimpses[-1] if haul.glimpses else None for haul in found]
+        for label, moments in {**reached, "last": last}.items():
+            glimpses = [glimpse for glimpse in moments if glimpse is not None]
+            distances = ([each.fid_previous for each in glimpses], [each.fid_all for each in glimpses])
+            runs = f"{len(glimpses)} of {len(found)}"
+            table.add_row(method, *map(count, visits), label, runs, *map(_mean, distances))
+    return Group(table, Text(), Text(f"  {hint}", style="dim"))
+
+
+def unvisited_spies(hauls: Hauls) -> list[str]:
+    """Return a message for every spy that no model visited."""
+    return [
+        f"{method}, seed {haul.result.experiment.seed}: client {haul.spy} was never visited, "
+        "so it saw nothing and drew nothing; use more rounds or another --spy"
+        for method, found in hauls.items()
+        for haul in found
+        if not haul.glimpses
+    ]
+
+
+def _spy_run_facts(haul: GanAttackResult) -> dict[str, Any]:
+    return {
+        "seed": haul.result.experiment.seed,
+        "accuracy": haul.result.accuracy,
+        "weights_sha256": weights_sha256(haul.result.weights),
+        "visits": [glimpse.facts() for glimpse in haul.glimpses],
+    }
+
+
+def _mean(distances: Iterable[float | None]) -> str:
+    known = [distance for distance in distances if distance is not None]
+    return f"{fmean(known):.3g}" if known else NONE
+
+
+def _range(numbers: Sequence[float]) -> str:
+    least, most = whole(min(numbers)), whole(max(numbers))
+    return least if least == most else f"{least} to {most}"
+
+
+def _attacked(contender: MethodResults) -> bool:
+    return any(result.attack for result in contender.results)
+
+
+def _settings(entrant: ComparisonEntry) -> str:
+    """All settings of a method except its attack and its name."""
+    return entrant.model_dump_json(exclude={"attack", "label"})
+
+
+def _damage(contender: MethodResults, reference: MethodResults | None) -> AttackDamage:
+    results = contender.results
+    before = {result.experiment.seed: result for result in reference.results} if reference else {}
+    return AttackDamage(
+        name=contender.name,
+        reference=reference.name if reference else None,
+        runs=len(results),
+        accuracy=_over(results, lambda result: result.accuracy_last),
+        drop=_over(results, _drop(before, lambda result: result.accuracy_last)),
+        on_classes=_over(results, lambda result: result.accuracy_classes),
+        drop_on_classes=_over(results, _drop(before, lambda result: result.accuracy_classes)),
+        attackers=mean_std([len(result.attack["attackers"]) for result in results])[0],
+        flips=mean_std([result.attack["flips"] for result in results])[0],
+    )
+
+
+def _over(results: tuple[Result, ...], value: Value) -> MeanStd | None:
+    known = [found for result in results if (found := value(result)) is not None]
+    return mean_std(known) if known else None
+
+
+def _drop(before: dict[int, Result], value: Value) -> Value:
+    """How much lower a value is than the same seed's value without attack."""
+
+    def lost(result: Result) -> float | None:
+        reference = before.get(result.experiment.seed)
+        then, now = value(reference) if reference else None, value(result)
+        return None if then is None or now is None else then - now
+
+    return lost

@@ -1,0 +1,214 @@
+"""The plan of one round and the costs of the whole run, for `fedrelay plan`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from fedrelay.cost.clock import VirtualTime
+from fedrelay.cost.ledger import KINDS
+from fedrelay.experiment.prepare import PreparedExperiment
+from fedrelay.report.format import count, moment, plural, shortened, size, times
+from fedrelay.report.terminal.tables import facts_grid, privacy_line
+from fedrelay.routes.plan import RoundPlan
+
+MOST_ROUTES = 12
+"""The most routes that are listed one by one."""
+
+MOST_CLIENTS = 12
+"""The most clients of a route that are named."""
+
+_SECONDS = tuple(VirtualTime(0.0, 0.0).named())
+
+_RELAYS = {
+    "direct": "direct: clients pass the model to each other",
+    "server": "server: the model passes through the server between clients",
+    "peers": "peers: every client sends its model to all others",
+    "none": "none: all data are in one place, no model travels",
+}
+
+
+def plan_report(setting: PreparedExperiment, round: int) -> dict[str, Any]:
+    """Return one round and the whole run, as `--json` prints them."""
+    plan, run = setting.plan(round), setting.summary()
+    visits: Counter[int] = Counter()
+    whole_run = setting.cost(_counting(setting, visits))
+    privacy = setting.privacy(visits)
+    transfers, opening = setting.tally(plan), setting.opening()
+    if opening is not None:
+        whole_run = _with_opening(whole_run, opening)
+    lengths = [len(route.clients) for route in plan.routes]
+    return {
+        "method": setting.experiment.method,
+        "data": setting.experiment.data.name,
+        "clients": run["clients"],
+        "groups": len(run["groups"]),
+        "parameters": run["parameters"],
+        "payloads": run["payloads"]
+        | {name: size for extra in setting.extras(plan).values() for name, size in extra.items()},
+        "round": round,
+        "relay": plan.relay,
+        "routes": [[_holder(setting, client) for client in route.clients] for route in plan.routes],
+        "chain": {
+            "min": min(lengths, default=0),
+            "mean": sum(lengths) / max(1, len(lengths)),
+            "max": max(lengths, default=0),
+        },
+        "client_updates": plan.client_updates,
+        "transfers": transfers.counts(),
+        "bytes": transfers.bytes,
+        **setting.virtual_time(plan).named(),
+        "opening": None if opening is None else {**_cost_of(opening), "payloads": opening["payloads"]},
+        "total": whole_run,
+        **({"privacy": privacy} if privacy else {}),
+        "with_faults": _with_faults(setting, plan),
+    }
+
+
+def _with_faults(setting: PreparedExperiment, plan: RoundPlan) -> dict[str, Any] | None:
+    """What faults leave of the round at its first attempt; None if no faults are set."""
+    if not setting.experiment.faults and setting.experiment.recovery.deadline is None:
+        return None
+    with_faults, fault_events = setting.with_faults(plan)
+    transfers = setting.tally(with_faults)
+    return {
+        "routes": [[_holder(setting, client) for client in route.clients] for route in with_faults.routes],
+        "client_updates": with_faults.client_updates,
+        "transfers": transfers.counts(),
+        "bytes": transfers.bytes,
+        **setting.virtual_time(with_faults).named(),
+        "fault_events": dict(Counter(fault_event.what for fault_event in fault_events)),
+        "tampered": len(with_faults.tampers),
+    }
+
+
+def _holder(setting: PreparedExperiment, client: int) -> int | str:
+    """A client's number, or `server` for the samples that the server holds."""
+    return client if client < setting.federation.clients else "server"
+
+
+def _counting(setting: PreparedExperiment, visits: Counter[int]) -> Iterator[RoundPlan]:
+    """The plans of all rounds; counts the hops of each client on the way."""
+    for round in range(1, setting.experiment.rounds + 1):
+        plan = setting.plan(round)
+        visits.update(client for route in plan.routes for client in route.clients)
+        yield plan
+
+
+def _cost_of(line: Mapping[str, Any]) -> dict[str, Any]:
+    """A line of the ledger in the form of the other costs."""
+    transfers = {kind: line[kind] for kind in KINDS}
+    seconds = {name: line[name] for name in _SECONDS}
+    return {"client_updates": line["client_updates"], "transfers": transfers, "bytes": line["bytes"], **seconds}
+
+
+def _with_opening(total: Mapping[str, Any], opening: Mapping[str, Any]) -> dict[str, Any]:
+    """The costs of all rounds and of the setup."""
+    once = _cost_of(opening)
+    return {
+        **total,
+        "client_updates": total["client_updates"] + once["client_updates"],
+        "transfers": {kind: total["transfers"][kind] + once["transfers"][kind] for kind in KINDS},
+        "bytes": total["bytes"] + once["bytes"],
+        **{name: total[name] + once[name] for name in _SECONDS},
+    }
+
+
+def plan_page(report: Mapping[str, Any]) -> RenderableType:
+    """Show a plan in the terminal."""
+    total, chain = report["total"], report["chain"]
+    groups = f" in {plural(report['groups'], 'group')}" if report["groups"] else ""
+    title = Text(f"{report['method']} on {report['data']}, round {report['round']}", style="bold")
+    payload = ", ".join(f"{name} {size(weight)}" for name, weight in report["payloads"].items())
+    facts = {
+        "clients": f"{count(report['clients'])}{groups}",
+        "what travels": f"{payload} ({count(report['parameters'])} parameters)",
+        "relay": _RELAYS[report["relay"]] if chain["max"] > 1 or report["relay"] in ("peers", "none") else "not needed",
+        "chain length": f"min {chain['min']}   mean {count(round(chain['mean'], 1))}   max {chain['max']}",
+    }
+    if report["opening"]:
+        facts["before round 1"] = ", ".join(
+            f"{name} {size(weight)}" for name, weight in report["opening"]["payloads"].items()
+        )
+    if "privacy" in report:
+        facts["privacy, all rounds"] = privacy_line(report["privacy"])
+    page: list[RenderableType] = [title, facts_grid(facts), Text(), _routes(report["routes"])]
+    page += [Text(), _cost(report, total), Text(), _times(report, total)]
+    if report["with_faults"]:
+        page += [Text(), _fault_rows(report)]
+    return Group(*page)
+
+
+def _fault_rows(report: Mapping[str, Any]) -> Table:
+    """What faults do to the round."""
+    faulty = report["with_faults"]
+    tampered = f", {plural(faulty['tampered'], 'model')} tampered with" if faulty["tampered"] else ""
+    return facts_grid(
+        {
+            "faults": "the other numbers are without faults",
+            f"faults in round {report['round']}": f"{times(faulty['fault_events']) or 'none'}{tampered}",
+            "left at the first try": f"{plural(faulty['client_updates'], 'update')} on "
+            f"{sum(map(bool, faulty['routes']))} of {plural(len(faulty['routes']), 'route')}",
+        }
+    )
+
+
+def _routes(routes: Sequence[Sequence[int | str]]) -> Table:
+    """The clients of each route in order; routes of one client share a line."""
+    if routes and all(len(route) == 1 for route in routes):
+        clients = shortened([route[0] for route in routes], 3 * MOST_CLIENTS, ", ")
+        return facts_grid({f"{plural(len(routes), 'route')} of 1": clients})
+    lines = {
+        f"route {number} of {len(routes)}": f"{shortened(route, MOST_CLIENTS, ' → ')}{_length(route)}"
+        for number, route in enumerate(routes[:MOST_ROUTES], start=1)
+    }
+    if len(routes) > MOST_ROUTES:
+        lines["…"] = f"{len(routes) - MOST_ROUTES} more"
+    return facts_grid(lines or {"routes": "none: no client has data"})
+
+
+def _length(route: Sequence[int | str]) -> str:
+    return f"  ({len(route)})" if len(route) > MOST_CLIENTS else ""
+
+
+def _rows(report: Mapping[str, Any], total: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """The setup, the round and the run, each with its label."""
+    if report["opening"]:
+        yield "setup, before round 1", report["opening"]
+    yield f"round {report['round']}", report
+    if report["with_faults"]:
+        yield f"round {report['round']} with faults", report["with_faults"]
+    yield f"all {count(total['rounds'])} rounds{' and setup' if report['opening'] else ''}", total
+
+
+def _cost(report: Mapping[str, Any], total: Mapping[str, Any]) -> Table:
+    """Transfers of the round and of the run."""
+    table = _numbers("updates", *(kind.upper() for kind in KINDS), "traffic")
+    for name, costs in _rows(report, total):
+        moves = (count(costs["transfers"][kind]) for kind in KINDS)
+        table.add_row(f"  {name}", count(costs["client_updates"]), *moves, size(costs["bytes"]))
+    return table
+
+
+def _times(report: Mapping[str, Any], total: Mapping[str, Any]) -> Table:
+    """Virtual time, and FedGSP's T_comp, T_comm and D_comm."""
+    table = _numbers("virtual time", "T_comp", "T_comm", "D_comm")
+    for name, costs in _rows(report, total):
+        seconds = ("virtual_seconds", "computing_seconds", "communicating_seconds")
+        table.add_row(f"  {name}", *(moment(costs[each]) for each in seconds), size(costs["bytes"]))
+    return table
+
+
+def _numbers(*columns: str) -> Table:
+    """A table of numbers with bold column heads."""
+    table = Table.grid(padding=(0, 3, 0, 0))
+    table.add_column(style="dim")
+    for _ in columns:
+        table.add_column(justify="right")
+    table.add_row("", *(Text(column, style="bold") for column in columns))
+    return table

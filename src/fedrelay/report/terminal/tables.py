@@ -1,0 +1,323 @@
+"""Tables of runs and comparisons for a terminal of 80 columns."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from rich import box
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from fedrelay.cost.ledger import KINDS
+from fedrelay.experiment.grammar import parse_method
+from fedrelay.experiment.spec import DataSettings, Experiment
+from fedrelay.metrics.curves import targets_of
+from fedrelay.report.format import (
+    NONE,
+    count,
+    duration,
+    moment,
+    percent,
+    plural,
+    size,
+    spread,
+    step_size,
+    times,
+    whole,
+)
+from fedrelay.report.summary import MethodSummary, summarize
+from fedrelay.runtime.bench import Timing
+from fedrelay.runtime.comparison import ComparisonResult, MethodResults
+from fedrelay.runtime.result import Result
+
+
+def facts_grid(rows: Mapping[str, RenderableType]) -> Table:
+    """Names and values in two columns."""
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    grid.add_column(style="dim", no_wrap=True)
+    grid.add_column(overflow="fold")
+    for name, value in rows.items():
+        grid.add_row(f"  {name}", value)
+    return grid
+
+
+def plain_table(*columns: str, numeric: bool = False) -> Table:
+    """A table with one rule below its head; with `numeric` all columns but the first hold numbers."""
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=True, header_style="bold", show_edge=False)
+    for index, column in enumerate(columns):
+        number = numeric and index > 0
+        table.add_column(column, justify="right" if number else "left", no_wrap=number, overflow="fold")
+    return table
+
+
+def pace_table(paces: Sequence[Timing]) -> RenderableType:
+    """Milliseconds of a client update, and the speed-up over the first engine of the workload."""
+    table = plain_table("one client update", "ms", "best – worst", "times faster", numeric=True)
+    baselines = {pace.workload: pace.median for pace in reversed(paces)}
+    for pace in paces:
+        table.add_row(
+            f"{pace.workload}, {pace.contender}",
+            f"{1e3 * pace.median:.3f}",
+            f"{1e3 * pace.best:.3f} – {1e3 * pace.worst:.3f}",
+            f"{baselines[pace.workload] / pace.median:.1f}×",
+        )
+    hint = "5 SGD steps of batch 20 on 100 samples, 10 clients a round; compare within one run only"
+    return Group(table, Text(), Text(f"  {hint}", style="dim"))
+
+
+def heading(
+    names: Sequence[str], experiment: Experiment, plan: Mapping[str, Any], seeds: Sequence[int]
+) -> RenderableType:
+    """Describe what is about to run; `plan` comes from `plan.json`."""
+    train = experiment.train
+    model = experiment.model.name or "chosen for the data"
+    title = Text(f"{', '.join(names)} on {experiment.data.name}", style="bold")
+    rows = {
+        "clients": f"{_clients(experiment.data, plan)}{_partition(experiment.data)}",
+        "model": f"{model}, {count(plan['parameters'])} parameters{f' in {names[0]}' if len(names) > 1 else ''}",
+        "training": f"{plural(train.epochs, 'epoch')} per visit, batches of {train.batch_size}, "
+        f"step size {step_size(train)}",
+        "rounds": f"{experiment.rounds:,}, {_participation(names, experiment)}",
+        "seeds" if len(seeds) > 1 else "seed": ", ".join(map(str, seeds)),
+    }
+    if "dp" in parse_method(experiment.method).terms and experiment.engine.name != "flower":
+        rows["noise"] = "from the seed: anybody with the seed can subtract it; simulation only"
+    return Group(title, facts_grid(rows))
+
+
+def result_table(result: Result) -> RenderableType:
+    """One run in numbers."""
+    settings = result.experiment.eval
+    last = result.history[-1] if result.history else {}
+    reached = result.rounds_to_targets()
+    of = f" of {percent(settings.reference)}" if settings.reference is not None else ""
+    rows: dict[str, RenderableType] = {
+        "accuracy": Text(percent(result.accuracy), style="bold"),
+        f"mean of last {min(settings.last, len(result.history))}": percent(result.accuracy_last),
+        "loss": f"{last['loss']:.3f}" if "loss" in last else NONE,
+        "macro F1": percent(last.get("f1")),
+    }
+    for share, rounds in reached.items():
+        rows[f"rounds to {percent(share, 0)}{of}"] = count(rounds)
+    rows |= {
+        "client updates": count(result.client_updates),
+        "transfers": _transfers(result.transfers),
+        "traffic": size(result.bytes),
+        "virtual time": f"{moment(result.virtual_seconds)}{_shares_of_time(result)}",
+        "time": duration(result.seconds),
+    }
+    if result.choosing_seconds:
+        rows["choosing clients"] = f"{moment(result.choosing_seconds)} of that"
+    if result.fault_events:
+        rows["fault events"] = times(result.fault_events)
+    if result.privacy:
+        rows["privacy"] = privacy_line(result.privacy)
+    if result.hop_overhead is not None:
+        rows["overhead per hop"] = f"{result.hop_overhead:.2f} s in addition to the clients' time"
+    if result.run is not None:
+        rows["run folder"] = str(result.run)
+    return facts_grid(rows)
+
+
+def _shares_of_time(result: Result) -> str:
+    """T_comp and T_comm."""
+    computing, communicating = moment(result.computing_seconds), moment(result.communicating_seconds)
+    return f"   (T_comp {computing}, T_comm {communicating})"
+
+
+def progress_table(
+    experiment: Experiment, history: Sequence[Mapping[str, Any]], status: Mapping[str, str]
+) -> RenderableType:
+    """The progress of a run by its last evaluation, and its status."""
+    title = Text(f"{experiment.method} on {experiment.data.name}, seed {experiment.seed}", style="bold")
+    if not history:
+        return Group(title, facts_grid({"rounds": f"none of {count(experiment.rounds)} evaluated yet", **status}))
+    last = history[-1]
+    rows = {
+        "rounds": f"{count(last['round'])} of {count(experiment.rounds)}",
+        "accuracy": percent(last["accuracy"]),
+        "macro F1": percent(last.get("f1")),
+        "client updates": count(last.get("client_updates")),
+        "traffic": size(last.get("bytes")),
+        "virtual time": moment(last.get("virtual_seconds")),
+        **status,
+    }
+    return Group(title, facts_grid(rows))
+
+
+def privacy_line(spent: Mapping[str, Any]) -> str:
+    """The privacy spent by clients: maximum and median ε, and δ."""
+    if spent["epsilon_max"] is None or math.isinf(spent["epsilon_max"]):
+        return "none: no noise was added"
+    most, middle = (f"{spent[f'epsilon_{which}']:.3g}" for which in ("max", "median"))
+    return f"ε at most {most}, median {middle}, δ {spent['delta']:g}, up to {plural(spent['visits_max'], 'visit')}"
+
+
+def run_advice(result: Result) -> RenderableType:
+    """Where the files of a run are, and what to do next."""
+    method = result.experiment.method
+    others = "fedavg" if method != "fedavg" else "fedseq"
+    return facts_grid(
+        {
+            "the model": f"{result.run}/model.safetensors",
+            "every round": f"{result.run}/metrics.jsonl",
+            "report": f"fedrelay report {shlex.quote(str(result.run))}",
+            "next": f"fedrelay compare {others} {method}, with the same options",
+        }
+    )
+
+
+def comparison_tables(outcome: ComparisonResult) -> RenderableType:
+    """A comparison in numbers: accuracy and rounds to targets, costs, then notes."""
+    rows = summarize(outcome)
+    tables = (_quality(outcome, rows), Text(), _effort(outcome, rows), Text(), _costs(rows))
+    return Group(*tables, *_notes(outcome, rows), *_privacy(outcome))
+
+
+def comparison_advice(outcome: ComparisonResult) -> RenderableType:
+    """Where the files of a comparison are, and what to do next."""
+    out = outcome.comparison.out
+    rows = {
+        "curves": f"{out}/curves.png",
+        "table": f"{out}/table.csv",
+        "all numbers": f"{out}/results.json",
+        "every round": f"{out}/METHOD/seed-N/metrics.jsonl",
+        "report": f"fedrelay report {shlex.quote(str(out))}",
+    }
+    if any(result.privacy for contender in outcome.contenders for result in contender.results):
+        rows["privacy"] = f"{out}/privacy.png"
+    best = _best(outcome)
+    if best is not None:
+        rows["next"] = f"look at the curves; fedrelay methods show {best.method}"
+    if len(outcome.comparison.seeds) == 1:
+        rows["error bars"] = "compare with --seeds 1,2,3"
+    return facts_grid(rows)
+
+
+def _best(outcome: ComparisonResult) -> MethodResults | None:
+    """The federated method with the highest final level."""
+    federated = [each for each in outcome.contenders if each.results and each.method != "centralized"]
+    return max(
+        federated,
+        key=lambda contender: sum(result.accuracy_last for result in contender.results) / len(contender.results),
+        default=None,
+    )
+
+
+def _clients(data: DataSettings, plan: Mapping[str, Any]) -> str:
+    """The number of clients, as set or as planned."""
+    return count(data.clients or plan["clients"])
+
+
+def _participation(names: Sequence[str], experiment: Experiment) -> str:
+    if len(names) == 1 and parse_method(experiment.method).pools_data:
+        return "all data in one place"
+    return f"{percent(experiment.fraction, 0)} take part in each"
+
+
+def _partition(data: DataSettings) -> str:
+    """The partition and its alpha, if they are set."""
+    said = [data.partition or "", "" if data.alpha is None else f"alpha {data.alpha:g}"]
+    return "".join(f", {word}" for word in said if word)
+
+
+def _transfers(transfers: Mapping[str, float | None]) -> str:
+    return "   ".join(f"{count(transfers[kind])} {kind.upper()}" for kind in KINDS)
+
+
+def _quality(outcome: ComparisonResult, rows: Sequence[MethodSummary]) -> Table:
+    last = outcome.comparison.eval.last
+    goals = targets_of(outcome.reference, outcome.comparison.eval.targets)
+    heads = [f"rounds to\n{percent(goal)}" for goal in goals.values()]
+    table = plain_table("\nmethod", f"accuracy %\nlast {last}", "accuracy %\nfinal", *heads, numeric=True)
+    for column in table.columns[3:]:
+        column.justify = "left"  # cells of two numbers are aligned by themselves
+    reached = [_reached(rows, share) for share in goals]
+    for number, standing in enumerate(rows):
+        runs = len(standing.contender.results)
+        ended = "diverged" if standing.contender.diverged else "learnt nothing"
+        level = Text(spread(standing.accuracy_last, runs), style="bold") if runs else Text(ended, style="red")
+        table.add_row(
+            standing.name + ("*" if standing.contender.failed and runs else ""),
+            level,
+            spread(standing.accuracy, runs),
+            *(column[number] for column in reached),
+        )
+    return table
+
+
+def _reached(rows: Sequence[MethodSummary], share: float) -> list[Text]:
+    """One column: rounds to a target and the speed-up over the first method."""
+    rounds = [count(standing.rounds_to[share]) for standing in rows]
+    factors = ["", *(_factor(standing.speed_up[share]) for standing in rows[1:])]
+    left, right = max(map(len, rounds)), max(map(len, factors))
+    return [
+        Text(f"{number:>{left}}").append(f"{factor:>{right}}", style="dim")
+        for number, factor in zip(rounds, factors, strict=True)
+    ]
+
+
+def _factor(speed_up: float | None) -> str:
+    return "" if speed_up is None else f"  {speed_up:.1f}×"
+
+
+def _effort(outcome: ComparisonResult, rows: Sequence[MethodSummary]) -> Table:
+    """All costs to the middle target: rounds alone would favour long chains."""
+    goals = targets_of(outcome.reference, outcome.comparison.eval.targets)
+    share = sorted(goals)[len(goals) // 2]
+    heads = ("rounds", "client updates", "traffic", "virtual time")
+    table = plain_table(f"to reach {percent(goals[share])}", *heads, numeric=True)
+    for standing in rows:
+        costs = standing.costs_to[share]
+        if costs is None:
+            table.add_row(standing.name, *("–" for _ in heads))
+        else:
+            numbers = (count(round(costs["round"], 1)), whole(costs["client_updates"]), size(costs["bytes"]))
+            table.add_row(standing.name, *numbers, duration(costs["virtual_seconds"]))
+    return table
+
+
+def _costs(rows: Sequence[MethodSummary]) -> Table:
+    columns = ("method", "updates", "longest\nchain", "S2C", "C2S", "C2C", "traffic", "time")
+    table = plain_table(*(column if "\n" in column else f"\n{column}" for column in columns), numeric=True)
+    for standing in rows:
+        table.add_row(
+            standing.name,
+            whole(standing.client_updates),
+            whole(standing.longest_chain),
+            *(whole(standing.transfers[kind]) for kind in KINDS),
+            size(standing.bytes),
+            duration(standing.seconds),
+        )
+    return table
+
+
+def _privacy(outcome: ComparisonResult) -> Iterator[RenderableType]:
+    """The privacy spent in the worst run of each method."""
+    for contender in outcome.contenders:
+        spent = [result.privacy for result in contender.results if result.privacy]
+        if spent:
+            worst = max(spent, key=lambda each: float(each["epsilon_max"]))
+            yield Text(f"  {contender.name}: {privacy_line(worst)}", style="dim")
+
+
+def _notes(outcome: ComparisonResult, rows: Sequence[MethodSummary]) -> Iterator[RenderableType]:
+    """Notes below the tables."""
+    yield Text()
+    if any(factor is not None for standing in rows[1:] for factor in standing.speed_up.values()):
+        yield Text(f"  ×: times fewer rounds than {rows[0].name}", style="dim")
+    if outcome.reference != 1:
+        yield Text(f"  rounds to: shares of the reference accuracy, {percent(outcome.reference)}", style="dim")
+    for contender in outcome.contenders:
+        if contender.failed and contender.results:
+            yield Text(f"  * {contender.name}: means over the seeds that did not fail", style="yellow")
+        for reason in contender.diverged:
+            yield Text(f"  {contender.name} diverged, {reason}", style="red")
+        for reason in contender.fruitless:
+            yield Text(f"  {contender.name} learnt nothing, {reason}", style="red")
+        if contender.fault_events:
+            yield Text(f"  fault events of {contender.name}: {times(contender.fault_events)}", style="yellow")

@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+import csv
+import shutil
+
+import pytest
+from tests.report.folders import add_event
+
+from fedrelay.report.csv_tables import csv_rows, write_csv_tables
+from fedrelay.report.document import document
+from fedrelay.report.format import as_csv
+from fedrelay.report.limits import EVERYTHING, Limits
+
+
+@pytest.fixture(scope="module")
+def doc(comparison_folder):
+    return document([comparison_folder])
+
+
+def test_every_section_has_its_table(doc, tmp_path):
+    written = write_csv_tables(doc, tmp_path)
+    names = ["curves", "targets", "results", "clients", "groups", "forgetting", "communication", "relay"]
+    assert [path.stem for path in written] == names
+    with (tmp_path / "curves.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [row["method"] for row in rows] == ["fedavg"] * 4 + ["fedseq"] * 4 + ["centralized"] * 4
+    assert float(rows[4]["accuracy_mean"]) == doc["methods"][1]["curves"]["accuracy"]["mean"][0]
+
+
+def test_every_hop_is_a_row(doc):
+    rows = csv_rows(doc)["relay"]
+    assert len(rows) == sum(len(route) for run in doc["runs"] for each in run["rounds"] for route in each["routes"])
+    found = [
+        row["client"] for row in rows if (row["method"], row["seed"], row["round"], row["route"]) == ("fedseq", 1, 1, 0)
+    ]
+    assert found == doc["runs"][2]["rounds"][0]["routes"][0]
+
+
+def test_formulas_are_quoted():
+    assert (
+        as_csv([{"a": "=1+1", "b": -3, "c": "x,y"}, {"a": "@x", "d": None}]) == "a,b,c,d\n'=1+1,-3,\"x,y\",\n'@x,,,\n"
+    )
+
+
+def test_tables_are_whole_however_little_the_page_shows(comparison_folder, doc):
+    few = Limits(points=2, hops=6, cells=2, routes=1, hops_of_a_route=2, faults=1)
+    partly, wholly = csv_rows(document([comparison_folder], few)), csv_rows(document([comparison_folder], EVERYTHING))
+    assert wholly == csv_rows(doc)  # the page of such small runs leaves nothing out
+    for name, column in (
+        ("curves", "evaluations_in_all"),
+        ("relay", "rounds_in_all"),
+        ("relay", "routes_in_all"),
+        ("relay", "hops_in_all"),
+    ):
+        assert len(partly[name]) < len(wholly[name])
+        assert {row[column] for row in partly[name]} <= {row[column] for row in wholly[name]}
+    assert {row["evaluations_in_all"] for row in partly["curves"]} == {4}
+    assert max(row["hop"] for row in partly["relay"]) < max(row["hops_in_all"] for row in partly["relay"])
+    assert {row["clients_in_all"] for row in wholly["clients"]} == {20}
+
+
+def test_all_fault_events_are_in_the_table(slots_folder, tmp_path):
+    run = shutil.copytree(slots_folder, tmp_path / "run")
+    for number in range(3):
+        add_event(run, round=1, route=0, hop=0, client=number, what="dropout", done="skipped")
+    assert [row["client"] for row in csv_rows(document([run], EVERYTHING))["faults"]] == [0, 1, 2]
+    [row] = csv_rows(document([run], Limits(faults=1)))["faults"]
+    assert row == {
+        "method": "fedseqinter", "seed": 1, "round": 1, "client": 0, "route": 0, "hop": 0, "node": "",
+        "what": "dropout", "done": "skipped", "faults_in_all": 3,
+    }  # fmt: skip
+
+
+def test_factors_are_relative_to_the_first_method(doc):
+    first, chained = (
+        next(row for row in csv_rows(doc)["targets"] if row["method"] == name) for name in ("fedavg", "fedseq")
+    )
+    assert first["compared_with"] == chained["compared_with"] == "fedavg"
+    for cost in ("round", "client_updates", "bytes", "virtual_seconds"):
+        known = first[cost] is not None and chained[cost] is not None
+        assert chained[f"speed_up_{cost}"] == (pytest.approx(first[cost] / chained[cost]) if known else None)

@@ -1,0 +1,207 @@
+from __future__ import annotations
+
+import json
+import sys
+import warnings
+from contextlib import suppress
+from functools import partial
+
+import pytest
+from tests.report.folders import SMALL, Stopper
+
+import fedrelay as fr
+from fedrelay.report.loggers import CombinedObserver, MLflow, TensorBoard, TrackingLogger, with_loggers
+from fedrelay.runtime.loop import Silent
+
+
+class Log:
+    def __init__(self):
+        self.rounds, self.endings = {}, []
+
+    def write(self, round, values):
+        assert round not in self.rounds
+        self.rounds[round] = values
+
+    def close(self, ending):
+        self.endings.append(ending)
+
+
+class Memory(TrackingLogger):
+    """Keeps one log per folder, as tools do."""
+
+    def __init__(self, logs, fresh):
+        super().__init__()
+        self.logs, self.fresh = logs, fresh
+
+    def open(self, experiment, folder):
+        if self.fresh or folder not in self.logs:
+            self.logs[folder] = Log()
+        return self.logs[folder], max(self.logs[folder].rounds, default=0)
+
+
+class Refuser(Silent):
+    """Somebody who pulls the plug before the first round."""
+
+    def started(self, experiment, round):
+        raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("fresh", [True, False])
+def test_no_round_is_written_twice_and_none_is_missing(tmp_path, fresh):
+    logs, run = {}, tmp_path / "run"
+    observer = CombinedObserver(Memory(logs, fresh), Stopper(2))
+    with pytest.raises(KeyboardInterrupt):
+        fr.run("fedavg", out=run, observer=observer, **SMALL, rounds=4, **{"checkpoint.seconds": 1000})
+    assert list(logs[run].rounds) == [1, 2]
+    fr.resume(run, observer=Memory(logs, fresh))  # the checkpoint is that of round 0: both rounds are done again
+    assert list(logs[run].rounds) == [1, 2, 3, 4]
+
+
+def test_logging_can_start_late(tmp_path):
+    logs, run = {}, tmp_path / "run"
+    fr.run("fedavg", out=run, **SMALL, rounds=3)
+    result = fr.resume(run, observer=Memory(logs, True))
+    assert list(logs[run].rounds) == [1, 2, 3]
+    assert logs[run].rounds[3]["accuracy"] == result.accuracy
+    assert logs[run].rounds[3]["cost/bytes"] == result.bytes
+
+
+def test_every_run_of_a_comparison_has_its_own(tmp_path):
+    logs = {}
+    memory = Memory(logs, True)
+    with with_loggers(Silent(), [memory]) as observer:
+        fr.compare(["fedavg", "fedseq"], seeds=[1, 2], out=tmp_path / "all", observer=observer, **SMALL, rounds=1)
+    assert len(logs) == 4
+    assert all(log.endings == ["complete"] for log in logs.values())
+
+
+def test_a_log_that_fails_does_not_stop_the_run(tmp_path, caplog):
+    class Full(Log):
+        def write(self, round, values):
+            raise OSError("the disk is full")
+
+    log = Full()
+    with with_loggers(Silent(), [Memory({tmp_path / "run": log}, False)]) as observer:
+        assert fr.run("fedavg", out=tmp_path / "run", observer=observer, **SMALL, rounds=2).complete
+    assert caplog.text.count("stopped logging (the disk is full)") == 1
+    assert log.endings == ["stopped"]  # as soon as it failed: it has not all of the run
+
+
+def test_a_log_that_does_not_close_is_reported_and_the_next_one_closes(tmp_path, caplog):
+    class Stuck(Log):
+        def close(self, ending):
+            raise OSError("nobody answers")
+
+    run, last = tmp_path / "run", Log()
+    with with_loggers(Silent(), [Memory({run: Stuck()}, False), Memory({run: last}, False)]) as observer:
+        assert fr.run("fedavg", out=run, observer=observer, **SMALL, rounds=1).complete
+    assert caplog.text.count(f"Memory may not know how {run} ended (nobody answers)") == 1
+    assert last.endings == ["complete"]
+
+
+def test_logs_know_how_runs_ended(tmp_path):
+    logs, run = {}, tmp_path / "run"
+
+    def watched(play, other=Silent):
+        with with_loggers(Silent(), [Memory(logs, False)]) as memory, suppress(KeyboardInterrupt, fr.FedRelayError):
+            play(observer=CombinedObserver(memory, other()))
+
+    watched(partial(fr.run, "fedavg", out=run, **SMALL, rounds=3), lambda: Stopper(1))
+    watched(partial(fr.resume, run), Refuser)  # before another round was written
+    watched(partial(fr.resume, run))
+    watched(partial(fr.resume, run))  # nothing was left to be done
+    assert logs[run].endings == ["stopped", "stopped", "complete", "complete"]
+    wild, lonely = tmp_path / "wild", tmp_path / "lonely"
+    watched(partial(fr.run, "fedavg", out=wild, **SMALL, rounds=3, lr=1e30))
+    watched(partial(fr.run, "fedavg", out=lonely, **SMALL, rounds=2, faults=[{"what": "dropout", "rate": 1.0}]))
+    assert logs[wild].endings == logs[lonely].endings == ["failed"]
+
+
+def test_a_first_log_that_does_not_open_is_an_error_and_a_later_one_a_warning(tmp_path, caplog):
+    class Short(Memory):
+        def open(self, experiment, folder):
+            if len(self.logs) == self.fresh:
+                raise OSError("there is no room")
+            return super().open(experiment, folder)
+
+    with pytest.raises(fr.SpecError, match=r"Short: cannot log the run \(there is no room\)"):
+        fr.run("fedavg", out=tmp_path / "none", observer=Short({}, 0), **SMALL, rounds=1)
+    one = Short({}, 1)
+    fr.compare(["fedavg"], seeds=[1, 2], out=tmp_path / "one", observer=one, **SMALL, rounds=1)
+    assert list(one.logs) == [tmp_path / "one/fedavg/seed-1"]
+    assert f"Short has no log of {tmp_path}/one/fedavg/seed-2 (there is no room)" in caplog.text
+
+
+def test_missing_packages_are_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    with pytest.raises(fr.SpecError, match=r"needs the package tensorboard; pip install 'fedrelay\[tensorboard\]'"):
+        TensorBoard()
+    monkeypatch.setitem(sys.modules, "mlflow.tracking", None)
+    with pytest.raises(fr.SpecError, match=r"needs the package mlflow-skinny; pip install 'fedrelay\[mlflow\]'"):
+        MLflow()
+
+
+def test_tensorboard_reads_what_was_written(tmp_path):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of other people's packages
+        pytest.importorskip("tensorboard", reason="tensorboard is not installed")
+        from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+        run = tmp_path / "run"
+        with with_loggers(Silent(), [TensorBoard()]) as observer, pytest.raises(KeyboardInterrupt):
+            fr.run("fedavg", out=run, observer=CombinedObserver(observer, Stopper(2)), **SMALL, rounds=3)
+        with with_loggers(Silent(), [TensorBoard()]) as observer:
+            result = fr.resume(run, observer=observer)
+        events = EventAccumulator(str(run / "tensorboard")).Reload()
+        points = events.Scalars("accuracy")
+    assert [point.step for point in points] == [1, 2, 3]
+    assert points[-1].value == pytest.approx(result.accuracy)
+
+
+def test_mlflow_has_parameters_and_rounds(tmp_path, monkeypatch):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of other people's packages
+        pytest.importorskip("mlflow", reason="mlflow is not installed")
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", (tmp_path / "mlruns").as_uri())
+        monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+        run = tmp_path / "run"
+        with with_loggers(Silent(), [logger := MLflow()]) as observer, pytest.raises(KeyboardInterrupt):
+            fr.run("fedavg", out=run, observer=CombinedObserver(observer, Stopper(2)), **SMALL, rounds=3)
+        client = logger.client
+        [kept] = client.search_runs([client.get_experiment_by_name("fedrelay").experiment_id])
+        assert kept.data.params["data.alpha"] == "0.1"
+        assert kept.info.status == "KILLED"
+        with with_loggers(Silent(), [MLflow()]) as observer, pytest.raises(KeyboardInterrupt):
+            fr.resume(run, observer=CombinedObserver(observer, Refuser()))
+        assert client.get_run(kept.info.run_id).info.status == "KILLED"  # though no round is missing so far
+        with with_loggers(Silent(), [MLflow()]) as observer:
+            fr.resume(run, observer=observer)
+        history = client.get_metric_history(kept.info.run_id, "accuracy")
+        assert [point.step for point in history] == [1, 2, 3]
+        assert client.get_run(kept.info.run_id).info.status == "FINISHED"
+
+
+def test_mlflow_says_that_a_run_failed_or_that_its_end_is_missing(tmp_path, monkeypatch, caplog):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of other people's packages
+        pytest.importorskip("mlflow", reason="mlflow is not installed")
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", (tmp_path / "mlruns").as_uri())
+        monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+        with with_loggers(Silent(), [logger := MLflow()]) as observer, pytest.raises(fr.DivergedError):
+            fr.run("fedavg", out=tmp_path / "wild", observer=observer, **SMALL, rounds=3, lr=1e30)
+        client, wild = logger.client, json.loads((tmp_path / "wild/mlflow.json").read_bytes())["run_id"]
+        assert client.get_run(wild).info.status == "FAILED"
+
+        def refused(run, metrics):
+            raise OSError("nobody answers")
+
+        with with_loggers(Silent(), [logger := MLflow()]) as observer:
+            monkeypatch.setattr(logger.client, "log_batch", refused)
+            assert fr.run("fedavg", out=tmp_path / "run", observer=observer, **SMALL, rounds=2).complete
+        run = json.loads((tmp_path / "run/mlflow.json").read_bytes())["run_id"]
+        assert "MLflow stopped logging (nobody answers)" in caplog.text
+        assert client.get_run(run).info.status == "KILLED"
+        with with_loggers(Silent(), [MLflow()]) as observer:
+            fr.resume(tmp_path / "run", observer=observer)
+        assert [point.step for point in client.get_metric_history(run, "accuracy")] == [1, 2]
+        assert client.get_run(run).info.status == "FINISHED"
