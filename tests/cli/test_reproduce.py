@@ -248,6 +248,7 @@ def test_workers_end_with_their_parent_even_if_it_is_killed(own, tmp_path):
     (tmp_path / "claims" / "three.py").write_text(text.replace('"rounds": 2', '"rounds": 10**6'))
     command = [sys.executable, "-m", "fedrelay", "reproduce", "3", *own, "--jobs", "2"]
     parent = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    children: list[psutil.Process] = []
     try:
         runs = tmp_path / "reproduction" / "smoke" / "03" / "small_one"
         _wait_until(lambda: len(list(runs.glob("*/seed-*/metrics.jsonl"))) >= 2)
@@ -258,7 +259,9 @@ def test_workers_end_with_their_parent_even_if_it_is_killed(own, tmp_path):
         _, alive = psutil.wait_procs(children, timeout=30)
         assert not alive
     finally:
-        parent.kill()
+        for process in (psutil.Process(parent.pid) if parent.poll() is None else None, *children):
+            if process is not None and process.is_running():
+                process.kill()
         parent.wait()
 
 
