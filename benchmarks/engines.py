@@ -26,6 +26,7 @@ from fedrelay.experiment.spec import TrainSettings
 from fedrelay.local.trainer import TrainingJob
 from fedrelay.models.layout import FlatLayout
 from fedrelay.models.zoo import build_model
+from fedrelay.routes.overlay import AS_PLANNED
 from fedrelay.routes.plan import RoundPlan, Route
 
 CHAINS, LONGEST, SAMPLES, WARM_UP = 16, 10, 100, 3
@@ -55,7 +56,7 @@ def lap(engine: Engine, job: TrainingJob, round: int, length: int) -> tuple[floa
     clients = range(CHAINS * length)
     plan = RoundPlan(round, tuple(Route(tuple(clients[chain::CHAINS])) for chain in range(CHAINS)))
     began = time.perf_counter()
-    arrivals = engine.travel(plan, RoundInputs(job.layout.flatten(job.module)))
+    arrivals = engine.run_round(plan, AS_PLANNED, RoundInputs(job.layout.flatten(job.module)))
     return time.perf_counter() - began, [arrival.weights.clone() for arrival in arrivals]
 
 

@@ -18,7 +18,7 @@ SOURCE = Path(fedrelay.__file__).parent
 ROOMS = """
     engines.quiet
     errors files rng user_code experiment.messages experiment.yaml_files experiment.sections experiment.spec
-    experiment.serialize runtime.versions routes.plan grouping.growth
+    experiment.serialize runtime.versions routes.plan routes.overlay routes.async_state grouping.growth
     data models metrics privacy.accountant
     local routes cost robustness.guard robustness.tampering
     robustness

@@ -130,14 +130,14 @@ def assert_the_ledger_is_the_list_of_transfers(result, data, route, addition):
 def trips(plan: RoundPlan) -> Iterator[str]:
     """Every trip of a round by its kind."""
     for route in plan.routes:
-        if plan.relay == "none":
+        if plan.handover == "none":
             continue
-        if plan.relay == "peers":  # to every other model's client
+        if plan.handover == "peers":  # to every other model's client
             yield from ("c2c" for other in plan.routes if other is not route)
             continue
         yield "s2c"
         for _ in route.clients[1:]:
-            yield from ("c2c",) if plan.relay == "direct" else ("c2s", "s2c")
+            yield from ("c2c",) if plan.handover == "direct" else ("c2s", "s2c")
         yield "c2s"
 
 
@@ -156,9 +156,9 @@ def round_models(plan: RoundPlan, waiting: Collection[int]) -> Iterator[str]:
     have_it = {route.clients[0] for route, other in zip(plan.routes, own, strict=True) if not other}
     for route, other in zip(plan.routes, own, strict=True):
         for index, client in enumerate(route.clients):
-            if plan.relay == "server" and (index or other):
+            if plan.handover == "server" and (index or other):
                 yield "s2c"
-            elif plan.relay == "direct" and client not in have_it:
+            elif plan.handover == "direct" and client not in have_it:
                 have_it.add(client)
                 yield "c2c" if index else "s2c"
 

@@ -16,6 +16,7 @@ from fedrelay.engines.local.engine import start_local
 from fedrelay.experiment.prepare import prepare
 from fedrelay.experiment.spec import experiment
 from fedrelay.local.terms.base import Term
+from fedrelay.routes.overlay import AS_PLANNED
 from fedrelay.runtime.result import Row
 
 
@@ -64,7 +65,7 @@ def run_hops(
     made = prepare(experiment(method, **settings), federation=federation, module=case.model())
     with closing(start_local(replace(made.job(), terms=terms), workers=1)) as engine:
         for round in range(1, rounds + 1):
-            for arrival in engine.travel(made.plan(round), RoundInputs(made.first_weights())):
+            for arrival in engine.run_round(made.plan(round), AS_PLANNED, RoundInputs(made.first_weights())):
                 assert arrival.steps == STEPS * len(arrival.clients)
 
 

@@ -28,8 +28,8 @@ SAMPLES = {0: 10, 1: 5, 2: 20}
 WATCH = TimeModel(DEVICES.__getitem__, SAMPLES.__getitem__, sample_flops=50.0, epochs=2, payloads={"model": 10})
 
 
-def plan(*routes: tuple[int, ...], relay="direct") -> RoundPlan:
-    return RoundPlan(1, tuple(map(Route, routes)), relay)
+def plan(*routes: tuple[int, ...], handover="direct") -> RoundPlan:
+    return RoundPlan(1, tuple(map(Route, routes)), handover)
 
 
 def alike(seconds=1.0, samples=1) -> TimeModel:
@@ -162,7 +162,7 @@ class TestFiles:
 
 class TestTrips:
     def test_visits_and_transfers_by_hand(self):
-        assert [WATCH.visit_time(client) for client in range(3)] == [10, 10, 10]
+        assert [WATCH.hop_time(client) for client in range(3)] == [10, 10, 10]
         assert WATCH.transfer_time(SERVER, 0) == 80 / 80 + 1
         assert WATCH.transfer_time(0, SERVER) == 80 / 40 + 1
         assert WATCH.transfer_time(0, 1) == 80 / 20 + 1 + 2  # the receiver's link is the slower one
@@ -173,22 +173,22 @@ class TestTrips:
         assert loaded.transfer_time(SERVER, 0) == 160 / 80 + 1
 
     def test_a_direct_trip(self):
-        trip = WATCH.trip_time((0, 1, 2))
+        trip = WATCH.route_time((0, 1, 2))
         assert trip == RouteTime(training=30, travelling=2 + 7 + 10 + 0.5, hops=3, samples=35)
         assert trip.seconds == 49.5
 
     def test_a_trip_through_the_server(self):
-        trip = WATCH.trip_time((0, 1, 2), "server")
+        trip = WATCH.route_time((0, 1, 2), "server")
         assert trip.travelling == 2 + (3 + 6) + (10 + 0.5) + 0.5
 
     def test_a_trip_that_goes_nowhere(self):
-        assert WATCH.trip_time((2,), "none") == RouteTime(training=10, hops=1, samples=20)
-        assert WATCH.trip_time(()) == RouteTime()
+        assert WATCH.route_time((2,), "none") == RouteTime(training=10, hops=1, samples=20)
+        assert WATCH.route_time(()) == RouteTime()
 
     @given(st.lists(st.integers(0, 2), min_size=1, max_size=6))
     @settings(max_examples=40)
     def test_a_direct_hand_over_is_never_slower_than_a_relay(self, clients):
-        direct, relayed = WATCH.trip_time(clients), WATCH.trip_time(clients, "server")
+        direct, relayed = WATCH.route_time(clients), WATCH.route_time(clients, "server")
         assert direct.travelling <= relayed.travelling + 1e-9
         assert direct.training == relayed.training
 
@@ -196,7 +196,7 @@ class TestTrips:
 class TestRounds:
     def test_routes_run_side_by_side(self):
         found = WATCH.round_time(plan((0, 1), (2,)))
-        first, second = WATCH.trip_time((0, 1)), WATCH.trip_time((2,))
+        first, second = WATCH.route_time((0, 1)), WATCH.route_time((2,))
         assert found.routes == (first, second)
         assert found.seconds == first.seconds == 20 + 2 + 7 + 10
         assert found.busy == first.seconds + second.seconds == 39 + 11
@@ -216,7 +216,7 @@ class TestRounds:
         assert (nothing.longest_hops, nothing.longest_samples) == (0, 0)
 
     def test_pooled_data(self):
-        assert WATCH.round_time(plan((0,), relay="none")).seconds == 10
+        assert WATCH.round_time(plan((0,), handover="none")).seconds == 10
 
     def test_a_client_trains_one_model_at_a_time(self):
         found = alike(5.0).round_time(plan((0,), (0,), (0, 1)))
@@ -228,7 +228,7 @@ class TestRounds:
         # Ways of 1 s to and from the net; client 1 is at work from 1 to 6 s when the other route comes at 5.5 s.
         samples = {0: 25, 1: 50}
         watch = TimeModel(lambda client: Device(10, 1, 1, 1.0), samples.__getitem__, 1, 1, {})
-        found = watch.round_time(plan((0, 1), (1,), relay="server"))
+        found = watch.round_time(plan((0, 1), (1,), handover="server"))
         assert [route.waiting for route in found.routes] == [0.5, 0]
         assert [route.seconds for route in found.routes] == [4 + 7.5 + 0.5, 2 + 5]
 
@@ -250,11 +250,11 @@ class TestRounds:
         st.sampled_from(["direct", "server", "none"]),
     )
     @settings(max_examples=60)
-    def test_busy_and_idle_make_up_the_round(self, routes, relay):
-        found = WATCH.round_time(plan(*routes, relay=relay))
+    def test_busy_and_idle_make_up_the_round(self, routes, handover):
+        found = WATCH.round_time(plan(*routes, handover=handover))
         assert found.busy + found.idle == pytest.approx(len(routes) * found.seconds)
         assert all(route.waiting >= 0 for route in found.routes)
-        alone = [WATCH.trip_time(route, relay) for route in routes]
+        alone = [WATCH.route_time(route, handover) for route in routes]
         assert all(
             route.seconds >= trip.seconds - 1e-9 and (route.hops, route.samples) == (trip.hops, trip.samples)
             for route, trip in zip(found.routes, alone, strict=True)
@@ -273,7 +273,7 @@ class TestRounds:
     def test_training_time_is_that_of_fedgsps_cost_model(self):
         clock = Clock(profile="fedgsp")
         watch = TimeModel(clock.devices(1, 20), lambda client: 226, clock.sample_flops, 1, {"model": 25_200_000})
-        found = watch.round_time(plan((0, 1, 2, 3), (4, 5, 6), relay="server"))
+        found = watch.round_time(plan((0, 1, 2, 3), (4, 5, 6), handover="server"))
         model = CostModel(merge_flops=0)
         assert found.longest_samples == 904
         assert found.routes[0].training == pytest.approx(model.computing_seconds([RoundShape(2, 904)]))

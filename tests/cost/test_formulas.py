@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from fedrelay.cost import formulas as cost
 from fedrelay.cost.formulas import CostModel, RoundShape, equal_chains
-from fedrelay.cost.ledger import tally
+from fedrelay.cost.ledger import transfer_totals
 from fedrelay.grouping.growth import groups_in_round
 from fedrelay.models.zoo import build_model
 from fedrelay.routes.plan import RoundPlan, Route
@@ -67,7 +67,7 @@ def test_nothing_to_merge_costs_nothing():
 def test_traffic_is_what_the_ledger_says(groups, length, data):
     taking_part = data.draw(st.integers(1, groups))
     routes = tuple(Route(tuple(range(group * length, (group + 1) * length))) for group in range(taking_part))
-    found = tally(RoundPlan(1, routes, relay="server"), {"model": 40})
+    found = transfer_totals(RoundPlan(1, routes, handover="server"), {"model": 40})
     model = CostModel(clients=groups * length, fraction=taking_part / groups, model_bytes=40)
     assert model.traffic_bytes(3) == pytest.approx(3 * found.bytes)
     assert cost.relayed_exchanges(taking_part * length) == tuple(found.counts().values())
@@ -94,17 +94,17 @@ def test_exchanges(found, expected):
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=6))
 @settings(max_examples=30)
 def test_closed_forms_are_the_ledgers(sizes):
-    def counted(*lengths, relay="direct", payloads=1):
+    def counted(*lengths, handover="direct", payloads=1):
         routes = tuple(Route(tuple(range(length))) for length in lengths)
         names = {f"payload {number}": 1 for number in range(payloads)}
-        return tuple(tally(RoundPlan(1, routes, relay), names).counts().values())
+        return tuple(transfer_totals(RoundPlan(1, routes, handover), names).counts().values())
 
     clients = sizes[0]
     assert cost.chain_exchanges(sizes) == counted(*sizes)
     assert cost.ring_exchanges(clients) == counted(clients)
     assert cost.parallel_exchanges(clients) == counted(*[1] * clients)
     assert cost.parallel_exchanges(clients, payloads=2) == counted(*[1] * clients, payloads=2)
-    assert cost.relayed_exchanges(sum(sizes)) == counted(*sizes, relay="server")
+    assert cost.relayed_exchanges(sum(sizes)) == counted(*sizes, handover="server")
     assert cost.rotation_exchanges(clients) == counted(*[clients] * clients)
     assert cost.fisher_ring_exchanges(clients) == counted(clients, payloads=2)
 

@@ -16,6 +16,7 @@ from fedrelay.errors import DivergedError, EngineError
 from fedrelay.experiment.spec import TrainSettings
 from fedrelay.local.trainer import TrainingJob
 from fedrelay.models.layout import FlatLayout
+from fedrelay.routes.overlay import AS_PLANNED
 from fedrelay.routes.plan import RoundPlan, Route
 
 
@@ -41,7 +42,7 @@ def job(toy, linear):
 
 def portrayed(engine, clients, portrait=None):
     start = engine.job.layout.flatten(engine.job.module)
-    pictures = dict(engine.portray(portrait or Everything(), clients, start))
+    pictures = dict(engine.profile_clients(portrait or Everything(), clients, start))
     engine.close()
     return np.stack([pictures[place] for place in range(len(clients))])
 
@@ -64,9 +65,13 @@ def test_a_clients_vector_does_not_depend_on_the_others(job):
 def test_it_is_what_the_client_would_do_in_a_round_of_its_own(job):
     vector = portrayed(LocalEngine(job, InlineExecutor(job)), [2])[0]
     start = job.layout.flatten(job.module)
-    (arrival,) = LocalEngine(job, InlineExecutor(job)).travel(RoundPlan(0, (Route((2,)),)), RoundInputs(start))
+    (arrival,) = LocalEngine(job, InlineExecutor(job)).run_round(
+        RoundPlan(0, (Route((2,)),)), AS_PLANNED, RoundInputs(start)
+    )
     np.testing.assert_array_equal(vector[:-1], arrival.weights.numpy())
-    (later,) = LocalEngine(job, InlineExecutor(job)).travel(RoundPlan(1, (Route((2,)),)), RoundInputs(start))
+    (later,) = LocalEngine(job, InlineExecutor(job)).run_round(
+        RoundPlan(1, (Route((2,)),)), AS_PLANNED, RoundInputs(start)
+    )
     assert not torch.equal(torch.from_numpy(vector[:-1]), later.weights)  # no round shares its randomness
 
 
@@ -78,13 +83,16 @@ def test_without_training_the_model_is_the_one_that_was_sent(job):
 def test_vectors_come_while_others_are_under_way(job, monkeypatch):
     monkeypatch.setattr(local, "SITTINGS_AT_A_TIME", 1)
     engine = LocalEngine(job, InlineExecutor(job))
-    pictures = engine.portray(Everything(), [0, 1, 2], job.layout.flatten(job.module))
+    pictures = engine.profile_clients(Everything(), [0, 1, 2], job.layout.flatten(job.module))
     assert next(pictures)[0] == 1  # the client with the most samples
     assert len(list(pictures)) == 2
 
 
 def test_nobody_to_portray(job):
-    assert list(LocalEngine(job, InlineExecutor(job)).portray(Everything(), [], job.layout.flatten(job.module))) == []
+    assert (
+        list(LocalEngine(job, InlineExecutor(job)).profile_clients(Everything(), [], job.layout.flatten(job.module)))
+        == []
+    )
 
 
 def test_failures_say_who(job):

@@ -15,7 +15,8 @@ from fedrelay.local.terms.control import Control
 from fedrelay.local.trainer import TrainingJob
 from fedrelay.models.layout import FlatLayout
 from fedrelay.robustness.guard import TypicalHop
-from fedrelay.routes.plan import RoundPlan, Route, Tamper
+from fedrelay.routes.overlay import ExecutionOverlay, Tamper
+from fedrelay.routes.plan import RoundPlan, Route
 
 SKIP = GuardSettings(on_divergence="skip")
 
@@ -26,11 +27,15 @@ def job_of(federation, module, guard=SKIP, terms=(), lanes=1):
     )
 
 
-def travel(job, plan, workers=1, client_states=None, usual=0.0, rise=0.0):
+def run_round(job, plan, *tampers, workers=1, client_states=None, usual=0.0, rise=0.0):
     engine = start_local(job, workers, client_states)
     try:
-        arrivals = engine.travel(plan, RoundInputs(job.layout.flatten(job.module), usual=TypicalHop(usual, rise)))
-        engine.keep()
+        arrivals = engine.run_round(
+            plan,
+            ExecutionOverlay(tampers=tampers),
+            RoundInputs(job.layout.flatten(job.module), usual=TypicalHop(usual, rise)),
+        )
+        engine.commit_client_state()
         return [
             (
                 arrival.weights.clone(),
@@ -49,27 +54,27 @@ def travel(job, plan, workers=1, client_states=None, usual=0.0, rise=0.0):
 @pytest.mark.parametrize("lanes", [1, 4])
 def test_a_chain_goes_on_from_the_last_good_model(toy, linear, what, workers, lanes):
     job = job_of(toy, linear, lanes=lanes)
-    plan = RoundPlan(1, (Route((0, 1, 2)), Route((3, 4))), tampers=(Tamper(0, 1, what, 1e12),))
-    (spoilt, hops, _, _), (beside, _, _, _) = travel(job, plan, workers)
+    plan, tamper = RoundPlan(1, (Route((0, 1, 2)), Route((3, 4)))), Tamper(0, 1, what, 1e12)
+    (spoilt, hops, _, _), (beside, _, _, _) = run_round(job, plan, tamper, workers=workers)
     assert [bool(hop.refused) for hop in hops] == [False, True, False]
     assert (hops[1].samples, hops[1].steps) == (0, 0)
     assert spoilt.isfinite().all()
     # The third client trained what the first had made: same place in the route, so the same order of samples.
-    first = travel(job, RoundPlan(1, (Route((0,)),)), workers)[0][0]
+    first = run_round(job, RoundPlan(1, (Route((0,)),)), workers=workers)[0][0]
     later = job_of(toy, linear, lanes=lanes)
     engine = start_local(later, 1)
-    tapped = RoundPlan(1, plan.routes, tampers=plan.tampers, tapped=((0, 2),))
-    seen = engine.travel(tapped, RoundInputs(job.layout.flatten(linear)))[0].received_models[2]
+    tapped = ExecutionOverlay(tampers=(tamper,), taps=((0, 2),))
+    seen = engine.run_round(plan, tapped, RoundInputs(job.layout.flatten(linear)))[0].received_models[2]
     torch.testing.assert_close(seen, first, rtol=1e-6, atol=1e-7)
-    undisturbed = travel(job, RoundPlan(1, plan.routes), workers)[1][0]
+    undisturbed = run_round(job, plan, workers=workers)[1][0]
     torch.testing.assert_close(beside, undisturbed, rtol=0, atol=0)
 
 
 def test_without_leave_to_skip_the_run_ends(toy, linear):
     job = job_of(toy, linear, GuardSettings())
-    plan = RoundPlan(2, (Route((0, 1)),), tampers=(Tamper(0, 1, "nan"),))
+    plan, tamper = RoundPlan(2, (Route((0, 1)),)), Tamper(0, 1, "nan")
     with pytest.raises(DivergedError, match=r"round 2: the model left client 1 \(route 0, hop 1\) with non-finite"):
-        travel(job, plan)
+        run_round(job, plan, tamper)
 
 
 @pytest.mark.parametrize(
@@ -83,8 +88,8 @@ def test_without_leave_to_skip_the_run_ends(toy, linear):
 )
 def test_what_nobody_looks_for_is_handed_on(toy, linear, what, factor, expected):
     job = job_of(toy, linear, GuardSettings())
-    honest = travel(job, RoundPlan(1, (Route((4,)),)))[0][0]
-    found, hops, _, _ = travel(job, RoundPlan(1, (Route((4,)),), tampers=(Tamper(0, 0, what, factor),)))[0]
+    honest = run_round(job, RoundPlan(1, (Route((4,)),)))[0][0]
+    found, hops, _, _ = run_round(job, RoundPlan(1, (Route((4,)),)), Tamper(0, 0, what, factor))[0]
     torch.testing.assert_close(found, expected(job.layout.flatten(linear), honest))
     assert not hops[0].refused
 
@@ -92,16 +97,16 @@ def test_what_nobody_looks_for_is_handed_on(toy, linear, what, factor, expected)
 @pytest.mark.parametrize("norm", [None, 0.5], ids=["", "before it is shortened"])
 def test_a_model_of_zeros_is_refused_where_anything_is(toy, linear, norm):
     job = job_of(toy, linear, GuardSettings(on_divergence="skip", norm=norm))
-    plan = RoundPlan(1, (Route((0, 4)),), tampers=(Tamper(0, 1, "zero"),))
-    found, hops, _, _ = travel(job, plan, usual=1.0)[0]
+    plan, tamper = RoundPlan(1, (Route((0, 4)),)), Tamper(0, 1, "zero")
+    found, hops, _, _ = run_round(job, plan, tamper, usual=1.0)[0]
     assert hops[1].refused == "nothing but zeros"
-    assert torch.equal(found, travel(job, RoundPlan(1, (Route((0,)),)), usual=1.0)[0][0])
+    assert torch.equal(found, run_round(job, RoundPlan(1, (Route((0,)),)), usual=1.0)[0][0])
 
 
 def test_what_is_too_large_is_refused_not_shortened(toy, linear):
     job = job_of(toy, linear, GuardSettings(on_divergence="skip", norm=0.5, largest=100.0))
-    plan = RoundPlan(1, (Route((4,)),), tampers=(Tamper(0, 0, "explode", 1e4),))
-    found, (hop,), _, _ = travel(job, plan, usual=1.0)[0]
+    plan, tamper = RoundPlan(1, (Route((4,)),)), Tamper(0, 0, "explode", 1e4)
+    found, (hop,), _, _ = run_round(job, plan, tamper, usual=1.0)[0]
     assert hop.refused == "weights beyond 100"
     assert torch.equal(found, job.layout.flatten(linear))
 
@@ -109,8 +114,8 @@ def test_what_is_too_large_is_refused_not_shortened(toy, linear):
 def test_a_long_update_is_shortened(toy, linear):
     job = job_of(toy, linear, GuardSettings(norm=1.5))
     start = job.layout.flatten(linear)
-    plan = RoundPlan(1, (Route((4,)),), tampers=(Tamper(0, 0, "replace", 1000.0),))
-    found, (hop,), _, _ = travel(job, plan, usual=0.1)[0]
+    plan, tamper = RoundPlan(1, (Route((4,)),)), Tamper(0, 0, "replace", 1000.0)
+    found, (hop,), _, _ = run_round(job, plan, tamper, usual=0.1)[0]
     assert hop.shortened
     assert float((found - start).norm()) == pytest.approx(0.15, rel=1e-4)
     assert hop.length > 1
@@ -118,8 +123,8 @@ def test_a_long_update_is_shortened(toy, linear):
 
 def test_a_loss_may_rise_by_the_tolerance_beyond_what_is_usual(toy, linear):
     federation = with_public(toy, 2, 0)
-    plan = RoundPlan(1, (Route((4,)),), tampers=(Tamper(0, 0, "sign-flip", 20.0),))
-    rise = travel(job_of(federation, linear, GuardSettings(tolerance=1e6)), plan)[0][1][0].rise
+    plan, tamper = RoundPlan(1, (Route((4,)),)), Tamper(0, 0, "sign-flip", 20.0)
+    rise = run_round(job_of(federation, linear, GuardSettings(tolerance=1e6)), plan, tamper)[0][1][0].rise
     assert rise > 0.1
     for tolerance, usual, refused in (
         (rise * 1.001, 0.0, False),
@@ -128,9 +133,9 @@ def test_a_loss_may_rise_by_the_tolerance_beyond_what_is_usual(toy, linear):
         (rise * 0.499, rise / 2, True),
         (rise * 1.001, -rise, False),  # who is usually better is not asked to be
     ):
-        found, (hop,), _, _ = travel(job_of(federation, linear, GuardSettings(tolerance=tolerance)), plan, rise=usual)[
-            0
-        ]
+        found, (hop,), _, _ = run_round(
+            job_of(federation, linear, GuardSettings(tolerance=tolerance)), plan, tamper, rise=usual
+        )[0]
         assert bool(hop.refused) == refused
         assert hop.rise == rise
         assert torch.equal(found, FlatLayout.of(linear).flatten(linear)) == refused
@@ -139,9 +144,9 @@ def test_a_loss_may_rise_by_the_tolerance_beyond_what_is_usual(toy, linear):
 def test_a_refused_client_keeps_what_it_kept_and_adds_nothing_to_what_travels(toy, linear):
     job = job_of(toy, linear, terms=(Control(),))
     client_states = ClientStateStore()
-    plan = RoundPlan(1, (Route((0, 1)), Route((2,))), tampers=(Tamper(0, 1, "nan"),))
-    (_, _, payload, _), _ = travel(job, plan, client_states=client_states)
-    alone = travel(job, RoundPlan(1, (Route((0,)),)), client_states=ClientStateStore())[0][2]
+    plan, tamper = RoundPlan(1, (Route((0, 1)), Route((2,)))), Tamper(0, 1, "nan")
+    (_, _, payload, _), _ = run_round(job, plan, tamper, client_states=client_states)
+    alone = run_round(job, RoundPlan(1, (Route((0,)),)), client_states=ClientStateStore())[0][2]
     assert payload.keys() == alone.keys()
     for name in payload:
         assert torch.equal(payload[name], alone[name])

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedrelay.cost.ledger import tally
+from fedrelay.cost.ledger import transfer_totals
 from fedrelay.routes.base import PlanningContext, sampled_count
 from fedrelay.routes.chains import Chains
 from fedrelay.routes.growing import Growing
@@ -69,8 +69,8 @@ def test_by_default_the_last_round_has_almost_as_many_groups_as_clients():
 
 @pytest.mark.parametrize(("fraction", "beta", "total"), [(0.3, 10, 24), (0.5, 20, 40)])
 def test_a_relayed_round_costs_two_transfers_a_client(fraction, beta, total):
-    plan = Growing(growth="log", beta=beta, relay="server", regroup="always").plan(scene(fraction), 1)
-    found = tally(plan, {"model": 1})
+    plan = Growing(growth="log", beta=beta, handover="server", regroup="always").plan(scene(fraction), 1)
+    found = transfer_totals(plan, {"model": 1})
     assert (found.s2c, found.c2s, found.c2c) == (total // 2, total // 2, 0)
     assert len(plan.routes) == sampled_count(beta, fraction)
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedrelay.cost.ledger import tally
+from fedrelay.cost.ledger import transfer_totals
 from fedrelay.routes.base import PlanningContext, sampled_count
 from fedrelay.routes.rotations import Rotations
 from fedrelay.routes.singletons import Singletons
@@ -25,7 +25,7 @@ def test_rotations_are_a_cyclic_latin_square(clients, fraction, seed, round, res
 
 @pytest.mark.parametrize(("clients", "total"), [(1, 2), (3, 12), (10, 110)])
 def test_rotations_cost_m_times_m_plus_one_transfers(clients, total):
-    found = tally(Rotations().plan(PlanningContext(clients, 1.0, 1), 1), {"model": 1})
+    found = transfer_totals(Rotations().plan(PlanningContext(clients, 1.0, 1), 1), {"model": 1})
     assert (found.s2c, found.c2s, found.c2c) == (clients, clients, clients * (clients - 1))
     assert found.total == total
 
@@ -53,7 +53,7 @@ def test_one_client_alone_is_fedavg():
 @pytest.mark.parametrize(("clients", "fraction", "total"), [(5, 1.0, 20), (10, 0.4, 12), (3, 0.1, 0)])
 def test_a_star_sends_every_model_to_everybody_else(clients, fraction, total):
     plan = Star().plan(PlanningContext(clients, fraction, 1), 1)
-    found = tally(plan, {"model": 1})
+    found = transfer_totals(plan, {"model": 1})
     assert (found.s2c, found.c2s, found.c2c) == (0, 0, total)
     assert not plan.merges
     assert all(route.clients == (route.slot,) for route in plan.routes)

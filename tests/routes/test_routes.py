@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedrelay.cost.ledger import tally
+from fedrelay.cost.ledger import transfer_totals
 from fedrelay.errors import SpecError
 from fedrelay.routes.base import PlanningContext, sampled_count
 from fedrelay.routes.chains import Chains
@@ -28,7 +28,7 @@ def test_singletons_visit_distinct_clients_once(clients, fraction, seed, round):
     assert all(len(route.clients) == 1 for route in plan.routes)
     assert len(set(visited)) == len(visited) == sampled_count(clients, fraction)
     assert set(visited) <= set(range(clients))
-    found = tally(plan, {"model": 1})
+    found = transfer_totals(plan, {"model": 1})
     assert (found.s2c, found.c2s, found.c2c) == (len(visited), len(visited), 0)
 
 
@@ -57,7 +57,7 @@ def test_chains_walk_through_whole_groups(loops, seed, round):
         group = next(group for group in GROUPS if route.clients[0] in group)
         for loop in range(loops):
             assert sorted(route.clients[loop * len(group) : (loop + 1) * len(group)]) == list(group)
-    found = tally(plan, {"model": 1})
+    found = transfer_totals(plan, {"model": 1})
     visits = sum(len(route.clients) for route in plan.routes)
     assert (found.s2c, found.c2s, found.c2c) == (2, 2, visits - 2)
 
@@ -81,4 +81,4 @@ def test_every_round_can_be_planned_at_any_time():
 def test_pooled_training_transfers_nothing():
     plan = Pooled().plan(PlanningContext(1, 0.2, 1), 1)
     assert plan.routes[0].clients == (0,)
-    assert tally(plan, {"model": 1}).total == 0
+    assert transfer_totals(plan, {"model": 1}).total == 0

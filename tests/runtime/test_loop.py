@@ -26,6 +26,7 @@ from fedrelay.merge.base import MergeInput
 from fedrelay.merge.last import Last
 from fedrelay.merge.mean import Mean
 from fedrelay.models.layout import FlatLayout
+from fedrelay.routes.overlay import AS_PLANNED
 from fedrelay.routes.plan import RoundPlan, Route
 from fedrelay.runtime.server import merge_input
 from fedrelay.runtime.store import State
@@ -60,7 +61,7 @@ def quadratic_engine(*clients: tuple[float, float], lr: float = 0.1) -> tuple[Lo
 
 def after_one_round(engine, layout, merge, *routes):
     start = torch.zeros(1, dtype=torch.float64)
-    arrivals = engine.travel(RoundPlan(1, tuple(Route(route) for route in routes)), RoundInputs(start))
+    arrivals = engine.run_round(RoundPlan(1, tuple(Route(route) for route in routes)), AS_PLANNED, RoundInputs(start))
     home = MergeInput(start, arrivals, layout, 2, TrainSettings(), lambda client: np.ones(1, dtype=np.int64))
     return merge.apply(home).weights.item()
 
@@ -350,7 +351,7 @@ def test_trained_weights_do_not_load_into_another_architecture(toy, linear):
 
 
 def test_settings_without_effect_are_refused(toy):
-    with pytest.raises(fr.SpecError, match="alpha, clients: has no effect on data of your own"):
+    with pytest.raises(fr.SpecError, match="clients, alpha: has no effect on data of your own"):
         fr.run("fedavg", data=toy, alpha=0, clients=3)
     with pytest.raises(fr.SpecError, match=r"data\.partition: has no effect on synthetic data"):
         fr.run("fedavg", data="synthetic", partition="shards")

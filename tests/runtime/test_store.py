@@ -183,7 +183,10 @@ def other_data(folder: Path) -> None:
         (damage("run.json", None), r"is not a run folder \(run\.json is missing\)"),
         (damage("run.json", b"\x00garbage"), r"run\.json: is damaged"),
         (damage("run.json", b"[1]"), r"run\.json: is damaged \(not an object\)"),
-        (damage("run.json", b'{"format": 99}'), r"has format 99, this version reads format 1"),
+        (
+            damage("run.json", b'{"format": 99}'),
+            r"has format 99, this version reads format 2; read the folder with the version",
+        ),
         (damage("spec.yaml", b"method: fedavg"), r"spec\.yaml: is not what the run was started with"),
         (resealed("spec.yaml", b"method: [unclosed"), r"spec\.yaml is damaged"),
         (resealed("spec.yaml", b"method: fedseq\nbogus: 1\n"), r"spec\.yaml is damaged: bogus: unknown key"),

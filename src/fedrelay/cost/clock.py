@@ -24,15 +24,14 @@ import heapq
 import io
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cache, lru_cache
-from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple, Self
 
 from pydantic import Field, model_validator
 
-from fedrelay.cost.ledger import SERVER, ExtraPayloads, Kind, SetupStep, trips
+from fedrelay.cost.ledger import SERVER, ExtraPayloads, Kind, SetupStep, transfers
 from fedrelay.errors import DataError, SpecError
 from fedrelay.experiment.spec import Section, unknown
 from fedrelay.rng import generator
@@ -332,10 +331,10 @@ class TimeModel:
 
     def __post_init__(self) -> None:
         """Remember what was worked out: the same clients come again and again."""
-        for name, most in (("visit_time", 1 << 16), ("transfer_time", 1 << 16), ("round_time", 4)):
+        for name, most in (("hop_time", 1 << 16), ("transfer_time", 1 << 16), ("_timed", 4)):
             object.__setattr__(self, name, lru_cache(most)(getattr(self, name)))
 
-    def visit_time(self, client: int) -> float:
+    def hop_time(self, client: int) -> float:
         """Seconds of training at one client, and of looking at the result."""
         return (self.sample_flops * self.samples(client) * self.epochs + self.check_flops) / self.device(client).flops
 
@@ -351,24 +350,30 @@ class TimeModel:
     def _bits(self, kind: Kind) -> int:
         return 8 * (sum(self.payloads.values()) + sum(self.extras.get(kind, {}).values()))
 
-    def trip_time(self, clients: Sequence[int], relay: Handover = "direct") -> RouteTime:
-        """How long one model is under way through these clients, from the server and back, with nobody in its way."""
+    def route_time(self, clients: Sequence[int], handover: Handover = "direct") -> RouteTime:
+        """How long one model takes through these clients, from the server and back, if no other model is in its way."""
         route = Route(tuple(clients))
-        return self._trip(route, self._ways(route, RoundPlan(0, (route,), relay)), waiting=0.0)
+        return self._route_time(route, self._transfer_times(route, RoundPlan(0, (route,), handover)), waiting=0.0)
 
-    def round_time(self, plan: RoundPlan) -> RoundTime:
-        """How long a round takes: all routes set out at once, and a client trains one model at a time.
+    def round_time(self, plan: RoundPlan, delays: Sequence[float] = ()) -> RoundTime:
+        """How long a round takes: all routes start at once, and a client trains one model at a time.
 
-        A model that comes to a client at work on another one waits for its turn; who comes first is served first.
+        A model that comes to a busy client waits; the first to come is the first to be trained. `delays` are seconds
+        that each route loses to faults.
         """
-        return self._timed(plan)[0]
+        routes, merging, _ = self._timed(replace(plan, round=0))  # where routes stay the same, so does their time
+        if delays:
+            late = zip(routes, delays, strict=True)
+            routes = tuple(replace(each, waiting=each.waiting + delay) for each, delay in late)
+        return RoundTime(routes, merging)
 
-    def home_times(self, plan: RoundPlan) -> list[list[float]]:
-        """For every route, when it would be home if it turned back after its first client, its second, and so on."""
-        return self._timed(plan)[1]
+    def return_times(self, plan: RoundPlan) -> list[list[float]]:
+        """For every route, when it would return if it ended after its first client, its second, and so on."""
+        return self._timed(plan)[2]
 
-    def _timed(self, plan: RoundPlan) -> tuple[RoundTime, list[list[float]]]:
-        ways = [self._ways(route, plan) for route in plan.routes]
+    def _timed(self, plan: RoundPlan) -> tuple[tuple[RouteTime, ...], float, list[list[float]]]:
+        """The time of every route, the time to merge, and the return times of every route."""
+        ways = [self._transfer_times(route, plan) for route in plan.routes]
         waits = [0.0] * len(ways)
         homes: list[list[float]] = [[] for _ in ways]
         free_at: dict[int, float] = {}
@@ -378,51 +383,50 @@ class TimeModel:
             now, number, hop = heapq.heappop(coming)
             clients = plan.routes[number].clients
             begin = max(now, free_at.get(clients[hop], 0.0))
-            end = free_at[clients[hop]] = begin + self.visit_time(clients[hop])
+            end = free_at[clients[hop]] = begin + self.hop_time(clients[hop])
             waits[number] += begin - now
             homes[number].append(end + self._way_home(plan, clients[hop], ways[number][-1]))
             if hop + 1 < len(clients):
                 heapq.heappush(coming, (end + ways[number][hop + 1], number, hop + 1))
-        waits = [wait + delay for wait, delay in zip_longest(waits, plan.delays, fillvalue=0.0)]
         merging = self.merge_seconds * max(0, sum(map(bool, homes)) - 1) if plan.merges else 0.0
-        return RoundTime(tuple(map(self._trip, plan.routes, ways, waits)), merging), homes
+        return tuple(map(self._route_time, plan.routes, ways, waits)), merging, homes
 
     def _way_home(self, plan: RoundPlan, client: int, last: float) -> float:
-        """Seconds from a client to the server, if the route ends there; `last` is the way from its last client."""
-        return self.transfer_time(client, SERVER) if plan.relay in ("direct", "server") else last
+        """Seconds from a client to the server, if the route ends there; `last` is the time from its last client."""
+        return self.transfer_time(client, SERVER) if plan.handover in ("direct", "server") else last
 
-    def errand_time(self, errand: SetupStep) -> RoundTime:
-        """How long something takes that clients do once, all at the same time."""
-        return RoundTime(tuple(self._errand_of(errand, place) for place in range(len(errand.clients))))
+    def setup_time(self, step: SetupStep) -> RoundTime:
+        """How long a setup step takes, which all its clients do at the same time."""
+        return RoundTime(tuple(self._setup_time(step, place) for place in range(len(step.clients))))
 
-    def _errand_of(self, errand: SetupStep, place: int) -> RouteTime:
-        client = errand.clients[place]
+    def _setup_time(self, step: SetupStep, place: int) -> RouteTime:
+        client = step.clients[place]
         device, samples = self.device(client), self.samples(client)
-        ways = ((errand.down, device.down), (errand.up, device.up))
+        links = ((step.down, device.down), (step.up, device.up))
         travelling = sum(
-            8 * parcel.weight(place) / bandwidth + device.latency for parcel, bandwidth in ways if parcel is not None
+            8 * transfer.size_of(place) / bandwidth + device.latency for transfer, bandwidth in links if transfer
         )
-        return RouteTime(errand.work(samples, self.sample_flops) / device.flops, travelling, hops=1, samples=samples)
+        return RouteTime(step.work(samples, self.sample_flops) / device.flops, travelling, hops=1, samples=samples)
 
-    def _trip(self, route: Route, ways: Sequence[float], waiting: float) -> RouteTime:
+    def _route_time(self, route: Route, ways: Sequence[float], waiting: float) -> RouteTime:
         return RouteTime(
-            training=sum(map(self.visit_time, route.clients)),
+            training=sum(map(self.hop_time, route.clients)),
             travelling=sum(ways),
             waiting=waiting,
             hops=len(route.clients),
             samples=sum(map(self.samples, route.clients)),
         )
 
-    def _ways(self, route: Route, plan: RoundPlan) -> list[float]:
-        """Seconds on the way to every client in turn, and at last home."""
-        if plan.relay == "none":
+    def _transfer_times(self, route: Route, plan: RoundPlan) -> list[float]:
+        """Seconds of the transfer to every client in turn, and at last back."""
+        if plan.handover == "none":
             return [0.0] * (len(route.clients) + 1)
-        if plan.relay == "peers":  # one after another to everybody else
+        if plan.handover == "peers":  # one after another to everybody else
             holders = [other.clients[-1] for other in plan.routes if other is not route and other.clients]
             sending = sum(self.transfer_time(client, holder) for client in route.clients[-1:] for holder in holders)
             return [0.0] * len(route.clients) + [sending]
         ways = [0.0]
-        for _, source, target in trips(RoundPlan(0, (route,), plan.relay)):
+        for _, source, target in transfers(RoundPlan(0, (route,), plan.handover)):
             ways[-1] += self.transfer_time(source, target)
             if target != SERVER:
                 ways.append(0.0)

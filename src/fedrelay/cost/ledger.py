@@ -21,11 +21,11 @@ SERVER = -1
 """Stands for the server where a transfer names its ends."""
 
 
-def trips(plan: RoundPlan) -> Iterator[tuple[Kind, int, int]]:
+def transfers(plan: RoundPlan) -> Iterator[tuple[Kind, int, int]]:
     """Every (kind, source, target) along which something travels in this round."""
-    if plan.relay == "none":
+    if plan.handover == "none":
         return
-    if plan.relay == "peers":
+    if plan.handover == "peers":
         holders = [route.clients[-1] for route in plan.routes if route.clients]
         yield from (("c2c", source, target) for source in holders for target in holders if source != target)
         return
@@ -34,7 +34,7 @@ def trips(plan: RoundPlan) -> Iterator[tuple[Kind, int, int]]:
             continue
         yield "s2c", SERVER, route.clients[0]
         for source, target in zip(route.clients, route.clients[1:], strict=False):
-            if plan.relay == "direct":
+            if plan.handover == "direct":
                 yield "c2c", source, target
             else:
                 yield "c2s", source, SERVER
@@ -86,7 +86,7 @@ def transfer_counts(plan: RoundPlan) -> dict[Kind, int]:
     """How many trips of each kind a round has, without going through them one by one."""
     lengths = [len(route.clients) for route in plan.routes if route.clients]
     routes, handed_on = len(lengths), sum(lengths) - len(lengths)
-    match plan.relay:
+    match plan.handover:
         case "none":
             return {"s2c": 0, "c2s": 0, "c2c": 0}
         case "peers":
@@ -97,18 +97,23 @@ def transfer_counts(plan: RoundPlan) -> dict[Kind, int]:
             return {"s2c": routes + handed_on, "c2s": routes + handed_on, "c2c": 0}
 
 
-def tally(plan: RoundPlan, payloads: Mapping[str, int], extras: ExtraPayloads = NOTHING) -> TransferTotals:
-    """The transfers of one round, summed."""
+def transfer_totals(
+    plan: RoundPlan,
+    payloads: Mapping[str, int],
+    extras: ExtraPayloads = NOTHING,
+    wasted: Sequence[tuple[str, int]] = (),
+) -> TransferTotals:
+    """The transfers of one round, summed; `wasted` are (kind, number of models) that were sent without effect."""
     sizes: Counter[str] = Counter()
-    transfers: dict[Kind, int] = {}
-    weights: dict[Kind, int] = {}
-    for kind, trips in transfer_counts(plan).items():
-        on_board = {**payloads, **extras.get(kind, {})}
-        trips += sum(times for wasted, times in plan.wasted if wasted == kind)
-        transfers[kind] = trips * len(on_board)
-        weights[kind] = trips * sum(on_board.values())
-        sizes.update({payload: trips * size for payload, size in on_board.items() if trips})
-    return TransferTotals(transfers["s2c"], transfers["c2s"], transfers["c2c"], sizes.total(), dict(sizes), weights)
+    counts: dict[Kind, int] = {}
+    sizes_by_kind: dict[Kind, int] = {}
+    for kind, models in transfer_counts(plan).items():
+        sent = {**payloads, **extras.get(kind, {})}
+        models += sum(times for each, times in wasted if each == kind)
+        counts[kind] = models * len(sent)
+        sizes_by_kind[kind] = models * sum(sent.values())
+        sizes.update({payload: models * size for payload, size in sent.items() if models})
+    return TransferTotals(counts["s2c"], counts["c2s"], counts["c2c"], sizes.total(), dict(sizes), sizes_by_kind)
 
 
 def ledger_line(
@@ -127,12 +132,12 @@ class SetupTransfer(NamedTuple):
     name: str
     bytes: int | Sequence[int]
 
-    def weight(self, place: int) -> int:
-        """The bytes of the client at a place among those that are asked."""
+    def size_of(self, place: int) -> int:
+        """The bytes of the client at this place among the clients of the step."""
         return self.bytes if isinstance(self.bytes, int) else self.bytes[place]
 
-    def together(self, clients: int) -> int:
-        """The bytes of so many clients."""
+    def total(self, clients: int) -> int:
+        """The bytes of all clients together."""
         return clients * self.bytes if isinstance(self.bytes, int) else sum(self.bytes)
 
 
@@ -153,15 +158,15 @@ class SetupStep:
     updates: int = 0
     """How many clients train the run's model for it."""
 
-    def tally(self) -> TransferTotals:
-        """What travels."""
+    def totals(self) -> TransferTotals:
+        """The transfers of the step, summed."""
         count, sizes = len(self.clients), Counter[str]()
-        for parcel in filter(None, (self.down, self.up)):
-            sizes[parcel.name] += parcel.together(count)
+        for transfer in filter(None, (self.down, self.up)):
+            sizes[transfer.name] += transfer.total(count)
         down, up = count if self.down else 0, count if self.up else 0
         weights: dict[Kind, int] = {
-            "s2c": self.down.together(count) if self.down else 0,
-            "c2s": self.up.together(count) if self.up else 0,
+            "s2c": self.down.total(count) if self.down else 0,
+            "c2s": self.up.total(count) if self.up else 0,
         }
         return TransferTotals(down, up, 0, sizes.total(), dict(sizes), weights)
 

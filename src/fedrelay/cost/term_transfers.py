@@ -34,14 +34,14 @@ def round_models(terms: Sequence[Term], plan: RoundPlan) -> Counter[Kind]:
     every time. Without a server, all clients have it from the start.
     """
     found: Counter[Kind] = Counter()
-    if plan.relay in ("none", "peers") or not any(term.needs_round_model for term in terms):
+    if plan.handover in ("none", "peers") or not any(term.needs_round_model for term in terms):
         return found
     have_it = {route.clients[0] for route in plan.routes if route.clients and not route.continues}
     for index in range(plan.longest):
         for route in plan.routes:
             if index >= len(route.clients) or (index == 0 and not route.continues):
                 continue
-            if plan.relay == "server":
+            if plan.handover == "server":
                 found["s2c"] += 1
             elif route.clients[index] not in have_it:
                 found["c2c" if index else "s2c"] += 1

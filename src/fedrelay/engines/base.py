@@ -1,4 +1,4 @@
-"""The small protocol behind which engines hide."""
+"""What every engine does, and what it gets for a round."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from fedrelay.local.arrival import Arrival
 from fedrelay.local.client_profile import ClientProfiler, ProfileVector
 from fedrelay.local.evaluation import EvaluationSums
 from fedrelay.robustness.guard import NO_HOPS_YET, TypicalHop
+from fedrelay.routes.async_state import NextLegs
+from fedrelay.routes.overlay import ExecutionOverlay
 from fedrelay.routes.plan import RoundPlan
 
 
@@ -24,36 +26,39 @@ class RoundInputs:
     """The model of the round."""
 
     starts: Mapping[int, Tensor] = field(default_factory=dict)
-    """The models of routes that set off with another one."""
+    """Route → the model it starts with, where that is another one."""
 
     server: Mapping[str, Tensor] = field(default_factory=dict)
-    """What the terms of the method keep at the server; what is missing is zero."""
+    """Server state of the terms; what is missing is zero."""
 
     payload: Mapping[int, Mapping[str, Tensor]] = field(default_factory=dict)
-    """What routes with a model of their own have with them already."""
+    """Route → the payload that travels with its own model."""
 
     usual: TypicalHop = NO_HOPS_YET
-    """What turns are like, for a guard that asks."""
+    """What hops are like, for a guard that asks."""
 
     legs: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
-    """Groups that the models of routes have been through since the last merge, in a race."""
+    """Route → the groups that its model has been through since the last merge, where real arrivals decide."""
+
+    next_legs: NextLegs | None = None
+    """Decides which model goes where, where real arrivals decide."""
 
 
 class RouteTraits(Protocol):
-    """What an engine needs to know of a way of travelling before it begins."""
+    """What an engine needs to know of a route before the run starts."""
 
     @property
     def asynchronous(self) -> bool:
-        """Whether it depends on times of arrival who goes where."""
+        """Whether times of arrival decide which model goes where."""
 
     @property
     def needs_client_samples(self) -> str:
-        """The setting by which the server would have to look at samples of clients, if there is one."""
+        """The setting that makes the server look at samples of clients, if there is one."""
 
 
 @dataclass(frozen=True)
 class EngineEvent:
-    """Something that happened besides what the reports of hops say, and what was done about it."""
+    """Something that happened beside the hops, and what was done about it."""
 
     what: str
     done: str
@@ -61,24 +66,28 @@ class EngineEvent:
 
 
 class Engine(Protocol):
-    """Takes hops and yields arrivals. It also looks after what clients keep, wherever that is."""
+    """Runs the hops of a plan and returns arrivals. It also stores client state, wherever the clients are."""
 
-    def travel(self, plan: RoundPlan, departure: RoundInputs) -> list[Arrival]:
-        """Carry out all routes of a round that have clients; arrivals in their order, valid until the next call."""
+    def run_round(self, plan: RoundPlan, overlay: ExecutionOverlay, inputs: RoundInputs) -> list[Arrival]:
+        """Run all routes that have clients.
 
-    def keep(self) -> None:
-        """Have clients keep what they wrote while models last travelled; otherwise they go on with what they had."""
+        Returns:
+            One arrival for each of these routes, in their order; valid until the next call.
+        """
 
-    def portray(
-        self, portrait: ClientProfiler, clients: Sequence[int], weights: Tensor
+    def commit_client_state(self) -> None:
+        """Keep the client state that the last round wrote. Without this call, clients go on with what they had."""
+
+    def profile_clients(
+        self, profiler: ClientProfiler, clients: Sequence[int], weights: Tensor
     ) -> Iterator[tuple[int, ProfileVector]]:
-        """Have clients describe themselves, each from these weights: (place in `clients`, vector), as they come."""
+        """Compute the profile of each client, each from these weights: (place in `clients`, vector), as they come."""
 
     def evaluate(self, weights: Tensor) -> EvaluationSums:
-        """Judge a model on the federation's test samples."""
+        """Evaluate a model on the federation's test samples."""
 
-    def news(self) -> list[EngineEvent]:
-        """What happened since it was last asked."""
+    def take_events(self) -> list[EngineEvent]:
+        """What happened since the last call."""
 
     def close(self) -> None:
-        """Let go of processes and memory."""
+        """Release processes and memory."""

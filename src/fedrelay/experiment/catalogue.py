@@ -92,7 +92,7 @@ class MethodEntry:
 
 _ICG = {"assign": "icg"}
 _UNIFORM = {"merge": {"weights": "uniform"}}
-_FEDGSP_ROUTE = {"order": "fixed", "relay": "server"}
+_FEDGSP_ROUTE = {"order": "fixed", "handover": "server"}
 _SLOW_MERGES = {"terms.prox": {"mu": 1.0}, "terms.drift": {"alpha": 1.0}}
 """Models that are merged rarely are held closer together."""
 
@@ -118,7 +118,7 @@ METHODS: dict[str, MethodEntry] = {
         route=Growing,
         grouping=Grouping,
         defaults={
-            "route": {"growth": "log", "alpha": 2.0, "beta": 10, "regroup": "always", "relay": "server"},
+            "route": {"growth": "log", "alpha": 2.0, "beta": 10, "regroup": "always", "handover": "server"},
             "grouping": {**_ICG, "profile": "counts", "leftovers": "drop"},
             **_UNIFORM,
         },

@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 import logging
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial
@@ -27,8 +27,8 @@ from fedrelay.cost.ledger import (
     TransferTotals,
     histograms,
     ledger_line,
-    tally,
     transfer_counts,
+    transfer_totals,
 )
 from fedrelay.cost.term_transfers import ROUND_MODEL, round_models, term_transfers
 from fedrelay.data.federation import Federation
@@ -65,11 +65,13 @@ from fedrelay.models.batched import BatchedModel
 from fedrelay.models.layout import TORCH_GLOBALS, FlatLayout, FlatModule
 from fedrelay.privacy.checks import check_budget
 from fedrelay.privacy.visit_budget import VisitBudget
-from fedrelay.rng import generator, torch_seed
-from fedrelay.robustness.faults import FaultEvent, FaultModel
+from fedrelay.rng import torch_seed
+from fedrelay.robustness.faults import FaultModel
 from fedrelay.robustness.guard import guard_passes
 from fedrelay.robustness.label_flip import FlippedFederation, flip_labels
+from fedrelay.routes.async_state import AsyncState, Leg, NextLegs
 from fedrelay.routes.base import Groups, PlanningContext
+from fedrelay.routes.overlay import NO_OVERHEAD, Overhead
 from fedrelay.routes.plan import Handover, RoundPlan, Route
 from fedrelay.runtime.store import PROBE, PROFILES, SELECTION
 from fedrelay.selection.base import Selection, Selector
@@ -128,30 +130,30 @@ class PreparedExperiment:
         """What the route wants, for clients that hold samples."""
         plan = replace(phase.route.plan(self._scene(phase, before), round - before), round=round)
         if all_through_server(self.experiment):
-            plan = replace(plan, relay="server")
+            plan = replace(plan, handover="server")
         if all(map(self.federation.size, set().union(*(route.clients for route in plan.routes)))):
             return plan
         routes = (
             route.only([index for index, client in enumerate(route.clients) if self.federation.size(client)])
             for route in plan.routes
         )
-        return replace(plan, routes=tuple(route for route in routes if route.clients or plan.race))
+        return replace(plan, routes=tuple(route for route in routes if route.clients or plan.real_arrivals))
 
-    def with_faults(self, plan: RoundPlan, attempt: int = 0) -> tuple[RoundPlan, list[FaultEvent]]:
-        """A plan as it can be carried out when things go wrong, and what went wrong; `attempt` counts repetitions."""
-        plan = replace(plan, attempt=attempt)
+    def next_legs(self, round: int) -> NextLegs:
+        """Decides which model goes to which group in a round, without clients that hold no samples."""
+        phase, before = self.phase(round)
+        context = self._scene(phase, before)
 
-        def spare(present: Collection[int]) -> Iterator[int]:
-            rng = generator(self.experiment.seed, "backup", plan.round, attempt)
-            others = rng.permutation([c for c in np.flatnonzero(self.federation.sizes()) if c not in present])
-            return iter(others.tolist())
+        def decide(state: AsyncState) -> tuple[Leg, ...]:
+            legs = phase.route.next_legs(context, state)
+            return tuple(replace(leg, clients=tuple(filter(context.holds, leg.clients))) for leg in legs)
 
-        return self._weather.meet(plan, self.stopwatch(plan), spare)
+        return decide
 
     @cached_property
-    def _weather(self) -> FaultModel:
-        wanted = self.experiment
-        return FaultModel(wanted.faults, wanted.recovery, wanted.seed)
+    def faults(self) -> FaultModel:
+        wanted, holders = self.experiment, np.flatnonzero(self.federation.sizes()).tolist()
+        return FaultModel(wanted.faults, wanted.recovery, wanted.seed, holders, self.stopwatch)
 
     @cached_property
     def _allowance(self) -> VisitBudget | None:
@@ -159,7 +161,7 @@ class PreparedExperiment:
         if (term := self.recipe.privacy) is None or (most := term.most_visits) is None:
             return None
         return VisitBudget(
-            most, lambda round: self._routed(*self.phase(round), round), lambda plan: self.with_faults(plan)[0]
+            most, lambda round: self._routed(*self.phase(round), round), lambda plan: self.faults.apply(plan).plan
         )
 
     def out_of_budget(self, round: int) -> tuple[int, ...]:
@@ -208,12 +210,12 @@ class PreparedExperiment:
                 found[kind] |= dict.fromkeys(names, self.layout.bytes)
         return found
 
-    def tally(self, plan: RoundPlan) -> TransferTotals:
+    def tally(self, plan: RoundPlan, overhead: Overhead = NO_OVERHEAD) -> TransferTotals:
         """The transfers of a round; what is sent in vain carries what is usual for its kind."""
-        found = tally(plan, self.payloads, self._extras_of_terms(plan))
+        found = transfer_totals(plan, self.payloads, self._extras_of_terms(plan), overhead.wasted)
         extras, sent = self.extras(plan), round_models(self.phase(plan.round)[0].terms, plan)
         for kind in KINDS:
-            wasted = sum(times for each, times in plan.wasted if each == kind and ROUND_MODEL in extras[kind])
+            wasted = sum(times for each, times in overhead.wasted if each == kind and ROUND_MODEL in extras[kind])
             if count := sent[kind] + wasted:
                 found += TransferTotals.of(kind, ROUND_MODEL, count, self.layout.bytes)
         return found
@@ -258,14 +260,16 @@ class PreparedExperiment:
         devices = self.recipe.clock.devices(self.experiment.seed, clients)
         return lambda client: devices(client) if client < clients else SERVERS_OWN
 
-    def virtual_time(self, plan: RoundPlan) -> VirtualTime:
+    def virtual_time(
+        self, plan: RoundPlan, overhead: Overhead = NO_OVERHEAD, measured: float | None = None
+    ) -> VirtualTime:
         """How long a round would take, and how long models would wait for the slowest."""
-        alike = replace(plan, round=0)  # where routes stay the same, so does their time
-        found = VirtualTime.of(self.stopwatch(plan).round_time(alike))
-        if plan.seconds is None:
+        found = VirtualTime.of(self.stopwatch(plan).round_time(plan, overhead.delays))
+        if plan.asynchronous is None:
             return found
-        seconds = plan.seconds + max(plan.delays, default=0.0)
-        return found._replace(seconds=seconds, idle=0.0)  # asynchronous models do not wait for each other
+        seconds = plan.asynchronous.seconds + max(overhead.delays, default=0.0)
+        # Asynchronous models do not wait for each other.
+        return found._replace(seconds=seconds if measured is None else measured, idle=0.0)
 
     def choosing_seconds(self, round: int) -> float:
         """How long the choice of clients for a round took; 0 where there was none to speak of."""
@@ -322,7 +326,7 @@ class PreparedExperiment:
             job: TrainingJob, portrait: ClientProfiler, clients: Sequence[int], weights: Tensor
         ) -> Iterator[tuple[int, ProfileVector]]:
             with closing(start_engine(job, self.experiment)) as engine:
-                for done, picture in enumerate(engine.portray(portrait, clients, weights), start=1):
+                for done, picture in enumerate(engine.profile_clients(portrait, clients, weights), start=1):
                     yield picture
                     if watch is not None and job.federation is self.federation:  # a probe's owner is no client
                         watch(done, len(clients))
@@ -332,13 +336,13 @@ class PreparedExperiment:
     def opening(self) -> dict[str, Any] | None:
         """The ledger's line for what clients did before the first round, if they did anything."""
         errands = self.errands()
-        transfers = sum((errand.tally() for errand in errands), TransferTotals())
+        transfers = sum((errand.totals() for errand in errands), TransferTotals())
         if not transfers.total:
             return None
         updates = sum(errand.updates for errand in errands)
         line = ledger_line(0, transfers, updates=updates, longest=min(1, updates))
         watch = TimeModel(self.devices, self.federation.size, self.sample_flops, 1, {})
-        return line | VirtualTime.together(VirtualTime.of(watch.errand_time(errand)) for errand in errands).named()
+        return line | VirtualTime.together(VirtualTime.of(watch.setup_time(errand)) for errand in errands).named()
 
     def errands(self) -> list[SetupStep]:
         """What clients do once before the first round, one thing after another; each is told once, whoever needs it."""
@@ -453,10 +457,10 @@ def _regroup(
     return grouping.form(evidence, survey, count=count, key=key)
 
 
-def _duration(setting: PreparedExperiment, clients: tuple[int, ...], relay: Handover) -> float:
+def _duration(setting: PreparedExperiment, clients: tuple[int, ...], handover: Handover) -> float:
     """How long a model takes through these clients by the virtual clock."""
-    plan = RoundPlan(setting.experiment.rounds, (Route(clients),), relay)
-    return setting.stopwatch(plan).trip_time(clients, relay).seconds
+    plan = RoundPlan(setting.experiment.rounds, (Route(clients),), handover)
+    return setting.stopwatch(plan).route_time(clients, handover).seconds
 
 
 def models_of_clients(evidence: ProfileInputs) -> ProfilingResult:

@@ -182,8 +182,16 @@ def shortcuts() -> dict[str, str]:
     return {name: paths[0] for name, paths in owners.items() if len(paths) == 1 and name not in top_level}
 
 
+RENAMED = {"route.relay": "route.handover"}
+"""Settings of older versions → what they are called now."""
+
+
 def validate(model: type[M], values: Mapping[str, Any], prefix: str = "") -> M:
     """Build a section from plain values, or say in one message what is wrong with them."""
+    for old, new in RENAMED.items():
+        section, _, key = old.partition(".")
+        if isinstance(values.get(section), Mapping) and key in values[section]:
+            raise SpecError(f"{old}: this setting is now called {new}")
     try:
         return model.model_validate(dict(values))
     except ValidationError as error:

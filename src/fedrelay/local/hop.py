@@ -18,7 +18,8 @@ from fedrelay.local.trainer import TrainingJob
 from fedrelay.models.layout import FlatModule
 from fedrelay.robustness.guard import NO_HOPS_YET, HopSnapshot, TypicalHop, emptied, fault_in, peaks, shorten, worsened
 from fedrelay.robustness.tampering import tamper
-from fedrelay.routes.plan import Hop, RoundPlan, Tamper
+from fedrelay.routes.overlay import ExecutionOverlay, Tamper
+from fedrelay.routes.plan import Hop, RoundPlan
 
 WRONG_SHAPE = "a wrong shape"
 
@@ -34,11 +35,10 @@ class PlannedHop:
     tamper: Tamper | None = None
 
 
-def planned_hop(plan: RoundPlan, hop: Hop) -> PlannedHop:
-    """A hop of a plan with what the plan says of it."""
-    visited = plan.routes[hop.route].clients[: hop.index + 1] if hop.route in plan.followed else ()
-    tampers = (each for each in plan.tampers if (each.route, each.index) == (hop.route, hop.index))
-    return PlannedHop(hop, visited, next(tampers, None))
+def planned_hop(plan: RoundPlan, overlay: ExecutionOverlay, hop: Hop) -> PlannedHop:
+    """A hop of a plan with what is special about it in this attempt."""
+    visited = plan.routes[hop.route].clients[: hop.index + 1] if hop.route in overlay.followed else ()
+    return PlannedHop(hop, visited, overlay.tamper_at(hop.route, hop.index))
 
 
 class HopRunner:

@@ -25,7 +25,7 @@ from fedrelay.report.partition import Partition, merge_classes, partition_of_run
 from fedrelay.report.runs import MethodRuns, ReportRuns, RunView, load_runs
 from fedrelay.report.sections import with_sections
 from fedrelay.report.summary import MethodSummary, summarize
-from fedrelay.robustness.faults import DIVERGED
+from fedrelay.robustness.fault_events import DIVERGED
 from fedrelay.runtime.result import COSTS, Row
 
 Document = dict[str, Any]
@@ -335,7 +335,7 @@ def _round(line: Row, limits: Limits) -> dict[str, Any]:
     found = {
         "round": line["round"],
         "routes": kept,
-        "relay": line.get("relay") or relay_of(line),
+        "relay": line.get("handover") or relay_of(line),
         "merges": line.get("merges", True),
     }
     if "slots" in line:

@@ -19,7 +19,7 @@ from fedrelay.cost.ledger import KINDS
 from fedrelay.errors import DivergedError, FedRelayError, FruitlessError, RunFolderError
 from fedrelay.experiment.spec import Comparison, Experiment
 from fedrelay.report.format import duration, times
-from fedrelay.robustness.faults import DIVERGED, GIVEN_UP, event_label, is_fault
+from fedrelay.robustness.fault_events import DIVERGED, GIVEN_UP, event_label, is_fault
 from fedrelay.runtime.comparison import SPEC, ComparisonResult, MethodResults, load_comparison
 from fedrelay.runtime.result import Result, Row
 from fedrelay.runtime.store import Records

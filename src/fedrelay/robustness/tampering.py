@@ -6,7 +6,7 @@ import math
 
 from torch import Tensor
 
-from fedrelay.routes.plan import Tamper
+from fedrelay.routes.overlay import Tamper
 
 
 def tamper(model: Tensor, recv: Tensor, how: Tamper) -> None:

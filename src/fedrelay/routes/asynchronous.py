@@ -20,28 +20,28 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
-from functools import partial
 from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
+from fedrelay.routes.async_state import AsyncState, Leg
 from fedrelay.routes.base import PlanningContext, sampled_count
-from fedrelay.routes.plan import AsyncRound, AsyncState, Leg, RoundPlan, Route
+from fedrelay.routes.plan import AsyncRound, RoundPlan, Route
 from fedrelay.routes.slots import SlotRouting, next_groups
 
 
 @dataclass(frozen=True, order=True)
 class Finish:
-    """A model is done with a group."""
+    """The time at which a model has finished a group."""
 
     time: float
     leg: Leg
 
 
 class Asynchronous(SlotRouting):
-    """Every trip takes a model through the groups it finished since the last round."""
+    """Each route takes one model through the groups that it finished since the last round."""
 
     mode: Literal["latency", "sync"] = Field(
         "latency",
@@ -57,7 +57,6 @@ class Asynchronous(SlotRouting):
 
     @property
     def asynchronous(self) -> bool:
-        """Unless all groups take the same."""
         return self.mode == "latency"
 
     def plan(self, scene: PlanningContext, round: int) -> RoundPlan:
@@ -68,21 +67,22 @@ class Asynchronous(SlotRouting):
         since = round - (round - 1) % period
         merges = round % period == 0
         finished, waiting, seconds = self._finished(scene, since, round, with_rest=merges and self.wait)
-        trips: dict[int, tuple[int, ...]] = {}
+        clients: dict[int, tuple[int, ...]] = {}
         order: dict[int, tuple[int, ...]] = {}
         for number, leg in enumerate(finish.leg for finish in finished):
-            trips[leg.slot] = trips.get(leg.slot, ()) + leg.clients
+            clients[leg.slot] = clients.get(leg.slot, ()) + leg.clients
             order[leg.slot] = order.get(leg.slot, ()) + (number,) * len(leg.clients)
-        if not scene.real:
+        if scene.real:
+            slots: Iterable[int] = _slots(scene)
+            timing = AsyncRound(since, seconds, True, overlaps=not merges and round < scene.rounds, waits=self.wait)
+            order = {}
+        else:
+            slots, timing = sorted(clients), AsyncRound(since, seconds)
             # A group trains one model at a time, so a group that finished two did so one after the other.
-            again = len({finish.leg.group for finish in finished}) < len(finished)
-            routes = tuple(
-                Route(trips[slot], slot, order[slot] if again else (), slot in waiting) for slot in sorted(trips)
-            )
-            return RoundPlan(round, routes, self.relay, merges, seconds)
-        race = AsyncRound(since, not merges and round < scene.rounds, self.wait, partial(self._held, scene))
-        routes = tuple(Route(trips.get(slot, ()), slot, continues=slot in waiting) for slot in _slots(scene))
-        return RoundPlan(round, routes, self.relay, merges, seconds, race=race)
+            if len({finish.leg.group for finish in finished}) == len(finished):
+                order = {}
+        routes = (Route(clients.get(slot, ()), slot, order.get(slot, ()), slot in waiting) for slot in slots)
+        return RoundPlan(round, tuple(routes), self.handover, merges, asynchronous=timing)
 
     def _finished(
         self, scene: PlanningContext, since: int, round: int, *, with_rest: bool
@@ -106,49 +106,44 @@ class Asynchronous(SlotRouting):
         return found, before, max(finish.time for finish in found) - began
 
     def _batches(self, scene: PlanningContext, since: int) -> Iterator[tuple[list[Finish], list[Finish]]]:
-        """Finishes at the same time by the virtual clock, and what is under way then, for ever."""
-        standing = AsyncState.after(since, [()] * len(_slots(scene)))
+        """Legs that end at the same time by the virtual clock, and those still under way then, for ever."""
+        state = AsyncState.after(since, [()] * len(_slots(scene)))
         under_way: list[Finish] = []
         time = 0.0
         while True:
-            legs = self.next_legs(scene, standing)
-            standing = standing.set_off(legs)
+            legs = self.next_legs(scene, state)
+            state = state.started(legs)
             for leg in legs:
-                heapq.heappush(under_way, Finish(time + scene.duration(leg.clients, self.relay), leg))
+                heapq.heappush(under_way, Finish(time + scene.duration(leg.clients, self.handover), leg))
             time = under_way[0].time
             batch = []
             while under_way and under_way[0].time == time:
                 batch.append(heapq.heappop(under_way))
-            standing = standing.home([finish.leg for finish in batch])
+            state = state.ended([finish.leg for finish in batch])
             yield batch, list(under_way)
 
-    def next_legs(self, scene: PlanningContext, standing: AsyncState) -> tuple[Leg, ...]:
-        """Who goes where now: models that are free, as far as groups are idle."""
-        key = standing.since + standing.draw
+    def next_legs(self, scene: PlanningContext, state: AsyncState) -> tuple[Leg, ...]:
+        """Which free model goes to which idle group now."""
+        key = state.since + state.decisions
         return tuple(
             Leg(slot, group, self.trip(scene, key, group, scene.groups[group]))
-            for slot, group in _assigned(scene, key, standing)
+            for slot, group in _assigned(scene, key, state)
         )
-
-    def _held(self, scene: PlanningContext, standing: AsyncState) -> tuple[Leg, ...]:
-        """The same, without clients that hold no samples."""
-        legs = self.next_legs(scene, standing)
-        return tuple(Leg(leg.slot, leg.group, tuple(filter(scene.holds, leg.clients))) for leg in legs)
 
 
 def _slots(scene: PlanningContext) -> Sequence[int]:
     return range(sampled_count(len(scene.groups), scene.fraction))
 
 
-def _assigned(scene: PlanningContext, key: int, standing: AsyncState) -> Iterator[tuple[int, int]]:
+def _assigned(scene: PlanningContext, key: int, state: AsyncState) -> Iterator[tuple[int, int]]:
     """(slot, group) for the models that are free, as far as groups are idle."""
-    if not standing.under_way:  # all are free, as in every round of FedSeqInter
-        yield from enumerate(next_groups(scene, key, standing.left))
+    if not state.under_way:  # all are free, as in every round of FedSeqInter
+        yield from enumerate(next_groups(scene, key, state.last_group))
         return
-    order = scene.rng("idle", standing.since, standing.draw).permutation(len(scene.groups)).tolist()
-    idle = [group for group in order if group not in standing.busy]
-    for slot in standing.free:
-        group = next((group for group in idle if group != standing.left[slot]), None)
+    order = scene.rng("idle", state.since, state.decisions).permutation(len(scene.groups)).tolist()
+    idle = [group for group in order if group not in state.busy_groups]
+    for slot in state.free_slots:
+        group = next((group for group in idle if group != state.last_group[slot]), None)
         if group is not None:
             idle.remove(group)
             yield slot, group

@@ -11,6 +11,7 @@ import numpy as np
 
 from fedrelay.experiment.spec import Section
 from fedrelay.rng import generator
+from fedrelay.routes.async_state import AsyncState, Leg
 from fedrelay.routes.plan import Handover, RoundPlan
 
 Groups = tuple[tuple[int, ...], ...]
@@ -28,7 +29,7 @@ def _nobody(round: int) -> tuple[int, ...]:
     return ()
 
 
-def _turns(clients: tuple[int, ...], relay: Handover) -> float:
+def _hops(clients: tuple[int, ...], handover: Handover) -> float:
     return float(len(clients))
 
 
@@ -52,8 +53,8 @@ class PlanningContext:
     chosen: Callable[[int], tuple[int, ...]] = _nobody
     """Round → the clients chosen for a chain, in its order."""
 
-    duration: Callable[[tuple[int, ...], Handover], float] = _turns
-    """How long a model would take through these clients, from the server and back; by default one unit a turn."""
+    duration: Callable[[tuple[int, ...], Handover], float] = _hops
+    """How long a model would take through these clients, from the server and back; by default one unit for each hop."""
 
     real: bool = False
     """Whether models really arrive at some time, instead of by the virtual clock."""
@@ -87,6 +88,10 @@ class Routing(Section, ABC):
     def needs_client_samples(self) -> str:
         """The setting by which the server would have to look at samples of clients, if there is one."""
         return ""
+
+    def next_legs(self, scene: PlanningContext, state: AsyncState) -> tuple[Leg, ...]:
+        """Which free model goes to which idle group now; only an asynchronous route decides that."""
+        raise NotImplementedError
 
     @abstractmethod
     def plan(self, scene: PlanningContext, round: int) -> RoundPlan:

@@ -8,7 +8,7 @@ travels through each of them, `loops` times, in an order drawn afresh for every 
 the groups' outputs weighted by their samples.
 
 Deviations: none in the route. Groups are formed at random unless another grouping is named. With `order: fixed` and
-`relay: server` it is the NaiveGSP of S. Zeng et al., FedGSP, DASFAA 2022: every model meets the clients of a group
+`handover: server` it is the NaiveGSP of S. Zeng et al., FedGSP, DASFAA 2022: every model meets the clients of a group
 always in the same order, and a manager passes it on.
 """
 
@@ -30,7 +30,7 @@ class GroupRouting(Routing):
     order: Literal["random", "fixed"] = Field(
         "random", description="clients in a new order every time, or always the same"
     )
-    relay: Literal["direct", "server"] = Field(
+    handover: Literal["direct", "server"] = Field(
         "direct", description="clients hand the model to each other, or it goes through the server every time"
     )
 
@@ -49,4 +49,4 @@ class Chains(GroupRouting):
         """One route for each sampled group."""
         groups = sample(scene, round, len(scene.groups))
         routes = (Route(self.trip(scene, round, group, scene.groups[group])) for group in groups)
-        return RoundPlan(round, tuple(routes), self.relay)
+        return RoundPlan(round, tuple(routes), self.handover)

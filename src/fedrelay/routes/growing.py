@@ -54,7 +54,7 @@ class Growing(GroupRouting):
         groups = self.groups(scene, round)
         sampled = sample(scene, round, len(groups))
         routes = (Route(self.trip(scene, round, group, groups[group])) for group in sampled)
-        return RoundPlan(round, tuple(routes), self.relay)
+        return RoundPlan(round, tuple(routes), self.handover)
 
     def groups(self, scene: PlanningContext, round: int) -> tuple[tuple[int, ...], ...]:
         """The groups of a round."""

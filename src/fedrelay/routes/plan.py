@@ -1,25 +1,30 @@
 """The round plan: how models travel, as plain frozen data.
 
-A plan can be printed, saved, counted and executed by any engine. It knows nothing of the method that
-made it, and imports nothing of ours.
+A plan can be printed, saved, counted and executed by any engine. It knows nothing of the method that made it, and
+imports nothing of the package. What happens to a plan while it is executed is in `routes.overlay`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from operator import itemgetter
 from typing import Literal
 
 Handover = Literal["direct", "server", "peers", "none"]
-"""How a model gets from one client to the next: handed over directly, through the server, from every client to every
-other without a server, or not at all (nothing is transferred: the data are pooled in one place)."""
+"""How a model gets from one client to the next:
+
+* direct: clients hand it to each other,
+* server: it goes through the server,
+* peers: every client sends its model to every other, there is no server,
+* none: nothing is transferred, because the data are pooled in one place.
+"""
 
 
 @dataclass(frozen=True)
 class Hop:
-    """One client's turn in one route: the unit of work, and the key of all its randomness."""
+    """One client's step on one route: the unit of work, and the key of all its randomness."""
 
     round: int
     route: int
@@ -29,31 +34,16 @@ class Hop:
     """How often the round was tried before."""
 
 
-Tampering = Literal["nan", "inf", "shape", "zero", "explode", "sign-flip", "replace"]
-"""What may be done to a model after training and before it is handed on."""
-
-
-@dataclass(frozen=True)
-class Tamper:
-    """One turn whose model is tampered with."""
-
-    route: int
-    index: int
-    what: Tampering
-    factor: float = 1.0
-
-
 @dataclass(frozen=True)
 class Route:
-    """One trip of one model from the server: whom it visits, in this order.
+    """One model's path from the server through clients and back.
 
-    A client may appear more than once: a loop over a group is simply a longer trip.
+    A client may appear more than once: a loop over a group is simply a longer route.
     """
 
     clients: tuple[int, ...]
     slot: int | None = None
-    """The place where the model waits between rounds that do not merge; it sets off from there the next time. None, or
-    an empty place: it sets off as the global model."""
+    """Where the model waits between rounds that do not merge; the slot's next route starts with it."""
 
     order: tuple[int, ...] = ()
     """One number for each hop, where it is known which of two routes reaches a client first: the hop with the lower
@@ -71,93 +61,32 @@ class Route:
 
 @dataclass(frozen=True)
 class Mixing:
-    """A model sets off as (1 − share) of its own and `share` of the other routes' models."""
+    """A route starts with (1 − share) of its own model and `share` of the other routes' models."""
 
     share: float
     temperature: float | None = None
-    """Others count by the softmax of their accuracy over this, on the samples of the client whose model it is; None:
-    all count the same."""
-
-
-@dataclass(frozen=True, order=True)
-class Leg:
-    """The model of a slot on its way through a group."""
-
-    slot: int
-    group: int
-    clients: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class AsyncState:
-    """How models stand that do not wait for each other, since they were merged; one entry for each slot."""
-
-    since: int
-    """The first round after the merge."""
-
-    done: tuple[int, ...]
-    """How many groups each model is done with."""
-
-    left: tuple[int | None, ...]
-    """The group it came out of last, if it was in any."""
-
-    draw: int = 0
-    """How often somebody decided who goes where."""
-
-    under_way: tuple[Leg, ...] = ()
-
-    @classmethod
-    def after(cls, since: int, visited: Sequence[Sequence[int]]) -> AsyncState:
-        """When models have been through these groups and nobody is under way; at the beginning, through none."""
-        done = tuple(map(len, visited))
-        return cls(since, done, tuple(groups[-1] if groups else None for groups in visited), max(done))
-
-    @property
-    def fastest(self) -> int:
-        """The most groups that a model is done with."""
-        return max(self.done)
-
-    @property
-    def free(self) -> tuple[int, ...]:
-        """Slots whose model is not under way."""
-        away = {leg.slot for leg in self.under_way}
-        return tuple(slot for slot in range(len(self.done)) if slot not in away)
-
-    @property
-    def busy(self) -> frozenset[int]:
-        """Groups that have a model."""
-        return frozenset(leg.group for leg in self.under_way)
-
-    def set_off(self, legs: Sequence[Leg]) -> AsyncState:
-        """After it was decided that these set off."""
-        return replace(self, draw=self.draw + 1, under_way=(*self.under_way, *legs))
-
-    def home(self, legs: Sequence[Leg], fruitless: Sequence[Leg] = ()) -> AsyncState:
-        """After these came home; those that nobody's work is in are not done with anything."""
-        done, left = list(self.done), list(self.left)
-        for leg in (*legs, *fruitless):
-            left[leg.slot] = leg.group
-        for leg in legs:
-            done[leg.slot] += 1
-        rest = tuple(leg for leg in self.under_way if leg not in legs and leg not in fruitless)
-        return replace(self, done=tuple(done), left=tuple(left), under_way=rest)
+    """Other models are weighted by the softmax of their accuracy over this temperature, measured on the samples of the
+    client that owns the route; None: all weigh the same."""
 
 
 @dataclass(frozen=True)
 class AsyncRound:
-    """A round that ends when the fastest model is done with one group more, by real times of arrival."""
+    """A round whose models do not wait for each other. It ends when the fastest model has finished one more group."""
 
     since: int
     """The first round after the last merge."""
 
-    goes_on: bool
-    """Whether models go on over the end of the round."""
+    seconds: float
+    """How long the round takes by the virtual clock."""
 
-    wait: bool
-    """Whether work under way at a merge is finished, instead of given up."""
+    real: bool = False
+    """Whether real arrivals decide which model goes where; the routes are then only what the virtual clock expects."""
 
-    next_legs: Callable[[AsyncState], tuple[Leg, ...]] = field(compare=False)
-    """Who goes where now."""
+    overlaps: bool = False
+    """Whether models keep travelling into the next round."""
+
+    waits: bool = False
+    """Whether a merge waits for models under way, instead of giving them up."""
 
 
 @dataclass(frozen=True)
@@ -166,41 +95,30 @@ class RoundPlan:
 
     round: int
     routes: tuple[Route, ...]
-    relay: Handover = "direct"
+    handover: Handover = "direct"
     merges: bool = True
     """Whether the models are merged at the end of the round; otherwise each waits in its slot."""
 
-    seconds: float | None = None
-    """How long the round takes by the virtual clock, where that is not simply the longest route."""
-
-    followed: tuple[int, ...] = ()
-    """Routes on which every stop is asked what the model still knows of the clients before."""
-
     mixing: Mixing | None = None
-    """How models are mixed with those of the other routes before they set off, if they are."""
+    """How models are mixed with those of the other routes before the first hop, if they are."""
 
-    tampers: tuple[Tamper, ...] = ()
-    """Turns whose model is tampered with."""
+    asynchronous: AsyncRound | None = None
+    """Set where models do not wait for each other."""
 
-    tapped: tuple[tuple[int, int], ...] = ()
-    """(route, index) of turns at which somebody looks at the model that a client receives."""
-
-    attempt: int = 0
-    """How often the round was tried before."""
-
-    delays: tuple[float, ...] = ()
-    """Seconds that each route loses to clients that are slow or do not answer; none if empty."""
-
-    wasted: tuple[tuple[str, int], ...] = ()
-    """(kind of transfer, how many models were sent without effect), besides those of the routes."""
-
-    race: AsyncRound | None = None
-    """Where real arrivals decide who goes where; the routes are then only what the virtual clock expects."""
+    @property
+    def real_arrivals(self) -> bool:
+        """Whether real arrivals decide which model goes where."""
+        return self.asynchronous is not None and self.asynchronous.real
 
     @property
     def longest(self) -> int:
         """The number of hops of the longest route: what a round costs in time when all run side by side."""
         return max((len(route.clients) for route in self.routes), default=0)
+
+    @property
+    def client_updates(self) -> int:
+        """The number of hops of all routes together: what a round costs in work."""
+        return sum(len(route.clients) for route in self.routes)
 
     @property
     def steps(self) -> tuple[tuple[int, ...], ...]:
@@ -223,8 +141,3 @@ class RoundPlan:
             free[client] = step + 1
             steps[number].append(step)
         return tuple(map(tuple, steps))
-
-    @property
-    def client_updates(self) -> int:
-        """The number of hops of all routes together: what a round costs in work."""
-        return sum(len(route.clients) for route in self.routes)

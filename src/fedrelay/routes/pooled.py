@@ -18,4 +18,4 @@ class Pooled(Routing):
 
     def plan(self, scene: PlanningContext, round: int) -> RoundPlan:
         """A single hop that costs no transfer."""
-        return RoundPlan(round, (Route((0,)),), relay="none")
+        return RoundPlan(round, (Route((0,)),), handover="none")

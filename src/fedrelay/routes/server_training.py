@@ -18,4 +18,4 @@ class ServerTraining(Routing):
 
     def plan(self, scene: PlanningContext, round: int) -> RoundPlan:
         """A single hop that costs no transfer."""
-        return RoundPlan(round, (Route((scene.clients,)),), relay="none")
+        return RoundPlan(round, (Route((scene.clients,)),), handover="none")

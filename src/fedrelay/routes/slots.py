@@ -58,7 +58,7 @@ class SlotRouting(GroupRouting):
             Route(self.trip(scene, round, group, scene.groups[group]), slot, continues=round > since)
             for slot, group in enumerate(visited_groups(scene, round, since))
         )
-        return RoundPlan(round, tuple(routes), self.relay, merges=round % period == 0)
+        return RoundPlan(round, tuple(routes), self.handover, merges=round % period == 0)
 
 
 class Slots(SlotRouting):

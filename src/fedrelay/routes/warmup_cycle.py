@@ -18,4 +18,4 @@ class WarmupCycle(Routing):
 
     def plan(self, scene: PlanningContext, round: int) -> RoundPlan:
         """A single route."""
-        return RoundPlan(round, (Route(scene.chosen(round)),), relay="server")
+        return RoundPlan(round, (Route(scene.chosen(round)),), handover="server")

@@ -23,6 +23,7 @@ from fedrelay.engines.local.executor import one_thread
 from fedrelay.experiment.prepare import prepare
 from fedrelay.experiment.spec import experiment
 from fedrelay.local.loss import cross_entropy
+from fedrelay.routes.overlay import AS_PLANNED
 from fedrelay.runtime.server import after_arrivals
 from fedrelay.runtime.store import State
 
@@ -96,7 +97,7 @@ def _engine(workload: Workload, federation: Federation, workers: int) -> Iterato
 
     def run_round(round: int) -> None:
         plan = setting.plan(round)
-        after_arrivals(setting, plan, state, engine.travel(plan, RoundInputs(state.weights)))
+        after_arrivals(setting, plan, state, engine.run_round(plan, AS_PLANNED, RoundInputs(state.weights)))
 
     try:
         yield run_round

@@ -20,7 +20,6 @@ from typing import Protocol
 
 from torch import nn
 
-from fedrelay.cost.ledger import SERVER
 from fedrelay.data.federation import Federation
 from fedrelay.engines.base import Engine, EngineEvent
 from fedrelay.engines.local.executor import one_thread
@@ -31,16 +30,9 @@ from fedrelay.experiment.spec import Experiment
 from fedrelay.local.arrival import Arrival
 from fedrelay.local.client_state import ClientStateStore
 from fedrelay.metrics.classification import accuracy_on, scores_of_counts
-from fedrelay.robustness.faults import (
-    FaultEvent,
-    diverged,
-    events_from_arrivals,
-    out_of_budget,
-    plan_as_executed,
-    too_few,
-    unanswered,
-    with_resends,
-)
+from fedrelay.robustness.executed_round import executed_round, unanswered
+from fedrelay.robustness.fault_events import DIVERGED, FaultEvent, events_of_arrivals, server_event, too_few_arrivals
+from fedrelay.routes.overlay import ExecutionOverlay
 from fedrelay.routes.plan import RoundPlan
 from fedrelay.runtime.recorder import Recorder
 from fedrelay.runtime.result import Result, Row
@@ -247,7 +239,7 @@ def _travel(
         if folder:
             _save(folder, state, client_states)
         if state.round < experiment.rounds:
-            book.happened([diverged(state.round + 1, str(error))])
+            book.happened([server_event(state.round + 1, DIVERGED, str(error))])
         raise DivergedError(f"{experiment.method}: {error}{_kept(folder, state)}") from None
     except FruitlessError as error:
         raise FruitlessError(f"{experiment.method}: {error}{_kept(folder, state)}") from None
@@ -285,10 +277,10 @@ def _round(
 ) -> tuple[State, Row | None]:
     """One round: state in, state out."""
     experiment, round = setting.experiment, state.round + 1
-    plan, arrivals, state = _journeys(setting, engine, state, book, witness)
+    plan, overlay, arrivals, state = _journeys(setting, engine, state, book, witness)
     loss = mean_loss(arrivals)
     for arrival in arrivals:
-        if arrival.route in plan.followed:
+        if arrival.route in overlay.followed:
             book.followed(round, arrival)
     with one_thread():
         state = after_arrivals(setting, plan, state, arrivals)
@@ -297,7 +289,7 @@ def _round(
     row = None
     if _is_evaluated(experiment, round):
         verdict = engine.evaluate(preview(setting, state))
-        book.happened(engine_fault_events(round, engine.news()))
+        book.happened(engine_fault_events(round, engine.take_events()))
         judged = scores_of_counts(verdict.correct, verdict.predicted, verdict.actual)
         test_loss = verdict.mean_loss if math.isfinite(verdict.mean_loss) else None
         found: Row = {**asdict(judged), "loss": test_loss, "train_loss": loss}
@@ -309,41 +301,53 @@ def _round(
 
 def _journeys(
     setting: PreparedExperiment, engine: Engine, state: State, book: Recorder, witness: HopTap
-) -> tuple[RoundPlan, list[Arrival], State]:
+) -> tuple[RoundPlan, ExecutionOverlay, list[Arrival], State]:
     """Have models travel until enough of them come home; a round that never succeeds is given up."""
     experiment, fair = setting.experiment, with_waiting(setting.plan(state.round + 1), state)
-    book.happened([out_of_budget(fair.round, client) for client in setting.out_of_budget(fair.round)])
+    book.happened(
+        [
+            server_event(fair.round, "budget spent", "passed over from now on", client)
+            for client in setting.out_of_budget(fair.round)
+        ]
+    )
     follow = bool(experiment.eval.forgetting) and fair.round % experiment.eval.forgetting == 0
-    enough = min(experiment.recovery.min_arrivals, 1 if fair.race else len(fair.routes))
+    enough = min(experiment.recovery.min_arrivals, 1 if fair.real_arrivals else len(fair.routes))
     for attempt in range(experiment.recovery.repeats + 1):
-        plan, fault_events = setting.with_faults(fair, attempt)
-        if follow:
-            plan = replace(plan, followed=(0,))
-        plan = replace(plan, tapped=witness.turns(plan))
+        faulty = setting.faults.apply(fair, attempt)
+        plan = faulty.plan
+        overlay = ExecutionOverlay(
+            attempt, faulty.tampers, witness.turns(plan), followed=(0,) if follow else (), overhead=faulty.overhead
+        )
         began = time.monotonic()
-        arrivals = engine.travel(plan, round_inputs(setting, plan, state)) if plan.longest or plan.race else []
-        went = plan_as_executed(plan, arrivals, experiment.recovery.timeout)
-        if plan.race:  # its clock is the real one
-            went = replace(went, seconds=time.monotonic() - began, delays=())
-        book.travelled(with_resends(went, arrivals, setting.stopwatch(went)), unanswered(arrivals))
-        book.happened([*fault_events, *events_from_arrivals(plan, arrivals)])
-        book.happened(engine_fault_events(fair.round, engine.news()))
+        travels = plan.longest or plan.real_arrivals
+        arrivals = engine.run_round(plan, overlay, round_inputs(setting, plan, state)) if travels else []
+        executed = executed_round(
+            plan,
+            faulty.overhead,
+            arrivals,
+            timeout=experiment.recovery.timeout,
+            elapsed=time.monotonic() - began,
+            time_model=setting.stopwatch,
+        )
+        book.travelled(executed, unanswered(arrivals))
+        book.happened([*faulty.events, *events_of_arrivals(plan.round, overlay, arrivals)])
+        book.happened(engine_fault_events(fair.round, engine.take_events()))
         book.waited(arrivals)
         state = observed(setting, state, arrivals)
         witness.saw(plan, arrivals)
         home = sum(arrival.usable for arrival in arrivals)
         if home >= enough:
             if arrivals:
-                engine.keep()
+                engine.commit_client_state()
             if fair.routes and not home:
-                book.happened([too_few(fair.round, given_up=True)])
-            return plan, arrivals, state
+                book.happened([too_few_arrivals(fair.round, given_up=True)])
+            return plan, overlay, arrivals, state
         last = attempt == experiment.recovery.repeats
-        book.happened([too_few(fair.round, given_up=last)])
+        book.happened([too_few_arrivals(fair.round, given_up=last)])
         how = "round %d: %d of %d routes came home, %d are needed; the round "
         how += "is given up%s" if last else "repeats%s"
         log.warning(how, fair.round, home, len(fair.routes), enough, _who_failed(setting, arrivals))
-    return plan, [], state
+    return plan, overlay, [], state
 
 
 def _who_failed(setting: PreparedExperiment, arrivals: Sequence[Arrival]) -> str:
@@ -356,7 +360,7 @@ def _who_failed(setting: PreparedExperiment, arrivals: Sequence[Arrival]) -> str
 
 def engine_fault_events(round: int, news: Sequence[EngineEvent]) -> list[FaultEvent]:
     """What an engine has to say, as the events of a round."""
-    return [FaultEvent(round, SERVER, SERVER, each.client, each.what, each.done) for each in news]
+    return [server_event(round, each.what, each.done, each.client) for each in news]
 
 
 def _is_evaluated(experiment: Experiment, round: int) -> bool:

@@ -16,7 +16,8 @@ from fedrelay.experiment.prepare import PreparedExperiment
 from fedrelay.local.arrival import Arrival
 from fedrelay.metrics.forgetting import backward_transfer, forgetting
 from fedrelay.models.layout import FlatLayout
-from fedrelay.robustness.faults import GIVEN_UP, REFUSED, FaultEvent, event_label, is_fault
+from fedrelay.robustness.fault_events import GIVEN_UP, REFUSED, FaultEvent, event_label, is_fault
+from fedrelay.routes.overlay import ExecutedRound
 from fedrelay.routes.plan import RoundPlan
 from fedrelay.runtime.result import Result, Row
 from fedrelay.runtime.server import preview
@@ -49,9 +50,11 @@ class Recorder:
         for line in folder.lines("ledger") if folder else [opening] if opening else []:
             self._count(line)
 
-    def travelled(self, plan: RoundPlan, unanswered: Sequence[int]) -> None:
+    def travelled(self, executed: ExecutedRound, unanswered: Sequence[int]) -> None:
         """Note one attempt at a round: what travelled, how long that would have taken, and who never answered."""
-        self.attempts.append((plan, self.setting.tally(plan), self.setting.virtual_time(plan)))
+        plan, overhead = executed.plan, executed.overhead
+        times = self.setting.virtual_time(plan, overhead, executed.seconds)
+        self.attempts.append((plan, self.setting.tally(plan, overhead), times))
         self.unanswered += unanswered
 
     def happened(self, fault_events: Sequence[FaultEvent]) -> None:
@@ -80,7 +83,7 @@ class Recorder:
         updates, longest = sum(plan.client_updates for plan in plans), max(plan.longest for plan in plans)
         line = ledger_line(plan.round, sum(tallies, TransferTotals()), updates=updates, longest=longest, routes=routes)
         line |= VirtualTime.together(times).named()
-        line |= {"relay": plan.relay, "merges": plan.merges}
+        line |= {"handover": plan.handover, "merges": plan.merges}
         if any(route.slot is not None for route in plan.routes):
             line["slots"] = [route.slot for route in plan.routes]
         if self.unanswered:

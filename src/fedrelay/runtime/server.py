@@ -37,7 +37,7 @@ def round_inputs(setting: PreparedExperiment, plan: RoundPlan, state: State) -> 
     own = {
         number: state.waiting[route.slot].weights if route.slot in state.waiting else state.weights
         for number, route in enumerate(plan.routes)
-        if route.slot is not None and (route.clients or plan.race)  # in a race, anybody may set off
+        if route.slot is not None and (route.clients or plan.real_arrivals)
     }
     if plan.mixing is not None:
         own = mixed(own, plan.mixing, {number: plan.routes[number].clients[0] for number in own}, setting.accuracy_at)
@@ -53,6 +53,7 @@ def round_inputs(setting: PreparedExperiment, plan: RoundPlan, state: State) -> 
         {number: arrival.payload for number, arrival in waiting.items()},
         usual(setting, state),
         {number: arrival.legs for number, arrival in waiting.items()},
+        setting.next_legs(plan.round) if plan.real_arrivals else None,
     )
 
 

@@ -51,7 +51,7 @@ from fedrelay.local.arrival import Arrival, HopReport
 from fedrelay.robustness.guard import TypicalHop
 from fedrelay.runtime.versions import versions
 
-FORMAT = 1
+FORMAT = 2
 STREAMS: dict[str, tuple[str, ...]] = {
     "metrics": ("round", "accuracy"),
     "ledger": ("round", "s2c", "c2s", "c2c", "bytes", "client_updates", "longest_route"),
@@ -108,7 +108,8 @@ class Records:
         facts = _read_json(path / "run.json")
         if facts.get("format") != FORMAT:
             raise RunFolderError(
-                f"{path}: run.json has format {facts.get('format')!r}, this version reads format {FORMAT}"
+                f"{path}: run.json has format {facts.get('format')!r}, this version reads format {FORMAT}; read the "
+                "folder with the version of FedRelay that wrote it, or run the experiment again"
             )
         checksums = facts["sha256"] if isinstance(facts.get("sha256"), dict) else {}
         for name in dict.fromkeys(("spec.yaml", "plan.json", *(Path(each).name for each in checksums))):
@@ -465,7 +466,7 @@ _VALUES: dict[str, Callable[[Any], bool]] = {
     "what": _is_text,
     "done": _is_text,
     "node": _is_text,
-    "relay": _is_text,
+    "handover": _is_text,
     "merges": lambda value: isinstance(value, bool),
     "slots": lambda value: isinstance(value, list) and all(_is_number_or_none(each) for each in value),
     "forgetting": lambda value: value is None or _are_numbers(value),

@@ -21,6 +21,7 @@ from fedrelay.local.terms.drift import Drift
 from fedrelay.local.terms.prox import Prox
 from fedrelay.local.trainer import TrainingJob
 from fedrelay.models.layout import FlatLayout
+from fedrelay.routes.overlay import AS_PLANNED
 from fedrelay.routes.plan import RoundPlan, Route
 
 PLAN = RoundPlan(1, (Route((0, 1, 2, 3)), Route((4,)), Route((5, 0)), Route((2, 2, 2))))
@@ -48,7 +49,7 @@ def engines():
 
 def outcome(engine, job, plan=PLAN):
     start = job.layout.flatten(job.module)
-    arrivals = engine.travel(plan, RoundInputs(start))
+    arrivals = engine.run_round(plan, AS_PLANNED, RoundInputs(start))
     models = torch.stack([arrival.weights.clone() for arrival in arrivals])
     return models, [(a.route, a.clients, a.samples, a.steps, a.loss) for a in arrivals]
 
@@ -63,12 +64,12 @@ def test_a_later_hop_reads_the_client_state_that_an_earlier_one_left(toy, linear
     apart = engines(LocalEngine(job, executor(job)))
     expected = []
     for route in (first, second):
-        expected += [arrival.weights.clone() for arrival in apart.travel(RoundPlan(1, (route,)), start)]
-        apart.keep()
+        expected += [arrival.weights.clone() for arrival in apart.run_round(RoundPlan(1, (route,)), AS_PLANNED, start)]
+        apart.commit_client_state()
     together = engines(LocalEngine(job, executor(job)))
     plan = RoundPlan(1, (replace(second, order=(1, 1, 1)), replace(first, order=(0, 0, 0))))
-    found = [arrival.weights.clone() for arrival in together.travel(plan, start)]
-    together.keep()
+    found = [arrival.weights.clone() for arrival in together.run_round(plan, AS_PLANNED, start)]
+    together.commit_client_state()
     torch.testing.assert_close(found, expected[::-1])
     for client in (0, 3, 4, 5):
         torch.testing.assert_close(together.client_states.get(client), apart.client_states.get(client))
@@ -88,17 +89,17 @@ def test_worker_processes_give_the_same_bits(toy, linear, engines, workers, lane
 
 def test_the_order_of_the_routes_does_not_matter_to_a_route(toy, linear):
     job = job_of(toy, linear)
-    alone = LocalEngine(job, InlineExecutor(job)).travel(
-        RoundPlan(1, PLAN.routes[:1]), RoundInputs(job.layout.flatten(linear))
+    alone = LocalEngine(job, InlineExecutor(job)).run_round(
+        RoundPlan(1, PLAN.routes[:1]), AS_PLANNED, RoundInputs(job.layout.flatten(linear))
     )
-    among = LocalEngine(job, InlineExecutor(job)).travel(PLAN, RoundInputs(job.layout.flatten(linear)))
+    among = LocalEngine(job, InlineExecutor(job)).run_round(PLAN, AS_PLANNED, RoundInputs(job.layout.flatten(linear)))
     assert torch.equal(alone[0].weights, among[0].weights)
 
 
 def test_a_route_is_its_hops_one_after_another(toy, linear):
     job = job_of(toy, linear)
-    (arrival,) = LocalEngine(job, InlineExecutor(job)).travel(
-        RoundPlan(1, (Route((3, 1)),)), RoundInputs(job.layout.flatten(linear))
+    (arrival,) = LocalEngine(job, InlineExecutor(job)).run_round(
+        RoundPlan(1, (Route((3, 1)),)), AS_PLANNED, RoundInputs(job.layout.flatten(linear))
     )
     assert (arrival.samples, arrival.steps) == (8 + 9, 4 + 5)
 

@@ -28,12 +28,14 @@ from fedrelay.experiment.spec import TrainSettings
 from fedrelay.local.terms.control import Control
 from fedrelay.local.trainer import TrainingJob
 from fedrelay.models.layout import FlatLayout
+from fedrelay.routes.overlay import ExecutionOverlay
 from fedrelay.routes.plan import RoundPlan, Route
 from fedrelay.runtime.loop import Silent
 
 ray = pytest.importorskip("ray", reason="the extra 'ray' is not installed", exc_type=ImportError)
 
-PLAN = RoundPlan(1, (Route((0, 1, 2, 3)), Route((4,)), Route((5, 0)), Route((2, 2, 2))), tapped=((0, 2), (3, 0)))
+PLAN = RoundPlan(1, (Route((0, 1, 2, 3)), Route((4,)), Route((5, 0)), Route((2, 2, 2))))
+OVERLAY = ExecutionOverlay(taps=((0, 2), (3, 0)))
 
 
 @pytest.fixture(scope="module")
@@ -71,11 +73,11 @@ def outcome(engine, plan=PLAN, rounds=2):
     """All tensors and reports of a few rounds, and what the clients keep afterwards."""
     found, weights = [], engine.job.layout.flatten(engine.job.module)
     for _ in range(rounds):
-        for arrival in engine.travel(plan, RoundInputs(weights)):
+        for arrival in engine.run_round(plan, OVERLAY if plan is PLAN else ExecutionOverlay(), RoundInputs(weights)):
             tensors = [arrival.weights, *arrival.payload.values(), *arrival.received_models.values()]
             found.append((arrival.clients, arrival.hops, [tensor.tolist() for tensor in tensors]))
             weights = arrival.weights.clone()
-        engine.keep()
+        engine.commit_client_state()
     kept = {client: {name: t.tolist() for name, t in engine.client_states.get(client).items()} for client in range(6)}
     assert any(kept.values())
     return found, kept, str(engine.evaluate(weights))

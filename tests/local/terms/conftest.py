@@ -18,6 +18,7 @@ from fedrelay.local.hop_context import HopContext
 from fedrelay.local.trainer import EagerTrainer, TrainingJob
 from fedrelay.merge.base import MergeInput
 from fedrelay.models.layout import FlatLayout, FlatModule
+from fedrelay.routes.overlay import AS_PLANNED
 from fedrelay.routes.plan import Hop, RoundPlan, Route
 
 
@@ -63,8 +64,8 @@ class Problem:
         """One round; returns the models that came home."""
         self.round += 1
         plan = RoundPlan(self.round, tuple(Route(route) for route in routes))
-        arrivals = self.engine.travel(plan, RoundInputs(self.weights, {}, self.server))
-        self.engine.keep()
+        arrivals = self.engine.run_round(plan, AS_PLANNED, RoundInputs(self.weights, {}, self.server))
+        self.engine.commit_client_state()
         home = [arrival.weights.clone() for arrival in arrivals]
         for term in self.terms:
             self.server = term.settle(self.server, arrivals, len(self.rows))

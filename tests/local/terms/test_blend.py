@@ -9,6 +9,7 @@ from tests.local.terms.conftest import Problem, four_rows
 from fedrelay.engines.base import RoundInputs
 from fedrelay.local.hop_context import HopContext, HopOutcome
 from fedrelay.local.terms.blend import Blend
+from fedrelay.routes.overlay import AS_PLANNED
 from fedrelay.routes.plan import RoundPlan, Route
 
 RING = (0, 1, 2, 3)
@@ -61,7 +62,7 @@ def test_the_models_of_a_route_come_home_folded_and_summed(alpha):
     for model in handed_on[1:]:
         fold = (1 - alpha) * model + alpha * fold
     problem = Problem(four_rows(), (Blend(alpha=alpha),), lr=0.1)
-    (arrival,) = problem.engine.travel(RoundPlan(1, (Route(RING),)), RoundInputs(problem.weights))
+    (arrival,) = problem.engine.run_round(RoundPlan(1, (Route(RING),)), AS_PLANNED, RoundInputs(problem.weights))
     torch.testing.assert_close(arrival.payload["fold"], fold)
     torch.testing.assert_close(arrival.payload["sum"], torch.stack(handed_on).sum(0))
 
@@ -70,5 +71,5 @@ def test_a_plain_chain_is_folded_all_the_same():
     plain, trained = (Problem(four_rows(), terms, lr=0.1) for terms in ((Blend(alpha=0.25, plain=True),), ()))
     assert torch.equal(plain.travel(RING)[0], trained.travel(RING)[0])
     models = [Problem(four_rows(), (), lr=0.1).travel(RING[:turns])[0] for turns in (1, 2)]
-    (arrival,) = plain.engine.travel(RoundPlan(1, (Route(RING[:2]),)), RoundInputs(plain.weights))
+    (arrival,) = plain.engine.run_round(RoundPlan(1, (Route(RING[:2]),)), AS_PLANNED, RoundInputs(plain.weights))
     torch.testing.assert_close(arrival.payload["fold"], 0.75 * models[1] + 0.25 * models[0])

@@ -22,6 +22,7 @@ from fedrelay.models.features import last_linear
 from fedrelay.models.layout import FlatLayout
 from fedrelay.models.net import Net
 from fedrelay.models.zoo import build_model
+from fedrelay.routes.overlay import AS_PLANNED
 from fedrelay.routes.plan import RoundPlan, Route
 
 OPERATORS = ("conv", "multi", "single")
@@ -96,9 +97,9 @@ def test_chains_refer_to_the_predecessor_and_other_terms_fit(toy):
     terms = (Fusion(), Contrast())
     job = TrainingJob(module, FlatLayout.of(module), toy, TrainSettings(batch_size=4), terms, 3)
     engine, start = LocalEngine(job, InlineExecutor(job)), FlatLayout.of(module).flatten(module)
-    (one,) = engine.travel(RoundPlan(1, (Route((0,)),)), RoundInputs(start))
+    (one,) = engine.run_round(RoundPlan(1, (Route((0,)),)), AS_PLANNED, RoundInputs(start))
     first = one.weights.clone()
-    (two,) = engine.travel(RoundPlan(1, (Route((0, 1)),)), RoundInputs(start))
+    (two,) = engine.run_round(RoundPlan(1, (Route((0, 1)),)), AS_PLANNED, RoundInputs(start))
     assert torch.equal(part(module, first, "reference"), part(module, start, "features"))
     assert not torch.equal(part(module, two.weights, "reference"), part(module, start, "features"))
 

@@ -25,6 +25,7 @@ from fedrelay.local.terms.mmd import Mmd
 from fedrelay.local.terms.prox import Prox
 from fedrelay.local.trainer import TrainingJob
 from fedrelay.models.layout import FlatLayout
+from fedrelay.routes.overlay import AS_PLANNED
 from fedrelay.routes.plan import RoundPlan, Route
 
 CHAINS = ((0, 1, 2), (3, 4), (5,))
@@ -39,8 +40,10 @@ def voyage(federation, terms, routes, *, executor=InlineExecutor, lanes=1, **tra
     job = TrainingJob(module, layout, federation, TrainSettings(batch_size=3, epochs=2, **train), terms, 3, lanes)
     engine, weights, server = LocalEngine(job, executor(job)), layout.flatten(module), {}
     for round in (1, 2):
-        arrivals = engine.travel(RoundPlan(round, tuple(map(Route, routes))), RoundInputs(weights, {}, server))
-        engine.keep()
+        arrivals = engine.run_round(
+            RoundPlan(round, tuple(map(Route, routes))), AS_PLANNED, RoundInputs(weights, {}, server)
+        )
+        engine.commit_client_state()
         for term in terms:
             server = term.settle(server, arrivals, 6)
         models = torch.stack([arrival.weights for arrival in arrivals])
@@ -144,8 +147,8 @@ def test_padding_of_sequences_counts_nowhere(term):
         )
         engine, weights = LocalEngine(job, InlineExecutor(job)), job.layout.flatten(module)
         for round in (1, 2):
-            (arrival,) = engine.travel(RoundPlan(round, (Route((0, 1)),)), RoundInputs(weights))
-            engine.keep()
+            (arrival,) = engine.run_round(RoundPlan(round, (Route((0, 1)),)), AS_PLANNED, RoundInputs(weights))
+            engine.commit_client_state()
             weights = arrival.weights.clone()
         found.append([weights, *(tensor.clone() for tensor in arrival.payload.values())])
     assert weights.isfinite().all()

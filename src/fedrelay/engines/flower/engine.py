@@ -38,6 +38,7 @@ from fedrelay.local.client_profile import ClientProfiler, ProfileVector
 from fedrelay.local.client_state import ClientStateStore
 from fedrelay.local.evaluation import EvaluationSums, chunks, evaluate_chunk
 from fedrelay.local.trainer import TrainingJob
+from fedrelay.routes.overlay import ExecutionOverlay
 from fedrelay.routes.plan import RoundPlan
 
 log = logging.getLogger(__name__)
@@ -71,34 +72,36 @@ class FlowerEngine:
         self.barren = 0
         self.notes: list[EngineEvent] = []
 
-    def travel(self, plan: RoundPlan, departure: RoundInputs) -> list[Arrival]:
-        """Carry out all routes of a round; in a race, until the fastest model is done with one group more."""
-        anybody = range(self.federation.clients) if plan.race else (c for route in plan.routes for c in route.clients)
-        self._await_somebody(set(anybody))
+    def run_round(self, plan: RoundPlan, overlay: ExecutionOverlay, inputs: RoundInputs) -> list[Arrival]:
+        """Run all routes; where real arrivals decide, until the fastest model has finished one more group."""
+        real = plan.real_arrivals
+        self._await_somebody(
+            set(range(self.federation.clients) if real else (c for r in plan.routes for c in r.clients))
+        )
         self.versions.begin(plan.round)
-        arrivals = self.course.run(plan, departure) if plan.race else self._travelled(plan, departure)
+        arrivals = self.course.run(plan, inputs) if real else self._run_routes(plan, overlay, inputs)
         self._count_barren(arrivals)
         return arrivals
 
-    def _travelled(self, plan: RoundPlan, departure: RoundInputs) -> list[Arrival]:
+    def _run_routes(self, plan: RoundPlan, overlay: ExecutionOverlay, inputs: RoundInputs) -> list[Arrival]:
         """All routes side by side; in waves, where they share clients that keep something."""
         numbers = [number for number, route in enumerate(plan.routes) if route.clients]
-        routes = [self.hops.setting_off(plan, departure, number) for number in numbers]
+        routes = [self.hops.setting_off(plan, overlay, inputs, number) for number in numbers]
         waves = self.job.goes_in_waves(plan)
         accept = self.versions.accept if waves else self.versions.accept_alone
         steps = plan.steps if waves else ((0,),) * len(plan.routes)
         for step in sorted(set().union(*steps)):
             moving = [each for each in routes if step in steps[each.number]]
-            self._carry_out(self.hops.request(plan, each, accept, alone=waves) for each in moving)
+            self._carry_out(self.hops.request(overlay, each, accept, alone=waves) for each in moving)
             self.versions.join()
         return [each.arrival() for each in routes]
 
-    def keep(self) -> None:
+    def commit_client_state(self) -> None:
         """Have the turns of the round count."""
         self.versions.keep()
 
-    def portray(
-        self, portrait: ClientProfiler, clients: Sequence[int], weights: Tensor
+    def profile_clients(
+        self, profiler: ClientProfiler, clients: Sequence[int], weights: Tensor
     ) -> Iterator[tuple[int, ProfileVector]]:
         """Ask all clients at once; each must answer, because groups are formed of all."""
         found: deque[tuple[int, ProfileVector]] = deque()
@@ -107,7 +110,7 @@ class FlowerEngine:
         shown = {} if public is None else {"public x": public.x.numpy(), "public y": public.y.numpy()}
 
         def request(place: int, client: int) -> Request:
-            header = {"kind": "portray", "brief": self.hops.brief, "portrait": to_plain(portrait), "client": client}
+            header = {"kind": "portray", "brief": self.hops.brief, "portrait": to_plain(profiler), "client": client}
 
             def ask() -> Message:
                 plain = packed(header, {"start": weights})
@@ -171,7 +174,7 @@ class FlowerEngine:
             )
         return verdicts
 
-    def news(self) -> list[EngineEvent]:
+    def take_events(self) -> list[EngineEvent]:
         """Who could not be asked, and when nobody could."""
         told = [*(EngineEvent("interrupted", said) for said in self.dispatcher.interruptions), *self.notes]
         self.notes.clear()

@@ -37,7 +37,7 @@ class RouteBatch:
         ]
 
 
-def batch_routes(plan: RoundPlan, samples: Callable[[int], int], lanes: int) -> list[RouteBatch]:
+def batch_routes(plan: RoundPlan, samples: Callable[[int], int], lanes: int, attempt: int = 0) -> list[RouteBatch]:
     """Deal out the routes to as few convoys as `lanes` allows, alike routes together, the longest convoy first."""
 
     def work(number: int) -> tuple[int, int, int]:
@@ -53,7 +53,7 @@ def batch_routes(plan: RoundPlan, samples: Callable[[int], int], lanes: int) -> 
         RouteBatch(
             plan.round,
             tuple((number, plan.routes[number].clients) for number in islice(numbers, size)),
-            plan.attempt,
+            attempt,
         )
         for size in sizes
     ]

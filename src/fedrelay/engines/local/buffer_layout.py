@@ -12,6 +12,7 @@ from functools import cached_property
 
 from fedrelay.local.hop import PlannedHop, planned_hop
 from fedrelay.local.trainer import TrainingJob
+from fedrelay.routes.overlay import ExecutionOverlay
 from fedrelay.routes.plan import Hop, RoundPlan
 
 Pair = tuple[int, int]
@@ -48,6 +49,7 @@ class BufferLayout:
 
     job: TrainingJob
     plan: RoundPlan
+    overlay: ExecutionOverlay
     started: tuple[int, ...]
     """Routes that set off with a model of their own."""
 
@@ -72,7 +74,7 @@ class BufferLayout:
         counts |= {f"payload {name}": twice * routes for name in self.job.names("payload")}
         counts |= {f"state {name}": visited for name in self.job.names("state")}
         counts |= {f"kept {name}": routes if self.waves else visited for name in self.job.names("state")}
-        counts["received_model"] = len(self.plan.tapped)
+        counts["received_model"] = len(self.overlay.taps)
         first, found = 0, {}
         for kind, count in counts.items():
             found[kind] = (first, count)
@@ -112,11 +114,11 @@ class BufferLayout:
         came = self.start(hop.route) if first else self.turn("model", hop.route, hop.index - 1)
         place = (hop.route, hop.index)
         return HopBuffers(
-            planned_hop(self.plan, hop),
+            planned_hop(self.plan, self.overlay, hop),
             (came, self.turn("model", hop.route, hop.index)),
             tuple(self._state(name, hop) for name in self.job.names("state")),
             tuple(self._baggage(name, hop) for name in self.job.names("payload")),
-            self.row("received_model", self.plan.tapped.index(place)) if place in self.plan.tapped else None,
+            self.row("received_model", self.overlay.taps.index(place)) if place in self.overlay.taps else None,
         )
 
     def _state(self, name: str, hop: Hop) -> Pair:

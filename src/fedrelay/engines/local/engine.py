@@ -27,6 +27,7 @@ from fedrelay.local.hop import failure
 from fedrelay.local.hop_context import HopContext
 from fedrelay.local.trainer import TrainingJob
 from fedrelay.robustness.guard import NO_HOPS_YET, TypicalHop, fault_in
+from fedrelay.routes.overlay import ExecutionOverlay
 from fedrelay.routes.plan import Hop, RoundPlan, Route
 
 BEFORE = 0
@@ -66,13 +67,13 @@ class LocalEngine:
         # Models that cannot be stacked gain nothing from a convoy but lose the workers it does not use.
         self.lanes = lanes_for(job)
 
-    def travel(self, plan: RoundPlan, departure: RoundInputs) -> list[Arrival]:
+    def run_round(self, plan: RoundPlan, overlay: ExecutionOverlay, inputs: RoundInputs) -> list[Arrival]:
         """Carry out all routes of a round."""
-        buffers = BufferLayout(self.job, plan, tuple(departure.starts))
+        buffers = BufferLayout(self.job, plan, overlay, tuple(inputs.starts))
         table = self.executor.models(buffers.rows)
-        self._load(buffers, table, departure)
+        self._load(buffers, table, inputs)
         reports: Reports = {number: [] for number in range(len(plan.routes))}
-        for step, trips in enumerate(self._trips(buffers, departure.usual)):
+        for step, trips in enumerate(self._trips(buffers, inputs.usual)):
             for outcome in self.executor.carry_out(trips):
                 for number, found in outcome.items():
                     reports[number] += found
@@ -88,7 +89,7 @@ class LocalEngine:
                 {name: table[buffers.home(f"payload {name}", number)] for name in self.job.names("payload")},
                 {
                     index: table[buffers.row("received_model", place)]
-                    for place, (route_of_tap, index) in enumerate(plan.tapped)
+                    for place, (route_of_tap, index) in enumerate(overlay.taps)
                     if route_of_tap == number
                 },
             )
@@ -96,21 +97,21 @@ class LocalEngine:
             if route.clients
         ]
 
-    def keep(self) -> None:
+    def commit_client_state(self) -> None:
         """Put away what the clients of the round keep."""
         round, kept = self.kept
         for client, tensors in kept.items():
             self.client_states.put(round, client, tensors)
 
-    def portray(
-        self, portrait: ClientProfiler, clients: Sequence[int], weights: Tensor
+    def profile_clients(
+        self, profiler: ClientProfiler, clients: Sequence[int], weights: Tensor
     ) -> Iterator[tuple[int, ProfileVector]]:
         """Clients that train do so in convoys, the others alone; those with the most samples come first."""
         self.executor.models(1)[0] = weights
         plan = RoundPlan(BEFORE, tuple(Route((client,)) for client in clients))
-        lanes = self.lanes if portrait.trains else 1
+        lanes = self.lanes if profiler.trains else 1
         sittings = [
-            ProfileClients(portrait, route_batch) for route_batch in batch_routes(plan, self.job.federation.size, lanes)
+            ProfileClients(profiler, route_batch) for route_batch in batch_routes(plan, self.job.federation.size, lanes)
         ]
         step = SITTINGS_AT_A_TIME * self.executor.count
         for begin in range(0, len(sittings), step):
@@ -124,7 +125,7 @@ class LocalEngine:
         verdicts = self.executor.carry_out(judgements)
         return sum(verdicts[1:], verdicts[0])
 
-    def news(self) -> list[EngineEvent]:
+    def take_events(self) -> list[EngineEvent]:
         """None: nobody here is far away."""
         return []
 
@@ -135,7 +136,7 @@ class LocalEngine:
     def _trips(self, buffers: BufferLayout, usual: TypicalHop) -> Iterator[list[TrainRoutes]]:
         """What is done side by side: everything, or one wave after another."""
         server = tuple(buffers.row(f"server {name}") for name in self.job.names("server"))
-        together = batch_routes(buffers.plan, self.job.federation.size, self.lanes)
+        together = batch_routes(buffers.plan, self.job.federation.size, self.lanes, buffers.overlay.attempt)
         if not buffers.waves:
             stops = [
                 tuple([buffers.stop(hop) for hop in wave] for wave in route_batch.waves()) for route_batch in together

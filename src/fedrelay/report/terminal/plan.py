@@ -52,7 +52,7 @@ def plan_report(setting: PreparedExperiment, round: int) -> dict[str, Any]:
         "payloads": run["payloads"]
         | {name: size for extra in setting.extras(plan).values() for name, size in extra.items()},
         "round": round,
-        "relay": plan.relay,
+        "relay": plan.handover,
         "routes": [[_holder(setting, client) for client in route.clients] for route in plan.routes],
         "chain": {
             "min": min(lengths, default=0),
@@ -74,16 +74,16 @@ def _with_faults(setting: PreparedExperiment, plan: RoundPlan) -> dict[str, Any]
     """What faults leave of the round at its first attempt; None if no faults are set."""
     if not setting.experiment.faults and setting.experiment.recovery.deadline is None:
         return None
-    with_faults, fault_events = setting.with_faults(plan)
-    transfers = setting.tally(with_faults)
+    faulty = setting.faults.apply(plan)
+    transfers = setting.tally(faulty.plan, faulty.overhead)
     return {
-        "routes": [[_holder(setting, client) for client in route.clients] for route in with_faults.routes],
-        "client_updates": with_faults.client_updates,
+        "routes": [[_holder(setting, client) for client in route.clients] for route in faulty.plan.routes],
+        "client_updates": faulty.plan.client_updates,
         "transfers": transfers.counts(),
         "bytes": transfers.bytes,
-        **setting.virtual_time(with_faults).named(),
-        "fault_events": dict(Counter(fault_event.what for fault_event in fault_events)),
-        "tampered": len(with_faults.tampers),
+        **setting.virtual_time(faulty.plan, faulty.overhead).named(),
+        "fault_events": dict(Counter(event.what for event in faulty.events)),
+        "tampered": len(faulty.tampers),
     }
 
 

@@ -20,9 +20,9 @@ from fedrelay.engines.flower.server.state_versions import StateVersions
 from fedrelay.experiment.spec import DataSettings
 from fedrelay.local.client_state import ClientStateStore
 from fedrelay.report.runs import RunStatus
+from fedrelay.routes.async_state import AsyncState, Leg
 from fedrelay.routes.asynchronous import Asynchronous
 from fedrelay.routes.base import PlanningContext
-from fedrelay.routes.plan import AsyncState, Leg
 from fedrelay.runtime.store import Records
 
 pytest.importorskip("cryptography", reason="the extra 'flower' is not installed")
@@ -111,7 +111,7 @@ def timeline(slow, tmp_path):
         scene, route = PlanningContext(4, 0.5, USUAL["seed"], tuple(map(tuple, groups))), Asynchronous(period=2)
         standing = AsyncState.after(1, [(), ()])
         first, second = legs = route.next_legs(scene, standing)
-        [third] = route.next_legs(scene, standing.set_off(legs).home([first]))
+        [third] = route.next_legs(scene, standing.started(legs).ended([first]))
         a, b, c = (found.names[leg.clients[0]] for leg in (first, second, third))
         found.connection = SlowPost(found.connection.services)
         found.connection.latencies = {a: 1, b: 5, c: 1}

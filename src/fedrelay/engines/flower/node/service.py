@@ -48,7 +48,8 @@ from fedrelay.local.hop_context import HopContext
 from fedrelay.local.terms.dp import Dp
 from fedrelay.local.trainer import TrainingJob
 from fedrelay.robustness.guard import TypicalHop
-from fedrelay.routes.plan import Hop, Tamper, Tampering
+from fedrelay.routes.overlay import Tamper, Tampering
+from fedrelay.routes.plan import Hop
 
 LARGEST_MODEL = 2 * 10**9
 """Bytes of a model that is built; a server may ask for any."""

@@ -18,8 +18,10 @@ from fedrelay.engines.base import RoundInputs
 from fedrelay.engines.flower.server.dispatcher import Dispatcher, Request
 from fedrelay.engines.flower.server.hop_requests import ActiveRoute, HopRequests
 from fedrelay.local.arrival import Arrival, Attempt, HopReport
-from fedrelay.robustness.faults import LATE
-from fedrelay.routes.plan import AsyncRound, AsyncState, Leg, RoundPlan
+from fedrelay.robustness.fault_events import LATE
+from fedrelay.routes.async_state import AsyncState, Leg
+from fedrelay.routes.overlay import AS_PLANNED
+from fedrelay.routes.plan import AsyncRound, RoundPlan
 
 Home = list[tuple[Leg, ActiveRoute]]
 
@@ -38,7 +40,7 @@ class AsyncRoundRunner:
 
     def run(self, plan: RoundPlan, departure: RoundInputs) -> list[Arrival]:
         """Until the fastest model is done with one group more, or everybody has failed."""
-        race = plan.race
+        race = plan.asynchronous
         assert race is not None
         standing, home = self._stand(race, departure, len(plan.routes))
         goal, failures = standing.fastest + 1, 0
@@ -47,13 +49,13 @@ class AsyncRoundRunner:
         while standing.fastest < goal and failures <= len(plan.routes):
             came = self._await_home()
             failed = [leg for leg, route in came if not _counts(route)]
-            standing = standing.home([leg for leg, route in came if _counts(route)], failed)
+            standing = standing.ended([leg for leg, route in came if _counts(route)], failed)
             home, failures = home + came, failures + len(failed)
             if standing.fastest < goal:
                 standing = self._set_off(plan, departure, plan.round, standing)
         self.standing, over = standing, standing.fastest == goal
-        if over and not race.goes_on:
-            while plan.merges and race.wait and self.under_way:
+        if over and not race.overlaps:
+            while plan.merges and race.waits and self.under_way:
                 home += self._await_home()
             arrivals = self._arrivals(home + self._give_up(), departure)
             self.standing, self.latest = None, {}
@@ -75,10 +77,10 @@ class AsyncRoundRunner:
 
     def _set_off(self, plan: RoundPlan, departure: RoundInputs, round: int, standing: AsyncState) -> AsyncState:
         """Send models that are free to groups that are idle; `round` is the one that this belongs to."""
-        assert plan.race is not None
-        legs = plan.race.next_legs(standing)
+        assert departure.next_legs is not None
+        legs = departure.next_legs(standing)
         for leg in legs:
-            route = self.hops.setting_off(plan, departure, leg.slot)
+            route = self.hops.setting_off(plan, AS_PLANNED, departure, leg.slot)
             model, payload = self.latest.get(leg.slot, (route.model, route.payload))
             first = self.begun[leg.slot, round]
             self.begun[leg.slot, round] += len(leg.clients)
@@ -87,8 +89,8 @@ class AsyncRoundRunner:
             )
             self.under_way[leg] = route
             if leg.clients:
-                self.dispatcher.waiting.append(self.hops.request(plan, route, self.versions.hold))
-        return standing.set_off(legs)
+                self.dispatcher.waiting.append(self.hops.request(AS_PLANNED, route, self.versions.hold))
+        return standing.started(legs)
 
     def _await_home(self) -> Home:
         """All models that are home, as soon as one is."""

@@ -18,9 +18,9 @@ from fedrelay.engines.flower.server.reply_checks import HopReply, ReplyChecker
 from fedrelay.engines.flower.server.state_versions import StateVersions
 from fedrelay.experiment.spec import RecoverySettings
 from fedrelay.local.arrival import Arrival, Attempt, HopReport
-from fedrelay.local.hop import planned_hop
 from fedrelay.local.trainer import TrainingJob
 from fedrelay.robustness.guard import TypicalHop
+from fedrelay.routes.overlay import ExecutionOverlay
 from fedrelay.routes.plan import Hop, RoundPlan
 
 Accept = Callable[[int, int, int], None]
@@ -75,25 +75,27 @@ class HopRequests:
         self.job, self.federation, self.versions, self.gate, self.recovery = job, federation, versions, gate, recovery
         self.brief = describe_job(job)
 
-    def setting_off(self, plan: RoundPlan, departure: RoundInputs, number: int) -> ActiveRoute:
+    def setting_off(
+        self, plan: RoundPlan, overlay: ExecutionOverlay, departure: RoundInputs, number: int
+    ) -> ActiveRoute:
         """A route at the server, about to begin."""
         usual = {name: departure.server[name] for name in self.job.names("payload") if name in departure.server}
         own = departure.payload.get(number, {}) if number in departure.starts else {}
         model, zeros = departure.starts.get(number, departure.weights), torch.zeros_like(departure.weights)
         payload = {name: own.get(name, usual.get(name, zeros)) for name in self.job.names("payload")}
-        return ActiveRoute(number, plan.routes[number].clients, model, payload, departure, plan.round, plan.attempt)
+        return ActiveRoute(number, plan.routes[number].clients, model, payload, departure, plan.round, overlay.attempt)
 
-    def request(self, plan: RoundPlan, route: ActiveRoute, accept: Accept, *, alone: bool = False) -> Request:
+    def request(self, overlay: ExecutionOverlay, route: ActiveRoute, accept: Accept, *, alone: bool = False) -> Request:
         """The next turn of a route; `alone`: those after it wait until all others have had theirs."""
         index, departure = len(route.reports), route.departure
         client = route.clients[index]
         hop = Hop(route.round, route.number, route.first + index, client, route.attempt)
         number = self.versions.next()
-        if (hop.route, hop.index) in plan.tapped:
+        if (hop.route, hop.index) in overlay.taps:
             route.received_models[hop.index] = route.model
 
         def ask() -> Message:
-            return packed(self._question(plan, hop, number, departure.usual), self._luggage(departure, route))
+            return packed(self._question(overlay, hop, number, departure.usual), self._luggage(departure, route))
 
         def answered(answer: Message, seconds: float) -> Request | None:
             if route.given_up:
@@ -115,7 +117,7 @@ class HopRequests:
                 accept(client, hop.route, number)
             route.reports.append(replace(found.report, attempts=attempts))
             route.request = None
-            return None if alone or route.home else self.request(plan, route, accept)
+            return None if alone or route.home else self.request(overlay, route, accept)
 
         rows = 1 + len(route.payload)
         tries = 1 + (self.recovery.retries if self.recovery.policy == "retry" else 0)
@@ -123,8 +125,8 @@ class HopRequests:
         route.request = request
         return request
 
-    def _question(self, plan: RoundPlan, hop: Hop, number: int, usual: TypicalHop) -> dict[str, Any]:
-        tamper = planned_hop(plan, hop).tamper
+    def _question(self, overlay: ExecutionOverlay, hop: Hop, number: int, usual: TypicalHop) -> dict[str, Any]:
+        tamper = overlay.tamper_at(hop.route, hop.index)
         return {
             "kind": "turn",
             "brief": self.brief,

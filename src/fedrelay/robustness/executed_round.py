@@ -1,0 +1,84 @@
+"""What really travelled in a round, from its arrivals: the clients that were reached, and what the others cost."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+
+from fedrelay.cost.clock import TimeModel
+from fedrelay.cost.ledger import SERVER
+from fedrelay.local.arrival import Arrival
+from fedrelay.routes.overlay import ExecutedRound, Overhead
+from fedrelay.routes.plan import RoundPlan
+
+
+def executed_round(
+    plan: RoundPlan,
+    overhead: Overhead,
+    arrivals: Sequence[Arrival],
+    *,
+    timeout: float,
+    elapsed: float,
+    time_model: Callable[[RoundPlan], TimeModel],
+) -> ExecutedRound:
+    """What one attempt at a round cost.
+
+    Where hops are messages, a client that was not reached costs nothing. One that did not answer was sent a model
+    without effect, and the server waited for it. One that could not answer was sent a model without effect. All but one
+    of several answers are without effect.
+
+    A refused model is sent again: the client that had it last sends it to the next one. Where the server passes models
+    on, it has them all.
+
+    Args:
+        plan: The round, after simulated faults.
+        overhead: What the simulated faults cost.
+        arrivals: What came back.
+        timeout: How long the server waits for an answer, in seconds.
+        elapsed: How long the attempt took by the real clock.
+        time_model: Gives the time model of a plan.
+    """
+    executed = reached(plan, arrivals)
+    wasted = Counter(dict(overhead.wasted))
+    delays = [*overhead.delays, *[0.0] * (len(plan.routes) - len(overhead.delays))]
+    for arrival in arrivals:
+        for hop in arrival.hops:
+            outcomes = Counter(hop.attempts)
+            duplicates = max(0, outcomes["answered"] - 1)
+            wasted.update({"s2c": outcomes["silent"] + outcomes["failed"] + duplicates, "c2s": duplicates})
+            delays[arrival.route] += timeout * outcomes["silent"]
+        for source, target in _resends(arrival) if plan.handover == "direct" else ():
+            wasted["s2c" if source == SERVER else "c2s" if target == SERVER else "c2c"] += 1
+            delays[arrival.route] += time_model(executed).transfer_time(source, target)
+    real = plan.real_arrivals  # their clock is the real one, which has counted all delays
+    lost = tuple(delays) if any(delays) and not real else ()
+    return ExecutedRound(executed, Overhead(lost, tuple(sorted((+wasted).items()))), elapsed if real else None)
+
+
+def reached(plan: RoundPlan, arrivals: Sequence[Arrival]) -> RoundPlan:
+    """The plan with the clients that were reached; in simulation it is the plan itself."""
+    if not plan.real_arrivals and not any(hop.attempts for arrival in arrivals for hop in arrival.hops):
+        return plan
+    clients = {
+        arrival.route: tuple(client for client, hop in zip(arrival.clients, arrival.hops, strict=True) if hop.visited)
+        for arrival in arrivals
+    }
+    routes = (replace(route, clients=clients.get(number, ()), order=()) for number, route in enumerate(plan.routes))
+    return replace(plan, routes=tuple(routes))
+
+
+def unanswered(arrivals: Sequence[Arrival]) -> list[int]:
+    """Clients that were sent a model and may have trained it, though nothing came back in time."""
+    hops = (pair for arrival in arrivals for pair in zip(arrival.clients, arrival.hops, strict=True))
+    return [client for client, hop in hops if not hop.visited and set(hop.attempts) != {"away"}]
+
+
+def _resends(arrival: Arrival) -> Iterator[tuple[int, int]]:
+    """(source, target) of every model that is sent again because the one trained from it was refused."""
+    holder, receivers = SERVER, (*arrival.clients[1:], SERVER)
+    for client, hop, receiver in zip(arrival.clients, arrival.hops, receivers, strict=True):
+        if not hop.refused:
+            holder = client
+        elif holder != receiver:
+            yield holder, receiver
