@@ -116,7 +116,7 @@ def _composed(
     rows = [resolved[start : start + columns] for start in range(0, len(resolved), columns)]
     heights = [max(_height(each, columns) for each in row if each is not None) for row in rows]
     keys = legend(each for each in resolved if each is not None)
-    across = max(1, min(4, int(width * 5 / (4 + max((len(key["name"]) for key in keys), default=1)))))
+    across = max(1, min(5, int(width * 11 / (6 + max((len(key["name"]) for key in keys), default=1)))))
     key_height = 0.2 * -(-len(keys) // across) if keys else 0
     canvas = Canvas(figsize=(width, sum(heights) + key_height), layout="constrained")
     grid = canvas.subplots(len(rows), columns, squeeze=False, height_ratios=heights)
@@ -210,7 +210,7 @@ def _style_axis(axes: Axes, side: str, axis: Mapping[str, Any]) -> None:
         scale.set_major_locator(LogLocator(10, (1, 2, 5)))
         scale.set_minor_formatter(NullFormatter())
     else:
-        scale.set_major_locator(MaxNLocator(6, integer=form == "count"))
+        scale.set_major_locator(MaxNLocator(5, integer=form == "count"))
     if "limits" in axis:
         axes.set(**{f"{side}lim": axis["limits"]})
     scale.set_major_formatter(FuncFormatter(lambda value, _: _tick(value, form)))
@@ -219,7 +219,7 @@ def _style_axis(axes: Axes, side: str, axis: Mapping[str, Any]) -> None:
 def _tick(value: float, form: str) -> str:
     if form == "percent":
         return f"{100 * value:.3g} %"
-    return _NUMBERS[form](round(value, 9))
+    return _NUMBERS[form](round(value, 9)).replace(".0 ", " ")
 
 
 def _draw_bars(axes: Axes, mark: Mapping[str, Any], figure: Figure) -> None:

@@ -195,7 +195,8 @@ def final_results(data: Data) -> Figure:
         for number, method in enumerate(data["methods"])
         if method["curves"]["round"]
     ]
-    label = f"Accuracy, mean of the last {data['last']} evaluations"
+    used = min(data["last"], max((method["curves"]["evaluated"] for method in data["methods"]), default=0))
+    label = f"Accuracy, mean of the last {plural(used, 'evaluation')}"
     mark = {"kind": "points", "by_method": True, "rows": rows, "format": "percent"}
     return {"title": "Final accuracy", "x": {"label": label, "format": "percent"}, "marks": [mark] if rows else []}
 
@@ -211,7 +212,10 @@ def traffic(data: Data, view: str) -> Figure:
     known = [method for method in data["methods"] if method["traffic"][view]]
     missing = [method["name"] for method in data["methods"] if method["traffic"][view] is None]
     keys = list(dict.fromkeys(key for method in known for key in method["traffic"][view]))
-    parts = [{"name": DIRECTIONS.get(key, key), "colour": _kind_colour(place)} for place, key in enumerate(keys)]
+    first = len(DIRECTIONS) if view == "payloads" else 0  # payloads do not have the colours of directions
+    parts = [
+        {"name": DIRECTIONS.get(key, key), "colour": _kind_colour(first + place)} for place, key in enumerate(keys)
+    ]
     values = [[method["traffic"][view].get(key, 0) for key in keys] for method in known]
     mark = {
         "kind": "stack",
@@ -472,7 +476,7 @@ def legend(figures: Iterable[Figure]) -> list[dict[str, Any]]:
         for mark in figure["marks"]:
             if mark["kind"] in ("line", "rule") and "layer" not in mark:
                 found.setdefault(mark["name"], {"line": True, **mark})
-            elif mark["kind"] in ("stack", "mix") and len(mark["parts"]) > 1:
+            elif mark["kind"] == "stack" or (mark["kind"] == "mix" and mark.get("share")):
                 few = mark["parts"] if len(mark["parts"]) <= 10 else ()
                 found |= {part["name"]: part for part in few if part["name"] not in found}
     return list(found.values())

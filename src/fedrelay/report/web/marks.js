@@ -80,7 +80,8 @@ function drawLines(figure, marks, width, toggles) {
 
 function fitX(points, log) {
   const values = points.map(({ x }) => x);
-  return [log ? Math.min(...values) : 0, Math.max(...values)];
+  const [low, high] = [Math.min(...values), Math.max(...values)];
+  return [low === high && !log ? 0 : low, high];
 }
 
 // The limits of the data with a little room; shares stay between 0 and 1.
@@ -222,7 +223,7 @@ function drawPoints(figure, [mark], width) {
   const room = 0.08 * (Math.max(...ends) - Math.min(...ends) || 0.1);
   const x = makeScale([Math.max(0, Math.min(...ends) - room), Math.max(...ends) + room], [left, right]);
   const svg = newSvg(figure, width, height);
-  const ticks = x.ticks(width < 560 ? 3 : 6);
+  const ticks = x.ticks(width < 560 ? 4 : 6);
   const whole = ticks.every((each) => Math.abs(each * 100 - Math.round(each * 100)) < 1e-6);
   for (const value of ticks)
     svg.append(
