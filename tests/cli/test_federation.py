@@ -58,12 +58,12 @@ def test_preparing(program, tmp_path):
     assert "Send a.key.pub" in " ".join(program("key", "a.key").out.split())
     again = program("certificates", "server")
     assert again.code == 2
-    assert "is there already, and is not replaced" in again.err
+    assert "already exists and is not replaced" in again.err
     renewed = program("certificates", "server", "--renew")
     assert renewed.code == 0
-    assert "server/server.pem is new, and valid until 2" in " ".join(renewed.out.split())
+    assert "Renewed server/server.pem; it is valid until 2" in " ".join(renewed.out.split())
     odd = program("certificates", "other", "--host", "two words")
-    assert (odd.code, "--host: 'two words' is neither a name nor an address" in odd.err) == (2, True)
+    assert (odd.code, "--host: 'two words' is neither a host name nor an address" in odd.err) == (2, True)
     assert not (tmp_path / "other" / "ca.pem").exists()
 
 
@@ -77,8 +77,8 @@ NODE = ("node", "--key", "a.key", "--ca", "server/ca.pem", "--superlink", "127.0
         ((*NODE, "--data", "a.npz", "--classes", "1"), 3, "the greatest label is 1, it must lie within the 1 classes"),
         ((*NODE, "--data", "a.npz", "--device", "warp"), 2, "'warp' cannot be used here"),
         ((*NODE, "--data", "a.npz", "--model", "nobody_has_this:net"), 2, "nobody_has_this:net: ModuleNotFoundError"),
-        ((*NODE, "--data", "a.npz", "--model", "own:three"), 2, "--model own:three: must give an nn.Module, got int"),
-        ((*NODE, "--data", "a.npz", "--model", "own:nothing"), 2, "must give an nn.Module, got NoneType"),
+        ((*NODE, "--data", "a.npz", "--model", "own:three"), 2, "--model own:three: must return an nn.Module, got int"),
+        ((*NODE, "--data", "a.npz", "--model", "own:nothing"), 2, "must return an nn.Module, got NoneType"),
         ((*NODE, "--data", "own:broken"), 3, "own:broken: ValueError: no disk at all"),
         ((*NODE, "--data", "own:leaves"), 3, "own:leaves: SystemExit: 0"),
         ((*NODE, "--data", "own:three"), 3, "own:three: must give (x, y) or (x, y, x_test, y_test), not int"),
@@ -89,8 +89,12 @@ NODE = ("node", "--key", "a.key", "--ca", "server/ca.pem", "--superlink", "127.0
         ((*NODE, "--data", "leaving:load"), 3, "leaving:load: SystemExit: usage"),
         ((*NODE, "--data", "a.npz", "--patience", "0"), 6, "the SuperLink at 127.0.0.1:9 cannot be reached"),
         ((*NODE[:2], "b.key", *NODE[3:], "--data", "a.npz"), 2, "b.key: the private key cannot be read (No such file"),
-        ((*NODE[:2], "a.key.pub", *NODE[3:], "--data", "a.npz"), 2, "a.key.pub: is a public key; --key is the private"),
-        ((*NODE[:2], "server/ca.pem", *NODE[3:], "--data", "a.npz"), 2, "server/ca.pem: is a certificate; --key is"),
+        (
+            (*NODE[:2], "a.key.pub", *NODE[3:], "--data", "a.npz"),
+            2,
+            "a.key.pub: is a public key; --key needs the private",
+        ),
+        ((*NODE[:2], "server/ca.pem", *NODE[3:], "--data", "a.npz"), 2, "server/ca.pem: is a certificate; --key needs"),
         ((*NODE[:2], "server/ca.key", *NODE[3:], "--data", "a.npz"), 2, "ca.key: cannot be read as a private key"),
         ((*NODE[:2], "server", *NODE[3:], "--data", "a.npz"), 2, "server: the private key cannot be read"),
         (
@@ -102,7 +106,7 @@ NODE = ("node", "--key", "a.key", "--ca", "server/ca.pem", "--superlink", "127.0
         (
             (*NODE[:4], "old.pem", *NODE[5:], "--data", "a.npz"),
             2,
-            "old.pem: the certificate was valid until 2001-02-03",
+            "old.pem: the certificate expired on 2001-02-03",
         ),
         ((*NODE[:-1], "relay", "--data", "a.npz"), 2, "--superlink: must be HOST:PORT, such as relay.example.org:9092"),
         ((*NODE[:-1], "https://relay:9092", "--data", "a.npz"), 2, "must be HOST:PORT"),
@@ -112,13 +116,13 @@ NODE = ("node", "--key", "a.key", "--ca", "server/ca.pem", "--superlink", "127.0
         (
             (*NODE, "--data", "a.npz", "--largest-message", "much"),
             2,
-            "--largest-message: a size is a number and a unit",
+            "--largest-message: expects a number and a unit",
         ),
         ((*NODE, "--data", "a.npz", "--largest-message", "0 GB"), 2, "such as 500 MB or 2 GB; got '0 GB'"),
         ((*NODE, "--data", "a.npz", "--classes", "100001"), 2, "--classes: must be a whole number from 1 to 100,000"),
-        ((*NODE, "--data", "a.npz", "--hold-out", "nan"), 2, "--hold-out: must be a share from 0 to below 1, got nan"),
+        ((*NODE, "--data", "a.npz", "--holdout", "nan"), 2, "--holdout: must be a share from 0 to below 1, got nan"),
         ((*NODE, "--data", "a.npz", "--no-header"), 2, "--no-header: is for .csv files"),
-        (("nodes", "nowhere"), 2, "engine.folder: there is no folder nowhere"),
+        (("nodes", "nowhere"), 2, "engine.folder: no such folder: nowhere"),
         (
             ("nodes", "server", "--superlink", "relay"),
             2,
@@ -154,7 +158,7 @@ def test_sizes_in_plain_units():
 
 
 def test_who_is_there(prepared, monkeypatch):
-    from fedrelay.engines.flower.server.remote_federation import NodeFacts
+    from fedrelay.engines.flower.facts import NodeFacts
     from fedrelay.engines.flower.server.roster import RosterEntry
 
     def member(name, classes, version):
@@ -162,13 +166,12 @@ def test_who_is_there(prepared, monkeypatch):
         return RosterEntry(name, "ready", 1.0, NodeFacts(**facts, classes=classes, version=version))
 
     found = [member("a", 2, "0.0.1"), member("b", 900, "0.0.1"), RosterEntry("c", "failed: [/red]", None, None)]
-    monkeypatch.setattr("fedrelay.engines.flower.server.roster.take_roster", lambda wanted: found)
+    monkeypatch.setattr("fedrelay.engines.flower.start.show_roster", lambda wanted: found)
     said = prepared("nodes", "server")
     assert "2 of 3 are ready; 900 classes, from the labels of b" in " ".join(said.out.split())
     assert "node 'b' has 900 classes, all others at most 2" in said.err
     assert "failed: [/red]" in said.out  # words of others are shown, not obeyed
-    assert said.err.count("has FedRelay 0.0.1, the server ") == 2
-    assert len(prepared("nodes", "server", "--json").json["remarks"]) == 3
+    assert len(prepared("nodes", "server", "--json").json["warnings"]) == 1
 
 
 def test_without_the_extra(program, monkeypatch):
@@ -184,7 +187,7 @@ def test_words_of_others_cannot_end_a_node(prepared, monkeypatch):
     """A server may ask for a part whose name looks like markup; the node says so and goes on."""
 
     def served(*_, say, **__):
-        say("a question could not be answered: unknown part '[/]' " + "x" * 100)
+        say("a request was not answered: unknown part '[/]' " + "x" * 100)
 
     monkeypatch.setattr("fedrelay.engines.flower.node.process.serve", served)
     ended = prepared(*NODE, "--data", "a.npz")

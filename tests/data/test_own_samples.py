@@ -36,7 +36,7 @@ def test_an_archive(arrays, tmp_path):
     np.savez(tmp_path / "own.npz", **arrays, x_test=arrays["x"][:3], y_test=arrays["y"][:3])
     found = held(read_samples(str(tmp_path / "own.npz")))
     assert (found.size(0), len(found.test.y)) == (20, 3)
-    with pytest.raises(DataError, match="there are test samples already"):
+    with pytest.raises(DataError, match="the data already have test samples"):
         held(read_samples(str(tmp_path / "own.npz")), hold_out=0.1)
 
 
@@ -98,7 +98,7 @@ def test_labels_at_every_position_may_be_ignored():
 
 @pytest.mark.parametrize("share", [-0.1, 1.0, float("nan"), float("inf")])
 def test_shares_that_are_none(share, arrays):
-    with pytest.raises(SpecError, match="--hold-out: must be a share from 0 to below 1"):
+    with pytest.raises(SpecError, match="--holdout: must be a share from 0 to below 1"):
         held(arrays, hold_out=share)
 
 

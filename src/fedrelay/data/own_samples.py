@@ -33,14 +33,14 @@ Arrays = Mapping[str, NDArray[Any]]
 def held(arrays: Arrays, *, hold_out: float = 0.0, seed: int = 1, classes: int | None = None) -> ArrayFederation:
     """The samples of one owner; without test samples of their own, a share of them is kept apart."""
     if not 0 <= hold_out < 1:
-        raise SpecError(f"--hold-out: must be a share from 0 to below 1, got {hold_out:g}")
+        raise SpecError(f"--holdout: must be a share from 0 to below 1, got {hold_out:g}")
     for name, array in arrays.items():
         _check_values(name, array)
     x, y = arrays["x"], arrays["y"]
     if ("x_test" in arrays) != ("y_test" in arrays):
         raise DataError("x_test and y_test: there must be both or none")
     if "x_test" in arrays and hold_out:
-        raise DataError("--hold-out: there are test samples already")
+        raise DataError("--holdout: the data already have test samples")
     x_test, y_test = arrays.get("x_test", x[:0]), arrays.get("y_test", y[:0])
     if hold_out and len(x) == len(y):
         order = generator(seed, "hold out").permutation(len(y))

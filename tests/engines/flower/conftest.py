@@ -18,7 +18,7 @@ from fedrelay.data.own_samples import held
 from fedrelay.engines.flower.engine import FlowerEngine
 from fedrelay.engines.flower.messages import Message
 from fedrelay.engines.flower.node.service import NodeService
-from fedrelay.engines.flower.server.remote_federation import RemoteFederation, facts_from
+from fedrelay.engines.flower.server.remote_federation import RemoteFederation
 from fedrelay.errors import FedRelayError
 
 
@@ -54,7 +54,7 @@ class FakeConnection:
         self.most = 0
         self.closed = self.reconnected = 0
 
-    def present(self) -> set[str]:
+    def online(self) -> set[str]:
         return set(self.services) - self.away
 
     def send(self, node: str, message: Message, seconds: float) -> str | None:
@@ -68,8 +68,8 @@ class FakeConnection:
         self.most = max(self.most, len(self.boxes))
         return number
 
-    def collect(self, numbers: Sequence[str], largest: int) -> Iterator[tuple[str, Message | str]]:
-        for number in numbers:
+    def receive(self, ids: Sequence[str], largest: int) -> Iterator[tuple[str, Message | str]]:
+        for number in ids:
             if number not in self.boxes:
                 continue
             node, question = self.boxes.pop(number)
@@ -90,7 +90,7 @@ class FakeConnection:
         self.reconnected += 1
         self.boxes.clear()
 
-    def close(self, *, well: bool = True) -> None:
+    def close(self, *, success: bool = True) -> None:
         self.closed += 1
 
 
@@ -103,7 +103,7 @@ class Village:
         self.data = [self._samples(client) for client in range(federation.clients)]
         self.connection = FakeConnection({})
         self.restart()
-        facts = tuple(facts_from(service.facts()) for service in self.connection.services.values())
+        facts = tuple(service.facts() for service in self.connection.services.values())
         self.remote = RemoteFederation("village", self.names, facts, federation.test if test else None)
 
     def _samples(self, client: int):
@@ -125,9 +125,7 @@ def share_test_samples(found: Village) -> None:
         tests = {"x_test": test.x[third].numpy(), "y_test": test.y[third].numpy()}
         found.data[client] = held({"x": x, "y": y, **tests}, classes=10)
     found.restart()
-    found.remote = replace(
-        found.remote, facts=tuple(facts_from(service.facts()) for service in found.connection.services.values())
-    )
+    found.remote = replace(found.remote, facts=tuple(service.facts() for service in found.connection.services.values()))
 
 
 @pytest.fixture

@@ -111,7 +111,7 @@ def test_profiles_are_made_at_the_nodes(profile, village, through, monkeypatch):
 def test_histograms_leave_a_node_only_if_it_says_so(village, through):
     settings = {**TRAIN, "rounds": 1, "fraction": 1.0, "grouping": {"assign": "greedy", "profile": "hist"}}
     through(village(digits()))
-    with pytest.raises(fr.EngineError, match="node 'n00' does not tell how many samples of each class"):
+    with pytest.raises(fr.EngineError, match="node 'n00' does not share how many samples of each class"):
         fr.run("fedseq", engine="flower", data="village", **settings)
     through(village(digits(), share_histogram=True))
     assert fr.run("fedseq", engine="flower", data="village", **settings).complete
@@ -122,7 +122,7 @@ def test_histograms_leave_a_node_only_if_it_says_so(village, through):
     [
         ("centralized", {}, "method 'centralized': needs the samples of several clients in one place"),
         ("shared-raw+fedavg", {"rounds": 30}, "needs the samples of several clients in one place"),
-        ("fedavg", {"eval.forgetting": 1}, "eval.forgetting: asks one client about another's samples"),
+        ("fedavg", {"eval.forgetting": 1}, "eval.forgetting: evaluates one client's model on another's samples"),
         ("fedstar", {"route.weights": "accuracy"}, "route.weights: 'accuracy' needs the samples of every client"),
         ("wfsl+fedstar", {"rounds": 60, "route.weights": "accuracy"}, "route.weights: 'accuracy' needs the samples"),
         ("fedavg", {"workers": 2}, "engine.workers: has no effect with the flower engine; it belongs to local and ray"),
@@ -145,7 +145,7 @@ def test_public_samples_come_from_the_servers_own_test_set(village, through):
 
 
 def when_judging(spoil):
-    return lambda question, answer: spoil(question, answer) if question.header["kind"] == "judge" else answer
+    return lambda question, answer: spoil(question, answer) if question.header["kind"] == "evaluate" else answer
 
 
 def test_a_judge_that_fails_is_asked_again(village, through, tmp_path):
@@ -169,9 +169,12 @@ def test_a_judge_that_fails_is_asked_again(village, through, tmp_path):
 @pytest.mark.parametrize(
     ("header", "reason"),
     [
-        ({"actual": [200, *[0] * 9], "predicted": [200, *[0] * 9], "correct": [0] * 10}, "a verdict on 200 samples in"),
-        ({"correct": [10**6, *[0] * 9]}, "counts that cannot be"),
-        ({"loss": -1.0}, "a loss below zero"),
+        (
+            {"actual": [200, *[0] * 9], "predicted": [200, *[0] * 9], "correct": [0] * 10},
+            "it evaluates 200 predictions instead",
+        ),
+        ({"correct": [10**6, *[0] * 9]}, "its counts contradict each other"),
+        ({"loss": -1.0}, "its loss is negative"),
     ],
 )
 def test_a_verdict_that_cannot_be_is_left_out_and_said(header, reason, village, through, tmp_path):
@@ -182,11 +185,11 @@ def test_a_verdict_that_cannot_be_is_left_out_and_said(header, reason, village, 
     fr.run("fedavg", engine="flower", data="village", out=tmp_path / "run", **TRAIN)
     events = [json.loads(line) for line in (tmp_path / "run" / "events.jsonl").read_text().splitlines()]
     assert [(each["round"], each["client"], each["what"]) for each in events] == [
-        (1, 2, "no verdict"),
-        (2, 2, "no verdict"),
+        (1, 2, "no evaluation"),
+        (2, 2, "no evaluation"),
     ]
     tests = found.remote.facts[2].tests
-    assert events[0]["done"].startswith(f"judged without its {tests} samples: a bad answer: {reason}")
+    assert events[0]["done"].startswith(f"evaluated without its {tests} samples: bad reply: {reason}")
 
 
 def test_nodes_judge_where_the_server_has_no_test_samples(village, through):
@@ -194,7 +197,7 @@ def test_nodes_judge_where_the_server_has_no_test_samples(village, through):
     here = fr.run("fedavg", data=federation, workers=1, lanes=1, fraction=0.5, **TRAIN)
     found = village(federation, test=False)
     through(found)
-    with pytest.raises(fr.EngineError, match="nobody can judge the model"):
+    with pytest.raises(fr.EngineError, match="there are no test samples"):
         fr.run("fedavg", engine="flower", data="village", fraction=0.5, **TRAIN)
     share_test_samples(found)
     there = fr.run("fedavg", engine="flower", data="village", fraction=0.5, **TRAIN)

@@ -71,15 +71,15 @@ def with_models(change):
 @pytest.mark.parametrize(
     ("spoil", "done"),
     [
-        (lambda question, answer: None, "passed over: no answer in 0.05 s"),
+        (lambda question, answer: None, "passed over: no reply in 0.05 s"),
         (lambda question, answer: "the disk is full", "passed over: the disk is full"),
-        (lambda question, answer: Message({}), "refused: a bad answer: turn that is no whole number"),
-        (with_header(turn=7), "refused: a bad answer: another turn's answer"),
-        (with_header(samples=10**9), "refused: a bad answer: 1000000000 samples in place of"),
-        (with_header(loss="low"), "refused: a bad answer: loss that is no number"),
-        (with_header(names=["spare"]), "refused: a bad answer: models of other names"),
-        (with_models(lambda models: models[:, :-1]), "refused: a bad answer: a wrong shape"),
-        (with_models(lambda models: models.astype(np.float64)), "refused: a bad answer: weights of type float64"),
+        (lambda question, answer: Message({}), "refused: bad reply: request must be a whole number"),
+        (with_header(request=7), "refused: bad reply: it answers another request"),
+        (with_header(samples=10**9), "refused: bad reply: it reports 1000000000 samples instead of"),
+        (with_header(loss="low"), "refused: bad reply: loss must be a finite number"),
+        (with_header(names=["spare"]), "refused: bad reply: its models have other names"),
+        (with_models(lambda models: models[:, :-1]), "refused: bad reply: its models have a wrong shape"),
+        (with_models(lambda models: models.astype(np.float64)), "refused: bad reply: its models have type float64"),
         (with_models(lambda models: np.full_like(models, np.nan)), "refused: non-finite weights"),
         (with_models(lambda models: models + 1e9), "refused: weights beyond 1e+08"),
     ],
@@ -105,7 +105,7 @@ def test_a_chain_goes_on_past_a_node_that_fails(spoil, done, six, make_six, tmp_
         (lambda question, answer: "no graphics card", (36, 30), 15),
         (with_models(lambda models: models[:, :-1]), (36, 36), 18),
     ],
-    ids=["all well", "away", "silent", "failed", "a bad answer"],
+    ids=["all well", "away", "silent", "failed", "a bad reply"],
 )
 def test_the_ledger_counts_what_really_travelled(spoil, transfers, updates, six, tmp_path):
     """SCAFFOLD sends a model and a correction each way."""
@@ -143,7 +143,7 @@ def test_a_node_that_comes_back_is_used_again(six, tmp_path):
     six.connection.away = {"n01"}
     run("fedseq+scaffold", out=tmp_path / "run", observer=Watcher(lambda round: six.connection.away.clear()))
     events = lines(tmp_path / "run", "events.jsonl")
-    assert [(event["round"], event["client"], event["what"]) for event in events] == [(1, 1, "not there")]
+    assert [(event["round"], event["client"], event["what"]) for event in events] == [(1, 1, "offline")]
 
 
 def test_a_turn_that_was_never_accepted_leaves_no_trace(make_six):
@@ -164,8 +164,8 @@ def test_retries_ask_the_same_node_again(six, tmp_path):
     seen = []
 
     def second_time(question, answer):
-        seen.append(question.header["turn"])
-        return None if seen.count(question.header["turn"]) == 1 else answer
+        seen.append(question.header["request"])
+        return None if seen.count(question.header["request"]) == 1 else answer
 
     six.connection.spoil["n04"] = second_time
     result = run("fedseq+scaffold", out=tmp_path / "run", **{"recovery.policy": "retry", "recovery.retries": 1})
@@ -185,7 +185,7 @@ def test_a_round_that_repeats_reads_what_was_there_before_it(six):
 
     six.connection.spoil = dict.fromkeys(six.names, lost)
     assert run("fedavg+scaffold").fault_events == {
-        **{f"no answer in 0.05 s (n0{node})": 1 for node in range(6)},
+        **{f"no reply in 0.05 s (n0{node})": 1 for node in range(6)},
         "too few arrivals": 1,
     }
     assert all(read[2, client, 1] == read[2, client, 0] > 0 for client in range(6))
@@ -254,7 +254,7 @@ def test_of_two_copies_of_a_run_neither_reads_what_the_other_wrote(six, tmp_path
         return answer
 
     six.connection.spoil = dict.fromkeys(six.names, note)
-    with pytest.raises(fr.EngineError, match="what this client kept is lost"):
+    with pytest.raises(fr.EngineError, match="the state of this client is lost"):
         fr.resume(tmp_path / "copy")
     assert read
     assert not read & kept
@@ -269,7 +269,7 @@ def test_nodes_forget_what_nobody_will_ask_for(six, tmp_path):
 
 def test_a_run_with_nobody_there_says_so_and_can_be_resumed(six, tmp_path):
     six.connection.away = set(six.names)
-    with pytest.raises(fr.EngineError, match=r"no node is there \(waited 0.2 s for n00"):
+    with pytest.raises(fr.EngineError, match=r"no node is online \(waited 0.2 s for n00"):
         run(out=tmp_path / "run")
     six.connection.away = set()
     assert fr.resume(tmp_path / "run").complete
@@ -277,25 +277,27 @@ def test_a_run_with_nobody_there_says_so_and_can_be_resumed(six, tmp_path):
 
 def test_a_run_that_trains_nothing_ends(six):
     six.connection.spoil = dict.fromkeys(six.names, lambda question, answer: "no graphics card")
-    with pytest.raises(fr.EngineError, match="nothing came home from 8 attempts in a row; most said: no graphics card"):
+    with pytest.raises(
+        fr.EngineError, match="no usable model arrived in 8 attempts in a row; most common reason: no graphics card"
+    ):
         run(rounds=9)
 
 
 def test_questions_under_way_are_asked_again_when_the_post_is_back(six, tmp_path):
-    whole, calls, collect = run(), [], six.connection.collect
+    whole, calls, receive = run(), [], six.connection.receive
 
     def flaky(numbers, largest):
         calls.append(numbers)
         if len(calls) % 3 == 0:
             raise Unreachable("gone")
-        return collect(numbers, largest)
+        return receive(numbers, largest)
 
-    six.connection.collect = flaky
+    six.connection.receive = flaky
     assert torch.equal(run(out=tmp_path / "run").weights, whole.weights)
     assert six.connection.reconnected > 0
     events = lines(tmp_path / "run", "events.jsonl")
     assert [event["what"] for event in events] == ["interrupted"] * six.connection.reconnected
-    assert events[0]["done"].startswith("gone; back after 0 s, questions asked again: ")
+    assert events[0]["done"].startswith("gone; back after 0 s, requests sent again: ")
     assert events[0]["client"] == -1
 
 
@@ -314,4 +316,4 @@ def test_what_a_node_kept_and_lost_is_said(six, tmp_path):
     assert {(event["round"], event["client"], event["what"]) for event in events} == {
         (round, 5, "failed") for round in (2, 3)
     }
-    assert all("what this client kept is lost: was its folder emptied?" in event["done"] for event in events)
+    assert all("the state of this client is lost: was the node's folder emptied?" in event["done"] for event in events)

@@ -44,7 +44,7 @@ def test_the_servers_folder(tmp_path):
     names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     assert [str(name.value) for name in names] == ["relay.example.org", "10.0.0.5"]
     secret = (tmp_path / "server" / "secret").read_bytes()
-    with pytest.raises(SpecError, match="is there already, and is not replaced"):
+    with pytest.raises(SpecError, match="already exists and is not replaced"):
         make_server_folder(tmp_path / "server", ["localhost"])
     assert (tmp_path / "server" / "secret").read_bytes() == secret
 
@@ -62,7 +62,7 @@ def test_keys_of_nodes(tmp_path):
 
 def test_keys_that_are_not_accepted(tmp_path):
     make_node_key(tmp_path / "a.key").rename(tmp_path / "kept.pub")
-    with pytest.raises(SpecError, match="is there already"):
+    with pytest.raises(SpecError, match="already exists"):
         make_node_key(tmp_path / "a.key")
     (tmp_path / "a.key").chmod(0o640)
     with pytest.raises(SpecError, match="others can read this key; make it private with: chmod 600"):
@@ -73,7 +73,7 @@ def test_keys_that_are_not_accepted(tmp_path):
         private_key(tmp_path / "b.key")
     (tmp_path / "nodes").mkdir()
     (tmp_path / "nodes" / "a b.pub").write_bytes((tmp_path / "kept.pub").read_bytes())
-    with pytest.raises(SpecError, match="a node's name has letters"):
+    with pytest.raises(SpecError, match="the name of a node may have letters"):
         public_keys(tmp_path)
     (tmp_path / "nodes" / "a b.pub").unlink()
     (tmp_path / "nodes" / "a.pub").write_text("no key")
@@ -90,11 +90,11 @@ def test_a_renewed_certificate_is_for_the_same_key_and_of_the_same_authority(tmp
     make_server_folder(tmp_path, ["relay.example.org", "10.0.0.5"])
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()}
     assert identity.ends_soon(tmp_path / "server.pem").startswith(
-        f"{tmp_path / 'server.pem'}: the certificate is valid"
+        f"{tmp_path / 'server.pem'}: the certificate expires on"
     )
     assert identity.ends_soon(tmp_path / "ca.pem") == ""
     monkeypatch.undo()
-    end = identity.renew(tmp_path, ["relay.example.com"])
+    end = identity.renew_certificate(tmp_path, ["relay.example.com"])
     after = {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()}
     assert {name for name in after if after[name] != before.get(name)} == {"server.pem"}
     renewed = certificate(tmp_path / "server.pem")
@@ -108,10 +108,10 @@ def test_a_renewed_certificate_is_for_the_same_key_and_of_the_same_authority(tmp
 def test_a_superlink_does_not_start_with_a_certificate_that_has_ended(tmp_path, monkeypatch):
     monkeypatch.setattr(identity, "VALID", datetime.timedelta(minutes=-1))
     make_server_folder(tmp_path, ["localhost"])
-    with pytest.raises(SpecError, match=r"server\.pem: the certificate was valid until .* certificates .* --renew"):
+    with pytest.raises(SpecError, match=r"server\.pem: the certificate expired on .* certificates .* --renew"):
         identity.check_server_folder(tmp_path)
     monkeypatch.undo()
-    identity.renew(tmp_path)
+    identity.renew_certificate(tmp_path)
     identity.check_server_folder(tmp_path)
     (tmp_path / "secret").unlink()
     with pytest.raises(SpecError, match="the secret cannot be read"):
@@ -122,16 +122,16 @@ def test_only_whoever_signed_a_certificate_can_renew_it(tmp_path):
     for name in ("ours", "theirs"):
         make_server_folder(tmp_path / name, ["localhost"])
     (tmp_path / "ours" / "ca.key").write_bytes((tmp_path / "theirs" / "ca.key").read_bytes())
-    with pytest.raises(SpecError, match=r"ca\.key: is not the key of .*ca\.pem; ask whoever signed it"):
-        identity.renew(tmp_path / "ours")
+    with pytest.raises(SpecError, match=r"ca\.key: is not the key of .*ca\.pem; ask the authority"):
+        identity.renew_certificate(tmp_path / "ours")
     (tmp_path / "ours" / "ca.key").write_text("no key")
     with pytest.raises(SpecError, match="cannot be read as a private key"):
-        identity.renew(tmp_path / "ours")
+        identity.renew_certificate(tmp_path / "ours")
     (tmp_path / "ours" / "ca.key").unlink()
     with pytest.raises(SpecError, match="the authority's key cannot be read"):
-        identity.renew(tmp_path / "ours")
+        identity.renew_certificate(tmp_path / "ours")
     with pytest.raises(SpecError, match="the certificate cannot be read"):
-        identity.renew(tmp_path / "nowhere")
+        identity.renew_certificate(tmp_path / "nowhere")
 
 
 def test_a_key_with_a_password_is_refused(tmp_path, monkeypatch):
@@ -148,7 +148,7 @@ def test_a_private_key_among_the_public_ones_is_said_to_be_one(tmp_path):
     (tmp_path / "nodes").mkdir()
     make_node_key(tmp_path / "a.key")
     (tmp_path / "a.key").rename(tmp_path / "nodes" / "a.pub")
-    with pytest.raises(SpecError, match="is a private key, which should never have left its owner"):
+    with pytest.raises(SpecError, match="is a private key, which must stay with its owner"):
         public_keys(tmp_path)
 
 
@@ -157,5 +157,5 @@ def test_nobody_is_there_under_two_names(tmp_path):
     public = make_node_key(tmp_path / "a.key").read_bytes()
     for name in ("a", "b"):
         (tmp_path / "nodes" / f"{name}.pub").write_bytes(public)
-    with pytest.raises(SpecError, match=r"b\.pub: holds the same key as a\.pub"):
+    with pytest.raises(SpecError, match=r"b\.pub: has the same key as a\.pub"):
         public_keys(tmp_path)

@@ -19,7 +19,7 @@ SETTINGS = {"engine": "flower", "data": "village", "rounds": 2, "batch_size": 32
 
 @pytest.fixture
 def careful(village, through):
-    through(village(open_federation(DataSettings(name="digits", clients=3, alpha=1), 3), floor=OwnerPolicy(1.5)))
+    through(village(open_federation(DataSettings(name="digits", clients=3, alpha=1), 3), policy=OwnerPolicy(1.5)))
 
 
 def test_a_run_with_enough_noise_does_without_losses(careful, tmp_path):
@@ -33,15 +33,13 @@ def test_a_run_without_noise_is_declined_and_warned_of(careful, caplog):
     with pytest.raises(fr.EngineError, match=r"takes part only with \+dp|anybody's work was accepted"):
         fr.run("fedavg", **SETTINGS)
     said = [record.getMessage() for record in caplog.records]
-    assert (
-        "node 'n00' takes part only with +dp and terms.dp.noise at least 1.5; without, it will be passed over" in said
-    )
+    assert "node 'n00' takes part only with +dp and terms.dp.noise at least 1.5; without, it will be skipped" in said
 
 
 def test_a_resumed_run_gets_the_answers_that_it_had_and_is_charged_once(village, through, tmp_path):
     floor = OwnerPolicy(1.5)
     budget = PrivacyBudget(tmp_path, floor, 1e4, 1e-5)
-    found = village(open_federation(DataSettings(name="digits", clients=3, alpha=1), 3), floor=floor, budget=budget)
+    found = village(open_federation(DataSettings(name="digits", clients=3, alpha=1), 3), policy=floor, budget=budget)
     through(found)
 
     class Die:

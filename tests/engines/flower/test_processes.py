@@ -30,8 +30,7 @@ from flwr.proto.control_pb2 import ListRunsRequest, StartRunRequest
 
 from fedrelay.engines.flower.identity import public_keys
 from fedrelay.engines.flower.node import process as node_process
-from fedrelay.engines.flower.server.dispatcher import Dispatcher
-from fedrelay.engines.flower.start import who
+from fedrelay.engines.flower.server.roster import ask_for_facts
 from fedrelay.engines.flower.wire import FlowerConnection, session
 from fedrelay.engines.flower.wire.superlink_api import control
 
@@ -176,8 +175,8 @@ def test_the_same_weights_as_the_local_engine(method, settings, federation):
 @pytest.mark.parametrize(
     ("ca", "message"),
     [
-        ("server/ca.pem", "the SuperLink does not let this node in"),
-        ("stranger/ca.pem", "shows a certificate that stranger/ca.pem does not vouch for"),
+        ("server/ca.pem", "the SuperLink does not accept this node"),
+        ("stranger/ca.pem", "has a certificate that stranger/ca.pem did not sign"),
     ],
 )
 def test_strangers_are_refused(ca, message, federation, monkeypatch, capsys):
@@ -208,14 +207,11 @@ def test_several_servers_at_one_superlink_do_not_steal_runs(federation, caplog):
         left_behind = office.StartRun(StartRunRequest(fab=session.app())).run_id
         with ThreadPoolExecutor(3) as pool:
             posts = [started.result() for started in [pool.submit(opened) for _ in range(3)]]
-        assert "had a run of somebody else waiting" in caplog.text
-        assert "serves other runs too" in caplog.text
+        assert "had another run waiting" in caplog.text
+        assert "has other runs too" in caplog.text
         for connection in posts:
-            reasons, found = {}, {}
-            until(lambda connection=connection: connection.present() == set(NAMES), "all nodes are there")
-            assert list(
-                Dispatcher(connection, NAMES, PATIENCE).run(who(NAMES, place, found, reasons) for place in range(3))
-            )
+            until(lambda connection=connection: connection.online() == set(NAMES), "all nodes are there")
+            found, reasons = ask_for_facts(connection, NAMES, NAMES, PATIENCE)
             assert (set(found), reasons) == (set(NAMES), {})
             connection.close()
         runs = office.ListRuns(ListRunsRequest()).run_dict
@@ -289,7 +285,7 @@ def test_deaths_of_the_server_side_change_nothing(federation, tmp_path, caplog):
         fr.run("fedseq+scaffold", **there, out=tmp_path / "run", observer=Watcher(die))
     warnings = "\n".join(record.getMessage() for record in caplog.records)
     assert re.search(r"the SuperLink at .* cannot be reached .*; waiting for it\n", warnings)
-    assert re.search(r"; back after \d+ s, questions asked again: 1", warnings)
+    assert re.search(r"; back after \d+ s, requests sent again: 1", warnings)
     there = fr.resume(tmp_path / "run", model=net)
     here = fr.run("fedseq+scaffold", data=federation.data, workers=1, **{**TRAIN, **settings})
     torch.testing.assert_close(there.weights, here.weights, rtol=0, atol=1e-6)

@@ -91,19 +91,19 @@ def test_a_node_works_through_it(link, proxy, tmp_path):
     key = private_key(link.folder / "a.key")
     secret = read(link.folder / SECRET, "the secret")
     door = NodeClient(address, link.authority, key, tmp_path / "id")
-    door.enter()
+    door.register()
     model = np.arange(2_000_000, dtype=np.float32)  # more than one piece of Flower's
     with closing(FlowerConnection(link.local, link.authority, secret, {"a": key.public_key()}, wait=20)) as connection:
-        number = connection.send("a", Message({"kind": "who"}, {"models": model}), 60)
+        number = connection.send("a", Message({"kind": "describe"}, {"models": model}), 60)
         question = None
         while question is None:
             question = door.receive()
         assert np.array_equal(from_flower(question).arrays["models"], model)
-        door.reply(question, Message({"kind": "who"}, {"models": model + 1}))
+        door.reply(question, Message({"kind": "describe"}, {"models": model + 1}))
         answers = []
         while not answers:
-            answers = [each for each in connection.collect([number], 10**8) if each[1] is not None]
-    door.leave()
+            answers = [each for each in connection.receive([number], 10**8) if each[1] is not None]
+    door.close()
     assert np.array_equal(answers[0][1].arrays["models"], model + 1)
     assert {path for path in paths if path.startswith(PASSED)} == set(paths)
 

@@ -51,7 +51,7 @@ def doors(link, tmp_path):
 
     yield door
     for each in opened:
-        each.leave()
+        each.close()
 
 
 def test_keys_count_and_not_names(link, doors, tmp_path):
@@ -60,33 +60,33 @@ def test_keys_count_and_not_names(link, doors, tmp_path):
     assert link.register() == []
 
     place.write_bytes(first)
-    assert link.register() == ["clinic may come in"]
+    assert link.register() == ["clinic is admitted"]
     assert link.register() == []
     old = doors("first")
-    old.enter()
+    old.register()
     with pytest.raises(RegistrationRefused):
-        doors("second").enter()
+        doors("second").register()
 
     place.write_bytes(second)  # the clinic has another key now
-    assert link.register() == ["clinic may come in", "the former key of clinic is shut out"]
-    doors("second").enter()
+    assert link.register() == ["clinic is admitted", "the former key of clinic is removed"]
+    doors("second").register()
     with pytest.raises(UnknownNode):
         old.receive()
     with pytest.raises(RegistrationRefused):
-        old.enter()
+        old.register()
 
     place.write_bytes(b"half a k")  # whoever is in stays in
     with pytest.raises(SpecError, match="cannot be read as a public key"):
         link.register()
 
     place.unlink()
-    assert link.register() == ["the former key of clinic is shut out"]
+    assert link.register() == ["the former key of clinic is removed"]
     with pytest.raises(RegistrationRefused):
-        doors("second").enter()
+        doors("second").register()
 
     place.write_bytes(first)
     [line] = link.register()
-    assert line.startswith("clinic stays out: its key was shut out before")
+    assert line.startswith("clinic is not admitted: its key was removed before")
 
 
 def test_keys_that_strangers_registered_are_shut_out_with_the_next_change(link, doors, tmp_path):
@@ -96,33 +96,33 @@ def test_keys_that_strangers_registered_are_shut_out_with_the_next_change(link, 
     known = private_key(tmp_path / "stranger").public_key()
     link.register()
     admit(link.local, link.authority, {**link.admitted, "stranger": known})  # as anybody can who reaches the port
-    doors("stranger").enter()
+    doors("stranger").register()
     stranger.rename(tmp_path / "stranger.old")
     make_node_key(tmp_path / "other").rename(link.folder / "nodes" / "other.pub")
-    assert link.register() == ["other may come in", "keys that are in no file are shut out: 1"]
+    assert link.register() == ["other is admitted", "keys that are in no file were removed: 1"]
     with pytest.raises(RegistrationRefused):
-        doors("stranger").enter()
+        doors("stranger").register()
 
 
-def test_a_message_that_is_too_large_is_refused_and_answered(link, tmp_path):
+def test_a_message_that_is_too_large_is_refused_and_reply(link, tmp_path):
     """The node says why, and the server hears it at once instead of waiting."""
     key = make_node_key(tmp_path / "small")
     key.rename(link.folder / "nodes" / "small.pub")
     link.register()
     door = NodeClient(link.local, link.authority, private_key(tmp_path / "small"), tmp_path / "id", largest=10_000)
-    door.enter()
+    door.register()
     secret = read(link.folder / SECRET, "secret")
     keys = {"small": private_key(tmp_path / "small").public_key()}
     with closing(FlowerConnection(link.local, link.authority, secret, keys, wait=20)) as connection:
-        large = connection.send("small", Message({"kind": "who"}, {"models": np.zeros(10_000, np.float32)}), 60)
-        with pytest.raises(UnreadableMessage, match="it has more than 10000 bytes") as caught:
+        large = connection.send("small", Message({"kind": "describe"}, {"models": np.zeros(10_000, np.float32)}), 60)
+        with pytest.raises(UnreadableMessage, match="the request has more than 10000 bytes") as caught:
             door.receive()
         door.reply(caught.value.message, str(caught.value))
         answers = []
         while not answers:
-            answers = [each for each in connection.collect([large], 10_000) if each[1] is not None]
-    assert answers == [(large, "failed: it has more than 10000 bytes; see fedrelay node --largest-message")]
-    door.leave()
+            answers = [each for each in connection.receive([large], 10_000) if each[1] is not None]
+    assert answers == [(large, "failed: the request has more than 10000 bytes; see fedrelay node --largest-message")]
+    door.close()
 
 
 def test_a_bad_key_at_the_start_is_refused_and_later_only_said(tmp_path, monkeypatch, capsys):

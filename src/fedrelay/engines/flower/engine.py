@@ -1,12 +1,7 @@
-"""The relay: it sends models from node to node, all routes of a round at once, as answers come.
+"""The Flower engine: it sends models from node to node, all routes of a round at once.
 
-An answer is checked before anything is done with it. A node that is not there, does not answer in time or answers with
-something else is passed over: its route goes on with the last good model, and the report of the hop says why.
-
-What a client keeps stays at its node, in files under the number of the turn that wrote them. The server keeps that
-number, with its own checkpoints: a round that is repeated or resumed reads what was there before it, and a turn that
-the server never accepted leaves no trace. Where two routes visit a client in the same turn, the server names both
-turns and the node adds up what they changed.
+Every reply is checked before it is used. A node that is offline, does not reply in time or replies with something
+wrong is skipped: its route goes on with the last good model, and the report of the hop says why.
 """
 
 from __future__ import annotations
@@ -21,7 +16,7 @@ from torch import Tensor
 
 from fedrelay.data.public import PublicFederation
 from fedrelay.engines.base import EngineEvent, RoundInputs
-from fedrelay.engines.flower.messages import BadMessage, Message, packed, vector_of, verdict_of
+from fedrelay.engines.flower.messages import BadMessage, Message, evaluation_from, pack_models, profile_vector
 from fedrelay.engines.flower.server.async_rounds import AsyncRoundRunner
 from fedrelay.engines.flower.server.connection import Connection
 from fedrelay.engines.flower.server.dispatcher import POLL, SMALL, Dispatcher, Request
@@ -43,12 +38,12 @@ from fedrelay.routes.plan import RoundPlan
 
 log = logging.getLogger(__name__)
 
-BARREN = 8
-"""So many attempts in a row that bring nothing home end the run: it would only pretend to go on."""
+MAX_EMPTY = 8
+"""Attempts in a row without a usable model that end the run."""
 
 
 class FlowerEngine:
-    """Plans in, arrivals out; nodes do the work."""
+    """Carries out plans on nodes."""
 
     def __init__(
         self,
@@ -65,150 +60,151 @@ class FlowerEngine:
         self.job, self.connection, self.recovery, self.wait = job, connection, recovery, wait
         self.federation = federation
         self.dispatcher = Dispatcher(connection, federation.nodes, recovery.timeout, poll, wait)
-        self.versions = StateVersions(client_states or ClientStateStore(), count=bool(job.names("state")))
-        self.gate = ReplyChecker(job)
-        self.hops = HopRequests(job, federation, self.versions, self.gate, recovery)
-        self.course = AsyncRoundRunner(self.hops, self.dispatcher)
-        self.barren = 0
-        self.notes: list[EngineEvent] = []
+        self.versions = StateVersions(client_states or ClientStateStore(), enabled=bool(job.names("state")))
+        self.checker = ReplyChecker(job)
+        self.hops = HopRequests(job, federation, self.versions, self.checker, recovery)
+        self.async_rounds = AsyncRoundRunner(self.hops, self.dispatcher)
+        self.empty = 0
+        self.events: list[EngineEvent] = []
 
     def run_round(self, plan: RoundPlan, overlay: ExecutionOverlay, inputs: RoundInputs) -> list[Arrival]:
         """Run all routes; where real arrivals decide, until the fastest model has finished one more group."""
         real = plan.real_arrivals
-        self._await_somebody(
-            set(range(self.federation.clients) if real else (c for r in plan.routes for c in r.clients))
-        )
-        self.versions.begin(plan.round)
-        arrivals = self.course.run(plan, inputs) if real else self._run_routes(plan, overlay, inputs)
-        self._count_barren(arrivals)
+        clients = range(self.federation.clients) if real else (c for route in plan.routes for c in route.clients)
+        self._await_any_node(set(clients))
+        self.versions.start_round(plan.round)
+        arrivals = self.async_rounds.run(plan, inputs) if real else self._run_routes(plan, overlay, inputs)
+        self._count_empty(arrivals)
         return arrivals
 
     def _run_routes(self, plan: RoundPlan, overlay: ExecutionOverlay, inputs: RoundInputs) -> list[Arrival]:
-        """All routes side by side; in waves, where they share clients that keep something."""
+        """All routes at once; step by step if they share clients that keep state."""
         numbers = [number for number, route in enumerate(plan.routes) if route.clients]
-        routes = [self.hops.setting_off(plan, overlay, inputs, number) for number in numbers]
-        waves = self.job.goes_in_waves(plan)
-        accept = self.versions.accept if waves else self.versions.accept_alone
-        steps = plan.steps if waves else ((0,),) * len(plan.routes)
+        routes = [self.hops.start_route(plan, overlay, inputs, number) for number in numbers]
+        stepwise = self.job.goes_in_waves(plan)
+        accept = self.versions.accept if stepwise else self.versions.accept_now
+        steps = plan.steps if stepwise else ((0,),) * len(plan.routes)
         for step in sorted(set().union(*steps)):
-            moving = [each for each in routes if step in steps[each.number]]
-            self._carry_out(self.hops.request(overlay, each, accept, alone=waves) for each in moving)
-            self.versions.join()
-        return [each.arrival() for each in routes]
+            moving = [route for route in routes if step in steps[route.number]]
+            self._run(self.hops.next_request(overlay, route, accept, one_hop=stepwise) for route in moving)
+            self.versions.merge_accepted()
+        return [route.arrival() for route in routes]
 
     def commit_client_state(self) -> None:
-        """Have the turns of the round count."""
-        self.versions.keep()
+        """Make the hops of the round count."""
+        self.versions.commit()
 
     def profile_clients(
         self, profiler: ClientProfiler, clients: Sequence[int], weights: Tensor
     ) -> Iterator[tuple[int, ProfileVector]]:
-        """Ask all clients at once; each must answer, because groups are formed of all."""
+        """Ask clients for their profiles. All must reply, because groups are formed from all."""
         found: deque[tuple[int, ProfileVector]] = deque()
-        lengths: dict[str, tuple[int, ...]] = {}
+        shapes: set[tuple[int, ...]] = set()
         public = self.job.federation.public if isinstance(self.job.federation, PublicFederation) else None
-        shown = {} if public is None else {"public x": public.x.numpy(), "public y": public.y.numpy()}
+        samples = {} if public is None else {"public x": public.x.numpy(), "public y": public.y.numpy()}
 
         def request(place: int, client: int) -> Request:
-            header = {"kind": "portray", "brief": self.hops.brief, "portrait": to_plain(profiler), "client": client}
+            header = {"kind": "profile", "job": self.hops.job_description, "profiler": to_plain(profiler)}
 
-            def ask() -> Message:
-                plain = packed(header, {"start": weights})
-                return replace(plain, arrays={**plain.arrays, **shown})
+            def build() -> Message:
+                message = pack_models({**header, "client": client}, {"start": weights})
+                return replace(message, arrays={**message.arrays, **samples})
 
-            def answered(answer: Message, seconds: float) -> None:
-                vector = vector_of(answer, self.job.layout.size + SMALL)
-                if vector.shape != lengths.setdefault("first", vector.shape):
-                    raise BadMessage("a description of another length than others'")
+            def on_reply(reply: Message, seconds: float) -> None:
+                vector = profile_vector(reply, self.job.layout.size + SMALL)
+                if shapes and vector.shape not in shapes:
+                    raise BadMessage("its profile has another length than the others")
+                shapes.add(vector.shape)
                 found.append((place, vector))
 
-            def failed(reason: str) -> None:
-                raise EngineError(f"node {self.federation.nodes[client]!r} did not describe itself: {reason}")
+            def on_failure(reason: str) -> None:
+                raise EngineError(f"node {self.federation.nodes[client]!r} did not send its profile: {reason}")
 
-            return Request(client, ask, answered, failed, 2 * self.job.layout.bytes + SMALL, 1 + self.recovery.retries)
+            largest = 2 * self.job.layout.bytes + SMALL
+            return Request(client, build, on_reply, on_failure, largest, 1 + self.recovery.retries)
 
-        self._await_somebody(set(clients))
+        self._await_any_node(set(clients))
         for _ in self.dispatcher.run([request(place, client) for place, client in enumerate(clients)]):
             while found:
                 yield found.popleft()
 
     def evaluate(self, weights: Tensor) -> EvaluationSums:
-        """Judge a model here, where the server has test samples; else at the nodes, whose verdicts add up."""
+        """Evaluate at the server if it has test samples; otherwise add up the evaluations of the nodes."""
         test = self.job.federation.test
         if len(test.y):
             with one_thread():
-                return total([evaluate_chunk(self.gate.bench, weights, test, chunk) for chunk in range(chunks(test))])
-        judges = [client for client, facts in enumerate(self.federation.facts) if facts.tests]
-        verdicts = self._verdicts(judges, weights)
-        if not verdicts:
-            raise EngineError("no node judged the model; the run can be resumed when nodes are back")
-        return total([verdicts[client] for client in sorted(verdicts)])
+                return _total([evaluate_chunk(self.checker.module, weights, test, n) for n in range(chunks(test))])
+        clients = [client for client, facts in enumerate(self.federation.facts) if facts.tests]
+        sums = self._evaluate_at_nodes(clients, weights)
+        if not sums:
+            raise EngineError("no node evaluated the model; resume the run when nodes are back")
+        return _total([sums[client] for client in sorted(sums)])
 
-    def _verdicts(self, judges: Sequence[int], weights: Tensor) -> dict[int, EvaluationSums]:
-        """Client → its verdict. Who fails is asked again; if nobody answers, more patiently."""
-        verdicts: dict[int, EvaluationSums] = {}
+    def _evaluate_at_nodes(self, clients: Sequence[int], weights: Tensor) -> dict[int, EvaluationSums]:
+        """Client → its evaluation. Nodes that fail are asked again; more often as long as none has replied."""
+        sums: dict[int, EvaluationSums] = {}
         reasons: dict[int, str] = {}
+        message = pack_models({"kind": "evaluate", "job": self.hops.job_description}, {"model": weights})
 
         def request(client: int) -> Request:
-            header = {"kind": "judge", "brief": self.hops.brief}
+            def on_reply(reply: Message, seconds: float) -> None:
+                facts = self.federation.facts[client]
+                sums[client] = evaluation_from(reply, self.federation.classes, facts.predictions)
 
-            def answered(answer: Message, seconds: float) -> None:
-                verdicts[client] = verdict_of(answer, self.federation.classes, self.federation.facts[client].judged)
-
-            def failed(reason: str) -> None:
+            def on_failure(reason: str) -> None:
                 reasons[client] = reason
 
-            return Request(client, lambda: packed(header, {"model": weights}), answered, failed)
+            return Request(client, lambda: message, on_reply, on_failure)
 
-        missing, asked = list(judges), 0
-        while missing and asked <= (self.recovery.retries if verdicts else self.recovery.repeats):
-            if not verdicts:
-                self._await_somebody(set(missing))
-            self._carry_out(request(client) for client in missing)
-            missing, asked = [client for client in judges if client not in verdicts], asked + 1
-        for client in missing if verdicts else ():
-            log.warning("node %r did not judge the model: %s", self.federation.nodes[client], reasons[client])
+        missing, asked = list(clients), 0
+        while missing and asked <= (self.recovery.retries if sums else self.recovery.repeats):
+            if not sums:
+                self._await_any_node(set(missing))
+            self._run(request(client) for client in missing)
+            missing, asked = [client for client in clients if client not in sums], asked + 1
+        for client in missing if sums else ():
+            log.warning("node %r did not evaluate the model: %s", self.federation.nodes[client], reasons[client])
             tests = self.federation.facts[client].tests
-            self.notes.append(
-                EngineEvent("no verdict", f"judged without its {tests} samples: {reasons[client]}", client)
-            )
-        return verdicts
+            text = f"evaluated without its {tests} samples: {reasons[client]}"
+            self.events.append(EngineEvent("no evaluation", text, client))
+        return sums
 
     def take_events(self) -> list[EngineEvent]:
-        """Who could not be asked, and when nobody could."""
-        told = [*(EngineEvent("interrupted", said) for said in self.dispatcher.interruptions), *self.notes]
-        self.notes.clear()
+        """Interruptions of the connection and missing evaluations since the last call."""
+        interrupted = [EngineEvent("interrupted", line) for line in self.dispatcher.interruptions]
+        events = [*interrupted, *self.events]
+        self.events.clear()
         self.dispatcher.interruptions.clear()
-        return told
+        return events
 
     def close(self) -> None:
-        """Say good-bye to the SuperLink; nodes stay."""
+        """End the run at the SuperLink; nodes stay connected."""
         self.connection.close()
 
-    def _carry_out(self, dispatcher: Iterable[Request]) -> None:
-        for _ in self.dispatcher.run(dispatcher):
+    def _run(self, requests: Iterable[Request]) -> None:
+        for _ in self.dispatcher.run(requests):
             pass
 
-    def _await_somebody(self, clients: Set[int]) -> None:
-        """Wait until one of these clients' nodes is there: rounds without anybody would pass as if trained."""
+    def _await_any_node(self, clients: Set[int]) -> None:
+        """Wait until the node of one of these clients is online: a round without any would train nothing."""
         wanted, began = {self.federation.nodes[client] for client in clients}, time.monotonic()
-        while wanted and not wanted & self.dispatcher.present():
+        while wanted and not wanted & self.dispatcher.online():
             if time.monotonic() - began > self.wait:
                 raise EngineError(
-                    f"no node is there (waited {self.wait:g} s for {', '.join(sorted(wanted))}); "
-                    "the run can be resumed when nodes are back"
+                    f"no node is online (waited {self.wait:g} s for {', '.join(sorted(wanted))}); "
+                    "resume the run when nodes are back"
                 )
             time.sleep(min(1.0, 5 * self.dispatcher.poll))
 
-    def _count_barren(self, arrivals: Sequence[Arrival]) -> None:
-        self.barren = 0 if any(each.usable for each in arrivals) or not arrivals else self.barren + 1
-        if self.barren >= BARREN:
-            reasons = Counter(hop.refused for each in arrivals for hop in each.hops)
+    def _count_empty(self, arrivals: Sequence[Arrival]) -> None:
+        self.empty = 0 if any(arrival.usable for arrival in arrivals) or not arrivals else self.empty + 1
+        if self.empty >= MAX_EMPTY:
+            reasons = Counter(hop.refused for arrival in arrivals for hop in arrival.hops)
+            [(reason, _)] = reasons.most_common(1)
             raise EngineError(
-                f"nothing came home from {self.barren} attempts in a row; most said: {reasons.most_common(1)[0][0]}"
+                f"no usable model arrived in {self.empty} attempts in a row; most common reason: {reason}"
             )
 
 
-def total(verdicts: Sequence[EvaluationSums]) -> EvaluationSums:
-    """All verdicts as one."""
-    return sum(verdicts[1:], verdicts[0])
+def _total(sums: Sequence[EvaluationSums]) -> EvaluationSums:
+    return sum(sums[1:], sums[0])

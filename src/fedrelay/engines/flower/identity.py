@@ -1,7 +1,7 @@
-"""Who is who: a development certificate authority, the server's certificate, and the keys of nodes.
+"""Certificates and keys: a development certificate authority, the server's certificate, and the keys of nodes.
 
-A real federation takes certificates from its own authority; the files have the same names. Everything private is
-readable by its owner alone, from the moment it is written.
+With an authority of your own, put its files under the same names. Private files are readable by their owner only, from
+the moment they are written.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from fedrelay.files import read_whole, write_atomically
 CA, CA_KEY = "ca.pem", "ca.key"
 SERVER, SERVER_KEY = "server.pem", "server.key"
 SECRET = "secret"
-"""What `fedrelay run` proves itself with to the SuperLink."""
+"""The secret with which `fedrelay run` authenticates at the SuperLink."""
 
 NODES = "nodes"
 """The folder of the nodes' public keys, `NAME.pub`."""
 
 VALID, VALID_AUTHORITY = datetime.timedelta(days=365), datetime.timedelta(days=3650)
-"""How long certificates of the server are good, and those of authorities."""
+"""How long certificates of servers and of authorities are valid."""
 
 SOON = datetime.timedelta(days=30)
 
@@ -44,17 +44,17 @@ PublicKey = ec.EllipticCurvePublicKey
 
 
 def write_private(path: Path, content: bytes) -> None:
-    """Write a new file that nobody else can read."""
+    """Write a new file that only its owner can read."""
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(handle, "wb") as file:
         file.write(content)
 
 
 def make_server_folder(folder: Path, hosts: Sequence[str]) -> None:
-    """All that the server side needs: an authority, a certificate for these hosts, a secret, a place for keys."""
+    """Create the server's folder: an authority, a certificate for these hosts, a secret, and a folder for keys."""
     for name in (CA, CA_KEY, SERVER, SERVER_KEY, SECRET):
         if (folder / name).exists():
-            raise SpecError(f"{folder / name}: is there already, and is not replaced")
+            raise SpecError(f"{folder / name}: already exists and is not replaced")
     ours, own = ec.generate_private_key(ec.SECP384R1()), ec.generate_private_key(ec.SECP384R1())
     root = _named("FedRelay development authority")
     shown = {CA: _authority_certificate(root, ours), SERVER: _server_certificate(hosts, own.public_key(), root, ours)}
@@ -66,10 +66,10 @@ def make_server_folder(folder: Path, hosts: Sequence[str]) -> None:
     write_private(folder / SECRET, secrets.token_hex(32).encode())
 
 
-def renew(folder: Path, more: Sequence[str] = ()) -> datetime.datetime:
-    """Give the server a new certificate for its key and its hosts, and perhaps more; says until when it is good.
+def renew_certificate(folder: Path, more: Sequence[str] = ()) -> datetime.datetime:
+    """Give the server a new certificate for its key and hosts, plus `more` hosts. Returns when it expires.
 
-    The authority stays what it is, so nodes notice nothing.
+    The authority stays the same, so nodes need no change.
     """
     own, root = _first(folder / SERVER), _first(folder / CA)
     try:
@@ -77,30 +77,30 @@ def renew(folder: Path, more: Sequence[str] = ()) -> datetime.datetime:
     except (TypeError, ValueError, UnsupportedAlgorithm) as error:
         raise SpecError(f"{folder / CA_KEY}: cannot be read as a private key ({_short(error)})") from None
     if signer.public_key() != root.public_key() or not isinstance(signer, PrivateKey):
-        raise SpecError(f"{folder / CA_KEY}: is not the key of {folder / CA}; ask whoever signed it for a certificate")
+        raise SpecError(f"{folder / CA_KEY}: is not the key of {folder / CA}; ask the authority for a certificate")
     hosts, key = list(dict.fromkeys([*hosts_of(own), *more])), own.public_key()
     if not hosts or not isinstance(key, PublicKey):
-        raise SpecError(f"{folder / SERVER}: is no certificate that `fedrelay certificates` made")
+        raise SpecError(f"{folder / SERVER}: was not made by `fedrelay certificates`")
     end = min(datetime.datetime.now(datetime.UTC) + VALID, root.not_valid_after_utc)
     write_atomically(folder / SERVER, _signed(_server_certificate(hosts, key, root.subject, signer, end), signer))
     return end
 
 
 def check_server_folder(folder: Path) -> None:
-    """See that all is there that a SuperLink starts with, and that its certificate is still good."""
+    """Check that the folder has all that a SuperLink needs, and that its certificate is valid."""
     authority(folder / CA)
     read(folder / SERVER_KEY, "the server's key")
     read(folder / SECRET, "the secret")
     end = _first(folder / SERVER).not_valid_after_utc
     if end < datetime.datetime.now(datetime.UTC):
         raise SpecError(
-            f"{folder / SERVER}: the certificate was valid until {end:%Y-%m-%d}; "
+            f"{folder / SERVER}: the certificate expired on {end:%Y-%m-%d}; "
             f"make a new one with: fedrelay certificates {folder} --renew"
         )
 
 
 def hosts_of(certificate: x509.Certificate) -> list[str]:
-    """The names and addresses that a certificate is for."""
+    """The host names and addresses of a certificate."""
     try:
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except x509.ExtensionNotFound:
@@ -109,18 +109,18 @@ def hosts_of(certificate: x509.Certificate) -> list[str]:
 
 
 def ends_soon(path: Path) -> str:
-    """What to say of a certificate that is good for less than a month; nothing of any other."""
+    """A warning about a certificate that expires within a month; empty for any other."""
     end = _first(path).not_valid_after_utc
     left = end - datetime.datetime.now(datetime.UTC)
-    return "" if left > SOON else f"{path}: the certificate is valid until {end:%Y-%m-%d}"
+    return "" if left > SOON else f"{path}: the certificate expires on {end:%Y-%m-%d}"
 
 
 def make_node_key(path: Path) -> Path:
-    """A new private key of a node, and beside it the public key, which the server needs."""
+    """Create the private key of a node, and beside it the public key, whose path is returned."""
     public = path.with_name(f"{path.name}.pub")
     for each in (path, public):
         if each.exists():
-            raise SpecError(f"{each}: is there already, and is not replaced")
+            raise SpecError(f"{each}: already exists and is not replaced")
     path.parent.mkdir(parents=True, exist_ok=True)
     key = ec.generate_private_key(ec.SECP384R1())
     plain, form = serialization.NoEncryption(), serialization.PrivateFormat.OpenSSH
@@ -131,18 +131,18 @@ def make_node_key(path: Path) -> Path:
 
 
 def private_key(path: Path) -> PrivateKey:
-    """The key of a node; a key that others can read is refused."""
+    """The private key of a node. A key that others can read is refused."""
     content = read(path, "the private key")
     if content.startswith(b"ecdsa-sha2-"):
-        raise SpecError(f"{path}: is a public key; --key is the private one, which `fedrelay key` made beside it")
+        raise SpecError(f"{path}: is a public key; --key needs the private one, which `fedrelay key` made beside it")
     if b"BEGIN CERTIFICATE" in content:
-        raise SpecError(f"{path}: is a certificate; --key is the private key of this node, made by `fedrelay key`")
+        raise SpecError(f"{path}: is a certificate; --key needs the private key of this node, made by `fedrelay key`")
     if path.stat().st_mode & 0o077:
         raise SpecError(f"{path}: others can read this key; make it private with: chmod 600 {path}")
     try:
         key = serialization.load_ssh_private_key(content, None)
     except TypeError:
-        raise SpecError(f"{path}: has a password, which nobody could type; a node's key has none") from None
+        raise SpecError(f"{path}: has a password; a node needs a key without one") from None
     except (ValueError, UnsupportedAlgorithm) as error:
         raise SpecError(f"{path}: cannot be read as a private key ({_short(error)})") from None
     if not isinstance(key, ec.EllipticCurvePrivateKey):
@@ -151,15 +151,15 @@ def private_key(path: Path) -> PrivateKey:
 
 
 def public_keys(folder: Path) -> dict[str, PublicKey]:
-    """Name → key of every node of a federation, in the order of their names; nobody is there under two names."""
+    """Name → public key of every node, in the order of names. No key may have two names."""
     found: dict[str, PublicKey] = {}
     for path in sorted((folder / NODES).glob("*.pub")):
         if not _NODE.fullmatch(path.stem):
-            raise SpecError(f"{path}: a node's name has letters, digits, dots, hyphens and underscores")
+            raise SpecError(f"{path}: the name of a node may have letters, digits, dots, hyphens and underscores")
         content = read(path, "the public key")
         if b"PRIVATE KEY" in content:
             raise SpecError(
-                f"{path}: is a private key, which should never have left its owner; ask for a new one's .pub"
+                f"{path}: is a private key, which must stay with its owner; ask for the .pub file of a new one"
             )
         try:
             key = serialization.load_ssh_public_key(content)
@@ -169,19 +169,17 @@ def public_keys(folder: Path) -> dict[str, PublicKey]:
             raise SpecError(f"{path}: an elliptic curve key is needed, as `fedrelay key` makes it")
         for name, other in found.items():
             if key == other:
-                raise SpecError(f"{path}: holds the same key as {name}.pub; every node has a key of its own")
+                raise SpecError(f"{path}: has the same key as {name}.pub; every node needs its own")
         found[path.stem] = key
     return found
 
 
 def authority(path: Path) -> bytes:
-    """The certificate of the authority, of which at least one is still good."""
+    """The certificates of the authority, at least one of which is valid."""
     content = read(path, "the authority's certificate")
     last = max(certificate.not_valid_after_utc for certificate in _certificates(path, content))
     if last < datetime.datetime.now(datetime.UTC):
-        raise SpecError(
-            f"{path}: the certificate was valid until {last:%Y-%m-%d}; ask the server's owner for a new one"
-        )
+        raise SpecError(f"{path}: the certificate expired on {last:%Y-%m-%d}; ask the server's owner for a new one")
     return content
 
 
@@ -199,7 +197,7 @@ def _certificates(path: Path, content: bytes) -> list[x509.Certificate]:
 
 
 def read(path: Path, what: str) -> bytes:
-    """The content of one of the files, or what to do where it is missing."""
+    """The content of a file."""
     try:
         return read_whole(path)
     except OSError as error:
@@ -207,7 +205,7 @@ def read(path: Path, what: str) -> bytes:
 
 
 def _short(error: Exception) -> str:
-    """The first sentence of what a library says."""
+    """The first sentence of a library's error message."""
     return str(error).partition(".")[0].partition("\n")[0] or type(error).__name__
 
 
@@ -220,7 +218,7 @@ def _host(host: str) -> x509.GeneralName:
         return x509.IPAddress(ipaddress.ip_address(host))
     except ValueError:
         if not _HOST.fullmatch(host):
-            raise SpecError(f"--host: {host!r} is neither a name nor an address") from None
+            raise SpecError(f"--host: {host!r} is neither a host name nor an address") from None
         return x509.DNSName(host)
 
 

@@ -1,4 +1,4 @@
-"""The brief: what a node needs to know of a job to do its part, as plain data. It goes with every message."""
+"""A training job as plain data: what a node needs to know to do its part. It goes with every request."""
 
 from __future__ import annotations
 
@@ -21,58 +21,64 @@ from fedrelay.models.layout import FlatLayout
 
 
 def describe_job(job: TrainingJob) -> str:
-    """A job in words; the server looks at the public set itself, since it sees every model."""
+    """A job as JSON. The check on public samples stays at the server, which sees every model."""
     guard = GuardSettings(on_divergence="skip", largest=job.guard.largest, norm=job.guard.norm)
-    brief = {
-        "train": {**job.train.model_dump(mode="json"), "device": None},  # where it computes is the node's own affair
+    description = {
+        "train": {**job.train.model_dump(mode="json"), "device": None},  # each node chooses its own device
         "terms": [to_plain(term) for term in job.terms],
         "seed": job.seed,
         "classes": job.federation.classes,
         "mean_size": float(job.federation.sizes().mean()),
         "guard": guard.model_dump(mode="json"),
-        "origin": to_plain(job.origin) if job.origin is not None else None,
+        "model": to_plain(job.origin) if job.origin is not None else None,
         "layout": layout_digest(job.layout),
     }
-    return json.dumps(brief, sort_keys=True)
+    return json.dumps(description, sort_keys=True)
 
 
 def job_from_description(
-    brief: str, federation: Federation, own: nn.Module | None, device: str, largest: int
+    description: str, federation: Federation, own: nn.Module | None, device: str, largest: int
 ) -> TrainingJob:
-    """The job of a brief at a node that has these samples, and perhaps a module of its own.
+    """The job at a node.
+
+    Args:
+        description: What `describe_job` made.
+        federation: The node's samples.
+        own: A module that the node's owner provides.
+        device: Where the node trains.
+        largest: Bytes that a model may have.
 
     Noise that protects the samples comes from the operating system: nobody can repeat it, so nobody can subtract it.
-    A model of more than `largest` bytes is not built.
     """
-    said: dict[str, Any] = json.loads(brief)
-    if said["origin"] is None and own is None:
-        raise EngineError("the model is not one of the zoo: start this node with --model MODULE:FUNCTION")
-    module = _built(from_plain(ModuleBuilder, said["origin"]), largest) if said["origin"] is not None else own
+    fields: dict[str, Any] = json.loads(description)
+    if fields["model"] is None and own is None:
+        raise EngineError("the model is not in the zoo: start this node with --model MODULE:FUNCTION")
+    module = _build(from_plain(ModuleBuilder, fields["model"]), largest) if fields["model"] is not None else own
     assert module is not None
     layout = FlatLayout.of(module)
-    if layout_digest(layout) != said["layout"]:
-        raise EngineError("the model built here is not that of the server: is FedRelay here of another version?")
+    if layout_digest(layout) != fields["layout"]:
+        raise EngineError("this node builds another model than the server: do both run the same version of FedRelay?")
     return TrainingJob(
         module=module,
         layout=layout,
         federation=federation,
-        train=validate(TrainSettings, {**said["train"], "device": device}, "train."),
-        terms=tuple(from_plain(Term, term) for term in said["terms"]),
-        seed=int(said["seed"]),
-        guard=validate(GuardSettings, {**said["guard"], "tolerance": None}, "guard."),  # the server has the public set
+        train=validate(TrainSettings, {**fields["train"], "device": device}, "train."),
+        terms=tuple(from_plain(Term, term) for term in fields["terms"]),
+        seed=int(fields["seed"]),
+        guard=validate(GuardSettings, {**fields["guard"], "tolerance": None}, "guard."),
         secret_noise=True,
     )
 
 
-def _built(origin: ModuleBuilder, largest: int) -> nn.Module:
-    with torch.device("meta"):  # where even the largest model takes no memory
-        size = FlatLayout.of(origin.build()).bytes
-    if size > largest:
-        raise EngineError(f"a model of {size:,} bytes was asked for, this node takes at most {largest:,}")
-    return origin.build()
-
-
 def layout_digest(layout: FlatLayout) -> str:
-    """By which two sides see that they mean the same model."""
+    """A digest by which server and node see that they mean the same model."""
     plain = replace(layout, aliases=())
     return hashlib.sha256(repr(plain).encode()).hexdigest()[:16]
+
+
+def _build(builder: ModuleBuilder, largest: int) -> nn.Module:
+    with torch.device("meta"):  # a model there takes no memory
+        size = FlatLayout.of(builder.build()).bytes
+    if size > largest:
+        raise EngineError(f"the model has {size:,} bytes, this node accepts at most {largest:,}")
+    return builder.build()

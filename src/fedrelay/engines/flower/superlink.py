@@ -1,4 +1,4 @@
-"""The SuperLink as a child of ours: started with TLS and keys, told about nodes as their keys appear, ended with us."""
+"""Runs a SuperLink as a child process, with TLS, and keeps its list of nodes equal to the keys in the folder."""
 
 from __future__ import annotations
 
@@ -29,29 +29,29 @@ from fedrelay.errors import EngineError
 log = logging.getLogger(__name__)
 
 PATIENCE = 120.0
-"""Seconds until it listens; it takes three on an idle machine."""
+"""Seconds to wait until it listens; on an idle machine it takes three."""
 
 DEATH_SIGNAL = 1
 
-SPENT = (
-    "its key was shut out before, and Flower takes it back only when the SuperLink is started anew without that "
+REMOVED_KEY = (
+    "its key was removed before, and Flower accepts it again only after a restart of the SuperLink without that "
     "--database; or make another key"
 )
 
 
 class SuperLink:
-    """A running SuperLink that knows the keys of a folder."""
+    """A running SuperLink."""
 
     def __init__(self, folder: Path, host: str, port: int, database: Path | None = None) -> None:
-        from fedrelay.engines.flower.wire import answers
+        from fedrelay.engines.flower.wire import listens
 
         self.folder, self.address = folder, f"{host}:{port}"
         self.local = f"{'127.0.0.1' if host == '0.0.0.0' else host}:{port}"
         check_server_folder(folder)
         self.authority = authority(folder / CA)
         self.admitted: dict[str, PublicKey] | None = None
-        if answers(self.local, self.authority):
-            raise EngineError(f"{self.local}: a SuperLink listens there already")
+        if listens(self.local, self.authority):
+            raise EngineError(f"{self.local}: a SuperLink already listens there")
         self.log = (folder / "superlink.log").open("ab")
         self.process = subprocess.Popen(
             command(folder, host, port, database),
@@ -61,42 +61,40 @@ class SuperLink:
             env={**os.environ, "FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"},
             preexec_fn=_die_with_parent,
             umask=0o077,  # a database holds models
-            start_new_session=True,  # Ctrl-C reaches us; we end the child
+            start_new_session=True,  # Ctrl-C reaches only us; we end the child
         )
-        self._until_it_listens(answers)
+        self._await_listening(listens)
 
     def __enter__(self) -> SuperLink:
-        """Running."""
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Ended."""
         self.close()
 
     def register(self) -> list[str]:
-        """Let in the nodes whose keys are in the folder, and no others; gives a line for each that is new or gone."""
+        """Admit exactly the nodes whose keys are in the folder. Returns a line for each change."""
         from fedrelay.engines.flower.wire import admit
 
         keys = public_keys(self.folder)
         if keys == self.admitted:
             return []
-        spent, out = admit(self.local, self.authority, keys)
+        refused, removed = admit(self.local, self.authority, keys)
         before, self.admitted = self.admitted or {}, keys
         changed = [name for name, key in keys.items() if before.get(name) != key]
         gone = [name for name, key in before.items() if key not in keys.values()]
-        lines = [f"{name} may come in" for name in changed if name not in spent]
-        lines += [f"{name} stays out: {SPENT}" for name in changed if name in spent]
-        lines += [f"the former key of {name} is shut out" for name in gone]
-        return lines + ([f"keys that are in no file are shut out: {out - len(gone)}"] if out > len(gone) else [])
+        lines = [f"{name} is admitted" for name in changed if name not in refused]
+        lines += [f"{name} is not admitted: {REMOVED_KEY}" for name in changed if name in refused]
+        lines += [f"the former key of {name} is removed" for name in gone]
+        if removed > len(gone):
+            lines.append(f"keys that are in no file were removed: {removed - len(gone)}")
+        return lines
 
     def ended(self) -> int | None:
-        """Its exit code, if it has ended."""
         return self.process.poll()
 
     def close(self) -> None:
-        """End it."""
         if self.process.poll() is None:
             self.process.terminate()
             try:
@@ -106,9 +104,9 @@ class SuperLink:
                 self.process.wait()
         self.log.close()
 
-    def _until_it_listens(self, answers: Callable[[str, bytes], bool]) -> None:
+    def _await_listening(self, listens: Callable[[str, bytes], bool]) -> None:
         began = time.monotonic()
-        while not answers(self.local, self.authority):
+        while not listens(self.local, self.authority):
             if self.process.poll() is not None or time.monotonic() - began > PATIENCE:
                 self.close()
                 raise EngineError(
@@ -119,7 +117,7 @@ class SuperLink:
 
 
 def command(folder: Path, host: str, port: int, database: Path | None) -> list[str]:
-    """How it is started: TLS, known nodes only, no code of others."""
+    """The command line: TLS, known nodes only, no installation of other code."""
     beside = Path(sys.executable).parent / "flower-superlink"
     program = str(beside) if beside.is_file() else shutil.which("flower-superlink")
     if program is None:
@@ -140,6 +138,6 @@ def command(folder: Path, host: str, port: int, database: Path | None) -> list[s
 
 
 def _die_with_parent() -> None:
-    """On Linux, a child whose parent was killed goes too; otherwise it would hold the port."""
+    """On Linux, end the child when its parent is killed; otherwise it would keep the port."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(DEATH_SIGNAL, signal.SIGTERM)

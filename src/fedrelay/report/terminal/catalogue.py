@@ -29,7 +29,7 @@ from fedrelay.report.partition import Partition
 from fedrelay.report.terminal.tables import facts_grid, plain_table
 
 if TYPE_CHECKING:  # behind an extra
-    from fedrelay.engines.flower.server.remote_federation import NodeFacts
+    from fedrelay.engines.flower.facts import NodeFacts
     from fedrelay.engines.flower.server.roster import RosterEntry
 
 BINS = 8

@@ -12,7 +12,7 @@ import torch
 
 from fedrelay.data.own_samples import held
 from fedrelay.engines.flower.job_description import describe_job
-from fedrelay.engines.flower.messages import Message, packed
+from fedrelay.engines.flower.messages import Message, pack_models
 from fedrelay.engines.flower.node.service import NodeService
 from fedrelay.experiment.spec import GuardSettings, TrainSettings
 from fedrelay.local.module_builder import ZooModelBuilder
@@ -43,15 +43,15 @@ def job(
 def turn(wanted: TrainingJob, models: dict[str, torch.Tensor] | None = None, **header: Any) -> Message:
     """A question for a turn of client 5 of a federation in which this node is that client."""
     usual = {
-        "kind": "turn",
-        "brief": describe_job(wanted),
+        "kind": "hop",
+        "job": describe_job(wanted),
         "run": RUN,
         "hop": [1, 0, 0, 5, 0],
-        "usual": 0.0,
-        "turn": 100,
+        "typical_norm": 0.0,
+        "request": 100,
     }
-    usual |= {"tamper": None, "state": 0, "parts": [], "settled": 0}
-    return packed({**usual, **header}, models or {"recv": torch.zeros(wanted.layout.size)})
+    usual |= {"tamper": None, "state": 0, "merged_from": [], "oldest_needed": 0}
+    return pack_models({**usual, **header}, models or {"recv": torch.zeros(wanted.layout.size)})
 
 
 @pytest.fixture

@@ -27,7 +27,7 @@ def attacked(make_service, tmp_path):
 
     def start():
         (tmp_path / "node").mkdir(exist_ok=True)
-        return make_service(floor=floor, budget=PrivacyBudget(tmp_path / "node", floor, 40.0, 1e-5))
+        return make_service(policy=floor, budget=PrivacyBudget(tmp_path / "node", floor, 40.0, 1e-5))
 
     return start
 
@@ -67,7 +67,7 @@ ATTACKS = {
     "no training": (Dp(noise=2), (), {"lr": 1e-30}, {}, {}),
     "more epochs": (Dp(noise=2), (), {"epochs": 2}, {}, {}),
     "another term": (Dp(noise=2), (Blend(alpha=0.0),), {}, {}, {}),
-    "another usual length": (Dp(noise=2), (), {}, {}, {"usual": 1.0}),
+    "another usual length": (Dp(noise=2), (), {}, {}, {"typical_norm": 1.0}),
     "a scaled answer": (Dp(noise=2), (), {}, {}, {"tamper": {"what": "replace", "factor": 2.0}}),
 }
 
@@ -109,7 +109,7 @@ def test_averaging_costs_budget_for_every_answer(attacked, ask):
     requests = (ask.turn(job, {"recv": recv}, hop=[round, 0, 0, 5, 0]) for round in count(1))
     answers = [model_of(service.answer(request)) for request in islice(requests, service.budget.most)]
     assert service.budget.spent == service.budget.most == len(answers) > 20
-    with pytest.raises(DeclinedByOwner, match="the budget of this node is spent"):
+    with pytest.raises(DeclinedByOwner, match="the privacy budget of this node is spent"):
         service.answer(next(requests))
     mean = torch.stack(answers).mean(dim=0)
     assert float(mean.std()) == pytest.approx(2.0 / np.sqrt(len(answers)), rel=0.1)
@@ -126,14 +126,14 @@ def test_a_known_part_of_the_noise_tells_nothing_of_the_rest(attacked, ask):
 
 def test_the_same_request_is_answered_the_same_and_charged_once(attacked, ask):
     """After a lost reply, after a restart of the node, and after a resume, which numbers requests anew."""
-    request, renumbered = (ask.turn(wide_job(ask, Dp(noise=2)), zeros(ask), turn=turn) for turn in (100, 200))
+    request, renumbered = (ask.turn(wide_job(ask, Dp(noise=2)), zeros(ask), request=turn) for turn in (100, 200))
     service = attacked()
     first = service.answer(request)
     restarted = attacked()
     for again in (service.answer(request), restarted.answer(request), restarted.answer(renumbered)):
         assert np.array_equal(again.arrays["models"], first.arrays["models"])
-        assert {**again.header, "turn": 100} == first.header
-    assert restarted.answer(renumbered).header["turn"] == 200
+        assert {**again.header, "request": 100} == first.header
+    assert restarted.answer(renumbered).header["request"] == 200
     assert restarted.budget.spent == 1
 
 
@@ -146,16 +146,16 @@ def test_a_repeated_request_is_answered_although_the_budget_is_spent(attacked, a
     request = ask.turn(wide_job(ask, Dp(noise=2)), zeros(ask))
     first = service.answer(request)
     while service.budget.left:
-        service.budget.spend()
+        service.budget.charge()
     assert np.array_equal(service.answer(request).arrays["models"], first.arrays["models"])
 
 
 def test_what_the_client_kept_goes_with_the_repeated_answer(attacked, ask):
     service = attacked()
     job = ask.job(Drift(), Dp(noise=2))
-    service.answer(ask.turn(job, turn=100))
-    service.answer(ask.turn(job, turn=101))
-    kept = [service.states.get(ask.run, turn, (), ()) for turn in (100, 101)]
+    service.answer(ask.turn(job, request=100))
+    service.answer(ask.turn(job, request=101))
+    kept = [service.state_files.get(ask.run, turn, (), ()) for turn in (100, 101)]
     assert kept[0].keys() == kept[1].keys() != set()
     assert all(torch.equal(kept[0][name], kept[1][name]) for name in kept[0])
     assert service.budget.spent == 1
@@ -165,7 +165,7 @@ def test_old_and_damaged_answers_are_drawn_and_charged_anew(attacked, ask, caplo
     service = attacked()
     requests = [ask.turn(ask.job(Dp(noise=2)), hop=[n, 0, 0, 5, 0]) for n in range(1, REMEMBERED + 2)]
     answers = [service.answer(request) for request in requests]
-    kept = sorted((service.states.folder / ask.run).glob("answer-*"))
+    kept = sorted((service.state_files.folder / ask.run).glob("answer-*"))
     assert len(kept) == REMEMBERED
     again = service.answer(requests[0])
     assert not np.array_equal(again.arrays["models"], answers[0].arrays["models"])
@@ -179,4 +179,4 @@ def test_old_and_damaged_answers_are_drawn_and_charged_anew(attacked, ask, caplo
 
 def test_answers_without_noise_are_not_kept(service, ask):
     service.answer(ask.turn(ask.job()))
-    assert not list(service.states.folder.rglob("answer-*"))
+    assert not list(service.state_files.folder.rglob("answer-*"))

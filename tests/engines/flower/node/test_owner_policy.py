@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from fedrelay.engines.flower.messages import Message, packed, report_of
+from fedrelay.engines.flower.messages import Message, hop_report, pack_models
 from fedrelay.engines.flower.node.owner_policy import DeclinedByOwner, OwnerPolicy, PrivacyBudget
 from fedrelay.errors import EngineError, SpecError
 from fedrelay.local.terms.control import Control
@@ -22,25 +22,25 @@ from fedrelay.models.layout import FlatLayout
 @pytest.mark.parametrize(
     ("terms", "message"),
     [
-        ([], r"this node takes part only with \+dp, terms.dp.noise at least 2"),
+        ([], r"this node takes part only with \+dp and terms.dp.noise at least 2"),
         ([Prox()], r"only with \+dp"),
-        ([Dp(noise=1.9)], "terms.dp.noise is 1.9; this node asks for at least 2"),
-        ([Dp(noise=2, clip=3)], "terms.dp.clip is 3; this node asks for at most 1"),
+        ([Dp(noise=1.9)], "terms.dp.noise is 1.9; this node requires at least 2"),
+        ([Dp(noise=2, clip=3)], "terms.dp.clip is 3; this node requires at most 1"),
         ([Dp(noise=2), Dp(noise=2)], r"only with \+dp"),
-        ([Dp(noise=2), Control()], "Control sends more than noise can hide"),
+        ([Dp(noise=2), Control()], "Control sends more than noise protects"),
     ],
 )
 def test_turns_with_less_privacy_are_declined_before_training(terms, message, make_service, ask):
-    service = make_service(floor=OwnerPolicy(2, 1))
+    service = make_service(policy=OwnerPolicy(2, 1))
     with pytest.raises(DeclinedByOwner, match=message):
         service.answer(ask.turn(ask.job(*terms)))
 
 
 def test_a_turn_with_enough_privacy_is_taken_and_its_loss_stays(make_service, ask):
-    answer = make_service(floor=OwnerPolicy(2, 1)).answer(ask.turn(ask.job(Dp(noise=2.5, clip=0.5))))
+    answer = make_service(policy=OwnerPolicy(2, 1)).answer(ask.turn(ask.job(Dp(noise=2.5, clip=0.5))))
     assert answer.arrays["models"].any()
     assert answer.header["loss"] is None
-    report, _ = report_of(answer, 8)
+    report, _ = hop_report(answer, 8)
     assert (report.samples, report.steps) == (8, 2)
     assert math.isnan(report.loss)
     json.dumps(dict(answer.header))
@@ -58,19 +58,19 @@ def test_statistics_in_buffers_are_declined(make_service, ask):
     module = Counting()
     wanted = replace(ask.job(Dp(noise=2)), module=module, layout=FlatLayout.of(module), origin=None)
     with pytest.raises(DeclinedByOwner, match=r"buffer 'norm\.running_mean' would leave clients without noise"):
-        make_service(floor=OwnerPolicy(2), module=Counting()).answer(ask.turn(wanted))
+        make_service(policy=OwnerPolicy(2), module=Counting()).answer(ask.turn(wanted))
 
 
 def test_nothing_else_is_told(make_service, ask):
-    service = make_service(floor=OwnerPolicy(2))
-    assert (service.facts()["tests"], service.facts()["least_noise"]) == (0, 2)
+    service = make_service(policy=OwnerPolicy(2))
+    assert (service.facts().tests, service.facts().least_noise) == (0, 2)
     wanted = ask.turn(ask.job(Dp(noise=2)))
     with pytest.raises(DeclinedByOwner, match="a profile would leave this node without noise"):
-        service.answer(Message({**wanted.header, "kind": "portray"}, wanted.arrays))
-    judged = packed({**wanted.header, "kind": "judge"}, {"model": torch.zeros(8)})
-    with pytest.raises(DeclinedByOwner, match="a verdict on samples would leave this node"):
+        service.answer(Message({**wanted.header, "kind": "profile"}, wanted.arrays))
+    judged = pack_models({**wanted.header, "kind": "evaluate"}, {"model": torch.zeros(8)})
+    with pytest.raises(DeclinedByOwner, match="an evaluation would leave this node"):
         service.answer(judged)
-    assert make_service().facts()["tests"] == 4
+    assert make_service().facts().tests == 4
 
 
 def test_a_budget_is_counted_over_restarts_and_ends(make_service, ask, tmp_path):
@@ -78,7 +78,7 @@ def test_a_budget_is_counted_over_restarts_and_ends(make_service, ask, tmp_path)
     floor = OwnerPolicy(1.0)
 
     def service():
-        return make_service(floor=floor, budget=PrivacyBudget(tmp_path / "node", floor, 8.0, 1e-5))
+        return make_service(policy=floor, budget=PrivacyBudget(tmp_path / "node", floor, 8.0, 1e-5))
 
     (tmp_path / "node").mkdir()
     question = ask.turn(ask.job(Dp(noise=3)))
@@ -89,22 +89,22 @@ def test_a_budget_is_counted_over_restarts_and_ends(make_service, ask, tmp_path)
     again = service()
     assert (again.budget.spent, again.budget.left) == (1, 1)
     again.answer(ask.turn(ask.job(Dp(noise=3)), hop=[2, 0, 0, 5, 0]))
-    with pytest.raises(DeclinedByOwner, match="the budget of this node is spent: 2 turns, ε = 8"):
+    with pytest.raises(DeclinedByOwner, match="the privacy budget of this node is spent: 2 hops, ε = 8"):
         again.answer(ask.turn(ask.job(Dp(noise=3)), hop=[3, 0, 0, 5, 0]))
-    (tmp_path / "node" / "turns").write_text("many")
-    with pytest.raises(EngineError, match="turns: is damaged"):
+    (tmp_path / "node" / "hops-charged").write_text("many")
+    with pytest.raises(EngineError, match="hops-charged: is damaged"):
         service()
 
 
 @pytest.mark.parametrize("noise", [0, -1, math.nan, math.inf, 1e-9])
 def test_floors_that_are_none(noise):
-    with pytest.raises(SpecError, match=r"--require-dp: must be a number from 0\.001"):
+    with pytest.raises(SpecError, match=r"--require-dp: must be at least 0\.001"):
         OwnerPolicy(noise)
 
 
 @pytest.mark.parametrize("clip", [0, -1, math.nan, math.inf])
 def test_clips_that_are_none(clip):
-    with pytest.raises(SpecError, match="--require-clip: must be a number above 0"):
+    with pytest.raises(SpecError, match="--require-clip: must be greater than 0"):
         OwnerPolicy(1, clip)
 
 
@@ -113,7 +113,7 @@ def test_budgets_that_are_none(tmp_path):
         with pytest.raises(SpecError, match="--budget: ε must be"):
             PrivacyBudget(tmp_path, OwnerPolicy(1), epsilon, delta)
     pytest.importorskip("dp_accounting", reason="the extra 'dp' is not installed")
-    with pytest.raises(SpecError, match=r"--budget: a single turn with noise 0\.1 costs more than 1"):
+    with pytest.raises(SpecError, match=r"--budget: a single hop with noise 0\.1 costs more than 1"):
         PrivacyBudget(tmp_path, OwnerPolicy(0.1), 1, 1e-5)
 
 
@@ -121,7 +121,7 @@ def test_what_another_process_spent_is_not_forgotten(tmp_path):
     """One that was about to end when this one was started."""
     pytest.importorskip("dp_accounting", reason="the extra 'dp' is not installed")
     ending, starting = (PrivacyBudget(tmp_path, OwnerPolicy(1.0), 8.0, 1e-5) for _ in range(2))
-    ending.spend()
-    ending.spend()
-    with pytest.raises(DeclinedByOwner, match="the budget of this node is spent: 2 turns"):
-        starting.spend()
+    ending.charge()
+    ending.charge()
+    with pytest.raises(DeclinedByOwner, match="the privacy budget of this node is spent: 2 hops"):
+        starting.charge()

@@ -14,7 +14,7 @@ import pytest
 pytest.importorskip("flwr", reason="the extra 'flower' is not installed")
 
 from fedrelay.engines.flower.node import process
-from fedrelay.engines.flower.node.process import _alone
+from fedrelay.engines.flower.node.process import _locked
 from fedrelay.engines.flower.wire import RegistrationRefused, UnknownNode
 from fedrelay.errors import EngineError
 
@@ -28,12 +28,12 @@ time.sleep(60)
 
 
 def test_a_second_process_of_a_node_is_refused(tmp_path):
-    with _alone(tmp_path):
+    with _locked(tmp_path):
         pass
     other = subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path / ".lock")], stdout=subprocess.PIPE, text=True)
     try:
         assert other.stdout.readline() == "held\n"
-        with pytest.raises(EngineError, match="another process of this node is running"), _alone(tmp_path):
+        with pytest.raises(EngineError, match="another process of this node is running"), _locked(tmp_path):
             pass
     finally:
         other.kill()
@@ -44,45 +44,45 @@ def test_a_second_process_of_a_node_is_refused(tmp_path):
     ("refusal", "message"),
     [
         (RegistrationRefused("status 412"), r"\(status 412\): its public key is not registered"),
-        (UnknownNode("status 401"), r"\(status 401\): it does not accept the signature; do the clocks agree"),
+        (UnknownNode("status 401"), r"\(status 401\): the signature is not accepted; do the clocks agree"),
     ],
 )
-def test_a_door_that_stays_shut_says_why(refusal, message, monkeypatch):
-    class Shut:
-        knocks = 0
+def test_a_refused_registration_says_why(refusal, message, monkeypatch):
+    class Refusing:
+        attempts = 0
 
-        def enter(self):
-            self.knocks += 1
+        def register(self):
+            self.attempts += 1
             raise refusal
 
     monkeypatch.setattr(process, "PAUSE", 0.0)
-    door = Shut()
+    client = Refusing()
     with pytest.raises(EngineError, match=message):
-        process._enter(door, threading.Event())
-    assert door.knocks == process.ATTEMPTS
+        process._register(client, threading.Event())
+    assert client.attempts == process.ATTEMPTS
 
 
 @pytest.mark.parametrize(
-    "trouble", [RegistrationRefused("status 412"), UnknownNode("status 401"), httpx.DecodingError("a page")]
+    "failure", [RegistrationRefused("status 412"), UnknownNode("status 401"), httpx.DecodingError("a page")]
 )
-def test_whatever_a_superlink_says_the_node_comes_in_again(trouble, monkeypatch):
+def test_a_node_registers_again_after_any_failure(failure, monkeypatch):
     monkeypatch.setattr(process, "PAUSE", 0.0)
     over, log = threading.Event(), []
 
-    class Moody:
-        reached = float("inf")
+    class Failing:
+        last_contact = float("inf")
 
-        def enter(self):
-            log.append("enter")
+        def register(self):
+            log.append("register")
 
         def receive(self):
-            if log.count("enter") == 1:
-                raise trouble
+            if log.count("register") == 1:
+                raise failure
             over.set()
 
-        def leave(self):
-            log.append("leave")
+        def close(self):
+            log.append("close")
 
-    stay = partial(process._stay, Moody(), None, "link:1", Path("ca.pem"), over=over, patience=60.0)
+    stay = partial(process._stay_registered, Failing(), None, "link:1", Path("ca.pem"), over=over, patience=60.0)
     stay(say=lambda line: None)
-    assert log == ["enter", "enter", "leave"]
+    assert log == ["register", "register", "close"]

@@ -11,7 +11,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fedrelay.engines.flower.messages import BadMessage, Message, packed
+from fedrelay.engines.flower.messages import BadMessage, Message, pack_models
 from fedrelay.errors import EngineError
 from fedrelay.experiment.serialize import to_plain
 from fedrelay.grouping.profiles.conf import ConfidenceProfiler
@@ -19,13 +19,13 @@ from fedrelay.local.terms.control import Control
 from fedrelay.local.terms.prox import Prox
 
 
-def with_brief(question, **changes):
-    brief = {**json.loads(question.header["brief"]), **changes}
-    return replace(question, header={**question.header, "brief": json.dumps(brief)})
+def with_job(question, **changes):
+    brief = {**json.loads(question.header["job"]), **changes}
+    return replace(question, header={**question.header, "job": json.dumps(brief)})
 
 
 def test_who_tells_facts_and_no_histogram_unless_allowed(make_service):
-    facts = make_service().answer(Message({"kind": "who"})).header
+    facts = make_service().answer(Message({"kind": "describe"})).header
     assert {name: facts[name] for name in ("samples", "tests", "classes", "shape", "kind", "histogram")} == {
         "samples": 8,
         "tests": 4,
@@ -34,8 +34,8 @@ def test_who_tells_facts_and_no_histogram_unless_allowed(make_service):
         "kind": "tabular",
         "histogram": None,
     }
-    assert make_service(share_histogram=True).facts()["histogram"] == [4, 4]
-    assert facts["fingerprint"] == make_service().facts()["fingerprint"]  # the same salt after a restart
+    assert make_service(share_histogram=True).facts().histogram == (4, 4)
+    assert facts["fingerprint"] == make_service().facts().fingerprint  # the same salt after a restart
 
 
 def test_a_turn_is_a_step_of_gradient_descent(service, ask):
@@ -46,36 +46,36 @@ def test_a_turn_is_a_step_of_gradient_descent(service, ask):
     error = 0.5 - np.eye(2)[y]
     expected = np.concatenate([(error.T @ x / 8).ravel(), error.mean(axis=0)]) * -0.1
     np.testing.assert_allclose(answer.arrays["models"], [expected], atol=1e-7)
-    assert (answer.header["turn"], answer.header["samples"], answer.header["steps"]) == (100, 8, 1)
+    assert (answer.header["request"], answer.header["samples"], answer.header["steps"]) == (100, 8, 1)
     assert answer.header["loss"] == pytest.approx(np.log(2), abs=1e-6)
     assert answer.header["names"] == ["model"]
 
 
 def test_what_a_client_keeps_is_read_by_the_turn_that_wrote_it(service, ask):
     wanted = ask.job(Control())
-    first = service.answer(ask.turn(wanted, turn=100))
-    again = service.answer(ask.turn(wanted, turn=101, state=0))
+    first = service.answer(ask.turn(wanted, request=100))
+    again = service.answer(ask.turn(wanted, request=101, state=0))
     assert np.array_equal(first.arrays["models"], again.arrays["models"])
-    after = service.answer(ask.turn(wanted, turn=102, state=100))
+    after = service.answer(ask.turn(wanted, request=102, state=100))
     assert not np.array_equal(first.arrays["models"], after.arrays["models"])
-    service.answer(ask.turn(wanted, turn=103, state=102, settled=102))
-    with pytest.raises(EngineError, match="what this client kept is lost"):
-        service.answer(ask.turn(wanted, turn=104, state=100))
+    service.answer(ask.turn(wanted, request=103, state=102, oldest_needed=102))
+    with pytest.raises(EngineError, match="the state of this client is lost"):
+        service.answer(ask.turn(wanted, request=104, state=100))
 
 
 def test_a_verdict_counts_the_owners_test_samples(service, ask):
     wanted = ask.turn(ask.job())
     model = torch.zeros(8)
     model[6] = 1.0  # the first class, always
-    verdict = service.answer(packed({**wanted.header, "kind": "judge"}, {"model": model})).header
+    verdict = service.answer(pack_models({**wanted.header, "kind": "evaluate"}, {"model": model})).header
     assert (verdict["correct"], verdict["predicted"], verdict["actual"]) == ([2, 0], [4, 0], [2, 2])
 
 
 def portray(ask, **changes):
     wanted = ask.turn(ask.job())
     public = {"public x": np.ones((2, 3), np.float32), "public y": np.array([0, 1])} | changes
-    header = {**wanted.header, "kind": "portray", "portrait": to_plain(ConfidenceProfiler()), "client": 5}
-    start = packed(header, {"start": torch.zeros(8)})
+    header = {**wanted.header, "kind": "profile", "profiler": to_plain(ConfidenceProfiler()), "client": 5}
+    start = pack_models(header, {"start": torch.zeros(8)})
     return replace(start, arrays={**start.arrays, **public})
 
 
@@ -88,11 +88,11 @@ def test_a_profile_is_one_vector(service, ask):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"public x": np.ones((2, 4), np.float32)}, "another shape"),
-        ({"public x": np.ones((2, 3))}, "another shape"),
-        ({"public x": np.ones((0, 3), np.float32), "public y": np.zeros(0, np.int64)}, "another shape"),
-        ({"public y": np.array([0.0, 1.0])}, "another shape"),
-        ({"public y": np.array([0, 1, 0])}, "another shape"),
+        ({"public x": np.ones((2, 4), np.float32)}, "another shape or type"),
+        ({"public x": np.ones((2, 3))}, "another shape or type"),
+        ({"public x": np.ones((0, 3), np.float32), "public y": np.zeros(0, np.int64)}, "another shape or type"),
+        ({"public y": np.array([0.0, 1.0])}, "another shape or type"),
+        ({"public y": np.array([0, 1, 0])}, "another shape or type"),
         ({"public y": np.array([0, 2])}, "other classes"),
         ({"public y": np.array([-1, 0])}, "other classes"),
     ],
@@ -105,31 +105,31 @@ def test_public_samples_that_do_not_fit(changes, message, service, ask):
 @pytest.mark.parametrize(
     ("header", "message"),
     [
-        ({"kind": "dance"}, "nobody here understands"),
-        ({"kind": ["turn"]}, "nobody here understands"),
-        ({"kind": None}, "nobody here understands"),
-        ({"brief": ""}, "a brief that cannot be read"),
-        ({"brief": None}, "a brief that cannot be read"),
-        ({"brief": "[]"}, "a brief that cannot be read"),
-        ({"brief": "[" * 100_000}, "a brief that cannot be read"),
-        ({"run": "../../x"}, "the name of the run is none"),
-        ({"run": None}, "the name of the run is none"),
-        ({"turn": -1}, "turn that is no whole number"),
-        ({"turn": True}, "turn that is no whole number"),
-        ({"turn": 1.5}, "turn that is no whole number"),
-        ({"usual": float("nan")}, "usual that is no number"),
-        ({"usual": "long"}, "usual that is no number"),
-        ({"settled": None}, "settled that is no whole number"),
-        ({"hop": [1, 2]}, "no hop"),
-        ({"hop": [1, 0, 0, 5, -1]}, "hop that is no whole number"),
-        ({"hop": {"round": 1}}, "no hop"),
-        ({"tamper": {"what": "steal", "factor": 1}}, "an unknown way to tamper"),
-        ({"tamper": {"what": "explode"}}, "factor that is no number"),
-        ({"tamper": "explode"}, "an unknown way to tamper"),
-        ({"names": ["recv", "recv"]}, "no models"),
-        ({"names": ["other"]}, "no model to train"),
-        ({"names": None}, "no models"),
-        ({"names": [[1], {}]}, "a wrong shape"),
+        ({"kind": "dance"}, "unknown kind of request"),
+        ({"kind": ["request"]}, "unknown kind of request"),
+        ({"kind": None}, "unknown kind of request"),
+        ({"job": ""}, "the job cannot be read"),
+        ({"job": None}, "the job cannot be read"),
+        ({"job": "[]"}, "the job cannot be read"),
+        ({"job": "[" * 100_000}, "the job cannot be read"),
+        ({"run": "../../x"}, "run must have 16 hexadecimal digits"),
+        ({"run": None}, "run must have 16 hexadecimal digits"),
+        ({"request": -1}, "request must be a whole number"),
+        ({"request": True}, "request must be a whole number"),
+        ({"request": 1.5}, "request must be a whole number"),
+        ({"typical_norm": float("nan")}, "typical_norm must be a finite number"),
+        ({"typical_norm": "long"}, "typical_norm must be a finite number"),
+        ({"oldest_needed": None}, "oldest_needed must be a whole number"),
+        ({"hop": [1, 2]}, "hop must be five numbers"),
+        ({"hop": [1, 0, 0, 5, -1]}, "hop must be a whole number"),
+        ({"hop": {"round": 1}}, "hop must be five numbers"),
+        ({"tamper": {"what": "steal", "factor": 1}}, "unknown kind of tampering"),
+        ({"tamper": {"what": "explode"}}, "factor must be a finite number"),
+        ({"tamper": "explode"}, "unknown kind of tampering"),
+        ({"names": ["recv", "recv"]}, "it has no models"),
+        ({"names": ["other"]}, "it has no model to train"),
+        ({"names": None}, "it has no models"),
+        ({"names": [[1], {}]}, "its models have a wrong shape"),
     ],
 )
 def test_odd_headers(header, message, service, ask):
@@ -141,12 +141,12 @@ def test_odd_headers(header, message, service, ask):
 @pytest.mark.parametrize(
     ("header", "message"),
     [
-        ({"state": "first"}, "state that is no whole number"),
-        ({"state": 7}, "what this client kept is lost"),
-        ({"state": 7, "parts": [0]}, "parts of which nothing can be put together"),
-        ({"state": 7, "parts": "12"}, "parts of which nothing can be put together"),
-        ({"state": 7, "parts": [1, None]}, "parts that is no whole number"),
-        ({"state": 7, "parts": [0, 8, 9]}, "what this client kept is lost"),
+        ({"state": "first"}, "state must be a whole number"),
+        ({"state": 7}, "the state of this client is lost"),
+        ({"state": 7, "merged_from": [0]}, "merged_from must be empty"),
+        ({"state": 7, "merged_from": "12"}, "merged_from must be empty"),
+        ({"state": 7, "merged_from": [1, None]}, "merged_from must be a whole number"),
+        ({"state": 7, "merged_from": [0, 8, 9]}, "the state of this client is lost"),
     ],
 )
 def test_odd_states(header, message, service, ask):
@@ -155,60 +155,60 @@ def test_odd_states(header, message, service, ask):
 
 
 def test_states_of_another_model_are_not_used(service, ask):
-    service.states.put(ask.run, 50, {"control": torch.zeros(3)})
-    service.states.put(ask.run, 51, {"other": torch.zeros(8)})
+    service.state_files.put(ask.run, 50, {"control": torch.zeros(3)})
+    service.state_files.put(ask.run, 51, {"other": torch.zeros(8)})
     with pytest.raises(EngineError, match="belongs to another model"):
         service.answer(ask.turn(ask.job(Control()), state=50))
     with pytest.raises(EngineError, match="belongs to different methods"):
-        service.answer(ask.turn(ask.job(Control()), state=52, parts=[0, 50, 51]))
+        service.answer(ask.turn(ask.job(Control()), state=52, merged_from=[0, 50, 51]))
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"classes": 1}, "there are labels of 2 classes here, not 1"),
-        ({"classes": 10**9}, "classes that is no whole number from 0 to 100000"),
-        ({"classes": "2"}, "classes that is no whole number"),
-        ({"mean_size": 0}, "clients without samples"),
-        ({"mean_size": None}, "mean_size that is no number"),
+        ({"classes": 1}, "this node has labels of 2 classes, the job has 1"),
+        ({"classes": 10**9}, "classes must be a whole number from 0 to 100000"),
+        ({"classes": "2"}, "classes must be a whole number"),
+        ({"mean_size": 0}, "mean_size must be greater than 0"),
+        ({"mean_size": None}, "mean_size must be a finite number"),
         ({"train": {"lr": "fast"}}, "train.lr"),
         ({"train": {"speed": 1}}, "train.speed"),
-        ({"train": None}, "a brief that cannot be read"),
+        ({"train": None}, "the job cannot be read"),
         ({"terms": [{"is": "Eval"}]}, "unknown part 'Eval'"),
         ({"terms": [{"is": "Prox", "mu": "x"}]}, "Prox.mu"),
-        ({"terms": 3}, "a brief that cannot be read"),
+        ({"terms": 3}, "the job cannot be read"),
         ({"terms": ["Prox"]}, "a part must be a mapping"),
-        ({"seed": "x"}, "a brief that cannot be read"),
+        ({"seed": "x"}, "the job cannot be read"),
         ({"guard": {"largest": -1}}, "guard.largest"),
-        ({"guard": 3}, "a brief that cannot be read"),
-        ({"origin": None}, "start this node with --model"),
-        ({"origin": {"is": "ZooModel", "name": "mlp"}}, "ZooModel"),
-        ({"origin": {"is": "Exec", "code": "1"}}, "unknown part 'Exec'"),
-        ({"layout": "0"}, "the model built here is not that of the server"),
+        ({"guard": 3}, "the job cannot be read"),
+        ({"model": None}, "start this node with --model"),
+        ({"model": {"is": "ZooModel", "name": "mlp"}}, "ZooModel"),
+        ({"model": {"is": "Exec", "code": "1"}}, "unknown part 'Exec'"),
+        ({"layout": "0"}, "this node builds another model than the server"),
     ],
 )
 def test_bad_briefs(changes, message, service, ask):
     with pytest.raises((BadMessage, EngineError), match=message) as caught:
-        service.answer(with_brief(ask.turn(ask.job(Prox())), **changes))
+        service.answer(with_job(ask.turn(ask.job(Prox())), **changes))
     assert len(str(caught.value).splitlines()) == 1
     assert service.answer(ask.turn(ask.job())).header["steps"] == 2  # the next question is answered as ever
 
 
 def test_a_public_set_in_the_guard_is_the_servers_affair(service, ask):
-    guard = json.loads(ask.turn(ask.job()).header["brief"])["guard"]
-    assert service.answer(with_brief(ask.turn(ask.job()), guard={**guard, "tolerance": 0.1})).header["steps"] == 2
+    guard = json.loads(ask.turn(ask.job()).header["job"])["guard"]
+    assert service.answer(with_job(ask.turn(ask.job()), guard={**guard, "tolerance": 0.1})).header["steps"] == 2
 
 
 @pytest.mark.parametrize(
     ("array", "message"),
     [
-        (np.zeros((1, 7), np.float32), "a wrong shape"),
-        (np.zeros((2, 8), np.float32), "a wrong shape"),
-        (np.zeros(8, np.float32), "a wrong shape"),
-        (np.zeros((1, 8), np.float64), "weights of type float64"),
-        (np.zeros((1, 8), ">f4"), "weights of type >f4"),
-        (np.zeros((1, 8), "U1"), "weights of type <U1"),
-        (None, "no models"),
+        (np.zeros((1, 7), np.float32), "its models have a wrong shape"),
+        (np.zeros((2, 8), np.float32), "its models have a wrong shape"),
+        (np.zeros(8, np.float32), "its models have a wrong shape"),
+        (np.zeros((1, 8), np.float64), "its models have type float64"),
+        (np.zeros((1, 8), ">f4"), "its models have type >f4"),
+        (np.zeros((1, 8), "U1"), "its models have type <U1"),
+        (None, "it has no models"),
     ],
 )
 def test_wrong_arrays(array, message, service, ask):
@@ -232,21 +232,21 @@ values = st.recursive(
 names = st.sampled_from(
     [
         "kind",
-        "brief",
+        "job",
         "run",
         "hop",
-        "usual",
-        "turn",
+        "typical_norm",
+        "request",
         "tamper",
         "state",
-        "parts",
-        "settled",
+        "merged_from",
+        "oldest_needed",
         "names",
-        "portrait",
+        "profiler",
         "client",
     ]
 )
-kinds = st.sampled_from(["turn", "portray", "judge"])
+kinds = st.sampled_from(["hop", "profile", "evaluate"])
 
 
 @given(kind=kinds, header=st.dictionaries(names, values, max_size=3))
@@ -265,11 +265,11 @@ def test_no_question_does_more_than_fail_in_one_line(kind, header, service, ask)
 
 
 @given(
-    name=st.sampled_from(["train", "terms", "seed", "classes", "mean_size", "guard", "origin", "layout"]), value=values
+    name=st.sampled_from(["train", "terms", "seed", "classes", "mean_size", "guard", "model", "layout"]), value=values
 )
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 def test_no_brief_does_more_than_fail_in_one_line(name, value, service, ask):
-    with_it = with_brief(ask.turn(ask.job(Control())), **{name: value})
+    with_it = with_job(ask.turn(ask.job(Control())), **{name: value})
     try:
         words = str(service.answer(with_it).header["kind"])
     except (BadMessage, EngineError) as error:
@@ -280,20 +280,20 @@ def test_no_brief_does_more_than_fail_in_one_line(name, value, service, ask):
 def test_a_workshop_that_was_left_in_the_middle_of_a_step_is_not_used_again(service, ask, monkeypatch):
     question = ask.turn(ask.job())
     good = service.answer(question)
-    [first] = service.places.values()
+    [first] = service.contexts.values()
     monkeypatch.setattr(first.hop_runner, "take", lambda *_: 1 / 0)
     with pytest.raises(EngineError, match="ZeroDivisionError"):
         service.answer(question)
     assert np.array_equal(service.answer(question).arrays["models"], good.arrays["models"])
-    assert first not in service.places.values()
+    assert first not in service.contexts.values()
 
 
 def test_no_server_has_a_model_built_that_is_too_large(make_service, ask):
     question = ask.turn(ask.job())
-    origin = json.loads(question.header["brief"])["origin"]
+    origin = json.loads(question.header["job"])["model"]
     origin |= {"name": "mlp", "hidden": [10**6, 10**6]}  # terabytes, if anybody built it
-    giant = with_brief(question, origin=origin)
-    with pytest.raises(EngineError, match=r"a model of 4,\d{3},\d{3},\d{3},\d{3} bytes was asked for"):
+    giant = with_job(question, model=origin)
+    with pytest.raises(EngineError, match=r"the model has 4,\d{3},\d{3},\d{3},\d{3} bytes"):
         make_service().answer(giant)
-    with pytest.raises(EngineError, match="this node takes at most 10"):
+    with pytest.raises(EngineError, match="this node accepts at most 10"):
         make_service(largest_model=10).answer(question)

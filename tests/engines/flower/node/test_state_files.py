@@ -7,7 +7,7 @@ import os
 import pytest
 import torch
 
-from fedrelay.engines.flower.node.state_files import DAY, KEPT, StateFiles
+from fedrelay.engines.flower.node.state_files import DAYS, StateFiles
 from fedrelay.errors import EngineError
 
 RUN = "0123456789abcdef"
@@ -30,7 +30,7 @@ def test_changes_of_turns_side_by_side_add_up(states):
     joined = states.get(RUN, 20, [10, 11, 12], {"control"})
     assert joined["control"].item() == 1 + 2 + 5
     assert joined["model"].item() == 6  # the last one's stays
-    states.forget_before(RUN, 13)
+    states.remove_before(RUN, 13)
     assert states.get(RUN, 20, [10, 11, 12], {"control"})["control"].item() == 8  # it was put together once
 
 
@@ -39,29 +39,29 @@ def test_turns_side_by_side_of_a_client_that_had_nothing(states):
 
 
 def test_what_is_gone_is_said(states):
-    states.forget_before(RUN, 12)
-    with pytest.raises(EngineError, match="what this client kept is lost"):
+    states.remove_before(RUN, 12)
+    with pytest.raises(EngineError, match="the state of this client is lost"):
         states.get(RUN, 11, [], ())
-    with pytest.raises(EngineError, match="what this client kept is lost"):
+    with pytest.raises(EngineError, match="the state of this client is lost"):
         states.get("f" * 16, 12, [], ())
 
 
 @pytest.mark.parametrize("run", ["", "../../etc/passwd0", "0123456789ABCDEF", "x" * 16])
 def test_a_run_is_no_path(states, run):
-    with pytest.raises(EngineError, match="name of the run"):
+    with pytest.raises(EngineError, match="run must have 16"):
         states.get(run, 1, [], ())
-    with pytest.raises(EngineError, match="name of the run"):
+    with pytest.raises(EngineError, match="run must have 16"):
         states.put(run, 1, {})
 
 
 def aged(folder, days):
-    old = folder.stat().st_mtime - days * DAY
+    old = folder.stat().st_mtime - days * 86_400
     os.utime(folder, (old, old))
 
 
 def test_runs_that_did_not_go_on_are_forgotten(states, tmp_path):
     folder = tmp_path / "states" / RUN
-    aged(folder, KEPT - 1)
+    aged(folder, DAYS - 1)
     StateFiles(tmp_path / "states")
     assert folder.is_dir()
     aged(folder, 2)
@@ -72,7 +72,7 @@ def test_runs_that_did_not_go_on_are_forgotten(states, tmp_path):
 
 
 def test_a_new_run_is_a_moment_to_forget_old_ones(states, tmp_path):
-    aged(tmp_path / "states" / RUN, KEPT + 1)
+    aged(tmp_path / "states" / RUN, DAYS + 1)
     states.put("f" * 16, 1, {"control": torch.zeros(1)})
     assert [found.name for found in (tmp_path / "states").iterdir()] == ["f" * 16]
 
@@ -84,7 +84,7 @@ def test_what_is_not_ours_or_cannot_be_removed_stays(states, tmp_path, monkeypat
     (own / ("a" * 16)).symlink_to(tmp_path / "elsewhere")
     (own / "notes").mkdir()
     for found in own.iterdir():
-        aged(found, KEPT + 1)
+        aged(found, DAYS + 1)
 
     def full(path):
         raise PermissionError(13, "Permission denied")

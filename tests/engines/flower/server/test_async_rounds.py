@@ -50,15 +50,15 @@ class SlowPost(FakeConnection):
     def busy(self):
         return {self.boxes[number][0] for number in self.sent if number in self.boxes and number != str(len(self.log))}
 
-    def collect(self, numbers, largest):
+    def receive(self, ids, largest):
         self.looks += 1
-        due = [n for n in numbers if n in self.boxes and self.looks - self.sent[n] >= self.latency(self.boxes[n])]
-        for number, answer in super().collect(due, largest):
+        due = [n for n in ids if n in self.boxes and self.looks - self.sent[n] >= self.latency(self.boxes[n])]
+        for number, answer in super().receive(due, largest):
             self.answers.append((self.looks, self.names[number], answer))
             yield number, answer
 
     def latency(self, box):
-        return self.latencies.get(box[0], 1) if box[1].header["kind"] == "turn" else 1
+        return self.latencies.get(box[0], 1) if box[1].header["kind"] == "hop" else 1
 
     @property
     def names(self):
@@ -66,7 +66,7 @@ class SlowPost(FakeConnection):
 
     @property
     def versions(self):
-        return Counter(kind for _, kind in self.log)["turn"]
+        return Counter(kind for _, kind in self.log)["hop"]
 
 
 @pytest.fixture
@@ -211,7 +211,7 @@ def test_what_is_under_way_when_a_round_is_given_up_was_sent_too(slow, tmp_path)
     found = slow(4)
     settings = {**SINGLES, "rounds": 4, "fraction": 0.5, "route.period": 2, "recovery.repeats": 0}
     run(**{**settings, "rounds": 1})
-    [_, slowest] = [node for node, kind in found.connection.log if kind == "turn"]
+    [_, slowest] = [node for node, kind in found.connection.log if kind == "hop"]
     found.connection = SlowPost(found.connection.services)
     found.connection.spoil, found.connection.latencies = dict.fromkeys(found.names, fail_in_round_two), {slowest: 1000}
     result = run(out=tmp_path / "run", **settings)
@@ -227,7 +227,7 @@ def test_a_question_that_failed_before_it_was_given_up_was_sent_too(slow, tmp_pa
     settings = {**SINGLES, "rounds": 1, "fraction": 0.5, "route.period": 1}
     settings |= {"recovery.policy": "retry", "recovery.retries": 2}
     run(**settings)
-    [_, second] = [node for node, kind in found.connection.log if kind == "turn"]
+    [_, second] = [node for node, kind in found.connection.log if kind == "hop"]
     found.connection = SlowPost(found.connection.services)
     found.connection.spoil = {second: lambda question, answer: "no disk"}
     result = run(out=tmp_path / "run", **settings)
@@ -268,7 +268,7 @@ def test_a_group_whose_nodes_all_fail_is_passed_over(slow, tmp_path):
     assert result.complete
     events = lines(tmp_path / "run", "events.jsonl")
     assert {(event["node"], event["what"], event["done"]) for event in events} == {
-        ("n02", "not there", "passed over: not there")
+        ("n02", "offline", "passed over: not there")
     }
     assert all([2] not in line["routes"] for line in lines(tmp_path / "run", "ledger.jsonl"))
     assert result.transfers["s2c"] == found.connection.versions
@@ -290,19 +290,21 @@ def test_nodes_that_judge_finish_their_turn_first(village, through, tmp_path):
 def test_a_race_in_which_everybody_fails_ends(slow):
     found = slow()
     found.connection.spoil = dict.fromkeys(found.names, lambda question, answer: "no graphics card")
-    with pytest.raises(fr.EngineError, match="nothing came home from 8 attempts in a row; most said: no graphics card"):
+    with pytest.raises(
+        fr.EngineError, match="no usable model arrived in 8 attempts in a row; most common reason: no graphics card"
+    ):
         run(**SINGLES, rounds=9, fraction=0.5, **{"route.period": 3})
 
 
 @pytest.mark.parametrize(
     ("method", "settings", "message"),
     [
-        ("fedasyncseq", {"faults": [{"what": "dropout"}]}, "faults: cannot be simulated where real times of arrival"),
-        ("fedasyncseq", {"recovery.deadline": 5}, r"recovery\.deadline: cannot be simulated where real times"),
+        ("fedasyncseq", {"faults": [{"what": "dropout"}]}, "faults: cannot be simulated when real arrival times"),
+        ("fedasyncseq", {"recovery.deadline": 5}, r"recovery\.deadline: cannot be simulated when real arrival times"),
         (
             "fedasyncseq+dp",
             {"terms.dp.epsilon": 9.0, "recovery.repeats": 0},
-            r"terms\.dp\.epsilon: a budget cannot be kept where real times",
+            r"terms\.dp\.epsilon: a budget cannot be kept when real arrival times",
         ),
     ],
 )
@@ -318,11 +320,11 @@ def test_a_leg_that_was_never_asked_leaves_nothing_behind():
     dispatcher, weights = Dispatcher(None, (), 1.0), torch.zeros(1)
     asked, unasked = (Request(client, None, None, None) for client in (0, 1))
     dispatcher.waiting.append(unasked)
-    course = AsyncRoundRunner(SimpleNamespace(versions=StateVersions(ClientStateStore())), dispatcher)
-    course.under_way = {
+    runner = AsyncRoundRunner(SimpleNamespace(versions=StateVersions(ClientStateStore())), dispatcher)
+    runner.in_flight = {
         Leg(slot, slot, (slot,)): ActiveRoute(slot, (slot,), weights, {}, RoundInputs(weights), 1, request=request)
         for slot, request in enumerate((asked, unasked))
     }
-    [(leg, dropped)] = course._give_up()
+    [(leg, dropped)] = runner._give_up()
     assert (leg.slot, dropped.clients, [each.attempts for each in dropped.reports]) == (0, (0,), [("failed",)])
-    assert (asked.tries, list(dispatcher.waiting), course.under_way) == (0, [], {})
+    assert (asked.tries, list(dispatcher.waiting), runner.in_flight) == (0, [], {})

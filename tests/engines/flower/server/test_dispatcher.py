@@ -36,8 +36,8 @@ class Box:
         if self.calls.count(what) in self.broken.get(what, ()):
             raise Unreachable("the SuperLink is gone")
 
-    def present(self):
-        self._called("present")
+    def online(self):
+        self._called("online")
         return {name for name in self.there if self.clock.now >= self.away_for.get(name, 0)}
 
     def send(self, node, message, seconds):
@@ -50,9 +50,9 @@ class Box:
         self.under_way[number] = (self.clock.now, *self.answers[node].pop(0))
         return number
 
-    def collect(self, numbers, largest):
-        self._called("collect")
-        for number in numbers:
+    def receive(self, ids, largest):
+        self._called("receive")
+        for number in ids:
             sent, whole, answer, *begins = self.under_way[number]
             if begins and number not in self.announced and self.clock.now >= sent + begins[0]:
                 self.announced.add(number)
@@ -119,12 +119,12 @@ def test_what_comes_of_an_inquiry_may_be_the_next_one(clock):
     [
         ([(1.0, "failed: no disk"), (1.0, GOOD)], 2, 1.0),
         ([(1.0, "failed: no disk"), (1.0, "failed: no card")], 2, "failed: no card"),
-        ([(1.0, Message({}))], 1, "a bad answer: nothing good"),
-        ([(NEVER, GOOD)], 1, "no answer in 5 s"),
+        ([(1.0, Message({}))], 1, "bad reply: nothing good"),
+        ([(NEVER, GOOD)], 1, "no reply in 5 s"),
         ([(NEVER, GOOD), (4.5, GOOD)], 2, 4.5),
         ([(9.0, GOOD, 4.0)], 1, 9.0),  # it began to come in time
-        ([(6.0, GOOD)], 1, "no answer in 5 s"),
-        ([(9.0, "no whole answer: nothing more of it came", 4.0)], 1, "no whole answer: nothing more of it came"),
+        ([(6.0, GOOD)], 1, "no reply in 5 s"),
+        ([(9.0, "incomplete reply: nothing more of it came", 4.0)], 1, "incomplete reply: nothing more of it came"),
     ],
 )
 def test_answers_and_reasons(answers, tries, outcome, clock):
@@ -135,19 +135,19 @@ def test_answers_and_reasons(answers, tries, outcome, clock):
 def test_a_node_that_is_not_there_is_not_waited_for(clock):
     connection = Box(clock, a=[(1.0, GOOD)])
     connection.there = {"a"}
-    outcomes, _ = carried_out(connection, (1, "absent"), (0, "present"))
-    assert outcomes == {"absent": "not there", "present": 1.0}
+    outcomes, _ = carried_out(connection, (1, "absent"), (0, "online"))
+    assert outcomes == {"absent": "offline", "online": 1.0}
 
 
-@pytest.mark.parametrize(("what", "when"), [("collect", 3), ("present", 2), ("send", 2)])
+@pytest.mark.parametrize(("what", "when"), [("receive", 3), ("online", 2), ("send", 2)])
 def test_questions_under_way_are_asked_again_when_the_post_is_back(what, when, clock, caplog):
     connection = Box(clock, a=[(4.0, GOOD), (4.0, GOOD)], b=[(4.0, GOOD), (4.0, GOOD)])
     connection.broken = {what: [when]}
     outcomes, at_work = carried_out(connection, (0, "first"), (1, "second"))
     assert outcomes == {"first": 4.0, "second": 4.0}  # and no try was used up
-    lost = 2 if what == "collect" else 1
+    lost = 2 if what == "receive" else 1
     [said] = at_work.interruptions
-    assert said == f"the SuperLink is gone; back after 2 s, questions asked again: {lost}"
+    assert said == f"the SuperLink is gone; back after 2 s, requests sent again: {lost}"
     assert [record.getMessage() for record in caplog.records] == ["the SuperLink is gone; waiting for it", said]
     assert [(node, question, seconds) for _, node, question, seconds in connection.log[-2:]] == [
         ("a", "first", 10.0),  # its node may have to finish the first asking before
@@ -155,11 +155,11 @@ def test_questions_under_way_are_asked_again_when_the_post_is_back(what, when, c
     ]
 
 
-@pytest.mark.parametrize(("returns", "outcome"), [(4.0, 1.0), (9.0, "not there")])
+@pytest.mark.parametrize(("returns", "outcome"), [(4.0, 1.0), (9.0, "offline")])
 def test_a_node_may_come_back_later_than_the_post(returns, outcome, clock):
     """Who was at work when the SuperLink died notices when the work is done."""
     connection = Box(clock, a=[(4.0, GOOD), (1.0, GOOD)])
-    connection.broken, reconnect = {"collect": [2]}, connection.reconnect
+    connection.broken, reconnect = {"receive": [2]}, connection.reconnect
 
     def then_away():
         reconnect()
@@ -174,8 +174,8 @@ def test_a_node_may_come_back_later_than_the_post(returns, outcome, clock):
 def test_a_post_that_fails_again_and_again_is_given_up(clock):
     """A SuperLink that lets us in and then answers nothing but errors."""
     connection = Box(clock, a=[(4.0, GOOD)] * 99)
-    connection.broken = {"collect": range(1, 99)}
-    with pytest.raises(Unreachable, match=r"^the SuperLink is gone; \d+ times without an answer between them$"):
+    connection.broken = {"receive": range(1, 99)}
+    with pytest.raises(Unreachable, match=r"^the SuperLink is gone; it failed \d+ times without a reply between them$"):
         carried_out(connection, (0, "it"), wait=20.0)
     assert clock.now - 100.0 == pytest.approx(20.0, abs=4.0)
     assert connection.reconnected < 12
@@ -183,7 +183,7 @@ def test_a_post_that_fails_again_and_again_is_given_up(clock):
 
 def test_rare_failures_do_not_add_up(clock):
     connection = Box(clock, a=[(4.0, GOOD)] * 99)
-    connection.broken = {"collect": range(20, 400, 60)}
+    connection.broken = {"receive": range(20, 400, 60)}
     outcomes, at_work = carried_out(connection, *((0, number) for number in range(6)), wait=1.0)
     assert list(outcomes.values()) == [4.0] * 6
     assert len(at_work.interruptions) >= 4
@@ -191,23 +191,23 @@ def test_rare_failures_do_not_add_up(clock):
 
 def test_a_post_that_does_not_come_back_ends_it(clock):
     connection = Box(clock, a=[(4.0, GOOD)])
-    connection.broken = {"collect": [1], "reconnect": [1]}
+    connection.broken = {"receive": [1], "reconnect": [1]}
     with pytest.raises(Unreachable, match="the SuperLink is gone"):
         carried_out(connection, (0, "it"))
 
 
 def test_who_is_there_can_be_asked_beside_inquiries(clock):
     connection = Box(clock)
-    connection.broken = {"present": [1]}
+    connection.broken = {"online": [1]}
     at_work = Dispatcher(connection, NODES, TIMEOUT)
-    assert at_work.present() == set(NODES)
-    assert at_work.interruptions == ["the SuperLink is gone; back after 2 s, questions asked again: 0"]
+    assert at_work.online() == set(NODES)
+    assert at_work.interruptions == ["the SuperLink is gone; back after 2 s, requests sent again: 0"]
 
 
 def test_what_nobody_wants_to_know_any_more_is_not_asked_again(clock):
     """Its node stays busy until it has answered, or until the post has lost the question."""
     connection, heard = Box(clock, a=[(4.0, GOOD)] * 2, b=[(1.0, GOOD)] * 2), []
-    connection.broken = {"collect": [4]}
+    connection.broken = {"receive": [4]}
     at_work = Dispatcher(connection, NODES, TIMEOUT, POLL)
 
     def request(client, question):
@@ -215,17 +215,17 @@ def test_what_nobody_wants_to_know_any_more_is_not_asked_again(clock):
 
     unwanted = request(0, "unwanted")
     at_work.waiting.append(unwanted)
-    at_work.look()
+    at_work.poll_once()
     unwanted.tries = 0
     list(at_work.run([request(0, "next"), request(1, "other")]))
     assert sorted(heard) == ["next", "other"]
     assert [question for _, _, question, _ in connection.log] == ["unwanted", "other", "other", "next"]
-    assert at_work.interruptions[0].endswith("questions asked again: 1")
+    assert at_work.interruptions[0].endswith("requests sent again: 1")
 
 
 def test_answers_are_looked_for_between_large_questions(clock):
     connection = Box(clock, a=[(1.0, GOOD)], b=[(1.0, GOOD)], c=[(1.0, GOOD)])
     connection.upload = 3.0
     outcomes, _ = carried_out(connection, (0, "first"), (1, "second"), (2, "third"))
-    assert [call for call in connection.calls if call != "present"][:4] == ["send", "collect", "send", "collect"]
+    assert [call for call in connection.calls if call != "online"][:4] == ["send", "receive", "send", "receive"]
     assert outcomes == {"first": 3.0 + POLL, "second": 3.0, "third": 1.0}  # and not six more

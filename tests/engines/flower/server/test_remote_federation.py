@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from fedrelay.engines.flower.server.remote_federation import facts_from
+from fedrelay.engines.flower.facts import parse_facts
 
 GOOD = {"samples": 5, "tests": 0, "classes": 2, "shape": [3], "kind": "tabular", "sequence": False, "fingerprint": "f"}
 
 
 def test_facts_as_a_node_tells_them():
-    found = facts_from({**GOOD, "histogram": [2, 3], "kind of question": "who"})
+    found = parse_facts({**GOOD, "histogram": [2, 3], "kind of question": "who"})
     assert (found.samples, found.shape, found.histogram) == (5, (3,), (2, 3))
-    everywhere = facts_from({**GOOD, "histogram": [90, 3], "sequence": True})  # a label at every position
+    everywhere = parse_facts({**GOOD, "histogram": [90, 3], "sequence": True})  # a label at every position
     assert everywhere.histogram == (90, 3)
 
 
@@ -35,4 +35,4 @@ def test_facts_as_a_node_tells_them():
 )
 def test_facts_that_cannot_be_are_refused(lie):
     with pytest.raises(ValidationError):
-        facts_from({**GOOD, **lie})
+        parse_facts({**GOOD, **lie})

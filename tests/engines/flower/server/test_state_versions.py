@@ -17,54 +17,54 @@ def versions():
 
 def take(versions, round, *visits, waves=False):
     """One round: (client, route) of every accepted turn; gives the numbers of the turns."""
-    versions.begin(round)
+    versions.start_round(round)
     numbers = []
     for client, route in visits:
-        number = versions.next()
-        versions.header(client, number)
+        number = versions.new_id()
+        versions.request_fields(client, number)
         versions.accept(client, route, number)
         numbers.append(number)
         if not waves:
-            versions.join()
-    versions.join()
-    versions.keep()
+            versions.merge_accepted()
+    versions.merge_accepted()
+    versions.commit()
     return numbers
 
 
 def test_a_turn_reads_what_the_last_accepted_one_wrote(versions):
-    assert versions.header(4, 1) == {"turn": 1, "state": 0, "parts": [], "settled": 0}
+    assert versions.request_fields(4, 1) == {"request": 1, "state": 0, "merged_from": [], "oldest_needed": 0}
     [first] = take(versions, 1, (4, 0))
-    versions.begin(2)
-    assert versions.header(4, 9)["state"] == first
-    assert versions.header(5, 9)["state"] == 0
+    versions.start_round(2)
+    assert versions.request_fields(4, 9)["state"] == first
+    assert versions.request_fields(5, 9)["state"] == 0
 
 
 def test_a_second_visit_on_a_route_reads_what_the_first_wrote(versions):
-    versions.begin(1)
+    versions.start_round(1)
     versions.accept(4, 0, 7)
-    versions.join()
-    assert versions.header(4, 8)["state"] == 7
+    versions.merge_accepted()
+    assert versions.request_fields(4, 8)["state"] == 7
 
 
 def test_visits_side_by_side_are_joined_in_the_order_of_routes(versions):
     [base] = take(versions, 1, (4, 0))
     late, early = take(versions, 2, (4, 3), (4, 1), waves=True)
-    versions.begin(3)
-    found = versions.header(4, 9)
-    assert found["parts"] == [base, early, late]
+    versions.start_round(3)
+    found = versions.request_fields(4, 9)
+    assert found["merged_from"] == [base, early, late]
     assert found["state"] > late
-    assert found["settled"] == base  # needed to put it together
+    assert found["oldest_needed"] == base  # needed to put it together
 
 
 def test_what_was_not_kept_counts_for_nothing(versions):
     [first] = take(versions, 1, (4, 0))
-    versions.begin(2)
+    versions.start_round(2)
     for client in (4, 5):
-        versions.header(client, 9)
-        versions.accept(client, 0, versions.next())
-    versions.join()
-    versions.begin(2)  # once more
-    assert [versions.header(client, 9)["state"] for client in (4, 5)] == [first, 0]
+        versions.request_fields(client, 9)
+        versions.accept(client, 0, versions.new_id())
+    versions.merge_accepted()
+    versions.start_round(2)  # once more
+    assert [versions.request_fields(client, 9)["state"] for client in (4, 5)] == [first, 0]
 
 
 def test_nothing_is_settled_before_it_is_on_disk(tmp_path):
@@ -73,19 +73,19 @@ def test_nothing_is_settled_before_it_is_on_disk(tmp_path):
     [first] = take(versions, 1, (4, 0))
     client_states.commit(1)
     [second] = take(versions, 2, (4, 0))
-    versions.begin(3)
-    assert (versions.header(4, 9)["state"], versions.header(4, 9)["settled"]) == (second, first)
+    versions.start_round(3)
+    assert (versions.request_fields(4, 9)["state"], versions.request_fields(4, 9)["oldest_needed"]) == (second, first)
     again = ClientStateStore(tmp_path / "clients")  # after a death: what the checkpoint names
     again.restore(client_states.names)
     resumed = StateVersions(again)
-    resumed.begin(2)
-    assert resumed.header(4, 9)["state"] == first
+    resumed.start_round(2)
+    assert resumed.request_fields(4, 9)["state"] == first
 
 
 def test_two_copies_choose_other_numbers_even_if_the_clock_stands_still(monkeypatch):
     monkeypatch.setattr(time, "time_ns", lambda: 1000)
     copies = [StateVersions(ClientStateStore()) for _ in range(2)]
-    first, second = ([versions.next() for _ in range(3)] for versions in copies)
+    first, second = ([versions.new_id() for _ in range(3)] for versions in copies)
     assert first[0] == second[0] == 1000  # the clock's own
     assert first == sorted(first)
     assert not set(first[1:]) & set(second[1:])
@@ -93,15 +93,15 @@ def test_two_copies_choose_other_numbers_even_if_the_clock_stands_still(monkeypa
 
 def test_where_clients_keep_nothing_nothing_is_written(tmp_path):
     client_states = ClientStateStore(tmp_path / "clients")
-    versions = StateVersions(client_states, count=False)
+    versions = StateVersions(client_states, enabled=False)
     take(versions, 1, (4, 0), (5, 1))
     client_states.commit(1)
-    versions.begin(2)
-    assert versions.header(4, 9) == {"turn": 9, "state": 0, "parts": [], "settled": 0}
+    versions.start_round(2)
+    assert versions.request_fields(4, 9) == {"request": 9, "state": 0, "merged_from": [], "oldest_needed": 0}
     assert not (tmp_path / "clients").exists()
 
 
 def test_numbers_grow(versions):
-    numbers = [versions.next() for _ in range(1000)]
+    numbers = [versions.new_id() for _ in range(1000)]
     assert numbers == sorted(set(numbers))
-    assert StateVersions(ClientStateStore()).next() >= numbers[0]
+    assert StateVersions(ClientStateStore()).new_id() >= numbers[0]

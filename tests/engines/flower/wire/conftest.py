@@ -11,7 +11,7 @@ def quick(monkeypatch):
 
     monkeypatch.setattr(encoding, "FIRST_PAUSE", 0.001)
     monkeypatch.setattr(encoding, "LONGEST_PAUSE", 0.001)
-    monkeypatch.setattr(server_client, "LOOK", 0.0)
+    monkeypatch.setattr(server_client, "REFRESH", 0.0)
 
 
 @pytest.fixture

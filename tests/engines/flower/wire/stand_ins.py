@@ -16,7 +16,7 @@ from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 
 from fedrelay.engines.flower.messages import Message
 from fedrelay.engines.flower.wire import session
-from fedrelay.engines.flower.wire.encoding import numbered
+from fedrelay.engines.flower.wire.encoding import with_content_id
 
 ME = Node(node_id=1)
 LARGEST = 10**6
@@ -34,11 +34,11 @@ def letter(content, reply_to=""):
     about = session.Metadata(7, "", 5, 1, reply_to, "", time.time(), 60.0, "query")
     about.delivered_at = ""
     whole = {"error": content} if isinstance(content, Error) else {"content": content}
-    return numbered(session.make_message(about, **whole))
+    return with_content_id(session.make_message(about, **whole))
 
 
 def plain_message(size=1000):
-    return Message({"kind": "turn"}, {"models": np.arange(size, dtype=np.float32).reshape(1, -1)})
+    return Message({"kind": "hop"}, {"models": np.arange(size, dtype=np.float32).reshape(1, -1)})
 
 
 class Shelf:

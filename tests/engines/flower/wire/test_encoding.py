@@ -54,10 +54,10 @@ def bytes_of(save):
 @pytest.mark.parametrize(
     ("text", "arrays", "reason"),
     [
-        ("[1]", {}, "the header is no mapping"),
+        ("[1]", {}, "the header is not a mapping"),
         ("{", {}, "property name"),
         ("{}", {"models": bytes_of(lambda file: np.save(file, np.array([{}]), allow_pickle=True))}, "allow_pickle"),
-        ("{}", {"models": bytes_of(lambda file: np.savez(file, x=np.zeros(1)))}, "something that is no array"),
+        ("{}", {"models": bytes_of(lambda file: np.savez(file, x=np.zeros(1)))}, "not an array"),
         ("{}", {"models": Array("float32", (1,), "numpy.ndarray", b"garbage")}, "allow_pickle"),
         ("{}", {name: Array(np.zeros(10**5, np.float32)) for name in "abc"}, "more than 1000000 bytes"),
     ],
@@ -89,7 +89,7 @@ def test_a_slow_upload_is_waited_for_as_long_as_parts_come(clock):
         return looks % 3 == 0
 
     message = letter(to_flower(plain_message()))
-    assert from_flower(fetched(Shelf(message, look=look), message)).header == {"kind": "turn"}
+    assert from_flower(fetched(Shelf(message, look=look), message)).header == {"kind": "hop"}
     assert clock.now > 4 * encoding.PATIENCE
 
 
@@ -99,14 +99,14 @@ def test_an_upload_that_stops_is_given_up(clock):
         return looks < 4
 
     message = letter(to_flower(plain_message()))
-    with pytest.raises(IncompleteMessage, match="nothing more of it came in 30 s"):
+    with pytest.raises(IncompleteMessage, match="no further part in 30 s"):
         fetched(Shelf(message, look=look), message)
     assert clock.now < 3 * encoding.PATIENCE
 
 
 def test_an_upload_that_takes_too_long_altogether_is_given_up():
     message = letter(to_flower(plain_message()))
-    with pytest.raises(IncompleteMessage, match=r"not all of it came in 0\.02 s"):
+    with pytest.raises(IncompleteMessage, match=r"not complete after 0\.02 s"):
         fetched(Shelf(message, look=lambda looks: False), message, longest=0.02)
 
 
@@ -114,7 +114,7 @@ def test_a_part_that_is_lost_is_not_waited_for():
     message = letter(to_flower(plain_message()))
     shelf = Shelf(message)
     shelf.parts.popitem()
-    with pytest.raises(IncompleteMessage, match="a part of it is lost"):
+    with pytest.raises(IncompleteMessage, match="a part is lost"):
         fetched(shelf, message)
 
 
@@ -153,7 +153,7 @@ def test_a_piece_that_is_named_many_times_counts_as_often():
 
 def test_something_that_is_no_message():
     content = to_flower(plain_message())
-    with pytest.raises(ValueError, match="it is no message"):
+    with pytest.raises(ValueError, match="not a message"):
         fetched(Shelf(content), content)
 
 
@@ -168,7 +168,7 @@ def test_a_moment_without_network_costs_nothing(clock):
 
     shelf = Shelf(message, look=look)
     shelf.ConfirmMessageReceived = lambda request: look(0)  # that it arrived need not be known
-    assert from_flower(fetched(shelf, message)).header == {"kind": "turn"}
+    assert from_flower(fetched(shelf, message)).header == {"kind": "hop"}
     assert failures["all"] == 4
 
 

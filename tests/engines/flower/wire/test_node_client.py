@@ -20,7 +20,7 @@ from fedrelay.engines.flower.wire.node_client import NodeClient, RegistrationRef
 def door():
     """One that nobody opened."""
     found = NodeClient.__new__(NodeClient)
-    found.node, found.reached, found.over = ME, 0.0, threading.Event()
+    found.node, found.last_contact, found.over = ME, 0.0, threading.Event()
     return found
 
 
@@ -43,13 +43,13 @@ def failing(error):
 )
 def test_what_a_superlink_means(trouble, kind, door):
     with pytest.raises(kind):
-        door._asked(failing(trouble), None)
-    assert (door.reached > 0) == isinstance(trouble, httpx.HTTPStatusError)  # a page of a proxy is no sign of life
+        door._call(failing(trouble), None)
+    assert (door.last_contact > 0) == isinstance(trouble, httpx.HTTPStatusError)  # a page of a proxy is no sign of life
 
 
 @pytest.mark.parametrize("trouble", [httpx.ConnectError("cut"), ValueError("a page"), RuntimeError("closed")])
 def test_signs_of_life_go_on_after_a_failure(trouble, door, monkeypatch):
-    monkeypatch.setattr(module, "BEAT", 0.0)
+    monkeypatch.setattr(module, "HEARTBEAT", 0.0)
     beats = []
 
     def beat(request):
@@ -59,5 +59,5 @@ def test_signs_of_life_go_on_after_a_failure(trouble, door, monkeypatch):
         raise trouble
 
     door.stub = SimpleNamespace(SendNodeHeartbeat=beat)
-    door._beat()
+    door._send_heartbeats()
     assert len(beats) == 3

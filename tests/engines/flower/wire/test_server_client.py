@@ -69,11 +69,11 @@ class FakeSession(Session):
         if len(self.links) > 1:
             self.links.pop(0)
 
-    def others(self):
+    def other_runs(self):
         return 0
 
-    def close(self, *, well):
-        self.closed.append(well)
+    def close(self, *, success):
+        self.closed.append(success)
 
 
 @pytest.fixture
@@ -94,7 +94,7 @@ def office(monkeypatch):
 
 
 def test_a_slow_answer_does_not_keep_others_waiting(office):
-    link = FakeLink({"a": to_flower(plain_message(1000)), "b": to_flower(Message({"kind": "who"}))})
+    link = FakeLink({"a": to_flower(plain_message(1000)), "b": to_flower(Message({"kind": "describe"}))})
     slow, released = set(Shelf(link.answers["a"]).parts), threading.Event()
     pull = link.PullObject
 
@@ -106,10 +106,10 @@ def test_a_slow_answer_does_not_keep_others_waiting(office):
     link.PullObject = held_up
     connection = office(link)
     numbers = [connection.send(name, Message({}), 60.0) for name in "ab"]
-    assert dict(connection.collect(numbers, LARGEST)) == {"a": None, "b": Message({"kind": "who"})}
-    assert list(connection.collect(["a"], LARGEST)) == []
+    assert dict(connection.receive(numbers, LARGEST)) == {"a": None, "b": Message({"kind": "describe"})}
+    assert list(connection.receive(["a"], LARGEST)) == []
     released.set()
-    [(number, answer)] = until_some(lambda: connection.collect(["a"], LARGEST))
+    [(number, answer)] = until_some(lambda: connection.receive(["a"], LARGEST))
     assert (number, answer.bytes) == ("a", 4000)
     assert link.asked == [["a", "b"]]  # what is on its way is not asked for again: the SuperLink has handed it out
 
@@ -126,20 +126,20 @@ def until_some(look):
     ("content", "words"),
     [
         (Error(code=101, reason="the disk\nis full"), "failed: the disk is full"),
-        (Error(code=3, reason="Error: Message Unavailable"), "no answer in 6 s"),
-        (Error(code=4, reason="Error: Reply Message Unavailable"), "no answer in 6 s"),
-        (Error(code=5, reason="Error: Node Unavailable"), "gone: no sign of life for 20 s"),
+        (Error(code=3, reason="Error: Message Unavailable"), "no reply in 6 s"),
+        (Error(code=4, reason="Error: Reply Message Unavailable"), "no reply in 6 s"),
+        (Error(code=5, reason="Error: Node Unavailable"), "offline: no heartbeat for 20 s"),
         (Error(code=8), "failed: error 8 of Flower"),
-        (RecordDict(), "a bad answer: cannot be read (KeyError: 'header')"),
-        (to_flower(plain_message(10**6)), "a bad answer: cannot be read (MessageTooLarge: more than 1000000 bytes)"),
+        (RecordDict(), "bad reply: it cannot be read (KeyError: 'header')"),
+        (to_flower(plain_message(10**6)), "bad reply: it cannot be read (MessageTooLarge: more than 1000000 bytes)"),
     ],
 )
 def test_reasons_are_one_line_in_plain_words(content, words, office):
     connection = office(FakeLink({"a": content}))
     assert connection.send("a", Message({}), 6.0) == "a"
-    found = list(connection.collect(["a"], LARGEST))
+    found = list(connection.receive(["a"], LARGEST))
     assert found[0] == ("a", None)
-    assert (found[1:] or until_some(lambda: connection.collect(["a"], LARGEST))) == [("a", words)]
+    assert (found[1:] or until_some(lambda: connection.receive(["a"], LARGEST))) == [("a", words)]
 
 
 def test_a_question_lives_longer_than_its_answer_is_waited_for(office):
@@ -154,8 +154,8 @@ def test_a_question_lives_longer_than_its_answer_is_waited_for(office):
     ("trouble", "words"),
     [
         (CUT, "the SuperLink at link:1 cannot be reached (ConnectError: cut)"),
-        (status(401), "the SuperLink at link:1 does not know this run any more (status 401: no)"),
-        (status(413), "the SuperLink at link:1 refuses what it is asked (status 413: no)"),
+        (status(401), "the SuperLink at link:1 no longer knows this run (status 401: no)"),
+        (status(413), "the SuperLink at link:1 refuses the request (status 413: no)"),
         (status(502), "the SuperLink at link:1 fails (status 502: no)"),
     ],
 )
@@ -166,9 +166,9 @@ def test_every_failure_on_the_way_is_the_posts_and_not_the_nodes(method, trouble
         raise trouble
 
     def all_of_it():
-        connection.present()
+        connection.online()
         connection.send("a", Message({}), 6.0)
-        until_some(lambda: [each for each in connection.collect(["a"], LARGEST) if each[1] is not None])
+        until_some(lambda: [each for each in connection.receive(["a"], LARGEST) if each[1] is not None])
 
     links = [FakeLink({"a": to_flower(plain_message())}) for _ in range(2)]
     setattr(links[0], method, fail)
@@ -185,17 +185,17 @@ def test_every_failure_on_the_way_is_the_posts_and_not_the_nodes(method, trouble
     ("troubles", "wait", "words"),
     [
         ([status(401)], 60.0, "link:1 does not accept the secret of the folder (status 401: no)"),
-        ([status(403)], 60.0, "link:1 refuses what it is asked (status 403: no)"),
+        ([status(403)], 60.0, "link:1 refuses the request (status 403: no)"),
         ([httpx.ConnectError("CERTIFICATE_VERIFY_FAILED")], 60.0, "CERTIFICATE_VERIFY_FAILED"),
         ([status(503)] * 2, 0.0, "link:1 fails (status 503: no)"),
         ([CUT] * 2, 0.0, "link:1 cannot be reached (ConnectError: cut)"),
-        ([RunTaken()] * 2, 0.0, "gives our runs to somebody else; it serves one `fedrelay run` at a time"),
+        ([RunTaken()] * 2, 0.0, "gave our run to another server; it serves one at a time"),
         ([CUT, status(503), RunTaken()], 60.0, None),
     ],
 )
 def test_what_waiting_may_cure_is_waited_for(troubles, wait, words, office):
     if words is None:
-        assert office(FakeLink(), troubles=troubles, wait=wait).present() == {"a", "b"}
+        assert office(FakeLink(), troubles=troubles, wait=wait).online() == {"a", "b"}
         return
     with pytest.raises(Unreachable) as caught:
         office(FakeLink(), troubles=troubles, wait=wait)

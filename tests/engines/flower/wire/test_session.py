@@ -87,7 +87,7 @@ def test_a_run_of_somebody_else_that_is_in_the_way_is_ended(opened, caplog):
     found = FakeOffice(waiting=[5, 7])
     assert opened(found).run == 7
     assert found.log == ["start 7", "failed with token 5", "begin with token 7"]
-    assert "had a run of somebody else waiting" in caplog.text
+    assert "had another run waiting" in caplog.text
 
 
 def test_a_run_that_somebody_else_took_is_noticed(opened):
@@ -107,7 +107,7 @@ def test_a_run_that_cannot_be_claimed_is_not_left_behind(opened):
 def test_other_runs_under_way_are_counted(opened):
     found = FakeOffice(waiting=[7])
     found.runs = {3: "finished", 4: "running", 5: "starting", 6: "pending", 7: "running"}
-    assert opened(found).others() == 2
+    assert opened(found).other_runs() == 2
 
 
 def test_messages_name_their_run_themselves(opened):

@@ -1,1 +1,1 @@
-"""A node: the part of a federation that holds data. It answers questions and never runs code that was sent to it."""
+"""The node: it holds the data, answers requests, and never runs code that was sent to it."""

@@ -23,8 +23,8 @@ from fedrelay.files import write_atomically
 REMEMBERED = 16
 """Answers kept for each run. A request older than that is answered with new noise and charged again."""
 
-_BOOKKEEPING = frozenset({"turn", "settled"})
-"""What the server uses to name the files of client state. It does not enter the computation and changes on resume."""
+_BOOKKEEPING = frozenset({"request", "oldest_needed"})
+"""Fields that name files of client state. They do not enter the computation, and they change on resume."""
 
 log = logging.getLogger(__name__)
 
@@ -32,8 +32,8 @@ log = logging.getLogger(__name__)
 class Answers:
     """Files `answer-DIGEST.safetensors` beside the client state of their run; they are removed together."""
 
-    def __init__(self, states: StateFiles) -> None:
-        self.states = states
+    def __init__(self, state_files: StateFiles) -> None:
+        self.state_files = state_files
 
     def get(self, run: str, request: Message) -> Message | None:
         """The answer to an identical request; None if there was none, or if it is no longer kept or readable."""
@@ -57,7 +57,7 @@ class Answers:
             old.unlink(missing_ok=True)
 
     def _path(self, run: str, request: Message) -> Path:
-        return self.states.folder_of(run) / f"answer-{digest(request)}.safetensors"
+        return self.state_files.run_folder(run) / f"answer-{digest(request)}.safetensors"
 
 
 def digest(request: Message) -> str:

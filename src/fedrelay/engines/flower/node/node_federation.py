@@ -1,4 +1,4 @@
-"""What a node holds, as the only client of a federation that knows no others."""
+"""A node's own samples, as a federation with one client."""
 
 from __future__ import annotations
 
@@ -15,47 +15,42 @@ from fedrelay.data.wrapper import FederationWrapper
 
 @dataclass(frozen=True)
 class NodeFederation(FederationWrapper):
-    """One client's samples, whatever number the server gives it."""
+    """One client's samples, whatever number the server gives that client."""
 
-    among: int
-    """The classes of the whole federation."""
+    all_classes: int
+    """Classes of the whole federation."""
 
     mean_size: float
-    """The samples that its clients have on average."""
+    """Mean number of samples of all clients."""
 
     @property
     def classes(self) -> int:
-        """As many as the federation has."""
-        return self.among
+        return self.all_classes
 
     def size(self, client: int) -> int:
-        """The number of samples."""
         return self.members.size(0)
 
     def sizes(self) -> NDArray[Any]:
-        """What is known of all clients' sizes: their mean."""
+        """All that is known of the clients' sizes: their mean."""
         return np.array([self.mean_size])
 
     def samples(self, client: int) -> Samples:
-        """All samples."""
         return self.members.samples(0)
 
 
 @dataclass(frozen=True)
 class NodeFederationWithPublic(PublicFederation):
-    """The same with public samples that the server has shown."""
+    """The same with public samples that the server has sent."""
 
-    shown: Samples
+    sent: Samples
 
     def __post_init__(self) -> None:
-        """Nothing is taken out of anything."""
+        """Nothing is taken out of the node's samples."""
 
     @property
     def public(self) -> Samples:
-        """As shown."""
-        return self.shown
+        return self.sent
 
     @property
     def test(self) -> Samples:
-        """The owner's own."""
         return self.members.test

@@ -1,7 +1,7 @@
-"""What an owner demands of every turn, whatever the server asks for: enough noise, and an end.
+"""The owner's policy: what a node demands of every hop, whatever the server asks for.
 
-The server says whether a method has differential privacy; a node with a floor makes sure of it by itself. Nothing else
-leaves such a node: no profile, no verdict on samples, no loss.
+A node with a policy checks by itself that a method has enough noise. It sends nothing else: no profile, no evaluation
+and no loss.
 """
 
 from __future__ import annotations
@@ -16,83 +16,82 @@ from fedrelay.local.terms.dp import LEAST_NOISE, Dp
 from fedrelay.local.trainer import TrainingJob
 from fedrelay.privacy.accountant import Accountant
 
-SPENT = "turns"
-"""The file that counts a node's turns."""
+CHARGED = "hops-charged"
+"""The file that counts the hops charged to the budget."""
 
 
 class DeclinedByOwner(EngineError):
-    """The owner of the data does not allow what was asked."""
+    """The owner of the data does not allow the request."""
 
 
 @dataclass(frozen=True)
 class OwnerPolicy:
-    """The least noise of a turn, in units of the clip, and perhaps the greatest clip."""
+    """The least noise of a hop, in units of the clip, and the greatest clip."""
 
     noise: float
     clip: float | None = None
 
     def __post_init__(self) -> None:
-        """See that it is one."""
         if not LEAST_NOISE <= self.noise < math.inf:
-            raise SpecError(f"--require-dp: must be a number from {LEAST_NOISE:g}, got {self.noise:g}")
+            raise SpecError(f"--require-dp: must be at least {LEAST_NOISE:g}, got {self.noise:g}")
         if self.clip is not None and not 0 < self.clip < math.inf:
-            raise SpecError(f"--require-clip: must be a number above 0, got {self.clip:g}")
+            raise SpecError(f"--require-clip: must be greater than 0, got {self.clip:g}")
 
     def check(self, job: TrainingJob) -> None:
-        """Decline a turn that would protect the samples less."""
+        """Decline a hop that would protect the samples less."""
         guards = [term for term in job.terms if isinstance(term, Dp)]
         if len(guards) != 1:
-            raise DeclinedByOwner(f"this node takes part only with +dp, terms.dp.noise at least {self.noise:g}")
+            raise DeclinedByOwner(f"this node takes part only with +dp and terms.dp.noise at least {self.noise:g}")
         [dp] = guards
         if dp.noise < self.noise:
-            raise DeclinedByOwner(f"terms.dp.noise is {dp.noise:g}; this node asks for at least {self.noise:g}")
+            raise DeclinedByOwner(f"terms.dp.noise is {dp.noise:g}; this node requires at least {self.noise:g}")
         if self.clip is not None and dp.clip > self.clip:
-            raise DeclinedByOwner(f"terms.dp.clip is {dp.clip:g}; this node asks for at most {self.clip:g}")
+            raise DeclinedByOwner(f"terms.dp.clip is {dp.clip:g}; this node requires at most {self.clip:g}")
         for term in job.terms:
             if term.reveals:
-                raise DeclinedByOwner(
-                    f"{type(term).__name__} sends more than noise can hide; this node asks for privacy"
-                )
+                name = type(term).__name__
+                raise DeclinedByOwner(f"{name} sends more than noise protects; this node requires privacy")
         try:
             dp.adapt(job.module)
         except SpecError as error:
             raise DeclinedByOwner(str(error)) from None
 
-    def decline(self, what: str) -> DeclinedByOwner:
-        """The answer to a question about samples that noise does not protect."""
-        return DeclinedByOwner(f"{what} would leave this node without noise; its owner asks for privacy (--require-dp)")
+    def refusal(self, what: str) -> DeclinedByOwner:
+        """The reply to a request for something that noise does not protect."""
+        return DeclinedByOwner(f"{what} would leave this node without noise; its owner requires privacy (--require-dp)")
 
 
 class PrivacyBudget:
-    """So many turns until a node's ε is spent, counted in its folder; each has at least the floor's noise."""
+    """Hops until ε is spent, counted in the node's folder. Each is charged as if it had only the required noise."""
 
-    def __init__(self, folder: Path, floor: OwnerPolicy, epsilon: float, delta: float) -> None:
+    def __init__(self, folder: Path, policy: OwnerPolicy, epsilon: float, delta: float) -> None:
         if not 0 < epsilon < math.inf or not 0 < delta < 1:
-            raise SpecError(f"--budget: ε must be a number above 0 and δ one below 1, got {epsilon:g} and {delta:g}")
-        self.path, self.epsilon = folder / SPENT, epsilon
-        self.most = Accountant(floor.noise, delta).most_visits(epsilon)
+            raise SpecError(f"--budget: ε must be above 0 and δ between 0 and 1, got {epsilon:g} and {delta:g}")
+        self.path, self.epsilon = folder / CHARGED, epsilon
+        if (old := folder / "turns").exists():
+            raise SpecError(f"{old}: this count is kept in {CHARGED!r} now; rename the file, so that nothing is lost")
+        self.most = Accountant(policy.noise, delta).most_visits(epsilon)
         if not self.most:
-            raise SpecError(f"--budget: a single turn with noise {floor.noise:g} costs more than {epsilon:g}")
-        self.spent = self._counted()
+            raise SpecError(f"--budget: a single hop with noise {policy.noise:g} costs more than {epsilon:g}")
+        self.spent = self._read()
 
     @property
     def left(self) -> int:
-        """StateVersions that may still be taken."""
         return max(0, self.most - self.spent)
 
-    def spend(self) -> None:
-        """Count one turn, before its answer can leave; decline it where none is left.
+    def charge(self) -> None:
+        """Charge one hop, before its reply can leave; decline it if nothing is left.
 
-        The file has the last word: another process may have counted after this one was made, before it ended.
+        The file is read again each time: an earlier process of this node may have charged after this one started.
         """
-        self.spent = max(self.spent, self._counted())
+        self.spent = max(self.spent, self._read())
         if not self.left:
-            raise DeclinedByOwner(f"the budget of this node is spent: {self.spent} turns, ε = {self.epsilon:g}")
+            raise DeclinedByOwner(f"the privacy budget of this node is spent: {self.spent} hops, ε = {self.epsilon:g}")
         write_atomically(self.path, str(self.spent + 1).encode())
         self.spent += 1
 
-    def _counted(self) -> int:
+    def _read(self) -> int:
         try:
             return int(self.path.read_text()) if self.path.exists() else 0
         except (OSError, ValueError):
-            raise EngineError(f"{self.path}: is damaged; nobody knows how much privacy is spent") from None
+            raise EngineError(f"{self.path}: is damaged, so the privacy spent is unknown") from None

@@ -1,4 +1,4 @@
-"""The life of a node: come in, answer, stay; after a failure of the network or of the SuperLink come in again."""
+"""The process of a node: register, answer requests, and register again after a failure of the network or SuperLink."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from pathlib import Path
 
 import httpx
 
-from fedrelay.engines.flower.identity import authority as certificate_of
+from fedrelay.engines.flower.identity import authority as read_authority
 from fedrelay.engines.flower.identity import private_key
 from fedrelay.engines.flower.messages import Message, one_line
 from fedrelay.engines.flower.node.service import NodeService
 from fedrelay.engines.flower.wire import (
     LARGEST,
-    Letter,
+    FlowerMessage,
     NodeClient,
     RegistrationRefused,
     UnknownNode,
@@ -32,13 +32,13 @@ from fedrelay.errors import EngineError, FedRelayError
 log = logging.getLogger(__name__)
 
 SHORTEST, LONGEST = 0.15, 0.5
-"""Seconds between two looks for a question: longer and longer while none comes."""
+"""Seconds between two polls for a request; the interval grows while none comes."""
 
 ATTEMPTS = 4
-"""How often a node asks to be let in."""
+"""How often a node tries to register."""
 
 PAUSE = 1.0
-"""Seconds before trying again after something went wrong."""
+"""Seconds before a new attempt after a failure."""
 
 
 def serve(
@@ -53,19 +53,27 @@ def serve(
     say: Callable[[str], None],
     largest: int = LARGEST,
 ) -> None:
-    """Answer questions until `over` is set; a SuperLink that cannot be reached for so many seconds ends it.
+    """Answer requests until `over` is set.
 
-    A message of more than `largest` bytes is refused.
+    Args:
+        service: Answers the requests.
+        superlink: HOST:PORT of the SuperLink.
+        authority: The certificate that the SuperLink's is checked with.
+        key: The private key of the node.
+        folder: The node's folder.
+        over: Set to end the process.
+        patience: Seconds without a SuperLink after which the node gives up.
+        say: Shows a line to the owner.
+        largest: Bytes of the largest message that is accepted.
     """
-    trusted, own = certificate_of(authority), private_key(key)
-    door = NodeClient(superlink, trusted, own, folder / "node-id", largest)
-    with _alone(folder):
-        _stay(door, service, superlink, authority, over=over, patience=patience, say=say)
+    client = NodeClient(superlink, read_authority(authority), private_key(key), folder / "node-id", largest)
+    with _locked(folder):
+        _stay_registered(client, service, superlink, authority, over=over, patience=patience, say=say)
 
 
 @contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Hold a node's folder: two processes that answer under one key would contradict each other."""
+def _locked(folder: Path) -> Iterator[None]:
+    """Lock the node's folder: two processes with one key would contradict each other."""
     handle = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     try:
         fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -76,8 +84,8 @@ def _alone(folder: Path) -> Iterator[None]:
         os.close(handle)
 
 
-def _stay(
-    door: NodeClient,
+def _stay_registered(
+    client: NodeClient,
     service: NodeService,
     superlink: str,
     authority: Path,
@@ -89,76 +97,70 @@ def _stay(
     try:
         while not over.is_set():
             try:
-                _enter(door, over)
+                _register(client, over)
                 say(f"connected to {superlink}: ready")
-                _answer_all(door, service, over, say)
+                _answer_requests(client, service, over, say)
             except httpx.HTTPError as error:
-                _check_certificate(error, superlink, authority)
-                if time.monotonic() - door.reached > patience:
+                if "CERTIFICATE_VERIFY_FAILED" in str(error):
+                    raise EngineError(
+                        f"{superlink} has a certificate that {authority} did not sign "
+                        f"({one_line(str(error), 120)}); nothing was sent"
+                    ) from None
+                if time.monotonic() - client.last_contact > patience:
                     raise EngineError(f"the SuperLink at {superlink} cannot be reached ({reason_of(error)})") from None
                 log.warning("the SuperLink at %s cannot be reached; trying again", superlink)
                 over.wait(PAUSE)
-            except (
-                UnknownNode,
-                RegistrationRefused,
-            ):  # it was started anew; whether it lets us in shows when we come in
+            except (UnknownNode, RegistrationRefused):  # it was restarted; registering shows whether it accepts us
                 over.wait(PAUSE)
     finally:
-        door.leave()
+        client.close()
 
 
-def _enter(door: NodeClient, over: threading.Event) -> None:
-    """Come in; a SuperLink that was just started may not know the key for a moment."""
+def _register(client: NodeClient, over: threading.Event) -> None:
+    """Register; a SuperLink that has just started may not know the key for a moment."""
     for attempt in range(ATTEMPTS):
         try:
-            return door.enter()
+            return client.register()
         except (RegistrationRefused, UnknownNode) as error:
             if attempt == ATTEMPTS - 1 or over.wait(2 * PAUSE):
-                raise EngineError(f"the SuperLink does not let this node in ({error}): {_why(error)}") from None
+                raise EngineError(f"the SuperLink does not accept this node ({error}): {_advice(error)}") from None
     return None
 
 
-def _why(error: RegistrationRefused | UnknownNode) -> str:
-    """What to do about a door that stays shut."""
+def _advice(error: RegistrationRefused | UnknownNode) -> str:
     if isinstance(error, UnknownNode):
-        return "it does not accept the signature; do the clocks agree to some seconds, and is it the right address?"
+        return "the signature is not accepted; do the clocks agree to a few seconds, and is the address right?"
     return (
-        "its public key is not registered, or another node with the same key is there; put the .pub file into the "
+        "its public key is not registered, or another node with the same key is online; put the .pub file into the "
         "server's folder 'nodes'"
     )
 
 
-def _answer_all(door: NodeClient, service: NodeService, over: threading.Event, say: Callable[[str], None]) -> None:
+def _answer_requests(
+    client: NodeClient, service: NodeService, over: threading.Event, say: Callable[[str], None]
+) -> None:
     pause = SHORTEST
     while not over.is_set():
         try:
-            message = door.receive()
+            message = client.receive()
             if message is None:
                 over.wait(pause)
                 pause = min(LONGEST, pause * 1.05)
                 continue
-            answer = _answered(service, message)
+            reply = _reply(service, message)
         except UnreadableMessage as error:
-            message, answer = error.message, str(error)
+            message, reply = error.message, str(error)
         pause = SHORTEST
-        if isinstance(answer, str):
-            say(f"a question could not be answered: {answer}")
-        door.reply(message, answer)
+        if isinstance(reply, str):
+            say(f"a request was not answered: {reply}")
+        client.reply(message, reply)
 
 
-def _answered(service: NodeService, message: Letter) -> Message | str:
-    """The answer, or why there is none: whatever is asked, the node stays."""
+def _reply(service: NodeService, message: FlowerMessage) -> Message | str:
+    """The reply, or why there is none: no request ends the node."""
     try:
         return service.answer(from_flower(message))
     except FedRelayError as error:
         return one_line(str(error))
     except Exception as error:
         return one_line(f"{type(error).__name__}: {error}")
-
-
-def _check_certificate(error: httpx.HTTPError, superlink: str, authority: Path) -> None:
-    if "CERTIFICATE_VERIFY_FAILED" in str(error):
-        raise EngineError(
-            f"{superlink} shows a certificate that {authority} does not vouch for ({one_line(str(error), 120)}); "
-            "nothing was sent"
-        ) from None

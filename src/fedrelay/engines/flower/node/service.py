@@ -1,4 +1,4 @@
-"""The desk of a node: a question in, an answer out. It knows nothing of networks."""
+"""The node service: a request in, a reply out. It knows nothing of networks."""
 
 from __future__ import annotations
 
@@ -10,39 +10,41 @@ from collections.abc import Mapping
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, get_args
+from secrets import token_bytes
+from typing import get_args
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-import fedrelay.experiment.catalogue  # noqa: F401  # every term and portrait that may be asked for
+import fedrelay.experiment.catalogue  # noqa: F401  # all terms and profilers that a request may name
 from fedrelay.data.federation import ArrayFederation, Federation, Samples
 from fedrelay.data.own_samples import MOST_CLASSES
+from fedrelay.engines.flower.facts import NodeFacts
 from fedrelay.engines.flower.job_description import job_from_description
 from fedrelay.engines.flower.messages import (
     BadMessage,
+    Header,
     Message,
-    nothing_judged,
-    number,
+    evaluation_header,
+    float_field,
+    int_field,
     one_line,
-    packed,
-    text,
-    unpacked,
-    verdict_header,
-    whole,
+    pack_models,
+    text_field,
+    unpack_models,
 )
 from fedrelay.engines.flower.node.answers import Answers
 from fedrelay.engines.flower.node.node_federation import NodeFederation, NodeFederationWithPublic
 from fedrelay.engines.flower.node.owner_policy import DeclinedByOwner, OwnerPolicy, PrivacyBudget
-from fedrelay.engines.flower.node.state_files import KEPT, StateFiles
+from fedrelay.engines.flower.node.state_files import DAYS, StateFiles
 from fedrelay.engines.local.batching import RouteBatch
 from fedrelay.engines.local.engine import BEFORE, ProfileClients
 from fedrelay.engines.local.executor import WorkerContext, one_thread
 from fedrelay.errors import EngineError, FedRelayError
 from fedrelay.experiment.serialize import from_plain
 from fedrelay.local.client_profile import ClientProfiler
-from fedrelay.local.evaluation import chunks, evaluate_chunk
+from fedrelay.local.evaluation import EvaluationSums, chunks, evaluate_chunk
 from fedrelay.local.hop import PlannedHop
 from fedrelay.local.hop_context import HopContext
 from fedrelay.local.terms.dp import Dp
@@ -52,18 +54,17 @@ from fedrelay.routes.overlay import Tamper, Tampering
 from fedrelay.routes.plan import Hop
 
 LARGEST_MODEL = 2 * 10**9
-"""Bytes of a model that is built; a server may ask for any."""
+"""Bytes of the largest model that is built."""
 
-JOBS = 3
-"""So many jobs are kept ready: the rounds', and those of profiles."""
+PREPARED_JOBS = 3
+"""Jobs that are kept ready: that of the rounds, and those of profiles."""
 
-
-MOST_PARTS = 10_000
-"""So many routes may visit a client side by side."""
+MOST_MERGED = 10_000
+"""Hops of one client that a version of its state may merge."""
 
 
 class NodeService:
-    """Everything a node can be asked."""
+    """Answers the requests of a server."""
 
     def __init__(
         self,
@@ -73,103 +74,122 @@ class NodeService:
         module: nn.Module | None = None,
         device: str = "cpu",
         share_histogram: bool = False,
-        floor: OwnerPolicy | None = None,
+        policy: OwnerPolicy | None = None,
         budget: PrivacyBudget | None = None,
-        keep_states: int = KEPT,
+        keep_days: int = DAYS,
         largest_model: int = LARGEST_MODEL,
+        plugins: tuple[str, ...] = (),
     ) -> None:
-        self.data, self.module, self.device, self.share_histogram = data, module, device, share_histogram
-        self.floor, self.budget, self.largest_model = floor, budget, largest_model
-        self.states = StateFiles(folder / "states", keep_states)
-        self.answers = Answers(self.states)
-        self.salt = _drawn_once(folder / "salt")
-        self.places: OrderedDict[str, WorkerContext] = OrderedDict()
+        """Prepare the service.
 
-    def answer(self, question: Message) -> Message:
-        """Do what is asked; whatever that is, only `BadMessage` and `EngineError` can come of it."""
+        Args:
+            data: The node's samples.
+            folder: Where the node keeps client state, answers and its salt.
+            module: A model of the owner's, for runs whose model is not in the zoo.
+            device: Where training runs.
+            share_histogram: Whether the server may know how many samples of each class there are.
+            policy: The owner's demands on privacy.
+            budget: The privacy budget, if there is one.
+            keep_days: Days after which the state of a run that did not continue is removed.
+            largest_model: Bytes that a model may have.
+            plugins: Names of the plug-in modules that the owner allows.
+        """
+        self.data, self.module, self.device, self.share_histogram = data, module, device, share_histogram
+        self.policy, self.budget, self.largest_model, self.plugins = policy, budget, largest_model, plugins
+        self.state_files = StateFiles(folder / "states", keep_days)
+        self.answers = Answers(self.state_files)
+        self.salt = _salt(folder / "salt")
+        self.contexts: OrderedDict[str, WorkerContext] = OrderedDict()
+
+    def answer(self, request: Message) -> Message:
+        """Answer a request. Raises nothing but `BadMessage` and `EngineError`, whose text has one line."""
         try:
-            return self._answer(question)
+            match request.header.get("kind"):
+                case "describe":
+                    return Message(self.facts().model_dump(mode="json"))
+                case "hop":
+                    return self._hop(request)
+                case "profile":
+                    return self._profile(request)
+                case "evaluate":
+                    return self._evaluate(request)
+            raise BadMessage("unknown kind of request")
         except (BadMessage, DeclinedByOwner):
             raise
         except Exception as error:
-            self.places.clear()  # whoever comes next should not find a workshop as it was left in the middle of a step
-            words = str(error) if isinstance(error, FedRelayError) else f"{type(error).__name__}: {error}"
-            raise EngineError(one_line(words)) from None
+            self.contexts.clear()  # one of them may have stopped in the middle of a step
+            reason = str(error) if isinstance(error, FedRelayError) else f"{type(error).__name__}: {error}"
+            raise EngineError(one_line(reason)) from None
 
-    def _answer(self, question: Message) -> Message:
-        match question.header.get("kind"):
-            case "who":
-                return Message(self.facts())
-            case "turn":
-                return self._turn(question)
-            case "portray":
-                return self._portray(question)
-            case "judge":
-                return self._judge(question)
-        raise BadMessage("a question that nobody here understands")
-
-    def facts(self) -> dict[str, Any]:
-        """What the server may know of the samples."""
+    def facts(self) -> NodeFacts:
+        """What the server may know about this node."""
         data = self.data
-        # A digest of data that few others could have had would tell who has the same; with salt it tells nobody.
-        salted = hashlib.sha256(self.salt + data.fingerprint().encode()).hexdigest()
-        return {
-            "samples": data.size(0),
-            "tests": len(data.test.y) if self.floor is None else 0,
-            "classes": data.classes,
-            "shape": list(data.sample_shape),
-            "kind": data.kind,
-            "sequence": data.dataset.y_train.ndim > 1,
-            "fingerprint": salted,
-            "histogram": data.histogram(0).tolist() if self.share_histogram else None,
-            "version": version("fedrelay"),
-            "least_noise": None if self.floor is None else self.floor.noise,
-        }
+        # The salt keeps others from checking whether this node holds data that they have too.
+        fingerprint = hashlib.sha256(self.salt + data.fingerprint().encode()).hexdigest()
+        return NodeFacts(
+            samples=data.size(0),
+            tests=len(data.test.y) if self.policy is None else 0,
+            classes=data.classes,
+            shape=data.sample_shape,
+            kind=data.kind,
+            sequence=data.dataset.y_train.ndim > 1,
+            fingerprint=fingerprint,
+            histogram=tuple(data.histogram(0).tolist()) if self.share_histogram else None,
+            version=version("fedrelay"),
+            plugins=self.plugins,
+            least_noise=None if self.policy is None else self.policy.noise,
+        )
 
-    def _turn(self, question: Message) -> Message:
-        began, header = time.monotonic(), question.header
-        run = text(header, "run")
-        self.states.forget_before(run, whole(header, "settled"))
-        place, turn, turn_number = self._place(header), _turn_of(header), whole(header, "turn")
-        if self.floor is not None:
-            self.floor.check(place.job)
-        noisy = any(isinstance(term, Dp) for term in place.job.terms)
-        if noisy and (given := self.answers.get(run, question)) is not None:
-            return self._given_again(given, run, turn_number)
-        visit = self._visit(question, place)
-        usual = TypicalHop(number(header, "usual"))
+    def _hop(self, request: Message) -> Message:
+        began, header = time.monotonic(), request.header
+        run, id = text_field(header, "run"), int_field(header, "request")
+        self.state_files.remove_before(run, int_field(header, "oldest_needed"))
+        worker, hop = self._context(header), _planned_hop(header)
+        if self.policy is not None:
+            self.policy.check(worker.job)
+        noisy = any(isinstance(term, Dp) for term in worker.job.terms)
+        if noisy and (given := self.answers.get(run, request)) is not None:
+            return self._repeat(given, run, id)
+        context, typical = self._hop_context(request, worker.job), TypicalHop(float_field(header, "typical_norm"))
         if self.budget is not None:
-            self.budget.spend()
-        model = torch.empty_like(visit.recv)
+            self.budget.charge()
+        model = torch.empty_like(context.recv)
         with one_thread():
-            [report] = place.hop_runner.take([turn], [visit], [model], usual)
-        said = {"kind": "turn", "turn": turn_number, "samples": report.samples, "steps": report.steps}
-        loss = report.loss if self.floor is None else None
-        said |= {"loss": loss, "length": report.length, "shortened": report.shortened}
+            [report] = worker.hop_runner.take([hop], [context], [model], typical)
+        fields = {
+            "kind": "hop",
+            "request": id,
+            "samples": report.samples,
+            "steps": report.steps,
+            "loss": report.loss if self.policy is None else None,
+            "length": report.length,
+            "shortened": report.shortened,
+            "seconds": time.monotonic() - began,
+        }
         if report.refused:
-            answer = Message({**said, "refused": report.refused, "seconds": time.monotonic() - began})
+            reply = Message({**fields, "refused": report.refused})
         else:
-            if visit.kept:
-                self.states.put(run, turn_number, visit.kept)
-            models = {"model": model} | {f"payload {name}": tensor for name, tensor in visit.payload.items()}
-            answer = packed({**said, "seconds": time.monotonic() - began}, models)
-        if noisy:  # before it leaves: afterwards a copy could be asked for that was never kept
-            self.answers.put(run, question, answer)
-        return answer
+            if context.kept:
+                self.state_files.put(run, id, context.kept)
+            reply = pack_models(
+                fields, {"model": model} | {f"payload {name}": each for name, each in context.payload.items()}
+            )
+        if noisy:  # before the reply leaves: a reply that is lost must not be drawn again
+            self.answers.put(run, request, reply)
+        return reply
 
-    def _given_again(self, given: Message, run: str, turn_number: int) -> Message:
-        """The answer that was given to the same question before, under the number of this one."""
-        before = whole(given.header, "turn")
-        if before != turn_number and self.states.has(run, before):
-            self.states.put(run, turn_number, self.states.get(run, before, (), ()))
-        return Message({**given.header, "turn": turn_number}, given.arrays)
+    def _repeat(self, given: Message, run: str, id: int) -> Message:
+        """The reply that an identical request got before, with the id of this request."""
+        before = int_field(given.header, "request")
+        if before != id and self.state_files.has(run, before):
+            self.state_files.put(run, id, self.state_files.get(run, before, (), ()))
+        return Message({**given.header, "request": id}, given.arrays)
 
-    def _visit(self, question: Message, place: WorkerContext) -> HopContext:
-        """The tensors of a turn; what was not sent, or not kept yet, is zero."""
-        header, job = question.header, place.job
-        models = unpacked(question, job.layout)
+    def _hop_context(self, request: Message, job: TrainingJob) -> HopContext:
+        """The tensors of a hop. What was not sent, or not stored yet, is zero."""
+        header, models = request.header, unpack_models(request, job.layout)
         if "recv" not in models:
-            raise BadMessage("no model to train")
+            raise BadMessage("it has no model to train")
         recv = models["recv"]
 
         def sent(kind: str, names: tuple[str, ...]) -> dict[str, Tensor]:
@@ -178,10 +198,12 @@ class NodeService:
         names = job.names("state")
         state: Mapping[str, Tensor] = {}
         if names:
-            found = self.states.get(text(header, "run"), whole(header, "state"), _parts(header), job.adding_up)
+            found = self.state_files.get(
+                text_field(header, "run"), int_field(header, "state"), _merged_from(header), job.adding_up
+            )
             state = {name: found.get(name, torch.zeros_like(recv)) for name in names}
             if any(tensor.shape != recv.shape or tensor.dtype != recv.dtype for tensor in state.values()):
-                raise EngineError("what this client kept belongs to another model")
+                raise EngineError("the state of this client belongs to another model")
         return HopContext(
             recv,
             models.get("round", recv),
@@ -191,100 +213,99 @@ class NodeService:
             sent("payload", job.names("payload")),
         )
 
-    def _portray(self, question: Message) -> Message:
-        if self.floor is not None:
-            raise self.floor.decline("a profile")
-        place, client = self._place(question.header), whole(question.header, "client")
-        portrait = from_plain(ClientProfiler, question.header.get("portrait"))
-        public = [question.arrays.get(f"public {part}") for part in "xy"]
-        own = place.job.federation
+    def _profile(self, request: Message) -> Message:
+        if self.policy is not None:
+            raise self.policy.refusal("a profile")
+        worker, client = self._context(request.header), int_field(request.header, "client")
+        profiler = from_plain(ClientProfiler, request.header.get("profiler"))
+        own = worker.job.federation
         own = own.members if isinstance(own, NodeFederationWithPublic) else own
-        place.job = replace(place.job, federation=_shown(own, public))
-        place.models = unpacked(question, place.job.layout, ["start"])["start"].unsqueeze(0)
+        worker.job = replace(worker.job, federation=_with_public(own, request))
+        worker.models = unpack_models(request, worker.job.layout, ["start"])["start"].unsqueeze(0)
         with one_thread():
-            [(_, vector)] = ProfileClients(portrait, RouteBatch(BEFORE, ((0, (client,)),))).run(place)
-        return Message({"kind": "portray"}, {"vector": np.ascontiguousarray(vector)})
+            [(_, vector)] = ProfileClients(profiler, RouteBatch(BEFORE, ((0, (client,)),))).run(worker)
+        return Message({"kind": "profile"}, {"vector": np.ascontiguousarray(vector)})
 
-    def _judge(self, question: Message) -> Message:
-        if self.floor is not None:
-            raise self.floor.decline("a verdict on samples")
-        place = self._place(question.header)
-        model = unpacked(question, place.job.layout, ["model"])["model"]
-        test, verdict = self.data.test, nothing_judged(place.job.federation.classes)
+    def _evaluate(self, request: Message) -> Message:
+        if self.policy is not None:
+            raise self.policy.refusal("an evaluation")
+        worker = self._context(request.header)
+        model = unpack_models(request, worker.job.layout, ["model"])["model"]
+        classes, test = worker.job.federation.classes, self.data.test
+        sums = EvaluationSums(0.0, *(np.zeros(classes, dtype=np.int64) for _ in range(3)))
         with one_thread():
             for chunk in range(chunks(test)):
-                verdict += evaluate_chunk(place.hop_runner.bench, model, test, chunk)
-        return Message({"kind": "judge", **verdict_header(verdict)})
+                sums += evaluate_chunk(worker.hop_runner.bench, model, test, chunk)
+        return Message({"kind": "evaluate", **evaluation_header(sums)})
 
-    def _place(self, header: Mapping[str, Any]) -> WorkerContext:
-        """The workplace of a brief: one that is there already, or a new one."""
-        brief = str(header.get("brief", ""))
-        if brief not in self.places:
-            job = self._job(brief)
+    def _context(self, header: Header) -> WorkerContext:
+        """The worker context of a job: one that is ready, or a new one."""
+        description = str(header.get("job", ""))
+        if description not in self.contexts:
+            job = self._job(description)
             with one_thread():
-                self.places[brief] = WorkerContext(job, torch.empty(0))
-            while len(self.places) > JOBS:
-                self.places.popitem(last=False)
-        self.places.move_to_end(brief)
-        return self.places[brief]
+                self.contexts[description] = WorkerContext(job, torch.empty(0))
+            while len(self.contexts) > PREPARED_JOBS:
+                self.contexts.popitem(last=False)
+        self.contexts.move_to_end(description)
+        return self.contexts[description]
 
-    def _job(self, brief: str) -> TrainingJob:
+    def _job(self, description: str) -> TrainingJob:
         try:
-            said = json.loads(brief)
-            classes, mean_size = whole(said, "classes", MOST_CLASSES), number(said, "mean_size")
+            fields = json.loads(description)
+            classes, mean_size = int_field(fields, "classes", MOST_CLASSES), float_field(fields, "mean_size")
             if classes < self.data.classes:
-                raise EngineError(f"there are labels of {self.data.classes} classes here, not {classes}")
+                raise EngineError(f"this node has labels of {self.data.classes} classes, the job has {classes}")
             if mean_size <= 0:
-                raise BadMessage("clients without samples")
-            holding = NodeFederation(self.data, classes, mean_size)
-            return job_from_description(brief, holding, self.module, self.device, self.largest_model)
+                raise BadMessage("mean_size must be greater than 0")
+            federation = NodeFederation(self.data, classes, mean_size)
+            return job_from_description(description, federation, self.module, self.device, self.largest_model)
         except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
-            raise BadMessage(f"a brief that cannot be read ({type(error).__name__})") from None
+            raise BadMessage(f"the job cannot be read ({type(error).__name__})") from None
 
 
-def _shown(own: Federation, public: list[Any]) -> Federation:
-    """A node's federation with the public samples of a question, if it has some."""
-    if any(part is None for part in public):
+def _with_public(own: Federation, request: Message) -> Federation:
+    """A node's federation with the public samples of a request, if it has any."""
+    sent = [request.arrays.get(f"public {part}") for part in "xy"]
+    if any(part is None for part in sent):
         return own
-    x, y = (np.array(part) for part in public)
-    usual = own.samples(0).x.numpy().dtype
-    if x.shape[1:] != own.sample_shape or y.shape != (len(x),) or not len(x) or x.dtype != usual or y.dtype != np.int64:
-        raise BadMessage("public samples of another shape")
+    x, y = (np.array(part) for part in sent)
+    dtype = own.samples(0).x.numpy().dtype
+    if x.shape[1:] != own.sample_shape or y.shape != (len(x),) or not len(x) or x.dtype != dtype or y.dtype != np.int64:
+        raise BadMessage("the public samples have another shape or type")
     if y.min() < 0 or y.max() >= own.classes:
-        raise BadMessage("public samples of other classes")
+        raise BadMessage("the public samples have other classes")
     return NodeFederationWithPublic(own, 0, 0, Samples(torch.from_numpy(x), torch.from_numpy(y)))
 
 
-def _turn_of(header: Mapping[str, Any]) -> PlannedHop:
+def _planned_hop(header: Header) -> PlannedHop:
     values = header.get("hop")
     if not isinstance(values, list) or len(values) != 5:
-        raise BadMessage("no hop")
-    hop = Hop(*(whole({"hop": value}, "hop") for value in values))
+        raise BadMessage("hop must be five numbers")
+    hop = Hop(*(int_field({"hop": value}, "hop") for value in values))
     tamper = header.get("tamper")
     if tamper is None:
         return PlannedHop(hop)
     if not isinstance(tamper, Mapping) or tamper.get("what") not in get_args(Tampering):
-        raise BadMessage("an unknown way to tamper")
-    return PlannedHop(hop, (), Tamper(hop.route, hop.index, tamper["what"], number(tamper, "factor")))
+        raise BadMessage("unknown kind of tampering")
+    return PlannedHop(hop, (), Tamper(hop.route, hop.index, tamper["what"], float_field(tamper, "factor")))
 
 
-def _parts(header: Mapping[str, Any]) -> list[int]:
-    """The turns of which a state is put together: none, or what they set out from and at least one more."""
-    parts = header.get("parts", [])
-    if not isinstance(parts, list) or len(parts) == 1 or len(parts) > MOST_PARTS:
-        raise BadMessage("parts of which nothing can be put together")
-    return [whole({"parts": part}, "parts") for part in parts]
+def _merged_from(header: Header) -> list[int]:
+    """The versions that a version of the state merges: none, or their common start and at least one hop."""
+    versions = header.get("merged_from", [])
+    if not isinstance(versions, list) or len(versions) == 1 or len(versions) > MOST_MERGED:
+        raise BadMessage("merged_from must be empty, or have from two to 10000 versions")
+    return [int_field({"merged_from": version}, "merged_from") for version in versions]
 
 
-def _drawn_once(path: Path) -> bytes:
+def _salt(path: Path) -> bytes:
     """Random bytes of this node's own, drawn once."""
-    from secrets import token_bytes
-
     from fedrelay.engines.flower.identity import write_private
 
     if not path.is_file():
         write_private(path, token_bytes(32))
-    drawn = path.read_bytes()
-    if len(drawn) != 32:
-        raise EngineError(f"{path}: is damaged; remove it, and another one is drawn")
-    return drawn
+    salt = path.read_bytes()
+    if len(salt) != 32:
+        raise EngineError(f"{path}: is damaged; remove it, and the node draws a new one")
+    return salt

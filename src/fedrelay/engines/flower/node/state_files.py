@@ -1,4 +1,4 @@
-"""What a client keeps from turn to turn, in the node's own folder: a file for each turn that may be asked for."""
+"""Client state in the node's own folder: one file for each version that the server may still ask for."""
 
 from __future__ import annotations
 
@@ -18,100 +18,101 @@ from torch import Tensor
 from fedrelay.errors import EngineError
 from fedrelay.files import write_atomically
 
-KEPT = 30
-"""Days after which what was kept for a run that did not go on is removed."""
+DAYS = 30
+"""After this many days the state of a run that did not continue is removed."""
 
-DAY = 86_400
-
-log = logging.getLogger(__name__)
-
+_DAY_SECONDS = 86_400
 _RUN = re.compile(r"[0-9a-f]{16}")
-_GONE = ".gone-"
+_REMOVED = ".gone-"
 
 Tensors = Mapping[str, Tensor]
 
+log = logging.getLogger(__name__)
+
 
 class StateFiles:
-    """The files of all runs, `RUN/TURN.safetensors`."""
+    """The files of all runs, `RUN/VERSION.safetensors`."""
 
-    def __init__(self, folder: Path, days: int = KEPT) -> None:
+    def __init__(self, folder: Path, days: int = DAYS) -> None:
         self.folder, self.days = folder, days
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         folder.chmod(0o700)
-        self.forget_runs()
+        self.remove_old_runs()
 
-    def get(self, run: str, turn: int, parts: Sequence[int], adding: Collection[str]) -> Tensors:
-        """What a turn left behind; one that stands for several is put together: first what they set out from.
+    def get(self, run: str, version: int, merged_from: Sequence[int], additive: Collection[str]) -> Tensors:
+        """A version of the state.
 
-        Changes of the names in `adding` add up, of all others the last turn's stays.
+        Args:
+            run: The id of the run.
+            version: The version; 0 is the initial, empty state.
+            merged_from: If the version merges several hops, the version they started from, then their versions.
+            additive: Names of tensors whose changes add up in a merge. Of all others the last one is taken.
         """
-        if turn == 0:
+        if version == 0:
             return {}
-        path = self._path(run, turn)
-        if not path.is_file() and parts:
-            base = self.get(run, parts[0], (), adding)
-            joined: Tensors = {}
-            for part in parts[1:]:  # one by one: there may be more of them than memory
-                joined = _joined(base, joined, self.get(run, part, (), adding), adding)
-            self.put(run, turn, joined)
+        path = self._path(run, version)
+        if not path.is_file() and merged_from:
+            start = self.get(run, merged_from[0], (), additive)
+            merged: Tensors = {}
+            for part in merged_from[1:]:  # one by one: together they may not fit into memory
+                merged = _merge(start, merged, self.get(run, part, (), additive), additive)
+            self.put(run, version, merged)
         try:
             return tensors_from_bytes(path.read_bytes())
         except (OSError, SafetensorError, ValueError):
-            raise EngineError("what this client kept is lost: was its folder emptied?") from None
+            raise EngineError("the state of this client is lost: was the node's folder emptied?") from None
 
-    def put(self, run: str, turn: int, tensors: Tensors) -> None:
-        """Keep what a client has after a turn."""
-        self.folder_of(run)
+    def put(self, run: str, version: int, tensors: Tensors) -> None:
+        self.run_folder(run)
         content = tensors_to_bytes({name: tensor.contiguous() for name, tensor in tensors.items()})
-        write_atomically(self._path(run, turn), content)
+        write_atomically(self._path(run, version), content)
 
-    def has(self, run: str, turn: int) -> bool:
-        """Whether a turn has left anything behind."""
-        return self._path(run, turn).is_file()
+    def has(self, run: str, version: int) -> bool:
+        return self._path(run, version).is_file()
 
-    def folder_of(self, run: str) -> Path:
-        """The folder of a run, made if it is not there yet."""
+    def run_folder(self, run: str) -> Path:
+        """The folder of a run; created if it does not exist yet."""
         folder = self._path(run, 0).parent
         if not folder.is_dir():
-            self.forget_runs()
+            self.remove_old_runs()
             folder.mkdir(mode=0o700, exist_ok=True)
         return folder
 
-    def forget_before(self, run: str, turn: int) -> None:
-        """Remove what nobody will ask for again."""
+    def remove_before(self, run: str, version: int) -> None:
+        """Remove versions that the server will not ask for again."""
         folder = self._path(run, 0).parent
         for path in folder.iterdir() if folder.is_dir() else ():
-            if path.stem.isdecimal() and int(path.stem) < turn:
+            if path.stem.isdecimal() and int(path.stem) < version:
                 path.unlink(missing_ok=True)
 
-    def forget_runs(self) -> None:
-        """Remove what belongs to runs that nobody has gone on with for so many days.
+    def remove_old_runs(self) -> None:
+        """Remove runs that did not continue for `days` days.
 
-        A folder gets another name first: what is half removed is never taken for what a client kept.
+        A folder is renamed first, so that a folder that is only half removed is never read.
         """
         for found in self.folder.iterdir():
             try:
                 if found.is_symlink() or not found.is_dir():
                     continue
-                if _RUN.fullmatch(found.name) and time.time() - found.stat().st_mtime > self.days * DAY:
-                    found = found.rename(found.with_name(f"{_GONE}{found.name}"))
-                if found.name.startswith(_GONE):
+                if _RUN.fullmatch(found.name) and time.time() - found.stat().st_mtime > self.days * _DAY_SECONDS:
+                    found = found.rename(found.with_name(f"{_REMOVED}{found.name}"))
+                if found.name.startswith(_REMOVED):
                     shutil.rmtree(found)
-            except OSError as error:  # it is tried again the next time
+            except OSError as error:  # the next call tries again
                 log.warning("%s: cannot be removed (%s)", found, error.strerror)
 
-    def _path(self, run: str, turn: int) -> Path:
+    def _path(self, run: str, version: int) -> Path:
         if not _RUN.fullmatch(run):
-            raise EngineError("the name of the run is none")
-        return self.folder / run / f"{turn}.safetensors"
+            raise EngineError("run must have 16 hexadecimal digits")
+        return self.folder / run / f"{version}.safetensors"
 
 
-def _joined(base: Tensors, joined: Tensors, later: Tensors, adding: Collection[str]) -> Tensors:
-    """What was joined so far, with a turn that set out from `base` as well."""
-    if joined and joined.keys() != later.keys():
-        raise EngineError("what this client kept belongs to different methods")
+def _merge(start: Tensors, merged: Tensors, later: Tensors, additive: Collection[str]) -> Tensors:
+    """The versions merged so far, with one more that began at `start` too."""
+    if merged and merged.keys() != later.keys():
+        raise EngineError("the state of this client belongs to different methods")
     found = dict(later)
-    for name in found.keys() & set(adding):
-        start = base[name] if name in base else torch.zeros_like(later[name])
-        found[name] = joined.get(name, start) + (later[name] - start)
+    for name in found.keys() & set(additive):
+        before = start[name] if name in start else torch.zeros_like(later[name])
+        found[name] = merged.get(name, before) + (later[name] - before)
     return found

@@ -1,1 +1,1 @@
-"""What the server asks of nodes, and what it does with their replies."""
+"""The server's side: what it asks of nodes, and what it does with their replies."""

@@ -1,4 +1,4 @@
-"""What the relay needs of whoever carries its messages; `wire` does it with Flower, tests do it without."""
+"""What the server needs of a connection to its nodes. `wire` provides it with Flower, tests without a network."""
 
 from __future__ import annotations
 
@@ -10,31 +10,32 @@ from fedrelay.errors import EngineError
 
 
 class Unreachable(EngineError):
-    """Nobody carries messages any more: the SuperLink is gone, or does not know this run."""
+    """The SuperLink does not answer, or no longer knows this run."""
 
 
 class Connection(Protocol):
-    """Carries parcels to nodes and back. Everything but `close` raises `Unreachable` when nobody carries them."""
+    """Sends requests to nodes and receives replies. All methods except `close` raise `Unreachable`."""
 
-    def present(self) -> set[str]:
-        """The names of all nodes that can be reached now."""
+    def online(self) -> set[str]:
+        """The names of the nodes that are online."""
 
     def send(self, node: str, message: Message, seconds: float) -> str | None:
-        """Send a parcel that is worth nothing after so many seconds: its number, or None if the node is not there."""
+        """Send a request that expires after `seconds`. Returns its id, or None if the node is offline."""
 
-    def collect(self, numbers: Sequence[str], largest: int) -> Iterator[tuple[str, Message | str | None]]:
-        """Answers that have come to these parcels, none larger than so many bytes; a text says what went wrong.
+    def receive(self, ids: Sequence[str], largest: int) -> Iterator[tuple[str, Message | str | None]]:
+        """Replies to these requests that have arrived, each of at most `largest` bytes.
 
-        None says that an answer begins to come: there will be more of it within the seconds of its parcel, or a text.
+        A string says why there is no good reply. None says that a reply has begun to arrive; the rest, or a string,
+        follows within the seconds of its request.
         """
 
     def reconnect(self) -> None:
-        """Wait until parcels can be sent again; those under way are lost. Raises `Unreachable` after a while."""
+        """Wait until requests can be sent again. Requests in flight are lost."""
 
-    def close(self, *, well: bool = True) -> None:
-        """Say that the run is over."""
+    def close(self, *, success: bool = True) -> None:
+        """End the run at the SuperLink."""
 
 
-def no_answer(seconds: float) -> str:
-    """What is said of a node that did not answer in time."""
-    return f"no answer in {seconds:g} s"
+def no_reply(seconds: float) -> str:
+    """The reason given for a node that did not reply in time."""
+    return f"no reply in {seconds:g} s"

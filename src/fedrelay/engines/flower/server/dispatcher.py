@@ -1,8 +1,8 @@
-"""Dispatcher: questions to nodes, many at once, each with an answer in time or a reason why there is none.
+"""The dispatcher sends requests to many nodes at once and hands each reply, or the reason for none, to its request.
 
-A node has one message at a time, so that the time-out counts its own time alone. What comes of an inquiry may be the
-next one, so a chain needs no more than a first hop. When the post comes back after a failure, questions that were
-under way are asked again; that uses up no try.
+A node gets one request at a time, so that the time-out covers only its own work. A request may return the request that
+follows it: a route starts with its first hop. If the connection fails, requests in flight are sent again when it is
+back; that does not use up one of their tries.
 """
 
 from __future__ import annotations
@@ -14,200 +14,207 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from fedrelay.engines.flower.messages import BadMessage, Message
-from fedrelay.engines.flower.server.connection import Connection, Unreachable, no_answer
+from fedrelay.engines.flower.server.connection import Connection, Unreachable, no_reply
 from fedrelay.local.arrival import Attempt
 
 log = logging.getLogger(__name__)
 
 POLL = 0.1
-"""Seconds between two looks into the letter-box."""
+"""Seconds between two polls for replies."""
 
 SENDING = 1.0
-"""Seconds after which no more questions are sent until answers were looked for: large models take long to send, and an
-answer is good for a while only."""
+"""Seconds after which sending pauses to poll for replies. Large models take long to send, and replies expire."""
 
 SMALL = 1 << 20
-"""Bytes allowed for what is no model."""
+"""Bytes allowed for everything in a reply that is not a model."""
 
-AWAY = "not there"
+OFFLINE = "offline"
 
 RETURN = 20.0
-"""Seconds that nodes get to come back after the post."""
+"""Seconds that nodes have to come back after the connection did."""
 
-ENOUGH = 3
-"""So many failures of the post without a single answer between them are no accident."""
+MAX_FAILURES = 3
+"""Failures of the connection in a row, without a reply between them, that are tolerated beyond the waiting time."""
 
 
 @dataclass
 class Request:
-    """One question to one node, and what is done with the answer or without one."""
+    """A request to one node, and what to do with the reply or without one."""
 
     client: int
-    ask: Callable[[], Message]
-    answered: Callable[[Message, float], Request | None]
-    """Takes an answer and the seconds it took, and gives the next inquiry; raises `BadMessage` where the answer is
-    not what was asked for."""
+    build: Callable[[], Message]
+    on_reply: Callable[[Message, float], Request | None]
+    """Takes the reply and the seconds it took. Returns the next request. Raises `BadMessage` for a wrong reply."""
 
-    failed: Callable[[str], Request | None]
-    """Takes the reason why there is no good answer."""
+    on_failure: Callable[[str], Request | None]
+    """Takes the reason why there is no good reply."""
 
     largest: int = SMALL
-    """Bytes that an answer may have."""
+    """Bytes that the reply may have."""
 
     tries: int = 1
-    """How often it may be asked; 0: nobody wants to know any more, but its node is busy until it has answered."""
+    """How often it may still be sent. 0: cancelled, but the node is busy until it has replied."""
 
-    sent: float = 0.0
+    sent_at: float = 0.0
     arriving: bool = False
-    """Its answer has begun to come."""
+    """Whether the reply has begun to arrive."""
 
-    again: bool = False
-    """It was under way when the post failed: its node may still be busy with the first asking."""
+    resent: bool = False
+    """Whether the connection failed while it was in flight. The node may still be busy with the first copy."""
 
-    failures: list[Attempt] = field(default_factory=list)
-    """What became of those that came to nothing."""
+    attempts: list[Attempt] = field(default_factory=list)
+    """How earlier tries ended."""
+
+
+Finished = tuple[Request, Request | None]
+"""A request that is over, and the one that follows it."""
 
 
 @dataclass
 class Dispatcher:
-    """Who carries them out, and how patiently."""
+    """Sends requests and collects replies."""
 
     connection: Connection
     nodes: Sequence[str]
-    """The name of every client's node."""
+    """The node of every client."""
 
     timeout: float
     poll: float = POLL
     wait: float = 60.0
-    """Seconds after which a post that fails again and again is given up."""
+    """Seconds after which a connection that keeps failing is given up."""
 
     interruptions: list[str] = field(default_factory=list)
-    """How often the post failed and came back, a line for each time."""
+    """One line for every time the connection failed and came back."""
 
     waiting: deque[Request] = field(default_factory=deque)
-    flight: dict[str, Request] = field(default_factory=dict)
-    """Questions that were not sent yet, and those that were, by the number of their parcel."""
-
+    in_flight: dict[str, Request] = field(default_factory=dict)
     _failures: int = 0
-    """Since the last answer."""
+    """Since the last reply."""
 
-    _failing: float = 0.0
-    """When the first of them was."""
-
-    _back: float = float("-inf")
-    """When the post came back."""
+    _first_failure: float = 0.0
+    _back_at: float = float("-inf")
 
     def run(self, first: Iterable[Request]) -> Iterator[Request]:
-        """Carry out these and all that follow from them; yields each when it is over. Others under way go on."""
+        """Carry out these requests and all that follow; yields each when it is over. Others in flight continue."""
         wanted = list(first)
         self.waiting.extend(wanted)
-        left = {id(request): request for request in wanted}
-        while left:
-            over = self.look()
-            for request, after in over:
-                if left.pop(id(request), None) is None:
+        open_requests = {id(request) for request in wanted}
+        while open_requests:
+            finished = self.poll_once()
+            for request, following in finished:
+                if id(request) not in open_requests:
                     continue
-                if after is not None:
-                    left[id(after)] = after
-                if after is not request:
+                open_requests.remove(id(request))
+                if following is not None:
+                    open_requests.add(id(following))
+                if following is not request:
                     yield request
-            if not over:
+            if not finished:
                 time.sleep(self.poll)
 
-    def look(self) -> list[tuple[Request, Request | None]]:
-        """Send what can be sent and take in what has come: all that is over, each with what comes after it."""
-        over: list[tuple[Request, Request | None]] = []
+    def poll_once(self) -> list[Finished]:
+        """Send what can be sent and take in what has arrived."""
+        finished: list[Finished] = []
         try:
-            over.extend(self._sent(self.waiting, self.flight))
-            asked = time.monotonic()  # answers that come while others are looked at are not late
-            over.extend(self._returned(self.flight))
-            over.extend(self._expired(self.flight, asked))
+            finished.extend(self._send())
+            now = time.monotonic()  # replies that arrive while others are read are not late
+            finished.extend(self._receive())
+            finished.extend(self._expire(now))
         except Unreachable as error:
-            self._reconnect(error, sum(each.tries > 0 for each in self.flight.values()))
-            for request in reversed([each for each in self.flight.values() if each.tries > 0]):
-                request.again, request.arriving = True, False
-                request.failures.append("failed")
+            wanted = [request for request in self.in_flight.values() if request.tries > 0]
+            self._reconnect(error, len(wanted))
+            for request in reversed(wanted):
+                request.resent, request.arriving = True, False
+                request.attempts.append("failed")
                 self.waiting.appendleft(request)
-            self.flight.clear()
-        for _, after in over:
+            self.in_flight.clear()
+        if finished:
             self._failures = 0
-            if after is not None:
-                self.waiting.append(after)
-        return over
+        self.waiting.extend(following for _, following in finished if following is not None)
+        return finished
 
-    def present(self) -> set[str]:
-        """The names of all nodes that are there, as soon as anybody can know."""
+    def online(self) -> set[str]:
+        """The names of the nodes that are online; waits for the connection."""
         while True:
             try:
-                return self.connection.present()
+                return self.connection.online()
             except Unreachable as error:
                 self._reconnect(error, 0)
 
-    def _sent(self, waiting: deque[Request], flight: dict[str, Request]) -> Iterator[tuple[Request, Request | None]]:
-        busy, began = {request.client for request in flight.values()}, time.monotonic()
-        for request in list(waiting):
+    def cancel(self, request: Request) -> tuple[Attempt, ...]:
+        """Do not send a request again and ignore its reply. Returns how its tries ended."""
+        if request in self.waiting:
+            self.waiting.remove(request)
+            return tuple(request.attempts)
+        request.tries = 0
+        return (*request.attempts, "failed")
+
+    def _send(self) -> Iterator[Finished]:
+        busy, began = {request.client for request in self.in_flight.values()}, time.monotonic()
+        for request in list(self.waiting):
             if time.monotonic() - began > SENDING:
                 return
             node = self.nodes[request.client]
-            if request.client in busy or (node not in self.connection.present() and self._may_return(request)):
+            if request.client in busy or (node not in self.connection.online() and self._may_return(request)):
                 continue
-            number = self.connection.send(node, request.ask(), self._allowed(request))
-            request.sent = time.monotonic()
-            waiting.remove(request)
+            number = self.connection.send(node, request.build(), self._timeout(request))
+            request.sent_at = time.monotonic()
+            self.waiting.remove(request)
             if number is None:
-                yield request, _given_up(request, "away", AWAY)
+                yield request, _fail(request, "away", OFFLINE)
             else:
-                flight[number] = request
+                self.in_flight[number] = request
                 busy.add(request.client)
 
-    def _returned(self, flight: dict[str, Request]) -> Iterator[tuple[Request, Request | None]]:
-        largest = max((request.largest for request in flight.values()), default=0)
-        for number, answer in self.connection.collect(list(flight), largest) if flight else ():
-            if answer is None:
-                flight[number].arriving = True
+    def _receive(self) -> Iterator[Finished]:
+        if not self.in_flight:
+            return
+        largest = max(request.largest for request in self.in_flight.values())
+        for number, reply in self.connection.receive(list(self.in_flight), largest):
+            if reply is None:
+                self.in_flight[number].arriving = True
                 continue
-            request = flight.pop(number)
-            if isinstance(answer, str):
-                yield request, _given_up(request, "failed", answer)
+            request = self.in_flight.pop(number)
+            if isinstance(reply, str):
+                yield request, _fail(request, "failed", reply)
                 continue
             try:
-                yield request, request.answered(answer, time.monotonic() - request.sent)
+                yield request, request.on_reply(reply, time.monotonic() - request.sent_at)
             except BadMessage as error:
-                yield request, _given_up(request, "answered", f"a bad answer: {error}")
+                yield request, _fail(request, "answered", f"bad reply: {error}")
 
-    def _expired(self, flight: dict[str, Request], now: float) -> Iterator[tuple[Request, Request | None]]:
-        for number, request in list(flight.items()):
-            allowed = self._allowed(request)
-            if now - request.sent > allowed and not request.arriving:
-                del flight[number]
-                yield request, _given_up(request, "silent", no_answer(allowed))
+    def _expire(self, now: float) -> Iterator[Finished]:
+        for number, request in list(self.in_flight.items()):
+            allowed = self._timeout(request)
+            if now - request.sent_at > allowed and not request.arriving:
+                del self.in_flight[number]
+                yield request, _fail(request, "silent", no_reply(allowed))
 
-    def _allowed(self, request: Request) -> float:
-        return self.timeout * (2 if request.again else 1)
+    def _timeout(self, request: Request) -> float:
+        return self.timeout * (2 if request.resent else 1)
 
     def _may_return(self, request: Request) -> bool:
-        """Whether a node that is not there may only be late: it finds the way back when its work is done."""
-        return time.monotonic() - self._back < (self.timeout if request.again else min(RETURN, self.timeout))
+        """Whether an offline node may still come back: it notices a lost connection only after its work."""
+        return time.monotonic() - self._back_at < (self.timeout if request.resent else min(RETURN, self.timeout))
 
-    def _reconnect(self, error: Unreachable, under_way: int) -> None:
-        """Wait for the post; one that comes back and fails at once, over and over, is not waited for."""
+    def _reconnect(self, error: Unreachable, lost: int) -> None:
         now = time.monotonic()
-        self._failing = self._failing if self._failures else now
+        self._first_failure = self._first_failure if self._failures else now
         self._failures += 1
-        if self._failures > ENOUGH and now - self._failing > self.wait:
-            raise Unreachable(f"{error}; {self._failures} times without an answer between them")
+        if self._failures > MAX_FAILURES and now - self._first_failure > self.wait:
+            raise Unreachable(f"{error}; it failed {self._failures} times without a reply between them")
         log.warning("%s; waiting for it", error)
         if self._failures > 1:
             time.sleep(min(1.0, 10 * self.poll))
         self.connection.reconnect()
-        self._back = time.monotonic()
-        said = f"{error}; back after {self._back - now:.0f} s, questions asked again: {under_way}"
-        log.warning("%s", said)
-        self.interruptions.append(said)
+        self._back_at = time.monotonic()
+        line = f"{error}; back after {self._back_at - now:.0f} s, requests sent again: {lost}"
+        log.warning("%s", line)
+        self.interruptions.append(line)
 
 
-def _given_up(request: Request, outcome: Attempt, reason: str) -> Request | None:
-    """The same once more, or what comes after it has failed for good."""
-    request.failures.append(outcome)
-    request.tries, request.arriving, request.again = request.tries - 1, False, False
-    return request if request.tries > 0 else request.failed(reason)
+def _fail(request: Request, attempt: Attempt, reason: str) -> Request | None:
+    """The same request for another try, or what follows its failure."""
+    request.attempts.append(attempt)
+    request.tries, request.arriving, request.resent = request.tries - 1, False, False
+    return request if request.tries > 0 else request.on_failure(reason)

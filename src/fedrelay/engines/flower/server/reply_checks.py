@@ -1,4 +1,4 @@
-"""The gate: what is looked at before an answer of a node is let in, by the server's own means."""
+"""Checks of a reply to a hop request. A node may be mistaken about its own model, or lie."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from fedrelay.engines.flower.messages import BadMessage, Message, report_of, unpacked, whole
+from fedrelay.engines.flower.messages import BadMessage, Message, hop_report, int_field, unpack_models
 from fedrelay.engines.local.executor import one_thread
 from fedrelay.local.arrival import HopReport
 from fedrelay.local.hop import diverged
@@ -20,12 +20,12 @@ from fedrelay.robustness.guard import TypicalHop, emptied, fault_in, peaks, shor
 from fedrelay.routes.plan import Hop
 
 ROUNDING = 1e-4
-"""By so much an update may seem too long that was shortened elsewhere."""
+"""Relative tolerance for the norm of an update that the node has shortened."""
 
 
 @dataclass(frozen=True)
 class HopReply:
-    """A good answer: what the client made of the model, not yet looked at by the guard."""
+    """What a client made of the model."""
 
     model: Tensor
     payload: dict[str, Tensor]
@@ -33,56 +33,53 @@ class HopReply:
 
 
 class ReplyChecker:
-    """Checks answers to turns."""
+    """Parses replies to hop requests and applies the guard to them."""
 
     def __init__(self, job: TrainingJob) -> None:
         self.job = job
 
-    def opened(self, answer: Message, number: int, samples: int) -> tuple[HopReply, float]:
-        """What an answer to the turn of this number holds, with the node's own seconds."""
-        if whole(answer.header, "turn") != number:
-            raise BadMessage("another turn's answer")
-        report, seconds = report_of(answer, samples)
+    def parse(self, reply: Message, id: int, samples: int) -> tuple[HopReply, float]:
+        """The content of the reply to request `id`, and the seconds the node worked; `samples` is what it holds."""
+        if int_field(reply.header, "request") != id:
+            raise BadMessage("it answers another request")
+        report, seconds = hop_report(reply, samples)
         if report.refused:
             return HopReply(torch.empty(0), {}, report), seconds
         names = {f"payload {name}": name for name in self.job.names("payload")}
-        models = unpacked(answer, self.job.layout, ["model", *names])
+        models = unpack_models(reply, self.job.layout, ["model", *names])
         return HopReply(models["model"], {name: models[row] for row, name in names.items()}, report), seconds
 
-    def guarded(self, hop: Hop, recv: Tensor, found: HopReply, usual: TypicalHop) -> HopReply:
-        """A node may be mistaken about its own model, or lie; `recv` is what it was sent."""
-        guard, layout, report = self.job.guard, self.job.layout, found.report
+    def check(self, hop: Hop, recv: Tensor, reply: HopReply, typical: TypicalHop) -> HopReply:
+        """Apply the guard; `recv` is the model that was sent to the node."""
+        guard, layout, report = self.job.guard, self.job.layout, reply.report
         if not report.refused:
-            [peak] = peaks(found.model[: layout.counters])
-            report = replace(report, peak=peak, refused=fault_in(guard, peak, found.payload.values()))
+            [peak] = peaks(reply.model[: layout.counters])
+            report = replace(report, peak=peak, refused=fault_in(guard, peak, reply.payload.values()))
         if report.refused and guard.on_divergence == "stop":
             raise diverged(hop, report.refused)
         if not report.refused:
-            report = self._measured(report, found.model, recv, usual.length)
+            report = self._shorten(report, reply.model, recv, typical.length)
             report = replace(report, refused=emptied(guard, report.peak, recv[: layout.counters]))
         if not report.refused:
-            report = self._judged(report, found.model, recv, usual)
+            with one_thread():
+                reason, rise = worsened(guard, self.module, reply.model, recv, self.job.federation, typical)
+            report = replace(report, refused=reason, rise=rise)
         if report.refused:
             report = HopReport(0, 0, 0.0, refused=report.refused, overhead=report.overhead, rise=report.rise)
-        return replace(found, report=report)
+        return replace(reply, report=report)
 
-    def _measured(self, report: HopReport, model: Tensor, recv: Tensor, usual: float) -> HopReport:
-        """An honest node shortens its own update; that of one that does not is shortened here."""
+    def _shorten(self, report: HopReport, model: Tensor, recv: Tensor, typical: float) -> HopReport:
+        """An honest node has shortened its update; for others the server does it."""
         if self.job.guard.norm is None:
             return report
-        end, longest = self.job.layout.trainable, self.job.guard.norm * usual
+        end, longest = self.job.layout.trainable, self.job.guard.norm * typical
         allowed = torch.tensor([longest * (1 + ROUNDING)], dtype=model.dtype)
         length = float(shorten(model[:end], HopContext(recv[:end], recv[:end], longest=allowed)))
         if length > float(allowed):
             return replace(report, length=length, shortened=True)
         return report if report.shortened else replace(report, length=length)
 
-    def _judged(self, report: HopReport, model: Tensor, recv: Tensor, usual: TypicalHop) -> HopReport:
-        with one_thread():
-            reason, rise = worsened(self.job.guard, self.bench, model, recv, self.job.federation, usual)
-        return replace(report, refused=reason, rise=rise)
-
     @cached_property
-    def bench(self) -> FlatModule:
-        """Where models are looked at."""
+    def module(self) -> FlatModule:
+        """A module of the server's own, to evaluate models with."""
         return FlatModule(copy.deepcopy(self.job.module), self.job.layout)

@@ -1,53 +1,192 @@
-"""The roll-call: which nodes are there, what they hold, and when they were last seen."""
+"""The roster: which nodes belong to the federation, what they hold, and whether they fit the server."""
 
 from __future__ import annotations
 
+import logging
+import re
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
-from fedrelay.engines.flower.identity import CA, authority, public_keys
-from fedrelay.engines.flower.server.dispatcher import Dispatcher
-from fedrelay.engines.flower.server.remote_federation import NodeFacts
-from fedrelay.engines.flower.start import folder_of, open_connection, remembered, who
-from fedrelay.engines.flower.wire import last_seen
-from fedrelay.experiment.spec import EngineSettings
+from pydantic import ValidationError
+
+from fedrelay.engines.flower.facts import NodeFacts, parse_facts
+from fedrelay.engines.flower.messages import Message, one_line
+from fedrelay.engines.flower.server.connection import Connection
+from fedrelay.engines.flower.server.dispatcher import OFFLINE, Dispatcher, Request
+from fedrelay.errors import EngineError
+from fedrelay.files import write_atomically
+from fedrelay.local.terms.base import Term
+from fedrelay.local.terms.dp import Dp
+
+log = logging.getLogger(__name__)
+
+KNOWN = "known"
+"""The folder in which the server remembers facts, for nodes that are offline."""
+
+UNUSUAL_FACTOR = 2
+"""More classes than this many times those of all other nodes are worth a warning."""
 
 
 @dataclass(frozen=True)
 class RosterEntry:
-    """A node of the federation."""
+    """One node of the federation."""
 
     name: str
     status: str
-    """What it answered, or why it did not."""
+    """`ready`, or why it is not."""
 
     seen: float | None
-    """Seconds since a sign of life."""
+    """Seconds since its last heartbeat."""
 
     facts: NodeFacts | None
 
-    def facts_and_presence(self) -> dict[str, Any]:
-        """All of it as plain data."""
+    def to_json(self) -> dict[str, Any]:
         facts = self.facts.model_dump(mode="json") if self.facts is not None else {}
         return {"name": self.name, "status": self.status, "seen_seconds_ago": self.seen, **facts}
 
 
-def take_roster(wanted: EngineSettings) -> list[RosterEntry]:
-    """Ask every node whose key is in the folder."""
-    folder = folder_of(wanted)
-    keys = public_keys(folder)
-    names = tuple(keys)
+def ask_for_facts(
+    connection: Connection, names: Sequence[str], wanted: Collection[str], timeout: float
+) -> tuple[dict[str, NodeFacts], dict[str, str]]:
+    """Ask nodes to describe themselves: the facts of those that did, and a reason for each of the others."""
     found: dict[str, NodeFacts] = {}
     reasons: dict[str, str] = {}
-    with closing(open_connection(wanted)) as connection:
-        for _ in Dispatcher(connection, names, max(1.0, wanted.wait)).run(
-            who(names, place, found, reasons) for place in range(len(names))
-        ):
-            pass
-    seen = last_seen(wanted.superlink, authority(folder / CA), keys)
-    known = remembered(folder, names)
-    return [
-        RosterEntry(name, "ready" if name in found else reasons[name], seen.get(name), found.get(name, known.get(name)))
-        for name in names
-    ]
+
+    def request(client: int, name: str) -> Request:
+        def on_reply(reply: Message, seconds: float) -> None:
+            try:
+                found[name] = parse_facts(reply.header)
+            except ValidationError as error:
+                first = error.errors()[0]
+                reasons[name] = one_line(f"its facts are invalid: {first['loc']} {first['msg']}")
+
+        def on_failure(reason: str) -> None:
+            reasons[name] = reason
+
+        return Request(client, lambda: Message({"kind": "describe"}), on_reply, on_failure)
+
+    requests = [request(client, name) for client, name in enumerate(names) if name in wanted]
+    for _ in Dispatcher(connection, names, timeout).run(requests):
+        pass
+    return found, reasons
+
+
+def register_nodes(
+    connection: Connection, names: Sequence[str], folder: Path, wait: float, plugins: Collection[str] = ()
+) -> dict[str, NodeFacts]:
+    """Facts of all nodes. Facts of an offline node are those it told last.
+
+    Args:
+        connection: The connection to the nodes.
+        names: All nodes of the federation.
+        folder: The server's folder, in which facts are remembered.
+        wait: Seconds to wait for nodes that are offline.
+        plugins: Plug-in modules that the experiment needs at every node.
+
+    Raises:
+        EngineError: A node does not fit the server, or is offline and was never seen.
+    """
+    found: dict[str, NodeFacts] = {}
+    reasons: dict[str, str] = {}
+    known, began = remembered_facts(folder, names), time.monotonic()
+    while True:
+        missing = [name for name in names if name not in found]
+        new, reasons = ask_for_facts(connection, names, missing, min(10.0, max(1.0, wait)))
+        found |= new
+        if len(found) == len(names) or time.monotonic() - began >= wait:
+            break
+        time.sleep(0.5)
+    for name, told in found.items():
+        if problem := misfit(told, plugins):
+            raise EngineError(f"node {name!r} is refused: {problem}")
+    for name in names:
+        if name not in found and name not in known:
+            raise EngineError(
+                f"node {name!r} has never registered ({reasons.get(name, OFFLINE)}); start it, or remove its key from "
+                "the folder 'nodes'"
+            )
+        if name not in found:
+            log.warning("node %r is not available (%s); it joins when it is back", name, reasons.get(name, OFFLINE))
+    facts = {name: found.get(name) or known[name] for name in names}
+    (folder / KNOWN).mkdir(mode=0o700, exist_ok=True)
+    for name, each in facts.items():
+        write_atomically(folder / KNOWN / f"{name}.json", each.model_dump_json().encode())
+    for line in roster_warnings(facts):
+        log.warning(line)
+    return facts
+
+
+def remembered_facts(folder: Path, names: Sequence[str]) -> dict[str, NodeFacts]:
+    """What nodes told the last time."""
+    found = {}
+    for name in names:
+        path = folder / KNOWN / f"{name}.json"
+        if path.is_file():
+            try:
+                found[name] = NodeFacts.model_validate_json(path.read_bytes())
+            except ValidationError:
+                log.warning("%s: is damaged and not used", path)
+    return found
+
+
+def misfit(facts: NodeFacts, plugins: Collection[str] = ()) -> str:
+    """Why a node does not fit the server, in its version or its plug-ins; empty if it does."""
+    own = version("fedrelay")
+    if _minor(facts.version) != _minor(own):
+        theirs = one_line(facts.version, 40) or "an unknown version"
+        return f"it runs FedRelay {theirs}, the server runs {own}; install the same version on both"
+    if missing := sorted(set(plugins) - set(facts.plugins)):
+        allowed = ", ".join(one_line(name, 60) for name in facts.plugins) or "none"
+        options = " ".join(f"--plugin {name}" for name in missing)
+        needed = ", ".join(sorted(plugins))
+        return f"the server needs plug-ins {needed}, the node allows {allowed}; start the node with {options}"
+    return ""
+
+
+def roster_warnings(facts: Mapping[str, NodeFacts]) -> Iterator[str]:
+    """A line for a node whose highest label is far above all others."""
+    if len(facts) < 2:
+        return
+    first, *others = sorted(facts, key=lambda name: -facts[name].classes)
+    most, next_most = facts[first].classes, max(facts[name].classes for name in others)
+    if most > UNUSUAL_FACTOR * next_most:
+        yield (
+            f"node {first!r} has {most:,} classes, all others at most {next_most:,}: the model gets {most:,} "
+            "because of it. Is its highest label right?"
+        )
+
+
+def privacy_warnings(facts: Mapping[str, NodeFacts], terms: Sequence[Term]) -> Iterator[str]:
+    """A line for every node that will decline its hops, because its owner demands more noise than the method has."""
+    noise = max((term.noise for term in terms if isinstance(term, Dp)), default=0.0)
+    for name, each in facts.items():
+        if each.least_noise is not None and each.least_noise > noise:
+            least = f"terms.dp.noise at least {each.least_noise:g}"
+            yield f"node {name!r} takes part only with +dp and {least}; without, it will be skipped"
+
+
+def read_roster(
+    connection: Connection, names: Sequence[str], folder: Path, timeout: float, seen: Mapping[str, float]
+) -> list[RosterEntry]:
+    """The roster as it is now; `seen` is when each node sent its last heartbeat."""
+    with closing(connection):
+        found, reasons = ask_for_facts(connection, names, names, timeout)
+    known = remembered_facts(folder, names)
+
+    def entry(name: str) -> RosterEntry:
+        if name not in found:
+            return RosterEntry(name, reasons[name], seen.get(name), known.get(name))
+        problem = misfit(found[name])
+        return RosterEntry(name, f"refused: {problem}" if problem else "ready", seen.get(name), found[name])
+
+    return [entry(name) for name in names]
+
+
+def _minor(version: str) -> tuple[str, ...]:
+    found = re.match(r"(\d+)\.(\d+)", version)
+    return found.groups() if found else ()

@@ -1,8 +1,10 @@
-"""Which turns of a client count: the server's memory of what its nodes keep.
+"""Which version of its client state each node should use.
 
-A node keeps what its client has after a turn under the number of that turn. The server keeps the number of the turn
-that it accepted last, beside its own checkpoints. So it says with every message which of a node's files is meant, and
-which are no longer needed by anybody.
+A node stores its client state after a hop in a file named by the id of the request. The server remembers, in its
+checkpoints, the id of the last hop it accepted. Every request names the version to start from and the oldest version
+that may still be needed. So a round that is repeated or resumed reads the state from before it, and a hop that the
+server never accepted leaves no trace. If two routes visit a client in the same step, the request names both versions
+and the node adds up their changes.
 """
 
 from __future__ import annotations
@@ -15,118 +17,115 @@ from typing import Any
 
 import torch
 
+from fedrelay.errors import RunFolderError
 from fedrelay.local.client_state import ClientStateStore
 
-_TURN = "turn"
+_VERSION = "version"
 _SPREAD = 1 << 24
-"""Nanoseconds by which numbers may run ahead of the clock, at random."""
+"""Nanoseconds by which ids may run ahead of the clock, at random."""
 
 
 @dataclass(frozen=True)
 class StateVersion:
-    """The turn after which a client has what it keeps; or several, that set out from the same."""
+    """A version of a client's state; 0 is the initial one."""
 
-    number: int = 0
-    """0: nothing yet."""
-
-    parts: tuple[int, ...] = ()
-    """What it set out from, then the turns whose changes add up."""
+    id: int = 0
+    merged_from: tuple[int, ...] = ()
+    """The common start of several hops, then the versions whose changes add up; empty for a single hop."""
 
 
 class StateVersions:
-    """StateVersions are numbered by the clock, so that numbers grow from run to run."""
+    """The current version of every client. Ids come from the clock, so they grow from run to run."""
 
-    def __init__(self, client_states: ClientStateStore, *, count: bool = True) -> None:
-        self.client_states, self.count = client_states, count
-        """Whether it matters which turns count: not where clients keep nothing."""
+    def __init__(self, client_states: ClientStateStore, *, enabled: bool = True) -> None:
+        self.client_states, self.enabled = client_states, enabled
         self.round = 0
-        self.now: dict[int, StateVersion] = {}
-        """What counts while models travel, of clients that were asked already."""
+        self.current: dict[int, StateVersion] = {}
         self.changed: set[int] = set()
-        self.wave: dict[int, list[tuple[int, int]]] = {}
-        """Accepted turns that are not joined yet: (route, number)."""
-        self.ahead: dict[int, StateVersion] = {}
-        """What clients have after turns of a model that is not home yet; only that model can meet them."""
-        self.settled: dict[int, int] = {}
-        self.last = 0
+        self.accepted: dict[int, list[tuple[int, int]]] = {}
+        """Client → (route, id) of accepted hops that are not merged yet."""
+        self.until_arrival: dict[int, StateVersion] = {}
+        """Versions that count only if the model of the route arrives; only that model can meet them."""
+        self.oldest_needed: dict[int, int] = {}
+        self.last_id = 0
 
-    def next(self) -> int:
-        """The number of a new turn; where the clock was set back, one that a copy of the run would not choose too."""
+    def new_id(self) -> int:
+        """A new id. If the clock was set back, one that a copy of this run would not choose too."""
         now = time.time_ns()
-        self.last = now if now > self.last else self.last + 1 + secrets.randbelow(_SPREAD)
-        return self.last
+        self.last_id = now if now > self.last_id else self.last_id + 1 + secrets.randbelow(_SPREAD)
+        return self.last_id
 
-    def begin(self, round: int) -> None:
-        """Models set off; turns of an attempt before that were not kept count for nothing."""
-        self.round, self.now, self.changed, self.wave = round, {}, set(), {}
+    def start_round(self, round: int) -> None:
+        """Forget hops of an earlier attempt that were not committed."""
+        self.round, self.current, self.changed, self.accepted = round, {}, set(), {}
 
-    def header(self, client: int, number: int) -> dict[str, Any]:
-        """What a node is told about a turn of this number."""
-        kept = self._kept(client)
+    def request_fields(self, client: int, id: int) -> dict[str, Any]:
+        """What a request with this id tells the node about its state."""
+        version = self._current(client)
         return {
-            "turn": number,
-            "state": kept.number,
-            "parts": list(kept.parts),
-            "settled": self.settled.get(client, 0),
+            "request": id,
+            "state": version.id,
+            "merged_from": list(version.merged_from),
+            "oldest_needed": self.oldest_needed.get(client, 0),
         }
 
-    def accept(self, client: int, route: int, number: int) -> None:
-        """A turn counts, as soon as it is joined with others of its wave."""
-        if not self.count:
-            return
-        self.wave.setdefault(client, []).append((route, number))
+    def accept(self, client: int, route: int, id: int) -> None:
+        """A hop counts as soon as the hops of its step are merged."""
+        if self.enabled:
+            self.accepted.setdefault(client, []).append((route, id))
 
-    def accept_alone(self, client: int, route: int, number: int) -> None:
-        """A turn counts at once."""
-        self.accept(client, route, number)
-        self.join()
+    def accept_now(self, client: int, route: int, id: int) -> None:
+        """A hop counts at once."""
+        self.accept(client, route, id)
+        self.merge_accepted()
 
-    def hold(self, client: int, route: int, number: int) -> None:
-        """A turn counts if the model comes home."""
-        if self.count:
-            self.ahead[client] = StateVersion(number)
+    def accept_on_arrival(self, client: int, route: int, id: int) -> None:
+        """A hop counts when the model of its route arrives."""
+        if self.enabled:
+            self.until_arrival[client] = StateVersion(id)
 
-    def home(self, clients: Collection[int], *, counts: bool = True) -> None:
-        """The model that was at these clients is home, or was given up."""
-        for client in self.ahead.keys() & clients:
-            kept = self.ahead.pop(client)
-            if counts:
-                self.now[client] = kept
-                self.changed.add(client)
+    def route_ended(self, clients: Collection[int], *, arrived: bool = True) -> None:
+        """The model that visited these clients has arrived, or was given up."""
+        for client in self.until_arrival.keys() & clients:
+            version = self.until_arrival.pop(client)
+            if arrived:
+                self._set(client, version)
 
-    def join(self) -> None:
-        """After a turn, or a wave of them: of a client that was visited twice the changes add up."""
-        for client, versions in self.wave.items():
-            numbers = [number for _, number in sorted(versions)]
-            before = self._kept(client)
-            joined = (
-                StateVersion(self.next(), (before.number, *numbers)) if len(numbers) > 1 else StateVersion(numbers[0])
-            )
-            self.now[client] = joined
-            self.changed.add(client)
-        self.wave = {}
+    def merge_accepted(self) -> None:
+        """Make accepted hops the current versions; several hops of one client are merged in the order of routes."""
+        for client, hops in self.accepted.items():
+            ids = [id for _, id in sorted(hops)]
+            start = self._current(client).id
+            self._set(client, StateVersion(self.new_id(), (start, *ids)) if len(ids) > 1 else StateVersion(ids[0]))
+        self.accepted = {}
 
-    def keep(self) -> None:
-        """The round counts: what its clients have goes into the next checkpoint."""
+    def commit(self) -> None:
+        """The round counts: write the current versions to the next checkpoint."""
         for client in sorted(self.changed):
-            kept = self.now[client]
-            self.client_states.put(self.round, client, {_TURN: torch.tensor([kept.number, *kept.parts])})
+            version = self.current[client]
+            self.client_states.put(self.round, client, {_VERSION: torch.tensor([version.id, *version.merged_from])})
         self.changed = set()
 
-    def _kept(self, client: int) -> StateVersion:
-        if client in self.ahead:
-            return self.ahead[client]
-        if client not in self.now:
-            kept = self.now[client] = self._stored(client)
-            # Nobody goes back behind what is on disk already, or, without a run folder, behind the last round.
+    def _set(self, client: int, version: StateVersion) -> None:
+        self.current[client] = version
+        self.changed.add(client)
+
+    def _current(self, client: int) -> StateVersion:
+        if client in self.until_arrival:
+            return self.until_arrival[client]
+        if client not in self.current:
+            version = self.current[client] = self._stored(client)
+            # A resume goes back to what is on disk, or, without a run folder, to the last round, and no further.
             if self.client_states.folder is None or client not in self.client_states.changed:
-                self.settled[client] = min((kept.number, *(part for part in kept.parts if part)))
-        return self.now[client]
+                self.oldest_needed[client] = min((version.id, *(part for part in version.merged_from if part)))
+        return self.current[client]
 
     def _stored(self, client: int) -> StateVersion:
         tensors = self.client_states.get(client)
-        if _TURN not in tensors:
+        if "turn" in tensors:
+            raise RunFolderError("this run was started by an older FedRelay and cannot be resumed; start it again")
+        if _VERSION not in tensors:
             return StateVersion()
-        number, *parts = tensors[_TURN].tolist()
-        self.last = max(self.last, number, *parts)  # numbers grow even if the clock was set back
-        return StateVersion(number, tuple(parts))
+        id, *merged_from = tensors[_VERSION].tolist()
+        self.last_id = max(self.last_id, id, *merged_from)  # ids grow even if the clock was set back
+        return StateVersion(id, tuple(merged_from))

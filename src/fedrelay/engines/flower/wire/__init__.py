@@ -1,8 +1,8 @@
-"""Messages through a Flower SuperLink. Everything that knows Flower from inside is in this folder.
+"""Messages through a Flower SuperLink. Everything that uses Flower's internals is in this folder.
 
-The server side (`server.py`) is what Flower calls a ServerApp process, the node side (`door.py`) a SuperNode; both
-speak to an unchanged SuperLink in Flower's own protocol, over TLS. Flower's own SuperNode would start a process for
-every message. What is used here is no public interface of Flower, so its version is pinned in pyproject.toml.
+The server (`server_client.py`) is what Flower calls a ServerApp process, the node (`node_client.py`) a SuperNode. Both
+speak Flower's own protocol over TLS to an unmodified SuperLink. Flower's own SuperNode would start a process for every
+message. The interfaces used here are not public, so pyproject.toml pins the version of Flower.
 """
 
 import os
@@ -10,29 +10,30 @@ import os
 os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
 os.environ.setdefault("FLWR_DISABLE_UPDATE_CHECK", "1")
 
+from flwr.app import Message as FlowerMessage
+
 from fedrelay.engines.flower.wire.encoding import from_flower
 from fedrelay.engines.flower.wire.node_client import (
     LARGEST,
-    Letter,
     NodeClient,
     RegistrationRefused,
     UnknownNode,
     UnreadableMessage,
 )
 from fedrelay.engines.flower.wire.server_client import FlowerConnection
-from fedrelay.engines.flower.wire.superlink_api import admit, answers, last_seen, reason_of
+from fedrelay.engines.flower.wire.superlink_api import admit, last_seen, listens, reason_of
 
 __all__ = [
     "LARGEST",
     "FlowerConnection",
-    "Letter",
+    "FlowerMessage",
     "NodeClient",
     "RegistrationRefused",
     "UnknownNode",
     "UnreadableMessage",
     "admit",
-    "answers",
     "from_flower",
     "last_seen",
+    "listens",
     "reason_of",
 ]

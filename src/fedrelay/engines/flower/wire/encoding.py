@@ -1,4 +1,4 @@
-"""Parcels as Flower's messages, and how the parts of a message are sent and fetched one by one."""
+"""Our messages as Flower's, and the transfer of their parts. Flower sends a message as a tree of objects."""
 
 from __future__ import annotations
 
@@ -37,56 +37,56 @@ from flwr.supercore.inflatable.inflatable_utils import (
 from fedrelay.engines.flower.messages import Message
 
 PATIENCE = 30.0
-"""Seconds to wait for the next part of a message that was announced; a part has up to five megabytes."""
+"""Seconds to wait for the next part of an announced message. A part has up to five megabytes."""
 
 BLIP = 5.0
-"""Seconds without any part for which failures of the network are borne while a message is sent or fetched."""
+"""Seconds for which failures of the network are tolerated while a message is sent or fetched."""
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.03, 0.3
-"""Seconds between two looks for a part that is not there yet."""
+"""Seconds between two polls for a part that is not there yet."""
 
 HEADER, ARRAYS = "header", "arrays"
 
 
 class IncompleteMessage(Exception):
-    """A message of which not all parts came."""
+    """Not all parts of a message arrived."""
 
 
 class MessageTooLarge(ValueError):
-    """A message with more bytes than allowed."""
+    """A message has more bytes than allowed."""
 
 
 def to_flower(message: Message) -> RecordDict:
-    """A parcel as Flower sends it: arrays as arrays, all else as one JSON text."""
+    """A message as Flower sends it: arrays as arrays, everything else as one JSON text."""
     arrays = ArrayRecord({name: Array(array) for name, array in message.arrays.items()})
     return RecordDict({HEADER: ConfigRecord({"json": json.dumps(dict(message.header))}), ARRAYS: arrays})
 
 
 def from_flower(message: FlowerMessage, largest: float = math.inf) -> Message:
-    """The way back; arrays are read without pickle, and only if they are not too large together."""
+    """A message from Flower. Arrays are read without pickle, and only if they have at most `largest` bytes together."""
     header = json.loads(str(message.content[HEADER]["json"]))
     if not isinstance(header, dict):
-        raise ValueError("the header is no mapping")
+        raise ValueError("the header is not a mapping")
     arrays = message.content.array_records.get(ARRAYS) or ArrayRecord()
     if sum(len(array.data) for array in arrays.values()) > largest:
         raise ValueError(f"more than {largest} bytes")
     found = {str(name): array.numpy() for name, array in arrays.items()}
-    if not all(type(array) is np.ndarray for array in found.values()):  # bytes of an archive give something else
-        raise ValueError("something that is no array")
+    if not all(type(array) is np.ndarray for array in found.values()):  # an archive gives another type
+        raise ValueError("not an array")
     return Message(header, found)
 
 
-def numbered(message: FlowerMessage) -> FlowerMessage:
-    """A message whose number is that of its content, as a SuperLink wants it."""
+def with_content_id(message: FlowerMessage) -> FlowerMessage:
+    """Set the id of a message to that of its content, as a SuperLink expects."""
     message.metadata.__dict__["_message_id"] = message.object_id
     return message
 
 
 def push(stub: Any, node: Node, run: int, session: str, message: FlowerMessage, wanted: set[str]) -> None:
-    """Send those parts of a message that the SuperLink does not have yet."""
+    """Send the parts of a message that the SuperLink does not have yet."""
     send = make_push_object_fn_protobuf(stub.PushObject, node, run, session)
 
-    def patiently(name: str, content: bytes) -> None:
+    def send_with_retries(name: str, content: bytes) -> None:
         began = time.monotonic()
         while True:
             try:
@@ -96,76 +96,78 @@ def push(stub: Any, node: Node, run: int, session: str, message: FlowerMessage, 
                     raise
                 time.sleep(LONGEST_PAUSE)
 
-    push_objects(get_all_nested_objects(message), patiently, object_ids_to_push=wanted)
+    push_objects(get_all_nested_objects(message), send_with_retries, object_ids_to_push=wanted)
 
 
 def fetch(stub: Any, node: Node, run: int, tree: ObjectTree, largest: int, longest: float = math.inf) -> FlowerMessage:
-    """All parts of a message that was announced, as they come.
+    """Fetch all parts of an announced message.
 
-    Raises `IncompleteMessage` when parts stop coming or it takes too many seconds, ValueError where there is more than
-    allowed or something else, and errors of httpx when the SuperLink is gone.
+    Raises:
+        IncompleteMessage: Parts stopped arriving, or it took longer than `longest` seconds.
+        ValueError: It has more than `largest` bytes, or is not a message.
+        httpx.HTTPError: The SuperLink cannot be reached.
     """
     names = [each.object_id for each in iterate_object_tree(tree)]
     if len(names) > 64 + largest // 10**6:
         raise MessageTooLarge("too many parts")
-    came = _Receipt(make_pull_object_fn_protobuf(stub.PullObject, node, run), largest)
+    puller = _PartPuller(make_pull_object_fn_protobuf(stub.PullObject, node, run), largest)
     try:
         contents = pull_objects(
             names,
-            came,
+            puller,
             max_time=longest,
             max_tries_per_object=None,
             initial_backoff=FIRST_PAUSE,
             backoff_cap=LONGEST_PAUSE,
         )
     except ObjectPullError:
-        lost = time.monotonic() - came.began < longest
-        raise IncompleteMessage("a part of it is lost" if lost else f"not all of it came in {longest:g} s") from None
-    with suppress(httpx.HTTPError):  # it is here; whether the SuperLink hears of it is not our trouble
+        lost = time.monotonic() - puller.began < longest
+        raise IncompleteMessage("a part is lost" if lost else f"not complete after {longest:g} s") from None
+    with suppress(httpx.HTTPError):  # the message is here, even if the SuperLink does not learn of it
         stub.ConfirmMessageReceived(
             ConfirmMessageReceivedRequest(node=node, run_id=run, message_object_id=tree.object_id)
         )
-    if _unfolded(contents) > largest:
+    if _assembled_bytes(contents) > largest:
         raise MessageTooLarge(f"more than {largest} bytes")
     message = inflate_object_from_contents(tree.object_id, contents)
     if not isinstance(message, FlowerMessage):
-        raise ValueError("it is no message")
+        raise ValueError("not a message")
     message.metadata.__dict__["_message_id"] = tree.object_id
     return message
 
 
-class _Receipt:
-    """Takes in parts, several at once: counts bytes, and the seconds since the last one came."""
+class _PartPuller:
+    """Pulls parts from several threads; counts bytes and the seconds since the last part."""
 
     def __init__(self, pull: Callable[[str], bytes], largest: int) -> None:
         self.pull, self.largest = pull, largest
         self.lock, self.bytes = threading.Lock(), 0
-        self.began = self.heard = time.monotonic()
+        self.began = self.last_part = time.monotonic()
 
     def __call__(self, name: str) -> bytes:
-        """One part; raises ObjectUnavailableError where it is worth looking again."""
+        """One part. Raises ObjectUnavailableError if it is worth polling again."""
         if self.bytes > self.largest:
             raise MessageTooLarge(f"more than {self.largest} bytes")
         try:
             content = self.pull(name)
         except ObjectUnavailableError:
-            if time.monotonic() - self.heard > PATIENCE:
-                raise IncompleteMessage(f"nothing more of it came in {PATIENCE:g} s") from None
+            if time.monotonic() - self.last_part > PATIENCE:
+                raise IncompleteMessage(f"no further part in {PATIENCE:g} s") from None
             raise
         except httpx.TransportError:
-            if time.monotonic() - self.heard > BLIP:
+            if time.monotonic() - self.last_part > BLIP:
                 raise
             raise ObjectUnavailableError(name) from None
         with self.lock:
-            self.heard = time.monotonic()
+            self.last_part = time.monotonic()
             self.bytes += len(content)
             if self.bytes > self.largest:
                 raise MessageTooLarge(f"more than {self.largest} bytes")
         return content
 
 
-def _unfolded(contents: Mapping[str, bytes]) -> int:
-    """The bytes of all arrays when put together: one may name the same piece a thousand times."""
+def _assembled_bytes(contents: Mapping[str, bytes]) -> int:
+    """The bytes of all arrays when assembled: an array may name the same chunk a thousand times."""
     total = 0
     for content in contents.values():
         kind, children, _ = get_object_head_values_from_object_content(content)

@@ -1,4 +1,4 @@
-"""One run at a SuperLink, from its start to its end: what Flower calls the task of a ServerApp."""
+"""One run at a SuperLink, from start to end: what Flower calls the task of a ServerApp."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from flwr.supercore.fab import Fab
 from flwr.supercore.interceptors import RuntimeTokenHttpInterceptor, SuperExecAuthHttpInterceptor
 from flwr.supercore.runtime import RuntimeHttpClient
 
-from fedrelay.engines.flower.wire.encoding import numbered
+from fedrelay.engines.flower.wire.encoding import with_content_id
 from fedrelay.engines.flower.wire.superlink_api import client, control, reason_of
 
 log = logging.getLogger(__name__)
@@ -49,36 +49,36 @@ clientapp = "fedrelay_run:app"
 """,
     "fedrelay_run.py": b"",
 }
-"""An app without code: a SuperLink starts no run without one."""
+"""An app without code: a SuperLink does not start a run without one."""
 
-BEAT = 15.0
-"""Seconds between signs of life; a run without any for a minute counts as dead."""
+HEARTBEAT = 15.0
+"""Seconds between heartbeats. A run without one for a minute is ended."""
 
 
 class RunTaken(Exception):
-    """Somebody else took the run that we began: a SuperLink gives runs to whoever asks, and cannot be asked for one."""
+    """Another server took the run that we started: a SuperLink gives the next run to any server that asks."""
 
 
 class Session:
-    """Open as long as it lives; gives signs of life from a thread of its own."""
+    """A run that is open. A thread sends its heartbeats."""
 
     def __init__(self, address: str, authority: bytes, secret: bytes) -> None:
         self.address, self.authority = address, authority
-        with control(address, authority) as office:
-            self.run = int(office.StartRun(StartRunRequest(fab=app())).run_id)
+        with control(address, authority) as api:
+            self.run = int(api.StartRun(StartRunRequest(fab=app())).run_id)
             try:
-                self.stub = self._stub(self._claimed(secret))
-                begun = self._begun()
+                self.stub = self._stub(self._claim(secret))
+                task = self._task_input()
             except httpx.HTTPError:
                 with suppress(httpx.HTTPError):
-                    office.StopRun(StopRunRequest(run_id=self.run))  # nobody would ever do so
+                    api.StopRun(StopRunRequest(run_id=self.run))  # nobody else would
                 raise
-        self.task, self.node = begun.task_id, Node(node_id=begun.context.node_id)
+        self.task, self.node = task.task_id, Node(node_id=task.context.node_id)
         self.over = threading.Event()
-        threading.Thread(target=self._beat, daemon=True).start()
+        threading.Thread(target=self._send_heartbeats, daemon=True).start()
 
     def message(self, content: RecordDict, to: int, seconds: float) -> FlowerMessage:
-        """A message of this run that is delivered within so many seconds or not at all."""
+        """A message of this run that expires after `seconds`."""
         about = Metadata(
             run_id=self.run,
             message_id="",
@@ -92,27 +92,27 @@ class Session:
             src_task_id=self.task,
         )
         about.delivered_at = ""
-        return numbered(make_message(about, content))
+        return with_content_id(make_message(about, content))
 
-    def others(self) -> int:
-        """How many other runs are under way at the SuperLink, or were not a minute ago."""
-        with control(self.address, self.authority) as office:
-            runs = office.ListRuns(ListRunsRequest(limit=50)).run_dict
+    def other_runs(self) -> int:
+        """How many other runs the SuperLink has, including any that died less than a minute ago."""
+        with control(self.address, self.authority) as api:
+            runs = api.ListRuns(ListRunsRequest(limit=50)).run_dict
         return sum(run.status.status in ("starting", "running") for number, run in runs.items() if number != self.run)
 
-    def close(self, *, well: bool) -> None:
-        """Say that the run is over, so that nodes get no more of its messages; one who is gone need not know."""
+    def close(self, *, success: bool) -> None:
+        """End the run, so that nodes get no more of its messages."""
         self.over.set()
         try:
-            self.stub.PushTaskOutput(PushTaskOutputRequest(sub_status="completed" if well else "failed", details=""))
-            with control(self.address, self.authority) as office:  # who looks at a run that is over has it cleared away
-                office.ListRuns(ListRunsRequest(run_id=self.run))
+            self.stub.PushTaskOutput(PushTaskOutputRequest(sub_status="completed" if success else "failed", details=""))
+            with control(self.address, self.authority) as api:  # this makes the SuperLink clean up
+                api.ListRuns(ListRunsRequest(run_id=self.run))
         except httpx.HTTPError as error:
-            log.debug("the end of the run could not be told: %s", reason_of(error))
+            log.debug("the end of the run was not reported: %s", reason_of(error))
         self.stub.close()
 
-    def _claimed(self, secret: bytes) -> str:
-        """The token of our run. Runs of others in the way are ended: who began one notices, and begins anew."""
+    def _claim(self, secret: bytes) -> str:
+        """The token of our run. Other runs that wait are ended; their servers notice and start new ones."""
         proof = SuperExecAuthHttpInterceptor(
             master_secret=secret, protected_methods=frozenset({"/flwr.proto.Runtime/AcquireTask"})
         )
@@ -122,15 +122,15 @@ class Session:
                 if found.task.run_id == self.run:
                     return str(found.token)
                 log.warning(
-                    "the SuperLink at %s had a run of somebody else waiting, a second `fedrelay run` or one that was "
-                    "killed while it started; it was ended",
+                    "the SuperLink at %s had another run waiting, of a second `fedrelay run` or of one that was killed "
+                    "while it started; that run was ended",
                     self.address,
                 )
                 with self._stub(found.token) as stray:
                     stray.PushTaskOutput(PushTaskOutputRequest(sub_status="failed", details="taken by another server"))
         raise RunTaken
 
-    def _begun(self) -> PullTaskInputResponse:
+    def _task_input(self) -> PullTaskInputResponse:
         try:
             return self.stub.PullTaskInput(PullTaskInputRequest())
         except httpx.HTTPError:
@@ -141,17 +141,17 @@ class Session:
         proof = RuntimeTokenHttpInterceptor(token)
         return client(RuntimeHttpClient, self.address, self.authority, "flwr-serverapp", proof)
 
-    def _beat(self) -> None:
-        while not self.over.wait(BEAT):
+    def _send_heartbeats(self) -> None:
+        while not self.over.wait(HEARTBEAT):
             try:
                 self.stub.SendTaskHeartbeat(SendTaskHeartbeatRequest())
             except (httpx.HTTPError, ValueError, RuntimeError) as error:  # the client may be closed meanwhile
-                log.debug("no sign of life given: %s", reason_of(error))
+                log.debug("no heartbeat sent: %s", reason_of(error))
 
 
 def app() -> Any:
-    """The app without code, packed."""
-    with warnings.catch_warnings():  # of what Flower itself uses
+    """The app without code, as Flower packs it."""
+    with warnings.catch_warnings():  # about what Flower itself uses
         warnings.simplefilter("ignore", DeprecationWarning)
         fab, _ = build_fab_from_files(APP)
     return fab_to_proto(Fab(hashlib.sha256(fab).hexdigest(), fab, {}))

@@ -1,0 +1,63 @@
+"""What a node tells the server when it registers."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from typing import Annotated, Any, Self
+
+from pydantic import Field, model_validator
+
+from fedrelay.data.federation import Kind
+from fedrelay.data.own_samples import MOST_CLASSES
+from fedrelay.experiment.spec import Section
+
+
+class NodeFacts(Section):
+    """A node's samples in numbers, its software, and what its owner demands."""
+
+    samples: int = Field(ge=0, le=10**12)
+    tests: int = Field(ge=0, le=10**12)
+    """Held-out samples for evaluation."""
+
+    classes: int = Field(ge=1, le=MOST_CLASSES)
+    shape: tuple[Annotated[int, Field(ge=1, le=10**6)], ...] = Field(max_length=4)
+    kind: Kind
+    sequence: bool
+    """Whether there is a label at every position."""
+
+    fingerprint: str = Field(max_length=128)
+    histogram: tuple[Annotated[int, Field(ge=0, le=10**12)], ...] | None = None
+    """Labels of every class; only if the owner shares it."""
+
+    version: str = Field("", max_length=64)
+    """The version of FedRelay."""
+
+    plugins: tuple[Annotated[str, Field(max_length=200)], ...] = Field((), max_length=100)
+    """The plug-in modules that the owner allows."""
+
+    least_noise: float | None = Field(None, gt=0)
+    """The owner demands differential privacy with at least this noise."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.histogram is not None and len(self.histogram) != self.classes:
+            raise ValueError("the histogram has another number of classes")
+        if self.histogram is not None and not self.sequence and sum(self.histogram) != self.samples:
+            raise ValueError("the histogram has another number of samples")
+        return self
+
+    @property
+    def predictions(self) -> range:
+        """How many predictions an evaluation may count; in sequences some positions may be padding."""
+        if self.sequence:
+            return range(1, self.tests * math.prod(self.shape) + 1)
+        return range(self.tests, self.tests + 1)
+
+
+def parse_facts(header: Mapping[str, Any]) -> NodeFacts:
+    """Facts from the header of a message. Raises ValidationError where they are impossible."""
+    return NodeFacts.model_validate_json(
+        json.dumps({name: header[name] for name in NodeFacts.model_fields if name in header})
+    )
