@@ -268,7 +268,7 @@ def test_a_group_whose_nodes_all_fail_is_passed_over(slow, tmp_path):
     assert result.complete
     events = lines(tmp_path / "run", "events.jsonl")
     assert {(event["node"], event["what"], event["done"]) for event in events} == {
-        ("n02", "offline", "passed over: not there")
+        ("n02", "offline", "passed over: offline")
     }
     assert all([2] not in line["routes"] for line in lines(tmp_path / "run", "ledger.jsonl"))
     assert result.transfers["s2c"] == found.connection.versions
