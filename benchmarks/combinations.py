@@ -1,13 +1,12 @@
-"""The eight methods of SPFL's table, alone and with SPFL, beside FedAvg with as much local training.
+"""The eight methods of SPFL's table, alone and with SPFL, and FedAvg with as much local training.
 
-    .venv/bin/python benchmarks/combinations.py           run what is not done yet, print the page
-    .venv/bin/python benchmarks/combinations.py --write   and write docs/combinations.md
+    .venv/bin/python benchmarks/combinations.py           run what is missing, print the page
+    .venv/bin/python benchmarks/combinations.py --write   also write docs/combinations.md
     .venv/bin/python benchmarks/combinations.py --smoke   two methods, two rounds
 
 Ten clients hold samples of a Dirichlet draw of every class (concentration 0.5) and take part in every round. SPFL
-trains ten times as often a round, so FedAvg with ten epochs at each visit stands beside it: the same number of passes
-over the same samples. Everything starts from scratch. Runs are kept in `--runs` and continued there; Fashion-MNIST is
-left out where it is not found.
+trains ten times as often per round, so FedAvg with ten epochs per hop is shown too: the same number of passes over the
+same samples. Runs are kept in `--runs` and continued there. Fashion-MNIST is left out if it is not found.
 """
 
 from __future__ import annotations
@@ -78,8 +77,8 @@ class Task:
     def about(self) -> str:
         """What was run, and why."""
         facts = (
-            f"{self.train:,} train and {self.test:,} test samples, `{self.model}`, {self.rounds} rounds, one epoch at "
-            f"each visit, batches of {self.batch_size}, step size {self.lr:g}."
+            f"{self.train:,} train and {self.test:,} test samples, `{self.model}`, {self.rounds} rounds, one epoch "
+            f"per hop, batches of {self.batch_size}, step size {self.lr:g}."
         )
         return f"{self.note} {facts}".lstrip()
 
@@ -96,9 +95,9 @@ TASKS = (
         rounds=20,
         lr=0.01,
         methods=("fedavg", "scaffold", "feddc"),
-        note="Added after the tables above were seen. Control variates may lose with SPFL because the server's stands "
-        f"still for a round, in which a model takes the steps of {CLIENTS} clients instead of one, all corrected "
-        "towards the same old direction; then shorter steps should help.",
+        note="Added after seeing the tables above. Control variates may lose with SPFL because the server's control "
+        f"variate is fixed during a round, while a model takes the steps of {CLIENTS} clients instead of one, all "
+        "corrected in the same old direction. If so, shorter steps should help.",
     ),
 )
 SMOKE = Task("digits", "Smoke", 200, 50, batch_size=16, rounds=2, methods=("fedavg", "fedprox"), workers=1)
@@ -202,12 +201,12 @@ def rows(task: Task, outcomes: list[fr.ComparisonResult]) -> Iterator[str]:
         cells = (METHODS[name], alone.accuracy, joined.accuracy, gain, alone.updates, joined.updates)
         yield f"| {' | '.join((*cells, alone.megabytes, joined.megabytes))} |"
     control = Line.of(outcomes, CONTROL)
-    title = f"FedAvg, {CLIENTS} epochs at each visit"
+    title = f"FedAvg, {CLIENTS} epochs per hop"
     yield f"| {title} | {control.accuracy} | – | – | {control.updates} × {CLIENTS} | – | {control.megabytes} | – |"
 
 
 def reading(task: Task, outcomes: list[fr.ComparisonResult]) -> str:
-    """What the table says, worked out from it."""
+    """A summary of the table."""
     means = {name: Line.of(outcomes, name).mean for name in (*task.methods, *map(with_spfl, task.methods), CONTROL)}
     gains = {
         METHODS[name]: joined - alone
@@ -215,17 +214,17 @@ def reading(task: Task, outcomes: list[fr.ComparisonResult]) -> str:
         if (alone := means[name]) is not None and (joined := means[with_spfl(name)]) is not None
     }
     won = sum(gain > 0 for gain in gains.values())
-    said = f"At the same number of rounds SPFL gains with {won} of {len(task.methods)} methods"
+    text = f"At the same number of rounds SPFL improves {won} of {len(task.methods)} methods"
     lost = [f"{title} ({signed(gain)})" for title, gain in gains.items() if gain <= 0]
-    said += f" and not with {' and '.join(lost)}." if lost else "."
+    text += f", but not {' and '.join(lost)}." if lost else "."
     plain, joined, control = (means[name] for name in ("fedavg", "spfl", CONTROL))
     if plain is not None and joined is not None and control is not None:
-        said += (
-            f" Of the {signed(joined - plain)} points that SPFL adds to FedAvg, {signed(control - plain)} come from "
-            f"{CLIENTS} times the training alone, as FedAvg with {CLIENTS} epochs shows; {signed(joined - control)} "
-            "are left for the way models travel."
+        text += (
+            f" SPFL adds {signed(joined - plain)} points to FedAvg. FedAvg with {CLIENTS} epochs shows that "
+            f"{signed(control - plain)} of them come from {CLIENTS} times the training; {signed(joined - control)} "
+            "remain for the route."
         )
-    return said
+    return text
 
 
 def filled(paragraph: str) -> str:
@@ -239,12 +238,11 @@ def page(found: dict[Task, list[fr.ComparisonResult]]) -> Iterator[str]:
     yield ""
     yield filled(
         "Made by `benchmarks/combinations.py --write`. Final test accuracy, mean ± standard deviation over "
-        f"{len(SEEDS)} seeds, each of which deals out the samples and draws the first weights anew. {CLIENTS} clients "
-        f"hold a Dirichlet draw of every class (concentration {ALPHA:g}), all take part in every round, everything "
-        "starts from scratch, and all options of the methods are the defaults. A client update is one visit; SPFL "
-        f"makes {CLIENTS} times as many a round, which is why FedAvg with {CLIENTS} epochs at each visit stands in the "
-        "last row. Bytes follow from the plans; MOON's model has a projection head more than the others. Where every "
-        "route visits all clients, FedNova and FedDisco weigh all routes alike, so with SPFL both are FedAvg up to "
+        f"{len(SEEDS)} seeds. Each seed has its own partition and initial weights. {CLIENTS} clients hold a Dirichlet "
+        f"draw of every class (concentration {ALPHA:g}); all take part in every round. All options have their defaults."
+        f" A client update is one hop. SPFL makes {CLIENTS} times as many per round, so the last row shows FedAvg with "
+        f"{CLIENTS} epochs per hop. Bytes follow from the plans; MOON's model has an additional projection head. With "
+        "SPFL every route visits all clients, so FedNova and FedDisco weigh all routes equally and equal FedAvg up to "
         "rounding."
     )
     for task, outcomes in found.items():
@@ -257,7 +255,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--write", action="store_true", help="write docs/combinations.md")
     parser.add_argument("--runs", type=Path, default=Path("runs/combinations"), help="where runs are kept")
-    parser.add_argument("--smoke", action="store_true", help="only see that it works; keeps and writes nothing")
+    parser.add_argument("--smoke", action="store_true", help="check that it works; keep and write nothing")
     options = parser.parse_args()
     if options.smoke:
         with tempfile.TemporaryDirectory() as folder:

@@ -1,12 +1,12 @@
-"""What it costs to go through a cluster: the Ray engine against the local one, on the same cores, in one run.
+"""The overhead of a cluster: the Ray engine against the local one, on the same cores.
 
     .venv/bin/python benchmarks/engines.py              print the table
     .venv/bin/python benchmarks/engines.py --rounds 50  measure longer
     .venv/bin/python benchmarks/engines.py --smoke      the first row, two rounds
 
-Both have as many workers as there are cores; the cluster is this machine alone. Rounds of the two alternate, so that a
-busy moment falls on both; a round is all hops of 16 chains, without merge and evaluation. Only the ratio means
-something. The weights are compared bit for bit.
+Both use one worker per core; the cluster is this machine. Their rounds alternate, so that other load hits both. A round
+is all hops of 16 chains, without merge and evaluation. Only the ratio is meaningful. The weights are compared bit for
+bit.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def main() -> None:
         return
     rounds, workloads = (2, list(WORKLOADS)[:1]) if options.smoke else (options.rounds, list(WORKLOADS))
     print(f"{CHAINS} chains, {cores()} cores, median of {rounds} rounds\n")
-    print("| model | a hop on local | a hop on ray | ray ÷ local (median and middle half of the rounds) |")
+    print("| model | local, per hop | ray, per hop | ray ÷ local (median and interquartile range) |")
     print("|---|---:|---:|---:|")
     for name in workloads:
         model, side, length = WORKLOADS[name]

@@ -1,13 +1,13 @@
-"""Every way of travelling in every kind of bad weather: what is left of the accuracy, with and without the guard.
+"""Accuracy of every route under every fault, without and with the guard.
 
     .venv/bin/python benchmarks/faults.py                          print the table
-    .venv/bin/python benchmarks/faults.py --write                  and write docs/weather.md and docs/weather.png
-    .venv/bin/python benchmarks/faults.py --seeds 1 --rounds 20    sooner
+    .venv/bin/python benchmarks/faults.py --write                  also write docs/fault-benchmark.md and its figure
+    .venv/bin/python benchmarks/faults.py --seeds 1 --rounds 20    a faster, smaller table
     .venv/bin/python benchmarks/faults.py --smoke                  one method, one round
 
-Runs are kept in a folder (--out), so that an interrupted table goes on where it stopped. A run that ends because its
-model diverged, or because nobody's work was ever accepted, is shown as such, not as an accuracy. The page is written
-anew after every method.
+Runs are kept in a folder (--out), so an interrupted benchmark continues where it stopped. A run whose model diverged,
+or in which no client update was accepted, is shown as that and not as an accuracy. The page is rewritten after every
+method.
 """
 
 from __future__ import annotations
@@ -30,39 +30,37 @@ METHODS = (
 OPTIONS: Mapping[str, Mapping[str, Any]] = {
     "fedgsp": {"route": {"beta": 4}},
     "wfsl": {"warmup": {"cycles": 10}},
-    "spfl": {"fraction": 0.1},  # each of its models visits all others' clients: a hundred turns a round are enough
+    "spfl": {"fraction": 0.1},  # its 10 models visit 10 clients each, 100 hops a round
 }
 ATTACKERS = tuple(range(0, 100, 10))
-DROPOUT, TURNED, TURNED_LONG = (
-    "dropout at 30 % of all turns",
-    "one client in ten turns its update round",
-    "one client in ten turns it round, five times as long",
-)
+DROPOUT = "dropout at 30 % of all hops"
+SIGN_FLIP = "1 in 10 clients flips the sign of its update"
+SIGN_FLIP_5 = "1 in 10 clients flips it and scales it by 5"
 FAULTS: Mapping[str, Mapping[str, Any]] = {
     DROPOUT: {"what": "dropout", "rate": 0.3},
     "30 % of clients gone from round 10 on": {"what": "gone", "rate": 0.3, "first": 10},
     "10 % hang until the timeout": {"what": "hang", "rate": 0.1},
     "10 % of messages lost": {"what": "lost", "rate": 0.1},
-    "10 % of messages twice": {"what": "duplicated", "rate": 0.1},
+    "10 % of messages duplicated": {"what": "duplicated", "rate": 0.1},
     "20 % ten times slower": {"what": "straggler", "rate": 0.2, "factor": 10},
     "5 % not a number": {"what": "nan", "rate": 0.05},
     "5 % infinite": {"what": "inf", "rate": 0.05},
     "5 % of another shape": {"what": "shape", "rate": 0.05},
     "5 % zeroed": {"what": "zero", "rate": 0.05},
-    "5 % a thousand times larger": {"what": "explode", "rate": 0.05, "factor": 1000},
-    TURNED: {"what": "sign-flip", "clients": ATTACKERS, "factor": 1},
-    TURNED_LONG: {"what": "sign-flip", "clients": ATTACKERS, "factor": 5},
-    "one client in ten sends its update ten times": {"what": "replace", "clients": ATTACKERS, "factor": 10},
+    "5 % scaled by 1000": {"what": "explode", "rate": 0.05, "factor": 1000},
+    SIGN_FLIP: {"what": "sign-flip", "clients": ATTACKERS, "factor": 1},
+    SIGN_FLIP_5: {"what": "sign-flip", "clients": ATTACKERS, "factor": 5},
+    "1 in 10 clients scales its update by 10": {"what": "replace", "clients": ATTACKERS, "factor": 10},
 }
 DEFENCE = {"on_divergence": "skip", "norm": 3.0, "tolerance": 0.3}
-"""The same for all methods and faults, and fixed before the first run of the table.
+"""The same for all methods and faults, fixed before the first run.
 
-What `tolerance` means was changed once, after a first table in which it refused honest clients: see docs/faults.md.
+The meaning of `tolerance` changed once, after a first table in which it refused honest clients: see docs/faults.md.
 """
 
 
-def entrants(method: str) -> Iterator[dict[str, Any]]:
-    """A method in fair weather, then in every other, without and with the guard."""
+def entries(method: str) -> Iterator[dict[str, Any]]:
+    """A method without faults, then with each fault; both without and with the guard."""
     own = OPTIONS.get(method, {})
     yield {"method": method, "label": "clean", **own}
     yield {"method": method, "label": "clean, guarded", "guard": DEFENCE, **own}
@@ -74,7 +72,7 @@ def entrants(method: str) -> Iterator[dict[str, Any]]:
 def with_faults(method: str, rounds: int, seeds: Sequence[int], out: Path, workers: int = 0) -> ComparisonResult:
     """All runs of one method; `workers` as in `engine.workers`."""
     return compare(
-        list(entrants(method)),
+        list(entries(method)),
         data={"name": "digits", "clients": 100, "alpha": 0.0, "public": 10},
         train={"lr": 0.05, "batch_size": 8},
         rounds=rounds,
@@ -84,107 +82,105 @@ def with_faults(method: str, rounds: int, seeds: Sequence[int], out: Path, worke
     )
 
 
-def cell(contender: MethodResults) -> str:
-    """The accuracy of one line, or how it ended."""
-    ended = "diverged" if contender.diverged else "learnt nothing"
-    found = contender.mean_std(lambda result: 100 * result.accuracy_last)
+def cell(entry: MethodResults) -> str:
+    """The accuracy of one entry, or how its runs failed."""
+    ended = "diverged" if entry.diverged else "no update accepted"
+    found = entry.mean_std(lambda result: 100 * result.accuracy_last)
     if found is None:
         return ended
-    deviation = f" ± {found[1]:.1f}" if len(contender.results) > 1 else ""
-    lost = f" ({len(contender.failed)} {ended})" if contender.failed else ""
+    deviation = f" ± {found[1]:.1f}" if len(entry.results) > 1 else ""
+    lost = f" ({len(entry.failed)} {ended})" if entry.failed else ""
     return f"{found[0]:.1f}{deviation}{lost}"
 
 
-def kept(outcome: ComparisonResult, weather: str, *, guarded: bool) -> float | None:
-    """What is left of the accuracy in fair weather, as a share; None where any run has no result."""
-    contender = outcome[f"{weather}, guarded" if guarded else weather]
-    found, clean = (each.mean_std(lambda result: result.accuracy_last) for each in (contender, outcome["clean"]))
-    return None if found is None or clean is None or contender.failed else found[0] / clean[0]
+def kept(outcome: ComparisonResult, fault: str, *, guarded: bool) -> float | None:
+    """Accuracy as a share of the clean accuracy; None if any run failed."""
+    entry = outcome[f"{fault}, guarded" if guarded else fault]
+    found, clean = (each.mean_std(lambda result: result.accuracy_last) for each in (entry, outcome["clean"]))
+    return None if found is None or clean is None or entry.failed else found[0] / clean[0]
 
 
-def said(share: float | None) -> str:
-    """A share as the page says it."""
-    return "nothing, runs are lost" if share is None else f"{100 * share:.1f} %"
+def percent(share: float | None) -> str:
+    return "nothing (runs failed)" if share is None else f"{100 * share:.1f} %"
 
 
-def held(share: float | None, yardstick: float) -> str:
-    """Whether a yardstick is reached."""
-    return "holds" if share is not None and share >= yardstick else "does not hold"
+def reached(share: float | None, target: float) -> bool:
+    return share is not None and share >= target
 
 
 def findings(outcomes: Mapping[str, ComparisonResult]) -> Iterator[str]:
-    """What the table says of the yardsticks that were set before it was made."""
+    """Compare the table with the targets, which were set before it was made."""
     if "fedseq" in outcomes:
         share = kept(outcomes["fedseq"], DROPOUT, guarded=False)
         yield (
-            f"**Dropout.** FedSeq with 30 % dropout at every hop keeps {said(share)} of its clean accuracy; "
-            f"the yardstick of 95 % {held(share, 0.95)}. "
-            "[faults.md](faults.md#recovery) says how it goes on: 60 rounds are more than the table has."
+            f"**Dropout.** FedSeq with 30 % dropout at every hop keeps {percent(share)} of its clean accuracy. The "
+            f"target of 95 % is {'met' if reached(share, 0.95) else 'not met'}. "
+            "[faults.md](faults.md#recovery) has the result after 60 rounds."
         )
-    for weather, words in ((TURNED, "as it is"), (TURNED_LONG, "five times as long")):
+    for fault, words in ((SIGN_FLIP, "flips the sign of its update"), (SIGN_FLIP_5, "flips it and scales it by 5")):
         shares = {
-            name: tuple(kept(outcome, weather, guarded=guarded) for guarded in (False, True))
+            name: tuple(kept(outcome, fault, guarded=guarded) for guarded in (False, True))
             for name, outcome in outcomes.items()
         }
         least, most = (pick(without or 0.0 for without, _ in shares.values()) for pick in (min, max))
-        short = [f"{name} ({said(within)})" for name, (_, within) in shares.items() if held(within, 0.9) != "holds"]
+        missed = [f"{name} ({percent(within)})" for name, (_, within) in shares.items() if not reached(within, 0.9)]
         yield (
-            f"**One client in ten turns its update round, {words}.** Without the guard methods keep {100 * least:.1f} "
-            f"to {100 * most:.1f} % of their clean accuracy; with it the yardstick of 90 % holds for "
-            f"{len(shares) - len(short)} of {len(shares)} methods{', not for ' + ', '.join(short) if short else ''}."
+            f"**1 in 10 clients {words}.** Without the guard, methods keep {100 * least:.1f} to {100 * most:.1f} % of "
+            f"their clean accuracy. With it, {len(shares) - len(missed)} of {len(shares)} methods meet the target of "
+            f"90 %{'; not met by ' + ', '.join(missed) if missed else ''}."
         )
     guarded = [outcome[f"{name}, guarded"] for outcome in outcomes.values() for name in ("clean", *FAULTS)]
-    results = [result for contender in guarded for result in contender.results]
-    lost = sum(len(contender.failed) for contender in guarded)
+    results = [result for entry in guarded for result in entry.results]
+    lost = sum(len(entry.failed) for entry in guarded)
     odd = sum(not bool(result.weights.isfinite().all()) for result in results)
     yield (
-        f"**No run lost.** Of {len(results) + lost} runs with the guard {lost} ended early, and {odd} of the merged "
-        "models have values that are not finite."
+        f"**Failed runs.** {lost} of {len(results) + lost} runs with the guard ended early. {odd} of the merged models "
+        "have values that are not finite."
     )
     costs = {name: kept(outcome, "clean", guarded=True) for name, outcome in outcomes.items()}
-    price = [f"{name} {said(share)}" for name, share in costs.items()]
-    yield f"**Fair weather.** What the guard leaves of the clean accuracy: {', '.join(price)}."
+    price = [f"{name} {percent(share)}" for name, share in costs.items()]
+    yield f"**Cost of the guard without faults.** Share of the clean accuracy that is left: {', '.join(price)}."
 
 
 def page(outcomes: Mapping[str, ComparisonResult], rounds: int, seeds: Sequence[int], command: str) -> str:
     """The table as a page of the documentation."""
     head = (
-        "# Bad weather\n\n"
-        "Accuracy in percent on digits (100 clients, one class each, 20 % take part in a round, of SPFL 10 %), mean of "
-        f"the last ten of {rounds} rounds, mean ± standard deviation over the seeds 1 to {len(seeds)}: without the "
-        "guard → with it (`guard: {on_divergence: skip, norm: 3, tolerance: 0.3}`, the same everywhere; the public set "
-        "of ten samples a class is taken out of the test set of all runs). Clients that do not answer are skipped. "
-        "What the guard looks at, and what was changed about it after a first table, is said in "
-        "[faults.md](faults.md).\n\n"
+        "# Fault benchmark\n\n"
+        "Accuracy in percent on digits, without the guard → with it. There are 100 clients with one class each; 20 % "
+        "take part in a round (SPFL: 10 %). Shown is the mean of the last ten of "
+        f"{rounds} rounds, as mean ± standard deviation over the seeds 1 to {len(seeds)}. The guard is always "
+        "`guard: {on_divergence: skip, norm: 3, tolerance: 0.3}`; its public set of ten samples per class is taken out "
+        "of the test set of all runs. Clients that do not answer are skipped. [faults.md](faults.md) explains what the "
+        "guard checks and how it was changed after a first table.\n\n"
         f"Made by `{command}`.\n"
     )
-    lines = ["| weather | " + " | ".join(outcomes) + " |", "|---" * (len(outcomes) + 1) + "|"]
+    lines = ["| fault | " + " | ".join(outcomes) + " |", "|---" * (len(outcomes) + 1) + "|"]
     for name in ("clean", *FAULTS):
         cells = [f"{cell(each[name])} → {cell(each[f'{name}, guarded'])}" for each in outcomes.values()]
         lines.append(f"| {name} | " + " | ".join(cells) + " |")
-    picture = "![What is left of the accuracy in fair weather, without and with the guard](weather.png)"
+    picture = "![Share of the clean accuracy that is left, without and with the guard](fault-benchmark.png)"
     points = "\n".join(f"- {each}" for each in findings(outcomes))
     return f"{head}\n" + "\n".join(lines) + f"\n\n{picture}\n\n{points}\n"
 
 
 def draw(outcomes: Mapping[str, ComparisonResult], path: Path) -> None:
-    """Two maps side by side: shares of the clean accuracy, without and with the guard; grey where runs are lost."""
+    """Two heat maps: shares of the clean accuracy, without and with the guard; grey where runs failed."""
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot as plt
 
-    weathers = ("clean", *FAULTS)
+    rows = ("clean", *FAULTS)
     figure, maps = plt.subplots(1, 2, figsize=(4 + 0.9 * len(outcomes), 4.6), sharey=True, layout="constrained")
     for axes, guarded in zip(maps, (False, True), strict=True):
-        shares = [[kept(outcome, name, guarded=guarded) for outcome in outcomes.values()] for name in weathers]
+        shares = [[kept(outcome, name, guarded=guarded) for outcome in outcomes.values()] for name in rows]
         cells = [[float("nan") if share is None else 100 * share for share in row] for row in shares]
         image = axes.imshow(cells, vmin=0, vmax=100, cmap="viridis", aspect="auto")
         axes.set_facecolor("lightgrey")
         axes.set_xticks(range(len(outcomes)), list(outcomes), rotation=45, ha="right", fontsize=7)
-        axes.set_yticks(range(len(weathers)), weathers, fontsize=7)
+        axes.set_yticks(range(len(rows)), rows, fontsize=7)
         axes.set_title("with the guard" if guarded else "without the guard", fontsize=9)
-        for row, column in ((row, column) for row in range(len(weathers)) for column in range(len(outcomes))):
+        for row, column in ((row, column) for row in range(len(rows)) for column in range(len(outcomes))):
             share = shares[row][column]
             text, dark = ("–", False) if share is None else (f"{100 * share:.0f}", share < 0.6)
             axes.text(column, row, text, ha="center", va="center", fontsize=6, color="white" if dark else "black")
@@ -194,20 +190,20 @@ def draw(outcomes: Mapping[str, ComparisonResult], path: Path) -> None:
 
 
 def main() -> None:
-    """Run what is missing, then show the table."""
+    """Run what is missing, then print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=40)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--out", type=Path, default=Path("runs/faults"))
     parser.add_argument("--methods", nargs="+", default=METHODS, choices=METHODS, metavar="METHOD")
-    parser.add_argument("--write", action="store_true", help="write docs/weather.md and docs/weather.png")
-    parser.add_argument("--smoke", action="store_true", help="only see that it works; keeps and writes nothing")
+    parser.add_argument("--write", action="store_true", help="write docs/fault-benchmark.md and its figure")
+    parser.add_argument("--smoke", action="store_true", help="check that it works; keep and write nothing")
     asked = parser.parse_args()
     if asked.smoke:
         with tempfile.TemporaryDirectory() as folder:
             outcome = {"fedavg": with_faults("fedavg", 1, [1], Path(folder), workers=1)}
             print(page(outcome, 1, [1], "benchmarks/faults.py --smoke"))
-            draw(outcome, Path(folder) / "weather.png")
+            draw(outcome, Path(folder) / "faults.png")
         return
     seeds = range(1, asked.seeds + 1)
     command = f"benchmarks/faults.py --rounds {asked.rounds} --seeds {asked.seeds} --write"
@@ -217,8 +213,8 @@ def main() -> None:
     for method in asked.methods:
         outcomes[method] = with_faults(method, asked.rounds, seeds, asked.out)
         if asked.write:
-            (DOCS / "weather.md").write_text(page(outcomes, asked.rounds, seeds, command), encoding="utf-8")
-            draw(outcomes, DOCS / "weather.png")
+            (DOCS / "fault-benchmark.md").write_text(page(outcomes, asked.rounds, seeds, command), encoding="utf-8")
+            draw(outcomes, DOCS / "fault-benchmark.png")
     print(page(outcomes, asked.rounds, seeds, command))
 
 

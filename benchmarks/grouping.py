@@ -1,12 +1,12 @@
-"""How long it takes to form groups, how much memory, and how good they are.
+"""Time, memory and quality of grouping.
 
     .venv/bin/python benchmarks/grouping.py              everything, about five minutes
     .venv/bin/python benchmarks/grouping.py --fast       without the cases of 40,000 clients
-    .venv/bin/python benchmarks/grouping.py --quality    the quality tables alone
+    .venv/bin/python benchmarks/grouping.py --quality    only the quality tables
     .venv/bin/python benchmarks/grouping.py --smoke      every table with a few clients
 
-Every case runs in a process of its own, with one thread; the time is that of forming the groups from given vectors, the
-memory the peak of the whole process. Quality is measured, not judged: no threshold is behind these tables.
+Every case runs in its own process with one thread. The time is that of forming groups from given vectors, the memory is
+the peak of the whole process. The quality tables have no goals.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def measure(case: Case) -> dict[str, float]:
 
 def times(cases: list[Case]) -> Iterator[str]:
     """A row for each case, as soon as it is measured."""
-    yield "| grouping, clients described by class shares of Dirichlet(0.3) | seconds | goal | peak memory, MB |"
+    yield "| grouping by class shares of Dirichlet(0.3) | seconds | goal | peak memory, MB |"
     yield "|---|---:|---:|---:|"
     for case in cases:
         command = [sys.executable, __file__, "--measure", str(CASES.index(case))]

@@ -1,14 +1,14 @@
-"""How fast client updates are: FedRelay against Flower, pfl, NVFlare and bare PyTorch, on one machine, in one run.
+"""Time per client update: FedRelay against Flower, pfl, NVFlare and bare PyTorch, on one machine.
 
     .venv/bin/python benchmarks/peers.py              print the tables (half an hour or so)
-    .venv/bin/python benchmarks/peers.py --quick      fewer rounds and repetitions, to see that all is well
-    .venv/bin/python benchmarks/peers.py --write      and write docs/peers.md
-    .venv/bin/python benchmarks/peers.py --nvflare    NVFlare's cyclic workflow as well
-    .venv/bin/python benchmarks/peers.py --smoke      every contender that is installed once, a few rounds
+    .venv/bin/python benchmarks/peers.py --quick      fewer rounds and repetitions, as a check
+    .venv/bin/python benchmarks/peers.py --write      also write docs/peers.md
+    .venv/bin/python benchmarks/peers.py --nvflare    include NVFlare's cyclic workflow
+    .venv/bin/python benchmarks/peers.py --smoke      run each installed framework once, for a few rounds
 
-Everybody trains the same model on the same data (`peers/workload.py`). Contenders take turns, each time in a fresh
-process, so that a busy moment of the machine does not fall on one of them alone. Peers live in virtual environments
-of their own, `benchmarks/.venvs/`, which are made when they are missing. Leave the machine alone meanwhile.
+All frameworks train the same model on the same data (`peers/workload.py`). They take turns, each time in a new process,
+so that other load on the machine does not hit only one of them. Peers have their own virtual environments in
+`benchmarks/.venvs/`, which are created if missing. Do not use the machine for anything else meanwhile.
 """
 
 from __future__ import annotations
@@ -179,15 +179,15 @@ def page(race: Race, versions: Mapping[str, str]) -> str:
 
 Written by `.venv/bin/python benchmarks/peers.py --write`. A client update is one epoch of five SGD steps of batch 20
 over 100 samples; a round takes 10 or 100 of 100 clients. Times are whole rounds (sampling, hand-over, training,
-aggregation; no evaluation, no start-up) divided by their client updates. Everybody trains the same network from the
-same weights on the same data, which is checked by fingerprint, by counting steps and by the loss after three rounds.
-Contenders take turns in fresh processes; shown are the median and, in brackets, the least and the most of several
-repetitions. Ratios are taken within each repetition.
+aggregation; no evaluation, no start-up) divided by their client updates. All frameworks train the same network from the
+same weights on the same data; a fingerprint, the number of steps and the loss after three rounds are checked. They take
+turns, each time in a new process. Shown are the median and, in brackets, the minimum and maximum of the repetitions.
+Ratios are taken within each repetition.
 
 - machine: {os.cpu_count()} cores, {cpu_model()}
 - software: {software}
 - repetitions: {race.repeats}{", quick: a quarter of the rounds" if race.quick else ""}
-- dropped out: {"; ".join(race.out.values()) or "nobody"}
+- dropped out: {"; ".join(race.out.values()) or "none"}
 
 {table.goals_table(race.times)}
 
@@ -198,18 +198,17 @@ The convolutional network has two convolutions (8 and 16 channels, 3×3), each w
 
 What to know about the comparison:
 
-- FedRelay runs with its default settings, except for 100 clients a round: there `engine.lanes` is the number of clients
-  divided by that of cores. It runs through `fedrelay.run`, merging and book-keeping included.
-- Bare PyTorch is no competitor but a yardstick: plain training loops in one process per core, without server or
-  hand-over, with channels-last weights and the same memory settings as FedRelay's workers.
+- FedRelay runs through `fedrelay.run` with its default settings, including merging and records. Only with 100 clients a
+  round, `engine.lanes` is set to the number of clients divided by the number of cores.
+- Bare PyTorch is a baseline: training loops in one process per core, without server or hand-over, with channels-last
+  weights and the same memory settings as FedRelay's workers.
 - Flower runs its simulation on Ray with one CPU per client and its message API. Model and data stay in the actors. Its
   rounds contain waits of a tenth of a second, so its time per update falls with larger rounds.
-- pfl runs with and without one process per core; the faster counts. Its batches are cut once and never shuffled.
-- NVFlare's hops pass through real messages between processes and contain waits of about half a second; they are what
-  its simulator takes, not what a federation over a network would.
-- Peers train the network as their users write it. Ordering its memory channels-last, keeping freed memory and stacking
-  small models are part of what FedRelay does. What pfl gains where its user orders the memory by hand is shown in a row
-  of its own.
+- pfl runs with and without one process per core; the faster counts. It cuts its batches once and never shuffles them.
+- NVFlare's hops pass messages between processes and contain waits of about half a second. The time is that of its
+  simulator, not of a federation over a network.
+- Peers train the network as their users would write it. Channels-last memory, keeping freed memory and batching small
+  models are part of FedRelay. One row shows what pfl gains if its user sets channels-last by hand.
 - The hand-over is all CPU time between the last step at one client and the first at the next: reports, a check for
   non-finite weights, two copies of the model, and shuffling and gathering the next client's samples. A term that reads
   the clock measures it and lengthens it a little, so the share is an upper bound.
@@ -239,9 +238,9 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="a quarter of the rounds, two repetitions")
-    parser.add_argument("--repeats", type=positive, help="how often each contender is measured (default 5)")
+    parser.add_argument("--repeats", type=positive, help="number of repetitions (default 5)")
     parser.add_argument("--nvflare", action="store_true", help="also measure NVFlare's cyclic workflow")
-    parser.add_argument("--smoke", action="store_true", help="run every installed contender once and print no table")
+    parser.add_argument("--smoke", action="store_true", help="run each installed framework once; print no table")
     parser.add_argument("--write", nargs="?", type=Path, const=PAGE, metavar="FILE", help="write docs/peers.md")
     return parser.parse_args(given)
 

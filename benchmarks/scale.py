@@ -1,13 +1,13 @@
-"""How time and memory grow with the number of clients: 10³ … 10⁶ synthetic clients, 100 of them visited a round.
+"""Time and memory by number of clients: 10³ … 10⁶ synthetic clients, 100 of them per round.
 
     .venv/bin/python benchmarks/scale.py                 print the table
-    .venv/bin/python benchmarks/scale.py --write         and write docs/scale.md and docs/scale.png
+    .venv/bin/python benchmarks/scale.py --write         also write docs/scale.md and docs/scale.png
     .venv/bin/python benchmarks/scale.py --most 100000   stop earlier
     .venv/bin/python benchmarks/scale.py --smoke         one small size once
 
-Every size runs in a process of its own; repetitions of the sizes alternate, so that a busy moment of the machine does
-not fall on one size alone. Memory is the peak of the main process and of every worker, added up; pages that they
-share are counted more than once, so the true figure is lower.
+Every size runs in its own process, and the sizes alternate, so that other load on the machine does not hit only one of
+them. Memory is the sum of the peaks of the main process and all workers; shared pages are counted more than once, so
+the true number is lower.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def repetitions(sizes: list[int], repeats: int) -> dict[int, list[dict[str, floa
 def table(found: dict[int, list[dict[str, float]]]) -> str:
     """Median and range of every size, and the ratio to the first, as Markdown."""
     lines = [
-        "| clients | ms a round (median) | range | start to end of round 1, s | peak memory, MB |",
+        "| clients | ms per round (median) | range | start to end of round 1, s | peak memory, MB |",
         "|---:|---:|---:|---:|---:|",
     ]
     for size, runs in found.items():
@@ -89,7 +89,7 @@ def verdict(found: dict[int, list[dict[str, float]]]) -> str:
     flat = "met" if ratio <= GOAL_RATIO else "NOT met"
     small = "met" if memory < GOAL_BYTES else "NOT met"
     return (
-        f"Time of the last size against the first: {ratio:.2f}× (goal at most {GOAL_RATIO}×: {flat}). "
+        f"Time per round, last size over first: {ratio:.2f}× (goal at most {GOAL_RATIO}×: {flat}). "
         f"Peak memory: {memory / 1e9:.2f} GB (goal under {GOAL_BYTES / 1e9:.0f} GB: {small})."
     )
 
@@ -124,7 +124,7 @@ def main() -> None:
     parser.add_argument("--most", type=int, default=1_000_000, help="the largest number of clients")
     parser.add_argument("--repeats", type=int, default=3, help="repetitions of every size")
     parser.add_argument("--write", action="store_true", help="write docs/scale.md and docs/scale.png")
-    parser.add_argument("--smoke", action="store_true", help="only see that it works; writes nothing")
+    parser.add_argument("--smoke", action="store_true", help="check that it works; write nothing")
     options = parser.parse_args()
     if options.measure:
         print(json.dumps(measure(options.measure)))
@@ -141,9 +141,9 @@ def main() -> None:
     if options.write:
         draw(found, DOCS / "scale.png")
         page = (
-            "# Scale\n\nA federation of synthetic clients of equal size; FedAvg visits "
-            f"{VISITED} of them a round with {WORKERS} workers. Made by `benchmarks/scale.py --write`.\n\n"
-            f"{table(found)}\n\n{verdict(found)}\n\n![Time and memory against the number of clients](scale.png)\n"
+            "# Scale\n\nSynthetic clients of equal size; FedAvg trains on "
+            f"{VISITED} of them per round with {WORKERS} workers. Made by `benchmarks/scale.py --write`.\n\n"
+            f"{table(found)}\n\n{verdict(found)}\n\n![Time and memory by number of clients](scale.png)\n"
         )
         (DOCS / "scale.md").write_text(page)
 

@@ -26,15 +26,15 @@ def combinations() -> ModuleType:
 
 
 def outcomes(combinations, accuracy):
-    """Two seeds; `accuracy` says what each method comes to in a seed, None if it diverges."""
+    """Two seeds; `accuracy(name, seed)` is None if the run diverges."""
     names = [*combinations.METHODS, *map(combinations.with_spfl, combinations.METHODS), combinations.CONTROL]
 
-    def contender(name, seed):
+    def entry(name, seed):
         found = accuracy(name, seed)
         result = SimpleNamespace(accuracy=found, client_updates=1200, bytes=2_500_000)
         return fr.MethodResults(name, name, *(((result,),) if found is not None else ((), ("seed 1: lost",))))
 
-    return [{name: contender(name, seed) for name in names} for seed in (0, 1)]
+    return [{name: entry(name, seed) for name in names} for seed in (0, 1)]
 
 
 def test_means_deviations_and_gains(combinations):
@@ -45,12 +45,14 @@ def test_means_deviations_and_gains(combinations):
     task = combinations.TASKS[0]
     table = list(combinations.rows(task, found))
     assert table[2] == "| FedAvg | 70.0 ± 0.0 | 81.0 ± 1.4 | +11.0 | 1,200 | 1,200 | 2.5 | 2.5 |"
-    assert table[-1] == "| FedAvg, 10 epochs at each visit | 75.0 ± 0.0 | – | – | 1,200 × 10 | – | 2.5 | – |"
+    assert table[-1] == "| FedAvg, 10 epochs per hop | 75.0 ± 0.0 | – | – | 1,200 × 10 | – | 2.5 | – |"
     assert len(table) == 2 + 8 + 1
     said = combinations.reading(task, found)
-    assert said.startswith("At the same number of rounds SPFL gains with 8 of 8 methods. Of the +11.0 points that SPFL")
-    assert "+5.0 come from 10 times the training alone" in said
-    assert said.endswith("+6.0 are left for the way models travel.")
+    assert said.startswith(
+        "At the same number of rounds SPFL improves 8 of 8 methods. SPFL adds +11.0 points to FedAvg."
+    )
+    assert "+5.0 of them come from 10 times the training" in said
+    assert said.endswith("+6.0 remain for the route.")
 
 
 def test_what_diverged_is_shown_as_that(combinations):
@@ -64,7 +66,7 @@ def test_what_diverged_is_shown_as_that(combinations):
     row = next(row for row in combinations.rows(task, found) if row.startswith("| FedDyn"))
     assert row == "| FedDyn | 50.0 ± 0.0 | diverged (1 of 2) | – | 1,200 | 1,200 | 2.5 | 2.5 |"
     said = combinations.reading(task, found)
-    assert said.startswith("At the same number of rounds SPFL gains with 6 of 8 methods and not with SCAFFOLD (−10.0).")
+    assert said.startswith("At the same number of rounds SPFL improves 6 of 8 methods, but not SCAFFOLD (−10.0).")
 
 
 def test_every_seed_deals_out_the_same_samples_anew(combinations):
