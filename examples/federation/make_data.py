@@ -27,8 +27,8 @@ def main(folder: Path) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", nargs="?", type=Path, default=Path(), metavar="FOLDER", help="where the files go")
-    parser.add_argument("--smoke", action="store_true", help="only see that it works; keeps nothing")
+    parser.add_argument("folder", nargs="?", type=Path, default=Path(), metavar="FOLDER", help="folder for the files")
+    parser.add_argument("--smoke", action="store_true", help="run a short check only; keeps nothing")
     options = parser.parse_args()
     if options.smoke:
         with tempfile.TemporaryDirectory() as temporary:
