@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import fedrelay as fr
+from fedrelay.cli import main
 from fedrelay.experiment.settings_types import DataOptions, MoreSettings
 from fedrelay.experiment.spec import SECTIONS, CommonSettings, shortcuts
 
@@ -70,3 +71,19 @@ def test_names_in_a_notebook_are_escaped():
 
 def test_the_version_is_that_of_the_package():
     assert fr.__version__.count(".") >= 1
+
+
+def test_a_comparison_writes_what_the_command_writes(tmp_path):
+    settings = {"clients": 4, "rounds": 1, "workers": 1}
+    outcome = fr.compare(["fedavg"], **settings, out=tmp_path / "python")
+    assert (
+        main(
+            ["compare", "fedavg", "--clients", "4", "--rounds", "1", "--workers", "1", "-q", "--out", f"{tmp_path}/cli"]
+        )
+        == 0
+    )
+    names = {path.relative_to(tmp_path / "cli") for path in (tmp_path / "cli").rglob("*")}
+    assert {path.relative_to(tmp_path / "python") for path in (tmp_path / "python").rglob("*")} == names
+    assert fr.compare(["fedavg"], **settings, out=tmp_path / "python")["fedavg"].results[0].accuracy == (
+        outcome["fedavg"].results[0].accuracy
+    )

@@ -34,8 +34,8 @@ ROOMS = """
     runtime.server
     runtime
     robustness.gan_attack_run
-    api
     report
+    api
     __init__
     cli __main__
 """

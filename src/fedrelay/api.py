@@ -159,7 +159,13 @@ def compare(
     )
     plain, federation, module = _separate_own(named, settings, data, model)
     _check([each for each in methods if isinstance(each, str)], plain)
-    return run_comparison(comparison(methods, **plain), federation=federation, module=module, observer=observer)
+    wanted = comparison(methods, **plain)
+    outcome = run_comparison(wanted, federation=federation, module=module, observer=observer)
+    if wanted.out is not None:
+        from fedrelay.report.comparison_files import write_comparison_files  # matplotlib takes a second to import
+
+        write_comparison_files(outcome, wanted.out)
+    return outcome
 
 
 def resume(

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from fedrelay.cli.output import finite
 from fedrelay.data.registry import DATASETS
 from fedrelay.experiment.catalogue import METHODS
+from fedrelay.report.format import finite
 
 COMMANDS = [
     [],

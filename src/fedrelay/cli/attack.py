@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedrelay.cli.output import CommandOutput, finite
+from fedrelay.cli.output import CommandOutput
 from fedrelay.cli.run import run_comparison_of, with_seeds
 from fedrelay.cli.settings import ALL_FLAGS, Assignments, Json, Quiet, apply, examples, free_folder, takes_settings
 from fedrelay.errors import SpecError
 from fedrelay.experiment.spec import Comparison, validate
+from fedrelay.report.format import finite
 
 if TYPE_CHECKING:  # imports torch, which would make --help slow
     from fedrelay.robustness.gan_attack_run import GanObservation

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import logging
-import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 from rich.console import Console, RenderableType
 from rich.text import Text
+
+from fedrelay.report.format import finite
 
 
 class CommandOutput:
@@ -59,17 +60,6 @@ def complain(message: str) -> None:
 def _console(*, stderr: bool = False, quiet: bool = False) -> Console:
     """A console that shows all text as it is: labels and paths may look like markup, and style comes from elsewhere."""
     return Console(stderr=stderr, quiet=quiet, highlight=False, markup=False, emoji=False)
-
-
-def finite(value: Any) -> Any:
-    """The same value with null where JSON has no number."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {str(name): finite(below) for name, below in value.items()}
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        return [finite(below) for below in value]
-    return value
 
 
 class _Notes(logging.Handler):

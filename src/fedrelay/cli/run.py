@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json as json_format
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedrelay.cli.interrupts import resumable
-from fedrelay.cli.output import CommandOutput, finite
+from fedrelay.cli.output import CommandOutput
 from fedrelay.cli.settings import (
     ALL_FLAGS,
     Assignments,
@@ -32,7 +31,6 @@ if TYPE_CHECKING:  # these import torch, which would make --help slow
     from rich.console import RenderableType
 
     from fedrelay.report.loggers import TrackingLogger
-    from fedrelay.runtime.comparison import ComparisonResult
     from fedrelay.runtime.loop import Observer
     from fedrelay.runtime.result import Result
 
@@ -154,6 +152,7 @@ def resume(
 
 def _compare(screen: CommandOutput, comparison: Comparison, out: Path, loggers: Sequence[TrackingLogger]) -> None:
     from fedrelay.experiment.comparison_runs import experiments
+    from fedrelay.report.comparison_files import comparison_numbers, write_comparison_files
     from fedrelay.report.terminal.attacks import attack_damage_table, attack_damages
     from fedrelay.report.terminal.tables import comparison_advice, comparison_tables
     from fedrelay.runtime.comparison import run_comparison
@@ -162,41 +161,16 @@ def _compare(screen: CommandOutput, comparison: Comparison, out: Path, loggers: 
     names = [entrant.name for entrant in comparison.methods]
     with _watched(screen, out, names, comparison.seeds, titles, loggers) as observer:
         outcome = run_comparison(comparison, observer=observer)
-    _write(outcome, out)
+    write_comparison_files(outcome, out)
     screen.show("", comparison_tables(outcome), "")
     if attack_damages(outcome):
         screen.show(attack_damage_table(outcome), "")
     screen.show(comparison_advice(outcome))
-    screen.emit(_facts(outcome))
+    screen.emit(comparison_numbers(outcome))
     if not any(contender.results for contender in outcome.contenders):
         if any(contender.diverged for contender in outcome.contenders):
             raise DivergedError(f"every run diverged or learnt nothing; what there is lies in {out}")
         raise FruitlessError(f"in no run anybody's work was accepted; what there is lies in {out}")
-
-
-def _write(outcome: ComparisonResult, out: Path) -> None:
-    """The files of a comparison: curves, table, all numbers."""
-    from fedrelay.files import write_atomically
-    from fedrelay.report.drawing import save_figures
-    from fedrelay.report.figures import comparison_curves, privacy_curves
-    from fedrelay.report.summary import comparison_csv
-
-    facts = json_format.dumps(finite(_facts(outcome)), indent=1, ensure_ascii=False)
-    write_atomically(out / "results.json", f"{facts}\n".encode())
-    write_atomically(out / "table.csv", comparison_csv(outcome).encode())
-    if curves := comparison_curves(outcome):
-        save_figures(out / "curves.png", curves, columns=2)
-    if privacy := privacy_curves(outcome):
-        save_figures(out / "privacy.png", [privacy])
-
-
-def _facts(outcome: ComparisonResult) -> dict[str, Any]:
-    """All numbers of a comparison, with those of attacks where there were any."""
-    from fedrelay.report.summary import comparison_facts
-    from fedrelay.report.terminal.attacks import attack_damage_facts
-
-    attacks = attack_damage_facts(outcome)
-    return {**comparison_facts(outcome), **({"attacks": attacks} if attacks else {})}
 
 
 def _show_run(screen: CommandOutput, result: Result) -> None:

@@ -103,3 +103,14 @@ def as_csv(rows: Sequence[Mapping[str, Any]]) -> str:
 def _csv_cell(value: Any) -> Any:
     """Quote text that a spreadsheet would run as a formula."""
     return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r") else value
+
+
+def finite(value: Any) -> Any:
+    """The value with None in place of numbers that JSON does not have."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(name): finite(below) for name, below in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [finite(below) for below in value]
+    return value
