@@ -10,7 +10,7 @@ from tests.report.folders import add_event, ran, stopped
 
 import fedrelay as fr
 from fedrelay.report import partition
-from fedrelay.report.document import DIFFERS, _bytes_by_kind, document, relay_of
+from fedrelay.report.document import DIFFERS, document
 from fedrelay.report.limits import EVERYTHING, Limits
 from fedrelay.report.page import as_json
 
@@ -98,7 +98,7 @@ def test_the_relay_map_has_every_route(whole, comparison_folder):
     run = next(each for each in whole["runs"] if each["method"] == 1 and each["seed"] == 2)
     ledger = lines(comparison_folder / "fedseq/seed-2/ledger.jsonl")
     assert [found_round["routes"] for found_round in run["rounds"]] == [line["routes"] for line in ledger]
-    assert {found_round["relay"] for found_round in run["rounds"]} == {"direct"}
+    assert {found_round["handover"] for found_round in run["rounds"]} == {"direct"}
     assert all(found_round["merges"] for found_round in run["rounds"])
     assert sorted(client for group in run["groups"] for client in group) == list(range(20))
     assert run["rounds_in_all"] == 4
@@ -211,20 +211,6 @@ def test_limits_are_kept_and_said(comparison_folder):
     assert chained["lengths"][0] > 2
 
 
-@pytest.mark.parametrize(
-    ("line", "relay"),
-    [
-        ({"s2c": 2, "c2c": 0, "longest_route": 1}, "direct"),
-        ({"s2c": 2, "c2c": 3, "longest_route": 3}, "direct"),
-        ({"s2c": 5, "c2c": 0, "longest_route": 3}, "server"),
-        ({"s2c": 0, "c2c": 6, "longest_route": 1}, "peers"),
-        ({"s2c": 0, "c2c": 0, "longest_route": 1}, "none"),
-    ],
-)
-def test_how_models_were_handed_on_follows_from_transfers(line, relay):
-    assert relay_of(line) == relay
-
-
 def test_faults_are_listed_by_round(slots_folder, tmp_path):
     run = shutil.copytree(slots_folder, tmp_path / "run")
     add_event(run, round=2, route=0, hop=1, client=3, what="dropped out", done="passed over")
@@ -254,17 +240,6 @@ def test_all_faults_are_counted_however_few_are_listed(slots_folder, tmp_path):
         assert found_round["fault_counts"] == {"nan": times}
         assert found_round["faults"] == [{"route": 0, "client": 0, "what": "nan", "done": "refused: reason 0"}]
         assert not any("faults" in found_round for found_round in run["rounds"] if found_round["round"] < 2)
-
-
-OLD = {"round": 1, "s2c": 2, "c2s": 2, "c2c": 6, "bytes": 100, "payloads": {"model": 100}}
-
-
-def test_bytes_by_way_of_runs_that_did_not_note_them():
-    assert _bytes_by_kind([OLD, OLD], 2) == {"s2c": 20, "c2s": 20, "c2c": 60}  # ten transfers of ten bytes each
-    noted = {**OLD, "payloads": {"model": 90, "control": 10}, "s2c_bytes": 30, "c2s_bytes": 10, "c2c_bytes": 60}
-    assert _bytes_by_kind([noted], 1) == {"s2c": 30, "c2s": 10, "c2c": 60}
-    assert _bytes_by_kind([OLD, {**OLD, "payloads": {"model": 90, "control": 10}}], 1) is None  # who knows which way
-    assert _bytes_by_kind([], 1) == {"s2c": 0, "c2s": 0, "c2c": 0}
 
 
 def test_many_classes_are_merged_for_the_page_alone(tmp_path):

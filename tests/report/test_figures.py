@@ -142,11 +142,12 @@ def test_costs_that_are_missing_say_why(doc):
     assert texts == ["to 50.0 %", " not recorded", " not reached"]
 
 
-def test_bytes_that_were_not_recorded_are_no_zero(doc):
-    method = {**doc["methods"][0], "traffic": {**doc["methods"][0]["traffic"], "bytes": None}}
-    figure = traffic({**doc, "methods": [method, doc["methods"][1]]}, "bytes")
-    assert figure["marks"][0]["rows"] == ["fedseq"]
-    assert figure["note"] == "Not recorded by fedavg."
+def test_traffic_is_split_by_direction(doc):
+    [mark] = traffic(doc, "bytes")["marks"]
+    assert [part["name"] for part in mark["parts"]] == ["server to client", "client to server", "client to client"]
+    assert [sum(values) for values in mark["values"]] == [method["summary"]["bytes"] for method in doc["methods"]]
+    [payloads] = traffic(doc, "payloads")["marks"]
+    assert payloads["parts"] == [{"name": "model", "colour": "kind-3"}]  # not the colour of a direction
 
 
 def test_rare_handlings_share_a_colour():

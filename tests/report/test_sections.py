@@ -88,7 +88,7 @@ def test_methods_with_failed_seeds_win_nothing(data):
 
 def test_every_way_of_travelling_has_its_caption(data):
     def caption(**changes):
-        found = {"round": 1, "relay": "direct", "merges": True, "routes": [[1, 2], [3, 4]], **changes}
+        found = {"round": 1, "handover": "direct", "merges": True, "routes": [[1, 2], [3, 4]], **changes}
         run = {**data["runs"][0], "rounds": [found]}
         return with_sections({**data, "runs": [run]})["runs"][0]["rounds"][0]["caption"]
 
@@ -99,10 +99,10 @@ def test_every_way_of_travelling_has_its_caption(data):
         == "fedavg: 1 model visits 3 clients one after another, then the server receives it."
     )
     assert "2 to 3 clients" in caption(routes=[[1, 2], [3, 4, 5]])
-    assert "through the server" in caption(relay="server")
+    assert "through the server" in caption(handover="server")
     assert caption(merges=False, slots=[0, 1]).endswith("then wait in their slots.")
-    assert caption(relay="peers").endswith("2 clients train their own models and send them to all others.")
-    assert caption(relay="none") == "fedavg: all data are in one place, no model travels."
+    assert caption(handover="peers").endswith("2 clients train their own models and send them to all others.")
+    assert caption(handover="none") == "fedavg: all data are in one place, no model travels."
     assert caption(routes=[[], []]) == "fedavg: no model came back from a client."
     assert caption(fault_counts={"nan": 2}, faults=[]).endswith(" Fault events, marked with !: 2 nan.")
 

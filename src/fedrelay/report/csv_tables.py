@@ -129,7 +129,7 @@ def _hops(data: Data) -> Iterator[dict[str, Any]]:
         for found in run["rounds"]:
             for number, route in enumerate(found["routes"]):
                 slot = found["slots"][number] if "slots" in found else None
-                about = {"relay": found["relay"], "slot": slot, "merges": found["merges"]}
+                about = {"handover": found["handover"], "slot": slot, "merges": found["merges"]}
                 in_all = {
                     "rounds_in_all": run["rounds_in_all"],
                     "routes_in_all": len(found["routes"]) + found.get("more_routes", 0),
@@ -158,7 +158,7 @@ def _forgetting(data: Data) -> Iterator[Block]:
 def _communication(data: Data) -> Iterator[Block]:
     for method in data["methods"]:
         for counted, view in (("transfers", "transfers"), ("bytes", "bytes"), ("bytes", "payloads")):
-            for kind, value in (method["traffic"][view] or {}).items():
+            for kind, value in method["traffic"][view].items():
                 yield {"method": method["name"], "counted": counted, "kind": kind, "value": value}
 
 

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from fedrelay.cost.ledger import KINDS
-from fedrelay.errors import RunFolderError
 from fedrelay.experiment.method import build_method
 from fedrelay.metrics.curves import mean_std, targets_of
 from fedrelay.metrics.skew import balance_ratio, median_cpd
@@ -231,23 +230,9 @@ def _traffic(method: MethodRuns) -> dict[str, Any]:
         payloads.update(line.get("payloads", {}))
     return {
         "transfers": {kind: sum(line[kind] for line in lines) / runs for kind in KINDS},
-        "bytes": _bytes_by_kind(lines, runs),
+        "bytes": {kind: sum(line.get(f"{kind}_bytes", 0) for line in lines) / runs for kind in KINDS},
         "payloads": {name: size / runs for name, size in payloads.items()},
     }
-
-
-def _bytes_by_kind(lines: Sequence[Row], runs: int) -> dict[str, float] | None:
-    """Bytes by direction; None if an old run did not record them and its transfers differ in size."""
-    sums: Counter[str] = Counter()
-    for line in lines:
-        transfers = sum(line[kind] for kind in KINDS)
-        if f"{KINDS[0]}_bytes" in line:
-            sums.update({kind: line[f"{kind}_bytes"] for kind in KINDS})
-        elif len(line.get("payloads", {})) <= 1 and transfers and line["bytes"] % transfers == 0:
-            sums.update({kind: line[kind] * line["bytes"] // transfers for kind in KINDS})
-        elif line["bytes"]:
-            return None
-    return {kind: sums[kind] / runs for kind in KINDS}
 
 
 def _distinct(partitions: Sequence[Partition | str]) -> list[Partition]:
@@ -303,10 +288,7 @@ def _rounds(run: RunView, runs: int, limits: Limits) -> dict[str, Any]:
     faults: dict[int, list[Row]] = {}
     for event in run.events:
         faults.setdefault(int(event["round"]), []).append(event)
-    try:
-        rounds = [{**_round(line, limits), **_faults(faults.get(line["round"], []), limits)} for line in shown]
-    except (ValueError, TypeError) as error:
-        raise RunFolderError(f"{run.records.path / 'ledger.jsonl'}: is damaged ({error})") from None
+    rounds = [{**_round(line, limits), **_faults(faults.get(line["round"], []), limits)} for line in shown]
     groups = run.records.groups
     few = sum(map(len, groups)) <= limits.clients_in_groups
     return {
@@ -329,13 +311,11 @@ def _faults(events: Sequence[Row], limits: Limits) -> dict[str, Any]:
 def _round(line: Row, limits: Limits) -> dict[str, Any]:
     """One round: its routes, and whether the server merges at the end."""
     routes = line.get("routes", [])
-    if not isinstance(routes, list) or not all(isinstance(route, list) for route in routes):
-        raise ValueError(f"the routes of round {line['round']} cannot be read")
     kept = [route[: limits.hops_of_a_route] for route in routes[: limits.routes]]
     found = {
         "round": line["round"],
         "routes": kept,
-        "relay": line.get("handover") or relay_of(line),
+        "handover": line.get("handover", "direct"),
         "merges": line.get("merges", True),
     }
     if "slots" in line:
@@ -345,13 +325,6 @@ def _round(line: Row, limits: Limits) -> dict[str, Any]:
     if any(len(route) > limits.hops_of_a_route for route in routes[: limits.routes]):
         found["lengths"] = [len(route) for route in routes[: limits.routes]]
     return found
-
-
-def relay_of(line: Mapping[str, Any]) -> str:
-    """How models were handed over, from the transfers; old runs did not record it."""
-    if not line["s2c"]:
-        return "peers" if line["c2c"] else "none"
-    return "direct" if line["c2c"] or line["longest_route"] <= 1 else "server"
 
 
 def _forgetting(run: RunView, runs: int, limits: Limits) -> dict[str, Any]:

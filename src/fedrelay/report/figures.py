@@ -210,7 +210,6 @@ def traffic(data: Data, view: str) -> Figure:
     """Transfers or bytes of every method, split by direction or payload."""
     title, form = TRAFFIC[view]
     known = [method for method in data["methods"] if method["traffic"][view]]
-    missing = [method["name"] for method in data["methods"] if method["traffic"][view] is None]
     keys = list(dict.fromkeys(key for method in known for key in method["traffic"][view]))
     first = len(DIRECTIONS) if view == "payloads" else 0  # payloads do not have the colours of directions
     parts = [
@@ -225,11 +224,7 @@ def traffic(data: Data, view: str) -> Figure:
         "values": values,
         "format": form,
     }
-    return {
-        "title": title,
-        "marks": [mark] if any(map(any, values)) else [],
-        "note": f"Not recorded by {', '.join(missing)}." if missing else "",
-    }
+    return {"title": title, "marks": [mark] if any(map(any, values)) else []}
 
 
 def fault_events(data: Data) -> Figure:
@@ -363,13 +358,13 @@ def routes(data: Data, run: int, place: int) -> Figure:
     mark: dict[str, Any] = {"kind": "sequences", "rows": ref(path, "routes"), "item": "Client", "row": "route"}
     if "slots" in found:
         mark["before"] = [None if slot is None else f"slot {slot}" for slot in found["slots"]]
-    elif found["relay"] in ("direct", "server"):
+    elif found["handover"] in ("direct", "server"):
         mark["before"] = "server"
-    if found["relay"] in ("direct", "server"):
+    if found["handover"] in ("direct", "server"):
         mark["after"] = "merge" if found["merges"] and len(found["routes"]) > 1 else "server"
         if not found["merges"] and "slots" in found:
             mark["after"] = mark["before"]
-    if found["relay"] == "server":
+    if found["handover"] == "server":
         mark["dotted"] = True
     if "faults" in found:
         mark["flags"] = ref(path, "faults")

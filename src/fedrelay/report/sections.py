@@ -220,7 +220,7 @@ def _relay_note(run: Mapping[str, Any]) -> str:
 
 def _caption(data: Data, run: Mapping[str, Any], found: Mapping[str, Any]) -> str:
     """One sentence about a round, such as `fedavg: 10 models visit one client each, then the server merges them.`"""
-    name, relay = data["methods"][run["method"]]["name"], found["relay"]
+    name, handover = data["methods"][run["method"]]["name"], found["handover"]
     lengths = [length for length in found.get("lengths") or map(len, found["routes"]) if length]
     models = len(lengths) + found.get("more_routes", 0)  # a route that lost all its clients never started
     faults = "".join(
@@ -228,11 +228,11 @@ def _caption(data: Data, run: Mapping[str, Any], found: Mapping[str, Any]) -> st
         for counts in [found.get("fault_counts")]
         if counts
     )
-    if relay == "none":
+    if handover == "none":
         return f"{name}: all data are in one place, no model travels."
     if not models:
         return f"{name}: no model came back from a client.{faults}"
-    if relay == "peers":
+    if handover == "peers":
         return f"{name}: {count(models)} clients train their own models and send them to all others.{faults}"
     short, long = min(lengths), max(lengths)
     each = " each" if models > 1 else ""
@@ -240,7 +240,7 @@ def _caption(data: Data, run: Mapping[str, Any], found: Mapping[str, Any]) -> st
         "one client" if long == 1 else f"{count(long) if short == long else f'{count(short)} to {count(long)}'} clients"
     )
     order = " one after another" if long > 1 else ""
-    through = " through the server" if long > 1 and relay == "server" else ""
+    through = " through the server" if long > 1 and handover == "server" else ""
     moves = "1 model visits" if models == 1 else f"{count(models)} models visit"
     if not found["merges"]:
         end = "then waits in its slot" if models == 1 else "then wait in their slots"
@@ -373,7 +373,7 @@ def _forgetting(data: Data) -> Card:
 
 def _communication(data: Data) -> Card:
     found = {view: fig.traffic(data, view) for view in TRAFFIC}
-    sent = any(figure["marks"] or figure["note"] for figure in found.values())
+    sent = any(figure["marks"] for figure in found.values())
     return {
         "name": "communication",
         "choices": [_choice("view", "Counted", _labels(TRAFFIC))],

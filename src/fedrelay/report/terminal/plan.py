@@ -25,7 +25,7 @@ MOST_CLIENTS = 12
 
 _SECONDS = tuple(VirtualTime(0.0, 0.0).named())
 
-_RELAYS = {
+_HANDOVERS = {
     "direct": "direct: clients pass the model to each other",
     "server": "server: the model passes through the server between clients",
     "peers": "peers: every client sends its model to all others",
@@ -52,7 +52,7 @@ def plan_report(setting: PreparedExperiment, round: int) -> dict[str, Any]:
         "payloads": run["payloads"]
         | {name: size for extra in setting.extras(plan).values() for name, size in extra.items()},
         "round": round,
-        "relay": plan.handover,
+        "handover": plan.handover,
         "routes": [[_holder(setting, client) for client in route.clients] for route in plan.routes],
         "chain": {
             "min": min(lengths, default=0),
@@ -128,7 +128,9 @@ def plan_page(report: Mapping[str, Any]) -> RenderableType:
     facts = {
         "clients": f"{count(report['clients'])}{groups}",
         "what travels": f"{payload} ({count(report['parameters'])} parameters)",
-        "relay": _RELAYS[report["relay"]] if chain["max"] > 1 or report["relay"] in ("peers", "none") else "not needed",
+        "handover": _HANDOVERS[report["handover"]]
+        if chain["max"] > 1 or report["handover"] in ("peers", "none")
+        else "not needed",
         "chain length": f"min {chain['min']}   mean {count(round(chain['mean'], 1))}   max {chain['max']}",
     }
     if report["opening"]:

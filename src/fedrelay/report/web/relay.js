@@ -233,8 +233,8 @@ class RelayMap {
 
   drawTracks(found, round) {
     this.layers.tracks.replaceChildren();
-    if (round.relay === "none") return;
-    if (round.relay === "peers") {
+    if (round.handover === "none") return;
+    if (round.handover === "peers") {
       this.drawPeers(found, round);
       return;
     }
@@ -253,7 +253,7 @@ class RelayMap {
       const paths = pieces.map(({ kind, d }) =>
         shape("path", {
           d, stroke, fill: "none", "stroke-width": many ? 1.4 : 2.2, "stroke-linecap": "round",
-          "stroke-dasharray": kind === "back" ? "4 4" : kind === "hop" && round.relay === "server" ? "1 4" : null,
+          "stroke-dasharray": kind === "back" ? "4 4" : kind === "hop" && round.handover === "server" ? "1 4" : null,
           "stroke-opacity": kind === "back" ? 0.75 : 1,
         }),
       );
@@ -287,8 +287,8 @@ class RelayMap {
   drawServer(found, round) {
     const { x, y } = found.centre;
     this.layers.server.replaceChildren();
-    if (round.relay === "peers") return;
-    if (round.relay === "none") {
+    if (round.handover === "peers") return;
+    if (round.handover === "none") {
       this.layers.server.append(label("all data in one place", x, y + 64, { "text-anchor": "middle" }));
       return;
     }
@@ -469,11 +469,11 @@ class RelayCard extends Card {
   key(round) {
     if (!round) return super.key();
     const line = (dash, text) => element("span", {}, lineSample("currentColor", dash), text);
-    const travels = round.relay === "direct" || round.relay === "server";
-    const lines = round.relay === "peers" ? [line("", "models between clients")] : [];
+    const travels = round.handover === "direct" || round.handover === "server";
+    const lines = round.handover === "peers" ? [line("", "models between clients")] : [];
     if (travels && this.view === "map")
       lines.push(line("", "to clients"), line("4 4", round.merges ? "back to the server" : "back to its slot"));
-    if (round.relay === "server" && round.routes.some((route) => route.length > 1)) lines.push(line("1 4", "through the server"));
+    if (round.handover === "server" && round.routes.some((route) => route.length > 1)) lines.push(line("1 4", "through the server"));
     const fault = round.faults ? [element("span", { class: "loss" }, "! fault event")] : [];
     const parts = this.run.federation === null ? [] : this.page.doc.federations[this.run.federation].parts;
     const classes = this.view === "map" && parts.length <= 10 ? [...keyOf(parts).children] : [];
@@ -543,7 +543,7 @@ class RelayCard extends Card {
       this.value.notes[this.chosen.run],
       round.more_routes ? `${count(round.more_routes)} more routes of this round are not in this page.` : "",
       marked < faults ? `The first ${count(marked)} of ${count(faults)} fault events are marked.` : "",
-      drawn && round.relay !== "none" && drawn.tracks < round.routes.length
+      drawn && round.handover !== "none" && drawn.tracks < round.routes.length
         ? `${count(drawn.tracks)} of ${count(round.routes.length)} routes are drawn; the list shows more.`
         : "",
       drawn?.unseen > 0 ? `${count(drawn.unseen)} more clients without a hop are not drawn.` : "",
@@ -586,12 +586,12 @@ class RelayCard extends Card {
   // One row per hop of all runs; the same columns as relay.csv.
   rows() {
     const { doc } = this.page;
-    const heads = ["method", "seed", "round", "route", "hop", "client", "relay", "slot", "merges", "rounds_in_all", "routes_in_all", "hops_in_all"];
+    const heads = ["method", "seed", "round", "route", "hop", "client", "handover", "slot", "merges", "rounds_in_all", "routes_in_all", "hops_in_all"];
     const rows = doc.runs.flatMap((run) =>
       run.rounds.flatMap((round) =>
         round.routes.flatMap((route, index) =>
           route.map((client, hop) => [
-            doc.methods[run.method].name, run.seed, round.round, index, hop + 1, client, round.relay,
+            doc.methods[run.method].name, run.seed, round.round, index, hop + 1, client, round.handover,
             round.slots ? round.slots[index] : null, round.merges, run.rounds_in_all,
             round.routes.length + (round.more_routes || 0), round.lengths ? round.lengths[index] : route.length,
           ]),
