@@ -79,6 +79,8 @@ NODE = ("node", "--key", "a.key", "--ca", "server/ca.pem", "--superlink", "127.0
         ((*NODE, "--data", "a.npz", "--model", "nobody_has_this:net"), 2, "nobody_has_this:net: ModuleNotFoundError"),
         ((*NODE, "--data", "a.npz", "--model", "own:three"), 2, "--model own:three: must return an nn.Module, got int"),
         ((*NODE, "--data", "a.npz", "--model", "own:nothing"), 2, "must return an nn.Module, got NoneType"),
+        ((*NODE, "--data", "a.npz", "--plugin", "nobody_has_this"), 2, "nobody_has_this"),
+        ((*NODE, "--data", "a.npz", "--hold-out", "0.2"), 2, "--holdout"),
         ((*NODE, "--data", "own:broken"), 3, "own:broken: ValueError: no disk at all"),
         ((*NODE, "--data", "own:leaves"), 3, "own:leaves: SystemExit: 0"),
         ((*NODE, "--data", "own:three"), 3, "own:three: must give (x, y) or (x, y, x_test, y_test), not int"),

@@ -125,3 +125,12 @@ def test_what_another_process_spent_is_not_forgotten(tmp_path):
     ending.charge()
     with pytest.raises(DeclinedByOwner, match="the privacy budget of this node is spent: 2 hops"):
         starting.charge()
+
+
+def test_the_count_of_an_earlier_version_is_not_ignored(tmp_path):
+    pytest.importorskip("dp_accounting", reason="the extra 'dp' is not installed")
+    (tmp_path / "turns").write_text("2")
+    with pytest.raises(SpecError, match="this count is kept in 'hops-charged' now; rename the file"):
+        PrivacyBudget(tmp_path, OwnerPolicy(1.0), 8.0, 1e-5)
+    (tmp_path / "turns").rename(tmp_path / "hops-charged")
+    assert PrivacyBudget(tmp_path, OwnerPolicy(1.0), 8.0, 1e-5).spent == 2

@@ -38,6 +38,10 @@ def test_who_tells_facts_and_no_histogram_unless_allowed(make_service):
     assert facts["fingerprint"] == make_service().facts().fingerprint  # the same salt after a restart
 
 
+def test_facts_name_the_plug_ins_that_the_owner_allows(make_service):
+    assert make_service(plugins=("lab.pairs",)).answer(Message({"kind": "describe"})).header["plugins"] == ["lab.pairs"]
+
+
 def test_a_turn_is_a_step_of_gradient_descent(service, ask):
     """All eight samples in one batch, from zero weights: every class has a chance of one half."""
     wanted = ask.job(batch_size=8, lr=0.1)

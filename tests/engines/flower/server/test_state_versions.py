@@ -5,8 +5,10 @@ from __future__ import annotations
 import time
 
 import pytest
+import torch
 
 from fedrelay.engines.flower.server.state_versions import StateVersions
+from fedrelay.errors import RunFolderError
 from fedrelay.local.client_state import ClientStateStore
 
 
@@ -105,3 +107,9 @@ def test_numbers_grow(versions):
     numbers = [versions.new_id() for _ in range(1000)]
     assert numbers == sorted(set(numbers))
     assert StateVersions(ClientStateStore()).new_id() >= numbers[0]
+
+
+def test_runs_of_an_earlier_version_are_refused(versions):
+    versions.client_states.put(1, 4, {"turn": torch.tensor([7])})
+    with pytest.raises(RunFolderError, match="started by an older FedRelay and cannot be resumed"):
+        versions.request_fields(4, 9)
