@@ -1,4 +1,4 @@
-"""A federation without a network: the post hands questions straight to the desks of nodes."""
+"""A federation without a network: the connection hands requests straight to the node services."""
 
 from __future__ import annotations
 

@@ -283,7 +283,7 @@ def test_a_run_that_trains_nothing_ends(six):
         run(rounds=9)
 
 
-def test_questions_under_way_are_asked_again_when_the_post_is_back(six, tmp_path):
+def test_requests_in_flight_are_sent_again_after_a_failure(six, tmp_path):
     whole, calls, receive = run(), [], six.connection.receive
 
     def flaky(numbers, largest):

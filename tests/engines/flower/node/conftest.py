@@ -1,4 +1,4 @@
-"""A desk with eight samples of two classes, and questions as a server would ask them."""
+"""A node service with eight samples of two classes, and requests as a server sends them."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def job(
     )
 
 
-def turn(wanted: TrainingJob, models: dict[str, torch.Tensor] | None = None, **header: Any) -> Message:
-    """A question for a turn of client 5 of a federation in which this node is that client."""
+def hop(wanted: TrainingJob, models: dict[str, torch.Tensor] | None = None, **header: Any) -> Message:
+    """A request for a turn of client 5 of a federation in which this node is that client."""
     usual = {
         "kind": "hop",
         "job": describe_job(wanted),
@@ -74,7 +74,7 @@ def ask() -> Any:
 
     class Asking:
         job = staticmethod(job)
-        turn = staticmethod(turn)
+        hop = staticmethod(hop)
         run = RUN
 
     return Asking

@@ -47,7 +47,7 @@ def ask_twice(ask, first, second):
         job = wide_job(ask, dp, *terms, **train)
         recv = torch.zeros(job.layout.size)
         rows = {"recv": recv} | {name: recv + shift for name, shift in models.items()}
-        requests.append(ask.turn(job, rows, **header))
+        requests.append(ask.hop(job, rows, **header))
     return requests
 
 
@@ -106,7 +106,7 @@ def test_averaging_costs_budget_for_every_answer(attacked, ask):
     service = attacked()
     job = wide_job(ask, Dp(noise=2))
     recv = torch.zeros(job.layout.size)
-    requests = (ask.turn(job, {"recv": recv}, hop=[round, 0, 0, 5, 0]) for round in count(1))
+    requests = (ask.hop(job, {"recv": recv}, hop=[round, 0, 0, 5, 0]) for round in count(1))
     answers = [model_of(service.answer(request)) for request in islice(requests, service.budget.most)]
     assert service.budget.spent == service.budget.most == len(answers) > 20
     with pytest.raises(DeclinedByOwner, match="the privacy budget of this node is spent"):
@@ -120,13 +120,13 @@ def test_a_known_part_of_the_noise_tells_nothing_of_the_rest(attacked, ask):
     service = attacked()
     job = wide_job(ask, Dp(noise=2), lr=1e-30)
     recv = torch.zeros(job.layout.size)
-    noises = [model_of(service.answer(ask.turn(job, {"recv": recv}, hop=[n, 0, 0, 5, 0]))) for n in (1, 2, 3)]
+    noises = [model_of(service.answer(ask.hop(job, {"recv": recv}, hop=[n, 0, 0, 5, 0]))) for n in (1, 2, 3)]
     assert (torch.corrcoef(torch.stack(noises)) - torch.eye(3)).abs().max() < 6 / np.sqrt(len(recv))
 
 
 def test_the_same_request_is_answered_the_same_and_charged_once(attacked, ask):
     """After a lost reply, after a restart of the node, and after a resume, which numbers requests anew."""
-    request, renumbered = (ask.turn(wide_job(ask, Dp(noise=2)), zeros(ask), request=turn) for turn in (100, 200))
+    request, renumbered = (ask.hop(wide_job(ask, Dp(noise=2)), zeros(ask), request=turn) for turn in (100, 200))
     service = attacked()
     first = service.answer(request)
     restarted = attacked()
@@ -143,7 +143,7 @@ def zeros(ask):
 
 def test_a_repeated_request_is_answered_although_the_budget_is_spent(attacked, ask):
     service = attacked()
-    request = ask.turn(wide_job(ask, Dp(noise=2)), zeros(ask))
+    request = ask.hop(wide_job(ask, Dp(noise=2)), zeros(ask))
     first = service.answer(request)
     while service.budget.left:
         service.budget.charge()
@@ -153,8 +153,8 @@ def test_a_repeated_request_is_answered_although_the_budget_is_spent(attacked, a
 def test_what_the_client_kept_goes_with_the_repeated_answer(attacked, ask):
     service = attacked()
     job = ask.job(Drift(), Dp(noise=2))
-    service.answer(ask.turn(job, request=100))
-    service.answer(ask.turn(job, request=101))
+    service.answer(ask.hop(job, request=100))
+    service.answer(ask.hop(job, request=101))
     kept = [service.state_files.get(ask.run, turn, (), ()) for turn in (100, 101)]
     assert kept[0].keys() == kept[1].keys() != set()
     assert all(torch.equal(kept[0][name], kept[1][name]) for name in kept[0])
@@ -163,7 +163,7 @@ def test_what_the_client_kept_goes_with_the_repeated_answer(attacked, ask):
 
 def test_old_and_damaged_answers_are_drawn_and_charged_anew(attacked, ask, caplog):
     service = attacked()
-    requests = [ask.turn(ask.job(Dp(noise=2)), hop=[n, 0, 0, 5, 0]) for n in range(1, REMEMBERED + 2)]
+    requests = [ask.hop(ask.job(Dp(noise=2)), hop=[n, 0, 0, 5, 0]) for n in range(1, REMEMBERED + 2)]
     answers = [service.answer(request) for request in requests]
     kept = sorted((service.state_files.folder / ask.run).glob("answer-*"))
     assert len(kept) == REMEMBERED
@@ -178,5 +178,5 @@ def test_old_and_damaged_answers_are_drawn_and_charged_anew(attacked, ask, caplo
 
 
 def test_answers_without_noise_are_not_kept(service, ask):
-    service.answer(ask.turn(ask.job()))
+    service.answer(ask.hop(ask.job()))
     assert not list(service.state_files.folder.rglob("answer-*"))

@@ -30,14 +30,14 @@ from fedrelay.models.layout import FlatLayout
         ([Dp(noise=2), Control()], "Control sends more than noise protects"),
     ],
 )
-def test_turns_with_less_privacy_are_declined_before_training(terms, message, make_service, ask):
+def test_hops_with_less_privacy_are_declined_before_training(terms, message, make_service, ask):
     service = make_service(policy=OwnerPolicy(2, 1))
     with pytest.raises(DeclinedByOwner, match=message):
-        service.answer(ask.turn(ask.job(*terms)))
+        service.answer(ask.hop(ask.job(*terms)))
 
 
-def test_a_turn_with_enough_privacy_is_taken_and_its_loss_stays(make_service, ask):
-    answer = make_service(policy=OwnerPolicy(2, 1)).answer(ask.turn(ask.job(Dp(noise=2.5, clip=0.5))))
+def test_a_hop_with_enough_privacy_is_taken_and_its_loss_stays(make_service, ask):
+    answer = make_service(policy=OwnerPolicy(2, 1)).answer(ask.hop(ask.job(Dp(noise=2.5, clip=0.5))))
     assert answer.arrays["models"].any()
     assert answer.header["loss"] is None
     report, _ = hop_report(answer, 8)
@@ -58,13 +58,13 @@ def test_statistics_in_buffers_are_declined(make_service, ask):
     module = Counting()
     wanted = replace(ask.job(Dp(noise=2)), module=module, layout=FlatLayout.of(module), origin=None)
     with pytest.raises(DeclinedByOwner, match=r"buffer 'norm\.running_mean' would leave clients without noise"):
-        make_service(policy=OwnerPolicy(2), module=Counting()).answer(ask.turn(wanted))
+        make_service(policy=OwnerPolicy(2), module=Counting()).answer(ask.hop(wanted))
 
 
 def test_nothing_else_is_told(make_service, ask):
     service = make_service(policy=OwnerPolicy(2))
     assert (service.facts().tests, service.facts().least_noise) == (0, 2)
-    wanted = ask.turn(ask.job(Dp(noise=2)))
+    wanted = ask.hop(ask.job(Dp(noise=2)))
     with pytest.raises(DeclinedByOwner, match="a profile would leave this node without noise"):
         service.answer(Message({**wanted.header, "kind": "profile"}, wanted.arrays))
     judged = pack_models({**wanted.header, "kind": "evaluate"}, {"model": torch.zeros(8)})
@@ -81,34 +81,34 @@ def test_a_budget_is_counted_over_restarts_and_ends(make_service, ask, tmp_path)
         return make_service(policy=floor, budget=PrivacyBudget(tmp_path / "node", floor, 8.0, 1e-5))
 
     (tmp_path / "node").mkdir()
-    question = ask.turn(ask.job(Dp(noise=3)))
+    request = ask.hop(ask.job(Dp(noise=3)))
     assert service().budget.left == 2  # ε(2) ≤ 8 < ε(3) for noise 1; more noise counts as that
     with pytest.raises(DeclinedByOwner):
-        service().answer(ask.turn(ask.job()))  # what is declined costs nothing
-    service().answer(question)
+        service().answer(ask.hop(ask.job()))  # what is declined costs nothing
+    service().answer(request)
     again = service()
     assert (again.budget.spent, again.budget.left) == (1, 1)
-    again.answer(ask.turn(ask.job(Dp(noise=3)), hop=[2, 0, 0, 5, 0]))
+    again.answer(ask.hop(ask.job(Dp(noise=3)), hop=[2, 0, 0, 5, 0]))
     with pytest.raises(DeclinedByOwner, match="the privacy budget of this node is spent: 2 hops, ε = 8"):
-        again.answer(ask.turn(ask.job(Dp(noise=3)), hop=[3, 0, 0, 5, 0]))
+        again.answer(ask.hop(ask.job(Dp(noise=3)), hop=[3, 0, 0, 5, 0]))
     (tmp_path / "node" / "hops-charged").write_text("many")
     with pytest.raises(EngineError, match="hops-charged: is damaged"):
         service()
 
 
 @pytest.mark.parametrize("noise", [0, -1, math.nan, math.inf, 1e-9])
-def test_floors_that_are_none(noise):
+def test_invalid_noise(noise):
     with pytest.raises(SpecError, match=r"--require-dp: must be at least 0\.001"):
         OwnerPolicy(noise)
 
 
 @pytest.mark.parametrize("clip", [0, -1, math.nan, math.inf])
-def test_clips_that_are_none(clip):
+def test_invalid_clips(clip):
     with pytest.raises(SpecError, match="--require-clip: must be greater than 0"):
         OwnerPolicy(1, clip)
 
 
-def test_budgets_that_are_none(tmp_path):
+def test_invalid_budgets(tmp_path):
     for epsilon, delta in ((0, 0.1), (math.nan, 0.1), (1, 0), (1, 1), (1, math.nan)):
         with pytest.raises(SpecError, match="--budget: ε must be"):
             PrivacyBudget(tmp_path, OwnerPolicy(1), epsilon, delta)

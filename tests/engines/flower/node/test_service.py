@@ -1,4 +1,4 @@
-"""Questions in, answers out; a question that cannot be answered does nothing but say so in one line."""
+"""Questions in, answers out; a request that cannot be answered does nothing but say so in one line."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from fedrelay.local.terms.control import Control
 from fedrelay.local.terms.prox import Prox
 
 
-def with_job(question, **changes):
-    brief = {**json.loads(question.header["job"]), **changes}
-    return replace(question, header={**question.header, "job": json.dumps(brief)})
+def with_job(request, **changes):
+    brief = {**json.loads(request.header["job"]), **changes}
+    return replace(request, header={**request.header, "job": json.dumps(brief)})
 
 
 def test_who_tells_facts_and_no_histogram_unless_allowed(make_service):
@@ -42,10 +42,10 @@ def test_facts_name_the_plug_ins_that_the_owner_allows(make_service):
     assert make_service(plugins=("lab.pairs",)).answer(Message({"kind": "describe"})).header["plugins"] == ["lab.pairs"]
 
 
-def test_a_turn_is_a_step_of_gradient_descent(service, ask):
+def test_a_hop_is_a_step_of_gradient_descent(service, ask):
     """All eight samples in one batch, from zero weights: every class has a chance of one half."""
     wanted = ask.job(batch_size=8, lr=0.1)
-    answer = service.answer(ask.turn(wanted))
+    answer = service.answer(ask.hop(wanted))
     x, y = (part.numpy() for part in service.data.samples(0))
     error = 0.5 - np.eye(2)[y]
     expected = np.concatenate([(error.T @ x / 8).ravel(), error.mean(axis=0)]) * -0.1
@@ -57,26 +57,26 @@ def test_a_turn_is_a_step_of_gradient_descent(service, ask):
 
 def test_what_a_client_keeps_is_read_by_the_turn_that_wrote_it(service, ask):
     wanted = ask.job(Control())
-    first = service.answer(ask.turn(wanted, request=100))
-    again = service.answer(ask.turn(wanted, request=101, state=0))
+    first = service.answer(ask.hop(wanted, request=100))
+    again = service.answer(ask.hop(wanted, request=101, state=0))
     assert np.array_equal(first.arrays["models"], again.arrays["models"])
-    after = service.answer(ask.turn(wanted, request=102, state=100))
+    after = service.answer(ask.hop(wanted, request=102, state=100))
     assert not np.array_equal(first.arrays["models"], after.arrays["models"])
-    service.answer(ask.turn(wanted, request=103, state=102, oldest_needed=102))
+    service.answer(ask.hop(wanted, request=103, state=102, oldest_needed=102))
     with pytest.raises(EngineError, match="the state of this client is lost"):
-        service.answer(ask.turn(wanted, request=104, state=100))
+        service.answer(ask.hop(wanted, request=104, state=100))
 
 
-def test_a_verdict_counts_the_owners_test_samples(service, ask):
-    wanted = ask.turn(ask.job())
+def test_an_evaluation_counts_the_owners_test_samples(service, ask):
+    wanted = ask.hop(ask.job())
     model = torch.zeros(8)
     model[6] = 1.0  # the first class, always
     verdict = service.answer(pack_models({**wanted.header, "kind": "evaluate"}, {"model": model})).header
     assert (verdict["correct"], verdict["predicted"], verdict["actual"]) == ([2, 0], [4, 0], [2, 2])
 
 
-def portray(ask, **changes):
-    wanted = ask.turn(ask.job())
+def profile_request(ask, **changes):
+    wanted = ask.hop(ask.job())
     public = {"public x": np.ones((2, 3), np.float32), "public y": np.array([0, 1])} | changes
     header = {**wanted.header, "kind": "profile", "profiler": to_plain(ConfidenceProfiler()), "client": 5}
     start = pack_models(header, {"start": torch.zeros(8)})
@@ -84,7 +84,7 @@ def portray(ask, **changes):
 
 
 def test_a_profile_is_one_vector(service, ask):
-    answer = service.answer(portray(ask))
+    answer = service.answer(profile_request(ask))
     assert answer.arrays["vector"].shape == (2,)
     assert answer.arrays["vector"].sum() == pytest.approx(1)
 
@@ -103,7 +103,7 @@ def test_a_profile_is_one_vector(service, ask):
 )
 def test_public_samples_that_do_not_fit(changes, message, service, ask):
     with pytest.raises(BadMessage, match=message):
-        service.answer(portray(ask, **changes))
+        service.answer(profile_request(ask, **changes))
 
 
 @pytest.mark.parametrize(
@@ -137,9 +137,9 @@ def test_public_samples_that_do_not_fit(changes, message, service, ask):
     ],
 )
 def test_odd_headers(header, message, service, ask):
-    question = ask.turn(ask.job())
+    request = ask.hop(ask.job())
     with pytest.raises((BadMessage, EngineError), match=message):
-        service.answer(replace(question, header={**question.header, **header}))
+        service.answer(replace(request, header={**request.header, **header}))
 
 
 @pytest.mark.parametrize(
@@ -155,16 +155,16 @@ def test_odd_headers(header, message, service, ask):
 )
 def test_odd_states(header, message, service, ask):
     with pytest.raises((BadMessage, EngineError), match=message):
-        service.answer(ask.turn(ask.job(Control()), **header))
+        service.answer(ask.hop(ask.job(Control()), **header))
 
 
 def test_states_of_another_model_are_not_used(service, ask):
     service.state_files.put(ask.run, 50, {"control": torch.zeros(3)})
     service.state_files.put(ask.run, 51, {"other": torch.zeros(8)})
     with pytest.raises(EngineError, match="belongs to another model"):
-        service.answer(ask.turn(ask.job(Control()), state=50))
+        service.answer(ask.hop(ask.job(Control()), state=50))
     with pytest.raises(EngineError, match="belongs to different methods"):
-        service.answer(ask.turn(ask.job(Control()), state=52, merged_from=[0, 50, 51]))
+        service.answer(ask.hop(ask.job(Control()), state=52, merged_from=[0, 50, 51]))
 
 
 @pytest.mark.parametrize(
@@ -191,16 +191,16 @@ def test_states_of_another_model_are_not_used(service, ask):
         ({"layout": "0"}, "this node builds another model than the server"),
     ],
 )
-def test_bad_briefs(changes, message, service, ask):
+def test_bad_jobs(changes, message, service, ask):
     with pytest.raises((BadMessage, EngineError), match=message) as caught:
-        service.answer(with_job(ask.turn(ask.job(Prox())), **changes))
+        service.answer(with_job(ask.hop(ask.job(Prox())), **changes))
     assert len(str(caught.value).splitlines()) == 1
-    assert service.answer(ask.turn(ask.job())).header["steps"] == 2  # the next question is answered as ever
+    assert service.answer(ask.hop(ask.job())).header["steps"] == 2  # the next request is answered as ever
 
 
 def test_a_public_set_in_the_guard_is_the_servers_affair(service, ask):
-    guard = json.loads(ask.turn(ask.job()).header["job"])["guard"]
-    assert service.answer(with_job(ask.turn(ask.job()), guard={**guard, "tolerance": 0.1})).header["steps"] == 2
+    guard = json.loads(ask.hop(ask.job()).header["job"])["guard"]
+    assert service.answer(with_job(ask.hop(ask.job()), guard={**guard, "tolerance": 0.1})).header["steps"] == 2
 
 
 @pytest.mark.parametrize(
@@ -216,14 +216,14 @@ def test_a_public_set_in_the_guard_is_the_servers_affair(service, ask):
     ],
 )
 def test_wrong_arrays(array, message, service, ask):
-    question = ask.turn(ask.job())
+    request = ask.hop(ask.job())
     with pytest.raises(BadMessage, match=message):
-        service.answer(replace(question, arrays={} if array is None else {"models": array}))
+        service.answer(replace(request, arrays={} if array is None else {"models": array}))
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 def test_a_model_that_is_not_finite_is_refused_in_words(value, service, ask):
-    answer = service.answer(ask.turn(ask.job(), {"recv": torch.full((8,), value)}))
+    answer = service.answer(ask.hop(ask.job(), {"recv": torch.full((8,), value)}))
     assert answer.header["refused"]
     assert not answer.arrays
 
@@ -255,9 +255,9 @@ kinds = st.sampled_from(["hop", "profile", "evaluate"])
 
 @given(kind=kinds, header=st.dictionaries(names, values, max_size=3))
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
-def test_no_question_does_more_than_fail_in_one_line(kind, header, service, ask):
-    question = ask.turn(ask.job(Control()), kind=kind)
-    said = replace(question, header={**question.header, **header})
+def test_no_request_does_more_than_fail_in_one_line(kind, header, service, ask):
+    request = ask.hop(ask.job(Control()), kind=kind)
+    said = replace(request, header={**request.header, **header})
     try:
         answer = service.answer(said)
     except (BadMessage, EngineError) as error:
@@ -272,8 +272,8 @@ def test_no_question_does_more_than_fail_in_one_line(kind, header, service, ask)
     name=st.sampled_from(["train", "terms", "seed", "classes", "mean_size", "guard", "model", "layout"]), value=values
 )
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
-def test_no_brief_does_more_than_fail_in_one_line(name, value, service, ask):
-    with_it = with_job(ask.turn(ask.job(Control())), **{name: value})
+def test_no_job_does_more_than_fail_in_one_line(name, value, service, ask):
+    with_it = with_job(ask.hop(ask.job(Control())), **{name: value})
     try:
         words = str(service.answer(with_it).header["kind"])
     except (BadMessage, EngineError) as error:
@@ -281,23 +281,23 @@ def test_no_brief_does_more_than_fail_in_one_line(name, value, service, ask):
     assert len(words.splitlines()) == 1
 
 
-def test_a_workshop_that_was_left_in_the_middle_of_a_step_is_not_used_again(service, ask, monkeypatch):
-    question = ask.turn(ask.job())
-    good = service.answer(question)
+def test_a_context_that_failed_in_the_middle_of_a_step_is_not_used_again(service, ask, monkeypatch):
+    request = ask.hop(ask.job())
+    good = service.answer(request)
     [first] = service.contexts.values()
     monkeypatch.setattr(first.hop_runner, "take", lambda *_: 1 / 0)
     with pytest.raises(EngineError, match="ZeroDivisionError"):
-        service.answer(question)
-    assert np.array_equal(service.answer(question).arrays["models"], good.arrays["models"])
+        service.answer(request)
+    assert np.array_equal(service.answer(request).arrays["models"], good.arrays["models"])
     assert first not in service.contexts.values()
 
 
 def test_no_server_has_a_model_built_that_is_too_large(make_service, ask):
-    question = ask.turn(ask.job())
-    origin = json.loads(question.header["job"])["model"]
+    request = ask.hop(ask.job())
+    origin = json.loads(request.header["job"])["model"]
     origin |= {"name": "mlp", "hidden": [10**6, 10**6]}  # terabytes, if anybody built it
-    giant = with_job(question, model=origin)
+    giant = with_job(request, model=origin)
     with pytest.raises(EngineError, match=r"the model has 4,\d{3},\d{3},\d{3},\d{3} bytes"):
         make_service().answer(giant)
     with pytest.raises(EngineError, match="this node accepts at most 10"):
-        make_service(largest_model=10).answer(question)
+        make_service(largest_model=10).answer(request)

@@ -1,4 +1,4 @@
-"""What a client keeps: by turn, joined where two routes visited it at once, gone when nobody will ask."""
+"""Client state at a node: by version, merged if two routes visited at once, removed when no longer needed."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def states(tmp_path):
     return found
 
 
-def test_what_was_kept_is_found_by_its_turn(states):
+def test_state_is_found_by_its_version(states):
     assert states.get(RUN, 11, [], ())["control"].item() == 3
     assert states.get(RUN, 0, [], ()) == {}
 
 
-def test_changes_of_turns_side_by_side_add_up(states):
+def test_changes_of_parallel_hops_add_up(states):
     joined = states.get(RUN, 20, [10, 11, 12], {"control"})
     assert joined["control"].item() == 1 + 2 + 5
     assert joined["model"].item() == 6  # the last one's stays
@@ -34,7 +34,7 @@ def test_changes_of_turns_side_by_side_add_up(states):
     assert states.get(RUN, 20, [10, 11, 12], {"control"})["control"].item() == 8  # it was put together once
 
 
-def test_turns_side_by_side_of_a_client_that_had_nothing(states):
+def test_parallel_hops_of_a_client_without_state(states):
     assert states.get(RUN, 20, [0, 11, 12], {"control"})["control"].item() == 9
 
 

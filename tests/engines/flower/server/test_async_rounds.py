@@ -1,4 +1,4 @@
-"""FedAsyncSeq by real times of arrival: nodes that take so many looks into the letter-box to answer."""
+"""FedAsyncSeq by real times of arrival: each node replies after a given number of polls."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ SINGLES = {"grouping.max_clients": 1, "grouping.min_samples": 1}
 PAIRS = {"grouping.max_clients": 2, "grouping.min_samples": 5000}
 
 
-class SlowPost(FakeConnection):
-    """A node answers after so many looks; without a number, at the first."""
+class SlowConnection(FakeConnection):
+    """A node replies after a given number of polls; by default, at the first."""
 
     def __init__(self, services):
         super().__init__(services)
@@ -75,7 +75,7 @@ def slow(village, through):
 
     def make(clients=6):
         found = village(open_federation(DataSettings(name="digits", clients=clients, alpha=0.3), 3))
-        found.connection = SlowPost(found.connection.services)
+        found.connection = SlowConnection(found.connection.services)
         through(found)
         return found
 
@@ -113,7 +113,7 @@ def timeline(slow, tmp_path):
         first, second = legs = route.next_legs(scene, standing)
         [third] = route.next_legs(scene, standing.started(legs).ended([first]))
         a, b, c = (found.names[leg.clients[0]] for leg in (first, second, third))
-        found.connection = SlowPost(found.connection.services)
+        found.connection = SlowConnection(found.connection.services)
         found.connection.latencies = {a: 1, b: 5, c: 1}
         return found, (a, b, c), run(out=tmp_path / "run", **settings)
 
@@ -212,7 +212,7 @@ def test_what_is_under_way_when_a_round_is_given_up_was_sent_too(slow, tmp_path)
     settings = {**SINGLES, "rounds": 4, "fraction": 0.5, "route.period": 2, "recovery.repeats": 0}
     run(**{**settings, "rounds": 1})
     [_, slowest] = [node for node, kind in found.connection.log if kind == "hop"]
-    found.connection = SlowPost(found.connection.services)
+    found.connection = SlowConnection(found.connection.services)
     found.connection.spoil, found.connection.latencies = dict.fromkeys(found.names, fail_in_round_two), {slowest: 1000}
     result = run(out=tmp_path / "run", **settings)
     events = lines(tmp_path / "run", "events.jsonl")
@@ -228,7 +228,7 @@ def test_a_question_that_failed_before_it_was_given_up_was_sent_too(slow, tmp_pa
     settings |= {"recovery.policy": "retry", "recovery.retries": 2}
     run(**settings)
     [_, second] = [node for node, kind in found.connection.log if kind == "hop"]
-    found.connection = SlowPost(found.connection.services)
+    found.connection = SlowConnection(found.connection.services)
     found.connection.spoil = {second: lambda question, answer: "no disk"}
     result = run(out=tmp_path / "run", **settings)
     assert result.transfers["s2c"] == found.connection.versions == 2
@@ -254,7 +254,7 @@ def test_a_killed_run_resumes(method, after, slow, tmp_path):
     found = slow()
     with pytest.raises(RuntimeError):
         run(method, **settings, out=tmp_path / "run", observer=Killer(), checkpoint={"seconds": 0})
-    found.connection = SlowPost(found.connection.services)
+    found.connection = SlowConnection(found.connection.services)
     found.restart()
     resumed = fr.resume(tmp_path / "run")
     assert torch.equal(resumed.weights, whole.weights)
@@ -277,7 +277,7 @@ def test_a_group_whose_nodes_all_fail_is_passed_over(slow, tmp_path):
 def test_nodes_that_judge_finish_their_turn_first(village, through, tmp_path):
     """A node has one message at a time, and models go on while others are asked."""
     found = village(open_federation(DataSettings(name="digits", clients=6, alpha=0.3), 3), test=False)
-    found.connection = SlowPost(found.connection.services)
+    found.connection = SlowConnection(found.connection.services)
     share_test_samples(found)
     through(found)
     found.connection.latencies = LATENCIES

@@ -1,4 +1,4 @@
-"""Dispatcher with a post that does as it is told, on a clock that nobody waits for."""
+"""The dispatcher with a scripted connection, on a simulated clock."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def clock(stand_still):
     return stand_still(module, 100.0)
 
 
-class Box:
-    """A post whose nodes answer after so many seconds: `(2.0, GOOD)`; with a third number, they begin to after that."""
+class ScriptedConnection:
+    """A connection whose nodes reply after some seconds: `(2.0, GOOD)`; a third number says when they begin to."""
 
     def __init__(self, clock, **answers):
         self.clock, self.answers = clock, {name: list(each) for name, each in answers.items()}
@@ -68,7 +68,7 @@ class Box:
 
 
 def carried_out(connection, *wanted, tries=1, **options):
-    """What became of questions `(client, question)`, and the inquiries that were at work."""
+    """What became of questions `(client, question)`, and the dispatcher that sent them."""
     outcomes = {}
 
     def request(client, question):
@@ -89,7 +89,7 @@ def carried_out(connection, *wanted, tries=1, **options):
 
 
 def test_a_node_has_one_message_at_a_time_and_others_do_not_wait(clock):
-    connection = Box(clock, a=[(2.0, GOOD), (1.0, GOOD)], b=[(4.0, GOOD)])
+    connection = ScriptedConnection(clock, a=[(2.0, GOOD), (1.0, GOOD)], b=[(4.0, GOOD)])
     outcomes, _ = carried_out(connection, (0, "first"), (0, "second"), (1, "other"))
     assert [(node, question) for _, node, question, _ in connection.log] == [
         ("a", "first"),
@@ -100,8 +100,8 @@ def test_a_node_has_one_message_at_a_time_and_others_do_not_wait(clock):
     assert outcomes == {"first": 2.0, "second": 1.0, "other": 4.0}
 
 
-def test_what_comes_of_an_inquiry_may_be_the_next_one(clock):
-    connection, heard = Box(clock, a=[(1.0, GOOD)], b=[(1.0, "failed: no disk")], c=[(1.0, GOOD)]), []
+def test_a_request_may_return_the_next_one(clock):
+    connection, heard = ScriptedConnection(clock, a=[(1.0, GOOD)], b=[(1.0, "failed: no disk")], c=[(1.0, GOOD)]), []
 
     def hop(client):
         def then(*_):
@@ -128,20 +128,20 @@ def test_what_comes_of_an_inquiry_may_be_the_next_one(clock):
     ],
 )
 def test_answers_and_reasons(answers, tries, outcome, clock):
-    outcomes, _ = carried_out(Box(clock, a=answers), (0, "it"), tries=tries)
+    outcomes, _ = carried_out(ScriptedConnection(clock, a=answers), (0, "it"), tries=tries)
     assert outcomes == {"it": outcome}
 
 
 def test_a_node_that_is_not_there_is_not_waited_for(clock):
-    connection = Box(clock, a=[(1.0, GOOD)])
+    connection = ScriptedConnection(clock, a=[(1.0, GOOD)])
     connection.there = {"a"}
     outcomes, _ = carried_out(connection, (1, "absent"), (0, "online"))
     assert outcomes == {"absent": "offline", "online": 1.0}
 
 
 @pytest.mark.parametrize(("what", "when"), [("receive", 3), ("online", 2), ("send", 2)])
-def test_questions_under_way_are_asked_again_when_the_post_is_back(what, when, clock, caplog):
-    connection = Box(clock, a=[(4.0, GOOD), (4.0, GOOD)], b=[(4.0, GOOD), (4.0, GOOD)])
+def test_requests_in_flight_are_sent_again_when_the_connection_is_back(what, when, clock, caplog):
+    connection = ScriptedConnection(clock, a=[(4.0, GOOD), (4.0, GOOD)], b=[(4.0, GOOD), (4.0, GOOD)])
     connection.broken = {what: [when]}
     outcomes, at_work = carried_out(connection, (0, "first"), (1, "second"))
     assert outcomes == {"first": 4.0, "second": 4.0}  # and no try was used up
@@ -156,9 +156,9 @@ def test_questions_under_way_are_asked_again_when_the_post_is_back(what, when, c
 
 
 @pytest.mark.parametrize(("returns", "outcome"), [(4.0, 1.0), (9.0, "offline")])
-def test_a_node_may_come_back_later_than_the_post(returns, outcome, clock):
+def test_a_node_may_come_back_later_than_the_connection(returns, outcome, clock):
     """Who was at work when the SuperLink died notices when the work is done."""
-    connection = Box(clock, a=[(4.0, GOOD), (1.0, GOOD)])
+    connection = ScriptedConnection(clock, a=[(4.0, GOOD), (1.0, GOOD)])
     connection.broken, reconnect = {"receive": [2]}, connection.reconnect
 
     def then_away():
@@ -171,9 +171,9 @@ def test_a_node_may_come_back_later_than_the_post(returns, outcome, clock):
     assert clock.now - 100.0 < 2.3 + 5.0 + 1.2
 
 
-def test_a_post_that_fails_again_and_again_is_given_up(clock):
+def test_a_connection_that_fails_again_and_again_is_given_up(clock):
     """A SuperLink that lets us in and then answers nothing but errors."""
-    connection = Box(clock, a=[(4.0, GOOD)] * 99)
+    connection = ScriptedConnection(clock, a=[(4.0, GOOD)] * 99)
     connection.broken = {"receive": range(1, 99)}
     with pytest.raises(Unreachable, match=r"^the SuperLink is gone; it failed \d+ times without a reply between them$"):
         carried_out(connection, (0, "it"), wait=20.0)
@@ -182,22 +182,22 @@ def test_a_post_that_fails_again_and_again_is_given_up(clock):
 
 
 def test_rare_failures_do_not_add_up(clock):
-    connection = Box(clock, a=[(4.0, GOOD)] * 99)
+    connection = ScriptedConnection(clock, a=[(4.0, GOOD)] * 99)
     connection.broken = {"receive": range(20, 400, 60)}
     outcomes, at_work = carried_out(connection, *((0, number) for number in range(6)), wait=1.0)
     assert list(outcomes.values()) == [4.0] * 6
     assert len(at_work.interruptions) >= 4
 
 
-def test_a_post_that_does_not_come_back_ends_it(clock):
-    connection = Box(clock, a=[(4.0, GOOD)])
+def test_a_connection_that_does_not_come_back_ends_it(clock):
+    connection = ScriptedConnection(clock, a=[(4.0, GOOD)])
     connection.broken = {"receive": [1], "reconnect": [1]}
     with pytest.raises(Unreachable, match="the SuperLink is gone"):
         carried_out(connection, (0, "it"))
 
 
-def test_who_is_there_can_be_asked_beside_inquiries(clock):
-    connection = Box(clock)
+def test_who_is_there_can_be_asked_beside_requests(clock):
+    connection = ScriptedConnection(clock)
     connection.broken = {"online": [1]}
     at_work = Dispatcher(connection, NODES, TIMEOUT)
     assert at_work.online() == set(NODES)
@@ -205,8 +205,8 @@ def test_who_is_there_can_be_asked_beside_inquiries(clock):
 
 
 def test_what_nobody_wants_to_know_any_more_is_not_asked_again(clock):
-    """Its node stays busy until it has answered, or until the post has lost the question."""
-    connection, heard = Box(clock, a=[(4.0, GOOD)] * 2, b=[(1.0, GOOD)] * 2), []
+    """Its node stays busy until it has answered, or until the connection has lost the request."""
+    connection, heard = ScriptedConnection(clock, a=[(4.0, GOOD)] * 2, b=[(1.0, GOOD)] * 2), []
     connection.broken = {"receive": [4]}
     at_work = Dispatcher(connection, NODES, TIMEOUT, POLL)
 
@@ -223,8 +223,8 @@ def test_what_nobody_wants_to_know_any_more_is_not_asked_again(clock):
     assert at_work.interruptions[0].endswith("requests sent again: 1")
 
 
-def test_answers_are_looked_for_between_large_questions(clock):
-    connection = Box(clock, a=[(1.0, GOOD)], b=[(1.0, GOOD)], c=[(1.0, GOOD)])
+def test_answers_are_looked_for_between_large_requests(clock):
+    connection = ScriptedConnection(clock, a=[(1.0, GOOD)], b=[(1.0, GOOD)], c=[(1.0, GOOD)])
     connection.upload = 3.0
     outcomes, _ = carried_out(connection, (0, "first"), (1, "second"), (2, "third"))
     assert [call for call in connection.calls if call != "online"][:4] == ["send", "receive", "send", "receive"]

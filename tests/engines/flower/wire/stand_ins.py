@@ -29,7 +29,7 @@ def status(code):
     return httpx.HTTPStatusError("", request=REQUEST, response=httpx.Response(code, text="no", request=REQUEST))
 
 
-def letter(content, reply_to=""):
+def flower_message(content, reply_to=""):
     """A message with this content, as it lies at a SuperLink."""
     about = session.Metadata(7, "", 5, 1, reply_to, "", time.time(), 60.0, "query")
     about.delivered_at = ""
@@ -41,7 +41,7 @@ def plain_message(size=1000):
     return Message({"kind": "hop"}, {"models": np.arange(size, dtype=np.float32).reshape(1, -1)})
 
 
-class Shelf:
+class StoredParts:
     """The parts of messages at a SuperLink; `look` is called with the number of looks before one is handed out."""
 
     def __init__(self, *messages, look=lambda looks: True):

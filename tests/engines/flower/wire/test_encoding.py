@@ -24,7 +24,7 @@ from flwr.supercore.inflatable.inflatable_object import (
     get_object_id,
     get_object_tree,
 )
-from tests.engines.flower.wire.stand_ins import CUT, LARGEST, ME, Shelf, letter, plain_message
+from tests.engines.flower.wire.stand_ins import CUT, LARGEST, ME, StoredParts, flower_message, plain_message
 
 from fedrelay.engines.flower.messages import Message
 from fedrelay.engines.flower.wire import encoding
@@ -38,7 +38,7 @@ from fedrelay.engines.flower.wire.encoding import IncompleteMessage, fetch, from
 )
 def test_a_parcel_comes_back_as_it_was(header, shapes):
     arrays = {name: np.arange(2 * size, dtype=kind).reshape(2, size) for name, (kind, size) in shapes.items()}
-    found = from_flower(letter(to_flower(Message(header, arrays))))
+    found = from_flower(flower_message(to_flower(Message(header, arrays))))
     assert found.header == header
     assert {name: (array.dtype, array.tolist()) for name, array in found.arrays.items()} == {
         name: (array.dtype, array.tolist()) for name, array in arrays.items()
@@ -66,19 +66,19 @@ def bytes_of(save):
 def test_other_forms_are_refused(text, arrays, reason):
     content = RecordDict({"header": ConfigRecord({"json": text}), "arrays": ArrayRecord(arrays)})
     with pytest.raises(ValueError, match=reason):
-        from_flower(letter(content), LARGEST)
+        from_flower(flower_message(content), LARGEST)
 
 
-def fetched(shelf, message, largest=LARGEST, longest=60.0):
-    return fetch(shelf, ME, 7, get_object_tree(message), largest, longest)
+def fetched(stored, message, largest=LARGEST, longest=60.0):
+    return fetch(stored, ME, 7, get_object_tree(message), largest, longest)
 
 
 def test_all_parts_come():
-    message = letter(to_flower(plain_message()))
-    shelf = Shelf(message)
-    assert from_flower(fetched(shelf, message)).arrays["models"].sum() == 499500
-    assert shelf.looks == len(shelf.parts) == 6
-    assert shelf.confirmed == [message.metadata.message_id]
+    message = flower_message(to_flower(plain_message()))
+    stored = StoredParts(message)
+    assert from_flower(fetched(stored, message)).arrays["models"].sum() == 499500
+    assert stored.looks == len(stored.parts) == 6
+    assert stored.confirmed == [message.metadata.message_id]
 
 
 def test_a_slow_upload_is_waited_for_as_long_as_parts_come(clock):
@@ -88,8 +88,8 @@ def test_a_slow_upload_is_waited_for_as_long_as_parts_come(clock):
         clock.now += 9.0
         return looks % 3 == 0
 
-    message = letter(to_flower(plain_message()))
-    assert from_flower(fetched(Shelf(message, look=look), message)).header == {"kind": "hop"}
+    message = flower_message(to_flower(plain_message()))
+    assert from_flower(fetched(StoredParts(message, look=look), message)).header == {"kind": "hop"}
     assert clock.now > 4 * encoding.PATIENCE
 
 
@@ -98,24 +98,24 @@ def test_an_upload_that_stops_is_given_up(clock):
         clock.now += 9.0
         return looks < 4
 
-    message = letter(to_flower(plain_message()))
+    message = flower_message(to_flower(plain_message()))
     with pytest.raises(IncompleteMessage, match="no further part in 30 s"):
-        fetched(Shelf(message, look=look), message)
+        fetched(StoredParts(message, look=look), message)
     assert clock.now < 3 * encoding.PATIENCE
 
 
 def test_an_upload_that_takes_too_long_altogether_is_given_up():
-    message = letter(to_flower(plain_message()))
+    message = flower_message(to_flower(plain_message()))
     with pytest.raises(IncompleteMessage, match=r"not complete after 0\.02 s"):
-        fetched(Shelf(message, look=lambda looks: False), message, longest=0.02)
+        fetched(StoredParts(message, look=lambda looks: False), message, longest=0.02)
 
 
 def test_a_part_that_is_lost_is_not_waited_for():
-    message = letter(to_flower(plain_message()))
-    shelf = Shelf(message)
-    shelf.parts.popitem()
+    message = flower_message(to_flower(plain_message()))
+    stored = StoredParts(message)
+    stored.parts.popitem()
     with pytest.raises(IncompleteMessage, match="a part is lost"):
-        fetched(shelf, message)
+        fetched(stored, message)
 
 
 @pytest.mark.parametrize(
@@ -127,15 +127,15 @@ def test_a_part_that_is_lost_is_not_waited_for():
 )
 def test_too_many_bytes(content, largest, reason):
     with pytest.raises(ValueError, match=reason):
-        fetched(Shelf(letter(content)), letter(content), largest)
+        fetched(StoredParts(flower_message(content)), flower_message(content), largest)
 
 
 def test_too_many_parts():
     """They are counted before any is asked for."""
-    shelf, tree = Shelf(), ObjectTree(object_id="x", children=[ObjectTree(object_id="y")] * 65)
+    stored, tree = StoredParts(), ObjectTree(object_id="x", children=[ObjectTree(object_id="y")] * 65)
     with pytest.raises(ValueError, match="too many parts"):
-        fetch(shelf, ME, 7, tree, LARGEST - 1)
-    assert shelf.looks == 0
+        fetch(stored, ME, 7, tree, LARGEST - 1)
+    assert stored.looks == 0
 
 
 def test_a_piece_that_is_named_many_times_counts_as_often():
@@ -145,20 +145,20 @@ def test_a_piece_that_is_named_many_times_counts_as_often():
     body = {**json.loads(get_object_body(whole.deflate(), Array)), "arraychunk_ids": [0] * 10_000}
     text = json.dumps(body).encode()
     content = f"Array {piece.object_id} {len(text)}".encode() + b"\x00" + text
-    shelf, name = Shelf(), get_object_id(content)
-    shelf.parts = {piece.object_id: piece.deflate(), name: content}
+    stored, name = StoredParts(), get_object_id(content)
+    stored.parts = {piece.object_id: piece.deflate(), name: content}
     with pytest.raises(ValueError, match="more than 1000000 bytes"):
-        fetch(shelf, ME, 7, ObjectTree(object_id=name, children=[ObjectTree(object_id=piece.object_id)]), LARGEST)
+        fetch(stored, ME, 7, ObjectTree(object_id=name, children=[ObjectTree(object_id=piece.object_id)]), LARGEST)
 
 
 def test_something_that_is_no_message():
     content = to_flower(plain_message())
     with pytest.raises(ValueError, match="not a message"):
-        fetched(Shelf(content), content)
+        fetched(StoredParts(content), content)
 
 
 def test_a_moment_without_network_costs_nothing(clock):
-    message, failures = letter(to_flower(plain_message())), Counter()
+    message, failures = flower_message(to_flower(plain_message())), Counter()
 
     def look(looks):
         failures["all"] += looks < 4
@@ -166,9 +166,9 @@ def test_a_moment_without_network_costs_nothing(clock):
             raise CUT
         return True
 
-    shelf = Shelf(message, look=look)
-    shelf.ConfirmMessageReceived = lambda request: look(0)  # that it arrived need not be known
-    assert from_flower(fetched(shelf, message)).header == {"kind": "hop"}
+    stored = StoredParts(message, look=look)
+    stored.ConfirmMessageReceived = lambda request: look(0)  # that it arrived need not be known
+    assert from_flower(fetched(stored, message)).header == {"kind": "hop"}
     assert failures["all"] == 4
 
 
@@ -177,16 +177,16 @@ def test_a_network_that_stays_away_is_said(clock):
         clock.now += 2.0
         raise CUT
 
-    message = letter(to_flower(plain_message()))
+    message = flower_message(to_flower(plain_message()))
     with pytest.raises(httpx.ConnectError):
-        fetched(Shelf(message, look=look), message)
+        fetched(StoredParts(message, look=look), message)
     assert clock.now <= encoding.BLIP + 4.0
 
 
 @pytest.mark.parametrize(("failures", "arrives"), [(3, True), (10**6, False)])
 def test_parts_are_sent_again_for_a_moment(failures, arrives, clock, monkeypatch):
     monkeypatch.setattr(encoding, "LONGEST_PAUSE", 1.0)
-    message, tried, stored = letter(to_flower(plain_message())), Counter(), set()
+    message, tried, stored = flower_message(to_flower(plain_message())), Counter(), set()
 
     def store(request):
         tried[request.object_id] += 1

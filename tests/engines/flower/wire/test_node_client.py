@@ -1,4 +1,4 @@
-"""A node's door: whatever comes through it, the node stays."""
+"""A node's client: whatever comes through it, the node stays."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fedrelay.engines.flower.wire.node_client import NodeClient, RegistrationRef
 
 
 @pytest.fixture
-def door():
+def client():
     """One that nobody opened."""
     found = NodeClient.__new__(NodeClient)
     found.node, found.last_contact, found.over = ME, 0.0, threading.Event()
@@ -41,23 +41,25 @@ def failing(error):
         (ValueError("Invalid protobuf response payload"), httpx.DecodingError),
     ],
 )
-def test_what_a_superlink_means(trouble, kind, door):
+def test_what_a_superlink_means(trouble, kind, client):
     with pytest.raises(kind):
-        door._call(failing(trouble), None)
-    assert (door.last_contact > 0) == isinstance(trouble, httpx.HTTPStatusError)  # a page of a proxy is no sign of life
+        client._call(failing(trouble), None)
+    assert (client.last_contact > 0) == isinstance(
+        trouble, httpx.HTTPStatusError
+    )  # a page of a proxy is no sign of life
 
 
 @pytest.mark.parametrize("trouble", [httpx.ConnectError("cut"), ValueError("a page"), RuntimeError("closed")])
-def test_signs_of_life_go_on_after_a_failure(trouble, door, monkeypatch):
+def test_signs_of_life_go_on_after_a_failure(trouble, client, monkeypatch):
     monkeypatch.setattr(module, "HEARTBEAT", 0.0)
     beats = []
 
     def beat(request):
         beats.append(request.heartbeat_interval)
         if len(beats) == 3:
-            door.over.set()
+            client.over.set()
         raise trouble
 
-    door.stub = SimpleNamespace(SendNodeHeartbeat=beat)
-    door._send_heartbeats()
+    client.stub = SimpleNamespace(SendNodeHeartbeat=beat)
+    client._send_heartbeats()
     assert len(beats) == 3

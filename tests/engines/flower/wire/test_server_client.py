@@ -14,7 +14,7 @@ pytest.importorskip("flwr", reason="the extra 'flower' is not installed")
 
 from flwr.app import Error, RecordDict
 from flwr.supercore.inflatable.inflatable_object import get_object_tree
-from tests.engines.flower.wire.stand_ins import CUT, LARGEST, ME, Shelf, letter, plain_message, status
+from tests.engines.flower.wire.stand_ins import CUT, LARGEST, ME, StoredParts, flower_message, plain_message, status
 
 from fedrelay.engines.flower.messages import Message
 from fedrelay.engines.flower.server.connection import Unreachable
@@ -28,12 +28,12 @@ class FakeLink:
     """What of a SuperLink the server's side sees: nodes 'a' and 'b', who have answered already if `answers` says so."""
 
     def __init__(self, answers=()):
-        self.answers, self.shelf = {}, Shelf()
+        self.answers, self.stored = {}, StoredParts()
         for number, content in dict(answers).items():
-            message = letter(content, reply_to=number)
+            message = flower_message(content, reply_to=number)
             self.answers[number] = message
-            self.shelf.parts |= Shelf(message).parts
-        self.PullObject, self.ConfirmMessageReceived = self.shelf.PullObject, self.shelf.ConfirmMessageReceived
+            self.stored.parts |= StoredParts(message).parts
+        self.PullObject, self.ConfirmMessageReceived = self.stored.PullObject, self.stored.ConfirmMessageReceived
         self.asked, self.lives = [], []
 
     def GetNodes(self, request):
@@ -77,25 +77,25 @@ class FakeSession(Session):
 
 
 @pytest.fixture
-def office(monkeypatch):
-    """Posts at fake SuperLinks, which come one after the other."""
-    posts = []
+def open_connection(monkeypatch):
+    """Connections to fake SuperLinks, one after the other."""
+    connections = []
 
     def make(*links, troubles=(), wait=60.0):
         FakeSession.links, FakeSession.troubles, FakeSession.closed = list(links), list(troubles), []
         monkeypatch.setattr(server_client, "Session", FakeSession)
-        posts.append(FlowerConnection("link:1", b"", b"", {}, wait=wait))
-        posts[-1].names = {"a": "a", "b": "b"}
-        return posts[-1]
+        connections.append(FlowerConnection("link:1", b"", b"", {}, wait=wait))
+        connections[-1].names = {"a": "a", "b": "b"}
+        return connections[-1]
 
     yield make
-    for connection in posts:
+    for connection in connections:
         connection.close()
 
 
-def test_a_slow_answer_does_not_keep_others_waiting(office):
+def test_a_slow_answer_does_not_keep_others_waiting(open_connection):
     link = FakeLink({"a": to_flower(plain_message(1000)), "b": to_flower(Message({"kind": "describe"}))})
-    slow, released = set(Shelf(link.answers["a"]).parts), threading.Event()
+    slow, released = set(StoredParts(link.answers["a"]).parts), threading.Event()
     pull = link.PullObject
 
     def held_up(request):
@@ -104,7 +104,7 @@ def test_a_slow_answer_does_not_keep_others_waiting(office):
         return pull(request)
 
     link.PullObject = held_up
-    connection = office(link)
+    connection = open_connection(link)
     numbers = [connection.send(name, Message({}), 60.0) for name in "ab"]
     assert dict(connection.receive(numbers, LARGEST)) == {"a": None, "b": Message({"kind": "describe"})}
     assert list(connection.receive(["a"], LARGEST)) == []
@@ -134,16 +134,16 @@ def until_some(look):
         (to_flower(plain_message(10**6)), "bad reply: it cannot be read (MessageTooLarge: more than 1000000 bytes)"),
     ],
 )
-def test_reasons_are_one_line_in_plain_words(content, words, office):
-    connection = office(FakeLink({"a": content}))
+def test_reasons_are_one_line_in_plain_words(content, words, open_connection):
+    connection = open_connection(FakeLink({"a": content}))
     assert connection.send("a", Message({}), 6.0) == "a"
     found = list(connection.receive(["a"], LARGEST))
     assert found[0] == ("a", None)
     assert (found[1:] or until_some(lambda: connection.receive(["a"], LARGEST))) == [("a", words)]
 
 
-def test_a_question_lives_longer_than_its_answer_is_waited_for(office):
-    connection = office(FakeLink())
+def test_a_question_lives_longer_than_its_answer_is_waited_for(open_connection):
+    connection = open_connection(FakeLink())
     connection.send("a", plain_message(25 * 10**5), 6.0)
     assert connection.session.stub.lives == [6.0 + 10.0 + 2.0]
     assert connection.send("c", plain_message(), 6.0) is None
@@ -159,7 +159,7 @@ def test_a_question_lives_longer_than_its_answer_is_waited_for(office):
         (status(502), "the SuperLink at link:1 fails (status 502: no)"),
     ],
 )
-def test_every_failure_on_the_way_is_the_posts_and_not_the_nodes(method, trouble, words, office, monkeypatch):
+def test_failures_of_the_network_are_not_the_nodes(method, trouble, words, open_connection, monkeypatch):
     monkeypatch.setattr(encoding, "BLIP", 0.0)
 
     def fail(request):
@@ -172,7 +172,7 @@ def test_every_failure_on_the_way_is_the_posts_and_not_the_nodes(method, trouble
 
     links = [FakeLink({"a": to_flower(plain_message())}) for _ in range(2)]
     setattr(links[0], method, fail)
-    connection = office(*links)
+    connection = open_connection(*links)
     with pytest.raises(Unreachable) as caught:
         all_of_it()
     assert str(caught.value) == words
@@ -193,10 +193,10 @@ def test_every_failure_on_the_way_is_the_posts_and_not_the_nodes(method, trouble
         ([CUT, status(503), RunTaken()], 60.0, None),
     ],
 )
-def test_what_waiting_may_cure_is_waited_for(troubles, wait, words, office):
+def test_what_waiting_may_cure_is_waited_for(troubles, wait, words, open_connection):
     if words is None:
-        assert office(FakeLink(), troubles=troubles, wait=wait).online() == {"a", "b"}
+        assert open_connection(FakeLink(), troubles=troubles, wait=wait).online() == {"a", "b"}
         return
     with pytest.raises(Unreachable) as caught:
-        office(FakeLink(), troubles=troubles, wait=wait)
+        open_connection(FakeLink(), troubles=troubles, wait=wait)
     assert words in str(caught.value)
