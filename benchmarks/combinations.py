@@ -110,15 +110,15 @@ class Shown(fr.Observer):
         self.title = title
         self.rounds = 0
 
-    def started(self, experiment: fr.Experiment, round: int) -> None:
+    def on_start(self, experiment: fr.Experiment, round: int) -> None:
         self.rounds = experiment.rounds
         epochs = f" with {experiment.train.epochs} epochs" if experiment.train.epochs > 1 else ""
         print(f"\n{self.title}, seed {experiment.seed}: {experiment.method}{epochs} ", end="", file=sys.stderr)
 
-    def round_done(self, round: int, row: object) -> None:
+    def on_round_end(self, round: int, row: object) -> None:
         print("." if round < self.rounds else ". done", end="", file=sys.stderr, flush=True)
 
-    def stopping(self) -> None:
+    def on_stopping(self) -> None:
         print(" stopping after this round", file=sys.stderr)
 
 

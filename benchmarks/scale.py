@@ -37,7 +37,7 @@ def measure(clients: int) -> dict[str, float]:
         def __init__(self) -> None:
             self.moments: list[float] = []
 
-        def round_done(self, round: int, row: object) -> None:
+        def on_round_end(self, round: int, row: object) -> None:
             self.moments.append(time.perf_counter())
 
     began = time.perf_counter()

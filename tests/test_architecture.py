@@ -29,9 +29,10 @@ ROOMS = """
     experiment.catalogue
     experiment.grammar experiment.method
     experiment.comparison_runs
-    runtime.store runtime.result experiment.build engines.flower.node
+    runtime.store runtime.result experiment.build experiment.prepared engines.flower.node
+    cost.model
+    runtime.planner
     experiment
-    runtime.server
     runtime
     robustness.gan_attack_run
     report

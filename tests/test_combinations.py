@@ -110,15 +110,15 @@ def test_more_than_two_names(tiny, method):
 
 
 def assert_the_ledger_is_the_list_of_transfers(result, data, route, addition):
-    setting = prepare(result.experiment, federation=data)
+    planner = prepare(result.experiment, federation=data).planner
     size = 4 * len(result.weights)
     warmed_up = int(route in WARMUPS)
     found = list(beforehand(route, addition))
     # No method merges slots after the first of two rounds, so in the second one models of the first wait there.
-    first = {each.slot for each in setting.plan(1).routes if each.slot is not None and not setting.plan(1).merges}
+    first = {each.slot for each in planner.plan(1).routes if each.slot is not None and not planner.plan(1).merges}
     since = {1: set[int](), 2: first}
     for number in (1, 2):
-        plan = setting.plan(number)
+        plan = planner.plan(number)
         with_method = number > warmed_up
         extras = beside_the_model(addition, plan, first=number == 1 + warmed_up) if with_method else {}
         found += [(kind, size) for kind in trips(plan) for _ in ("model", *extras.get(kind, ()))]

@@ -140,10 +140,12 @@ def test_spfl_of_one_client_is_fedavg(alike):
 
 
 def test_a_later_phase_does_not_repeat_the_draws_of_an_earlier_one(alike):
-    setting = prepare(
+    run = prepare(
         experiment("wfsl", rounds=4, warmup={"cycles": 3, "select": {"by": "random", "count": 4}}), federation=alike
     )
-    trips = [setting.plan(round).routes for round in (1, 2, 3)]
-    assert len(set(trips)) == 3
-    later = prepare(experiment("fedavg-first", rounds=6, fraction=0.3, warmup={"rounds": 3}), federation=alike)
-    assert [later.plan(round).routes for round in (1, 2, 3)] != [later.plan(round).routes for round in (4, 5, 6)]
+    routes = [run.planner.plan(round).routes for round in (1, 2, 3)]
+    assert len(set(routes)) == 3
+    planner = prepare(
+        experiment("fedavg-first", rounds=6, fraction=0.3, warmup={"rounds": 3}), federation=alike
+    ).planner
+    assert [planner.plan(round).routes for round in (1, 2, 3)] != [planner.plan(round).routes for round in (4, 5, 6)]

@@ -25,7 +25,7 @@ DIES = """
 import os, fedrelay as fr
 
 class Dies(fr.Observer):
-    def round_done(self, round, row):
+    def on_round_end(self, round, row):
         if round == 2:
             os._exit(9)
 

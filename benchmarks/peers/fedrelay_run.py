@@ -26,7 +26,7 @@ class Clock(fr.Observer):
     def __init__(self) -> None:
         self.ends: list[float] = []
 
-    def round_done(self, round: int, row: Row | None) -> None:
+    def on_round_end(self, round: int, row: Row | None) -> None:
         self.ends.append(time.perf_counter())
 
     def seconds(self, rounds: int) -> float:
@@ -63,9 +63,11 @@ def run_hops(
 ) -> None:
     """Run the hops of some rounds in this process, each from the first weights; check that no step is left out."""
     made = prepare(experiment(method, **settings), federation=federation, module=case.model())
-    with closing(start_local(replace(made.job(), terms=terms), workers=1)) as engine:
+    with closing(start_local(replace(made.prepared.job(), terms=terms), workers=1)) as engine:
         for round in range(1, rounds + 1):
-            for arrival in engine.run_round(made.plan(round), AS_PLANNED, RoundInputs(made.first_weights())):
+            for arrival in engine.run_round(
+                made.planner.plan(round), AS_PLANNED, RoundInputs(made.prepared.layout.flatten(made.prepared.module))
+            ):
                 assert arrival.steps == STEPS * len(arrival.clients)
 
 

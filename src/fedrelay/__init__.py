@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     from fedrelay.routes.base import PlanningContext, Routing
     from fedrelay.routes.plan import RoundPlan, Route
     from fedrelay.runtime.comparison import ComparisonResult, MethodResults
-    from fedrelay.runtime.loop import Interrupted, Observer
+    from fedrelay.runtime.interrupt import Interrupted
+    from fedrelay.runtime.observer import Observer
     from fedrelay.runtime.result import Result
     from fedrelay.runtime.versions import __version__
     from fedrelay.warmup.base import Warmup
@@ -53,7 +54,8 @@ _HOMES = {
     "routes.base": ("PlanningContext", "Routing"),
     "routes.plan": ("RoundPlan", "Route"),
     "runtime.comparison": ("ComparisonResult", "MethodResults"),
-    "runtime.loop": ("Interrupted", "Observer"),
+    "runtime.interrupt": ("Interrupted",),
+    "runtime.observer": ("Observer",),
     "runtime.result": ("Result",),
     "runtime.versions": ("__version__",),
     "warmup.base": ("Warmup",),

@@ -19,7 +19,8 @@ from fedrelay.experiment.settings_types import DataOptions, EngineName, MoreSett
 from fedrelay.experiment.spec import DataSettings, comparison, experiment, nested, shortcuts, validate
 from fedrelay.routes.plan import RoundPlan
 from fedrelay.runtime.comparison import ComparisonResult, run_comparison
-from fedrelay.runtime.loop import Observer, resume_run, run_experiment
+from fedrelay.runtime.loop import resume_run, run_experiment
+from fedrelay.runtime.observer import Observer
 from fedrelay.runtime.result import Result
 
 DataSource = str | Options | Federation
@@ -225,7 +226,7 @@ def plan(
     )
     plain, federation, module = _separate_own(named, settings, data, model)
     _check([method], plain)
-    return prepare(experiment(method, **plain), federation=federation, module=module).plan(round)
+    return prepare(experiment(method, **plain), federation=federation, module=module).planner.plan(round)
 
 
 def load_data(

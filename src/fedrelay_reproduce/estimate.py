@@ -23,7 +23,8 @@ from fedrelay.experiment.catalogue import METHODS
 from fedrelay.experiment.method import build_method
 from fedrelay.experiment.prepare import prepare
 from fedrelay.experiment.spec import DataSettings
-from fedrelay.runtime.loop import Silent, run_experiment
+from fedrelay.runtime.loop import run_experiment
+from fedrelay.runtime.observer import Observer
 from fedrelay.runtime.result import Row
 from fedrelay_reproduce.experiments import ClaimRun, ComparisonRuns, GroupComparison, ImageRecovery
 from fedrelay_reproduce.scaled_claim import ScaledClaim
@@ -100,10 +101,10 @@ def _recovery(experiment: fr.Experiment, epochs: int) -> float:
 def samples_of(experiment: fr.Experiment) -> tuple[float, int]:
     """How many samples a run trains on, evaluations included, and how many models travel side by side."""
     sizes = sizes_of(experiment.data)
-    setting = prepare(_without_profiles(experiment), federation=_stand_in(sizes))
+    run = prepare(_without_profiles(experiment), federation=_stand_in(sizes))
     rounds = np.unique(np.linspace(1, experiment.rounds, PLANNED_ROUNDS).astype(int)).tolist()
-    plans = [setting.plan(round) for round in rounds]
-    size = setting.federation.size
+    plans = [run.planner.plan(round) for round in rounds]
+    size = run.prepared.federation.size
     planned = [sum(size(client) for route in plan.routes for client in route.clients) for plan in plans]
     trained = float(np.mean(planned)) * experiment.rounds * experiment.train.epochs
     evaluated = math.ceil(experiment.rounds / experiment.eval.every) * sizes.test
@@ -152,13 +153,13 @@ def _measured_pace(experiment: str, lanes: int, samples: int) -> float:
     return watch.lap / (lanes * samples)
 
 
-class _Stopwatch(Silent):
+class _Stopwatch(Observer):
     """Measures the last round in processor time: other programs on the machine do not count."""
 
     def __init__(self) -> None:
         self.then, self.lap = time.process_time(), 0.0
 
-    def round_done(self, round: int, row: Row | None) -> None:
+    def on_round_end(self, round: int, row: Row | None) -> None:
         now = time.process_time()
         self.lap, self.then = now - self.then, now
 

@@ -64,8 +64,8 @@ def test_groups_of_trained_profiles_are_those_of_a_run(program, profile):
     words = ["--fraction", "1", "--set", "grouping.assign=icg", "--set", f"grouping.profile={profile}", "--json"]
     plan = program("plan", "fedseq", *TRAINED, *words).json
     assert sorted(map(sorted, plan["routes"])) == sorted(map(sorted, facts["groupings"][2]["groups"]))
-    assert plan["opening"]["transfers"] == {"s2c": 12, "c2s": 12, "c2c": 0}
-    assert plan["opening"]["client_updates"] == 12
+    assert plan["setup"]["transfers"] == {"s2c": 12, "c2s": 12, "c2c": 0}
+    assert plan["setup"]["client_updates"] == 12
     assert plan["total"]["transfers"]["s2c"] == 12 + 100 * len(plan["routes"])
     assert plan["total"]["bytes"] > 100 * plan["bytes"]
 

@@ -9,7 +9,7 @@ from tests.conftest import make_federation
 import fedrelay as fr
 from fedrelay.cost import formulas as cost
 from fedrelay.cost.formulas import CostModel, Exchanges, equal_chains
-from fedrelay.experiment.prepare import PreparedExperiment, prepare
+from fedrelay.experiment.prepare import PreparedRun, prepare
 from fedrelay.experiment.spec import experiment
 from fedrelay.report.terminal.plan import plan_report
 from fedrelay.routes.base import sampled_count
@@ -21,7 +21,7 @@ SETTINGS = [(12, 0.5, 4), (20, 0.25, 5), (30, 0.34, 6), (8, 1.0, 2)]
 """Clients, the share of clients or groups that take part, and groups, all of the same size."""
 
 
-def setting_of(method: str, clients: int, **settings) -> PreparedExperiment:
+def run_of(method: str, clients: int, **settings) -> PreparedRun:
     settings = {"rounds": ROUNDS, "workers": 1, **settings}
     federation = make_federation([SAMPLES] * clients)
     return prepare(experiment(method, **settings), federation=federation, module=torch.nn.Linear(4, 3))
@@ -76,12 +76,12 @@ CLOSED_FORMS = {
 @pytest.mark.parametrize("method", CLOSED_FORMS)
 def test_transfers_of_every_method(method, clients, fraction, groups):
     options, closed_form = CLOSED_FORMS[method]
-    setting = setting_of(method, clients, fraction=fraction, **options(clients, groups))
+    run = run_of(method, clients, fraction=fraction, **options(clients, groups))
     members, chains = sampled_count(clients, fraction), sampled_count(groups, fraction)
     expected = [closed_form(clients // groups, members, chains, round) for round in range(1, ROUNDS + 1)]
-    reports = [plan_report(setting, round) for round in range(1, ROUNDS + 1)]
+    reports = [plan_report(run, round) for round in range(1, ROUNDS + 1)]
     assert [tuple(report["transfers"].values()) for report in reports] == expected
-    told = clients if setting.recipe.needs_histograms else 0
+    told = clients if run.prepared.method.needs_histograms else 0
     sums = [sum(kind) for kind in zip(*expected, strict=True)]
     assert tuple(reports[0]["total"]["transfers"].values()) == (sums[0], sums[1] + told, sums[2])
 
@@ -89,11 +89,11 @@ def test_transfers_of_every_method(method, clients, fraction, groups):
 @pytest.mark.parametrize("count", [3, 7])
 def test_transfers_of_wfsl(count):
     select = {"by": "genetic", "count": count, "population": 4, "iterations": 1}
-    setting = setting_of("wfsl", 9, rounds=2, warmup={"cycles": 1, "select": select}, fraction=0.4)
-    cycle, federated = plan_report(setting, 1), plan_report(setting, 2)
+    run = run_of("wfsl", 9, rounds=2, warmup={"cycles": 1, "select": select}, fraction=0.4)
+    cycle, federated = plan_report(run, 1), plan_report(run, 2)
     assert tuple(cycle["transfers"].values()) == cost.relayed_exchanges(count)
     assert tuple(federated["transfers"].values()) == cost.parallel_exchanges(3)
-    assert tuple(cycle["opening"]["transfers"].values()) == cost.relayed_exchanges(9)
+    assert tuple(cycle["setup"]["transfers"].values()) == cost.relayed_exchanges(9)
 
 
 FEDGSP = CostModel()
@@ -101,8 +101,8 @@ FEDGSP = CostModel()
 
 def costs_of(method: str, clients: int, **settings) -> tuple[dict[str, float], int]:
     """What the rounds of a method cost on FedGSP's devices, and the bytes of its model."""
-    setting = setting_of(method, clients, clock={"profile": "fedgsp"}, **settings)
-    return setting.cost(setting.plan(round) for round in range(1, ROUNDS + 1)), setting.layout.bytes
+    run = run_of(method, clients, clock={"profile": "fedgsp"}, **settings)
+    return run.costs.total(run.planner.plan(round) for round in range(1, ROUNDS + 1)), run.prepared.layout.bytes
 
 
 def test_the_cost_of_fedgsp_is_its_paper_s():
@@ -147,8 +147,8 @@ def test_virtual_time_lies_between_computing_and_all_of_it():
 def test_a_run_has_the_costs_of_its_plan():
     settings = {"rounds": ROUNDS, "workers": 1, "fraction": 0.5, "clock": {"profile": "fedgsp"}}
     result = fr.run("feddisco", data=make_federation([SAMPLES] * 6), model=torch.nn.Linear(4, 3), **settings)
-    setting = setting_of("feddisco", 6, fraction=0.5, clock={"profile": "fedgsp"})
-    total = plan_report(setting, 1)["total"]
+    run = run_of("feddisco", 6, fraction=0.5, clock={"profile": "fedgsp"})
+    total = plan_report(run, 1)["total"]
     for name in ("virtual_seconds", "idle_seconds", "computing_seconds", "communicating_seconds", "bytes"):
         assert getattr(result, name) == pytest.approx(total[name]), name
         assert result.summary()[name] == getattr(result, name)

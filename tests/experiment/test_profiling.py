@@ -14,8 +14,9 @@ from tests.conftest import make_federation
 
 import fedrelay as fr
 from fedrelay.experiment import prepare as settings_of
-from fedrelay.experiment.prepare import prepare
+from fedrelay.experiment.prepare import inputs_of_profiles, prepare
 from fedrelay.experiment.spec import experiment
+from fedrelay.runtime.recorder import plan_summary
 from fedrelay.runtime.store import PROFILES, RunFolder
 
 CLIENTS = 12
@@ -32,20 +33,20 @@ class Watcher:
         self.die_after, self.press_at = die_after, press_at
         self.seen, self.begun = [], False
 
-    def profiling(self, done, clients):
+    def on_profile(self, done, clients):
         assert not self.begun
         self.seen.append((done, clients))
         if done == self.press_at:
             os.kill(os.getpid(), signal.SIGINT)
 
-    def started(self, experiment, round):
+    def on_start(self, experiment, round):
         self.begun = True
 
-    def round_done(self, round, row):
+    def on_round_end(self, round, row):
         if round == self.die_after:
             raise ZeroDivisionError("the process dies here")
 
-    def stopping(self):
+    def on_stopping(self):
         pass
 
 
@@ -124,14 +125,14 @@ TOLD = {
 
 @pytest.mark.parametrize("method", TOLD)
 def test_histograms_are_told_once_whoever_needs_them(toy, method):
-    line = prepare(experiment(method), federation=toy).opening()
+    line = prepare(experiment(method), federation=toy).costs.setup_line()
     assert (0 if line is None else line["c2s"]) == 6 * TOLD[method]
     if line is not None:
         assert line["payloads"] == {"histogram": 6 * 3 * 8}
 
 
 def test_empty_clients_have_no_histogram_to_tell():
-    line = prepare(experiment("feddisco"), federation=make_federation([3, 0, 4])).opening()
+    line = prepare(experiment("feddisco"), federation=make_federation([3, 0, 4])).costs.setup_line()
     assert line is not None
     assert line["c2s"] == 2
 
@@ -141,12 +142,12 @@ def test_the_slowest_client_decides_how_long_profiles_take(tmp_path):
     rows = [f"{client},{slow if client == 3 else fast}" for client in range(CLIENTS)]
     path = tmp_path / "devices.csv"
     path.write_text("\n".join(["client,flops,down,up,latency", *rows]))
-    setting = prepare(experiment("fedseq", **CONF, clock={"profile": "csv", "path": str(path)}))
-    line = setting.opening()
+    run = prepare(experiment("fedseq", **CONF, clock={"profile": "csv", "path": str(path)}))
+    line = run.costs.setup_line()
     assert line is not None
 
     def seconds(client, flops, down, up, latency):
-        training = 2 * setting.federation.size(client) * setting.sample_flops / flops
+        training = 2 * run.prepared.federation.size(client) * run.costs.sample_flops / flops
         return training, 8 * 4810 * 4 / down + latency + 8 * 10 * 4 / up + latency
 
     trips = [seconds(c, *((1e9, 1e7, 2e6, 0.5) if c == 3 else (1e10, 1e8, 2e7, 0.05))) for c in range(CLIENTS)]
@@ -158,9 +159,9 @@ def test_the_slowest_client_decides_how_long_profiles_take(tmp_path):
 
 def test_profiles_and_histograms_come_one_after_another(toy):
     settings = {"grouping": {"assign": "kmeans", "profile": "weights"}, "fraction": 1.0}
-    both = prepare(experiment("fedseq+feddisco", **settings), federation=toy).opening()
-    alone = prepare(experiment("fedseq", **settings), federation=toy).opening()
-    told = prepare(experiment("feddisco"), federation=toy).opening()
+    both = prepare(experiment("fedseq+feddisco", **settings), federation=toy).costs.setup_line()
+    alone = prepare(experiment("fedseq", **settings), federation=toy).costs.setup_line()
+    told = prepare(experiment("feddisco"), federation=toy).costs.setup_line()
     assert both is not None
     assert both["payloads"] == alone["payloads"] | told["payloads"]
     assert both["virtual_seconds"] == pytest.approx(alone["virtual_seconds"] + told["virtual_seconds"])
@@ -194,15 +195,15 @@ def test_a_run_that_died_right_after_the_pass(tmp_path, nobody_trains, lost):
 
 def test_vectors_are_kept_with_the_run(tmp_path):
     fr.run("fedseq", **CONF, out=tmp_path / "run")
-    setting = prepare(experiment("fedseq", **CONF))
+    run = prepare(experiment("fedseq", **CONF))
     kept = load_file(tmp_path / "run" / "profiles.safetensors")
     assert kept["clients"].tolist() == list(range(CLIENTS))
-    np.testing.assert_array_equal(kept["vectors"].numpy(), setting.survey.vectors)
+    np.testing.assert_array_equal(kept["vectors"].numpy(), run.prepared.profiling.vectors)
     folder = RunFolder.open(tmp_path / "run")
-    survey = folder.survey(PROFILES)
-    np.testing.assert_array_equal(survey.vectors, setting.survey.vectors)
-    groups = setting.recipe.grouping.form(setting.evidence(), survey)
-    assert groups == folder.groups == setting.scene.groups
+    profiling = folder.profiling(PROFILES)
+    np.testing.assert_array_equal(profiling.vectors, run.prepared.profiling.vectors)
+    groups = run.prepared.method.grouping.form(inputs_of_profiles(run.prepared), profiling)
+    assert groups == folder.groups == run.prepared.groups
     folder.close()
 
 
@@ -260,9 +261,9 @@ def test_a_comparison_trains_nothing_before_it_has_its_folder(tmp_path):
 
 
 def test_the_plan_of_a_run_has_the_pass(tmp_path):
-    summary = prepare(experiment("fedseq", **CONF)).summary()
-    assert (summary["opening"]["round"], summary["opening"]["s2c"]) == (0, CLIENTS)
-    assert prepare(experiment("fedavg", clients=4)).summary()["opening"] is None
+    summary = plan_summary(prepare(experiment("fedseq", **CONF)))
+    assert (summary["setup"]["round"], summary["setup"]["s2c"]) == (0, CLIENTS)
+    assert plan_summary(prepare(experiment("fedavg", clients=4)))["setup"] is None
 
 
 def test_a_method_that_cannot_describe_its_clients_is_refused_before_the_first_runs(tmp_path):
@@ -281,6 +282,6 @@ def test_rows_of_tables_and_half_floats_can_be_described():
     module = torch.nn.Sequential(torch.nn.Flatten(), half)
     grouping = {"grouping.assign": "icg", "grouping.profile": "weights", "grouping.variance": None}
     wanted = experiment("fedseq", clients=4, **grouping, **{"grouping.relative": True})
-    vectors = prepare(wanted, module=module).survey.vectors
+    vectors = prepare(wanted, module=module).prepared.profiling.vectors
     assert vectors.shape == (4, 650)
     assert 0 < np.abs(vectors).max() < 1

@@ -22,8 +22,8 @@ from fedrelay.models.zoo import build_model
 SMALL = {"data": "digits", "clients": 12, "alpha": 0, "model": "mlp", "hidden": [8], "batch_size": 16}
 
 
-def surveyed(profile, workers=1, method="fedseq", settings=SMALL, **options):
-    """A setting whose clients described themselves."""
+def profiled(profile, workers=1, method="fedseq", settings=SMALL, **options):
+    """A prepared run with profiles of its clients."""
     grouping = {f"grouping.{name}": value for name, value in {"assign": "icg", "profile": profile, **options}.items()}
     return prepare(experiment(method, **settings, **grouping, **{"engine.workers": workers}))
 
@@ -52,7 +52,7 @@ def test_a_client_without_labels_that_count_has_equal_shares(evidence):
 
 @pytest.mark.parametrize("name", ["hist", "counts", "conf", "clf", "weights"])
 def test_what_is_said_of_a_profile_is_true(name):
-    profile, vectors = PROFILES[name], surveyed(name).survey.vectors
+    profile, vectors = PROFILES[name], profiled(name).prepared.profiling.vectors
     assert vectors.dtype == np.float64
     assert len(vectors) == 12
     assert not profile.non_negative or (vectors >= 0).all()
@@ -68,10 +68,10 @@ def test_confidences_become_shares():
 
 
 def test_a_client_is_sure_of_the_class_it_holds():
-    setting = surveyed("conf", epochs=40)
-    held = [setting.federation.histogram(client).argmax() for client in range(12)]
-    assert (setting.survey.vectors.argmax(axis=1) == held).all()
-    assert surveyed("conf", normalise="softmax").survey.vectors.max() < 0.25
+    run = profiled("conf", epochs=40)
+    held = [run.prepared.federation.histogram(client).argmax() for client in range(12)]
+    assert (run.prepared.profiling.vectors.argmax(axis=1) == held).all()
+    assert profiled("conf", normalise="softmax").prepared.profiling.vectors.max() < 0.25
 
 
 def test_the_classifier_of_lenet():
@@ -86,15 +86,18 @@ def test_the_classifier_of_lenet():
 
 def test_the_weights_of_linear_layers_without_biases():
     raw = {"variance": None, "epochs": 1}
-    every, last = surveyed("clf", **raw).survey.vectors, surveyed("clf", layers="last", **raw).survey.vectors
+    every, last = (
+        profiled("clf", **raw).prepared.profiling.vectors,
+        profiled("clf", layers="last", **raw).prepared.profiling.vectors,
+    )
     assert (every.shape, last.shape) == ((12, 64 * 8 + 8 * 10), (12, 80))
     np.testing.assert_array_equal(every[:, -80:], last)
-    whole = surveyed("weights", variance=None)
-    assert whole.survey.vectors.shape == (12, whole.layout.trainable)
-    np.testing.assert_array_equal(whole.survey.vectors[:, : 64 * 8], every[:, : 64 * 8])
-    change = surveyed("weights", variance=None, relative=True).survey.vectors
-    start = whole.first_weights().numpy()[: whole.layout.trainable]
-    np.testing.assert_allclose(change, whole.survey.vectors - start, atol=1e-6)
+    whole = profiled("weights", variance=None)
+    assert whole.prepared.profiling.vectors.shape == (12, whole.prepared.layout.trainable)
+    np.testing.assert_array_equal(whole.prepared.profiling.vectors[:, : 64 * 8], every[:, : 64 * 8])
+    change = profiled("weights", variance=None, relative=True).prepared.profiling.vectors
+    start = whole.prepared.layout.flatten(whole.prepared.module).numpy()[: whole.prepared.layout.trainable]
+    np.testing.assert_allclose(change, whole.prepared.profiling.vectors - start, atol=1e-6)
     assert np.abs(change).max() > 0
 
 
@@ -129,9 +132,9 @@ def test_a_part_of_many_clients_defines_the_components():
 
 @pytest.mark.parametrize("profile", ["clf", "conf", "weights"])
 def test_vectors_do_not_depend_on_the_number_of_workers(profile):
-    alone, together = surveyed(profile, workers=1), surveyed(profile, workers=2)
-    np.testing.assert_array_equal(alone.survey.vectors, together.survey.vectors)
-    assert alone.scene.groups == together.scene.groups
+    alone, together = profiled(profile, workers=1), profiled(profile, workers=2)
+    np.testing.assert_array_equal(alone.prepared.profiling.vectors, together.prepared.profiling.vectors)
+    assert alone.prepared.groups == together.prepared.groups
 
 
 @pytest.mark.parametrize(
@@ -139,7 +142,7 @@ def test_vectors_do_not_depend_on_the_number_of_workers(profile):
     [("clf", {"model": 592 * 4}), ("conf", {"profile": 10 * 4}), ("weights", {"model": 610 * 4})],
 )
 def test_a_model_goes_to_every_client_and_a_vector_comes_back(profile, up):
-    line = surveyed(profile).opening()
+    line = profiled(profile).costs.setup_line()
     assert (line["round"], line["s2c"], line["c2s"], line["c2c"], line["client_updates"]) == (0, 12, 12, 0, 12)
     expected = {"model": 12 * 610 * 4}
     for payload, size in up.items():
@@ -149,19 +152,19 @@ def test_a_model_goes_to_every_client_and_a_vector_comes_back(profile, up):
 
 
 def test_epochs_and_the_settings_of_training_have_an_effect():
-    usual = surveyed("conf").survey.vectors
-    np.testing.assert_array_equal(surveyed("conf", epochs=10).survey.vectors, usual)
-    assert not np.array_equal(surveyed("conf", epochs=9).survey.vectors, usual)
+    usual = profiled("conf").prepared.profiling.vectors
+    np.testing.assert_array_equal(profiled("conf", epochs=10).prepared.profiling.vectors, usual)
+    assert not np.array_equal(profiled("conf", epochs=9).prepared.profiling.vectors, usual)
     # What clients train for their profiles is the plain model, whatever the method adds to it.
-    np.testing.assert_array_equal(surveyed("conf", method="fedseq+fedprox").survey.vectors, usual)
-    np.testing.assert_array_equal(surveyed("conf", settings={**SMALL, "epochs": 3}).survey.vectors, usual)
-    assert not np.array_equal(surveyed("conf", settings={**SMALL, "lr": 0.2}).survey.vectors, usual)
+    np.testing.assert_array_equal(profiled("conf", method="fedseq+fedprox").prepared.profiling.vectors, usual)
+    np.testing.assert_array_equal(profiled("conf", settings={**SMALL, "epochs": 3}).prepared.profiling.vectors, usual)
+    assert not np.array_equal(profiled("conf", settings={**SMALL, "lr": 0.2}).prepared.profiling.vectors, usual)
 
 
 @pytest.mark.parametrize("name", ["clf", "conf", "weights"])
 def test_a_diverging_client_is_named(name):
     with pytest.raises(DivergedError, match=r"profiling: the model left client \d+ with non-finite weights; lower tra"):
-        surveyed(name, settings={**SMALL, "lr": 1e30}, epochs=5)
+        profiled(name, settings={**SMALL, "lr": 1e30}, epochs=5)
 
 
 def test_what_cannot_be_described_is_refused_before_anybody_trains(make_clients):
@@ -169,14 +172,14 @@ def test_what_cannot_be_described_is_refused_before_anybody_trains(make_clients)
     with pytest.raises(SpecError, match="'t2v' shows clients' images to a probe network; the data 'toy' are tabular"):
         prepare(experiment("fedseq", **{"grouping.assign": "icg", "grouping.profile": "t2v"}), federation=rows)
     with pytest.raises(SpecError, match=r"data.public: must be at least 1 for the profile 'conf'"):
-        surveyed("conf", settings={**SMALL, "public": 0})
+        profiled("conf", settings={**SMALL, "public": 0})
 
 
 def test_the_public_set_is_taken_from_all_methods_alike():
     conf = {"method": "fedseq", "label": "conf", "grouping": {"assign": "icg", "profile": "conf"}}
     runs = experiments(comparison(["fedavg", "centralized", conf], data="digits", clients=12, rounds=1))
     assert [run.data.public for _, run in runs] == [10, 10, 10]
-    left = [len(prepare(run, groups=((0, 1),)).federation.test.y) for _, run in runs]
+    left = [len(prepare(run, groups=((0, 1),)).prepared.federation.test.y) for _, run in runs]
     assert left == [359 - 100] * 3
     assert [run.data.public for _, run in experiments(comparison(["fedavg", "fedseq"]))] == [0, 0]
     assert [run.data.public for _, run in experiments(comparison(["fedavg", conf], public=3))] == [3, 3]

@@ -18,9 +18,10 @@ from fedrelay.grouping.distances import DISTANCES
 from fedrelay.grouping.profiles import probe as probes
 from fedrelay.grouping.profiles import t2v
 from fedrelay.grouping.profiles.probe import ImageAdapter, ResNet18, read_resnet18
+from fedrelay.runtime.recorder import profile_files
 
 
-def surveyed(workers=1, federation=None, settings=None, probe="digits"):
+def profiled(workers=1, federation=None, settings=None, probe="digits"):
     grouping = {"grouping.assign": "greedy", "grouping.profile": "t2v", "grouping.probe": probe}
     settings = {"data": "digits", "clients": 6, "alpha": 0, **(settings or {}), "engine.workers": workers}
     return prepare(experiment("fedseq", **settings, **grouping), federation=federation)
@@ -39,10 +40,10 @@ def digits_of(*rows):
     return ArrayFederation(load_dataset("digits"), ClientIndices(indices, offsets), seed=1)
 
 
-def same_and_different(setting):
+def same_and_different(run):
     """Mean distance of clients with the same class, of those with different ones, and whose nearest is of its class."""
-    vectors = setting.survey.vectors
-    held = np.array([setting.federation.histogram(client).argmax() for client in range(len(vectors))])
+    vectors = run.prepared.profiling.vectors
+    held = np.array([run.prepared.federation.histogram(client).argmax() for client in range(len(vectors))])
     gaps = np.stack([DISTANCES["norm-cosine"](vector, vectors) for vector in vectors])
     alike, others = held[:, None] == held[None], ~np.eye(len(held), dtype=bool)
     nearest = np.where(others, gaps, np.inf).argmin(axis=1)
@@ -52,7 +53,7 @@ def same_and_different(setting):
 def test_clients_of_the_same_class_are_close():
     classes = load_dataset("digits").y_train
     pairs = [np.flatnonzero(classes == each)[begin::2][:40] for each in range(3) for begin in (0, 1)]
-    same, different, nearest = same_and_different(surveyed(2, digits_of(*pairs)))
+    same, different, nearest = same_and_different(profiled(2, digits_of(*pairs)))
     assert same < 0.7 * different
     assert nearest == 1
 
@@ -68,31 +69,31 @@ def test_a_probe_that_knows_digits_tells_clothes_apart(monkeypatch):
     federation = ArrayFederation(
         clothes, ClientIndices(np.concatenate(pairs), np.cumsum([0, *map(len, pairs)])), seed=1
     )
-    same, different, nearest = same_and_different(surveyed(2, federation, probe="mnist"))
+    same, different, nearest = same_and_different(profiled(2, federation, probe="mnist"))
     assert same < 0.7 * different
     assert nearest == 1
 
 
 def test_the_number_of_workers_changes_nothing(quick):
-    alone, together = surveyed(1), surveyed(2)
-    np.testing.assert_array_equal(alone.survey.vectors, together.survey.vectors)
-    assert (alone.survey.vectors >= 0).all()
-    assert alone.survey.vectors.shape == (6, 8 + 16 + 64)
+    alone, together = profiled(1), profiled(2)
+    np.testing.assert_array_equal(alone.prepared.profiling.vectors, together.prepared.profiling.vectors)
+    assert (alone.prepared.profiling.vectors >= 0).all()
+    assert alone.prepared.profiling.vectors.shape == (6, 8 + 16 + 64)
 
 
 def test_the_probe_goes_to_every_client_and_a_vector_comes_back(quick):
-    setting = surveyed()
-    line, probe = setting.opening(), setting.survey.probe
+    run = profiled()
+    line, probe = run.costs.setup_line(), run.prepared.profiling.probe
     size = 4 * sum(tensor.numel() for tensor in probe.values())
     assert line["payloads"] == {"probe": 6 * size, "profile": 6 * 88 * 4}
     assert (line["s2c"], line["c2s"], line["c2c"], line["client_updates"]) == (6, 6, 0, 0)
     assert line["virtual_seconds"] > line["computing_seconds"] > 0
-    assert set(setting.findings()) == {"profiles.safetensors", "probe.safetensors"}
+    assert set(profile_files(run.prepared)) == {"profiles.safetensors", "probe.safetensors"}
 
 
 def test_clients_with_equal_data_have_equal_vectors(quick):
     rows = np.arange(30)
-    vectors = surveyed(federation=digits_of(rows, rows, rows[:12], rows[:0])).survey.vectors
+    vectors = profiled(federation=digits_of(rows, rows, rows[:12], rows[:0])).prepared.profiling.vectors
     assert vectors.shape == (3, 88)  # nobody describes a client without data
     np.testing.assert_array_equal(vectors[0], vectors[1])
     assert not np.array_equal(vectors[0], vectors[2])
@@ -168,10 +169,13 @@ def test_a_resnet18_looks_at_clients(tmp_path, weights, quick, monkeypatch):
     monkeypatch.setattr(t2v, "BATCH", 4)
     save_file(weights, tmp_path / "resnet18.safetensors")
     monkeypatch.chdir(tmp_path)
-    setting = surveyed(federation=digits_of(np.arange(4), np.arange(4, 8)), probe="resnet18.safetensors")
-    assert setting.survey.vectors.shape == (2, 2 * 4800)  # as many filters of convolutions as weights of BatchNorm
-    assert setting.experiment.grouping["probe"] == str(tmp_path / "resnet18.safetensors")
-    assert torch.equal(setting.survey.probe["conv1.weight"], weights["conv1.weight"])
+    run = profiled(federation=digits_of(np.arange(4), np.arange(4, 8)), probe="resnet18.safetensors")
+    assert run.prepared.profiling.vectors.shape == (
+        2,
+        2 * 4800,
+    )  # as many filters of convolutions as weights of BatchNorm
+    assert run.prepared.experiment.grouping["probe"] == str(tmp_path / "resnet18.safetensors")
+    assert torch.equal(run.prepared.profiling.probe["conv1.weight"], weights["conv1.weight"])
 
 
 def damaged(weights, change):
@@ -200,7 +204,7 @@ def test_another_network_is_refused(tmp_path, weights, change, reason):
     file = tmp_path / "other.safetensors"
     save_file(damaged(weights, change), file)
     with pytest.raises(SpecError, match=rf"grouping.probe: .*other.safetensors does not hold a ResNet-18.*{reason}"):
-        surveyed(probe=str(file))
+        profiled(probe=str(file))
 
 
 class Malice:
@@ -216,18 +220,18 @@ def test_files_that_are_no_weights_are_refused(tmp_path, monkeypatch):
     torch.save(Malice(), tmp_path / "malice.pth")
     for name in ("text.safetensors", "text.pt", "malice.pth"):
         with pytest.raises(SpecError, match=f"grouping.probe: .*{name} cannot be read as weights"):
-            surveyed(probe=name)
+            profiled(probe=name)
     with pytest.raises(SpecError, match="it holds something else than named tensors"):
-        surveyed(probe="nested.pt")
+        profiled(probe="nested.pt")
     with pytest.raises(SpecError, match=r"grouping.probe: there is no file .*gone.pt"):
-        surveyed(probe="gone.pt")
+        profiled(probe="gone.pt")
     assert not (tmp_path / "gotcha").exists()
 
 
 def test_unfit_data_sets_are_refused(tmp_path):
     with pytest.raises(SpecError, match=r"grouping.probe: unknown data set 'mnits' \(did you mean 'mnist'\?\)"):
-        surveyed(probe="mnits")
+        profiled(probe="mnits")
     rows = np.zeros((4, 2), dtype=np.float32)
     np.savez(tmp_path / "rows.npz", x_train=rows, y_train=np.arange(4), x_test=rows, y_test=np.arange(4))
     with pytest.raises(SpecError, match=r"grouping.probe: a probe looks at images, but the data .* are tabular"):
-        surveyed(probe=str(tmp_path / "rows.npz"))
+        profiled(probe=str(tmp_path / "rows.npz"))

@@ -8,7 +8,7 @@ from typing import Any
 
 import fedrelay as fr
 from fedrelay.errors import DivergedError, FruitlessError
-from fedrelay.runtime.loop import Silent
+from fedrelay.runtime.observer import Observer
 
 SMALL: dict[str, Any] = {"data": "digits", "clients": 20, "alpha": 0.1, "fraction": 0.5, "batch_size": 16, "workers": 1}
 
@@ -27,13 +27,13 @@ def ran(folder: Path, method: str, **settings: Any) -> Path:
     return folder
 
 
-class Stopper(Silent):
+class Stopper(Observer):
     """Somebody who pulls the plug after so many rounds."""
 
     def __init__(self, after: int) -> None:
         self.after = after
 
-    def round_done(self, round: int, row: Any) -> None:
+    def on_round_end(self, round: int, row: Any) -> None:
         if round == self.after:
             raise KeyboardInterrupt
 

@@ -11,7 +11,7 @@ from tests.report.folders import SMALL, Stopper
 
 import fedrelay as fr
 from fedrelay.report.loggers import CombinedObserver, MLflow, TensorBoard, TrackingLogger, with_loggers
-from fedrelay.runtime.loop import Silent
+from fedrelay.runtime.observer import Observer
 
 
 class Log:
@@ -39,10 +39,10 @@ class Memory(TrackingLogger):
         return self.logs[folder], max(self.logs[folder].rounds, default=0)
 
 
-class Refuser(Silent):
+class Refuser(Observer):
     """Somebody who pulls the plug before the first round."""
 
-    def started(self, experiment, round):
+    def on_start(self, experiment, round):
         raise KeyboardInterrupt
 
 
@@ -69,7 +69,7 @@ def test_logging_can_start_late(tmp_path):
 def test_every_run_of_a_comparison_has_its_own(tmp_path):
     logs = {}
     memory = Memory(logs, True)
-    with with_loggers(Silent(), [memory]) as observer:
+    with with_loggers(Observer(), [memory]) as observer:
         fr.compare(["fedavg", "fedseq"], seeds=[1, 2], out=tmp_path / "all", observer=observer, **SMALL, rounds=1)
     assert len(logs) == 4
     assert all(log.endings == ["complete"] for log in logs.values())
@@ -81,7 +81,7 @@ def test_a_log_that_fails_does_not_stop_the_run(tmp_path, caplog):
             raise OSError("the disk is full")
 
     log = Full()
-    with with_loggers(Silent(), [Memory({tmp_path / "run": log}, False)]) as observer:
+    with with_loggers(Observer(), [Memory({tmp_path / "run": log}, False)]) as observer:
         assert fr.run("fedavg", out=tmp_path / "run", observer=observer, **SMALL, rounds=2).complete
     assert caplog.text.count("stopped logging (the disk is full)") == 1
     assert log.endings == ["stopped"]  # as soon as it failed: it has not all of the run
@@ -93,7 +93,7 @@ def test_a_log_that_does_not_close_is_reported_and_the_next_one_closes(tmp_path,
             raise OSError("nobody answers")
 
     run, last = tmp_path / "run", Log()
-    with with_loggers(Silent(), [Memory({run: Stuck()}, False), Memory({run: last}, False)]) as observer:
+    with with_loggers(Observer(), [Memory({run: Stuck()}, False), Memory({run: last}, False)]) as observer:
         assert fr.run("fedavg", out=run, observer=observer, **SMALL, rounds=1).complete
     assert caplog.text.count(f"Memory may not know how {run} ended (nobody answers)") == 1
     assert last.endings == ["complete"]
@@ -102,8 +102,8 @@ def test_a_log_that_does_not_close_is_reported_and_the_next_one_closes(tmp_path,
 def test_logs_know_how_runs_ended(tmp_path):
     logs, run = {}, tmp_path / "run"
 
-    def watched(play, other=Silent):
-        with with_loggers(Silent(), [Memory(logs, False)]) as memory, suppress(KeyboardInterrupt, fr.FedRelayError):
+    def watched(play, other=Observer):
+        with with_loggers(Observer(), [Memory(logs, False)]) as memory, suppress(KeyboardInterrupt, fr.FedRelayError):
             play(observer=CombinedObserver(memory, other()))
 
     watched(partial(fr.run, "fedavg", out=run, **SMALL, rounds=3), lambda: Stopper(1))
@@ -148,9 +148,9 @@ def test_tensorboard_reads_what_was_written(tmp_path):
         from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
         run = tmp_path / "run"
-        with with_loggers(Silent(), [TensorBoard()]) as observer, pytest.raises(KeyboardInterrupt):
+        with with_loggers(Observer(), [TensorBoard()]) as observer, pytest.raises(KeyboardInterrupt):
             fr.run("fedavg", out=run, observer=CombinedObserver(observer, Stopper(2)), **SMALL, rounds=3)
-        with with_loggers(Silent(), [TensorBoard()]) as observer:
+        with with_loggers(Observer(), [TensorBoard()]) as observer:
             result = fr.resume(run, observer=observer)
         events = EventAccumulator(str(run / "tensorboard")).Reload()
         points = events.Scalars("accuracy")
@@ -165,16 +165,16 @@ def test_mlflow_has_parameters_and_rounds(tmp_path, monkeypatch):
         monkeypatch.setenv("MLFLOW_TRACKING_URI", (tmp_path / "mlruns").as_uri())
         monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
         run = tmp_path / "run"
-        with with_loggers(Silent(), [logger := MLflow()]) as observer, pytest.raises(KeyboardInterrupt):
+        with with_loggers(Observer(), [logger := MLflow()]) as observer, pytest.raises(KeyboardInterrupt):
             fr.run("fedavg", out=run, observer=CombinedObserver(observer, Stopper(2)), **SMALL, rounds=3)
         client = logger.client
         [kept] = client.search_runs([client.get_experiment_by_name("fedrelay").experiment_id])
         assert kept.data.params["data.alpha"] == "0.1"
         assert kept.info.status == "KILLED"
-        with with_loggers(Silent(), [MLflow()]) as observer, pytest.raises(KeyboardInterrupt):
+        with with_loggers(Observer(), [MLflow()]) as observer, pytest.raises(KeyboardInterrupt):
             fr.resume(run, observer=CombinedObserver(observer, Refuser()))
         assert client.get_run(kept.info.run_id).info.status == "KILLED"  # though no round is missing so far
-        with with_loggers(Silent(), [MLflow()]) as observer:
+        with with_loggers(Observer(), [MLflow()]) as observer:
             fr.resume(run, observer=observer)
         history = client.get_metric_history(kept.info.run_id, "accuracy")
         assert [point.step for point in history] == [1, 2, 3]
@@ -187,7 +187,7 @@ def test_mlflow_says_that_a_run_failed_or_that_its_end_is_missing(tmp_path, monk
         pytest.importorskip("mlflow", reason="mlflow is not installed")
         monkeypatch.setenv("MLFLOW_TRACKING_URI", (tmp_path / "mlruns").as_uri())
         monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
-        with with_loggers(Silent(), [logger := MLflow()]) as observer, pytest.raises(fr.DivergedError):
+        with with_loggers(Observer(), [logger := MLflow()]) as observer, pytest.raises(fr.DivergedError):
             fr.run("fedavg", out=tmp_path / "wild", observer=observer, **SMALL, rounds=3, lr=1e30)
         client, wild = logger.client, json.loads((tmp_path / "wild/mlflow.json").read_bytes())["run_id"]
         assert client.get_run(wild).info.status == "FAILED"
@@ -195,13 +195,13 @@ def test_mlflow_says_that_a_run_failed_or_that_its_end_is_missing(tmp_path, monk
         def refused(run, metrics):
             raise OSError("nobody answers")
 
-        with with_loggers(Silent(), [logger := MLflow()]) as observer:
+        with with_loggers(Observer(), [logger := MLflow()]) as observer:
             monkeypatch.setattr(logger.client, "log_batch", refused)
             assert fr.run("fedavg", out=tmp_path / "run", observer=observer, **SMALL, rounds=2).complete
         run = json.loads((tmp_path / "run/mlflow.json").read_bytes())["run_id"]
         assert "MLflow stopped logging (nobody answers)" in caplog.text
         assert client.get_run(run).info.status == "KILLED"
-        with with_loggers(Silent(), [MLflow()]) as observer:
+        with with_loggers(Observer(), [MLflow()]) as observer:
             fr.resume(tmp_path / "run", observer=observer)
         assert [point.step for point in client.get_metric_history(run, "accuracy")] == [1, 2]
         assert client.get_run(run).info.status == "FINISHED"

@@ -9,7 +9,7 @@ from rich.console import Console
 from fedrelay.experiment.spec import experiment
 from fedrelay.report import progress
 from fedrelay.report.progress import watching, watching_profiles
-from fedrelay.runtime.loop import Silent
+from fedrelay.runtime.observer import Observer
 
 
 def watch(rounds, *, terminal, titles=(), start=0, every=1, console=None):
@@ -18,9 +18,9 @@ def watch(rounds, *, terminal, titles=(), start=0, every=1, console=None):
     with watching(console, titles, announced.append) as observer:
         for _ in titles or [None]:
             spec = experiment("fedavg", rounds=rounds)
-            observer.started(spec, start)
+            observer.on_start(spec, start)
             for number in range(start + 1, rounds + 1):
-                observer.round_done(number, {"accuracy": number / rounds} if number % every == 0 else None)
+                observer.on_round_end(number, {"accuracy": number / rounds} if number % every == 0 else None)
     assert len(announced) == 1
     return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", console.file.getvalue())
 
@@ -68,9 +68,9 @@ def profiled(terminal, clients=3):
     console = Console(file=io.StringIO(), force_terminal=terminal, width=80)
     with watching(console, ["fedseq"], lambda _: None) as observer:
         for done in range(1, clients + 1):
-            observer.profiling(done, clients)
-        observer.started(experiment("fedseq", rounds=1), 0)
-        observer.round_done(1, {"accuracy": 0.5})
+            observer.on_profile(done, clients)
+        observer.on_start(experiment("fedseq", rounds=1), 0)
+        observer.on_round_end(1, {"accuracy": 0.5})
     return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", console.file.getvalue())
 
 
@@ -98,7 +98,7 @@ def test_profiles_alone_can_be_watched():
 
 def test_quiet_is_silent():
     with watching(Console(quiet=True), [], lambda _: pytest.fail("announced")) as observer:
-        assert isinstance(observer, Silent)
+        assert isinstance(observer, Observer)
 
 
 @pytest.mark.parametrize("terminal", [True, False])
@@ -111,6 +111,6 @@ def test_titles_are_shown_as_they_are(terminal):
 def test_a_stopping_run_keeps_its_title():
     console = Console(file=io.StringIO(), force_terminal=True, width=120)
     with watching(console, ["[/x]"], lambda _: None) as observer:
-        observer.started(experiment("fedavg", rounds=2), 0)
-        observer.stopping()
+        observer.on_start(experiment("fedavg", rounds=2), 0)
+        observer.on_stopping()
     assert "[/x]: stopping after this round" in console.file.getvalue()

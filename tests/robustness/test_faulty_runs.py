@@ -150,7 +150,7 @@ def test_a_run_in_which_nobodys_work_was_accepted_fails_and_is_kept(case, tmp_pa
         with pytest.raises(kind) as failed:
             go()
         assert str(failed.value) == (
-            f"fedavg: in none of the 6 rounds anybody's work was accepted ({wrong}); the model is the first; "
+            f"fedavg: no client update was accepted in any of the 6 rounds ({wrong}); the model is untrained; "
             f"rounds 1 to 6 are kept in {path}"
         )
     events = [json.loads(line) for line in (path / "events.jsonl").read_text().splitlines()]
@@ -204,11 +204,11 @@ def test_looking_at_the_public_set_takes_time_in_the_ledger():
         prepare(experiment("fedseq", **{"data.public": 3, "guard.tolerance": tolerance, "data.clients": 10}))
         for tolerance in (None, 0.5)
     )
-    plan = plain.plan(1)
-    turns = [len(route.clients) for route in plan.routes]
-    each = 2 * 3 * 10 * plain.sample_flops / 3 / checked.devices(0).flops
-    before, after = (setting.virtual_time(plan) for setting in (plain, checked))
-    assert after.computing - before.computing == pytest.approx(max(turns) * each)
+    plan = plain.planner.plan(1)
+    lengths = [len(route.clients) for route in plan.routes]
+    each = 2 * 3 * 10 * plain.costs.sample_flops / 3 / checked.costs.devices(0).flops
+    before, after = (run.costs.virtual_time(plan) for run in (plain, checked))
+    assert after.computing - before.computing == pytest.approx(max(lengths) * each)
     assert after.communicating == before.communicating
 
 

@@ -156,10 +156,10 @@ def test_a_run_under_attack_resumes_to_the_same_bits(small, tmp_path):
     whole = fr.run("fedseq", **settings)
 
     class Die:
-        def started(self, experiment, round):
+        def on_start(self, experiment, round):
             pass
 
-        def round_done(self, round, row):
+        def on_round_end(self, round, row):
             if round == 2:
                 raise ZeroDivisionError
 

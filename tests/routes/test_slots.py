@@ -155,26 +155,27 @@ class TestAsynchronousWithClientState:
         "clock": {"profile": "log-normal", "speed_sigma": 2.0, "link_sigma": 2.0},
     }
 
-    def legs(self, setting):
+    def legs(self, run):
         """(when it is over, slot, clients) of every leg of the run, in that order."""
-        group_of = {client: number for number, group in enumerate(setting.scene.groups) for client in group}
+        group_of = {client: number for number, group in enumerate(run.prepared.groups) for client in group}
         times: dict[int, float] = {}
         for round in (1, 2, 3):
-            for route in setting.plan(round).routes:
+            for route in run.planner.plan(round).routes:
                 for _, hops in groupby(route.clients, group_of.get):
                     clients = tuple(hops)
-                    times[route.slot] = times.get(route.slot, 0.0) + setting.scene.duration(clients, "direct")
+                    times[route.slot] = times.get(route.slot, 0.0) + run.costs.route_seconds(clients, "direct")
                     yield times[route.slot], route.slot, clients
 
     @pytest.mark.parametrize("workers", [1, 2])
     def test_hops_read_what_was_written_before_them_in_virtual_time(self, workers):
         federation = make_federation(list(self.SIZES))
         found = fr.run("fedasyncseq+feddyn", data=federation, workers=workers, **self.SETTINGS)
-        setting = prepare(found.experiment, federation=federation)
-        assert [route.clients[-1] for route in setting.plan(3).routes] == [6, 6]
-        engine, models, samples = start_local(setting.job(), 1), {}, Counter()
-        for _, slot, clients in sorted(self.legs(setting)):
-            start = RoundInputs(models.get(slot, setting.first_weights()))
+        run = prepare(found.experiment, federation=federation)
+        first = run.prepared.layout.flatten(run.prepared.module)
+        assert [route.clients[-1] for route in run.planner.plan(3).routes] == [6, 6]
+        engine, models, samples = start_local(run.prepared.job(), 1), {}, Counter()
+        for _, slot, clients in sorted(self.legs(run)):
+            start = RoundInputs(models.get(slot, first))
             (arrival,) = engine.run_round(RoundPlan(1, (Route(clients),)), AS_PLANNED, start)
             engine.commit_client_state()
             models[slot] = arrival.weights.clone()

@@ -19,7 +19,7 @@ from fedrelay.routes.base import PlanningContext
 from fedrelay.routes.mixing import mixed, preferences
 from fedrelay.routes.plan import Mixing
 from fedrelay.routes.star import Star
-from fedrelay.runtime.server import preview
+from fedrelay.runtime.server import Server
 from fedrelay.runtime.store import State
 
 MODELS = {0: torch.tensor([1.0, 0.0]), 1: torch.tensor([3.0, 6.0]), 2: torch.tensor([5.0, 0.0])}
@@ -91,11 +91,15 @@ def test_the_plan_says_how():
         validate(Star, {"temperature": 0.5}, "route.")
 
 
+def server_of(run):
+    return Server(run.prepared, run.planner)
+
+
 def test_accuracy_is_that_on_the_samples_of_the_client(toy, linear):
-    setting = prepare(experiment("fedstar"), federation=toy, module=linear)
+    server = server_of(prepare(experiment("fedstar"), federation=toy, module=linear))
     bench = FlatModule(torch.nn.Linear(4, 3), FlatLayout.of(linear))
-    weights = setting.first_weights()
-    found = [setting.accuracy_at(weights, client) for client in range(6)]
+    weights = FlatLayout.of(linear).flatten(linear)
+    found = [server._accuracy_at(weights, client) for client in range(6)]
     assert found == [accuracy(bench, weights, toy.samples(client)) for client in range(6)]
     assert len(set(found)) > 1
 
@@ -103,15 +107,14 @@ def test_accuracy_is_that_on_the_samples_of_the_client(toy, linear):
 @pytest.mark.parametrize(("weights", "counts"), [("uniform", [1, 0, 1, 1, 1, 1]), ("samples", [5, 0, 3, 8, 4, 7])])
 def test_clients_not_visited_yet_are_judged_with_the_first_model(linear, weights, counts):
     federation = make_federation([5, 0, 3, 8, 4, 7])
-    setting = prepare(
-        experiment("fedstar", fraction=0.5, merge={"weights": weights}), federation=federation, module=linear
-    )
-    first = setting.first_weights()
+    wanted = experiment("fedstar", fraction=0.5, merge={"weights": weights})
+    server = server_of(prepare(wanted, federation=federation, module=linear))
+    first = FlatLayout.of(linear).flatten(linear)
     twice = (HopReport(6, 2, 0.1),)  # client 2 holds three samples and was visited twice
     waiting = {2: Arrival(2, (2,), first + 1, twice), 4: Arrival(4, (4,), first + 2, (HopReport(4, 1, 0.1),))}
     expected = first + (1 * counts[2] + 2 * counts[4]) / sum(counts)
-    torch.testing.assert_close(preview(setting, State(2, first, waiting=waiting)), expected)
-    assert torch.equal(preview(setting, State(0, first)), first)
+    torch.testing.assert_close(server.current_model(State(2, first, waiting=waiting)), expected)
+    assert torch.equal(server.current_model(State(0, first)), first)
 
 
 def test_accuracies_make_a_difference_and_no_worker_does(toy):

@@ -51,10 +51,10 @@ def test_an_interrupted_comparison_is_picked_up_again(tiny, tmp_path):
     class DieInTheSecondRun:
         runs = 0
 
-        def started(self, experiment, round):
+        def on_start(self, experiment, round):
             self.runs += 1
 
-        def round_done(self, round, row):
+        def on_round_end(self, round, row):
             if self.runs == 2:
                 raise ZeroDivisionError
 

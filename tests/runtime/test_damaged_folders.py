@@ -30,10 +30,10 @@ def runs(tmp_path_factory, parties):
     """A complete run and one that was interrupted, with groups, slots, what clients keep and privacy between them."""
 
     class Die:
-        def started(self, experiment, round):
+        def on_start(self, experiment, round):
             pass
 
-        def round_done(self, round, row):
+        def on_round_end(self, round, row):
             if round == 2:
                 raise ZeroDivisionError
 

@@ -28,7 +28,8 @@ from fedrelay.merge.mean import Mean
 from fedrelay.models.layout import FlatLayout
 from fedrelay.routes.overlay import AS_PLANNED
 from fedrelay.routes.plan import RoundPlan, Route
-from fedrelay.runtime.server import merge_input
+from fedrelay.runtime.recorder import plan_summary
+from fedrelay.runtime.server import Server
 from fedrelay.runtime.store import State
 
 
@@ -159,9 +160,9 @@ class TestEqualities:
 
 def test_merges_see_the_step_size_of_their_round():
     """FedNova with a proximal term asks for it."""
-    setting = prepare(experiment("fednova+fedprox", lr=0.4, lr_decay=0.5, rounds=3))
-    state = State(2, setting.layout.flatten(setting.module))
-    assert merge_input(setting, setting.phase(3)[0], state, []).train.lr == 0.1
+    prepared, planner, _ = prepare(experiment("fednova+fedprox", lr=0.4, lr_decay=0.5, rounds=3))
+    state = State(2, prepared.layout.flatten(prepared.module))
+    assert Server(prepared, planner).merge_input(prepared.phase(3), state, []).train.lr == 0.1
 
 
 @pytest.mark.parametrize("method", ["fedavg", "fedcyclic", "fedseq", "fedseq+fedprox", "centralized"])
@@ -266,13 +267,13 @@ def test_impossible_options_show_before_anything_is_done(small, tmp_path):
 
 def test_the_first_interrupt_finishes_the_round(small):
     class PressCtrlC:
-        def started(self, experiment, round):
+        def on_start(self, experiment, round):
             pass
 
-        def stopping(self):
+        def on_stopping(self):
             pass
 
-        def round_done(self, round, row):
+        def on_round_end(self, round, row):
             if round == 2:
                 os.kill(os.getpid(), signal.SIGINT)
 
@@ -291,12 +292,12 @@ def test_runs_work_outside_the_main_thread(small):
     assert found == [sha(fr.run("fedavg", **small))]
 
 
-def test_a_setting_can_be_planned_without_training(small):
-    setting = prepare(experiment("fedseq", **small, **{"grouping.max_clients": 4}))
-    cost = setting.cost(setting.plan(round) for round in (1, 2, 3))
+def test_a_run_can_be_planned_without_training(small):
+    run = prepare(experiment("fedseq", **small, **{"grouping.max_clients": 4}))
+    cost = run.costs.total(run.planner.plan(round) for round in (1, 2, 3))
     assert cost["transfers"] == {"s2c": 3, "c2s": 3, "c2c": 9}
     assert (cost["client_updates"], cost["longest_route"], cost["rounds"]) == (12, 4, 3)
-    summary = setting.summary()
+    summary = plan_summary(run)
     assert summary["first_round"]["transfers"] == {"s2c": 1, "c2s": 1, "c2c": 3}
     assert sorted(client for group in summary["groups"] for client in group) == list(range(20))
 

@@ -9,7 +9,8 @@ import torch
 import fedrelay as fr
 from fedrelay.experiment.spec import experiment
 from fedrelay.models.layout import weights_sha256
-from fedrelay.runtime.loop import Silent, resume_run, run_experiment
+from fedrelay.runtime.loop import resume_run, run_experiment
+from fedrelay.runtime.observer import Observer
 
 GROUPS = {"grouping.max_clients": 2, "grouping.min_samples": 1000}
 
@@ -44,13 +45,13 @@ class Dead(Exception):
     """What kills a run."""
 
 
-class Death(Silent):
+class Death(Observer):
     """Kills a run after a round, without giving it a chance to save anything."""
 
     def __init__(self, after: int) -> None:
         self.after = after
 
-    def round_done(self, round, row):
+    def on_round_end(self, round, row):
         if round == self.after:
             raise Dead
 

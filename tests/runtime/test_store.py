@@ -29,13 +29,13 @@ def run(tmp_path, small) -> Path:
 
 def stop_after(round_to_stop: int):
     class Stop:
-        def started(self, experiment, round):
+        def on_start(self, experiment, round):
             pass
 
-        def stopping(self):
+        def on_stopping(self):
             pass
 
-        def round_done(self, round, row):
+        def on_round_end(self, round, row):
             if round == round_to_stop:
                 raise ZeroDivisionError("the process dies here")
 

@@ -26,11 +26,12 @@ def shared_raw(toy, **warmup):
 
 @pytest.mark.parametrize(("weights", "expected"), [("own", [5, 9, 3, 8, 4, 7]), ("all", [14, 16, 12, 16, 13, 15])])
 def test_shared_raw_counts_clients_by_their_own_samples_unless_told_otherwise(toy, weights, expected):
-    setting = shared_raw(toy, weights=weights)
-    assert setting.federation.sizes().tolist() == [14, 16, 12, 16, 13, 15]
-    hops = [HopReport(setting.federation.size(client), 1, 0.0) for client in range(7)]
+    prepared = shared_raw(toy, weights=weights).prepared
+    assert prepared.federation.sizes().tolist() == [14, 16, 12, 16, 13, 15]
+    hops = [HopReport(prepared.federation.size(client), 1, 0.0) for client in range(7)]
     arrivals = [Arrival(client, (client,), torch.zeros(1), (hop,)) for client, hop in enumerate(hops)]
-    assert [arrival.samples for arrival in setting.counted(arrivals)] == [*expected, 10]  # the server's hop as it is
+    counted = [prepared.method.warmup.counted(arrival, prepared.federation).samples for arrival in arrivals]
+    assert counted == [*expected, 10]  # the server's hop as it is
 
 
 def test_shared_raw_weights_make_a_difference(toy):
@@ -46,11 +47,11 @@ def test_a_plan_says_what_is_shared_and_who_trains_on_it(toy):
     report = plan_report(shared_raw(toy), 1)
     assert report["routes"] == [["server"]]
     sample = 4 * 4 + 8
-    assert report["opening"]["payloads"] == {"samples": 10 * sample * (1 + 6)}
-    assert report["opening"]["transfers"] == {"s2c": 6, "c2s": 6, "c2c": 0}
+    assert report["setup"]["payloads"] == {"samples": 10 * sample * (1 + 6)}
+    assert report["setup"]["transfers"] == {"s2c": 6, "c2s": 6, "c2c": 0}
     # The one that shares most decides how long it takes to send, then everybody gets the same.
     up, down = 8 * 3 * sample / 2e7 + 0.05, 8 * 10 * sample / 1e8 + 0.05
-    assert report["opening"]["virtual_seconds"] == pytest.approx(up + down)
+    assert report["setup"]["virtual_seconds"] == pytest.approx(up + down)
     assert plan_report(shared_raw(toy), 2)["routes"] != [["server"]]
 
 

@@ -25,7 +25,7 @@ class Stopped(FedRelayError):
 @contextmanager
 def resumable(folder: Path) -> Iterator[None]:
     """Turn an interruption into a message that names the command to continue with."""
-    from fedrelay.runtime.loop import Interrupted
+    from fedrelay.runtime.interrupt import Interrupted
 
     try:
         yield

@@ -42,6 +42,6 @@ def plan(
     if not 1 <= round <= experiment.rounds:
         raise SpecError(f"--round: must be between 1 and the number of rounds ({experiment.rounds}), got {round}")
     with screen.listening(), watching_profiles(screen.notes) as watch:
-        report = plan_report(prepare(experiment, watch=watch), round)
+        report = plan_report(prepare(experiment, on_profile=watch), round)
     screen.show(plan_page(report))
     screen.emit(report)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:  # these import torch, which would make --help slow
     from rich.console import RenderableType
 
     from fedrelay.report.loggers import TrackingLogger
-    from fedrelay.runtime.loop import Observer
+    from fedrelay.runtime.observer import Observer
     from fedrelay.runtime.result import Result
 
 

@@ -70,8 +70,11 @@ class Method:
                 f"rounds: the warm-up alone takes {rounds - rest} (warmup.{self.warmup.length}), got {rounds}; "
                 f"lower warmup.{self.warmup.length} or raise rounds"
             )
-        own = (Phase(rest, self.route, self.terms, self.merge),) if rest else ()
-        return (*before, *own)
+        own = [Phase(rest, self.route, self.terms, self.merge)] if rest else []
+        found: list[Phase] = []
+        for phase in before + own:
+            found.append(replace(phase, first=found[-1].last + 1 if found else 1))
+        return tuple(found)
 
 
 def build_method(experiment: Experiment) -> Method:

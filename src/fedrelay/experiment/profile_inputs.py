@@ -6,19 +6,19 @@ from collections.abc import Collection
 
 from fedrelay.data.open import open_federation
 from fedrelay.experiment.comparison_runs import PUBLIC_SAMPLES
-from fedrelay.experiment.prepare import Watch, prepare_without_groups
+from fedrelay.experiment.prepare import OnProfile, inputs_of_profiles, prepare_without_groups
 from fedrelay.experiment.spec import Experiment
 from fedrelay.grouping.base import Grouping
 from fedrelay.grouping.profiles import ProfileInputs
 
 
 def profile_inputs(
-    experiment: Experiment, groupings: Collection[Grouping], watch: Watch | None = None
+    experiment: Experiment, groupings: Collection[Grouping], on_profile: OnProfile | None = None
 ) -> ProfileInputs:
     """The data and, where clients have to train for some of the groupings, a model and how it is trained."""
     if experiment.data.public is None:
         public = PUBLIC_SAMPLES if any(grouping.needs_public for grouping in groupings) else 0
         experiment = experiment.model_copy(update={"data": experiment.data.model_copy(update={"public": public})})
     if any(grouping.trains for grouping in groupings):
-        return prepare_without_groups(experiment).evidence(watch)
+        return inputs_of_profiles(prepare_without_groups(experiment), on_profile)
     return ProfileInputs(open_federation(experiment.data, experiment.seed), experiment.seed)

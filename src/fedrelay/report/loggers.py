@@ -18,7 +18,7 @@ from fedrelay.errors import RunFolderError, SpecError
 from fedrelay.experiment.spec import Experiment
 from fedrelay.files import write_atomically
 from fedrelay.report.runs import FAILURES, RunStatus
-from fedrelay.runtime.loop import Observer, Silent
+from fedrelay.runtime.observer import Observer
 from fedrelay.runtime.result import Row
 from fedrelay.runtime.store import Records
 
@@ -34,27 +34,27 @@ Ending = Literal["complete", "failed", "stopped"]
 """How a run ended: with a result, without one, or resumable."""
 
 
-class CombinedObserver(Silent):
+class CombinedObserver(Observer):
     """Calls several observers."""
 
     def __init__(self, *observers: Observer) -> None:
         self.observers = observers
 
-    def profiling(self, done: int, clients: int) -> None:
+    def on_profile(self, done: int, clients: int) -> None:
         for each in self.observers:
-            each.profiling(done, clients)
+            each.on_profile(done, clients)
 
-    def started(self, experiment: Experiment, round: int) -> None:
+    def on_start(self, experiment: Experiment, round: int) -> None:
         for each in self.observers:
-            each.started(experiment, round)
+            each.on_start(experiment, round)
 
-    def round_done(self, round: int, row: Row | None) -> None:
+    def on_round_end(self, round: int, row: Row | None) -> None:
         for each in self.observers:
-            each.round_done(round, row)
+            each.on_round_end(round, row)
 
-    def stopping(self) -> None:
+    def on_stopping(self) -> None:
         for each in self.observers:
-            each.stopping()
+            each.on_stopping()
 
 
 class LogWriter(Protocol):
@@ -67,7 +67,7 @@ class LogWriter(Protocol):
         """Finish the log; `ending` says how the run ended."""
 
 
-class TrackingLogger(Silent, ABC):
+class TrackingLogger(Observer, ABC):
     """An observer that logs every evaluated round, with one writer per run."""
 
     failures: tuple[type[Exception], ...] = (OSError,)
@@ -83,7 +83,7 @@ class TrackingLogger(Silent, ABC):
     def open(self, experiment: Experiment, folder: Path) -> tuple[LogWriter, int]:
         """Open the writer of a run; return it and the last round that is already logged."""
 
-    def started(self, experiment: Experiment, round: int) -> None:
+    def on_start(self, experiment: Experiment, round: int) -> None:
         """Open the writer and log the rounds that are missing."""
         self.close()
         assert experiment.out is not None
@@ -98,9 +98,9 @@ class TrackingLogger(Silent, ABC):
         self.opened = True
         for row in Records(self.folder).lines("metrics"):
             if row["round"] <= round:
-                self.round_done(row["round"], row)
+                self.on_round_end(row["round"], row)
 
-    def round_done(self, round: int, row: Row | None) -> None:
+    def on_round_end(self, round: int, row: Row | None) -> None:
         """Log an evaluated round, unless it is logged already."""
         if row is None or self.writer is None or round <= self.last:
             return

@@ -10,10 +10,10 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
-from fedrelay.experiment.prepare import Watch
+from fedrelay.experiment.prepare import OnProfile
 from fedrelay.experiment.spec import Experiment
 from fedrelay.report.format import duration, percent
-from fedrelay.runtime.loop import Observer, Silent
+from fedrelay.runtime.observer import Observer
 from fedrelay.runtime.result import Row
 
 LINES_PER_RUN = 10
@@ -32,7 +32,7 @@ PROFILING = "profiling clients"
 def watching(console: Console, titles: Sequence[str], announce: Callable[[Experiment], None]) -> Iterator[Observer]:
     """Yield an observer that shows progress; `titles` name the runs in order, `announce` prints the heading."""
     if console.quiet:
-        yield Silent()
+        yield Observer()
     elif console.is_terminal:
         with _bars(console) as progress:
             yield Announcing(announce, Bar(progress, titles))
@@ -41,36 +41,36 @@ def watching(console: Console, titles: Sequence[str], announce: Callable[[Experi
 
 
 @contextmanager
-def watching_profiles(console: Console) -> Iterator[Watch]:
+def watching_profiles(console: Console) -> Iterator[OnProfile]:
     """Yield a callback that shows the progress of client profiling."""
     with watching(console, (), lambda _: None) as observer:
-        yield observer.profiling
+        yield observer.on_profile
 
 
-class Announcing:
+class Announcing(Observer):
     """Prints the heading when the first run starts, and passes all calls to another observer."""
 
     def __init__(self, announce: Callable[[Experiment], None], watcher: Observer) -> None:
         self.announce: Callable[[Experiment], None] | None = announce
         self.watcher = watcher
 
-    def profiling(self, done: int, clients: int) -> None:
-        self.watcher.profiling(done, clients)
+    def on_profile(self, done: int, clients: int) -> None:
+        self.watcher.on_profile(done, clients)
 
-    def started(self, experiment: Experiment, round: int) -> None:
+    def on_start(self, experiment: Experiment, round: int) -> None:
         if self.announce is not None:
             self.announce(experiment)
             self.announce = None
-        self.watcher.started(experiment, round)
+        self.watcher.on_start(experiment, round)
 
-    def round_done(self, round: int, row: Row | None) -> None:
-        self.watcher.round_done(round, row)
+    def on_round_end(self, round: int, row: Row | None) -> None:
+        self.watcher.on_round_end(round, row)
 
-    def stopping(self) -> None:
-        self.watcher.stopping()
+    def on_stopping(self) -> None:
+        self.watcher.on_stopping()
 
 
-class Lines:
+class Lines(Observer):
     """Prints about ten lines per run."""
 
     def __init__(self, console: Console, titles: Sequence[str]) -> None:
@@ -78,13 +78,13 @@ class Lines:
         self.titles = iter(titles)
         self.said = time.monotonic()
 
-    def profiling(self, done: int, clients: int) -> None:
+    def on_profile(self, done: int, clients: int) -> None:
         now = time.monotonic()
         if done == clients or now - self.said >= LEAST_SECONDS_OF_PROFILING:
             self.said = now
             self.console.print(Text(f"  profiling clients: {done}/{clients}"), soft_wrap=True)
 
-    def started(self, experiment: Experiment, round: int) -> None:
+    def on_start(self, experiment: Experiment, round: int) -> None:
         self.title, self.rounds = next(self.titles, experiment.method), experiment.rounds
         self.first, self.began, self.said = round, time.monotonic(), time.monotonic()
         self.accuracy: float | None = None
@@ -93,7 +93,7 @@ class Lines:
         elif round:
             self._say(f"continues after round {round}")
 
-    def round_done(self, round: int, row: Row | None) -> None:
+    def on_round_end(self, round: int, row: Row | None) -> None:
         """Print a line at the end, and at every tenth of the run unless the run is very fast."""
         if row is not None:
             self.accuracy = row["accuracy"]
@@ -104,14 +104,14 @@ class Lines:
             when = f"{duration(left)} left" if round < self.rounds else f"done in {duration(spent)}"
             self._say(f"round {round}/{self.rounds}, accuracy {percent(self.accuracy)}, {when}")
 
-    def stopping(self) -> None:
+    def on_stopping(self) -> None:
         self._say("stopping after this round …")
 
     def _say(self, what: str) -> None:
         self.console.print(Text(f"  {self.title}: {what}"), soft_wrap=True)
 
 
-class Bar:
+class Bar(Observer):
     """One bar for the current run and, if there are several runs, one line for each finished run."""
 
     def __init__(self, progress: Progress, titles: Sequence[str]) -> None:
@@ -122,14 +122,14 @@ class Bar:
         self.task: TaskID | None = None
         self.profiles = False
 
-    def profiling(self, done: int, clients: int) -> None:
+    def on_profile(self, done: int, clients: int) -> None:
         if self.task is None or not self.profiles:
             self._begin(PROFILING, clients, unit="client", hint="stop")
             self.profiles = True
         assert self.task is not None
         self.progress.update(self.task, completed=done)
 
-    def started(self, experiment: Experiment, round: int) -> None:
+    def on_start(self, experiment: Experiment, round: int) -> None:
         self.title, self.rounds = next(self.titles, experiment.method), experiment.rounds
         self.began, self.accuracy = time.monotonic(), ""
         self._begin(self.title, self.rounds, unit="round", hint="save and stop", completed=round)
@@ -137,7 +137,7 @@ class Bar:
         if round >= self.rounds:
             self._keep("already complete")
 
-    def round_done(self, round: int, row: Row | None) -> None:
+    def on_round_end(self, round: int, row: Row | None) -> None:
         if row is not None:
             self.accuracy = percent(row["accuracy"])
         if self.task is not None:
@@ -145,7 +145,7 @@ class Bar:
         if round == self.rounds:
             self._keep(f"{self.accuracy:>7}   {duration(time.monotonic() - self.began):>8}")
 
-    def stopping(self) -> None:
+    def on_stopping(self) -> None:
         if self.task is not None:
             self.progress.update(self.task, description=f"{self.title}: stopping after this round …")
 

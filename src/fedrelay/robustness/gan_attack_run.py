@@ -18,7 +18,8 @@ from torch import Tensor, nn
 from fedrelay.data.federation import Federation, Samples
 from fedrelay.engines.start import data_at_nodes
 from fedrelay.errors import DataError, SpecError
-from fedrelay.experiment.prepare import PreparedExperiment, prepare
+from fedrelay.experiment.prepare import prepare
+from fedrelay.experiment.prepared import PreparedExperiment
 from fedrelay.experiment.spec import Experiment
 from fedrelay.local.arrival import Arrival
 from fedrelay.local.evaluation import accuracy
@@ -26,7 +27,8 @@ from fedrelay.models.layout import FlatModule
 from fedrelay.rng import generator
 from fedrelay.robustness.gan_attack import Features, GanAttack, ReceivedModel, feature_network, frechet_distance, taps
 from fedrelay.routes.plan import RoundPlan
-from fedrelay.runtime.loop import Silent, run_prepared
+from fedrelay.runtime.loop import run_prepared
+from fedrelay.runtime.observer import HopTap, Observer
 from fedrelay.runtime.result import Result
 
 MOST_COMPARED = 5000
@@ -80,29 +82,29 @@ class GanAttackResult:
         return min(near, key=lambda glimpse: abs(glimpse.accuracy - accuracy), default=None)
 
 
-class GanObserver:
+class GanObserver(HopTap):
     """A client that looks at every model it receives."""
 
     def __init__(
         self,
-        setting: PreparedExperiment,
+        prepared: PreparedExperiment,
         client: int,
         attack: GanAttack,
         features: Features | None,
         watch: Callable[[GanObservation], None],
     ) -> None:
-        self.federation, self.client, self.attack, self.watch = setting.federation, client, attack, watch
-        self.bench = FlatModule(copy.deepcopy(setting.module), setting.layout, setting.experiment.train.device)
-        self.everybody = _some_of_all(setting)
-        seed, classes = setting.experiment.seed, setting.federation.classes
+        self.federation, self.client, self.attack, self.watch = prepared.federation, client, attack, watch
+        self.bench = FlatModule(copy.deepcopy(prepared.module), prepared.layout, prepared.experiment.train.device)
+        self.everybody = _some_of_all(prepared)
+        seed, classes = prepared.experiment.seed, prepared.federation.classes
         self.features = features or feature_network(self.everybody, classes, seed=seed)
         self.glimpses: list[GanObservation] = []
 
-    def turns(self, plan: RoundPlan) -> tuple[tuple[int, int], ...]:
+    def taps(self, plan: RoundPlan) -> tuple[tuple[int, int], ...]:
         """All of its own."""
         return taps(self.client, [route.clients for route in plan.routes])
 
-    def saw(self, plan: RoundPlan, arrivals: Sequence[Arrival]) -> None:
+    def on_arrivals(self, plan: RoundPlan, arrivals: Sequence[Arrival]) -> None:
         """Learn from every model that came by, and measure."""
         for arrival in arrivals:
             for index, model in sorted(arrival.received_models.items()):
@@ -129,10 +131,10 @@ class GanObserver:
             return None
 
 
-class _Impatient(Silent):
+class _Impatient(Observer):
     """Nothing of a run with a spy is saved, so that an interrupted round need not be finished."""
 
-    def stopping(self) -> None:
+    def on_stopping(self) -> None:
         """Stop at once."""
         raise KeyboardInterrupt
 
@@ -152,19 +154,20 @@ def run_gan_attack(
         raise SpecError(f"epochs: must be at least 1, got {epochs}")
     if data_at_nodes(experiment):
         raise SpecError("spy: looks at models in simulation alone; the engine must be 'local' or 'ray', got 'flower'")
-    setting = prepare(experiment, federation=federation, module=module)
-    _check(setting, spy)
-    attack = GanAttack(setting.module, setting.federation.samples(spy), epochs=epochs, seed=experiment.seed)
-    looking = GanObserver(setting, spy, attack, features, watch)
-    result = run_prepared(setting, observer=_Impatient(), witness=looking)
+    run = prepare(experiment, federation=federation, module=module)
+    prepared = run.prepared
+    _check(prepared, spy)
+    attack = GanAttack(prepared.module, prepared.federation.samples(spy), epochs=epochs, seed=experiment.seed)
+    looking = GanObserver(prepared, spy, attack, features, watch)
+    result = run_prepared(run, observer=_Impatient(), tap=looking)
     drawings = attack.draw(SHOWN) if looking.glimpses else None
     return GanAttackResult(spy, tuple(looking.glimpses), drawings, result)
 
 
-def _check(setting: PreparedExperiment, spy: int) -> None:
-    federation = setting.federation
-    if setting.recipe.pools_data:
-        raise SpecError(f"spy: {setting.experiment.method!r} has no clients that could look")
+def _check(prepared: PreparedExperiment, spy: int) -> None:
+    federation = prepared.federation
+    if prepared.method.pools_data:
+        raise SpecError(f"spy: {prepared.experiment.method!r} has no clients that could look")
     if not 0 <= spy < federation.clients:
         raise SpecError(f"spy: must be a client, one of 0 … {federation.clients - 1}, got {spy}")
     if federation.size(spy) < 2:
@@ -179,10 +182,10 @@ def _predecessor(arrival: Arrival, index: int) -> int | None:
     return next((client for client, hop in reversed(before) if not hop.refused), None)
 
 
-def _some_of_all(setting: PreparedExperiment) -> Samples:
+def _some_of_all(prepared: PreparedExperiment) -> Samples:
     """Samples of all clients, not more than are compared."""
-    federation = setting.federation
+    federation = prepared.federation
     parts = [federation.samples(client) for client in range(federation.clients) if federation.size(client)]
     x, y = (torch.cat([part[each] for part in parts]) for each in (0, 1))
-    rows = generator(setting.experiment.seed, "spied-on").permutation(len(y))[:MOST_COMPARED]
+    rows = generator(prepared.experiment.seed, "spied-on").permutation(len(y))[:MOST_COMPARED]
     return Samples(x[torch.from_numpy(rows)], y[torch.from_numpy(rows)])

@@ -24,8 +24,8 @@ from fedrelay.experiment.prepare import prepare
 from fedrelay.experiment.spec import experiment
 from fedrelay.local.loss import cross_entropy
 from fedrelay.routes.overlay import AS_PLANNED
-from fedrelay.runtime.server import after_arrivals
-from fedrelay.runtime.store import State
+from fedrelay.runtime.loop import first_state
+from fedrelay.runtime.server import Server
 
 ROUTES, SAMPLES, BATCH, LR = 10, 100, 20, 0.01
 
@@ -91,13 +91,13 @@ def _engine(workload: Workload, federation: Federation, workers: int) -> Iterato
     wanted = experiment(
         "fedavg", model=workload.model, fraction=1.0, batch_size=BATCH, lr=LR, workers=workers, data={"name": "random"}
     )
-    setting = prepare(wanted, federation=federation)
-    engine = start_local(setting.job(), workers)
-    state = State(0, setting.first_weights())
+    run = prepare(wanted, federation=federation)
+    engine = start_local(run.prepared.job(), workers)
+    state, server = first_state(run), Server(run.prepared, run.planner)
 
     def run_round(round: int) -> None:
-        plan = setting.plan(round)
-        after_arrivals(setting, plan, state, engine.run_round(plan, AS_PLANNED, RoundInputs(state.weights)))
+        plan = run.planner.plan(round)
+        server.receive(plan, state, engine.run_round(plan, AS_PLANNED, RoundInputs(state.weights)))
 
     try:
         yield run_round
@@ -107,7 +107,7 @@ def _engine(workload: Workload, federation: Federation, workers: int) -> Iterato
 
 def _plain_loop(workload: Workload, federation: Federation) -> Callable[[int], None]:
     """What everybody would write first: one model, torch's SGD, one client after another."""
-    module: nn.Module = prepare(experiment("fedavg", model=workload.model), federation=federation).module
+    module: nn.Module = prepare(experiment("fedavg", model=workload.model), federation=federation).prepared.module
 
     def run_round(round: int) -> None:
         with one_thread():

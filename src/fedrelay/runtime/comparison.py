@@ -22,7 +22,8 @@ from fedrelay.experiment.prepare import check_preparable
 from fedrelay.experiment.spec import Comparison, ComparisonEntry, Experiment, load_file, validate
 from fedrelay.files import write_atomically
 from fedrelay.metrics.curves import mean_std
-from fedrelay.runtime.loop import Observer, resume_run, run_experiment
+from fedrelay.runtime.loop import resume_run, run_experiment
+from fedrelay.runtime.observer import Observer
 from fedrelay.runtime.result import COSTS, Result, Row, html_table
 
 SPEC = "comparison.yaml"

@@ -1,4 +1,4 @@
-"""The records of a run: what travelled, what that cost, what went wrong, how well the model did."""
+"""The records of a run: what travelled, what that cost, what went wrong, how accurate the model is."""
 
 from __future__ import annotations
 
@@ -8,110 +8,115 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+import torch
 from torch import Tensor
 
 from fedrelay.cost.clock import VirtualTime
 from fedrelay.cost.ledger import TransferTotals, ledger_line
-from fedrelay.experiment.prepare import PreparedExperiment
+from fedrelay.data.public import PublicFederation
+from fedrelay.engines.start import node_names
+from fedrelay.experiment.prepare import PreparedRun
+from fedrelay.experiment.prepared import PreparedExperiment
 from fedrelay.local.arrival import Arrival
 from fedrelay.metrics.forgetting import backward_transfer, forgetting
-from fedrelay.models.layout import FlatLayout
+from fedrelay.robustness.executed_round import unanswered
 from fedrelay.robustness.fault_events import GIVEN_UP, REFUSED, FaultEvent, event_label, is_fault
+from fedrelay.robustness.label_flip import FlippedFederation
 from fedrelay.routes.overlay import ExecutedRound
 from fedrelay.routes.plan import RoundPlan
 from fedrelay.runtime.result import Result, Row
-from fedrelay.runtime.server import preview
-from fedrelay.runtime.store import RunFolder, State
+from fedrelay.runtime.store import PROBE, PROFILES, SELECTION, RunFolder, State
 
 
 class Recorder:
     """The records of a run, in memory and, where there is a folder, on disk."""
 
-    def __init__(self, setting: PreparedExperiment, folder: RunFolder | None) -> None:
-        self.setting, self.folder = setting, folder
+    def __init__(self, run: PreparedRun, folder: RunFolder | None) -> None:
+        self.prepared, self.planner, self.costs = run
+        self.folder = folder
+        self.nodes = node_names(self.prepared.experiment, self.prepared.federation)
         self.history: list[Row] = folder.lines("metrics") if folder else []
-        self.tally = TransferTotals()
         self.fault_events: Counter[str] = Counter()
         self.given_up = self.refused = 0
         for event in folder.lines("events") if folder else ():
-            self._remember(event)
+            self._count_event(event)
         self.attempts: list[tuple[RoundPlan, TransferTotals, VirtualTime]] = []
+        """What the attempts at the round under way cost."""
         self.unanswered: list[int] = []
+        self.overheads: list[float] = []
+        """Seconds of each hop of the round under way beside the client's own, where hops are messages."""
+        self.transfers = TransferTotals()
         self.updates = self.longest_route = 0
-        self.visits: Counter[int] = Counter()
+        self.hops: Counter[int] = Counter()
         self.seconds = dict.fromkeys(VirtualTime(0.0, 0.0).named(), 0.0)
+        setup = self.costs.setup_line()
+        for line in folder.lines("ledger") if folder else [setup] if setup else []:
+            self._count_costs(line)
         timings = folder.lines("timings") if folder else []
-        self.choosing = sum(line.get("choosing_seconds", 0.0) for line in timings)
+        self.selection_seconds = sum(line.get("choosing_seconds", 0.0) for line in timings)
         self.messages = sum(line.get("messages", 0) for line in timings)
         self.overhead = sum(line.get("overhead", 0.0) for line in timings)
-        self.waits: list[float] = []
-        """Overheads of the round under way, where hops are messages."""
-        opening = setting.opening()
-        for line in folder.lines("ledger") if folder else [opening] if opening else []:
-            self._count(line)
 
-    def travelled(self, executed: ExecutedRound, unanswered: Sequence[int]) -> None:
-        """Note one attempt at a round: what travelled, how long that would have taken, and who never answered."""
+    def add_attempt(self, executed: ExecutedRound, arrivals: Sequence[Arrival]) -> None:
+        """Note what one attempt at a round cost."""
         plan, overhead = executed.plan, executed.overhead
-        times = self.setting.virtual_time(plan, overhead, executed.seconds)
-        self.attempts.append((plan, self.setting.tally(plan, overhead), times))
-        self.unanswered += unanswered
+        times = self.costs.virtual_time(plan, overhead, executed.seconds)
+        self.attempts.append((plan, self.costs.transfers(plan, overhead), times))
+        self.unanswered += unanswered(arrivals)
+        hops = (hop for arrival in arrivals for hop in arrival.hops)
+        self.overheads += [hop.overhead for hop in hops if hop.overhead is not None]
 
-    def happened(self, fault_events: Sequence[FaultEvent]) -> None:
+    def add_events(self, events: Sequence[FaultEvent]) -> None:
         """Note what went wrong."""
-        for fault_event in fault_events:
-            event = replace(fault_event, node=self.setting.node(fault_event.client)).line()
-            self._remember(event)
+        for each in events:
+            named = 0 <= each.client < len(self.nodes)
+            event = replace(each, node=self.nodes[each.client] if named else "").line()
+            self._count_event(event)
             self._append("events", event)
 
-    def _remember(self, event: Row) -> None:
-        """Count something that went wrong, and how it ended."""
+    def _count_event(self, event: Row) -> None:
         self.fault_events.update([event_label(event)] if is_fault(event) else ())
         self.given_up += event["done"] == GIVEN_UP
         self.refused += event["done"].startswith(REFUSED)
 
-    def waited(self, arrivals: Sequence[Arrival]) -> None:
-        """Note how long hops took beside the clients' own time, where they are messages."""
-        hops = (hop for arrival in arrivals for hop in arrival.hops)
-        self.waits += [hop.overhead for hop in hops if hop.overhead is not None]
-
-    def round_over(self) -> None:
+    def add_costs(self) -> None:
         """Enter a round into the ledger, with all attempts at it."""
-        plans, tallies, times = zip(*self.attempts, strict=True)
+        plans, totals, times = zip(*self.attempts, strict=True)
         self.attempts, plan = [], plans[-1]
         routes = [route.clients for route in plan.routes]
         updates, longest = sum(plan.client_updates for plan in plans), max(plan.longest for plan in plans)
-        line = ledger_line(plan.round, sum(tallies, TransferTotals()), updates=updates, longest=longest, routes=routes)
+        line = ledger_line(plan.round, sum(totals, TransferTotals()), updates=updates, longest=longest, routes=routes)
         line |= VirtualTime.together(times).named()
         line |= {"handover": plan.handover, "merges": plan.merges}
         if any(route.slot is not None for route in plan.routes):
             line["slots"] = [route.slot for route in plan.routes]
         if self.unanswered:
             line["unanswered"], self.unanswered = self.unanswered, []
-        self._count(line)
+        self._count_costs(line)
         self._append("ledger", line)
 
-    def _count(self, line: Row) -> None:
+    def _count_costs(self, line: Row) -> None:
         """Add a line of the ledger to the sums."""
-        self.tally += TransferTotals(line["s2c"], line["c2s"], line["c2c"], line["bytes"], line.get("payloads", {}))
+        self.transfers += TransferTotals(line["s2c"], line["c2s"], line["c2c"], line["bytes"], line.get("payloads", {}))
         self.updates += line["client_updates"]
         self.longest_route = max(self.longest_route, line["longest_route"])
         self.seconds = {name: seconds + line.get(name, 0.0) for name, seconds in self.seconds.items()}
         for clients in (*line.get("routes", ()), line.get("unanswered", ())):
-            self.visits.update(clients)  # whoever was sent a model may have trained it, answer or not
+            self.hops.update(clients)  # a client that was sent a model may have trained it without an answer
 
-    def judged(self, round: int, metrics: Row) -> Row:
-        """Note an evaluation beside what it has cost so far."""
-        costs: Row = {**self.tally.counts(), "bytes": self.tally.bytes, "client_updates": self.updates}
+    def add_evaluation(self, round: int, metrics: Row) -> Row:
+        """Note an evaluation beside what the run has cost so far."""
+        costs: Row = {**self.transfers.counts(), "bytes": self.transfers.bytes, "client_updates": self.updates}
         costs["virtual_seconds"] = self.seconds["virtual_seconds"]
-        if spent := self.setting.privacy(self.visits):
+        if spent := self.costs.privacy(self.hops):
             costs["epsilon"] = spent["epsilon_max"] if math.isfinite(spent["epsilon_max"]) else None
         row = {"round": round, **metrics, **costs}
         self.history.append(row)
         self._append("metrics", row)
         return row
 
-    def followed(self, round: int, arrival: Arrival) -> None:
+    def add_followed_route(self, round: int, arrival: Arrival) -> None:
         """Note what a model still knew of its clients after every hop."""
         rows = [list(hop.recall) for hop in arrival.hops]
         square = [row + [0.0] * (len(rows) - len(row)) for row in rows]
@@ -120,43 +125,73 @@ class Recorder:
         line |= {"backward_transfer": backward_transfer(square), "forgetting": None if lost is None else lost.tolist()}
         self._append("forgetting", line)
 
-    def timing(self, round: int, seconds: float) -> None:
-        """Note how long a round took, and how much of it was spent on choosing clients and on messages."""
+    def add_timing(self, round: int, seconds: float) -> None:
+        """Note how long a round took, and how much of it was spent on selecting clients and on messages."""
         line: Row = {"round": round, "seconds": float(f"{seconds:.4f}")}
-        if choosing := self.setting.choosing_seconds(round):
-            self.choosing += choosing
-            line["choosing_seconds"] = float(f"{choosing:.4f}")
-        if self.waits:
-            line |= {"messages": len(self.waits), "overhead": float(f"{sum(self.waits):.4f}")}
-            self.messages, self.overhead = self.messages + len(self.waits), self.overhead + sum(self.waits)
-            self.waits = []
+        if selecting := self.planner.selection_seconds(round):
+            self.selection_seconds += selecting
+            line["choosing_seconds"] = float(f"{selecting:.4f}")
+        if self.overheads:
+            line |= {"messages": len(self.overheads), "overhead": float(f"{sum(self.overheads):.4f}")}
+            self.messages, self.overhead = self.messages + len(self.overheads), self.overhead + sum(self.overheads)
+            self.overheads = []
         self._append("timings", line)
 
-    def result(self, state: State) -> Result:
-        """All of it, with the model."""
-        layout: FlatLayout = self.setting.layout
-        weights = preview(self.setting, state)
-        model: dict[str, Tensor] = layout.state_dict(weights)
+    def result(self, state: State, weights: Tensor) -> Result:
+        """All records, with the model `weights`."""
         return Result(
-            experiment=self.setting.experiment,
+            experiment=self.prepared.experiment,
             history=self.history,
             weights=weights,
-            model=model,
+            model=self.prepared.layout.state_dict(weights),
             rounds=state.round,
             client_updates=self.updates,
             longest_route=self.longest_route,
-            transfers=self.tally.counts(),
-            bytes=self.tally.bytes,
+            transfers=self.transfers.counts(),
+            bytes=self.transfers.bytes,
             seconds=state.seconds,
             fault_events=dict(sorted(self.fault_events.items())),
-            choosing_seconds=self.choosing,
-            attack=self.setting.attack,
-            privacy=self.setting.privacy(self.visits),
+            choosing_seconds=self.selection_seconds,
+            attack=attack_facts(self.prepared),
+            privacy=self.costs.privacy(self.hops),
             **self.seconds,
             hop_overhead=self.overhead / self.messages if self.messages else None,
             run=self.folder.path if self.folder else None,
         )
 
-    def _append(self, stream: str, row: dict[str, Any]) -> None:
+    def _append(self, stream: str, row: Row) -> None:
         if self.folder:
             self.folder.append(stream, row)
+
+
+def plan_summary(run: PreparedRun) -> dict[str, Any]:
+    """What is known before the first round, as `plan.json` has it."""
+    prepared, planner, costs = run
+    attack = attack_facts(prepared)
+    return {
+        "clients": prepared.federation.clients,
+        "groups": [list(group) for group in prepared.groups],
+        "payloads": costs.payloads,
+        "parameters": prepared.layout.trainable,
+        "setup": costs.setup_line(),
+        "first_round": costs.total([planner.plan(1)]),
+        **({"attack": attack} if attack else {}),
+    }
+
+
+def profile_files(prepared: PreparedExperiment) -> dict[str, dict[str, Tensor]]:
+    """The profiles that a run folder stores, file by file, so that they are never computed again."""
+    clients = torch.tensor(prepared.holders())
+    files: dict[str, dict[str, Tensor]] = {}
+    for name, found in ((PROFILES, prepared.profiling), (SELECTION, prepared.selection)):
+        if found is not None and found.setup is not None:
+            files[name] = {"clients": clients, "vectors": torch.from_numpy(np.ascontiguousarray(found.vectors))}
+            files |= {PROBE: dict(found.probe)} if found.probe else {}
+    return files
+
+
+def attack_facts(prepared: PreparedExperiment) -> dict[str, Any]:
+    """Which clients attack, and how much; empty where none does."""
+    federation = prepared.federation
+    below = federation.members if isinstance(federation, PublicFederation) else federation
+    return below.facts() if isinstance(below, FlippedFederation) else {}

@@ -146,13 +146,13 @@ class Records:
         return groups
 
     @property
-    def opening(self) -> dict[str, Any] | None:
-        """The ledger's line for the pass before the first round, if there was one."""
-        opening = self.plan.get("opening")
-        return opening if isinstance(opening, dict) else None
+    def setup_line(self) -> dict[str, Any] | None:
+        """Line 0 of the ledger, if clients did anything before the first round."""
+        setup = self.plan.get("setup")
+        return setup if isinstance(setup, dict) else None
 
-    def survey(self, name: str) -> ProfilingResult | None:
-        """What clients said of themselves before the first round, if they were asked; they are never asked twice."""
+    def profiling(self, name: str) -> ProfilingResult | None:
+        """The profiles in a file of the folder, if there are any; they are never computed twice."""
         path = self.path / name
         if not path.is_file():
             return None
@@ -277,8 +277,8 @@ class RunFolder(Records):
         checksums = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
         about = {"format": FORMAT, "versions": dict(versions()), "name": secrets.token_hex(8), "sha256": checksums}
         folder.write("run.json", _json({**about, **facts}))
-        if folder.opening is not None:
-            folder.append("ledger", folder.opening)
+        if (setup := folder.setup_line) is not None:
+            folder.append("ledger", setup)
         return folder
 
     @property
@@ -353,11 +353,11 @@ class RunFolder(Records):
         `evaluated` tells which rounds must have a line of metrics.
         """
         pointer_path = self.path / "checkpoint.json"
-        opening = [self.opening] if self.opening is not None else []
+        setup = [self.setup_line] if self.setup_line is not None else []
         if not pointer_path.is_file():
             if any(row["round"] for row in self.lines("ledger")):
                 raise RunFolderError(f"{self.path}: checkpoint.json is missing; the run is damaged")
-            self.write("ledger.jsonl", b"".join(_json(row) for row in opening))
+            self.write("ledger.jsonl", b"".join(_json(row) for row in setup))
             return None
         pointer = _read_json(pointer_path)
         try:
@@ -370,9 +370,9 @@ class RunFolder(Records):
             raise RunFolderError(f"{pointer_path}: does not lead to a checkpoint ({error})") from None
         kept = {stream: [row for row in self.lines(stream) if row["round"] <= round] for stream in STREAMS}
         travelled = [row["round"] for row in kept["ledger"]]
-        if travelled != [*(0 for _ in opening), *range(1, round + 1)]:
+        if travelled != [*(0 for _ in setup), *range(1, round + 1)]:
             done = sum(1 <= each <= round for each in travelled)
-            what = f"{done} of {round} rounds" if done != round else "another pass before the first round"
+            what = f"{done} of {round} rounds" if done != round else "another setup"
             raise RunFolderError(f"{self.path}: ledger.jsonl has {what}; the run is damaged")
         due = [each for each in range(1, round + 1) if evaluated(each)]
         if [row["round"] for row in kept["metrics"]] != due:

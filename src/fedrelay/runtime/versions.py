@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import platform
 from collections.abc import Iterable, Mapping
 from functools import cache
@@ -12,6 +13,9 @@ try:
     __version__ = version("fedrelay")
 except PackageNotFoundError:  # used from a source tree that was not installed
     __version__ = "0+unknown"
+
+
+log = logging.getLogger(__name__)
 
 
 @cache
@@ -33,3 +37,16 @@ def versions() -> Mapping[str, str]:
         except PackageNotFoundError:
             found[package] = "not installed"
     return MappingProxyType(found)
+
+
+def warn_about_other_versions(run: str, then: Mapping[str, str]) -> None:
+    """Warn that a run was started with other versions. Another version of torch may round differently."""
+    now = versions()
+    changed = [
+        f"{name} {then[name]} → {now[name]}"
+        for name in ("torch", "numpy", "python")
+        if then.get(name, now[name]) != now[name]
+    ]
+    if changed:
+        message = "%s was started with other versions (%s); results may differ in the last bits"
+        log.warning(message, run, ", ".join(changed))

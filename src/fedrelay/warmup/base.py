@@ -24,6 +24,13 @@ class Phase:
     route: Routing
     terms: tuple[Term, ...]
     merge: Merge
+    first: int = 1
+    """Its first round."""
+
+    @property
+    def last(self) -> int:
+        """Its last round."""
+        return self.first + self.rounds - 1
 
 
 class Warmup(Section, ABC):
@@ -43,8 +50,8 @@ class Warmup(Section, ABC):
         """The data with what clients share among them, if they do."""
         return federation
 
-    def errands(self, federation: Federation) -> tuple[SetupStep, ...]:
-        """What clients do once, one thing after another, before anything is trained."""
+    def setup_steps(self, federation: Federation) -> tuple[SetupStep, ...]:
+        """What clients do once before the first round, one step after another."""
         return ()
 
     def counted(self, arrival: Arrival, federation: Federation) -> Arrival:

@@ -47,7 +47,7 @@ class SharedRaw(Warmup):
         """Everybody's samples with the shared ones."""
         return SharedFederation(federation, self.ratio, seed) if self.ratio else federation
 
-    def errands(self, federation: Federation) -> tuple[SetupStep, ...]:
+    def setup_steps(self, federation: Federation) -> tuple[SetupStep, ...]:
         """Every client sends what it shares, then gets everything back."""
         shared = _shared(federation)
         if shared is None:

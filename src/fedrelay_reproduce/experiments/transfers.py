@@ -19,15 +19,15 @@ class TransferCounts(MethodRuns, SeedFiles):
 
 def transfers(experiment: fr.Experiment) -> Values:
     """The measures of one round of a method."""
-    setting = prepare(experiment)
-    plan = setting.plan(COUNTED_ROUND)
-    tally = setting.tally(plan)
+    run = prepare(experiment)
+    plan = run.planner.plan(COUNTED_ROUND)
+    totals = run.costs.transfers(plan)
     return {
         "hops": plan.client_updates,
         "chains": len(plan.routes),
         "longest_route": plan.longest,
-        **tally.counts(),
-        "transfers": tally.total,
-        "bytes": tally.bytes,
-        "parameters": setting.layout.trainable,
+        **totals.counts(),
+        "transfers": totals.total,
+        "bytes": totals.bytes,
+        "parameters": run.prepared.layout.trainable,
     }

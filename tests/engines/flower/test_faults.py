@@ -29,7 +29,7 @@ class Watcher:
     def __init__(self, act):
         self.act = act
 
-    def round_done(self, round, row):
+    def on_round_end(self, round, row):
         self.act(round)
 
     profiling = started = stopping = lambda self, *_: None

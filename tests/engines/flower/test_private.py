@@ -43,13 +43,13 @@ def test_a_resumed_run_gets_the_answers_that_it_had_and_is_charged_once(village,
     through(found)
 
     class Die:
-        def started(self, experiment, round):
+        def on_start(self, experiment, round):
             pass
 
-        def profiling(self, done, clients):
+        def on_profile(self, done, clients):
             pass
 
-        def round_done(self, round, row):
+        def on_round_end(self, round, row):
             losses.append((round, row["loss"]))
             if len(losses) == 2:
                 raise ZeroDivisionError

@@ -30,7 +30,7 @@ from fedrelay.local.trainer import TrainingJob
 from fedrelay.models.layout import FlatLayout
 from fedrelay.routes.overlay import ExecutionOverlay
 from fedrelay.routes.plan import RoundPlan, Route
-from fedrelay.runtime.loop import Silent
+from fedrelay.runtime.observer import Observer
 
 ray = pytest.importorskip("ray", reason="the extra 'ray' is not installed", exc_type=ImportError)
 
@@ -257,8 +257,8 @@ def test_a_task_that_needs_too_much_memory_is_given_up(toy, linear, head, cluste
 KILLED = """
 import os, signal, fedrelay, fedrelay.runtime.loop
 
-class Kill(fedrelay.runtime.loop.Silent):
-    def round_done(self, round, row):
+class Kill(fedrelay.Observer):
+    def on_round_end(self, round, row):
         if round == 2:
             os.kill(os.getpid(), signal.SIGKILL)
 
@@ -297,8 +297,8 @@ def test_failures_arrive_as_they_are(toy, linear, cluster, capfd):
 
 
 def test_the_first_ctrl_c_finishes_the_round(head, tmp_path):
-    class PressCtrlC(Silent):
-        def round_done(self, round, row):
+    class PressCtrlC(Observer):
+        def on_round_end(self, round, row):
             os.kill(os.getpid(), signal.SIGINT)
 
     before = signal.getsignal(signal.SIGTERM)
@@ -358,8 +358,8 @@ def test_a_cluster_that_is_gone_ends_the_run_with_advice(head, tmp_path, monkeyp
     monkeypatch.setattr(clusters, "PATIENCE", 1.0)
     monkeypatch.setattr(clusters, "HEARTBEAT", 0.5)
 
-    class Kill(Silent):
-        def round_done(self, round, row):
+    class Kill(Observer):
+        def on_round_end(self, round, row):
             for _, process in head.head_node.live_processes():
                 process.kill()
 

@@ -99,13 +99,13 @@ def test_the_same_for_any_number_of_workers_and_after_an_interruption(method, sm
     whole = fr.run(method, **settings | {"workers": 2})
 
     class Die:
-        def started(self, experiment, round):
+        def on_start(self, experiment, round):
             pass
 
-        def profiling(self, done, clients):
+        def on_profile(self, done, clients):
             pass
 
-        def round_done(self, round, row):
+        def on_round_end(self, round, row):
             if round == 2:
                 raise ZeroDivisionError
 

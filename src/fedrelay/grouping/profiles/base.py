@@ -88,8 +88,8 @@ class ProfilingResult:
     """What was learned about clients, and what it took."""
 
     vectors: Vectors
-    errand: SetupStep | None = None
-    """What clients did for it; None where they were not asked to compute anything."""
+    setup: SetupStep | None = None
+    """What clients did for it; None where they did not compute anything."""
 
     probe: Mapping[str, Tensor] = field(default_factory=dict)
     """The probe network that was used, to be kept with the run."""
@@ -138,7 +138,7 @@ def pretraining(evidence: ProfileInputs, epochs: int) -> tuple[TrainingJob, Tens
     return replace(job, train=train, terms=()), job.layout.flatten(job.module)
 
 
-def training_errand(clients: NDArray[np.int64], job: TrainingJob, epochs: int, up: SetupTransfer) -> SetupStep:
+def training_step(clients: NDArray[np.int64], job: TrainingJob, epochs: int, up: SetupTransfer) -> SetupStep:
     """The model goes to every client, is trained there, and something comes back; looking at a vector takes no time."""
     return SetupStep(
         clients.tolist(),

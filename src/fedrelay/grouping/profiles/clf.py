@@ -27,7 +27,7 @@ from fedrelay.grouping.profiles.base import (
     ProfilingResult,
     bytes_of,
     pretraining,
-    training_errand,
+    training_step,
 )
 from fedrelay.grouping.profiles.components import principal_components
 from fedrelay.local.client_profile import ClientProfiler, ProfileVector
@@ -71,7 +71,7 @@ def classifiers(evidence: ProfileInputs, clients: NDArray[np.int64], options: Pr
     portrait = TrainedWeightsProfiler(parts=linear_layers(job, options.layers))
     rows = evidence.portraits(job, portrait, clients.tolist(), start)
     return ProfilingResult(
-        compressed(rows, options), training_errand(clients, job, epochs, SetupTransfer("model", bytes_of(rows)))
+        compressed(rows, options), training_step(clients, job, epochs, SetupTransfer("model", bytes_of(rows)))
     )
 
 

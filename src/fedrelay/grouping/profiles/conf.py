@@ -30,7 +30,7 @@ from fedrelay.grouping.profiles.base import (
     Vectors,
     bytes_of,
     pretraining,
-    training_errand,
+    training_step,
 )
 from fedrelay.local.client_profile import ClientProfiler, ProfileVector
 from fedrelay.local.trainer import TrainingJob
@@ -64,8 +64,8 @@ def confidences(evidence: ProfileInputs, clients: NDArray[np.int64], options: Pr
     epochs = options.epochs or EPOCHS
     job, start = pretraining(evidence, epochs)
     rows = evidence.portraits(job, ConfidenceProfiler(), clients.tolist(), start)
-    errand = training_errand(clients, job, epochs, SetupTransfer("profile", bytes_of(rows)))
-    return ProfilingResult(shares(rows.astype(np.float64), options.normalise), errand)
+    setup = training_step(clients, job, epochs, SetupTransfer("profile", bytes_of(rows)))
+    return ProfilingResult(shares(rows.astype(np.float64), options.normalise), setup)
 
 
 def shares(confidences: Vectors, normalise: str = "sum") -> Vectors:

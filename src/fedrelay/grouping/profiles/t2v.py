@@ -137,13 +137,13 @@ def embeddings(evidence: ProfileInputs, clients: NDArray[np.int64], options: Pro
         layout.flatten(probe.module),
     )
     rows = evidence.portraits(job, portrait, clients.tolist(), weights)
-    errand = SetupStep(
+    setup = SetupStep(
         clients.tolist(),
         SetupTransfer("probe", layout.bytes),
         SetupTransfer("profile", bytes_of(rows)),
         work=_work(probe, evidence.federation.classes),
     )
-    return ProfilingResult(rows.astype(np.float64), errand, probe=layout.state_dict(weights))
+    return ProfilingResult(rows.astype(np.float64), setup, probe=layout.state_dict(weights))
 
 
 def _work(probe: Probe, classes: int) -> Callable[[int, float], float]:

@@ -24,7 +24,7 @@ from fedrelay.grouping.profiles.base import (
     ProfilingResult,
     bytes_of,
     pretraining,
-    training_errand,
+    training_step,
 )
 from fedrelay.grouping.profiles.clf import TrainedWeightsProfiler, compressed
 
@@ -37,10 +37,10 @@ def trained_weights(evidence: ProfileInputs, clients: NDArray[np.int64], options
     job, start = pretraining(evidence, epochs)
     portrait = TrainedWeightsProfiler(parts=((0, job.layout.trainable),))
     rows = evidence.portraits(job, portrait, clients.tolist(), start)
-    errand = training_errand(clients, job, epochs, SetupTransfer("model", bytes_of(rows)))
+    setup = training_step(clients, job, epochs, SetupTransfer("model", bytes_of(rows)))
     if options.relative:
         rows -= start[: job.layout.trainable].double().numpy().astype(rows.dtype)
-    return ProfilingResult(compressed(rows, options), errand)
+    return ProfilingResult(compressed(rows, options), setup)
 
 
 WEIGHTS = Profile(

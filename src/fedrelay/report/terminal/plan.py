@@ -12,7 +12,7 @@ from rich.text import Text
 
 from fedrelay.cost.clock import VirtualTime
 from fedrelay.cost.ledger import KINDS
-from fedrelay.experiment.prepare import PreparedExperiment
+from fedrelay.experiment.prepare import PreparedRun
 from fedrelay.report.format import count, moment, plural, shortened, size, times
 from fedrelay.report.terminal.tables import facts_grid, privacy_line
 from fedrelay.routes.plan import RoundPlan
@@ -33,27 +33,27 @@ _HANDOVERS = {
 }
 
 
-def plan_report(setting: PreparedExperiment, round: int) -> dict[str, Any]:
+def plan_report(run: PreparedRun, round: int) -> dict[str, Any]:
     """Return one round and the whole run, as `--json` prints them."""
-    plan, run = setting.plan(round), setting.summary()
-    visits: Counter[int] = Counter()
-    whole_run = setting.cost(_counting(setting, visits))
-    privacy = setting.privacy(visits)
-    transfers, opening = setting.tally(plan), setting.opening()
-    if opening is not None:
-        whole_run = _with_opening(whole_run, opening)
+    prepared, planner, costs = run
+    plan, hops = planner.plan(round), Counter[int]()
+    whole_run = costs.total(_counting(run, hops))
+    privacy = costs.privacy(hops)
+    transfers, setup = costs.transfers(plan), costs.setup_line()
+    if setup is not None:
+        whole_run = _with_setup(whole_run, setup)
     lengths = [len(route.clients) for route in plan.routes]
     return {
-        "method": setting.experiment.method,
-        "data": setting.experiment.data.name,
-        "clients": run["clients"],
-        "groups": len(run["groups"]),
-        "parameters": run["parameters"],
-        "payloads": run["payloads"]
-        | {name: size for extra in setting.extras(plan).values() for name, size in extra.items()},
+        "method": prepared.experiment.method,
+        "data": prepared.experiment.data.name,
+        "clients": prepared.federation.clients,
+        "groups": len(prepared.groups),
+        "parameters": prepared.layout.trainable,
+        "payloads": costs.payloads
+        | {name: size for extra in costs.extras(plan).values() for name, size in extra.items()},
         "round": round,
         "handover": plan.handover,
-        "routes": [[_holder(setting, client) for client in route.clients] for route in plan.routes],
+        "routes": [[_holder(run, client) for client in route.clients] for route in plan.routes],
         "chain": {
             "min": min(lengths, default=0),
             "mean": sum(lengths) / max(1, len(lengths)),
@@ -62,41 +62,41 @@ def plan_report(setting: PreparedExperiment, round: int) -> dict[str, Any]:
         "client_updates": plan.client_updates,
         "transfers": transfers.counts(),
         "bytes": transfers.bytes,
-        **setting.virtual_time(plan).named(),
-        "opening": None if opening is None else {**_cost_of(opening), "payloads": opening["payloads"]},
+        **costs.virtual_time(plan).named(),
+        "setup": None if setup is None else {**_cost_of(setup), "payloads": setup["payloads"]},
         "total": whole_run,
         **({"privacy": privacy} if privacy else {}),
-        "with_faults": _with_faults(setting, plan),
+        "with_faults": _with_faults(run, plan),
     }
 
 
-def _with_faults(setting: PreparedExperiment, plan: RoundPlan) -> dict[str, Any] | None:
+def _with_faults(run: PreparedRun, plan: RoundPlan) -> dict[str, Any] | None:
     """What faults leave of the round at its first attempt; None if no faults are set."""
-    if not setting.experiment.faults and setting.experiment.recovery.deadline is None:
+    if not run.planner.faults.possible:
         return None
-    faulty = setting.faults.apply(plan)
-    transfers = setting.tally(faulty.plan, faulty.overhead)
+    faulty = run.planner.faults.apply(plan)
+    transfers = run.costs.transfers(faulty.plan, faulty.overhead)
     return {
-        "routes": [[_holder(setting, client) for client in route.clients] for route in faulty.plan.routes],
+        "routes": [[_holder(run, client) for client in route.clients] for route in faulty.plan.routes],
         "client_updates": faulty.plan.client_updates,
         "transfers": transfers.counts(),
         "bytes": transfers.bytes,
-        **setting.virtual_time(faulty.plan, faulty.overhead).named(),
+        **run.costs.virtual_time(faulty.plan, faulty.overhead).named(),
         "fault_events": dict(Counter(event.what for event in faulty.events)),
         "tampered": len(faulty.tampers),
     }
 
 
-def _holder(setting: PreparedExperiment, client: int) -> int | str:
+def _holder(run: PreparedRun, client: int) -> int | str:
     """A client's number, or `server` for the samples that the server holds."""
-    return client if client < setting.federation.clients else "server"
+    return client if client < run.prepared.federation.clients else "server"
 
 
-def _counting(setting: PreparedExperiment, visits: Counter[int]) -> Iterator[RoundPlan]:
+def _counting(run: PreparedRun, hops: Counter[int]) -> Iterator[RoundPlan]:
     """The plans of all rounds; counts the hops of each client on the way."""
-    for round in range(1, setting.experiment.rounds + 1):
-        plan = setting.plan(round)
-        visits.update(client for route in plan.routes for client in route.clients)
+    for round in range(1, run.prepared.experiment.rounds + 1):
+        plan = run.planner.plan(round)
+        hops.update(client for route in plan.routes for client in route.clients)
         yield plan
 
 
@@ -107,9 +107,9 @@ def _cost_of(line: Mapping[str, Any]) -> dict[str, Any]:
     return {"client_updates": line["client_updates"], "transfers": transfers, "bytes": line["bytes"], **seconds}
 
 
-def _with_opening(total: Mapping[str, Any], opening: Mapping[str, Any]) -> dict[str, Any]:
+def _with_setup(total: Mapping[str, Any], setup: Mapping[str, Any]) -> dict[str, Any]:
     """The costs of all rounds and of the setup."""
-    once = _cost_of(opening)
+    once = _cost_of(setup)
     return {
         **total,
         "client_updates": total["client_updates"] + once["client_updates"],
@@ -133,9 +133,9 @@ def plan_page(report: Mapping[str, Any]) -> RenderableType:
         else "not needed",
         "chain length": f"min {chain['min']}   mean {count(round(chain['mean'], 1))}   max {chain['max']}",
     }
-    if report["opening"]:
+    if report["setup"]:
         facts["before round 1"] = ", ".join(
-            f"{name} {size(weight)}" for name, weight in report["opening"]["payloads"].items()
+            f"{name} {size(weight)}" for name, weight in report["setup"]["payloads"].items()
         )
     if "privacy" in report:
         facts["privacy, all rounds"] = privacy_line(report["privacy"])
@@ -180,12 +180,12 @@ def _length(route: Sequence[int | str]) -> str:
 
 def _rows(report: Mapping[str, Any], total: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """The setup, the round and the run, each with its label."""
-    if report["opening"]:
-        yield "setup, before round 1", report["opening"]
+    if report["setup"]:
+        yield "setup, before round 1", report["setup"]
     yield f"round {report['round']}", report
     if report["with_faults"]:
         yield f"round {report['round']} with faults", report["with_faults"]
-    yield f"all {count(total['rounds'])} rounds{' and setup' if report['opening'] else ''}", total
+    yield f"all {count(total['rounds'])} rounds{' and setup' if report['setup'] else ''}", total
 
 
 def _cost(report: Mapping[str, Any], total: Mapping[str, Any]) -> Table:

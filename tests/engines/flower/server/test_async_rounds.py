@@ -247,7 +247,7 @@ def test_a_killed_run_resumes(method, after, slow, tmp_path):
     class Killer:
         profiling = started = stopping = lambda self, *_: None
 
-        def round_done(self, round, row):
+        def on_round_end(self, round, row):
             if round == after:
                 raise RuntimeError("killed")
 

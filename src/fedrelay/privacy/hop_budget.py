@@ -1,4 +1,4 @@
-"""A bound on how often clients are visited: those who have had all their visits are taken out of later plans."""
+"""A bound on the hops of each client: clients that have used it up are left out of later plans."""
 
 from __future__ import annotations
 
@@ -9,8 +9,17 @@ from dataclasses import replace
 from fedrelay.routes.plan import RoundPlan, Route
 
 
-class VisitBudget:
-    """So many visits for every client. What is left follows from the plans before and what the weather made of them."""
+class HopBudget:
+    """The same number of hops for every client.
+
+    What is left follows from the plans of all earlier rounds. The hops before one round are remembered, because rounds
+    are usually planned one after another.
+
+    Args:
+        most: Hops of each client in all rounds together.
+        planned: The plan of a round, without this bound.
+        with_faults: The plan as it can be executed.
+    """
 
     def __init__(
         self,
@@ -20,45 +29,44 @@ class VisitBudget:
     ) -> None:
         self.most = most
         self.planned, self.with_faults = planned, with_faults
-        self._begin()
+        self._restart()
 
-    def kept(self, plan: RoundPlan) -> RoundPlan:
-        """The plan without visits that are one too many; routes that nobody is left on go."""
+    def limit(self, plan: RoundPlan) -> RoundPlan:
+        """The plan without hops beyond the budget; routes without clients are left out."""
         self._go_to(plan.round)
         routes, _ = self._cut(plan)
         return plan if routes == plan.routes else replace(plan, routes=routes)
 
-    def spent(self, round: int) -> tuple[int, ...]:
-        """The clients that are passed over in this round and were not before."""
+    def exhausted(self, round: int) -> tuple[int, ...]:
+        """The clients that are left out of this round for the first time."""
         self._go_to(round)
         _, left_out = self._cut(self.planned(round))
-        return tuple(sorted(left_out - self.shut_out))
+        return tuple(sorted(left_out - self.left_out))
 
-    def _begin(self) -> None:
-        """Before the first round. What was before one round is remembered, because they come one after another."""
+    def _restart(self) -> None:
         self.round = 1
-        self.visits: Counter[int] = Counter()
-        self.shut_out: set[int] = set()
+        self.hops: Counter[int] = Counter()
+        self.left_out: set[int] = set()
 
     def _go_to(self, round: int) -> None:
         if round < self.round:
-            self._begin()
+            self._restart()
         while self.round < round:
             plan = self.planned(self.round)
             routes, left_out = self._cut(plan)
             for route in self.with_faults(replace(plan, routes=routes)).routes:
-                self.visits.update(route.clients)
-            self.shut_out |= left_out
+                self.hops.update(route.clients)
+            self.left_out |= left_out
             self.round += 1
 
     def _cut(self, plan: RoundPlan) -> tuple[tuple[Route, ...], set[int]]:
-        """What is left of the routes, and who is left out of them."""
-        visits, routes, left_out = self.visits.copy(), [], set()
+        """What is left of the routes, and the clients that are left out of them."""
+        hops, routes, left_out = self.hops.copy(), [], set()
         for route in plan.routes:
             allowed = []
             for index, client in enumerate(route.clients):
-                if visits[client] < self.most:
-                    visits[client] += 1
+                if hops[client] < self.most:
+                    hops[client] += 1
                     allowed.append(index)
                 else:
                     left_out.add(client)

@@ -1,0 +1,61 @@
+"""How a run fails: what is saved, and what the message says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+from fedrelay.errors import DivergedError, EngineError, FruitlessError
+from fedrelay.experiment.spec import Experiment
+from fedrelay.robustness.fault_events import DIVERGED, server_event
+from fedrelay.runtime.recorder import Recorder
+from fedrelay.runtime.store import RunFolder, State
+
+
+class Resumable(Protocol):
+    """A run that may fail."""
+
+    experiment: Experiment
+    state: State
+    folder: RunFolder | None
+    recorder: Recorder
+
+    @property
+    def finished(self) -> bool:
+        """Whether all rounds are done."""
+
+    def save(self) -> None:
+        """Write a checkpoint."""
+
+
+@contextmanager
+def explain_failures(run: Resumable) -> Iterator[None]:
+    """Save what can be saved of a run that fails, and say in the error where to find it and how to continue."""
+    method = run.experiment.method
+    try:
+        yield
+    except DivergedError as error:
+        run.save()
+        if not run.finished:
+            run.recorder.add_events([server_event(run.state.round + 1, DIVERGED, str(error))])
+        raise DivergedError(f"{method}: {error}{_where(run)}") from None
+    except FruitlessError as error:
+        raise FruitlessError(f"{method}: {error}{_where(run)}") from None
+    except EngineError as error:
+        # The last checkpoint stays: client state may belong to a round that was not finished.
+        how = "continue from the last checkpoint with" if run.state.round else "no round was done; try again with"
+        raise EngineError(f"{error}; {how}: fedrelay resume {run.folder.path}" if run.folder else str(error)) from None
+
+
+def check_anything_learned(recorder: Recorder, rounds: int) -> None:
+    """Refuse a run in which every round was given up: its model is the first one."""
+    if recorder.given_up < rounds:
+        return
+    reasons = ", ".join(f"{what} {times}×" for what, times in sorted(recorder.fault_events.items()))
+    kind = DivergedError if recorder.refused else FruitlessError
+    raise kind(f"no client update was accepted in any of the {rounds} rounds ({reasons}); the model is untrained")
+
+
+def _where(run: Resumable) -> str:
+    return f"; rounds 1 to {run.state.round} are kept in {run.folder.path}" if run.folder and run.state.round else ""

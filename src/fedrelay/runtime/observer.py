@@ -1,0 +1,66 @@
+"""Observers of a run: hooks that are called while it goes on. They never change a result."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fedrelay.errors import SpecError
+from fedrelay.experiment.spec import Experiment
+from fedrelay.local.arrival import Arrival
+from fedrelay.routes.plan import RoundPlan
+from fedrelay.runtime.result import Row
+
+
+class Observer:
+    """Sees a run as it goes on, such as a progress bar. Override the hooks you need.
+
+    Any other object with at least one of these hooks is accepted as well.
+
+    Example:
+        >>> class Printer(Observer):
+        ...     def on_round_end(self, round, row):
+        ...         print(round, row and row["accuracy"])
+    """
+
+    def on_profile(self, done: int, clients: int) -> None:
+        """Before the run starts, `done` of `clients` clients have computed their profile."""
+
+    def on_start(self, experiment: Experiment, round: int) -> None:
+        """The run starts; `round` rounds are already done."""
+
+    def on_round_end(self, round: int, row: Row | None) -> None:
+        """A round is over; `row` is its line of metrics, None in rounds without an evaluation."""
+
+    def on_stopping(self) -> None:
+        """Ctrl-C was pressed; the run stops after this round."""
+
+
+HOOKS = ("on_profile", "on_start", "on_round_end", "on_stopping")
+
+
+def as_observer(given: object | None) -> Observer:
+    """An observer with all hooks, from an observer, from any object with some of the hooks, or from None.
+
+    Raises:
+        SpecError: The object has none of the hooks.
+    """
+    if isinstance(given, Observer):
+        return given
+    observer = Observer()
+    own = {name: getattr(given, name) for name in HOOKS if hasattr(given, name)}
+    if given is not None and not own:
+        raise SpecError(f"observer: {type(given).__name__} has none of the hooks {', '.join(HOOKS)}")
+    for name, hook in own.items():
+        setattr(observer, name, hook)
+    return observer
+
+
+class HopTap:
+    """Sees models as clients receive them. The base class sees none."""
+
+    def taps(self, plan: RoundPlan) -> tuple[tuple[int, int], ...]:
+        """(route, index) of the hops whose received model is wanted."""
+        return ()
+
+    def on_arrivals(self, plan: RoundPlan, arrivals: Sequence[Arrival]) -> None:
+        """The hops of an attempt are over. `Arrival.received_models` are valid during this call only."""

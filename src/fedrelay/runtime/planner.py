@@ -1,0 +1,127 @@
+"""The planner: the plan of any round of a prepared experiment."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+from functools import cached_property, lru_cache
+
+import numpy as np
+
+from fedrelay.cost.model import CostModel
+from fedrelay.engines.start import all_through_server
+from fedrelay.experiment.prepared import PreparedExperiment
+from fedrelay.grouping.profiles import ProfileInputs
+from fedrelay.privacy.hop_budget import HopBudget
+from fedrelay.rng import generator, torch_seed
+from fedrelay.robustness.faults import FaultModel
+from fedrelay.routes.async_state import AsyncState, Leg
+from fedrelay.routes.base import Groups, PlanningContext
+from fedrelay.routes.plan import RoundPlan
+from fedrelay.selection.base import Selection
+from fedrelay.warmup.base import Phase
+
+
+class Planner:
+    """Plans rounds in any order; the same round always has the same plan.
+
+    Args:
+        prepared: The experiment.
+        costs: Gives durations of routes, which asynchronous routes and deadlines depend on.
+    """
+
+    def __init__(self, prepared: PreparedExperiment, costs: CostModel) -> None:
+        self.prepared, self.costs = prepared, costs
+        wanted = prepared.experiment
+        self.faults = FaultModel(wanted.faults, wanted.recovery, wanted.seed, prepared.holders(), costs.time_model)
+        self._context = PlanningContext(
+            prepared.federation.clients,
+            wanted.fraction,
+            wanted.seed,
+            prepared.groups,
+            holds=lambda client: prepared.federation.size(client) > 0,
+            regroup=lru_cache(maxsize=4)(self._regroup),
+            duration=costs.route_seconds,
+            real=all_through_server(wanted),
+        )
+        self._select = lru_cache(maxsize=4)(self._selection)
+
+    def plan(self, round: int, waiting: Collection[int] | None = None) -> RoundPlan:
+        """The plan of a round, without clients that have no samples or no privacy budget left.
+
+        Args:
+            round: Its number, from 1.
+            waiting: Slots in which a model waits; None: those in which one waits if nothing goes wrong before.
+        """
+        plan = self._routed(round)
+        if self._hop_budget is not None:
+            plan = self._hop_budget.limit(plan)
+        if waiting is None or all(route.continues == (route.slot in waiting) for route in plan.routes):
+            return plan
+        return replace(plan, routes=tuple(replace(each, continues=each.slot in waiting) for each in plan.routes))
+
+    def next_legs(self, round: int, state: AsyncState) -> tuple[Leg, ...]:
+        """Which free model goes to which idle group now, without clients that have no samples."""
+        phase = self.prepared.phase(round)
+        context = self._phase_context(phase)
+        legs = phase.route.next_legs(context, state)
+        return tuple(replace(leg, clients=tuple(filter(context.holds, leg.clients))) for leg in legs)
+
+    def out_of_budget(self, round: int) -> tuple[int, ...]:
+        """Clients that have no privacy budget left from this round on."""
+        return () if self._hop_budget is None else self._hop_budget.exhausted(round)
+
+    def selection_seconds(self, round: int) -> float:
+        """How long the search for the clients of a round took; 0 where there was none."""
+        warmup = self.prepared.method.warmup
+        if warmup is None or warmup.selector is None or not warmup.selector.needs_vectors:
+            return 0.0
+        return self._select(round).seconds if round <= sum(phase.rounds for phase in warmup.phases()) else 0.0
+
+    def _routed(self, round: int) -> RoundPlan:
+        """What the route asks for, with clients that have samples."""
+        phase = self.prepared.phase(round)
+        plan = phase.route.plan(self._phase_context(phase), round - phase.first + 1)
+        size = self.prepared.federation.size
+        routes = plan.routes
+        if not all(map(size, set().union(*(route.clients for route in routes)))):
+            held = (route.only([i for i, client in enumerate(route.clients) if size(client)]) for route in routes)
+            routes = tuple(route for route in held if route.clients or plan.real_arrivals)
+        return replace(plan, round=round, routes=routes, handover="server" if self._context.real else plan.handover)
+
+    def _phase_context(self, phase: Phase) -> PlanningContext:
+        """What the route of a phase may look at; a later phase draws anew instead of repeating the first."""
+        before = phase.first - 1
+        return replace(
+            self._context,
+            rounds=phase.rounds,
+            seed=torch_seed(self._context.seed, "phase", before) if before else self._context.seed,
+            chosen=lambda round: self._select(before + round).clients,
+        )
+
+    @cached_property
+    def _hop_budget(self) -> HopBudget | None:
+        """How many hops clients may have, where they have a privacy budget."""
+        term = self.prepared.method.privacy
+        if term is None or term.most_visits is None:
+            return None
+        return HopBudget(term.most_visits, self._routed, lambda plan: self.faults.apply(plan).plan)
+
+    def _regroup(self, count: int, key: int) -> Groups:
+        grouping, wanted = self.prepared.method.grouping, self.prepared
+        assert grouping is not None
+        inputs = ProfileInputs(wanted.federation, wanted.experiment.seed)
+        return grouping.form(inputs, wanted.profiling, count=count, key=key)
+
+    def _selection(self, round: int) -> Selection:
+        """The clients that are chosen for a round of a warm-up; only clients with samples have profiles."""
+        prepared, warmup = self.prepared, self.prepared.method.warmup
+        if warmup is None or warmup.selector is None:
+            return Selection(())
+        sizes = prepared.federation.sizes()
+        holders = np.flatnonzero(sizes)
+        rng = generator(prepared.experiment.seed, "selection", round)
+        start = prepared.layout.flatten(prepared.module)[: prepared.layout.trainable].double().numpy()
+        vectors = prepared.selection.vectors if prepared.selection is not None else None
+        found = warmup.selector.select_clients(sizes[holders], rng, vectors, start)
+        return replace(found, clients=tuple(holders[list(found.clients)].tolist()))
