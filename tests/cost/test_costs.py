@@ -8,7 +8,7 @@ from tests.conftest import make_federation
 
 import fedrelay as fr
 from fedrelay.cost import formulas as cost
-from fedrelay.cost.formulas import CostModel, Exchanges, equal_chains
+from fedrelay.cost.formulas import Exchanges, FedGspCosts, equal_chains
 from fedrelay.experiment.prepare import PreparedRun, prepare
 from fedrelay.experiment.spec import experiment
 from fedrelay.report.terminal.plan import plan_report
@@ -96,7 +96,7 @@ def test_transfers_of_wfsl(count):
     assert tuple(cycle["setup"]["transfers"].values()) == cost.relayed_exchanges(9)
 
 
-FEDGSP = CostModel()
+FEDGSP = FedGspCosts()
 
 
 def costs_of(method: str, clients: int, **settings) -> tuple[dict[str, float], int]:
@@ -108,7 +108,7 @@ def costs_of(method: str, clients: int, **settings) -> tuple[dict[str, float], i
 def test_the_cost_of_fedgsp_is_its_paper_s():
     growth = {"route.growth": "linear", "route.alpha": 1, "route.beta": 2}
     found, size = costs_of("fedgsp", 12, fraction=0.5, epochs=2, **growth)
-    model = CostModel(clients=12, fraction=0.5, epochs=2, model_bytes=size)
+    model = FedGspCosts(clients=12, fraction=0.5, epochs=2, model_bytes=size)
     assert found["computing_seconds"] == pytest.approx(model.computing_seconds(equal_chains([2, 4, 6], 12, SAMPLES)))
     assert found["communicating_seconds"] == pytest.approx(model.communicating_seconds(ROUNDS))
     assert found["bytes"] == pytest.approx(model.traffic_bytes(ROUNDS))
@@ -116,7 +116,7 @@ def test_the_cost_of_fedgsp_is_its_paper_s():
 
 def test_the_cost_of_fedavg():
     found, size = costs_of("fedavg", 12, fraction=0.25)
-    model = CostModel(clients=12, fraction=0.25, model_bytes=size)
+    model = FedGspCosts(clients=12, fraction=0.25, model_bytes=size)
     assert found["computing_seconds"] == pytest.approx(model.computing_seconds(equal_chains([12] * 3, 12, SAMPLES)))
     assert found["communicating_seconds"] == pytest.approx(model.communicating_seconds(ROUNDS))
     assert found["bytes"] == model.traffic_bytes(ROUNDS) == 3 * 6 * size

@@ -5,13 +5,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedrelay.cost import formulas as cost
-from fedrelay.cost.formulas import CostModel, RoundShape, equal_chains
+from fedrelay.cost.formulas import FedGspCosts, RoundShape, equal_chains
 from fedrelay.cost.ledger import transfer_totals
 from fedrelay.grouping.growth import groups_in_round
 from fedrelay.models.zoo import build_model
 from fedrelay.routes.plan import RoundPlan, Route
 
-PAPER = CostModel()
+PAPER = FedGspCosts()
 
 
 def test_one_round_at_the_papers_settings():
@@ -23,10 +23,10 @@ def test_the_papers_megabytes_are_binary():
     weight = 4 * sum(each.numel() for each in build_model("leaf-cnn", (1, 28, 28), 62).parameters())
     assert weight == 26_414_840
     assert weight / 2**20 == pytest.approx(25.2, abs=0.01)
-    binary = CostModel(model_bytes=weight, bits_in=567 * 2**20, bits_out=567 * 2**20)
+    binary = FedGspCosts(model_bytes=weight, bits_in=567 * 2**20, bits_out=567 * 2**20)
     assert binary.communicating_seconds(1) == pytest.approx(78.48, abs=0.01)
     assert binary.traffic_bytes(1) / 2**20 / 1000 == pytest.approx(5.56, abs=0.01)
-    assert CostModel(model_bytes=weight).communicating_seconds(1) == pytest.approx(82.29, abs=0.01)
+    assert FedGspCosts(model_bytes=weight).communicating_seconds(1) == pytest.approx(82.29, abs=0.01)
 
 
 def test_the_claim_of_93_percent_is_one_of_rounds():
@@ -46,7 +46,7 @@ def test_computing_time_by_hand():
     assert PAPER.computing_seconds([sequential, alone]) == pytest.approx(
         PAPER.computing_seconds([sequential]) + PAPER.computing_seconds([alone])
     )
-    assert CostModel(epochs=2).computing_seconds([RoundShape(1, 100)]) == pytest.approx(200 * 96e6 / 567e9)
+    assert FedGspCosts(epochs=2).computing_seconds([RoundShape(1, 100)]) == pytest.approx(200 * 96e6 / 567e9)
 
 
 def test_500_rounds_of_fedgsp():
@@ -68,7 +68,7 @@ def test_traffic_is_what_the_ledger_says(groups, length, data):
     taking_part = data.draw(st.integers(1, groups))
     routes = tuple(Route(tuple(range(group * length, (group + 1) * length))) for group in range(taking_part))
     found = transfer_totals(RoundPlan(1, routes, handover="server"), {"model": 40})
-    model = CostModel(clients=groups * length, fraction=taking_part / groups, model_bytes=40)
+    model = FedGspCosts(clients=groups * length, fraction=taking_part / groups, model_bytes=40)
     assert model.traffic_bytes(3) == pytest.approx(3 * found.bytes)
     assert cost.relayed_exchanges(taking_part * length) == tuple(found.counts().values())
 

@@ -222,8 +222,8 @@ def test_a_damaged_file_is_named(tmp_path):
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
-        (lambda lines: lines[1:], "has another pass before the first round"),
-        (lambda lines: [lines[0], *lines], "has another pass before the first round"),
+        (lambda lines: lines[1:], "has another setup"),
+        (lambda lines: [lines[0], *lines], "has another setup"),
         (lambda lines: [lines[0], *lines[2:]], "has 1 of 2 rounds"),
     ],
 )

@@ -11,8 +11,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedrelay.cost.clock import Device, TimeModel
+from fedrelay.cost.devices import Device
 from fedrelay.cost.ledger import transfer_totals
+from fedrelay.cost.time_model import TimeModel
 from fedrelay.experiment.spec import FaultKind, FaultSettings, RecoverySettings
 from fedrelay.local.arrival import Arrival, HopReport
 from fedrelay.robustness.executed_round import executed_round, unanswered

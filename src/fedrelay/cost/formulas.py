@@ -43,7 +43,7 @@ def equal_chains(groups: Iterable[int], clients: int, samples: float) -> list[Ro
 
 
 @dataclass(frozen=True)
-class CostModel:
+class FedGspCosts:
     """FedGSP's theoretical cost; the defaults are the paper's."""
 
     clients: int = 368

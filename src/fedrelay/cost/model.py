@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import Any
 
-from fedrelay.cost.clock import SERVERS_OWN, DeviceOf, TimeModel, VirtualTime, training_flops
+from fedrelay.cost.devices import SERVER_DEVICE, DeviceOf
+from fedrelay.cost.flops import training_flops
 from fedrelay.cost.ledger import (
     KINDS,
     ExtraPayloads,
@@ -19,6 +20,7 @@ from fedrelay.cost.ledger import (
     transfer_totals,
 )
 from fedrelay.cost.term_transfers import ROUND_MODEL, round_models, term_transfers
+from fedrelay.cost.time_model import TimeModel, VirtualTime
 from fedrelay.experiment.prepared import PreparedExperiment
 from fedrelay.local.compatibility import example_batch
 from fedrelay.local.loss import cross_entropy
@@ -42,7 +44,7 @@ class CostModel:
         """The device of each client; what comes after all clients is the server's own."""
         clients = self.prepared.federation.clients
         device_of = self.prepared.method.clock.devices(self.prepared.experiment.seed, clients)
-        return lambda client: device_of(client) if client < clients else SERVERS_OWN
+        return lambda client: device_of(client) if client < clients else SERVER_DEVICE
 
     @cached_property
     def sample_flops(self) -> float:

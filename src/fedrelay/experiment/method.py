@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from fedrelay.cost.clock import Clock
+from fedrelay.cost.devices import Clock
 from fedrelay.errors import SpecError
 from fedrelay.experiment.catalogue import load_plugins
 from fedrelay.experiment.grammar import MethodParts, parse_method

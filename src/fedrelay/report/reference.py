@@ -12,7 +12,7 @@ from typing import get_args
 
 from pydantic.fields import FieldInfo
 
-from fedrelay.cost.clock import Clock
+from fedrelay.cost.devices import Clock
 from fedrelay.experiment.catalogue import METHODS, MethodEntry
 from fedrelay.experiment.grammar import parse_method
 from fedrelay.experiment.part_docs import documentation, meaning, options_of

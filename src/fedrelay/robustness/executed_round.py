@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-from fedrelay.cost.clock import TimeModel
 from fedrelay.cost.ledger import SERVER
+from fedrelay.cost.time_model import TimeModel
 from fedrelay.local.arrival import Arrival
 from fedrelay.routes.overlay import ExecutedRound, Overhead
 from fedrelay.routes.plan import RoundPlan

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import get_args
 
-from fedrelay.cost.clock import TimeModel
+from fedrelay.cost.time_model import TimeModel
 from fedrelay.experiment.spec import FaultSettings, RecoverySettings
 from fedrelay.rng import Keyed, generator
 from fedrelay.robustness.fault_events import FaultEvent

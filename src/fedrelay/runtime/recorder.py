@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedrelay.cost.clock import VirtualTime
 from fedrelay.cost.ledger import TransferTotals, ledger_line
+from fedrelay.cost.time_model import VirtualTime
 from fedrelay.data.public import PublicFederation
 from fedrelay.engines.start import node_names
 from fedrelay.experiment.prepare import PreparedRun

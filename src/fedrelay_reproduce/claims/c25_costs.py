@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from fedrelay.cost.formulas import CostModel, paper_cost
+from fedrelay.cost.formulas import FedGspCosts, paper_cost
 from fedrelay_reproduce import Check, Claim, ClaimExperiment, Condition, Measured, Number, Results
 
 LEDGER = ClaimExperiment(
@@ -61,7 +61,7 @@ def criterion(ledger: Results, leaf: Results) -> list[Condition]:
     def sends(text: str, method: str, expected: Callable[[Measured], Number]) -> Check:
         return Check(text, ledger[method].transfers, "==", expected(ledger[method]))
 
-    costs = CostModel()
+    costs = FedGspCosts()
     return [
         sends("FedAvg sends 2m", "fedavg", lambda m: 2 * m.hops),
         sends("SCAFFOLD sends 4m", "scaffold", lambda m: 4 * m.hops),

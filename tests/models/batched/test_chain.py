@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from fedrelay.cost.clock import training_flops
+from fedrelay.cost.flops import training_flops
 from fedrelay.local.loss import cross_entropy
 from fedrelay.models.batched import BatchedModel
 from fedrelay.models.batched.activation import Activation

@@ -32,7 +32,7 @@ import torch.nn.functional as F  # noqa: N812
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedrelay.cost.clock import training_flops
+from fedrelay.cost.flops import training_flops
 from fedrelay.cost.ledger import SetupStep, SetupTransfer
 from fedrelay.errors import SpecError
 from fedrelay.grouping.profiles.base import Profile, ProfileInputs, ProfileOptions, ProfilingResult, bytes_of

@@ -10,8 +10,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from fedrelay.cost.clock import VirtualTime
 from fedrelay.cost.ledger import KINDS
+from fedrelay.cost.time_model import VirtualTime
 from fedrelay.experiment.prepare import PreparedRun
 from fedrelay.report.format import count, moment, plural, shortened, size, times
 from fedrelay.report.terminal.tables import facts_grid, privacy_line

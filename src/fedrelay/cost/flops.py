@@ -1,0 +1,59 @@
+"""FLOPs of training a module, counted on one real step."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from fedrelay.errors import SpecError
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+
+def training_flops(
+    module: nn.Module, inputs: Tensor, targets: Tensor, loss: Callable[[Tensor, Tensor], Tensor]
+) -> float:
+    """FLOPs of one sample in a training step, forward and backward, counted on a real step of a copy on the CPU.
+
+    Any batch of samples will do. Matrix products and convolutions are counted, a multiplication and an addition as two
+    FLOPs; everything else is small beside them.
+    """
+    import torch
+    from torch.utils.flop_counter import FlopCounterMode
+
+    from fedrelay.models.layout import TORCH_GLOBALS
+
+    pair = [0, -1]  # two samples, because BatchNorm cannot train on one; they may be the same
+    formulas = {
+        torch.ops.aten.mkldnn_rnn_layer: _recurrent_flops,
+        torch.ops.aten.mkldnn_rnn_layer_backward: _recurrent_backward_flops,
+    }
+    copied = copy.deepcopy(module).cpu().train()
+    x, y = inputs[pair].cpu(), targets[pair].cpu()
+    if x.is_floating_point():
+        x = x.to(next(copied.parameters()).dtype)
+    with TORCH_GLOBALS, torch.random.fork_rng(devices=[]):  # dropout draws
+        counter = FlopCounterMode(display=False, custom_mapping=formulas)
+        try:
+            with counter, torch.enable_grad():
+                loss(copied(x), y).backward()  # type: ignore[no-untyped-call]
+        except Exception as error:  # a module of the user may raise anything
+            raise SpecError(f"model: cannot be trained: {type(error).__name__}: {error}") from None
+    return counter.get_total_flops() / len(pair)
+
+
+def _recurrent_flops(
+    inputs: Sequence[int], weights: Sequence[int], recurrent: Sequence[int], *_: object, **__: object
+) -> int:
+    """FLOPs of a recurrent layer, which PyTorch does not count on CPUs: both weight matrices are used in every step."""
+    return 2 * math.prod(inputs[:2]) * (math.prod(weights) + math.prod(recurrent))
+
+
+def _recurrent_backward_flops(
+    inputs: Sequence[int], weights: Sequence[int], recurrent: Sequence[int], *_: object, **__: object
+) -> int:
+    """The gradients of the inputs and of the weights cost as much as the forward pass, each."""
+    return 2 * _recurrent_flops(inputs, weights, recurrent)
