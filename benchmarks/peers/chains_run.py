@@ -32,7 +32,7 @@ class Stopwatch(Term):
 
     moments: ClassVar[list[float]] = []
 
-    def add_to(self, gradient: Tensor, theta: Tensor, visit: HopContext) -> None:
+    def add_gradient(self, gradient: Tensor, theta: Tensor, context: HopContext) -> None:
         self.moments.append(time.thread_time())
 
 

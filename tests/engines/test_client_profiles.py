@@ -26,12 +26,12 @@ class Everything:
 
     trains: bool = True
 
-    def of(self, client, weights, bench, job):
+    def compute(self, client, weights, flat_module, job):
         return np.append(weights.numpy(), np.float32(client))
 
 
 class Clumsy(Everything):
-    def of(self, client, weights, bench, job):
+    def compute(self, client, weights, flat_module, job):
         raise ValueError("no brush")
 
 
@@ -50,7 +50,7 @@ def portrayed(engine, clients, portrait=None):
 @pytest.mark.parametrize("lanes", [1, 2, 8])
 @pytest.mark.parametrize("workers", [2, 3])
 def test_the_same_bits_for_any_number_of_workers(job, lanes, workers, monkeypatch):
-    monkeypatch.setattr(local, "SITTINGS_AT_A_TIME", 1)
+    monkeypatch.setattr(local, "PROFILES_PER_WORKER", 1)
     job, clients = replace(job, lanes=lanes), [4, 0, 5, 2, 1, 3]
     alone = portrayed(LocalEngine(job, InlineExecutor(job)), clients)
     assert alone[:, -1].tolist() == clients
@@ -81,7 +81,7 @@ def test_without_training_the_model_is_the_one_that_was_sent(job):
 
 
 def test_vectors_come_while_others_are_under_way(job, monkeypatch):
-    monkeypatch.setattr(local, "SITTINGS_AT_A_TIME", 1)
+    monkeypatch.setattr(local, "PROFILES_PER_WORKER", 1)
     engine = LocalEngine(job, InlineExecutor(job))
     pictures = engine.profile_clients(Everything(), [0, 1, 2], job.layout.flatten(job.module))
     assert next(pictures)[0] == 1  # the client with the most samples

@@ -93,10 +93,10 @@ def test_the_weights_of_linear_layers_without_biases():
     assert (every.shape, last.shape) == ((12, 64 * 8 + 8 * 10), (12, 80))
     np.testing.assert_array_equal(every[:, -80:], last)
     whole = profiled("weights", variance=None)
-    assert whole.prepared.profiling.vectors.shape == (12, whole.prepared.layout.trainable)
+    assert whole.prepared.profiling.vectors.shape == (12, whole.prepared.layout.trained_size)
     np.testing.assert_array_equal(whole.prepared.profiling.vectors[:, : 64 * 8], every[:, : 64 * 8])
     change = profiled("weights", variance=None, relative=True).prepared.profiling.vectors
-    start = whole.prepared.layout.flatten(whole.prepared.module).numpy()[: whole.prepared.layout.trainable]
+    start = whole.prepared.layout.flatten(whole.prepared.module).numpy()[: whole.prepared.layout.trained_size]
     np.testing.assert_allclose(change, whole.prepared.profiling.vectors - start, atol=1e-6)
     assert np.abs(change).max() > 0
 

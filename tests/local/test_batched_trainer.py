@@ -17,7 +17,7 @@ from fedrelay.data.dataset import Dataset
 from fedrelay.data.federation import ArrayFederation
 from fedrelay.data.partition import ClientIndices
 from fedrelay.experiment.spec import TrainSettings
-from fedrelay.local.batched_trainer import MOST_MULTIPLICATIONS, BatchedTrainer, lanes_for, trainer_for
+from fedrelay.local.batched_trainer import MAX_MULTIPLICATIONS, BatchedTrainer, lanes_for, trainer_for
 from fedrelay.local.hop_context import HopContext
 from fedrelay.local.terms.prox import Prox
 from fedrelay.local.trainer import EagerTrainer, TrainingJob
@@ -54,7 +54,7 @@ def both(federation, clients, terms=(), module=None, lanes=8, **train):
         trainer_for(job, FlatModule(module, layout)),
     ):
         out = [torch.empty_like(start) for _ in hops]
-        reports = trainer.train(hops, [HopContext(recv, start) for recv in received], out)
+        reports = trainer.train(hops, [HopContext(received, start) for received in received], out)
         found.append((torch.stack(out), reports))
     assert isinstance(trainer, BatchedTrainer)
     return found
@@ -64,7 +64,11 @@ def assert_alike(found):
     (eager, eager_reports), (stacked, stacked_reports) = found
     torch.testing.assert_close(eager, stacked, rtol=1e-5, atol=1e-6)
     for one, two in zip(eager_reports, stacked_reports, strict=True):
-        assert (one.samples, one.steps, isfinite(one.peak)) == (two.samples, two.steps, isfinite(two.peak))
+        assert (one.samples, one.steps, isfinite(one.max_abs_weight)) == (
+            two.samples,
+            two.steps,
+            isfinite(two.max_abs_weight),
+        )
         assert one.loss == pytest.approx(two.loss, rel=1e-5)
 
 
@@ -125,7 +129,7 @@ def test_the_same_bits_at_every_visit():
     job = TrainingJob(module, layout, images([5, 19, 3, 8, 1, 70]), TrainSettings(batch_size=16), (), 5, lanes=8)
     start = layout.flatten(module)
 
-    def visit(trainer, clients):
+    def context(trainer, clients):
         out = [torch.empty_like(start) for _ in clients]
         hops = [Hop(1, route, 0, client) for route, client in enumerate(clients)]
         trainer.train(hops, [HopContext(start, start)] * len(hops), out)
@@ -133,8 +137,8 @@ def test_the_same_bits_at_every_visit():
 
     fresh, used = (trainer_for(job, FlatModule(module, layout)) for _ in range(2))
     for clients in ([5, 1, 0], [2], [4, 4], [1, 3]):  # other widths and numbers of lanes
-        visit(used, clients)
-    assert torch.equal(visit(fresh, [0, 1, 2, 3]), visit(used, [0, 1, 2, 3]))
+        context(used, clients)
+    assert torch.equal(context(fresh, [0, 1, 2, 3]), context(used, [0, 1, 2, 3]))
 
 
 def test_a_diverging_lane_leaves_the_others_alone(toy):
@@ -146,8 +150,10 @@ def test_a_diverging_lane_leaves_the_others_alone(toy):
     hops = [Hop(1, route, 0, route) for route in range(3)]
     clean, spoiled = ([torch.empty_like(start) for _ in hops] for _ in range(2))
     trainer.train(hops, [HopContext(start, start)] * 3, clean)
-    reports = trainer.train(hops, [HopContext(recv, start) for recv in (start, start + torch.inf, start)], spoiled)
-    assert [isfinite(report.peak) for report in reports] == [True, False, True]
+    reports = trainer.train(
+        hops, [HopContext(received, start) for received in (start, start + torch.inf, start)], spoiled
+    )
+    assert [isfinite(report.max_abs_weight) for report in reports] == [True, False, True]
     assert torch.equal(clean[0], spoiled[0])
     assert torch.equal(clean[2], spoiled[2])
 
@@ -162,7 +168,7 @@ def test_a_client_with_broken_samples_leaves_the_others_alone():
             federation, range(3), module=build_model("cnn-s", (1, 8, 8), 3), batch_size=4
         )
         models.append(stacked)
-    assert [isfinite(report.peak) for report in reports] == [False, True, True]
+    assert [isfinite(report.max_abs_weight) for report in reports] == [False, True, True]
     assert torch.equal(models[0][1:], models[1][1:])
 
 
@@ -197,10 +203,10 @@ CNN_S = 8 * 9 * 8 * 8 + 16 * 8 * 9 * 4 * 4 + 64 * 16 * 2 * 2 + 3 * 64
     [
         ("mlp", 16, 8, BatchedTrainer),
         ("cnn-s", 16, 8, BatchedTrainer),
-        ("cnn-s", MOST_MULTIPLICATIONS // CNN_S // 8, 8, BatchedTrainer),
-        ("cnn-s", MOST_MULTIPLICATIONS // CNN_S // 8 + 1, 7, BatchedTrainer),
-        ("cnn-s", MOST_MULTIPLICATIONS // CNN_S, 1, BatchedTrainer),
-        ("cnn-s", MOST_MULTIPLICATIONS // CNN_S + 1, 1, EagerTrainer),
+        ("cnn-s", MAX_MULTIPLICATIONS // CNN_S // 8, 8, BatchedTrainer),
+        ("cnn-s", MAX_MULTIPLICATIONS // CNN_S // 8 + 1, 7, BatchedTrainer),
+        ("cnn-s", MAX_MULTIPLICATIONS // CNN_S, 1, BatchedTrainer),
+        ("cnn-s", MAX_MULTIPLICATIONS // CNN_S + 1, 1, EagerTrainer),
         ("resnet18", 16, 1, EagerTrainer),
     ],
 )

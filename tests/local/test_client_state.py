@@ -45,8 +45,8 @@ def test_what_was_not_committed_is_gone_after_a_crash(tmp_path, budget):
     for client in range(4):
         client_states.put(1, client, value(client))
     client_states.commit(1)
-    names = client_states.names
-    client_states.forget_before(1)
+    names = client_states.file_names
+    client_states.delete_outdated(1)
     for client in range(2, 6):
         client_states.put(2, client, value(100 + client))
     again = ClientStateStore(tmp_path / "clients")
@@ -59,7 +59,7 @@ def test_a_commit_replaces_only_what_changed(tmp_path):
     for round, client in ((1, 0), (1, 1), (2, 1)):
         client_states.put(round, client, value(10 * round + client))
         client_states.commit(round)
-        client_states.forget_before(round)
+        client_states.delete_outdated(round)
     names = sorted(path.name.rsplit("-", 1)[0] for path in (tmp_path / "clients").iterdir())
     assert names == ["0-1", "1-2"]
 
@@ -68,8 +68,8 @@ def test_a_crash_between_commit_and_checkpoint_goes_back(tmp_path):
     client_states = ClientStateStore(tmp_path / "clients")
     client_states.put(1, 0, value(1))
     client_states.commit(1)
-    names = client_states.names
-    client_states.forget_before(1)
+    names = client_states.file_names
+    client_states.delete_outdated(1)
     client_states.put(2, 0, value(2))
     client_states.commit(2)  # the checkpoint that would refer to it is never written
     again = ClientStateStore(tmp_path / "clients")
@@ -84,9 +84,9 @@ def test_a_damaged_file_is_named(tmp_path):
     (path,) = (tmp_path / "clients").iterdir()
     path.write_bytes(path.read_bytes()[:-4] + b"oops")
     again = ClientStateStore(tmp_path / "clients")
-    again.restore(client_states.names)
+    again.restore(client_states.file_names)
     with pytest.raises(RunFolderError, match="is damaged"):
         again.get(0)
     path.unlink()
     with pytest.raises(RunFolderError, match="is missing; the run is damaged"):
-        ClientStateStore(tmp_path / "clients").restore(client_states.names)
+        ClientStateStore(tmp_path / "clients").restore(client_states.file_names)

@@ -6,7 +6,7 @@ from torch import nn
 
 from fedrelay.data.dataset import IGNORED_LABEL
 from fedrelay.data.federation import Samples
-from fedrelay.local.evaluation import CHUNK, chunks, evaluate_chunk
+from fedrelay.local.evaluation import CHUNK, chunk_count, evaluate_chunk
 from fedrelay.metrics.classification import scores_of_counts
 from fedrelay.models.layout import FlatLayout, FlatModule
 
@@ -19,10 +19,10 @@ def bench_of(module):
 def test_chunks_add_up_to_the_whole():
     torch.manual_seed(0)
     module = nn.Linear(4, 3)
-    bench, weights = bench_of(module)
+    flat_module, weights = bench_of(module)
     samples = Samples(torch.randn(2 * CHUNK + 7, 4), torch.randint(0, 3, (2 * CHUNK + 7,)))
-    assert chunks(samples) == 3
-    parts = [evaluate_chunk(bench, weights, samples, chunk) for chunk in range(3)]
+    assert chunk_count(samples) == 3
+    parts = [evaluate_chunk(flat_module, weights, samples, chunk) for chunk in range(3)]
     whole = parts[0] + parts[1] + parts[2]
     with torch.no_grad():
         logits = module(samples.x)
@@ -37,15 +37,17 @@ def test_chunks_add_up_to_the_whole():
 
 def test_padding_counts_nowhere():
     module = nn.Embedding(5, 3)  # logits at every position of a sequence
-    bench, weights = bench_of(module)
+    flat_module, weights = bench_of(module)
     y = torch.tensor([[0, 1, IGNORED_LABEL], [2, IGNORED_LABEL, IGNORED_LABEL]])
-    verdict = evaluate_chunk(bench, weights, Samples(torch.tensor([[1, 2, 0], [3, 0, 0]]), y), 0)
+    verdict = evaluate_chunk(flat_module, weights, Samples(torch.tensor([[1, 2, 0], [3, 0, 0]]), y), 0)
     assert verdict.actual.tolist() == [1, 1, 1]
     assert verdict.predicted.sum() == 3
 
 
 def test_models_are_judged_in_evaluation_mode():
     module = nn.Sequential(nn.Dropout(0.9), nn.Linear(4, 2)).train()
-    bench, weights = bench_of(module)
+    flat_module, weights = bench_of(module)
     samples = Samples(torch.randn(50, 4), torch.randint(0, 2, (50,)))
-    assert evaluate_chunk(bench, weights, samples, 0).loss == evaluate_chunk(bench, weights, samples, 0).loss
+    assert (
+        evaluate_chunk(flat_module, weights, samples, 0).loss == evaluate_chunk(flat_module, weights, samples, 0).loss
+    )

@@ -80,10 +80,10 @@ def test_without_leave_to_skip_the_run_ends(toy, linear):
 @pytest.mark.parametrize(
     ("what", "factor", "expected"),
     [
-        ("zero", 1.0, lambda recv, model: 0 * model),
-        ("sign-flip", 2.0, lambda recv, model: recv - 2 * (model - recv)),
-        ("replace", 3.0, lambda recv, model: recv + 3 * (model - recv)),
-        ("explode", 10.0, lambda recv, model: 10 * model),
+        ("zero", 1.0, lambda received, model: 0 * model),
+        ("sign-flip", 2.0, lambda received, model: received - 2 * (model - received)),
+        ("replace", 3.0, lambda received, model: received + 3 * (model - received)),
+        ("explode", 10.0, lambda received, model: 10 * model),
     ],
 )
 def test_what_nobody_looks_for_is_handed_on(toy, linear, what, factor, expected):
@@ -116,15 +116,17 @@ def test_a_long_update_is_shortened(toy, linear):
     start = job.layout.flatten(linear)
     plan, tamper = RoundPlan(1, (Route((4,)),)), Tamper(0, 0, "replace", 1000.0)
     found, (hop,), _, _ = run_round(job, plan, tamper, usual=0.1)[0]
-    assert hop.shortened
+    assert hop.update_clipped
     assert float((found - start).norm()) == pytest.approx(0.15, rel=1e-4)
-    assert hop.length > 1
+    assert hop.update_norm > 1
 
 
 def test_a_loss_may_rise_by_the_tolerance_beyond_what_is_usual(toy, linear):
     federation = with_public(toy, 2, 0)
     plan, tamper = RoundPlan(1, (Route((4,)),)), Tamper(0, 0, "sign-flip", 20.0)
-    rise = run_round(job_of(federation, linear, GuardSettings(tolerance=1e6)), plan, tamper)[0][1][0].rise
+    rise = run_round(job_of(federation, linear, GuardSettings(tolerance=1e6)), plan, tamper)[0][1][
+        0
+    ].public_loss_increase
     assert rise > 0.1
     for tolerance, usual, refused in (
         (rise * 1.001, 0.0, False),
@@ -137,7 +139,7 @@ def test_a_loss_may_rise_by_the_tolerance_beyond_what_is_usual(toy, linear):
             job_of(federation, linear, GuardSettings(tolerance=tolerance)), plan, tamper, rise=usual
         )[0]
         assert bool(hop.refused) == refused
-        assert hop.rise == rise
+        assert hop.public_loss_increase == rise
         assert torch.equal(found, FlatLayout.of(linear).flatten(linear)) == refused
 
 

@@ -25,12 +25,12 @@ def eager(job):
     return EagerTrainer(job, FlatModule(copy.deepcopy(job.module), job.layout))
 
 
-def run_hop(module, federation, hop=HOP, *, terms=(), recv=None, broadcast=None, **train):
+def run_hop(module, federation, hop=HOP, *, terms=(), received=None, broadcast=None, **train):
     layout = FlatLayout.of(module)
     trainer = eager(TrainingJob(module, layout, federation, TrainSettings(**train), terms, seed=7))
-    recv = layout.flatten(module) if recv is None else recv
-    out = torch.empty_like(recv)
-    (report,) = trainer.train([hop], [HopContext(recv, recv if broadcast is None else broadcast)], [out])
+    received = layout.flatten(module) if received is None else received
+    out = torch.empty_like(received)
+    (report,) = trainer.train([hop], [HopContext(received, received if broadcast is None else broadcast)], [out])
     return out, report
 
 
@@ -67,7 +67,7 @@ def test_the_pass_is_plain_sgd(toy, linear, settings):
     expected = plain_pytorch(linear, toy, batch_size=4, **settings)
     torch.testing.assert_close(out, expected, rtol=1e-6, atol=1e-7)
     epochs = settings.get("epochs", 1)
-    assert (report.samples, report.steps, report.peak) == (9, 3 * epochs, float(out.abs().max()))
+    assert (report.samples, report.steps, report.max_abs_weight) == (9, 3 * epochs, float(out.abs().max()))
 
 
 def test_steps_shrink_from_round_to_round(toy, linear):
@@ -92,14 +92,14 @@ def test_one_full_batch_is_one_gradient_step(toy, linear):
 
 def test_a_hop_depends_on_its_key_and_leaves_its_inputs_alone(toy, linear):
     layout = FlatLayout.of(linear)
-    recv = layout.flatten(linear)
-    before = recv.clone()
-    one, _ = run_hop(linear, toy, recv=recv, batch_size=2)
-    again, _ = run_hop(linear, toy, recv=recv, batch_size=2)
-    other, _ = run_hop(linear, toy, Hop(3, 1, 3, 1), recv=recv, batch_size=2)
+    received = layout.flatten(linear)
+    before = received.clone()
+    one, _ = run_hop(linear, toy, received=received, batch_size=2)
+    again, _ = run_hop(linear, toy, received=received, batch_size=2)
+    other, _ = run_hop(linear, toy, Hop(3, 1, 3, 1), received=received, batch_size=2)
     assert torch.equal(one, again)
     assert not torch.equal(one, other)
-    assert torch.equal(recv, before)
+    assert torch.equal(received, before)
     assert torch.equal(layout.flatten(linear), before)
 
 
@@ -136,10 +136,10 @@ class BatchSizes(nn.Module):
 def test_batchnorm_models_drop_a_short_last_batch(toy, client, batch_size, expected):
     module = BatchSizes(nn.BatchNorm1d(4), nn.Linear(4, 3))
     trainer = eager(TrainingJob(module, FlatLayout.of(module), toy, TrainSettings(batch_size=batch_size), (), seed=7))
-    recv = FlatLayout.of(module).flatten(module)
-    out = torch.empty_like(recv)
-    trainer.train([Hop(1, 0, 0, client)], [HopContext(recv, recv)], [out])
-    assert trainer.bench.module.seen == expected
+    received = FlatLayout.of(module).flatten(module)
+    out = torch.empty_like(received)
+    trainer.train([Hop(1, 0, 0, client)], [HopContext(received, received)], [out])
+    assert trainer.flat_module.module.seen == expected
     assert out[-1].item() == sum(training for _, training in expected)  # batches tracked
     assert all(norm.training for norm in trainer.norms)
 
@@ -147,14 +147,14 @@ def test_batchnorm_models_drop_a_short_last_batch(toy, client, batch_size, expec
 def test_other_models_keep_it(toy):
     module = BatchSizes(nn.Linear(4, 3))
     trainer = eager(TrainingJob(module, FlatLayout.of(module), toy, TrainSettings(batch_size=4), (), seed=7))
-    recv = FlatLayout.of(module).flatten(module)
-    trainer.train([HOP], [HopContext(recv, recv)], [torch.empty_like(recv)])
-    assert [size for size, _ in trainer.bench.module.seen] == [4, 4, 1]
+    received = FlatLayout.of(module).flatten(module)
+    trainer.train([HOP], [HopContext(received, received)], [torch.empty_like(received)])
+    assert [size for size, _ in trainer.flat_module.module.seen] == [4, 4, 1]
 
 
 def test_divergence_is_reported(toy, linear):
     _, report = run_hop(linear, toy, lr=1e38, epochs=5, batch_size=1)
-    assert not isfinite(report.peak)
+    assert not isfinite(report.max_abs_weight)
 
 
 class TestProx:
@@ -176,17 +176,19 @@ class TestProx:
         assert (out - start).norm() < 0.1 * (free - start).norm()
 
     def test_the_anchor_is_the_received_model_or_the_rounds(self, toy, linear):
-        recv = FlatLayout.of(linear).flatten(linear)
-        shifted = recv + 1.0
-        from_recv, _ = run_hop(linear, toy, recv=recv, broadcast=shifted, batch_size=100, lr=0.1, terms=(Prox(mu=2.0),))
+        received = FlatLayout.of(linear).flatten(linear)
+        shifted = received + 1.0
+        from_recv, _ = run_hop(
+            linear, toy, received=received, broadcast=shifted, batch_size=100, lr=0.1, terms=(Prox(mu=2.0),)
+        )
         from_round, _ = run_hop(
             linear,
             toy,
-            recv=recv,
+            received=received,
             broadcast=shifted,
             batch_size=100,
             lr=0.1,
             terms=(Prox(mu=2.0, anchor="round"),),
         )
         # One step: the pull towards the round's model adds η·μ·1 to every weight.
-        torch.testing.assert_close(from_round - from_recv, torch.full_like(recv, 0.2))
+        torch.testing.assert_close(from_round - from_recv, torch.full_like(received, 0.2))

@@ -23,13 +23,13 @@ def test_trained_come_first_then_buffers_then_counters():
         ("1.bias", "trained"),
         ("3.weight", "trained"),
         ("3.bias", "trained"),
-        ("1.running_mean", "carried"),
-        ("1.running_var", "carried"),
-        ("1.num_batches_tracked", "counted"),
+        ("1.running_mean", "untrained"),
+        ("1.running_var", "untrained"),
+        ("1.num_batches_tracked", "integer"),
     ]
-    assert layout.trainable == 18 + 2 + 2 + 2 + 24 + 3
-    assert layout.counters == layout.trainable + 4
-    assert layout.size == layout.counters + 1
+    assert layout.trained_size == 18 + 2 + 2 + 2 + 24 + 3
+    assert layout.float_size == layout.trained_size + 4
+    assert layout.size == layout.float_size + 1
     assert layout.bytes == 4 * layout.size
 
 
@@ -51,32 +51,32 @@ def test_flat_and_named_forms_are_the_same(seed):
 def test_a_bench_trains_in_the_flat_tensor():
     module = network()
     layout = FlatLayout.of(module)
-    bench = FlatModule(module, layout)
-    bench.module(torch.randn(4, 1, 4, 4)).sum().backward()
-    bench.trained.sub_(bench.gradient)
+    flat_module = FlatModule(module, layout)
+    flat_module.module(torch.randn(4, 1, 4, 4)).sum().backward()
+    flat_module.trained.sub_(flat_module.gradient)
     out = torch.empty(layout.size)
-    out.copy_(bench.collect())
+    out.copy_(flat_module.collect())
     assert torch.equal(out, layout.flatten(module))
     assert module[3].bias.grad is not None
     assert out[-1].item() == 1.0  # the batch counter travels
-    assert torch.count_nonzero(bench.gradient) > 0
+    assert torch.count_nonzero(flat_module.gradient) > 0
 
 
 def test_loading_moves_every_tensor_of_the_module():
     layout = FlatLayout.of(network())
-    bench = FlatModule(network(), layout)
+    flat_module = FlatModule(network(), layout)
     flat = torch.arange(layout.size, dtype=torch.float32)
-    bench.load(flat)
-    assert bench.module[1].num_batches_tracked.item() == layout.size - 1
-    assert torch.equal(layout.flatten(bench.module), flat)
+    flat_module.load(flat)
+    assert flat_module.module[1].num_batches_tracked.item() == layout.size - 1
+    assert torch.equal(layout.flatten(flat_module.module), flat)
 
 
 def test_frozen_parameters_travel_but_are_not_trained():
     module = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
     module[0].requires_grad_(False)
     layout = FlatLayout.of(module)
-    assert (layout.trainable, layout.size) == (6, 12)
-    assert [entry.name for entry in layout.entries if entry.part == "carried"] == ["0.weight", "0.bias"]
+    assert (layout.trained_size, layout.size) == (6, 12)
+    assert [entry.name for entry in layout.entries if entry.part == "untrained"] == ["0.weight", "0.bias"]
 
 
 def test_tied_weights_are_one_entry_under_two_names():
@@ -99,7 +99,7 @@ def test_double_precision_is_kept():
         (nn.ReLU(), "no trainable parameters"),
         (
             nn.Sequential(nn.Linear(1, 1), nn.Linear(1, 1).double()),
-            r"share one floating type, found torch\.float32, torch\.float64",
+            r"share one floating-point type, found torch\.float32, torch\.float64",
         ),
     ],
 )
@@ -111,7 +111,7 @@ def test_modules_that_cannot_be_flat_are_refused(module, message):
 def test_integers_too_large_to_travel_are_refused():
     module = nn.Linear(1, 1)
     module.register_buffer("ids", torch.tensor([2**24 + 1]))
-    with pytest.raises(SpecError, match=r"'ids' holds values too large to travel exactly as torch\.float32"):
+    with pytest.raises(SpecError, match=r"'ids' holds values too large to be stored exactly as torch\.float32"):
         FlatLayout.of(module)
 
 
@@ -125,11 +125,11 @@ def test_the_fingerprint_sees_every_bit():
 @pytest.mark.parametrize("channels", [1, 3])
 def test_images_run_channels_last_through_convolutions(channels):
     module = nn.Conv2d(channels, 4, 3)
-    bench = FlatModule(module, FlatLayout.of(module))
+    flat_module = FlatModule(module, FlatLayout.of(module))
     x = torch.randn(5, channels, 8, 8)
-    assert module(bench.inputs(x)).is_contiguous(memory_format=torch.channels_last)
-    assert torch.equal(bench.inputs(x), x)
-    assert bench.inputs(x[0, 0].long()).dtype == torch.int64
+    assert module(flat_module.to_inputs(x)).is_contiguous(memory_format=torch.channels_last)
+    assert torch.equal(flat_module.to_inputs(x), x)
+    assert flat_module.to_inputs(x[0, 0].long()).dtype == torch.int64
 
 
 class Wandering(nn.Module):
@@ -152,12 +152,12 @@ class Wandering(nn.Module):
 def test_replaced_buffers_travel_and_private_ones_do_not_leak():
     module = Wandering()
     layout = FlatLayout.of(module)
-    bench = FlatModule(module, layout)
+    flat_module = FlatModule(module, layout)
     start, out = layout.flatten(module), torch.empty(layout.size)
     for _ in range(2):  # the second client gets the same model and must not see what the first left behind
-        bench.load(start)
-        outputs = [bench.module(torch.ones(3, 2)) for _ in range(2)]
-        out.copy_(bench.collect())
+        flat_module.load(start)
+        outputs = [flat_module.module(torch.ones(3, 2)) for _ in range(2)]
+        out.copy_(flat_module.collect())
         named = layout.state_dict(out)
         assert named["mean"].tolist() == [1.5, 1.5]
         assert named["count"].item() == 2

@@ -25,7 +25,7 @@ from fedrelay.experiment.prepared import PreparedExperiment
 from fedrelay.local.compatibility import example_batch
 from fedrelay.local.loss import cross_entropy
 from fedrelay.models.batched import BatchedModel
-from fedrelay.robustness.guard import guard_passes
+from fedrelay.robustness.guard import guard_forward_passes
 from fedrelay.routes.overlay import NO_OVERHEAD, Overhead
 from fedrelay.routes.plan import Handover, RoundPlan, Route
 
@@ -93,7 +93,7 @@ class CostModel:
         key = tuple((kind, *names) for kind, names in extras.items())
         if key not in self._time_models:
             prepared = self.prepared
-            checks = guard_passes(prepared.experiment.guard, prepared.federation)
+            checks = guard_forward_passes(prepared.experiment.guard, prepared.federation)
             self._time_models[key] = TimeModel(
                 self.devices,
                 prepared.federation.size,

@@ -120,7 +120,7 @@ def _refuse_parts_that_need_a_merge(given: MethodParts) -> None:
     if given.merge_name is not None:
         raise SpecError(f"method {given.name!r}: models are never merged, so {given.merge_name!r} has no effect")
     for name, term in given.terms.items():
-        if term.settle is not Term.settle:
+        if term.after_merge is not Term.after_merge:
             raise SpecError(f"method {given.name!r}: models are never merged, which the term {name!r} needs")
 
 

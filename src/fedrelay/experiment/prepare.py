@@ -39,7 +39,7 @@ from fedrelay.experiment.prepared import PreparedExperiment
 from fedrelay.experiment.spec import Experiment
 from fedrelay.grouping.profiles import PROFILES, ProfileInputs, ProfileOptions, ProfilingResult
 from fedrelay.local.client_profile import ClientProfiler, ProfileVector
-from fedrelay.local.compatibility import check_device, check_fit
+from fedrelay.local.compatibility import check_device, check_model_fits
 from fedrelay.local.trainer import TrainingJob
 from fedrelay.models.layout import TORCH_GLOBALS, FlatLayout
 from fedrelay.privacy.checks import check_budget
@@ -126,7 +126,7 @@ def _check(run: PreparedRun) -> None:
     check_budget(method.privacy)
     if method.privacy is not None and method.describes_samples:
         log.warning("clients send profiles or class counts without noise; epsilon does not cover them")
-    for warning in filter(None, (term.warning(experiment.train) for term in method.terms)):
+    for warning in filter(None, (term.training_warning(experiment.train) for term in method.terms)):
         log.warning(warning)
 
 
@@ -162,9 +162,9 @@ def prepare_without_groups(
             experiment = with_default_model(experiment, federation)
             module = build_module(experiment, federation)
             builder = module_builder(experiment, federation, method)
-        check_fit(module, federation)
+        check_model_fits(module, federation)
         for term in method.terms:
-            module = term.adapt(module)
+            module = term.adapt_model(module)
     phases = method.phases(experiment.rounds)
     prepared = PreparedExperiment(experiment, method, phases, federation, module, FlatLayout.of(module), builder)
     check_engine(prepared.job(), experiment, [phase.route for phase in phases])

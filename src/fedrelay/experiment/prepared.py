@@ -61,5 +61,5 @@ class PreparedExperiment:
             seed=wanted.seed,
             lanes=wanted.engine.lanes,
             guard=wanted.guard,
-            origin=self.module_builder,
+            module_builder=self.module_builder,
         )

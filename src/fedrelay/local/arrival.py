@@ -1,4 +1,4 @@
-"""What comes out of hops and routes."""
+"""The results of hops and routes."""
 
 from __future__ import annotations
 
@@ -9,101 +9,101 @@ from typing import Literal
 from torch import Tensor
 
 Attempt = Literal["away", "silent", "failed", "answered"]
-"""What became of a message to a client: it was not reached at all; it was sent the model and never answered; it could
-not answer, which showed at once; it answered, well or badly."""
+"""The outcome of one request to a client: it was offline; it received the model and never replied; it reported a
+failure; it replied (the reply may still be refused)."""
 
 
 @dataclass(frozen=True)
 class HopReport:
-    """What is known of a client's turn: samples held, steps taken, mean loss."""
+    """What is known about one client's hop."""
 
     samples: int
     steps: int
     loss: float
-    peak: float = 0.0
-    """The largest absolute value of the model; not a number, or infinite, if any of its values is."""
+    """The mean training loss over all steps."""
 
-    length: float = 0.0
-    """The norm of the update, where anybody asks for it."""
+    max_abs_weight: float = 0.0
+    """The largest absolute value in the model; NaN or infinite if any value is."""
 
-    shortened: bool = False
-    """Whether the update was longer than allowed, and so was shortened."""
+    update_norm: float = 0.0
+    """The norm of the update, if the guard or a term needs it."""
 
-    rise: float | None = None
-    """By how much the loss on the public set rose, where anybody asks and it can be told."""
+    update_clipped: bool = False
+    """Whether the update was longer than allowed and was scaled down."""
+
+    public_loss_increase: float | None = None
+    """How much the loss on the public set increased, if the guard measures it and it is finite."""
 
     refused: str = ""
-    """Why the model was not accepted, if so: then its route went on with the model that the client had received."""
+    """Why the model was refused, or empty. The route then continued with the model that the client had received."""
 
-    overhead: float | None = None
-    """Seconds between sending the model and having it back, without the client's own; None where nothing was sent."""
+    overhead_seconds: float | None = None
+    """Seconds between request and reply, without the client's own time; None if no message was sent."""
 
-    recall: tuple[float, ...] = ()
-    """On a route that is followed: the accuracy on the samples of every client visited so far."""
+    accuracy_on_visited: tuple[float, ...] = ()
+    """The accuracy on the samples of each client visited so far, on a route whose forgetting is measured."""
 
     attempts: tuple[Attempt, ...] = ()
-    """Where turns are messages: what became of each, until one was accepted or no more were sent."""
+    """Where hops are messages: the outcome of each request, until one was accepted or no more were sent."""
 
     @property
-    def visited(self) -> bool:
-        """Whether the client had the model and sent something back."""
+    def answered(self) -> bool:
+        """Whether the client received the model and sent something back."""
         return not self.attempts or "answered" in self.attempts
 
 
 @dataclass(frozen=True)
 class Arrival:
-    """A model that came home from its route: all that a merge may look at."""
+    """A model that came back from its route, with everything a merge may use."""
 
     route: int
     clients: tuple[int, ...]
     weights: Tensor
     hops: tuple[HopReport, ...]
-    """One report for each client, in their order."""
+    """One report per client, in the order of `clients`."""
 
     payload: Mapping[str, Tensor] = field(default_factory=dict)
     received_models: Mapping[int, Tensor] = field(default_factory=dict)
-    """Index of a tapped turn → the model that its client received."""
+    """Index of a hop that is observed → the model that its client received."""
 
-    legs: tuple[int, ...] = ()
-    """Groups that the model went through, where that was decided on the way."""
+    visited_groups: tuple[int, ...] = ()
+    """The groups that the model went through, if this was decided during the round."""
 
     @property
     def usable(self) -> bool:
-        """Whether any client's work is in it."""
+        """Whether at least one hop was accepted."""
         return any(not hop.refused for hop in self.hops)
 
     @property
     def contributors(self) -> tuple[int, ...]:
-        """The clients whose work is in it, as often as it is."""
+        """The clients of all accepted hops; a client with several hops appears several times."""
         return tuple(client for client, hop in zip(self.clients, self.hops, strict=True) if not hop.refused)
 
     @property
     def samples(self) -> int:
-        """The samples of all clients."""
         return sum(hop.samples for hop in self.hops)
 
     @property
     def steps(self) -> int:
-        """The steps of all clients."""
         return sum(hop.steps for hop in self.hops)
 
     @property
     def loss(self) -> float:
-        """The mean loss over all steps."""
+        """The mean training loss over all steps."""
         return sum(hop.loss * hop.steps for hop in self.hops) / max(1, self.steps)
 
-    def after(self, earlier: Arrival) -> Arrival:
-        """This arrival and an earlier one of the same model, with whose baggage it set off, as one long trip."""
+    def extending(self, earlier: Arrival) -> Arrival:
+        """This arrival and an earlier one of the same model, which it started from, as one long route."""
         return Arrival(
             self.route,
             earlier.clients + self.clients,
             self.weights,
             earlier.hops + self.hops,
             self.payload,
-            legs=earlier.legs + self.legs,
+            visited_groups=earlier.visited_groups + self.visited_groups,
         )
 
-    def summed(self) -> Arrival:
-        """The same with its last client alone and one report for all hops, which takes no more room after more hops."""
-        peak = max((hop.peak for hop in self.hops), default=0.0)
-        return replace(self, clients=self.clients[-1:], hops=(HopReport(self.samples, self.steps, self.loss, peak),))
+    def with_summed_hops(self) -> Arrival:
+        """The same with only its last client and one report for all hops, so that long routes do not grow."""
+        largest = max((hop.max_abs_weight for hop in self.hops), default=0.0)
+        return replace(self, clients=self.clients[-1:], hops=(HopReport(self.samples, self.steps, self.loss, largest),))

@@ -1,6 +1,6 @@
-"""Which samples meet at which step when clients of unequal size are trained side by side.
+"""Which samples each lane uses at which step when clients of different sizes are trained as batched models.
 
-Lanes are sorted, the largest clients first, so that the lanes under way at a step are always the first ones.
+Lanes are sorted by size, the largest client first, so that the lanes that are active at a step are always the first.
 """
 
 from __future__ import annotations
@@ -15,77 +15,79 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-STEPS_AT_ONCE = 32
-"""The most steps of a block: what is laid out for all steps of a block at once must not take much room."""
+STEPS_PER_BLOCK = 32
+"""Limits the memory of the tensors that are prepared for a whole block."""
 
-Orders = Sequence[NDArray[np.int64]]
-"""The order of a client's samples in every epoch."""
+SampleOrder = Sequence[NDArray[np.int64]]
+"""The order of a client's samples in each epoch."""
 
 
 @dataclass(frozen=True)
 class StepBlock:
-    """Some steps of all lanes."""
+    """Consecutive steps of all lanes."""
 
     rows: Tensor
-    """Samples, as rows of all clients' samples one after another, `[steps, lanes, width]`."""
-    shares: Tensor
-    """How much each counts, `[steps, lanes, 1, width]`: 1/b in a batch of b, 0 for a place left empty."""
-    under_way: list[int]
-    """How many lanes take part in each step."""
+    """Row of each sample in the concatenated samples of all clients, `[steps, lanes, batch]`."""
+    sample_weights: Tensor
+    """Weight of each sample, `[steps, lanes, 1, batch]`: 1/b in a batch of b, 0 for padding."""
+    active_lanes: list[int]
+    """The number of lanes that take part in each step."""
 
-    def stretches(self) -> Iterator[tuple[slice, int]]:
-        """Steps of the same lanes, and how many lanes these are."""
+    def spans(self) -> Iterator[tuple[slice, int]]:
+        """Spans of steps with the same number of active lanes, and that number."""
         begin = 0
-        for lanes, steps in groupby(self.under_way):
+        for lanes, steps in groupby(self.active_lanes):
             end = begin + len(list(steps))
             yield slice(begin, end), lanes
             begin = end
 
 
-def schedule(orders: Sequence[Orders], sizes: Sequence[int], width: int, dtype: torch.dtype) -> Iterator[StepBlock]:
-    """All steps of clients of those sizes, in batches of a width."""
-    frame = frame_of(tuple(sizes), len(orders[0]), width, dtype)
-    rows = frame.firsts.copy()
-    rows[frame.places] += np.concatenate([order for client in orders for order in client])
-    all_rows = torch.from_numpy(rows).view(len(frame.under_way), len(sizes), width)
-    for first in range(0, len(frame.under_way), STEPS_AT_ONCE):
-        span = slice(first, first + STEPS_AT_ONCE)
-        yield StepBlock(all_rows[span], frame.shares[span], frame.under_way[span])
+def schedule(
+    orders: Sequence[SampleOrder], sizes: Sequence[int], width: int, dtype: torch.dtype
+) -> Iterator[StepBlock]:
+    """All steps of clients of these sizes, in batches of `width` samples."""
+    padding = padding_for(tuple(sizes), len(orders[0]), width, dtype)
+    rows = padding.first_rows.copy()
+    rows[padding.positions] += np.concatenate([order for client in orders for order in client])
+    all_rows = torch.from_numpy(rows).view(len(padding.active_lanes), len(sizes), width)
+    for first in range(0, len(padding.active_lanes), STEPS_PER_BLOCK):
+        span = slice(first, first + STEPS_PER_BLOCK)
+        yield StepBlock(all_rows[span], padding.sample_weights[span], padding.active_lanes[span])
 
 
 @dataclass(frozen=True)
-class BatchFrame:
-    """What a schedule takes from the sizes of the clients alone; not to be written to."""
+class BatchPadding:
+    """The part of a schedule that depends on the sizes of the clients alone; cached, so read-only."""
 
-    firsts: NDArray[np.int64]
-    """The first sample of the client at every place of every step, which stays where a place is left empty."""
-    places: NDArray[np.int64]
-    """Where the samples of the first client go, in the order in which they are seen, then those of the second, …"""
-    shares: Tensor
-    under_way: list[int]
+    first_rows: NDArray[np.int64]
+    """For each position of each step, the row of the client's first sample; padding uses this sample."""
+    positions: NDArray[np.int64]
+    """Positions of the first client's samples in their order, then of the second client's, …"""
+    sample_weights: Tensor
+    active_lanes: list[int]
 
 
-@lru_cache(maxsize=64)
-def frame_of(sizes: tuple[int, ...], epochs: int, width: int, dtype: torch.dtype) -> BatchFrame:
-    """Kept, because where clients are alike the same sizes come again and again."""
+@lru_cache(maxsize=64)  # the same sizes come again and again where clients are alike
+def padding_for(sizes: tuple[int, ...], epochs: int, width: int, dtype: torch.dtype) -> BatchPadding:
+    """The padding of batches of `width` samples for clients of these sizes."""
     samples = np.array(sizes)
     steps = epochs * -(-samples // width)
-    counts = shares(samples, steps, width)
-    numbers = np.arange(counts.size).reshape(-1, len(sizes), width).transpose(1, 0, 2)
-    starts = np.minimum(samples.cumsum() - samples, samples.sum() - 1)  # the last may be those of clients without any
-    return BatchFrame(
-        np.tile(np.repeat(starts, width), counts.shape[1]),
-        numbers[counts > 0],
-        torch.from_numpy(counts).transpose(0, 1).unsqueeze(2).to(dtype),
-        (steps > np.arange(counts.shape[1])[:, None]).sum(1).tolist(),
+    weights = sample_weights(samples, steps, width)
+    numbers = np.arange(weights.size).reshape(-1, len(sizes), width).transpose(1, 0, 2)
+    starts = np.minimum(samples.cumsum() - samples, samples.sum() - 1)  # the last clients may have no samples
+    return BatchPadding(
+        np.tile(np.repeat(starts, width), weights.shape[1]),
+        numbers[weights > 0],
+        torch.from_numpy(weights).transpose(0, 1).unsqueeze(2).to(dtype),
+        (steps > np.arange(weights.shape[1])[:, None]).sum(1).tolist(),
     )
 
 
-def shares(sizes: NDArray[np.int64], steps: NDArray[np.int64], width: int) -> NDArray[np.float64]:
-    """How much each place counts, `[lanes, steps, width]`; the last batch of an epoch may be short."""
+def sample_weights(sizes: NDArray[np.int64], steps: NDArray[np.int64], width: int) -> NDArray[np.float64]:
+    """The weight of each position, `[lanes, steps, width]`; the last batch of an epoch may be short."""
     step = np.arange(steps.max())
     batch = step % np.maximum(-(-sizes // width), 1)[:, None]
     taken = np.minimum(sizes[:, None] - batch * width, width)
     taken[step >= steps[:, None]] = 0
-    counts: NDArray[np.float64] = (np.arange(width) < taken[..., None]) / np.maximum(taken, 1)[..., None]
-    return counts
+    weights: NDArray[np.float64] = (np.arange(width) < taken[..., None]) / np.maximum(taken, 1)[..., None]
+    return weights

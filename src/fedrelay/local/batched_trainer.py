@@ -1,13 +1,13 @@
-"""Hops side by side: several models trained as one stack, each on its own client.
+"""Several models trained as one batched model, each on its own client.
 
-Lanes need not be alike. A short batch is filled up with samples that count nothing, a client with fewer steps leaves
-the stack when it is done, so every lane gets the very gradients it would get alone; only rounding differs.
+Lanes may differ in size. A short batch is padded with samples of weight 0, and a client with fewer steps drops out when
+it is done, so every lane gets the same gradients as alone; only rounding differs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache, partial
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -20,137 +20,147 @@ from fedrelay.local.hop_context import HopContext, HopOutcome, batch_contexts, w
 from fedrelay.local.loss import cross_entropy
 from fedrelay.local.sgd import Sgd
 from fedrelay.local.terms.base import overriding
-from fedrelay.local.trainer import EagerTrainer, Shuffle, Trainer, TrainingJob, finish, noise_of, remember
+from fedrelay.local.trainer import EagerTrainer, SampleOrders, Trainer, TrainingJob, run_end_hooks
 from fedrelay.models.batched import BatchedModel, BoundBatchedModel
 from fedrelay.models.layout import FlatModule
-from fedrelay.robustness.guard import peaks, shorten
+from fedrelay.robustness.guard import max_abs_weights
 from fedrelay.routes.plan import Hop
 
-MOST_MULTIPLICATIONS = 25_000_000
-"""The most that a forward pass of a stack may take."""
+MAX_MULTIPLICATIONS = 25_000_000
+"""The largest cost of a forward pass of all lanes."""
 
 
 def lanes_for(job: TrainingJob) -> int:
-    """How many models of a job are trained side by side; 1 also if they cannot be stacked."""
-    stack = batched_model_for(job)
-    return worthwhile(stack, job) if stack is not None else 1
+    """How many models of a job are trained at once; 1 if they cannot be batched."""
+    model = batched_model_for(job)
+    return useful_lanes(model, job) if model is not None else 1
 
 
 def batched_model_for(job: TrainingJob) -> BatchedModel | None:
-    """How a job's models are stacked, if they can and should be; it depends on the job alone, never on timing."""
-    plain = job.loss is cross_entropy and all(term.stackable for term in job.terms)
-    if not plain or job.lanes == 1 or job.train.device != "cpu":
-        return None
-    stack = BatchedModel.of(job.module, job.layout, job.federation.sample_shape)
-    return stack if stack is not None and worthwhile(stack, job) else None
+    """The batched model of a job, or None if its models cannot or should not be batched.
 
-
-def worthwhile(stack: BatchedModel, job: TrainingJob) -> int:
-    """How many models in one stack are worth it; 0 if even one is better left to automatic differentiation.
-
-    A stack saves the start of operations and the bookkeeping between them, which matters the less the longer they take.
-    Measured with batches of 4 to 256, models whose forward pass takes 10⁵ multiplications gained 7 to 12 times, those
-    with 10⁶ 3 to 4 times, with 10⁷ 1.4 times, and beyond 2.5·10⁷ the gain was between -7 and 21 %. Lanes beyond that
-    gained at most a sixth more, but would leave workers without a convoy.
+    The answer depends on the job alone, never on timing: batching changes how results are rounded.
     """
-    return min(job.lanes, MOST_MULTIPLICATIONS // (stack.multiplications * job.train.batch_size))
+    supported = job.loss is cross_entropy and all(term.batchable for term in job.terms)
+    if not supported or job.lanes == 1 or job.train.device != "cpu":
+        return None
+    model = BatchedModel.of(job.module, job.layout, job.federation.sample_shape)
+    return model if model is not None and useful_lanes(model, job) else None
 
 
-def trainer_for(job: TrainingJob, bench: FlatModule) -> Trainer:
+def useful_lanes(model: BatchedModel, job: TrainingJob) -> int:
+    """How many lanes are worth it; 0 if automatic differentiation is at least as fast for a single model.
+
+    Batching saves the overhead of starting operations, which matters less the longer they take. Measured with batches
+    of 4 to 256: models with 10⁵ multiplications per forward pass gained 7 to 12 times, with 10⁶ 3 to 4 times, with 10⁷
+    1.4 times, and beyond 2.5·10⁷ between -7 and 21 %. More lanes than that gained at most a sixth, but would leave
+    workers idle.
+    """
+    return min(job.lanes, MAX_MULTIPLICATIONS // (model.multiplications * job.train.batch_size))
+
+
+def trainer_for(job: TrainingJob, flat_module: FlatModule) -> Trainer:
     """The fastest trainer for a job."""
-    stack = batched_model_for(job)
-    return BatchedTrainer(job, stack, worthwhile(stack, job)) if stack is not None else EagerTrainer(job, bench)
+    model = batched_model_for(job)
+    return BatchedTrainer(job, model, useful_lanes(model, job)) if model is not None else EagerTrainer(job, flat_module)
 
 
 class BatchedTrainer:
-    """Small models side by side, with the backward pass written out."""
+    """Trains small models as one batched model, with a hand-written backward pass."""
 
-    def __init__(self, job: TrainingJob, stack: BatchedModel, lanes: int) -> None:
+    def __init__(self, job: TrainingJob, model: BatchedModel, lanes: int) -> None:
         self.job = job
-        self.stack = stack
+        self.model = model
         self.lanes = lanes
-        self.shuffle = Shuffle(job)
-        self.adding = overriding(job.terms, "add_to")
+        self.sample_orders = SampleOrders(job)
+        self.gradient_hooks = overriding(job.terms, "add_gradient")
         self.flat = torch.zeros(lanes, job.layout.size, dtype=job.layout.dtype)
         self.gradient = torch.zeros_like(self.flat)
-        self.bound = lru_cache(maxsize=4)(self._bind)
+        self.bound_for_width = lru_cache(maxsize=4)(self._bind)
 
-    def train(self, hops: Sequence[Hop], visits: Sequence[HopContext], out: Sequence[Tensor]) -> list[HopReport]:
-        """Train as many models at once as the stack holds, those of the largest clients first."""
+    def train(self, hops: Sequence[Hop], contexts: Sequence[HopContext], out: Sequence[Tensor]) -> list[HopReport]:
+        """Train as many models at once as there are lanes, those of the largest clients first."""
         samples = [self.job.federation.samples(hop.client) for hop in hops]
-        steps = [self._steps(len(client.y)) for client in samples]
         order = sorted(range(len(hops)), key=lambda number: -len(samples[number].y))
         reports: dict[int, HopReport] = {}
         for begin in range(0, len(order), self.lanes):
             numbers = order[begin : begin + self.lanes]
-            flat = self.flat[: len(numbers)]
-            torch.stack([visits[number].recv for number in numbers], out=flat)
-            arranged = [visits[number] for number in numbers]
-            seen = batch_contexts(arranged) if self.job.attends else None
-            losses = self._run([hops[number] for number in numbers], [samples[number] for number in numbers], seen)
-            lengths = [0.0] * len(numbers)
-            if seen is not None:
-                counts = [steps[number] for number in numbers]
-                lengths = self._part(flat, seen, [hops[number] for number in numbers], counts)
-                write_back(seen, arranged)
-            for number, model, loss, peak, length in zip(numbers, flat, losses, peaks(flat), lengths, strict=True):
-                out[number].copy_(model)
-                size, count, long = len(samples[number].y), steps[number], length > float(visits[number].longest)
-                reports[number] = HopReport(size, count, loss / max(1, count), peak, length, long)
+            found = self._train_lanes(
+                [hops[number] for number in numbers],
+                [contexts[number] for number in numbers],
+                [samples[number] for number in numbers],
+                [out[number] for number in numbers],
+            )
+            reports |= zip(numbers, found, strict=True)
         return [reports[number] for number in range(len(hops))]
 
-    def _part(self, flat: Tensor, seen: HopContext, hops: list[Hop], steps: list[int]) -> list[float]:
-        """Let terms end the turns of all lanes; returns the length of each update."""
-        terms = self.job.terms
-        trained = finish(terms, flat, seen, partial(noise_of, self.job, hops, flat))
-        lengths = shorten(flat, seen).flatten().tolist()
-        counts = torch.tensor(steps, dtype=flat.dtype).unsqueeze(1)
-        remember(terms, seen, HopOutcome(trained, flat, counts, self._train(hops).lr, flat, seen))
-        return lengths
+    def _train_lanes(
+        self, hops: list[Hop], contexts: list[HopContext], samples: list[Samples], out: list[Tensor]
+    ) -> list[HopReport]:
+        flat = self.flat[: len(hops)]
+        torch.stack([context.received for context in contexts], out=flat)
+        context = batch_contexts(contexts) if self.job.uses_context else None
+        losses = self._run_steps(hops, samples, context)
+        sizes = [len(client.y) for client in samples]
+        steps = [self.job.train.epochs * -(-size // self.job.train.batch_size) for size in sizes]
+        norms = [0.0] * len(hops)
+        if context is not None:
+            step_column = torch.tensor(steps, dtype=flat.dtype).unsqueeze(1)
+            outcome = HopOutcome(flat, flat, step_column, self._train_settings(hops).lr, flat, context)
+            norms = run_end_hooks(self.job, hops, context, outcome).flatten().tolist()
+            write_back(context, contexts)
+        reports = []
+        for lane, (size, count, largest, norm) in enumerate(
+            zip(sizes, steps, max_abs_weights(flat), norms, strict=True)
+        ):
+            out[lane].copy_(flat[lane])
+            clipped = norm > float(contexts[lane].max_update_norm)
+            reports.append(HopReport(size, count, losses[lane] / max(1, count), largest, norm, clipped))
+        return reports
 
-    def _run(self, hops: list[Hop], samples: list[Samples], visit: HopContext | None) -> list[float]:
-        """Take every lane through all its steps; returns the sum of each lane's losses."""
+    def _run_steps(self, hops: list[Hop], samples: list[Samples], context: HopContext | None) -> list[float]:
+        """Run all steps of every lane; returns the sum of each lane's losses."""
         flat = self.flat[: len(hops)]
         x = torch.cat([client.x for client in samples]).flatten(1).to(flat.dtype)
         y = torch.cat([client.y for client in samples])
         sizes = [len(client.y) for client in samples]
-        # Rounded up, so that clients of all sizes share the memory laid out for a few widths.
+        # Rounded up, so that clients of all sizes share the buffers of a few widths.
         width = min(self.job.train.batch_size, -(-max(1, *sizes) // 8) * 8)
-        orders = [self.shuffle.orders(hop, size) for hop, size in zip(hops, sizes, strict=True)]
-        optimiser = Sgd(self._train(hops), flat)
+        orders = [self.sample_orders.of_hop(hop, size) for hop, size in zip(hops, sizes, strict=True)]
+        optimiser = Sgd(self._train_settings(hops), flat)
         totals = torch.zeros(len(hops), dtype=torch.float64)
         for block in schedule(orders, sizes, width, flat.dtype):
-            totals += self._walk(block, x, y[block.rows].unsqueeze(2), optimiser, visit)
+            totals += self._run_block(block, x, y[block.rows].unsqueeze(2), optimiser, context)
         return totals.tolist()
 
-    def _walk(self, block: StepBlock, x: Tensor, targets: Tensor, optimiser: Sgd, visit: HopContext | None) -> Tensor:
-        """Take the steps of one block; returns the sum of each lane's losses."""
+    def _run_block(
+        self, block: StepBlock, x: Tensor, targets: Tensor, optimiser: Sgd, context: HopContext | None
+    ) -> Tensor:
+        """Run the steps of one block; returns the sum of each lane's losses."""
         steps, all_lanes, _, width = targets.shape
-        bound = self.bound(width)
-        unwanted = x.new_zeros(steps, all_lanes, self.stack.classes, width).scatter_(2, targets, -block.shares)
-        logits = torch.zeros_like(unwanted)
-        for span, lanes in block.stretches():
-            stack = bound(lanes)
-            seen = visit.first(lanes) if visit is not None else None
-            parts = (part[span, :lanes].unbind() for part in (block.rows, unwanted, block.shares, logits))
-            for rows, unwanted_here, shares_here, logits_here in zip(*parts, strict=True):
-                stack.load(x, rows.view(-1))
-                logits_here.copy_(stack.fill_gradient(unwanted_here, shares_here))
-                if seen is not None:
-                    for term in self.adding:
-                        term.add_to(stack.gradient, stack.flat, seen)
-                optimiser.step(stack.flat, stack.gradient)
-        chances = torch.log_softmax(logits, dim=2).gather(2, targets)
-        return chances.mul_(block.shares).sum((0, 2, 3), dtype=torch.float64).neg_()
+        bound_for_lanes = self.bound_for_width(width)
+        weights = block.sample_weights
+        target_gradient = x.new_zeros(steps, all_lanes, self.model.classes, width).scatter_(2, targets, -weights)
+        logits = torch.zeros_like(target_gradient)
+        for span, lanes in block.spans():
+            bound = bound_for_lanes(lanes)
+            active = context.first_lanes(lanes) if context is not None else None
+            parts = (part[span, :lanes].unbind() for part in (block.rows, target_gradient, weights, logits))
+            for step_rows, step_target_gradient, step_weights, step_logits in zip(*parts, strict=True):
+                bound.load(x, step_rows.view(-1))
+                step_logits.copy_(bound.compute_gradient(step_target_gradient, step_weights))
+                if active is not None:
+                    for term in self.gradient_hooks:
+                        term.add_gradient(bound.gradient, bound.flat, active)
+                optimiser.step(bound.flat, bound.gradient)
+        log_likelihoods = torch.log_softmax(logits, dim=2).gather(2, targets)
+        return log_likelihoods.mul_(weights).sum((0, 2, 3), dtype=torch.float64).neg_()
 
     def _bind(self, width: int) -> Callable[[int], BoundBatchedModel]:
-        """The stack for batches of a width, by the number of lanes; all of them share the same memory."""
-        return lru_cache(maxsize=None)(self.stack.bind(self.flat, self.gradient, width).narrowed)
+        """The batched model for batches of a width, by the number of lanes; all of them share the same memory."""
+        return lru_cache(maxsize=None)(self.model.bind(self.flat, self.gradient, width).first_lanes)
 
-    def _train(self, hops: Sequence[Hop]) -> TrainSettings:
-        """How these hops, all of one round, train."""
+    def _train_settings(self, hops: Sequence[Hop]) -> TrainSettings:
+        """The settings of these hops, which are all of one round."""
         [round] = {hop.round for hop in hops}
         return self.job.train.at(round)
-
-    def _steps(self, samples: int) -> int:
-        return self.job.train.epochs * -(-samples // self.job.train.batch_size)

@@ -1,4 +1,4 @@
-"""Portraits: a client describes itself by a vector, where its data are; only the vector leaves it."""
+"""Client profiles: each client describes itself by a vector, computed where its data are. Only the vector is sent."""
 
 from __future__ import annotations
 
@@ -14,15 +14,22 @@ from fedrelay.local.trainer import TrainingJob
 from fedrelay.models.layout import FlatModule
 
 ProfileVector = NDArray[np.floating[Any]]
-"""What a portrait shows: one vector, of the same length for every client."""
+"""A client's profile; it has the same length for every client."""
 
 
 class ClientProfiler(Section, ABC):
-    """What a client computes about itself. It is sent to the clients by name, with fields that are plain data."""
+    """Computes a client's profile. It is sent to the clients by name, with fields that are plain data."""
 
     trains: ClassVar[bool] = True
-    """Whether the client trains the model first, as the job says."""
+    """Whether the client first trains the model, as in a hop of the job."""
 
     @abstractmethod
-    def of(self, client: int, weights: Tensor, bench: FlatModule, job: TrainingJob) -> ProfileVector:
-        """The vector of a client with this model, trained or as it was sent; `bench` is there to load it into."""
+    def compute(self, client: int, weights: Tensor, flat_module: FlatModule, job: TrainingJob) -> ProfileVector:
+        """Return the client's vector.
+
+        Args:
+            client: The client.
+            weights: The model, trained on the client's samples if `trains`.
+            flat_module: A module to load the weights into.
+            job: The samples and settings.
+        """

@@ -1,8 +1,8 @@
-"""What clients keep from one turn to the next, keyed by client: in memory first, on disk beyond a budget.
+"""The client states, keyed by client: in memory first, on disk beyond a budget.
 
-It grows with the clients visited, not with all clients, and does not care in which group or route a client is. Files
-carry the round in which they were written. `commit` makes everything up to a round durable, `restore` goes back to what
-a checkpoint names; so a run that was killed goes on with what its clients knew at the last checkpoint.
+The store grows with the clients that had a hop, not with all clients. File names contain the round in which they were
+written. `commit` writes everything up to a round to disk, `restore` returns to the files that a checkpoint names; so a
+run that was killed continues with the client states of its last checkpoint.
 """
 
 from __future__ import annotations
@@ -26,16 +26,17 @@ from fedrelay.files import read_whole, write_atomically
 BUDGET = 2 << 30
 """Bytes kept in memory."""
 
-_NAME = re.compile(r"(\d+)-(\d+)-([0-9a-f]{16})\.safetensors")
+_FILE_NAME = re.compile(r"(\d+)-(\d+)-([0-9a-f]{16})\.safetensors")
+"""Client, round, first digits of the content's SHA-256."""
 
 
 class ClientStateStore:
-    """The tensors of all clients that were visited."""
+    """The tensors of all clients that had a hop."""
 
-    def __init__(self, folder: Path | None = None, budget: int = BUDGET, *, run: str | None = None) -> None:
+    def __init__(self, folder: Path | None = None, budget: int = BUDGET, *, run_id: str | None = None) -> None:
         self.folder = folder
-        self.run = run or secrets.token_hex(8)
-        """What the run is called, wherever its clients keep something for it."""
+        self.run_id = run_id or secrets.token_hex(8)
+        """Identifies the run at nodes that keep client states themselves."""
         self.budget = budget
         self.round = 0
         self.memory: OrderedDict[int, Mapping[str, Tensor]] = OrderedDict()
@@ -46,7 +47,7 @@ class ClientStateStore:
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
 
     def get(self, client: int) -> Mapping[str, Tensor]:
-        """What a client kept; nothing if it was never visited."""
+        """A client's tensors; empty before its first hop."""
         if client in self.memory:
             self.memory.move_to_end(client)
             return self.memory[client]
@@ -57,42 +58,42 @@ class ClientStateStore:
         return {}
 
     def put(self, round: int, client: int, tensors: Mapping[str, Tensor]) -> None:
-        """Keep what a client has after its turns of a round."""
+        """Set a client's tensors after its hops of a round."""
         self.round = round
         self.changed.add(client)
         self._hold(client, tensors)
 
     def commit(self, round: int) -> None:
-        """Make everything durable."""
+        """Write all changes to the folder, if there is one."""
         if self.folder is None:
             return
         self.round = round
         for client in sorted(self.changed):
             self._write(client)
 
-    def forget_before(self, round: int) -> None:
-        """Remove what `commit` has replaced, once the checkpoint of `round` is in place."""
+    def delete_outdated(self, round: int) -> None:
+        """Delete the files that `commit` has replaced, once the checkpoint of `round` is written."""
         if self.folder is not None and self.folder.is_dir():
             newest = set(self.files.values())
             for path in self.folder.iterdir():
-                found = _NAME.fullmatch(path.name)
+                found = _FILE_NAME.fullmatch(path.name)
                 if found and int(found[2]) <= round and path not in newest:
                     path.unlink()
 
     @property
-    def names(self) -> list[str]:
-        """The files that were committed; a checkpoint says which belong to it."""
+    def file_names(self) -> list[str]:
+        """The committed files, to be named in a checkpoint."""
         return sorted(path.name for path in self.files.values()) if self.folder is not None else []
 
     def restore(self, names: Sequence[str]) -> None:
-        """Go back to the files that a checkpoint names; what else there is was written later and is removed."""
+        """Return to the files that a checkpoint names. Other files were written later and are deleted."""
         if self.folder is None:
             return
         if self.folder.is_symlink():
-            raise RunFolderError(f"{self.folder}: is a link; what clients keep must lie in the run folder itself")
+            raise RunFolderError(f"{self.folder}: is a link; client states must be inside the run folder")
         present = {path.name for path in self.folder.iterdir()} if self.folder.is_dir() else set()
         for name in names:
-            found = _NAME.fullmatch(name)
+            found = _FILE_NAME.fullmatch(name)
             if found is None or name not in present:
                 raise RunFolderError(f"{self.folder / name}: is missing; the run is damaged")
             self.files[int(found[1])] = self.folder / name
@@ -103,63 +104,61 @@ class ClientStateStore:
                 raise RunFolderError(f"{self.folder / name}: does not belong here ({error.strerror})") from None
 
     def clear(self) -> None:
-        """Forget everybody, as at the beginning of another phase; files go with the next commit."""
+        """Forget all clients, as at the start of another phase; files are deleted at the next commit."""
         self.memory.clear()
         self.changed.clear()
         self.files.clear()
         self.bytes = 0
 
     def close(self) -> None:
-        """Remove what was spilled to a folder of its own."""
+        """Delete the temporary folder, if one was used."""
         if self._temporary is not None:
             self._temporary.cleanup()
 
     def _hold(self, client: int, tensors: Mapping[str, Tensor]) -> None:
-        self.bytes += _size(tensors) - _size(self.memory.pop(client, {}))
+        self.bytes += _byte_size(tensors) - _byte_size(self.memory.pop(client, {}))
         self.memory[client] = tensors
         while self.bytes > self.budget and len(self.memory) > 1:
             oldest = next(iter(self.memory))
             if oldest in self.changed:
                 self._write(oldest)
-            self.bytes -= _size(self.memory.pop(oldest))
+            self.bytes -= _byte_size(self.memory.pop(oldest))
 
     def _write(self, client: int) -> None:
-        content = tensors_to_bytes(dict(self.memory[client]))
-        checksum = hashlib.sha256(content).hexdigest()[:16]
-        path = self._place() / f"{client}-{self.round}-{checksum}.safetensors"
-        write_atomically(path, content)
-        before = self.files.get(client)
-        # What a checkpoint may still refer to stays until the next one is in place.
-        if before is not None and before != path and (self._temporary or _round_of(before) == self.round):
-            before.unlink(missing_ok=True)
-        self.files[client] = path
-        self.changed.discard(client)
-
-    def _place(self) -> Path:
         if self.folder is None:
             self._temporary = tempfile.TemporaryDirectory(prefix="fedrelay-")
             self.folder = Path(self._temporary.name)
         self.folder.mkdir(exist_ok=True)
-        return self.folder
+        content = tensors_to_bytes(dict(self.memory[client]))
+        path = self.folder / f"{client}-{self.round}-{_checksum(content)}.safetensors"
+        write_atomically(path, content)
+        before = self.files.get(client)
+        # A file that a checkpoint may still refer to stays until the next checkpoint is written.
+        if before is not None and before != path and (self._temporary or _parse(before)[2] == str(self.round)):
+            before.unlink(missing_ok=True)
+        self.files[client] = path
+        self.changed.discard(client)
 
 
 def _read(path: Path) -> Mapping[str, Tensor]:
-    found = _NAME.fullmatch(path.name)
-    assert found is not None
     try:
         content = read_whole(path)
-        if hashlib.sha256(content).hexdigest()[:16] != found[3]:
+        if _checksum(content) != _parse(path)[3]:
             raise RunFolderError(f"{path}: is damaged (its checksum differs from its name)")
         return tensors_from_bytes(content)
     except (OSError, SafetensorError, ValueError) as error:
         raise RunFolderError(f"{path}: cannot be read ({error})") from None
 
 
-def _round_of(path: Path) -> int:
-    found = _NAME.fullmatch(path.name)
+def _parse(path: Path) -> re.Match[str]:
+    found = _FILE_NAME.fullmatch(path.name)
     assert found is not None
-    return int(found[2])
+    return found
 
 
-def _size(tensors: Mapping[str, Tensor]) -> int:
+def _checksum(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:16]
+
+
+def _byte_size(tensors: Mapping[str, Tensor]) -> int:
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())

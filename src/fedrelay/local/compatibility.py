@@ -1,4 +1,4 @@
-"""Whether a model can be trained here, on these data; asked before anything begins."""
+"""Checks, before a run starts, that the device exists and that the model fits the data."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fedrelay.local.loss import cross_entropy
 
 
 def check_device(device: str) -> None:
-    """A device that cannot be used is refused."""
+    """Raise a SpecError if the device cannot be used."""
     try:
         if torch.device(device).type == "meta":
             raise RuntimeError("it holds no numbers")
@@ -24,21 +24,21 @@ def check_device(device: str) -> None:
 
 
 def example_batch(federation: Federation) -> Samples:
-    """Two samples to try a model on: test samples, or zeros of their shape where there are none here."""
+    """Two test samples, or zeros of the same shape if there are no test samples."""
     x, y = federation.test
     return Samples(x[:2], y[:2]) if len(y) else Samples(x.new_zeros(2, *x.shape[1:]), y.new_zeros(2, *y.shape[1:]))
 
 
-def check_fit(module: nn.Module, federation: Federation) -> None:
-    """Two samples through the model say whether it fits the data."""
+def check_model_fits(module: nn.Module, federation: Federation) -> None:
+    """Run two samples through the model and raise a SpecError if its outputs do not fit the labels."""
     x, y = example_batch(federation)
     try:
-        # Lazy modules take their shape from the first samples; all others are left exactly as they are.
+        # Lazy modules take their shape from the first samples; all others must not be changed.
         lazy = any(isinstance(parameter, nn.UninitializedParameter) for parameter in module.parameters())
-        rehearsal = (module if lazy else copy.deepcopy(module)).cpu().eval()
+        trial = (module if lazy else copy.deepcopy(module)).cpu().eval()
         with torch.no_grad():
-            dtype = next((p.dtype for p in rehearsal.parameters()), x.dtype)
-            logits = rehearsal(x.to(dtype) if x.is_floating_point() else x)
+            dtype = next((parameter.dtype for parameter in trial.parameters()), x.dtype)
+            logits = trial(x.to(dtype) if x.is_floating_point() else x)
     except Exception as error:
         raise SpecError(
             f"model: does not accept samples of shape {federation.sample_shape}: {type(error).__name__}: {error}"

@@ -1,4 +1,4 @@
-"""Evaluation in fixed chunks: integer counts and sums that add up to the same bits whoever computes them."""
+"""Evaluation in chunks of fixed size: sums over chunks give the same bits, whichever process computes a chunk."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CHUNK = 512
 
 @dataclass(frozen=True)
 class EvaluationSums:
-    """What was seen on some test samples; verdicts add up. Arrays count per class."""
+    """The summed loss and the counts per class over some samples. Sums of two sets of samples add up."""
 
     loss: float
     correct: NDArray[np.int64]
@@ -27,7 +27,6 @@ class EvaluationSums:
     actual: NDArray[np.int64]
 
     def __add__(self, other: EvaluationSums) -> EvaluationSums:
-        """The verdict on both."""
         return EvaluationSums(
             self.loss + other.loss,
             self.correct + other.correct,
@@ -37,41 +36,45 @@ class EvaluationSums:
 
     @property
     def mean_loss(self) -> float:
-        """Loss per prediction."""
         return self.loss / max(1, int(self.actual.sum()))
 
 
-def chunks(samples: Samples) -> int:
-    """The number of pieces in which samples are judged."""
+def chunk_count(samples: Samples) -> int:
+    """The number of chunks; the last one may be smaller."""
     return -(-len(samples.y) // CHUNK)
 
 
-def evaluate_chunk(bench: FlatModule, weights: Tensor, samples: Samples, chunk: int) -> EvaluationSums:
-    """Judge a model on one chunk of samples."""
+def evaluate_chunk(flat_module: FlatModule, weights: Tensor, samples: Samples, chunk: int) -> EvaluationSums:
+    """Evaluate a model on one chunk of samples."""
     piece = slice(chunk * CHUNK, (chunk + 1) * CHUNK)
-    bench.load(weights)
-    bench.module.eval()
+    flat_module.load(weights)
+    flat_module.module.eval()
     with torch.no_grad():
-        logits = bench.module(bench.inputs(samples.x[piece]))
-        targets = samples.y[piece].to(bench.flat.device)
+        logits = flat_module.module(flat_module.to_inputs(samples.x[piece]))
+        targets = samples.y[piece].to(flat_module.flat.device)
         loss = float(cross_entropy(logits, targets, reduction="sum"))
     actual = targets.flatten().cpu().numpy()
     counted = actual != IGNORED_LABEL
-    actual, guess = actual[counted], logits.flatten(0, -2).argmax(-1).cpu().numpy()[counted]
-    correct, predicted, present = (
-        np.bincount(which, minlength=logits.shape[-1]) for which in (actual[actual == guess], guess, actual)
+    actual, predicted = actual[counted], logits.flatten(0, -2).argmax(-1).cpu().numpy()[counted]
+    counts = (
+        np.bincount(each, minlength=logits.shape[-1]) for each in (actual[actual == predicted], predicted, actual)
     )
-    return EvaluationSums(loss, correct, predicted, present)
+    return EvaluationSums(loss, *counts)
 
 
-def mean_loss(bench: FlatModule, weights: Tensor, samples: Samples) -> float:
-    """The mean loss on some samples."""
-    verdicts = [evaluate_chunk(bench, weights, samples, chunk) for chunk in range(chunks(samples))]
-    return sum(verdicts[1:], verdicts[0]).mean_loss
+def evaluate_chunks(flat_module: FlatModule, weights: Tensor, samples: Samples) -> list[EvaluationSums]:
+    """Evaluate a model on all samples, chunk by chunk."""
+    return [evaluate_chunk(flat_module, weights, samples, chunk) for chunk in range(chunk_count(samples))]
 
 
-def accuracy(bench: FlatModule, weights: Tensor, samples: Samples) -> float:
-    """The share of right predictions on some samples."""
-    verdicts = [evaluate_chunk(bench, weights, samples, chunk) for chunk in range(chunks(samples))]
-    right, all_of_them = (sum(int(getattr(each, part).sum()) for each in verdicts) for part in ("correct", "actual"))
-    return right / max(1, all_of_them)
+def mean_loss(flat_module: FlatModule, weights: Tensor, samples: Samples) -> float:
+    """The mean loss of a model over all predictions."""
+    first, *others = evaluate_chunks(flat_module, weights, samples)
+    return sum(others, first).mean_loss
+
+
+def accuracy(flat_module: FlatModule, weights: Tensor, samples: Samples) -> float:
+    """The share of correct predictions of a model; 0 without samples."""
+    sums = evaluate_chunks(flat_module, weights, samples)
+    correct, actual = (sum(int(getattr(each, name).sum()) for each in sums) for name in ("correct", "actual"))
+    return correct / max(1, actual)

@@ -1,4 +1,4 @@
-"""The diagonal of the Fisher information: how much each weight matters to a client."""
+"""The diagonal of the Fisher information: how much each weight matters to a client's predictions."""
 
 from __future__ import annotations
 
@@ -14,56 +14,57 @@ from fedrelay.models.batched import BatchedModel
 from fedrelay.models.layout import FlatModule
 
 CHUNK = 64
-"""Samples whose gradients are held at once."""
+"""Samples whose gradients are held in memory at once."""
 
-MOST_WEIGHTS = 1 << 18
-"""Of larger models a gradient takes so long that having several side by side saves nothing."""
+MAX_BATCHED_WEIGHTS = 1 << 18
+"""For larger models, computing the gradients of several samples at once saves no time."""
 
 
-def fisher_diagonal(bench: FlatModule, loss: Loss, x: Tensor, y: Tensor, labels: Labels) -> Tensor:
+def fisher_diagonal(flat_module: FlatModule, loss: Loss, x: Tensor, y: Tensor, labels: Labels) -> Tensor:
     """The mean over samples of the squared gradient of the log-likelihood of their labels."""
-    module, squares = bench.module.eval(), torch.zeros_like(bench.gradient)
+    module, squares = flat_module.module.eval(), torch.zeros_like(flat_module.gradient)
     for begin in range(0, len(y), CHUNK):
         chunk = slice(begin, begin + CHUNK)
-        inputs, targets = bench.inputs(x[chunk]), y[chunk].to(squares.device)
+        inputs, targets = flat_module.to_inputs(x[chunk]), y[chunk].to(squares.device)
         if labels == "model":
             with torch.no_grad():
-                targets = drawn(module(inputs), targets)
-        for slope in slopes(bench, loss, inputs, targets):
-            squares.addcmul_(slope, slope)
+                targets = draw_labels(module(inputs), targets)
+        for gradient in sample_gradients(flat_module, loss, inputs, targets):
+            squares.addcmul_(gradient, gradient)
     return squares.div_(max(1, len(y)))
 
 
-def slopes(bench: FlatModule, loss: Loss, inputs: Tensor, targets: Tensor) -> Iterable[Tensor]:
-    """The gradient of the negative log-likelihood of each sample alone; valid until the next is asked for."""
-    small = loss is cross_entropy and targets.dim() == 1 and len(bench.trained) <= MOST_WEIGHTS
-    stack = BatchedModel.of(bench.module, bench.layout, tuple(inputs.shape[1:])) if small and inputs.is_cpu else None
-    if stack is not None:
-        yield from side_by_side(stack, bench.flat, inputs, targets)
-        return
+def sample_gradients(flat_module: FlatModule, loss: Loss, inputs: Tensor, targets: Tensor) -> Iterable[Tensor]:
+    """The gradient of each sample's negative log-likelihood; each is valid until the next one is requested."""
+    small = loss is cross_entropy and targets.dim() == 1 and len(flat_module.trained) <= MAX_BATCHED_WEIGHTS
+    if small and inputs.is_cpu:
+        batched = BatchedModel.of(flat_module.module, flat_module.layout, tuple(inputs.shape[1:]))
+        if batched is not None:
+            yield from batched_sample_gradients(batched, flat_module.flat, inputs, targets)
+            return
     for sample in range(len(targets)):
         one = slice(sample, sample + 1)
-        logits = bench.module(inputs[one])
+        logits = flat_module.module(inputs[one])
         # The labels of a sequence are one event, so their log-likelihoods add up.
         likelihood = cross_entropy(logits, targets[one], "sum") if loss is cross_entropy else loss(logits, targets[one])
-        bench.gradient.zero_()
+        flat_module.gradient.zero_()
         likelihood.backward()  # type: ignore[no-untyped-call]
-        yield bench.gradient
+        yield flat_module.gradient
 
 
-def side_by_side(stack: BatchedModel, flat: Tensor, inputs: Tensor, targets: Tensor) -> Tensor:
-    """The same from one model for each sample, trained as one stack."""
+def batched_sample_gradients(batched: BatchedModel, flat: Tensor, inputs: Tensor, targets: Tensor) -> Tensor:
+    """The same gradients, `[samples, size]`, from one batched model with a lane per sample."""
     count = len(targets)
-    found = flat.new_empty(count, len(flat))
-    bound = stack.bind(flat.expand(count, -1).contiguous(), found, 1)
+    gradients = flat.new_empty(count, len(flat))
+    bound = batched.bind(flat.expand(count, -1).contiguous(), gradients, 1)
     bound.load(inputs.flatten(1), torch.arange(count))
     ones = flat.new_ones(count, 1, 1)
-    unwanted = flat.new_zeros(count, stack.classes, 1).scatter_(1, targets.view(-1, 1, 1), -ones)
-    bound.fill_gradient(unwanted, ones)
-    return found
+    target_gradient = flat.new_zeros(count, batched.classes, 1).scatter_(1, targets.view(-1, 1, 1), -ones)
+    bound.compute_gradient(target_gradient, ones)
+    return gradients
 
 
-def drawn(logits: Tensor, targets: Tensor) -> Tensor:
-    """Labels drawn by a model's own probabilities; padding stays padding."""
-    chosen = torch.multinomial(logits.detach().flatten(0, -2).softmax(-1), 1).view_as(targets)
-    return torch.where(targets == IGNORED_LABEL, targets, chosen)
+def draw_labels(logits: Tensor, targets: Tensor) -> Tensor:
+    """Labels drawn from the model's probabilities; padding stays padding."""
+    drawn = torch.multinomial(logits.detach().flatten(0, -2).softmax(-1), 1).view_as(targets)
+    return torch.where(targets == IGNORED_LABEL, targets, drawn)

@@ -1,9 +1,10 @@
-"""A client's turn from beginning to end, the same on every engine: train, look at the result, accept or refuse it."""
+"""A client's hop from start to end, the same on every engine: train, check the result, accept or refuse it."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import torch
@@ -16,7 +17,16 @@ from fedrelay.local.evaluation import accuracy
 from fedrelay.local.hop_context import HopContext
 from fedrelay.local.trainer import TrainingJob
 from fedrelay.models.layout import FlatModule
-from fedrelay.robustness.guard import NO_HOPS_YET, HopSnapshot, TypicalHop, emptied, fault_in, peaks, shorten, worsened
+from fedrelay.robustness.guard import (
+    NO_HOPS_YET,
+    HopSnapshot,
+    TypicalHop,
+    check_not_zeroed,
+    check_public_loss,
+    check_weights,
+    clip_updates,
+    max_abs_weights,
+)
 from fedrelay.robustness.tampering import tamper
 from fedrelay.routes.overlay import ExecutionOverlay, Tamper
 from fedrelay.routes.plan import Hop, RoundPlan
@@ -26,112 +36,125 @@ WRONG_SHAPE = "a wrong shape"
 
 @dataclass(frozen=True)
 class PlannedHop:
-    """One hop and what is special about it."""
+    """One hop and what the plan says about it."""
 
     hop: Hop
     visited: tuple[int, ...] = ()
-    """On a route that is followed: the clients so far, this one included."""
+    """Clients of the route up to and including this one, if its forgetting is measured; else empty."""
 
     tamper: Tamper | None = None
 
 
 def planned_hop(plan: RoundPlan, overlay: ExecutionOverlay, hop: Hop) -> PlannedHop:
-    """A hop of a plan with what is special about it in this attempt."""
+    """A hop with what the plan and the overlay say about it."""
     visited = plan.routes[hop.route].clients[: hop.index + 1] if hop.route in overlay.followed else ()
     return PlannedHop(hop, visited, overlay.tamper_at(hop.route, hop.index))
 
 
 class HopRunner:
-    """What one process needs to take turns: its own copy of the module, and somebody who trains it."""
+    """Runs hops in one process, with its own copy of the module and its own trainer."""
 
     def __init__(self, job: TrainingJob) -> None:
         self.job = job
-        self.bench = FlatModule(copy.deepcopy(job.module), job.layout, job.train.device)
-        self.trainer = trainer_for(job, self.bench)
+        self.flat_module = FlatModule(copy.deepcopy(job.module), job.layout, job.train.device)
+        self.trainer = trainer_for(job, self.flat_module)
 
-    def take(
+    def run(
         self,
-        turns: Sequence[PlannedHop],
-        visits: Sequence[HopContext],
+        planned: Sequence[PlannedHop],
+        contexts: Sequence[HopContext],
         out: Sequence[Tensor],
-        usual: TypicalHop = NO_HOPS_YET,
+        typical: TypicalHop = NO_HOPS_YET,
     ) -> list[HopReport]:
-        """Take turns side by side, each model to its place in `out`; `usual` is what turns are like."""
-        if self.job.attends:
-            visits = [self._told(turn.hop, visit, usual.length) for turn, visit in zip(turns, visits, strict=True)]
-        careful = self.job.guard.refuses or any(turn.tamper for turn in turns)
-        before = [HopSnapshot.of(visit) if careful else None for visit in visits]
-        hops = [turn.hop for turn in turns]
-        try:
-            reports = self.trainer.train(hops, visits, out)
-        except FedRelayError:
-            raise
-        except Exception as error:
-            clients = ", ".join(str(hop.client) for hop in hops)
-            raise failure(f"round {hops[0].round}: training on client {clients}", error) from error
-        return [self._ended(*turn, usual) for turn in zip(turns, visits, out, before, reports, strict=True)]
+        """Run hops side by side.
 
-    def _told(self, hop: Hop, visit: HopContext, usual: float) -> HopContext:
-        """The visit with what terms and guard may ask about the turn."""
-        longest = torch.inf if self.job.guard.norm is None else self.job.guard.norm * usual
-        size, most = torch.tensor([[self.job.relative_size(hop.client)], [longest]], dtype=visit.recv.dtype)
-        return replace(visit, size=size, longest=most)
+        Args:
+            planned: The hops.
+            contexts: The context of each hop. `new_client_state` and `payload` are written.
+            out: Where the model of each hop is written.
+            typical: The medians of the last round, for the guard.
+        """
+        if self.job.uses_context:
+            contexts = [self._complete(each.hop, at, typical) for each, at in zip(planned, contexts, strict=True)]
+        may_be_undone = self.job.guard.refuses or any(each.tamper for each in planned)
+        snapshots = [HopSnapshot.of(context) if may_be_undone else None for context in contexts]
+        hops = [each.hop for each in planned]
+        with describe_errors(f"round {hops[0].round}: training on client {', '.join(str(hop.client) for hop in hops)}"):
+            reports = self.trainer.train(hops, contexts, out)
+        return [self._check(*each, typical) for each in zip(planned, contexts, out, snapshots, reports, strict=True)]
 
-    def _ended(
+    def _complete(self, hop: Hop, context: HopContext, typical: TypicalHop) -> HopContext:
+        """The context with the numbers that terms and guard may need."""
+        norm = self.job.guard.norm
+        limit = torch.inf if norm is None else norm * typical.update_norm
+        size, limits = torch.tensor([[self.job.relative_size(hop.client)], [limit]], dtype=context.received.dtype)
+        return replace(context, relative_size=size, max_update_norm=limits)
+
+    def _check(
         self,
-        turn: PlannedHop,
-        visit: HopContext,
+        planned: PlannedHop,
+        context: HopContext,
         model: Tensor,
-        before: HopSnapshot | None,
+        snapshot: HopSnapshot | None,
         report: HopReport,
-        usual: TypicalHop,
+        typical: TypicalHop,
     ) -> HopReport:
-        """The report of a turn after everything that comes after training."""
+        """Do everything that comes after training; returns the final report."""
         guard, reason = self.job.guard, ""
-        if turn.tamper is not None and before is not None:
-            report, reason = self._tampered(turn.tamper, model, replace(visit, recv=before.recv), report)
-        reason = reason or fault_in(guard, report.peak, (*visit.kept.values(), *visit.payload.values()))
+        if planned.tamper is not None and snapshot is not None:
+            report, reason = self._tamper(planned.tamper, model, snapshot.received, context.max_update_norm, report)
+        others = (*context.new_client_state.values(), *context.payload.values())
+        reason = reason or check_weights(guard, report.max_abs_weight, others)
         if reason and guard.on_divergence == "stop":
-            raise diverged(turn.hop, reason)
-        if before is not None:
-            reason = reason or emptied(guard, report.peak, before.recv[: self.job.layout.counters])
+            raise diverged(planned.hop, reason)
+        if snapshot is not None:
+            received = snapshot.received
+            reason = reason or check_not_zeroed(guard, report.max_abs_weight, received[: self.job.layout.float_size])
             if not reason:
-                reason, rise = worsened(guard, self.bench, model, before.recv, self.job.federation, usual)
-                report = replace(report, rise=rise)
+                reason, increase = check_public_loss(
+                    guard, self.flat_module, model, received, self.job.federation, typical
+                )
+                report = replace(report, public_loss_increase=increase)
             if reason:
-                before.restore(visit, model)
-                report = HopReport(0, 0, 0.0, refused=reason, rise=report.rise)
-        return replace(report, recall=self._recall(model, turn.visited)) if turn.visited else report
+                snapshot.restore(context, model)
+                report = HopReport(0, 0, 0.0, refused=reason, public_loss_increase=report.public_loss_increase)
+        samples = map(self.job.federation.samples, planned.visited)
+        found = tuple(accuracy(self.flat_module, model, each) for each in samples)
+        return replace(report, accuracy_on_visited=found) if found else report
 
-    def _tampered(self, how: Tamper, model: Tensor, visit: HopContext, report: HopReport) -> tuple[HopReport, str]:
-        """The report of a model that was tampered with, and what is wrong with it at once.
+    def _tamper(
+        self, how: Tamper, model: Tensor, received: Tensor, max_update_norm: Tensor, report: HopReport
+    ) -> tuple[HopReport, str]:
+        """Tamper with a model; returns its report, and why it is refused at once, if it is.
 
-        An honest client shortens its own update; of one that does not, whoever gets the model does, after a look at it
-        as it came: a shortened step towards nothing is no longer nothing.
+        An honest client clips its own update. A malicious one does not, so the receiver clips it, after measuring the
+        weights as they came: a clipped step towards zero weights is no longer zero.
         """
         if how.what == "shape":
             return report, WRONG_SHAPE
-        floats, trained = self.job.layout.counters, self.job.layout.trainable
-        tamper(model[:floats], visit.recv[:floats], how)
-        report = replace(report, peak=peaks(model[:floats])[0])
+        floats, trained = self.job.layout.float_size, self.job.layout.trained_size
+        tamper(model[:floats], received[:floats], how)
+        report = replace(report, max_abs_weight=max_abs_weights(model[:floats])[0])
         if self.job.guard.norm is not None:
-            length = float(shorten(model[:trained], replace(visit, recv=visit.recv[:trained])))
-            report = replace(report, length=length, shortened=length > float(visit.longest))
+            norm = float(clip_updates(model[:trained], received[:trained], max_update_norm))
+            report = replace(report, update_norm=norm, update_clipped=norm > float(max_update_norm))
         return report, ""
-
-    def _recall(self, model: Tensor, clients: Iterable[int]) -> tuple[float, ...]:
-        """What a model knows of the clients it has visited."""
-        return tuple(accuracy(self.bench, model, self.job.federation.samples(client)) for client in clients)
 
 
 def diverged(hop: Hop, reason: str) -> DivergedError:
-    """The end of a run that is not told to go on without the hop."""
+    """The error that ends a run after a bad model, unless `guard.on_divergence` is skip."""
     return DivergedError(
         f"round {hop.round}: the model left client {hop.client} (route {hop.route}, hop {hop.index}) with "
         f"{reason}; lower train.lr, set train.clip, or go on without such hops with guard.on_divergence=skip"
     )
 
 
-def failure(doing: str, error: Exception) -> EngineError:
-    """Something nobody foresaw, such as a failure of a user's own module."""
-    return EngineError(f"{doing} failed: {type(error).__name__}: {error}")
+@contextmanager
+def describe_errors(action: str) -> Iterator[None]:
+    """Turn unexpected errors, such as those of a user's own module, into an EngineError that names the action."""
+    try:
+        yield
+    except FedRelayError:
+        raise
+    except Exception as error:
+        raise EngineError(f"{action} failed: {type(error).__name__}: {error}") from error

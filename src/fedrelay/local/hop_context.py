@@ -1,9 +1,9 @@
-"""What a client has in hand during its turn, and what it has when the turn is over."""
+"""The tensors of a client's hop, and its outcome."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Literal
 
 import torch
@@ -11,108 +11,106 @@ from torch import Tensor
 
 Tensors = Mapping[str, Tensor]
 Labels = Literal["data", "model"]
-"""Whose labels: those the samples have, or those the model would give them, drawn by its probabilities."""
+"""Which labels to use: those of the samples, or labels drawn from the model's probabilities."""
 
-
-_ENDLESS = torch.tensor([torch.inf])
-_AVERAGE = torch.ones(1)
+_NO_LIMIT = torch.tensor([torch.inf])
+_MEAN_SIZE = torch.ones(1)
 
 
 @dataclass(frozen=True)
 class HopContext:
-    """The tensors of one turn, each `[size]`, or of several side by side, each `[lanes, size]`.
+    """The tensors of one hop, each `[size]`, or of several batched hops, each `[lanes, size]`.
 
-    `kept` and `payload` are written in place, all others only read.
+    Hooks write to `new_client_state` and `payload` in place; all other tensors are read-only.
     """
 
-    recv: Tensor
-    """The model handed to this client."""
+    received: Tensor
+    """The model that this client received."""
 
-    round: Tensor
-    """The model of the round, from which all routes set off."""
+    round_model: Tensor
+    """The global model at the start of the round."""
 
-    server: Tensors = field(default_factory=dict)
-    """What else the server tells everybody."""
+    server_state: Tensors = field(default_factory=dict)
+    """The tensors that the server sends to every client."""
 
-    state: Tensors = field(default_factory=dict)
-    """What this client kept from its last turn; zeros at first."""
+    client_state: Tensors = field(default_factory=dict)
+    """The tensors that this client kept from its last hop; zeros at first."""
 
-    kept: Tensors = field(default_factory=dict)
-    """What it keeps for its next turn: the state, until a term writes something else."""
+    new_client_state: Tensors = field(default_factory=dict)
+    """The tensors that it keeps for its next hop: a copy of `client_state` until a term changes them."""
 
     payload: Tensors = field(default_factory=dict)
-    """What travels along with the model."""
+    """The tensors that travel with the model."""
 
-    longest: Tensor = _ENDLESS
-    """The longest that an update may be: `[1]`, or `[lanes, 1]`."""
+    max_update_norm: Tensor = _NO_LIMIT
+    """The largest allowed norm of an update: `[1]`, or `[lanes, 1]`."""
 
-    size: Tensor = _AVERAGE
-    """How many samples this client has, as a multiple of the mean of all clients: `[1]`, or `[lanes, 1]`."""
+    relative_size: Tensor = _MEAN_SIZE
+    """The client's number of samples divided by the mean of all clients: `[1]`, or `[lanes, 1]`."""
 
-    def each(self, change: Callable[[Tensor], Tensor]) -> HopContext:
-        """The same with every tensor changed."""
-        return _joined([self], lambda tensors: change(tensors[0]))
+    def map(self, change: Callable[[Tensor], Tensor]) -> HopContext:
+        """The same context with `change` applied to every tensor."""
+        return _combine([self], lambda tensors: change(tensors[0]))
 
-    def first(self, lanes: int) -> HopContext:
-        """The first of several side by side."""
-        return self if lanes == len(self.recv) else self.each(lambda tensor: tensor[:lanes])
-
-
-def batch_contexts(visits: Sequence[HopContext]) -> HopContext:
-    """Several visits as one, in new tensors."""
-    return _joined(visits, torch.stack)
+    def first_lanes(self, lanes: int) -> HopContext:
+        """The first lanes of a batched context."""
+        return self if lanes == len(self.received) else self.map(lambda tensor: tensor[:lanes])
 
 
-def write_back(stacked: HopContext, visits: Sequence[HopContext]) -> None:
-    """Bring what was written to stacked visits to the visits themselves."""
-    for lane, visit in enumerate(visits):
-        for ours, theirs in ((visit.kept, stacked.kept), (visit.payload, stacked.payload)):
-            for name, tensor in ours.items():
-                tensor.copy_(theirs[name][lane])
+def batch_contexts(contexts: Sequence[HopContext]) -> HopContext:
+    """Stack several contexts into one batched context, in new memory."""
+    return _combine(contexts, torch.stack)
 
 
-def _joined(visits: Sequence[HopContext], join: Callable[[list[Tensor]], Tensor]) -> HopContext:
-    def named(kind: str) -> Tensors:
-        held: list[Tensors] = [getattr(visit, kind) for visit in visits]
-        return {name: join([tensors[name] for tensors in held]) for name in held[0]}
-
-    return HopContext(
-        join([visit.recv for visit in visits]),
-        join([visit.round for visit in visits]),
-        named("server"),
-        named("state"),
-        named("kept"),
-        named("payload"),
-        join([visit.longest for visit in visits]),
-        join([visit.size for visit in visits]),
-    )
+def write_back(batched: HopContext, contexts: Sequence[HopContext]) -> None:
+    """Copy what hooks wrote to a batched context back to the single contexts."""
+    for lane, context in enumerate(contexts):
+        for target, source in (
+            (context.new_client_state, batched.new_client_state),
+            (context.payload, batched.payload),
+        ):
+            for name, tensor in target.items():
+                tensor.copy_(source[name][lane])
 
 
-def _unknown(labels: Labels) -> Tensor:
-    raise NotImplementedError("only known of models that are trained one by one")
+_FIELDS = tuple(each.name for each in fields(HopContext))
+
+
+def _combine(contexts: Sequence[HopContext], join: Callable[[list[Tensor]], Tensor]) -> HopContext:
+    def joined(values: list[Tensor | Tensors]) -> Tensor | Tensors:
+        first = values[0]
+        if isinstance(first, Tensor):
+            return join(values)  # type: ignore[arg-type]
+        return {name: join([tensors[name] for tensors in values]) for name in first}  # type: ignore[index]
+
+    return HopContext(*(joined([getattr(context, name) for context in contexts]) for name in _FIELDS))  # type: ignore[arg-type]
+
+
+def _not_available(labels: Labels) -> Tensor:
+    raise NotImplementedError("the Fisher information is only computed for models that are trained one by one")
 
 
 @dataclass(frozen=True)
 class HopOutcome:
-    """How a turn ended; tensors are the trained part, one model or several side by side."""
+    """The outcome of a hop; tensors are the trained part of one model or of several batched models."""
 
     trained: Tensor
     """The model after the last step."""
 
-    handed_on: Tensor
-    """The model that is handed on: the same, unless a term changed it after training."""
+    sent: Tensor
+    """The model that the client sends: the trained one, unless a term changed it."""
 
     steps: float | Tensor
-    """How many steps were taken, of several models `[lanes, 1]`."""
+    """The number of steps; `[lanes, 1]` for batched models."""
 
     lr: float
-    """How long they were."""
+    """The learning rate of these steps."""
 
-    model: Tensor
-    """The model that is handed on with all that is not trained."""
+    full_model: Tensor
+    """The model that the client sends, with its untrained part."""
 
-    whole: HopContext
-    """The visit with all that is not trained."""
+    full_context: HopContext
+    """The context with whole models."""
 
-    fisher: Callable[[Labels], Tensor] = _unknown
-    """The mean squared gradient of the log-likelihood of this client's samples, at the model that is handed on."""
+    fisher: Callable[[Labels], Tensor] = _not_available
+    """The diagonal of the Fisher information on this client's samples, at the model that the client sends."""

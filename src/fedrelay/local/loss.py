@@ -1,4 +1,4 @@
-"""What a step minimises."""
+"""The loss of a training step."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from torch import Tensor
 from fedrelay.data.dataset import IGNORED_LABEL
 
 Loss = Callable[[Tensor, Tensor], Tensor]
-"""What a step minimises: (outputs of the module, targets) → scalar."""
+"""(outputs of the module, targets) → scalar."""
 
 
 def cross_entropy(logits: Tensor, targets: Tensor, reduction: str = "mean") -> Tensor:
-    """The loss of a batch; predictions at every position of a sequence count as separate samples."""
+    """The cross-entropy of a batch; the predictions at each position of a sequence count as separate samples."""
     return F.cross_entropy(logits.flatten(0, -2), targets.flatten(), ignore_index=IGNORED_LABEL, reduction=reduction)

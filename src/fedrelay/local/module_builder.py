@@ -1,4 +1,4 @@
-"""Where a module comes from: how to build it anew elsewhere, from plain data. Its weights travel in another way."""
+"""How a module is built again elsewhere, from plain data. Its weights are sent separately."""
 
 from __future__ import annotations
 
@@ -15,15 +15,14 @@ from fedrelay.models.zoo import build_model
 
 
 class ModuleBuilder(Section, ABC):
-    """A way to build a module; its first weights mean nothing."""
+    """Builds a module of the right structure; its initial weights are not used."""
 
     @abstractmethod
-    def build(self) -> nn.Module:
-        """A module of the right form."""
+    def build(self) -> nn.Module: ...
 
 
 class ZooModelBuilder(ModuleBuilder):
-    """A model of the zoo, in the form that the terms of a method need."""
+    """Builds a model of the zoo and lets the terms of a method adapt it, in order."""
 
     name: str
     shape: tuple[int, ...]
@@ -34,10 +33,9 @@ class ZooModelBuilder(ModuleBuilder):
     terms: tuple[dict[str, Any], ...] = ()
 
     def build(self) -> nn.Module:
-        """The model, adapted by one term after another."""
         module: nn.Module = build_model(
             self.name, self.shape, self.classes, kind=self.kind, hidden=self.hidden, stem=self.stem
         )
         for term in self.terms:
-            module = from_plain(Term, term).adapt(module)
+            module = from_plain(Term, term).adapt_model(module)
         return module

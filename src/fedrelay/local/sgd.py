@@ -1,4 +1,4 @@
-"""Stochastic gradient descent on flat tensors: clip, weight decay, momentum, step — each one line."""
+"""Stochastic gradient descent on flat tensors: clipping, weight decay, momentum, step."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from fedrelay.experiment.spec import TrainSettings
 
 
 class Sgd:
-    """The optimiser of one hop, for one model `[size]` or several side by side `[lanes, size]`."""
+    """The optimiser of one hop, for one model `[size]` or several batched models `[lanes, size]`."""
 
     def __init__(self, train: TrainSettings, start: Tensor) -> None:
         self.train = train
         self.velocity = torch.zeros_like(start) if train.momentum else None
 
     def step(self, theta: Tensor, gradient: Tensor) -> None:
-        """Update `theta`, or the first lanes of it, in place; `gradient` is used up."""
+        """Update `theta` (or its first lanes) in place. `gradient` is overwritten."""
         train = self.train
         if train.clip is not None:
             norm = torch.linalg.vector_norm(gradient, dim=-1, keepdim=True)

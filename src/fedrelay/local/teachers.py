@@ -1,4 +1,4 @@
-"""Other models' opinion of a batch: frozen, in evaluation mode, each asked once a batch."""
+"""Outputs of other, frozen models for the batch in training."""
 
 from __future__ import annotations
 
@@ -8,37 +8,32 @@ import torch
 from torch import Tensor
 
 from fedrelay.local.terms.base import Batch, ModelOutputs
-from fedrelay.models.features import FeatureTap
+from fedrelay.models.features import FeatureRecorder
 from fedrelay.models.layout import FlatModule
 
 
 class Teachers:
-    """A second workbench, on which other models are set up in turn; keeps nothing from one batch to the next."""
+    """A second copy of the module, into which other models are loaded one at a time, in eval mode."""
 
-    def __init__(self, bench: FlatModule, *, features: bool) -> None:
-        self.bench = FlatModule(copy.deepcopy(bench.module), bench.layout, bench.flat.device)
-        self.bench.module.eval()
-        self.tap = FeatureTap(bench.module) if features else None
-        self.other_tap = FeatureTap(self.bench.module) if features else None
+    def __init__(self, student: FlatModule, *, features: bool) -> None:
+        self.teacher = FlatModule(copy.deepcopy(student.module), student.layout, student.flat.device)
+        self.teacher.module.eval()
+        self.student_features = FeatureRecorder(student.module) if features else None
+        self.teacher_features = FeatureRecorder(self.teacher.module) if features else None
 
     def batch(self, inputs: Tensor, targets: Tensor, logits: Tensor) -> Batch:
-        """A batch that was just run through the model being trained."""
-        opinions: dict[int, ModelOutputs] = {}
+        """The batch that was just run through the student. Each teacher is run at most once per batch."""
+        cache: dict[int, ModelOutputs] = {}
 
-        def judged_by(model: Tensor) -> ModelOutputs:
-            if model.data_ptr() not in opinions:
-                opinions[model.data_ptr()] = self._opinion(model, inputs)
-            return opinions[model.data_ptr()]
+        def outputs_of_model(model: Tensor) -> ModelOutputs:
+            if model.data_ptr() not in cache:
+                with torch.no_grad():
+                    self.teacher.load(model)
+                    cache[model.data_ptr()] = _outputs(self.teacher.module(inputs), self.teacher_features)
+            return cache[model.data_ptr()]
 
-        return Batch(targets, outputs(logits, self.tap), judged_by)
-
-    @torch.no_grad()
-    def _opinion(self, model: Tensor, inputs: Tensor) -> ModelOutputs:
-        self.bench.load(model)
-        logits = self.bench.module(inputs)
-        return outputs(logits, self.other_tap)
+        return Batch(targets, _outputs(logits, self.student_features), outputs_of_model)
 
 
-def outputs(logits: Tensor, tap: FeatureTap | None) -> ModelOutputs:
-    """Logits, and features where somebody looks at them."""
-    return ModelOutputs(logits, tap.features if tap is not None else logits[..., :0])
+def _outputs(logits: Tensor, recorder: FeatureRecorder | None) -> ModelOutputs:
+    return ModelOutputs(logits, recorder.features if recorder is not None else logits[..., :0])

@@ -21,7 +21,7 @@ class DriftMean(Merge):
     """The plain mean plus the mean drift."""
 
     def apply(self, inputs: MergeInput) -> MergeResult:
-        trained = inputs.layout.trainable
+        trained = inputs.layout.trained_size
         start = inputs.global_model[:trained].double()
         drift = inputs.state["drift"].double() if "drift" in inputs.state else torch.zeros_like(start)
         for arrival in inputs.arrivals:

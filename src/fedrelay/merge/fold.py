@@ -23,7 +23,7 @@ class FoldCycle(Merge):
     of: Literal["ema", "mean"] = Field("ema", description="the moving average, or the plain mean")
 
     def apply(self, inputs: MergeInput) -> MergeResult:
-        arrival, trained = inputs.arrivals[-1], inputs.layout.trainable
+        arrival, trained = inputs.arrivals[-1], inputs.layout.trained_size
         weights = arrival.weights.clone()
         if self.of == "ema":
             weights[:trained] = arrival.payload["fold"][:trained]

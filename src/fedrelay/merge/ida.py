@@ -38,7 +38,7 @@ class Ida(Merge):
         by_route = route_weights(inputs.arrivals, self.weights)
         if sum(by_route) == 0:
             return MergeResult(inputs.global_model.clone())
-        models = [arrival.weights[: inputs.layout.trainable] for arrival in inputs.arrivals]
+        models = [arrival.weights[: inputs.layout.trained_size] for arrival in inputs.arrivals]
         distances = distances_to_mean(models, 1 if self.norm == "l1" else 2)
         weights = inverse_weights(distances, by_route, self.epsilon)
         trained = precise_mean(models, weights)

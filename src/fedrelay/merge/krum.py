@@ -53,7 +53,7 @@ class Krum(Merge):
 
     def apply(self, inputs: MergeInput) -> MergeResult:
         arrivals = finite_arrivals(inputs.arrivals)
-        scores = krum_scores([arrival.weights[: inputs.layout.counters] for arrival in arrivals], self.attackers)
+        scores = krum_scores([arrival.weights[: inputs.layout.float_size] for arrival in arrivals], self.attackers)
         best = sorted(range(len(arrivals)), key=scores.__getitem__)[: self.keep]
         kept = [arrivals[index] for index in sorted(best)]
         return MergeResult(mean_of_arrivals(replace(inputs, arrivals=kept), route_weights(kept, self.weights)))

@@ -48,8 +48,8 @@ def mean_of_arrivals(inputs: MergeInput, weights: Sequence[float]) -> Tensor:
 def weighted_mean(models: Sequence[Tensor], weights: Sequence[float], layout: FlatLayout) -> Tensor:
     """The weighted mean of models; integer counters take their maximum."""
     merged = precise_mean(models, weights).to(layout.dtype)
-    if layout.counters < layout.size:
-        merged[layout.counters :] = torch.stack([model[layout.counters :] for model in models]).amax(0)
+    if layout.float_size < layout.size:
+        merged[layout.float_size :] = torch.stack([model[layout.float_size :] for model in models]).amax(0)
     return merged
 
 
@@ -64,5 +64,5 @@ def precise_mean(models: Sequence[Tensor], weights: Sequence[float]) -> Tensor:
 def with_trained_part(inputs: MergeInput, trained: Tensor, weights: Sequence[float]) -> Tensor:
     """A new model with the given trained part; buffers take the weighted mean."""
     merged = mean_of_arrivals(inputs, weights)
-    merged[: inputs.layout.trainable] = trained
+    merged[: inputs.layout.trained_size] = trained
     return merged

@@ -25,7 +25,7 @@ class Nova(Merge):
     """The mean of normalised changes."""
 
     def apply(self, inputs: MergeInput) -> MergeResult:
-        trained = inputs.layout.trainable
+        trained = inputs.layout.trained_size
         start = inputs.global_model[:trained].double()
         weights = start.clone()
         for arrival, factor in zip(inputs.arrivals, change_factors(inputs), strict=True):
@@ -35,7 +35,7 @@ class Nova(Merge):
 
 def change_factors(inputs: MergeInput) -> list[float]:
     """The factor of each route's change: τ_eff pᵢ / ‖aᵢ‖₁."""
-    pull = inputs.train.lr * sum(term.pull for term in inputs.terms)
+    pull = inputs.train.lr * sum(term.proximal_strength for term in inputs.terms)
     norms = [route_norm(arrival, inputs.train.momentum, pull) for arrival in inputs.arrivals]
     samples = [arrival.samples if norm else 0 for arrival, norm in zip(inputs.arrivals, norms, strict=True)]
     if sum(samples) == 0:

@@ -30,7 +30,7 @@ def merge_finite(inputs: MergeInput, weights: Weights, rule: Rule) -> MergeResul
     by_route = route_weights(arrivals, weights)
     if sum(by_route) == 0:
         return MergeResult(inputs.global_model.clone())
-    split = inputs.layout.counters
+    split = inputs.layout.float_size
     merged = torch.empty_like(inputs.global_model)
     merged[:split] = rule([arrival.weights[:split] for arrival in arrivals], by_route)
     merged[split:] = torch.stack([arrival.weights[split:] for arrival in arrivals]).median(0).values

@@ -28,7 +28,7 @@ class ServerStep(Merge):
         weights = route_weights(inputs.arrivals, self.weights)
         if sum(weights) == 0:
             return MergeResult(inputs.global_model.clone(), inputs.state)
-        trained = inputs.layout.trainable
+        trained = inputs.layout.trained_size
         start = inputs.global_model[:trained].double()
         change = precise_mean([arrival.weights[:trained] for arrival in inputs.arrivals], weights) - start
         step, state = self.step(change, {name: tensor.double() for name, tensor in inputs.state.items()})

@@ -1,1 +1,1 @@
-"""Models: a small zoo, and the flat layout every method computes on."""
+"""Models: a small zoo, the flat layout that all methods use, and batched models."""

@@ -1,4 +1,4 @@
-"""Plain convolutional models: a few convolutions, a few dense layers."""
+"""Plain convolutional models: a few convolutions, then a few dense layers."""
 
 from __future__ import annotations
 
@@ -22,13 +22,12 @@ class Stage:
     padding: int = 0
     pool: bool = True
 
-    def side(self, side: int) -> int:
-        """The height or width of the output for that of the input; below 1 where the input is too small."""
+    def output_side(self, side: int) -> int:
+        """The height or width of the output, given that of the input; below 1 if the input is too small."""
         convolved = side + 2 * self.padding - self.kernel + 1
         return convolved // 2 if self.pool else convolved
 
     def layers(self, channels: int) -> list[nn.Module]:
-        """The layers of this stage for an input with that many channels."""
         convolution = nn.Conv2d(channels, self.width, self.kernel, padding=self.padding)
         return [convolution, nn.ReLU(), *([nn.MaxPool2d(2)] if self.pool else [])]
 
@@ -39,7 +38,7 @@ def cnn_s(shape: Shape, classes: int, *, hidden: tuple[int, ...] = (64,)) -> Net
 
 
 def cnn_3(shape: Shape, classes: int, *, hidden: tuple[int, ...] = (64,)) -> Net:
-    """A CNN with three convolutions, for papers that name no more than that."""
+    """A CNN with three convolutions, for papers that say no more than that."""
     return _conv_net(shape, classes, (Stage(32, 3), Stage(64, 3), Stage(64, 3, pool=False)), hidden)
 
 
@@ -85,7 +84,7 @@ def _conv_net(shape: Shape, classes: int, stages: Sequence[Stage], hidden: Seque
 
 
 def _flat_size(stages: Sequence[Stage], shape: Shape) -> int:
-    """The number of values that leave the last stage for one image."""
+    """The number of values per image after the last stage."""
     _, height, width = shape
     smallest = next(side for side in count(1) if _side_after(stages, side) >= 1)
     if min(height, width) < smallest:
@@ -95,5 +94,5 @@ def _flat_size(stages: Sequence[Stage], shape: Shape) -> int:
 
 def _side_after(stages: Iterable[Stage], side: int) -> int:
     for stage in stages:
-        side = stage.side(side)
+        side = stage.output_side(side)
     return side

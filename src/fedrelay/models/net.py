@@ -1,4 +1,4 @@
-"""The one form of every model: layers that make a feature vector, and a linear classifier on top."""
+"""The structure of every model in the zoo: layers that compute features, and a linear classifier."""
 
 from __future__ import annotations
 
@@ -7,17 +7,16 @@ from typing import Literal
 from torch import Tensor, nn
 
 Kind = Literal["image", "tabular", "tokens"]
-"""The kinds of samples a model can be made for."""
+"""The kinds of samples that a model can be built for."""
 
 Shape = tuple[int, ...]
 """The shape of one sample: (channels, height, width), (features,) or (length,)."""
 
 
 class Net(nn.Module):
-    """A classifier in two parts, `classifier(features(x))`, so that a method can address either of them."""
+    """A classifier in two parts, `classifier(features(x))`, so that a method can use either of them."""
 
     def __init__(self, features: nn.Sequential, classifier: nn.Linear) -> None:
-        """Join the two parts; the width of the features is `classifier.in_features`."""
         super().__init__()
         self.features = features
         self.classifier = classifier

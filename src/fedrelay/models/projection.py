@@ -1,4 +1,4 @@
-"""A projection head: two layers between a model's features and the layer that makes logits."""
+"""A projection head: two layers between a model's features and its last linear layer."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from fedrelay.models.features import last_linear
 
 
 class ProjectionHead(nn.Sequential):
-    """In place of a linear classifier: features → features → projection → logits.
+    """Replaces a linear classifier: features → features → projection → logits.
 
-    The projection is what the last linear layer sees. All of it is part of the model, so it travels with it.
+    The projection is the input of the last linear layer. The head is part of the model, so it travels with it.
     """
 
     def __init__(self, classifier: nn.Linear, width: int) -> None:
@@ -27,8 +27,8 @@ class ProjectionHead(nn.Sequential):
         self.to(classifier.weight)
 
 
-def projected(module: nn.Module, width: int) -> nn.Module:
-    """A copy of a model with a projection head of so many outputs in place of its last linear layer."""
+def add_projection_head(module: nn.Module, width: int) -> nn.Module:
+    """A copy of a model whose last linear layer is replaced by a projection head with `width` outputs."""
     module = copy.deepcopy(module)
     classifier = last_linear(module)
     head = ProjectionHead(classifier, width)

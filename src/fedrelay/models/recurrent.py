@@ -1,4 +1,4 @@
-"""LSTM models for token sequences. The vocabulary of the inputs is that of the labels unless given."""
+"""LSTM models for token sequences. Inputs and labels share one vocabulary unless `vocabulary` is given."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ class SequenceOutputs(nn.Module):
     """The outputs of an LSTM at every position, without its final state."""
 
     def forward(self, result: tuple[Tensor, tuple[Tensor, Tensor]]) -> Tensor:
-        """`[batch, length, width]`."""
         return result[0]
 
 

@@ -1,7 +1,7 @@
-"""ResNet-18 (He et al., 2016) with GroupNorm in place of BatchNorm.
+"""ResNet-18 (He et al., 2016) with GroupNorm instead of BatchNorm.
 
-Running statistics of batches do not survive averaging over clients with different data; GroupNorm keeps
-none, and has the same number of trainable parameters.
+Running batch statistics cannot be averaged over clients with different data. GroupNorm keeps none, and has the same
+number of trainable parameters.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from fedrelay.models.net import Net, Shape
 Stem = Literal["imagenet", "cifar"]
 GROUPS = 2
 LARGEST_CIFAR_STEM_SIDE = 64
-"""Up to this size the ImageNet stem, which shrinks an image fourfold, leaves too little of it."""
+"""The ImageNet stem shrinks an image fourfold, which leaves too little of images up to this size."""
 
 
 class Residual(nn.Module):
     """A residual block: ReLU of the sum of a body and a shortcut."""
 
     def __init__(self, inputs: int, outputs: int, stride: int) -> None:
-        """Two 3×3 convolutions, the first with the stride; the shortcut adapts the shape where it changes."""
+        """Two 3×3 convolutions, the first with the stride; the shortcut adapts the shape if it changes."""
         super().__init__()
         self.body = nn.Sequential(
             *_convolution(inputs, outputs, 3, stride), nn.ReLU(), *_convolution(outputs, outputs, 3)
@@ -35,12 +35,11 @@ class Residual(nn.Module):
         self.shortcut = nn.Sequential(*([] if same_shape else _convolution(inputs, outputs, 1, stride)))
 
     def forward(self, x: Tensor) -> Tensor:
-        """The block's output."""
         return torch.relu(self.body(x) + self.shortcut(x))
 
 
 def resnet18(shape: Shape, classes: int, *, stem: Stem | None = None) -> Net:
-    """ResNet-18; the default `stem` is CIFAR's for images of up to 64×64 pixels, else ImageNet's."""
+    """ResNet-18. The default `stem` is CIFAR's for images of up to 64×64 pixels, else ImageNet's."""
     if stem is None:
         stem = "cifar" if max(shape[1:]) <= LARGEST_CIFAR_STEM_SIDE else "imagenet"
     widths = (64, 64, 64, 128, 128, 256, 256, 512, 512)

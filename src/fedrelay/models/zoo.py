@@ -1,4 +1,4 @@
-"""The models by name: what each is, which data it fits, and the one door to build any of them."""
+"""All models by name: a summary, the kinds of data each one fits, and the function that builds any of them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class ModelInfo:
 
     @property
     def options(self) -> Mapping[str, object]:
-        """The options of the model with their defaults: the keyword-only arguments of its builder."""
+        """The options of the model and their defaults: the keyword-only arguments of its builder."""
         parameters = inspect.signature(self.builder).parameters.values()
         return {each.name: each.default for each in parameters if each.kind is each.KEYWORD_ONLY}
 
@@ -55,7 +55,6 @@ MODELS: dict[str, ModelInfo] = {
         ModelInfo("word-lstm", "next word at every position", recurrent.word_lstm, ("tokens",)),
     )
 }
-"""Every model, by name."""
 
 
 def build_model(
@@ -68,13 +67,23 @@ def build_model(
     stem: resnet.Stem | None = None,
     vocabulary: int | None = None,
 ) -> Net:
-    """A new model with PyTorch's default initialisation; seed the global torch generator to fix its weights.
+    """Build a model with PyTorch's default initialisation. Seed torch's global generator to fix its weights.
 
-    `kind` tells tabular rows from token sequences, whose shapes look alike. `hidden` gives the widths of the
-    hidden layers, `stem` the first layers of a ResNet, `vocabulary` the number of input tokens where it is
-    not that of the classes; `MODELS[name].options` tells which of them a model has.
+    Args:
+        name: A key of `MODELS`.
+        sample_shape: The shape of one sample.
+        classes: The number of classes.
+        kind: The kind of samples; it tells tabular rows from token sequences, whose shapes look alike.
+        hidden: The widths of the hidden layers.
+        stem: The first layers of a ResNet.
+        vocabulary: The number of input tokens, if it differs from the number of classes.
+
+    Raises:
+        SpecError: The model is unknown, does not fit the samples, or lacks an option (see `MODELS[name].options`).
     """
-    info = _info(name)
+    if name not in MODELS:
+        raise SpecError(unknown("model", name, MODELS))
+    info = MODELS[name]
     _check_samples(info, sample_shape, classes, kind)
     given = {"hidden": hidden, "stem": stem, "vocabulary": vocabulary}
     options = {option: value for option, value in given.items() if value is not None}
@@ -86,18 +95,12 @@ def build_model(
 
 
 def default_model(kind: Kind, sample_shape: Shape) -> str:
-    """The name of a small model that suits such samples and trains quickly on a CPU."""
+    """The name of a small model for such samples that trains quickly on a CPU."""
     if kind == "tokens":
         return "char-lstm"
     if kind == "tabular" or min(sample_shape[1:]) <= _TINY_IMAGE_SIDE:
         return "mlp"
     return "cnn-s"
-
-
-def _info(name: str) -> ModelInfo:
-    if name not in MODELS:
-        raise SpecError(unknown("model", name, MODELS))
-    return MODELS[name]
 
 
 def _check_samples(info: ModelInfo, shape: Shape, classes: int, kind: Kind | None) -> None:

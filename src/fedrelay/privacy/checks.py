@@ -19,7 +19,7 @@ def check_private(
 ) -> None:
     """Refuse a method whose clients send more than the noisy model."""
     for name, term in terms.items():
-        if term.reveals:
+        if term.payload_reveals_data:
             raise SpecError(f"method {method!r}: 'dp' cannot protect what the term {name!r} sends beside the model")
     if warmup is not None and warmup.shares_samples:
         raise SpecError(f"method {method!r}: 'dp' cannot protect samples that clients share")

@@ -61,7 +61,7 @@ def reached(plan: RoundPlan, arrivals: Sequence[Arrival]) -> RoundPlan:
     if not plan.real_arrivals and not any(hop.attempts for arrival in arrivals for hop in arrival.hops):
         return plan
     clients = {
-        arrival.route: tuple(client for client, hop in zip(arrival.clients, arrival.hops, strict=True) if hop.visited)
+        arrival.route: tuple(client for client, hop in zip(arrival.clients, arrival.hops, strict=True) if hop.answered)
         for arrival in arrivals
     }
     routes = (replace(route, clients=clients.get(number, ()), order=()) for number, route in enumerate(plan.routes))
@@ -71,7 +71,7 @@ def reached(plan: RoundPlan, arrivals: Sequence[Arrival]) -> RoundPlan:
 def unanswered(arrivals: Sequence[Arrival]) -> list[int]:
     """Clients that were sent a model and may have trained it, though nothing came back in time."""
     hops = (pair for arrival in arrivals for pair in zip(arrival.clients, arrival.hops, strict=True))
-    return [client for client, hop in hops if not hop.visited and set(hop.attempts) != {"away"}]
+    return [client for client, hop in hops if not hop.answered and set(hop.attempts) != {"away"}]
 
 
 def _resends(arrival: Arrival) -> Iterator[tuple[int, int]]:

@@ -65,9 +65,9 @@ def events_of_arrivals(round: int, overlay: ExecutionOverlay, arrivals: Sequence
         for index, (client, hop) in enumerate(zip(arrival.clients, arrival.hops, strict=True)):
             tamper = overlay.tamper_at(arrival.route, index)
             refused = hop.refused.partition(":")[0]  # what follows differs from case to case
-            what = tamper.what if tamper else refused or ("long update" if hop.shortened else "")
+            what = tamper.what if tamper else refused or ("long update" if hop.update_clipped else "")
             if what:
-                prefix = "" if hop.refused == LATE else REFUSED if hop.visited else PASSED_OVER
-                done = f"{prefix}{hop.refused}" if hop.refused else "shortened" if hop.shortened else "handed on"
+                prefix = "" if hop.refused == LATE else REFUSED if hop.answered else PASSED_OVER
+                done = f"{prefix}{hop.refused}" if hop.refused else "shortened" if hop.update_clipped else "handed on"
                 found.append(FaultEvent(round, arrival.route, index, client, what, done))
     return found

@@ -39,7 +39,7 @@ from fedrelay.data.federation import Samples
 from fedrelay.errors import DataError, SpecError
 from fedrelay.files import write_atomically
 from fedrelay.local.loss import cross_entropy
-from fedrelay.models.features import FeatureTap
+from fedrelay.models.features import FeatureRecorder
 from fedrelay.models.layout import TORCH_GLOBALS, FlatLayout
 from fedrelay.models.zoo import build_model
 from fedrelay.rng import generator, torch_seed
@@ -185,7 +185,7 @@ def feature_network(samples: Samples, classes: int, *, steps: int = 1000, seed: 
             optimiser.zero_grad()
             cross_entropy(network(samples.x[rows]), samples.y[rows]).backward()  # type: ignore[no-untyped-call]
             optimiser.step()
-    tap = FeatureTap(network.eval())
+    tap = FeatureRecorder(network.eval())
 
     def features(images: Tensor) -> Tensor:
         with torch.no_grad():

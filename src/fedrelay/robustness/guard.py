@@ -1,13 +1,13 @@
-"""The guard at the hop: what is checked before a client's model is handed on.
+"""The guard: checks of a client's model before it travels on.
 
-A chain is only as strong as its weakest client: one bad model would spoil all turns that follow. So a model with
-values that are not finite or too large is never handed on. On request, an update that is longer than usual is
-shortened, and a model is refused whose loss on the public set rose by more than is usual. The route then goes on with
-the model the client had received, and the client keeps what it kept before.
+One bad model would spoil all hops that follow in a chain. So a model with values that are not finite or too large is
+never passed on. Optionally, an update that is longer than typical is clipped, and a model is refused if its loss on the
+public set increased by more than is typical. The route then continues with the model that the client had received, and
+the client keeps its old state.
 
-What is usual is the median of the last round, both times. An honest client that holds few classes unlearns some of the
-others, the more the sharper the model is: what it may cost the public set can only be told from what it costs with
-others. The median counts refused models too; otherwise the bound would sink with every honest one that it refuses.
+Typical means the median of the last round. An honest client that holds few classes unlearns some of the others, so an
+acceptable increase can only be told from other clients' increases. The median includes refused models; otherwise the
+bound would sink with every honest model that it refuses.
 """
 
 from __future__ import annotations
@@ -34,68 +34,77 @@ EMPTY = "nothing but zeros"
 
 
 class TypicalHop(NamedTuple):
-    """What turns are like, by the medians of the last round in which there were any."""
+    """Medians over the hops of the last round that had any."""
 
-    length: float = 0.0
-    """Of updates that were accepted."""
+    update_norm: float = 0.0
+    """Over accepted updates."""
 
-    rise: float = 0.0
-    """Of the loss on the public set, whether accepted or not."""
+    public_loss_increase: float = 0.0
+    """Over all models, accepted or refused."""
 
-    def after(self, reports: Iterable[HopReport]) -> TypicalHop:
-        """What is usual after a round; as before where nothing is known of it."""
+    def updated(self, reports: Iterable[HopReport]) -> TypicalHop:
+        """The medians after a round; a median over nothing keeps its old value."""
         reports = list(reports)
-        lengths = [report.length for report in reports if not report.refused and report.length]
-        rises = [report.rise for report in reports if report.rise is not None]
-        return TypicalHop(median(lengths) if lengths else self.length, median(rises) if rises else self.rise)
+        norms = [report.update_norm for report in reports if not report.refused and report.update_norm]
+        increases = [each.public_loss_increase for each in reports if each.public_loss_increase is not None]
+        return TypicalHop(
+            median(norms) if norms else self.update_norm,
+            median(increases) if increases else self.public_loss_increase,
+        )
 
 
 NO_HOPS_YET = TypicalHop()
-"""Before anybody has had a turn."""
 
 
-def peaks(models: Tensor) -> list[float]:
-    """The largest absolute value of each model; not a number where any value is not."""
+def max_abs_weights(models: Tensor) -> list[float]:
+    """The largest absolute value of each model; NaN if any of its values is."""
     low, high = torch.aminmax(models, dim=-1)
     found: list[float] = torch.maximum(-low, high).reshape(-1).tolist()
     return found
 
 
-def fault_in(guard: GuardSettings, peak: float, others: Iterable[Tensor] = ()) -> str:
-    """What is wrong with a model of this peak, or with what goes with it; nothing if it can be used."""
-    if not math.isfinite(peak) or not all(math.isfinite(each) for tensor in others for each in peaks(tensor)):
+def clip_updates(theta: Tensor, received: Tensor, max_norm: Tensor) -> Tensor:
+    """Scale updates down to the largest allowed norm, in place; returns the norms before, `[..., 1]`."""
+    update = theta - received
+    norm: Tensor = torch.linalg.vector_norm(update, dim=-1, keepdim=True)
+    if bool((norm > max_norm).any()):
+        theta.copy_(torch.where(norm > max_norm, received + update * (max_norm / norm), theta))
+    return norm
+
+
+def check_weights(guard: GuardSettings, max_abs_weight: float, others: Iterable[Tensor] = ()) -> str:
+    """Why a model with this largest weight, or the tensors sent with it, must be refused; empty if it is fine."""
+    finite = math.isfinite(max_abs_weight)
+    if not finite or not all(math.isfinite(each) for tensor in others for each in max_abs_weights(tensor)):
         return "non-finite weights"
-    return f"weights beyond {guard.largest:g}" if peak > guard.largest else ""
+    return f"weights beyond {guard.largest:g}" if max_abs_weight > guard.largest else ""
 
 
-def shorten(theta: Tensor, visit: HopContext) -> Tensor:
-    """Shorten updates, in place, to the longest that is allowed; returns the length that each had, `[..., 1]`."""
-    update = theta - visit.recv
-    length: Tensor = torch.linalg.vector_norm(update, dim=-1, keepdim=True)
-    if bool((length > visit.longest).any()):
-        theta.copy_(torch.where(length > visit.longest, visit.recv + update * (visit.longest / length), theta))
-    return length
+def check_not_zeroed(guard: GuardSettings, max_abs_weight: float, received: Tensor) -> str:
+    """Why a model is refused that a client set to zero, if the guard refuses models at all; else empty."""
+    return EMPTY if guard.refuses and max_abs_weight == 0 and bool(received.any()) else ""
 
 
-def emptied(guard: GuardSettings, peak: float, recv: Tensor) -> str:
-    """Whether nothing is left of a model, where such models are left out; `recv` without its counters."""
-    return EMPTY if guard.refuses and peak == 0 and bool(recv.any()) else ""
-
-
-def worsened(
-    guard: GuardSettings, bench: FlatModule, model: Tensor, recv: Tensor, federation: Federation, usual: TypicalHop
+def check_public_loss(
+    guard: GuardSettings,
+    flat_module: FlatModule,
+    model: Tensor,
+    received: Tensor,
+    federation: Federation,
+    typical: TypicalHop,
 ) -> tuple[str, float | None]:
-    """Whether a model knows so much less of the public set that it is refused, and by how much its loss rose."""
+    """Why a model is refused whose loss on the public set increased too much, or empty; and the increase."""
     if guard.tolerance is None:
         return "", None
     assert isinstance(federation, PublicFederation)
-    rise = mean_loss(bench, model, federation.public) - mean_loss(bench, recv, federation.public)
-    reason = "" if rise <= guard.tolerance + max(0.0, usual.rise) else WORSE
-    return reason, rise if math.isfinite(rise) else None
+    before, after = (mean_loss(flat_module, weights, federation.public) for weights in (received, model))
+    increase = after - before
+    reason = "" if increase <= guard.tolerance + max(0.0, typical.public_loss_increase) else WORSE
+    return reason, increase if math.isfinite(increase) else None
 
 
-def guard_passes(guard: GuardSettings, federation: Federation) -> int:
-    """Samples that go forward through a model at every turn for a look at the public set, before and after it."""
+def guard_forward_passes(guard: GuardSettings, federation: Federation) -> int:
+    """Forward passes per hop to evaluate the public set, before and after training."""
     if guard.tolerance is None or not isinstance(federation, PublicFederation):
         return 0
     return 2 * len(federation.public.y)
@@ -103,25 +112,25 @@ def guard_passes(guard: GuardSettings, federation: Federation) -> int:
 
 @dataclass(frozen=True)
 class HopSnapshot:
-    """What a turn may have to be taken back to."""
+    """The tensors before a hop, to which a refused hop is rolled back."""
 
-    recv: Tensor
-    state: Mapping[str, Tensor]
+    received: Tensor
+    client_state: Mapping[str, Tensor]
     payload: Mapping[str, Tensor]
 
     @classmethod
-    def of(cls, visit: HopContext) -> HopSnapshot:
-        """Copies, because a turn may write where it read."""
+    def of(cls, context: HopContext) -> HopSnapshot:
+        """Copies, because a hop may overwrite what it read."""
         return cls(
-            visit.recv.clone(),
-            {name: tensor.clone() for name, tensor in visit.state.items()},
-            {name: tensor.clone() for name, tensor in visit.payload.items()},
+            context.received.clone(),
+            {name: tensor.clone() for name, tensor in context.client_state.items()},
+            {name: tensor.clone() for name, tensor in context.payload.items()},
         )
 
-    def restore(self, visit: HopContext, out: Tensor) -> None:
-        """Undo a turn: the model, what the client keeps and what travels along."""
-        out.copy_(self.recv)
-        for name, tensor in self.state.items():
-            visit.kept[name].copy_(tensor)
+    def restore(self, context: HopContext, out: Tensor) -> None:
+        """Undo a hop: the model, the client state and the payload."""
+        out.copy_(self.received)
+        for name, tensor in self.client_state.items():
+            context.new_client_state[name].copy_(tensor)
         for name, tensor in self.payload.items():
-            visit.payload[name].copy_(tensor)
+            context.payload[name].copy_(tensor)

@@ -1,4 +1,4 @@
-"""What a broken or malicious client does to a model before it hands it on."""
+"""What a broken or malicious client does to a model before it sends it."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from torch import Tensor
 from fedrelay.routes.overlay import Tamper
 
 
-def tamper(model: Tensor, recv: Tensor, how: Tamper) -> None:
-    """Change a trained model in place; `recv` is the one that the client received."""
+def tamper(model: Tensor, received: Tensor, how: Tamper) -> None:
+    """Change a trained model in place."""
     match how.what:
         case "nan":
             model.fill_(math.nan)
@@ -21,8 +21,8 @@ def tamper(model: Tensor, recv: Tensor, how: Tamper) -> None:
         case "explode":
             model.mul_(how.factor)
         case "sign-flip":
-            model.copy_(recv - how.factor * (model - recv))
+            model.copy_(received - how.factor * (model - received))
         case "replace":  # as if all others had agreed with it
-            model.copy_(recv + how.factor * (model - recv))
+            model.copy_(received + how.factor * (model - received))
         case "shape":
-            raise AssertionError("a model of another shape is never written anywhere")
+            raise AssertionError("a model of another shape is never written to memory")

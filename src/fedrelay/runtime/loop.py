@@ -43,7 +43,7 @@ class RoundLoop:
         self.recorder = Recorder(run, folder)
         self.attempts = Attempts(run, self.server, self.recorder, tap or HopTap())
         self.client_states = (
-            ClientStateStore(folder.path / "clients", run=folder.name) if folder else ClientStateStore()
+            ClientStateStore(folder.path / "clients", run_id=folder.name) if folder else ClientStateStore()
         )
         self.client_states.restore(folder.kept if folder else ())
         self.engine: Engine | None = None
@@ -93,8 +93,8 @@ class RoundLoop:
         """Write a checkpoint: client state first, then the checkpoint that refers to it."""
         if self.folder:
             self.client_states.commit(self.state.round)
-            self.folder.save(self.state, self.client_states.names)
-            self.client_states.forget_before(self.state.round)
+            self.folder.save(self.state, self.client_states.file_names)
+            self.client_states.delete_outdated(self.state.round)
         self.saved = time.monotonic()
 
     def _engine_of_phase(self) -> tuple[Engine, State]:

@@ -121,7 +121,7 @@ class Planner:
         sizes = prepared.federation.sizes()
         holders = np.flatnonzero(sizes)
         rng = generator(prepared.experiment.seed, "selection", round)
-        start = prepared.layout.flatten(prepared.module)[: prepared.layout.trainable].double().numpy()
+        start = prepared.layout.flatten(prepared.module)[: prepared.layout.trained_size].double().numpy()
         vectors = prepared.selection.vectors if prepared.selection is not None else None
         found = warmup.selector.select_clients(sizes[holders], rng, vectors, start)
         return replace(found, clients=tuple(holders[list(found.clients)].tolist()))

@@ -65,7 +65,7 @@ class Recorder:
         self.attempts.append((plan, self.costs.transfers(plan, overhead), times))
         self.unanswered += unanswered(arrivals)
         hops = (hop for arrival in arrivals for hop in arrival.hops)
-        self.overheads += [hop.overhead for hop in hops if hop.overhead is not None]
+        self.overheads += [hop.overhead_seconds for hop in hops if hop.overhead_seconds is not None]
 
     def add_events(self, events: Sequence[FaultEvent]) -> None:
         """Note what went wrong."""
@@ -118,7 +118,7 @@ class Recorder:
 
     def add_followed_route(self, round: int, arrival: Arrival) -> None:
         """Note what a model still knew of its clients after every hop."""
-        rows = [list(hop.recall) for hop in arrival.hops]
+        rows = [list(hop.accuracy_on_visited) for hop in arrival.hops]
         square = [row + [0.0] * (len(rows) - len(row)) for row in rows]
         lost = forgetting(square)
         line: Row = {"round": round, "clients": list(arrival.clients), "matrix": rows}
@@ -172,7 +172,7 @@ def plan_summary(run: PreparedRun) -> dict[str, Any]:
         "clients": prepared.federation.clients,
         "groups": [list(group) for group in prepared.groups],
         "payloads": costs.payloads,
-        "parameters": prepared.layout.trainable,
+        "parameters": prepared.layout.trained_size,
         "setup": costs.setup_line(),
         "first_round": costs.total([planner.plan(1)]),
         **({"attack": attack} if attack else {}),

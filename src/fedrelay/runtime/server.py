@@ -57,7 +57,7 @@ class Server:
             state.server,
             {number: arrival.payload for number, arrival in waiting.items()},
             self.typical_hop(state),
-            {number: arrival.legs for number, arrival in waiting.items()},
+            {number: arrival.visited_groups for number, arrival in waiting.items()},
             partial(self.planner.next_legs, plan.round) if plan.real_arrivals else None,
         )
 
@@ -65,14 +65,14 @@ class Server:
         """What hops are like; before the first hop, an update is as long as the model itself."""
         if state.usual is not None or not self.prepared.experiment.guard.asks_what_is_usual:
             return state.usual or NO_HOPS_YET
-        return TypicalHop(float(torch.linalg.vector_norm(state.weights[: self.prepared.layout.trainable])))
+        return TypicalHop(float(torch.linalg.vector_norm(state.weights[: self.prepared.layout.trained_size])))
 
     def observe(self, state: State, arrivals: Sequence[Arrival]) -> State:
         """The state with what the hops of an attempt were like, even if the attempt fails."""
         if not self.prepared.experiment.guard.asks_what_is_usual:
             return state
         hops = (hop for arrival in arrivals for hop in arrival.hops)
-        return replace(state, usual=self.typical_hop(state).after(hops))
+        return replace(state, usual=self.typical_hop(state).updated(hops))
 
     def receive(self, plan: RoundPlan, state: State, arrivals: Sequence[Arrival]) -> State:
         """The state after a round: the arrivals are merged, or wait in their slots.
@@ -85,9 +85,9 @@ class Server:
                 continue
             own = plan.routes[arrival.route].slot
             slot = arrival.route if own is None else own
-            waiting[slot] = arrival.after(waiting[slot]) if slot in waiting else arrival
+            waiting[slot] = arrival.extending(waiting[slot]) if slot in waiting else arrival
             if not merges_later:  # then single hops are never asked for
-                waiting[slot] = waiting[slot].summed()
+                waiting[slot] = waiting[slot].with_summed_hops()
         with one_thread():
             if plan.merges and waiting:
                 state = self._merge(state, [waiting[slot] for slot in sorted(waiting)])
@@ -101,8 +101,8 @@ class Server:
         weights, merge_state = phase.merge.apply(self.merge_input(phase, state, arrivals))
         server: Mapping[str, Tensor] = {name: t for name, t in state.server.items() if not name.startswith(_MERGE)}
         for term in phase.terms:
-            weights = term.temper(weights, state.weights, layout)
-            server = term.settle(server, arrivals, self.prepared.federation.clients)
+            weights = term.adjust_merged_model(weights, state.weights, layout)
+            server = term.after_merge(server, arrivals, self.prepared.federation.clients)
         kept = {f"{_MERGE}{name}": tensor for name, tensor in merge_state.items()}
         return replace(state, weights=weights, server={**server, **kept}, waiting={})
 

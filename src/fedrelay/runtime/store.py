@@ -329,7 +329,7 @@ class RunFolder(Records):
             "sha256": hashlib.sha256(content).hexdigest(),
             "clients": list(kept),
             "waiting": {
-                slot: {"clients": each.clients, "hops": [asdict(hop) for hop in each.hops], "legs": each.legs}
+                slot: {"clients": each.clients, "hops": [asdict(hop) for hop in each.hops], "legs": each.visited_groups}
                 for slot, each in state.waiting.items()
             },
         }
@@ -420,7 +420,7 @@ def _state(round: int, named: Mapping[str, Tensor], pointer: Mapping[str, Any]) 
             named[f"waiting/{slot}"],
             tuple(_hop(hop) for hop in facts["hops"]),
             below(f"waiting/{slot}/"),
-            legs=tuple(int(group) for group in facts.get("legs", ())),
+            visited_groups=tuple(int(group) for group in facts.get("legs", ())),
         )
         for slot, facts in pointer.get("waiting", {}).items()
     }
@@ -430,11 +430,12 @@ def _state(round: int, named: Mapping[str, Tensor], pointer: Mapping[str, Any]) 
 
 def _hop(facts: Mapping[str, Any]) -> HopReport:
     """A client's report as a checkpoint has it."""
-    recall, attempts = tuple(float(share) for share in facts["recall"]), tuple(map(str, facts.get("attempts", ())))
-    numbers = [facts[name] for name in ("samples", "steps", "loss", "peak", "length")]
+    accuracies = tuple(float(share) for share in facts["accuracy_on_visited"])
+    numbers = [facts[name] for name in ("samples", "steps", "loss", "max_abs_weight", "update_norm")]
     if not all(_is_number(number) for number in numbers) or not isinstance(facts["refused"], str):
         raise ValueError("a report of a client without numbers")
-    return HopReport(**{**facts, "recall": recall, "attempts": attempts})
+    attempts = tuple(map(str, facts.get("attempts", ())))
+    return HopReport(**{**facts, "accuracy_on_visited": accuracies, "attempts": attempts})
 
 
 def _is_temporary(name: str) -> bool:

@@ -29,5 +29,5 @@ def transfers(experiment: fr.Experiment) -> Values:
         **totals.counts(),
         "transfers": totals.total,
         "bytes": totals.bytes,
-        "parameters": run.prepared.layout.trainable,
+        "parameters": run.prepared.layout.trained_size,
     }

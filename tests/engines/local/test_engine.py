@@ -172,7 +172,7 @@ def test_a_hop_whose_worker_died_is_done_again(toy, tmp_path, engines):
 def test_a_hop_that_always_kills_its_worker_ends_the_run(toy, engines):
     job = job_of(toy, Suicidal("/nonexistent/never", os.getpid()))
     pool = engines(LocalEngine(job, ForkedExecutor(job, 2)))
-    with pytest.raises(EngineError, match=r"died 3 times in a row on the same task \(signal SIGKILL\)"):
+    with pytest.raises(EngineError, match=r"died 3 times in a row on the same work item \(signal SIGKILL\)"):
         outcome(pool, job)
     assert pool.executor.workers == []
 

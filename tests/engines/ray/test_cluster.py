@@ -12,7 +12,7 @@ import pytest
 
 import fedrelay
 from fedrelay.engines.ray import cluster as clusters
-from fedrelay.engines.ray.cluster import Cluster, answers, connect, ours
+from fedrelay.engines.ray.cluster import Cluster, connect, is_ray, translate_error
 from fedrelay.errors import DivergedError, EngineError
 
 
@@ -65,9 +65,9 @@ class RayDouble:
 def ray(monkeypatch):
     """Ray's double, in a cluster that answers."""
     double = RayDouble()
-    monkeypatch.setattr(clusters, "_here", None)
-    monkeypatch.setattr(clusters, "_ray", lambda: double)
-    monkeypatch.setattr(clusters, "answers", lambda address: address != "127.0.0.1:9")
+    monkeypatch.setattr(clusters, "_last", None)
+    monkeypatch.setattr(clusters, "_import_ray", lambda: double)
+    monkeypatch.setattr(clusters, "is_ray", lambda address: address != "127.0.0.1:9")
     return double
 
 
@@ -96,17 +96,17 @@ def server():
 )
 def test_who_listens_at_an_address(server, answer, ray_it_is):
     server.answer = answer
-    assert answers(server.address) is ray_it_is
+    assert is_ray(server.address) is ray_it_is
 
 
 def test_behind_certificates_it_is_enough_that_somebody_listens(server, monkeypatch):
     monkeypatch.setenv("RAY_USE_TLS", "1")
-    assert answers(server.address)
+    assert is_ray(server.address)
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:9", "nowhere.invalid:6379", "127.0.0.1:70000"])
 def test_nobody_listens(address):
-    assert not answers(address)
+    assert not is_ray(address)
 
 
 @pytest.mark.parametrize("address", ["here", "ray://127.0.0.1:10001", "127.0.0.1:", ":6379", "127.0.0.1:port"])
@@ -133,7 +133,7 @@ def test_a_cluster_with_a_token(ray, capfd):
 
     ray._raylet.GcsClient = refuse
     with pytest.raises(
-        EngineError, match=r"asks for its token; copy ~/\.ray/auth_token from .* set RAY_AUTH_MODE=token$"
+        EngineError, match=r"requires a token; copy ~/\.ray/auth_token from .* set RAY_AUTH_MODE=token$"
     ):
         connect("127.0.0.1:6379")
     assert (ray.asked, capfd.readouterr().err) == ([], "")
@@ -170,7 +170,7 @@ def test_a_cluster_that_does_not_start_here(ray):
 
 def test_a_cluster_without_cores(ray):
     ray.resources = {}
-    with pytest.raises(EngineError, match=r"^the Ray cluster at 127\.0\.0\.1:1234 has no CPU to compute with$"):
+    with pytest.raises(EngineError, match=r"^the Ray cluster at 127\.0\.0\.1:1234 has no CPU$"):
         connect(None)
 
 
@@ -193,16 +193,14 @@ def test_a_connection_of_the_users_own_is_used_and_left_alone(ray, theirs):
     found = connect(None)
     assert found is not ours_before
     assert [connect(address).address for address in (None, "auto", theirs)] == [theirs] * 3
-    with pytest.raises(EngineError, match=r"connected to the Ray cluster at .*; call ray\.shutdown\(\) before it is"):
+    with pytest.raises(EngineError, match=r"connected to the Ray cluster at .*; call ray\.shutdown\(\) before using"):
         connect("127.0.0.1:1")
     assert not ray.asked
 
 
 def test_a_connection_of_the_users_own_to_a_cluster_that_is_gone(ray):
     ray.init("127.0.0.1:9", log_to_driver=False)
-    with pytest.raises(
-        EngineError, match=r"127\.0\.0\.1:9, to which this process is connected, is gone; call ray\.shutd"
-    ):
+    with pytest.raises(EngineError, match=r"127\.0\.0\.1:9 that this process is connected to is gone; call ray\.shutd"):
         connect(None)
 
 
@@ -218,7 +216,7 @@ def test_what_ray_is_told_unless_the_user_says_otherwise(monkeypatch):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "1")
     monkeypatch.setitem(sys.modules, "ray", SimpleNamespace())
-    clusters._ray()
+    clusters._import_ray()
     told = dict(os.environ)
     assert (told["RAY_task_oom_retries"], told["RAY_USAGE_STATS_ENABLED"]) == ("2", "1")
 
@@ -243,38 +241,38 @@ class Waiting(RayDouble):
 
 
 def test_what_was_waited_for_comes_in_the_order_asked(monkeypatch):
-    monkeypatch.setattr(clusters, "answers", lambda address: True)
+    monkeypatch.setattr(clusters, "is_ray", lambda address: True)
     ray = Waiting(["c"], [], ["b", "a"])
     assert Cluster(ray, None).get(["a", "b", "c"]) == ["A", "B", "C"]
     assert ray.asked == [(3, True), (2, True), (2, True)]
 
 
 def test_a_failure_is_not_kept_back_until_all_are_there(monkeypatch):
-    monkeypatch.setattr(clusters, "answers", lambda address: True)
-    monkeypatch.setattr(clusters, "ours", lambda errors, error: EngineError(f"in our words: {error}"))
+    monkeypatch.setattr(clusters, "is_ray", lambda address: True)
+    monkeypatch.setattr(clusters, "translate_error", lambda errors, error: EngineError(f"in our words: {error}"))
     with pytest.raises(EngineError, match=r"^in our words: no luck$"):
         Cluster(Waiting(["bad"]), None).get(["slow", "bad"])
 
 
 def test_the_first_that_is_done(monkeypatch):
-    monkeypatch.setattr(clusters, "answers", lambda address: True)
+    monkeypatch.setattr(clusters, "is_ray", lambda address: True)
     ray = Waiting([], ["b"])
-    assert Cluster(ray, None).first(["a", "b", "c"]) == (["b"], ["a", "c"])
+    assert Cluster(ray, None).wait_for_first(["a", "b", "c"]) == (["b"], ["a", "c"])
     assert ray.asked == [(1, False), (1, False)]
 
 
 def test_a_cluster_that_is_gone_while_waiting(monkeypatch):
-    monkeypatch.setattr(clusters, "answers", lambda address: False)
-    monkeypatch.setattr(clusters, "PATIENCE", 0.01)
+    monkeypatch.setattr(clusters, "is_ray", lambda address: False)
+    monkeypatch.setattr(clusters, "RESPONSE_TIMEOUT", 0.01)
     with pytest.raises(EngineError, match=r"^the Ray cluster at 127\.0\.0\.1:6379 is gone$"):
-        Cluster(Waiting([]), None).first(["a"])
+        Cluster(Waiting([]), None).wait_for_first(["a"])
 
 
 def test_a_cluster_without_machines_is_waited_for_and_said_so_once(monkeypatch, caplog):
-    monkeypatch.setattr(clusters, "answers", lambda address: True)
+    monkeypatch.setattr(clusters, "is_ray", lambda address: True)
     ray = Waiting([], [], ["a"])
     ray.resources = {}
-    assert Cluster(ray, None).first(["a"]) == (["a"], [])
+    assert Cluster(ray, None).wait_for_first(["a"]) == (["a"], [])
     assert [record.message for record in caplog.records] == [
         "the Ray cluster at 127.0.0.1:6379 has no CPU left; waiting for machines to join it"
     ]
@@ -285,7 +283,7 @@ def failures():
     from ray import exceptions as theirs
 
     def task(cause):
-        return theirs.RayTaskError("run_task", "", cause)
+        return theirs.RayTaskError("run_work_item", "", cause)
 
     crash, gone = (
         theirs.WorkerCrashedError(),
@@ -318,7 +316,7 @@ KINDS = ["worker", "worker of the task before", "memory", "store", "disk", "othe
 def test_failures_of_ray_in_one_line(kind):
     ray = pytest.importorskip("ray", reason="the extra 'ray' is not installed", exc_type=ImportError)
     error, message = failures()[kind]
-    found = ours(ray.exceptions, error)
+    found = translate_error(ray.exceptions, error)
     assert isinstance(found, EngineError)
     with pytest.raises(EngineError, match=message):
         raise found
@@ -328,7 +326,7 @@ def test_failures_of_ray_in_one_line(kind):
 def test_a_model_that_diverged_stays_what_it_is():
     ray = pytest.importorskip("ray", reason="the extra 'ray' is not installed", exc_type=ImportError)
     error = DivergedError("round 1: …")
-    assert ours(ray.exceptions, ray.exceptions.RayTaskError("run_task", "", error)) is error
+    assert translate_error(ray.exceptions, ray.exceptions.RayTaskError("run_work_item", "", error)) is error
 
 
 def test_an_address_is_asked_before_anything_is_written(ray, tmp_path):

@@ -22,7 +22,7 @@ from fedrelay.engines.local.executor import InlineExecutor
 from fedrelay.engines.ray import cluster as clusters
 from fedrelay.engines.ray.cluster import connect
 from fedrelay.engines.ray.engine import RayExecutor, start_ray
-from fedrelay.engines.ray.remote_work import run_task
+from fedrelay.engines.ray.remote_work import run_work_item
 from fedrelay.errors import DivergedError, EngineError, SpecError
 from fedrelay.experiment.spec import TrainSettings
 from fedrelay.local.terms.control import Control
@@ -100,7 +100,7 @@ ORDERED = RoundPlan(1, (Route((0, 1, 2), order=(2, 2, 2)), Route((3,), order=(0,
 def test_the_same_bits_as_on_one_machine(toy, linear, cluster, plan, lanes, workers, leg):
     job = job_of(toy, linear, lanes)
     executor = RayExecutor(job, cluster, workers)
-    executor.longest_leg = leg
+    executor.max_waves = leg
     assert outcome(LocalEngine(job, executor), plan) == outcome(local(job), plan)
 
 
@@ -246,9 +246,9 @@ def test_a_task_that_needs_too_much_memory_is_given_up(toy, linear, head, cluste
     node = head.add_node(num_cpus=1, resources={"frail": 1}, env_vars=frail)
     job = job_of(toy, linear)
     executor = RayExecutor(job, cluster)
-    executor.remote_task = ray.remote(num_cpus=1, max_retries=2, resources={"frail": 1})(run_task)
+    executor.remote_run = ray.remote(num_cpus=1, max_retries=2, resources={"frail": 1})(run_work_item)
     with pytest.raises(
-        EngineError, match=r"^Ray ended the same task time and again because its machine ran low on mem"
+        EngineError, match=r"^Ray stopped the same task several times because its machine ran low on mem"
     ):
         outcome(LocalEngine(job, executor))
     head.remove_node(node)
@@ -335,7 +335,7 @@ def test_an_address_where_nobody_answers(cluster, address):
     with pytest.raises(EngineError, match=rf"engine\.address: no Ray cluster answers at {address}; start one"):
         connect(address)
     assert time.monotonic() - began < 10
-    assert connect(cluster.asked) is cluster
+    assert connect(cluster.requested) is cluster
 
 
 def test_other_versions_of_ray_are_named(head, monkeypatch):
@@ -355,8 +355,8 @@ def test_what_it_cannot_do_is_refused(toy, linear):
 
 def test_a_cluster_that_is_gone_ends_the_run_with_advice(head, tmp_path, monkeypatch):
     """The last test of the file: nothing is left afterwards."""
-    monkeypatch.setattr(clusters, "PATIENCE", 1.0)
-    monkeypatch.setattr(clusters, "HEARTBEAT", 0.5)
+    monkeypatch.setattr(clusters, "RESPONSE_TIMEOUT", 1.0)
+    monkeypatch.setattr(clusters, "CHECK_INTERVAL", 0.5)
 
     class Kill(Observer):
         def on_round_end(self, round, row):

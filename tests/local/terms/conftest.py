@@ -15,6 +15,7 @@ from fedrelay.engines.local.executor import InlineExecutor
 from fedrelay.experiment.spec import TrainSettings
 from fedrelay.local.client_state import ClientStateStore
 from fedrelay.local.hop_context import HopContext
+from fedrelay.local.terms.tensors import ClientState, Payload, ServerState
 from fedrelay.local.trainer import EagerTrainer, TrainingJob
 from fedrelay.merge.base import MergeInput
 from fedrelay.models.layout import FlatLayout, FlatModule
@@ -68,7 +69,7 @@ class Problem:
         self.engine.commit_client_state()
         home = [arrival.weights.clone() for arrival in arrivals]
         for term in self.terms:
-            self.server = term.settle(self.server, arrivals, len(self.rows))
+            self.server = term.after_merge(self.server, arrivals, len(self.rows))
         if self.merge is not None:
             self.weights, self.memory = self.merge.apply(
                 MergeInput(self.weights, arrivals, self.layout, len(self.rows), self.job.train, None, self.memory)
@@ -106,21 +107,21 @@ def some_rotations(round):
 TURN = Hop(1, 0, 0, 1)
 
 
-def turn(module, federation, terms=(), *, hop=TURN, recv=None, broadcast=None, visit=None, loss=None, **train):
+def turn(module, federation, terms=(), *, hop=TURN, received=None, broadcast=None, context=None, loss=None, **train):
     """One turn of a client; returns its model and the visit as it was left."""
     layout = FlatLayout.of(module)
     options = {} if loss is None else {"loss": loss}
     job = TrainingJob(module, layout, federation, TrainSettings(**train), terms, 7, **options)
-    recv = layout.flatten(module) if recv is None else recv
+    received = layout.flatten(module) if received is None else received
     zeros = torch.zeros_like
-    given = visit or HopContext(
-        recv,
-        recv if broadcast is None else broadcast,
-        {name: zeros(recv) for name in job.names("server")},
-        {name: zeros(recv) for name in job.names("state")},
-        {name: zeros(recv) for name in job.names("state")},
-        {name: zeros(recv) for name in job.names("payload")},
+    given = context or HopContext(
+        received,
+        received if broadcast is None else broadcast,
+        {name: zeros(received) for name in job.tensor_names(ServerState)},
+        {name: zeros(received) for name in job.tensor_names(ClientState)},
+        {name: zeros(received) for name in job.tensor_names(ClientState)},
+        {name: zeros(received) for name in job.tensor_names(Payload)},
     )
-    out = torch.empty_like(recv)
+    out = torch.empty_like(received)
     EagerTrainer(job, FlatModule(module, layout)).train([hop], [given], [out])
     return out, given

@@ -18,24 +18,26 @@ RING = (0, 1, 2, 3)
 def test_the_fold_by_hand():
     payload, folds = {"fold": torch.zeros(1), "sum": torch.zeros(1)}, []
     for model in (1.0, 2.0, 4.0):
-        visit = HopContext(torch.zeros(1), torch.zeros(1), payload=payload)
+        context = HopContext(torch.zeros(1), torch.zeros(1), payload=payload)
         handed_on = torch.tensor([model])
-        Blend(alpha=0.25).remember(visit, HopOutcome(handed_on, handed_on, 1, 0.1, handed_on, visit))
+        Blend(alpha=0.25).update_state(context, HopOutcome(handed_on, handed_on, 1, 0.1, handed_on, context))
         folds.append(payload["fold"].item())
     assert folds == [1.0, 1.75, 3.4375]
     assert payload["sum"].item() == 7.0
 
 
 def test_models_side_by_side_open_each_for_itself():
-    theta, recv = torch.tensor([[1.0, 2.0], [1.0, 2.0]]), torch.zeros(2, 2)
-    Blend(alpha=0.25).finish(theta, HopContext(recv, recv, payload={"sum": torch.tensor([[0.0, 0.0], [1.0, 0.0]])}))
+    theta, received = torch.tensor([[1.0, 2.0], [1.0, 2.0]]), torch.zeros(2, 2)
+    Blend(alpha=0.25).on_hop_end(
+        theta, HopContext(received, received, payload={"sum": torch.tensor([[0.0, 0.0], [1.0, 0.0]])})
+    )
     assert theta.tolist() == [[1.0, 2.0], [0.75, 1.5]]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_alpha_has_the_precision_of_the_model(dtype):
-    theta, recv = torch.zeros(1, dtype=dtype), torch.ones(1, dtype=dtype)
-    Blend(alpha=0.1).finish(theta, HopContext(recv, recv, payload={"sum": torch.ones(1, dtype=dtype)}))
+    theta, received = torch.zeros(1, dtype=dtype), torch.ones(1, dtype=dtype)
+    Blend(alpha=0.1).on_hop_end(theta, HopContext(received, received, payload={"sum": torch.ones(1, dtype=dtype)}))
     assert torch.equal(theta, torch.tensor([0.1], dtype=dtype))
 
 

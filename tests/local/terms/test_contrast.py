@@ -12,9 +12,9 @@ from torch import nn
 import fedrelay as fr
 from fedrelay.local.hop_context import HopContext
 from fedrelay.local.terms.base import Batch, ModelOutputs
-from fedrelay.local.terms.contrast import Contrast, contrast
+from fedrelay.local.terms.contrast import Contrast, contrastive_loss
 from fedrelay.local.terms.fusion import Fusion
-from fedrelay.models.features import FeatureTap, last_linear
+from fedrelay.models.features import FeatureRecorder, last_linear
 from fedrelay.models.layout import FlatLayout
 from fedrelay.models.zoo import build_model
 
@@ -23,12 +23,12 @@ EAST, NORTH = torch.tensor([[1.0, 0.0]]), torch.tensor([[0.0, 1.0]])
 
 @pytest.mark.parametrize(("before", "expected"), [(NORTH, 0.126928), (EAST, 0.693147)])
 def test_one_sample_by_hand(before, expected):
-    assert contrast(EAST, EAST, before, 0.5).item() == pytest.approx(expected, abs=1e-6)
+    assert contrastive_loss(EAST, EAST, before, 0.5).item() == pytest.approx(expected, abs=1e-6)
 
 
 def test_a_vector_of_zeros_is_like_nothing():
     own = torch.zeros(2, 3, requires_grad=True)
-    loss = contrast(own, torch.ones(2, 3), torch.zeros(2, 3), 0.5)
+    loss = contrastive_loss(own, torch.ones(2, 3), torch.zeros(2, 3), 0.5)
     loss.backward()
     assert loss.item() == pytest.approx(0.693147, abs=1e-6)
     assert own.grad.isfinite().all()
@@ -36,10 +36,10 @@ def test_a_vector_of_zeros_is_like_nothing():
 
 @pytest.mark.parametrize(("anchor", "expected"), [("recv", 5 * 0.126928), ("round", 5 * 2.126928)])
 def test_the_anchor_draws_and_the_previous_model_pushes(anchor, expected):
-    recv, broadcast, previous = (torch.full((1,), float(value)) for value in (1, 2, 3))
+    received, broadcast, previous = (torch.full((1,), float(value)) for value in (1, 2, 3))
     features = {1.0: EAST, 2.0: NORTH, 3.0: NORTH if anchor == "recv" else EAST}
     batch = Batch(torch.tensor([0]), ModelOutputs(EAST, EAST), lambda model: ModelOutputs(EAST, features[model.item()]))
-    loss = Contrast(anchor=anchor).loss(batch, HopContext(recv, broadcast, state={"previous": previous}))
+    loss = Contrast(anchor=anchor).loss(batch, HopContext(received, broadcast, client_state={"previous": previous}))
     assert loss.item() == pytest.approx(expected, abs=1e-5)
 
 
@@ -53,16 +53,18 @@ def test_the_first_turn_is_plain_and_the_whole_model_is_kept(toy):
     plain, _ = turn(copy.deepcopy(module), toy, batch_size=4)
     out, left = turn(copy.deepcopy(module), toy, (Contrast(),), batch_size=4)
     assert torch.equal(plain, out)
-    assert torch.equal(left.kept["previous"], out)  # statistics and counters too
+    assert torch.equal(left.new_client_state["previous"], out)  # statistics and counters too
 
 
 def test_later_turns_move_away_from_the_previous_model(toy):
     module = network()
-    recv = FlatLayout.of(module).flatten(module)
-    previous = recv + 0.3
-    state, kept, out = {"previous": previous}, {"previous": torch.zeros_like(recv)}, {}
+    received = FlatLayout.of(module).flatten(module)
+    previous = received + 0.3
+    state, kept, out = {"previous": previous}, {"previous": torch.zeros_like(received)}, {}
     for mu in (0.0, 5.0):
-        out[mu], _ = turn(copy.deepcopy(module), toy, (Contrast(mu=mu),), visit=HopContext(recv, recv, {}, state, kept))
+        out[mu], _ = turn(
+            copy.deepcopy(module), toy, (Contrast(mu=mu),), context=HopContext(received, received, {}, state, kept)
+        )
     plain, _ = turn(copy.deepcopy(module), toy)
     assert torch.equal(out[0.0], plain)
     assert not torch.equal(out[5.0], plain)
@@ -76,19 +78,19 @@ def shapes(module):
 @pytest.mark.parametrize("own", [nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 3)), nn.Linear(4, 3)])
 def test_a_head_of_two_layers_comes_before_the_logits(own):
     before = shapes(own)
-    headed = Contrast(projection=5).adapt(own)
+    headed = Contrast(projection=5).adapt_model(own)
     width = before[-2][1]
     assert shapes(headed) == [*before[:-2], (width, width), (width,), (5, width), (5,), (3, 5), (3,)]
     assert shapes(own) == before  # somebody's own module stays as it is
-    tap = FeatureTap(headed)
+    tap = FeatureRecorder(headed)
     assert headed(torch.ones(2, 4)).shape == (2, 3)
     assert tap.features.shape == (2, 5)
 
 
 def test_no_head_on_demand():
     own = nn.Linear(4, 3)
-    assert Contrast(projection=0).adapt(own) is own
-    assert last_linear(Contrast().adapt(own)).in_features == 256
+    assert Contrast(projection=0).adapt_model(own) is own
+    assert last_linear(Contrast().adapt_model(own)).in_features == 256
 
 
 @pytest.mark.parametrize("terms", [(Fusion(), Contrast(projection=7)), (Contrast(projection=7), Fusion())])
@@ -96,7 +98,7 @@ def test_a_head_goes_with_fusion_in_any_order(terms):
     torch.manual_seed(1)
     module = build_model("mlp", (4,), 3, hidden=(5,))
     for term in terms:
-        module = term.adapt(module)
+        module = term.adapt_model(module)
     assert module.fusion.mix.out_features == module.classifier.in_features == 5
     assert last_linear(module).in_features == 7
     assert module(torch.ones(2, 4)).shape == (2, 3)

@@ -31,7 +31,7 @@ def number(*values):
 def test_scaffold_on_one_client_by_hand():
     problem = Problem([[1, 1]], SCAFFOLD, lr=0.1, epochs=2)
     zero = number(0.0)
-    visit = HopContext(
+    context = HopContext(
         zero,
         zero,
         {"control": number(0.2)},
@@ -40,25 +40,25 @@ def test_scaffold_on_one_client_by_hand():
         {"control-change": zero + 0},
     )
     out, left = turn(
-        problem.job.module, problem.job.federation, SCAFFOLD, hop=Hop(1, 0, 0, 0), recv=zero, visit=visit, lr=0.1,
-        epochs=2, loss=problem.job.loss,
+        problem.job.module, problem.job.federation, SCAFFOLD, hop=Hop(1, 0, 0, 0), received=zero, context=context,
+        lr=0.1, epochs=2, loss=problem.job.loss,
     )  # fmt: skip
     torch.testing.assert_close(out, number(0.133))
-    torch.testing.assert_close(left.kept["control"], number(-0.965))
+    torch.testing.assert_close(left.new_client_state["control"], number(-0.965))
     torch.testing.assert_close(left.payload["control-change"], number(-0.865))
 
 
 def test_scaffold_divides_by_the_steps_that_were_taken():
     """In round 3 a step is a quarter as long; the gradient that follows from it is the same."""
     zero = number(0.0)
-    visit = HopContext(zero, zero, *({"control": zero + 0} for _ in range(3)), {"control-change": zero + 0})
+    context = HopContext(zero, zero, *({"control": zero + 0} for _ in range(3)), {"control-change": zero + 0})
     problem = Problem([[1, 1]], SCAFFOLD, lr=0.4)
     out, left = turn(
-        problem.job.module, problem.job.federation, SCAFFOLD, hop=Hop(3, 0, 0, 0), recv=zero, visit=visit, lr=0.4,
-        lr_decay=0.5, loss=problem.job.loss,
+        problem.job.module, problem.job.federation, SCAFFOLD, hop=Hop(3, 0, 0, 0), received=zero, context=context,
+        lr=0.4, lr_decay=0.5, loss=problem.job.loss,
     )  # fmt: skip
     torch.testing.assert_close(out, number(0.1))
-    torch.testing.assert_close(left.kept["control"], number(-1.0))
+    torch.testing.assert_close(left.new_client_state["control"], number(-1.0))
 
 
 def test_feddyn_on_two_clients_by_hand():
@@ -211,7 +211,7 @@ def test_scaffold_against_plain_pytorch(toy, linear):
     start = FlatLayout.of(linear).flatten(linear)
     everybody, own = torch.linspace(-1, 1, len(start)), torch.linspace(0, 0.5, len(start))
     expected, steps = plain_pytorch(linear, toy, 1, lambda theta: everybody - own, **SETTINGS)
-    visit = HopContext(
+    context = HopContext(
         start,
         start,
         {"control": everybody},
@@ -219,8 +219,8 @@ def test_scaffold_against_plain_pytorch(toy, linear):
         {"control": own.clone()},
         {"control-change": torch.ones_like(own)},
     )
-    out, left = turn(copy.deepcopy(linear), toy, SCAFFOLD, visit=visit, **SETTINGS)
+    out, left = turn(copy.deepcopy(linear), toy, SCAFFOLD, context=context, **SETTINGS)
     torch.testing.assert_close(out, expected, rtol=1e-6, atol=1e-6)
     control = own - everybody + (start - expected) / (steps * 0.1)
-    torch.testing.assert_close(left.kept["control"], control, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(left.new_client_state["control"], control, rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(left.payload["control-change"], 1 + control - own, rtol=1e-5, atol=1e-5)

@@ -14,20 +14,20 @@ from torch import nn
 import fedrelay as fr
 from fedrelay.experiment.method import build_method
 from fedrelay.experiment.spec import Experiment, TrainSettings, validate
-from fedrelay.local.batched_trainer import BatchedTrainer, batched_model_for, worthwhile
+from fedrelay.local.batched_trainer import BatchedTrainer, batched_model_for, useful_lanes
 from fedrelay.local.hop_context import HopContext
 from fedrelay.local.terms.blend import Blend
 from fedrelay.local.terms.dp import Dp
-from fedrelay.local.trainer import EagerTrainer, TrainingJob, noise_of
+from fedrelay.local.trainer import EagerTrainer, TrainingJob, hop_noise
 from fedrelay.models.layout import FlatLayout, FlatModule
 from fedrelay.rng import generator
 from fedrelay.routes.plan import Hop
 
 
 def test_changes_are_clipped_each_for_itself():
-    recv = torch.tensor([[1.0, 1.0], [0.0, 0.0]])
+    received = torch.tensor([[1.0, 1.0], [0.0, 0.0]])
     theta = torch.tensor([[4.0, 5.0], [0.3, 0.4]])
-    Dp(clip=2.5, noise=0).veil(theta, HopContext(recv, recv), noise=None)
+    Dp(clip=2.5, noise=0).before_send(theta, HopContext(received, received), noise=None)
     torch.testing.assert_close(theta, torch.tensor([[2.5, 3.0], [0.3, 0.4]]))
 
 
@@ -37,7 +37,9 @@ def test_noise_has_the_promised_size(linear):
     models = torch.zeros(3, 100_000)
     hops = [Hop(1, route, 0, 2) for route in range(3)]
     theta = models.clone()
-    Dp(clip=2, noise=1.5).veil(theta, HopContext(models, models), lambda purpose: noise_of(job, hops, models, purpose))
+    Dp(clip=2, noise=1.5).before_send(
+        theta, HopContext(models, models), lambda purpose: hop_noise(job, hops, models, purpose)
+    )
     assert theta.std(dim=1).tolist() == pytest.approx([3.0] * 3, rel=0.01)
     assert theta.mean(dim=1).abs().max() < 0.05
     assert np.abs(np.corrcoef(theta.numpy()) - np.eye(3)).max() < 0.02
@@ -48,32 +50,32 @@ def test_noise_has_the_promised_size(linear):
 def test_secret_noise_is_fresh_normal_and_never_from_the_seed(linear, toy):
     job = TrainingJob(linear, FlatLayout.of(linear), toy, TrainSettings(), (), 7, secret_noise=True)
     hops, models = [Hop(1, 0, 0, 1), Hop(1, 0, 0, 1)], torch.zeros(2, 50_001, dtype=torch.float64)
-    draws = torch.cat([noise_of(job, hops, models, "dp") for _ in range(2)])
-    repeatable = noise_of(replace(job, secret_noise=False), hops, models, "dp")[:1]
+    draws = torch.cat([hop_noise(job, hops, models, "dp") for _ in range(2)])
+    repeatable = hop_noise(replace(job, secret_noise=False), hops, models, "dp")[:1]
     correlations = np.corrcoef(torch.cat([draws, repeatable]).numpy())
     assert np.abs(correlations - np.eye(5)).max() < 0.02
     assert draws.std(dim=1).tolist() == pytest.approx([1.0] * 4, rel=0.02)
     assert draws.mean(dim=1).abs().max() < 0.02
     assert float((draws.abs() < 0.67449).double().mean()) == pytest.approx(0.5, abs=0.01)  # the quartiles
-    assert noise_of(job, hops[:1], torch.zeros(7), "dp").dtype == torch.float32
+    assert hop_noise(job, hops[:1], torch.zeros(7), "dp").dtype == torch.float32
 
 
 def test_a_turn_by_hand(linear, toy):
-    recv = FlatLayout.of(linear).flatten(linear)
-    plain, _ = turn(linear, toy, recv=recv, lr=0.5)
-    guarded, _ = turn(linear, toy, (Dp(clip=0.25, noise=0.5),), recv=recv, lr=0.5)
-    change = plain - recv
+    received = FlatLayout.of(linear).flatten(linear)
+    plain, _ = turn(linear, toy, received=received, lr=0.5)
+    guarded, _ = turn(linear, toy, (Dp(clip=0.25, noise=0.5),), received=received, lr=0.5)
+    change = plain - received
     assert change.norm() > 0.25
-    noise = torch.from_numpy(generator(7, "dp", 1, 0, 0, 1).standard_normal(len(recv), np.float32))
-    torch.testing.assert_close(guarded, recv + change * (0.25 / change.norm()) + 0.125 * noise)
+    noise = torch.from_numpy(generator(7, "dp", 1, 0, 0, 1).standard_normal(len(received), np.float32))
+    torch.testing.assert_close(guarded, received + change * (0.25 / change.norm()) + 0.125 * noise)
 
 
 def test_what_others_see_comes_after_the_noise(linear, toy):
     """The regulator's fold travels with the model, so it must hold the guarded model."""
-    recv = FlatLayout.of(linear).flatten(linear)
-    guarded, visit = turn(linear, toy, (Blend(alpha=0), Dp(clip=0.1, noise=3.0)), recv=recv, lr=0.5)
-    torch.testing.assert_close(visit.payload["sum"], guarded)
-    swapped, _ = turn(linear, toy, (Dp(clip=0.1, noise=3.0), Blend(alpha=0)), recv=recv, lr=0.5)
+    received = FlatLayout.of(linear).flatten(linear)
+    guarded, context = turn(linear, toy, (Blend(alpha=0), Dp(clip=0.1, noise=3.0)), received=received, lr=0.5)
+    torch.testing.assert_close(context.payload["sum"], guarded)
+    swapped, _ = turn(linear, toy, (Dp(clip=0.1, noise=3.0), Blend(alpha=0)), received=received, lr=0.5)
     assert torch.equal(swapped, guarded)  # whatever the order of the terms
 
 
@@ -83,11 +85,11 @@ def test_stacked_and_alone(linear):
     job = TrainingJob(linear, layout, federation, TrainSettings(lr=0.3, batch_size=4), terms, 7, lanes=4)
     hops = [Hop(2, route, 0, route) for route in range(4)]
     start = layout.flatten(linear)
-    visits = [HopContext(start, start)] * 4
+    contexts = [HopContext(start, start)] * 4
     alone, together = ([torch.empty_like(start) for _ in hops] for _ in range(2))
-    EagerTrainer(job, FlatModule(linear, layout)).train(hops, visits, alone)
+    EagerTrainer(job, FlatModule(linear, layout)).train(hops, contexts, alone)
     stack = batched_model_for(job)
-    BatchedTrainer(job, stack, worthwhile(stack, job)).train(hops, visits, together)
+    BatchedTrainer(job, stack, useful_lanes(stack, job)).train(hops, contexts, together)
     torch.testing.assert_close(torch.stack(together), torch.stack(alone), rtol=1e-5, atol=1e-6)
 
 
@@ -170,7 +172,7 @@ def test_models_with_statistics_are_refused(small):
         ("ewc+dp", {}, "what the term 'fisher' sends"),
         ("shared-raw+dp", {}, "cannot protect samples that clients share"),
         ("centralized+dp", {}, "no clients for 'dp' to protect"),
-        ("dp", {"noise": 0, "epsilon": 3}, "no budget can be kept without noise"),
+        ("dp", {"noise": 0, "epsilon": 3}, "a budget needs noise; set noise above 0 or leave out epsilon"),
         ("dp", {"noise": 1e-9}, r"terms\.dp\.noise: must be 0 or at least 0\.001, got 1e-09"),
         ("dp", {"clip": 0}, r"terms\.dp\.clip: must be greater than 0"),
         ("dp", {"sigma": 1}, r"terms\.dp\.sigma: unknown key"),

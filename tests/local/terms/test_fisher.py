@@ -12,7 +12,7 @@ from torch import nn
 
 from fedrelay.data.dataset import IGNORED_LABEL
 from fedrelay.local.arrival import Arrival, HopReport
-from fedrelay.local.fisher import drawn
+from fedrelay.local.fisher import draw_labels
 from fedrelay.local.hop_context import HopContext
 from fedrelay.local.terms.fisher import FisherPenalty
 from fedrelay.local.terms.prox import Prox
@@ -20,9 +20,9 @@ from fedrelay.models.layout import FlatLayout
 
 
 def test_the_gradient_by_hand():
-    gradient, recv = torch.zeros(1), torch.ones(1)
-    FisherPenalty(strength=0.5).add_to(
-        gradient, recv + 0.3, HopContext(recv, recv, payload={"fisher": torch.tensor([2.0])})
+    gradient, received = torch.zeros(1), torch.ones(1)
+    FisherPenalty(strength=0.5).add_gradient(
+        gradient, received + 0.3, HopContext(received, received, payload={"fisher": torch.tensor([2.0])})
     )
     torch.testing.assert_close(gradient, torch.tensor([0.3]))
 
@@ -43,9 +43,9 @@ def test_it_is_that_of_the_client_at_its_own_model(toy, memory, before, dense):
     layers = (nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 3))
     module = nn.Sequential(*layers) if dense else nn.Sequential(*layers[:2], nn.Dropout(0.3), layers[2])
     layout = FlatLayout.of(module)
-    recv = layout.flatten(module)
-    visit = HopContext(recv, recv, payload={"fisher": torch.ones_like(recv)})
-    out, left = turn(copy.deepcopy(module), toy, (FisherPenalty(memory=memory),), visit=visit, batch_size=4)
+    received = layout.flatten(module)
+    context = HopContext(received, received, payload={"fisher": torch.ones_like(received)})
+    out, left = turn(copy.deepcopy(module), toy, (FisherPenalty(memory=memory),), context=context, batch_size=4)
     module.load_state_dict(layout.state_dict(out))
     torch.testing.assert_close(left.payload["fisher"], before + fisher_of(module.eval(), *toy.samples(1)))
 
@@ -61,16 +61,15 @@ def test_labels_may_be_drawn_by_the_model(toy, linear):
 def test_drawn_labels_follow_the_probabilities_and_keep_padding():
     torch.manual_seed(0)
     logits = torch.tensor([[[0.0, 50.0], [50.0, 0.0], [0.0, 50.0]]])
-    assert drawn(logits, torch.tensor([[0, 0, IGNORED_LABEL]])).tolist() == [[1, 0, IGNORED_LABEL]]
-    assert drawn(torch.log(torch.tensor([[0.25, 0.75]]).expand(4000, 2)), torch.zeros(4000)).mean() == pytest.approx(
-        0.75, abs=0.03
-    )
+    assert draw_labels(logits, torch.tensor([[0, 0, IGNORED_LABEL]])).tolist() == [[1, 0, IGNORED_LABEL]]
+    logits = torch.log(torch.tensor([[0.25, 0.75]]).expand(4000, 2))
+    assert draw_labels(logits, torch.zeros(4000)).mean() == pytest.approx(0.75, abs=0.03)
 
 
 def test_a_fisher_of_ones_is_fedprox(toy, linear):
-    recv = FlatLayout.of(linear).flatten(linear)
-    ones = HopContext(recv, recv, payload={"fisher": torch.ones_like(recv)})
-    held, _ = turn(copy.deepcopy(linear), toy, (FisherPenalty(strength=0.7),), visit=ones, batch_size=2)
+    received = FlatLayout.of(linear).flatten(linear)
+    ones = HopContext(received, received, payload={"fisher": torch.ones_like(received)})
+    held, _ = turn(copy.deepcopy(linear), toy, (FisherPenalty(strength=0.7),), context=ones, batch_size=2)
     prox, _ = turn(copy.deepcopy(linear), toy, (Prox(mu=0.7),), batch_size=2)
     torch.testing.assert_close(held, prox, rtol=1e-6, atol=1e-7)
 
@@ -96,5 +95,5 @@ def test_several_come_home_as_their_mean_by_samples():
         hop = HopReport(samples, 1, 0.0)
         return Arrival(route, (route,), torch.zeros(1), (hop,), {"fisher": torch.tensor([fisher])})
 
-    server = FisherPenalty().settle({"other": torch.ones(1)}, [arrival(0, 10, 1.0), arrival(1, 30, 3.0)], 5)
+    server = FisherPenalty().after_merge({"other": torch.ones(1)}, [arrival(0, 10, 1.0), arrival(1, 30, 3.0)], 5)
     assert {name: tensor.item() for name, tensor in server.items()} == {"other": 1.0, "fisher": 2.5}

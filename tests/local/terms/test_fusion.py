@@ -34,7 +34,7 @@ def plain_net():
 
 
 def fusion_net(operator, net=None):
-    return Fusion(operator=operator).adapt(plain_net() if net is None else net)
+    return Fusion(operator=operator).adapt_model(plain_net() if net is None else net)
 
 
 def part(module, flat, prefix):
@@ -66,8 +66,8 @@ def test_only_the_reference_is_frozen(toy, operator):
 def test_the_reference_is_the_anchors_extractor(toy, anchor, expected):
     module = fusion_net("conv")
     size = FlatLayout.of(module).size
-    recv, broadcast = torch.full((size,), 1.0), torch.full((size,), 2.0)
-    out, _ = turn(module, toy, (Fusion(anchor=anchor),), recv=recv, broadcast=broadcast)
+    received, broadcast = torch.full((size,), 1.0), torch.full((size,), 2.0)
+    out, _ = turn(module, toy, (Fusion(anchor=anchor),), received=received, broadcast=broadcast)
     assert (part(module, out, "reference") == expected).all()
 
 
@@ -111,7 +111,7 @@ def test_it_has_the_type_of_the_model(operator):
 
 def test_a_model_in_one_piece_is_refused():
     with pytest.raises(SpecError, match="fusion needs a model in two parts, `features` and a linear `classifier`"):
-        Fusion().adapt(nn.Linear(4, 3))
+        Fusion().adapt_model(nn.Linear(4, 3))
 
 
 def test_a_warm_up_fuses_with_the_extractor_of_its_own_round(toy):
@@ -130,7 +130,7 @@ def test_lambda_changes_slowly(smoothing, expected):
     module = fusion_net("single")
     layout = FlatLayout.of(module)
     before, merged = torch.full((layout.size,), 0.1), torch.full((layout.size,), 0.5)
-    kept = Fusion(operator="single", smoothing=smoothing).temper(merged, before, layout)
+    kept = Fusion(operator="single", smoothing=smoothing).adjust_merged_model(merged, before, layout)
     (share,) = (entry for entry in layout.entries if entry.name == "fusion.share")
     assert share.view(kept).item() == pytest.approx(expected)
     assert int((kept != merged).sum()) <= 1
@@ -139,7 +139,7 @@ def test_lambda_changes_slowly(smoothing, expected):
 def test_a_convolution_has_no_lambda():
     layout = FlatLayout.of(fusion_net("conv"))
     merged = torch.randn(layout.size, generator=torch.Generator().manual_seed(0))
-    assert torch.equal(Fusion().temper(merged, torch.zeros_like(merged), layout), merged)
+    assert torch.equal(Fusion().adjust_merged_model(merged, torch.zeros_like(merged), layout), merged)
 
 
 def test_lambda_is_a_moving_average_over_rounds(toy):

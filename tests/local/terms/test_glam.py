@@ -12,7 +12,7 @@ from tests.local.terms.conftest import turn
 from fedrelay.data.dataset import IGNORED_LABEL
 from fedrelay.local.hop_context import HopContext
 from fedrelay.local.terms.base import Batch, ModelOutputs
-from fedrelay.local.terms.glam import Glam, disagreement, soft_cross_entropy
+from fedrelay.local.terms.glam import Glam, soft_cross_entropy, symmetric_kl
 from fedrelay.models.layout import FlatLayout
 
 PREVIOUS, EVERYBODY = torch.tensor([1.0]), torch.tensor([2.0])
@@ -43,9 +43,14 @@ def test_positions_of_a_sequence_are_samples_and_padding_is_not():
     torch.manual_seed(0)
     student, previous, everybody = torch.randn(3, 2, 3, 4)
     targets = torch.tensor([[1, 2, IGNORED_LABEL], [0, IGNORED_LABEL, IGNORED_LABEL]])
-    counted = targets != IGNORED_LABEL
+    without_padding = targets != IGNORED_LABEL
     whole = Glam().loss(batch_of(student, previous, everybody, targets), VISIT)
-    rows = Glam().loss(batch_of(student[counted], previous[counted], everybody[counted], targets[counted]), VISIT)
+    rows = Glam().loss(
+        batch_of(
+            student[without_padding], previous[without_padding], everybody[without_padding], targets[without_padding]
+        ),
+        VISIT,
+    )
     assert torch.equal(whole, rows)
 
 
@@ -58,9 +63,9 @@ def test_disagreement_is_symmetric_and_knows_no_offset(rows, offset):
     one = torch.tensor(rows, dtype=torch.float64)
     two = one.roll(1, dims=-1)
     first, second, shifted = (torch.log_softmax(values, -1) for values in (one, two, one + offset))
-    assert disagreement(first, second) >= 0
-    torch.testing.assert_close(disagreement(first, second), disagreement(second, first))
-    torch.testing.assert_close(disagreement(shifted, second), disagreement(first, second))
+    assert symmetric_kl(first, second) >= 0
+    torch.testing.assert_close(symmetric_kl(first, second), symmetric_kl(second, first))
+    torch.testing.assert_close(symmetric_kl(shifted, second), symmetric_kl(first, second))
     torch.testing.assert_close(soft_cross_entropy(shifted, second), soft_cross_entropy(first, second))
 
 
@@ -72,13 +77,15 @@ def test_a_student_that_agrees_with_both_teachers_feels_nothing():
 
 
 def test_teachers_are_the_received_and_the_rounds_model(toy, linear):
-    recv = FlatLayout.of(linear).flatten(linear)
+    received = FlatLayout.of(linear).flatten(linear)
     x, y = toy.samples(1)
-    out, _ = turn(linear, toy, (Glam(tau=0.5, rho=2.0),), recv=recv, broadcast=-recv, batch_size=100, lr=0.1)
+    out, _ = turn(
+        linear, toy, (Glam(tau=0.5, rho=2.0),), received=received, broadcast=-received, batch_size=100, lr=0.1
+    )
 
-    theta = recv.clone().requires_grad_()
+    theta = received.clone().requires_grad_()
     student = torch.log_softmax(x @ theta[:12].view(3, 4).T + theta[12:], -1)
-    teacher = torch.softmax(x @ -recv[:12].view(3, 4).T - recv[12:], -1)
-    loss = F.nll_loss(student, y) - 2.0 * (teacher * student).sum(-1).mean()  # no disagreement with itself yet
+    teacher = torch.softmax(x @ -received[:12].view(3, 4).T - received[12:], -1)
+    loss = F.nll_loss(student, y) - 2.0 * (teacher * student).sum(-1).mean()  # no symmetric_kl with itself yet
     loss.backward()
-    torch.testing.assert_close(out, recv - 0.1 * theta.grad)
+    torch.testing.assert_close(out, received - 0.1 * theta.grad)

@@ -23,6 +23,7 @@ from fedrelay.local.terms.fisher import FisherPenalty
 from fedrelay.local.terms.glam import Glam
 from fedrelay.local.terms.mmd import Mmd
 from fedrelay.local.terms.prox import Prox
+from fedrelay.local.terms.tensors import Payload
 from fedrelay.local.trainer import TrainingJob
 from fedrelay.models.layout import FlatLayout
 from fedrelay.routes.overlay import AS_PLANNED
@@ -45,10 +46,10 @@ def voyage(federation, terms, routes, *, executor=InlineExecutor, lanes=1, **tra
         )
         engine.commit_client_state()
         for term in terms:
-            server = term.settle(server, arrivals, 6)
+            server = term.after_merge(server, arrivals, 6)
         models = torch.stack([arrival.weights for arrival in arrivals])
         weights = models.mean(0)
-    payload = {name: torch.stack([a.payload[name] for a in arrivals]) for name in job.names("payload")}
+    payload = {name: torch.stack([a.payload[name] for a in arrivals]) for name in job.tensor_names(Payload)}
     engine.close()
     return (
         models,

@@ -37,10 +37,10 @@ def assert_gradients_alike(module, shape, used=(4, 2, 1), dtype=torch.float64, l
     unwanted = torch.zeros(lanes, CLASSES, width, dtype=dtype).scatter_(1, y.unsqueeze(1), -shares)
     # The memory of two more lanes, and a batch before this one, must not show.
     more = [torch.cat([part, part.new_ones(2, layout.size)]) for part in (flat, gradient)]
-    bound = stack.bind(more[0], more[1], width).narrowed(lanes)
+    bound = stack.bind(more[0], more[1], width).first_lanes(lanes)
     for inputs in (torch.randn_like(x), x):
         bound.load(inputs.flatten(0, 1).flatten(1), torch.arange(lanes * width))
-        logits = bound.fill_gradient(unwanted, shares)
+        logits = bound.compute_gradient(unwanted, shares)
     near = {"rtol": TOLERANCE[dtype], "atol": TOLERANCE[dtype]}
     for lane, n in enumerate(used):
         module.load_state_dict(layout.state_dict(flat[lane]))
@@ -147,7 +147,7 @@ def test_of_equal_values_the_first_takes_the_slope(kernel):
     shares = torch.full((1, 1, 40), 1 / 40, dtype=torch.float64)
     bound = stack.bind(flat, gradient, 40)
     bound.load(x.flatten(1), torch.arange(40))
-    bound.fill_gradient(-F.one_hot(y, CLASSES).double().T.unsqueeze(0) / 40, shares)
+    bound.compute_gradient(-F.one_hot(y, CLASSES).double().T.unsqueeze(0) / 40, shares)
     F.cross_entropy(module(x), y).backward()
     expected = torch.cat([parameter.grad.flatten() for parameter in module.parameters()])
     torch.testing.assert_close(gradient[0], expected, rtol=1e-12, atol=1e-12)
@@ -167,7 +167,7 @@ def test_a_lane_that_diverged_leaves_its_neighbours_alone():
 
     def gradients():
         bound.load(x, torch.arange(12))
-        bound.fill_gradient(unwanted, shares)
+        bound.compute_gradient(unwanted, shares)
         return gradient.clone()
 
     clean = gradients()

@@ -14,8 +14,8 @@ class L1Prox(fr.Term):
 
     strength: float = Field(0.001, ge=0, description="weight of the L1 distance to the received model")
 
-    def add_to(self, gradient: Tensor, theta: Tensor, visit: fr.HopContext) -> None:
-        gradient.add_((theta - visit.recv).sign(), alpha=self.strength)
+    def add_gradient(self, gradient: Tensor, theta: Tensor, context: fr.HopContext) -> None:
+        gradient.add_((theta - context.received).sign(), alpha=self.strength)
 
 
 fr.register("l1prox", summary="an L1 penalty keeps most parameters in place", terms={"l1prox": L1Prox})

@@ -31,7 +31,8 @@ from fedrelay.experiment.spec import RecoverySettings
 from fedrelay.local.arrival import Arrival
 from fedrelay.local.client_profile import ClientProfiler, ProfileVector
 from fedrelay.local.client_state import ClientStateStore
-from fedrelay.local.evaluation import EvaluationSums, chunks, evaluate_chunk
+from fedrelay.local.evaluation import EvaluationSums, chunk_count, evaluate_chunk
+from fedrelay.local.terms.tensors import ClientState
 from fedrelay.local.trainer import TrainingJob
 from fedrelay.routes.overlay import ExecutionOverlay
 from fedrelay.routes.plan import RoundPlan
@@ -60,7 +61,7 @@ class FlowerEngine:
         self.job, self.connection, self.recovery, self.wait = job, connection, recovery, wait
         self.federation = federation
         self.dispatcher = Dispatcher(connection, federation.nodes, recovery.timeout, poll, wait)
-        self.versions = StateVersions(client_states or ClientStateStore(), enabled=bool(job.names("state")))
+        self.versions = StateVersions(client_states or ClientStateStore(), enabled=bool(job.tensor_names(ClientState)))
         self.checker = ReplyChecker(job)
         self.hops = HopRequests(job, federation, self.versions, self.checker, recovery)
         self.async_rounds = AsyncRoundRunner(self.hops, self.dispatcher)
@@ -81,7 +82,7 @@ class FlowerEngine:
         """All routes at once; step by step if they share clients that keep state."""
         numbers = [number for number, route in enumerate(plan.routes) if route.clients]
         routes = [self.hops.start_route(plan, overlay, inputs, number) for number in numbers]
-        stepwise = self.job.goes_in_waves(plan)
+        stepwise = self.job.needs_waves(plan)
         accept = self.versions.accept if stepwise else self.versions.accept_now
         steps = plan.steps if stepwise else ((0,),) * len(plan.routes)
         for step in sorted(set().union(*steps)):
@@ -133,7 +134,7 @@ class FlowerEngine:
         test = self.job.federation.test
         if len(test.y):
             with one_thread():
-                return _total([evaluate_chunk(self.checker.module, weights, test, n) for n in range(chunks(test))])
+                return _total([evaluate_chunk(self.checker.module, weights, test, n) for n in range(chunk_count(test))])
         clients = [client for client, facts in enumerate(self.federation.facts) if facts.tests]
         sums = self._evaluate_at_nodes(clients, weights)
         if not sums:

@@ -30,7 +30,7 @@ def describe_job(job: TrainingJob) -> str:
         "classes": job.federation.classes,
         "mean_size": float(job.federation.sizes().mean()),
         "guard": guard.model_dump(mode="json"),
-        "model": to_plain(job.origin) if job.origin is not None else None,
+        "model": to_plain(job.module_builder) if job.module_builder is not None else None,
         "layout": layout_digest(job.layout),
     }
     return json.dumps(description, sort_keys=True)

@@ -111,7 +111,7 @@ def hop_report(reply: Message, samples: int) -> tuple[HopReport, float]:
     loss = math.nan if header.get("loss", 0) is None else float_field(header, "loss")  # the owner may withhold it
     report = HopReport(samples, int_field(header, "steps", 2**31), loss)
     if header.get("shortened") is True:
-        report = replace(report, length=max(0.0, float_field(header, "length")), shortened=True)
+        report = replace(report, update_norm=max(0.0, float_field(header, "length")), update_clipped=True)
     return report, seconds
 
 

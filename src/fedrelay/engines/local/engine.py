@@ -1,4 +1,4 @@
-"""The engine for one machine: it turns a plan into tasks for a crew of processes that share memory."""
+"""The engine for one machine: it turns a plan into work items for an executor."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
@@ -16,34 +15,35 @@ from torch import Tensor
 from fedrelay.engines.base import Engine, EngineEvent, RoundInputs
 from fedrelay.engines.local.batching import RouteBatch, batch_routes
 from fedrelay.engines.local.buffer_layout import BufferLayout, HopBuffers
-from fedrelay.engines.local.executor import Executor, ForkedExecutor, InlineExecutor, Table, WorkerContext
-from fedrelay.errors import DivergedError, FedRelayError
+from fedrelay.engines.local.executor import Executor, ForkedExecutor, InlineExecutor, WorkerContext, WritableRows
+from fedrelay.errors import DivergedError
 from fedrelay.local.arrival import Arrival, HopReport
 from fedrelay.local.batched_trainer import lanes_for
 from fedrelay.local.client_profile import ClientProfiler, ProfileVector
 from fedrelay.local.client_state import ClientStateStore
-from fedrelay.local.evaluation import EvaluationSums, chunks, evaluate_chunk
-from fedrelay.local.hop import failure
+from fedrelay.local.evaluation import EvaluationSums, chunk_count, evaluate_chunk
+from fedrelay.local.hop import describe_errors
 from fedrelay.local.hop_context import HopContext
+from fedrelay.local.terms.tensors import ClientState, Payload, ServerState
 from fedrelay.local.trainer import TrainingJob
-from fedrelay.robustness.guard import NO_HOPS_YET, TypicalHop, fault_in
+from fedrelay.robustness.guard import NO_HOPS_YET, TypicalHop, check_weights
 from fedrelay.routes.overlay import ExecutionOverlay
 from fedrelay.routes.plan import Hop, RoundPlan, Route
 
-BEFORE = 0
-"""The round of all that is done before the first one; its randomness has no other user."""
+SETUP_ROUND = 0
+"""The round number of everything before the first round; it keys the randomness of that work."""
 
-SITTINGS_AT_A_TIME = 4
-"""So many for each worker, then their vectors are handed on: few enough to see progress, enough to keep all busy."""
+PROFILES_PER_WORKER = 4
+"""Profiles are returned after this many work items per worker: often enough to show progress, and all stay busy."""
 
 Reports = dict[int, list[HopReport]]
-"""What the clients of each route say, in the order of their turns."""
+"""Number of a route → the reports of its hops, in their order."""
 
 
 def start_local(job: TrainingJob, workers: int, client_states: ClientStateStore | None = None) -> Engine:
-    """The local engine with so many workers; 0 = one per core.
+    """The local engine with this many worker processes; 0 = one per core.
 
-    With one worker, on other systems than Linux, or with a device other than the CPU, all runs in this process.
+    With one worker, on other systems than Linux, or on another device than the CPU, everything runs in this process.
     """
     count = workers or cores()
     forks = sys.platform == "linux" and torch.device(job.train.device).type == "cpu"
@@ -56,41 +56,43 @@ def cores() -> int:
 
 
 class LocalEngine:
-    """Plans in, arrivals out; the crew does the work."""
+    """Runs all work items with an executor."""
 
     def __init__(self, job: TrainingJob, executor: Executor, client_states: ClientStateStore | None = None) -> None:
         self.job = job
         self.executor = executor
         self.client_states = client_states or ClientStateStore()
-        self.kept: tuple[int, dict[int, dict[str, Tensor]]] = (0, {})
-        """The round, and what its clients have at its end."""
-        # Models that cannot be stacked gain nothing from a convoy but lose the workers it does not use.
+        self.new_client_states: tuple[int, dict[int, dict[str, Tensor]]] = (0, {})
+        """The last round, and the states of its clients at its end."""
+        # Without batched models, route batches gain nothing and leave workers idle.
         self.lanes = lanes_for(job)
 
     def run_round(self, plan: RoundPlan, overlay: ExecutionOverlay, inputs: RoundInputs) -> list[Arrival]:
-        """Carry out all routes of a round."""
-        buffers = BufferLayout(self.job, plan, overlay, tuple(inputs.starts))
-        table = self.executor.models(buffers.rows)
-        self._load(buffers, table, inputs)
+        layout = BufferLayout(self.job, plan, overlay, tuple(inputs.starts))
+        rows = self.executor.allocate(layout.row_count)
+        self._write_inputs(layout, rows, inputs)
         reports: Reports = {number: [] for number in range(len(plan.routes))}
-        for step, trips in enumerate(self._trips(buffers, inputs.usual)):
-            for outcome in self.executor.carry_out(trips):
-                for number, found in outcome.items():
+        for step, items in enumerate(self._work_items(layout, inputs.usual)):
+            for result in self.executor.run_all(items):
+                for number, found in result.items():
                     reports[number] += found
-            if buffers.waves:
-                self._pass_on(buffers, table, buffers.wavefront[step], reports)
-        self.kept = self._kept(buffers, table)
+            if layout.waves:
+                self._update_client_state(layout, rows, layout.hops_by_step[step], reports)
+        self.new_client_states = plan.round, self._read_client_states(layout, rows)
         return [
             Arrival(
                 number,
                 route.clients,
-                table[buffers.home("model", number)],
+                rows[layout.after_last_hop("model", number)],
                 tuple(reports[number]),
-                {name: table[buffers.home(f"payload {name}", number)] for name in self.job.names("payload")},
                 {
-                    index: table[buffers.row("received_model", place)]
-                    for place, (route_of_tap, index) in enumerate(overlay.taps)
-                    if route_of_tap == number
+                    name: rows[layout.after_last_hop(f"payload {name}", number)]
+                    for name in self.job.tensor_names(Payload)
+                },
+                {
+                    index: rows[layout.row("received model", place)]
+                    for place, (tapped_route, index) in enumerate(overlay.taps)
+                    if tapped_route == number
                 },
             )
             for number, route in enumerate(plan.routes)
@@ -98,198 +100,190 @@ class LocalEngine:
         ]
 
     def commit_client_state(self) -> None:
-        """Put away what the clients of the round keep."""
-        round, kept = self.kept
-        for client, tensors in kept.items():
+        round, states = self.new_client_states
+        for client, tensors in states.items():
             self.client_states.put(round, client, tensors)
 
     def profile_clients(
         self, profiler: ClientProfiler, clients: Sequence[int], weights: Tensor
     ) -> Iterator[tuple[int, ProfileVector]]:
-        """Clients that train do so in convoys, the others alone; those with the most samples come first."""
-        self.executor.models(1)[0] = weights
-        plan = RoundPlan(BEFORE, tuple(Route((client,)) for client in clients))
-        lanes = self.lanes if profiler.trains else 1
-        sittings = [
-            ProfileClients(profiler, route_batch) for route_batch in batch_routes(plan, self.job.federation.size, lanes)
-        ]
-        step = SITTINGS_AT_A_TIME * self.executor.count
-        for begin in range(0, len(sittings), step):
-            for pictures in self.executor.carry_out(sittings[begin : begin + step]):
-                yield from pictures
+        """Clients that train are batched, the others run alone; those with the most samples come first."""
+        self.executor.allocate(1)[0] = weights
+        plan = RoundPlan(SETUP_ROUND, tuple(Route((client,)) for client in clients))
+        batches = batch_routes(plan, self.job.federation.size, self.lanes if profiler.trains else 1)
+        items = [ProfileClients(profiler, batch) for batch in batches]
+        step = PROFILES_PER_WORKER * self.executor.parallelism
+        for begin in range(0, len(items), step):
+            for profiles in self.executor.run_all(items[begin : begin + step]):
+                yield from profiles
 
     def evaluate(self, weights: Tensor) -> EvaluationSums:
-        """Judge a model, chunks side by side, summed in their order."""
-        self.executor.models(1)[0] = weights
-        judgements = [EvaluateChunk(chunk) for chunk in range(chunks(self.job.federation.test))]
-        verdicts = self.executor.carry_out(judgements)
-        return sum(verdicts[1:], verdicts[0])
+        """Evaluate chunks side by side; their sums are added in order."""
+        self.executor.allocate(1)[0] = weights
+        items = [EvaluateChunk(chunk) for chunk in range(chunk_count(self.job.federation.test))]
+        first, *others = self.executor.run_all(items)
+        return sum(others, first)
 
     def take_events(self) -> list[EngineEvent]:
-        """None: nobody here is far away."""
         return []
 
     def close(self) -> None:
-        """Send the crew home."""
         self.executor.close()
 
-    def _trips(self, buffers: BufferLayout, usual: TypicalHop) -> Iterator[list[TrainRoutes]]:
-        """What is done side by side: everything, or one wave after another."""
-        server = tuple(buffers.row(f"server {name}") for name in self.job.names("server"))
-        together = batch_routes(buffers.plan, self.job.federation.size, self.lanes, buffers.overlay.attempt)
-        if not buffers.waves:
-            stops = [
-                tuple([buffers.stop(hop) for hop in wave] for wave in route_batch.waves()) for route_batch in together
-            ]
-            yield [TrainRoutes(waves, server, usual) for waves in stops]
+    def _work_items(self, layout: BufferLayout, typical: TypicalHop) -> Iterator[list[TrainRoutes]]:
+        """What runs side by side: whole routes, or one wave after another."""
+        server_state = tuple(layout.row(f"server {name}") for name in self.job.tensor_names(ServerState))
+        batches = batch_routes(layout.plan, self.job.federation.size, self.lanes, layout.overlay.attempt)
+        if not layout.waves:
+            whole = [tuple([layout.of_hop(hop) for hop in wave] for wave in batch.waves()) for batch in batches]
+            yield [TrainRoutes(waves, server_state, typical) for waves in whole]
             return
-        for hops in map(dict, buffers.wavefront):
-            waves = [[buffers.stop(hop) for hop in route_batch.hops_at(hops)] for route_batch in together]
-            yield [TrainRoutes((wave,), server, usual) for wave in waves if wave]
+        for hops in map(dict, layout.hops_by_step):
+            waves = [[layout.of_hop(hop) for hop in batch.hops_at(hops)] for batch in batches]
+            yield [TrainRoutes((wave,), server_state, typical) for wave in waves if wave]
 
-    def _load(self, buffers: BufferLayout, table: Table, departure: RoundInputs) -> None:
-        """Write down everything that the first turns read."""
-        table[buffers.row("round")] = departure.weights
-        for route, model in departure.starts.items():
-            table[buffers.start(route)] = model
-        for name in self.job.names("server"):
-            table[buffers.row(f"server {name}")] = departure.server.get(name, 0.0)
-        for name in self.job.names("payload"):
-            usual = departure.server.get(name, 0.0)
-            table[buffers.row(f"first {name}")] = usual
-            for route in departure.starts:
-                table[buffers.first(name, route)] = departure.payload.get(route, {}).get(name, usual)
-        if self.job.names("state"):
-            for client, number in buffers.clients.items():
-                kept = self.client_states.get(client)
-                for name in self.job.names("state"):
-                    table[buffers.row(f"state {name}", number)] = kept.get(name, 0.0)
+    def _write_inputs(self, layout: BufferLayout, rows: WritableRows, inputs: RoundInputs) -> None:
+        """Write everything that first hops read."""
+        rows[layout.row("round")] = inputs.weights
+        for route, model in inputs.starts.items():
+            rows[layout.start(route)] = model
+        for name in self.job.tensor_names(ServerState):
+            rows[layout.row(f"server {name}")] = inputs.server.get(name, 0.0)
+        for name in self.job.tensor_names(Payload):
+            start = inputs.server.get(name, 0.0)
+            rows[layout.row(f"payload start {name}")] = start
+            for route in inputs.starts:
+                rows[layout.payload_start(name, route)] = inputs.payload.get(route, {}).get(name, start)
+        if names := self.job.tensor_names(ClientState):
+            for client, number in layout.clients.items():
+                state = self.client_states.get(client)
+                for name in names:
+                    rows[layout.row(f"state {name}", number)] = state.get(name, 0.0)
 
-    def _pass_on(self, buffers: BufferLayout, table: Table, hops: Sequence[tuple[int, int]], reports: Reports) -> None:
-        """After a step: clients keep what they wrote; of a client that was visited twice the changes may add up."""
-        routes = buffers.plan.routes
-        visitors = [(route, routes[route].clients[index]) for route, index in hops if not reports[route][index].refused]
-        for name in self.job.names("state"):
-            before = {
-                client: table[buffers.row(f"state {name}", buffers.clients[client])].clone() for _, client in visitors
-            }
-            once = Counter(client for _, client in visitors)
-            for route, client in visitors:
-                row = buffers.row(f"state {name}", buffers.clients[client])
-                kept = table[buffers.row(f"kept {name}", route)]
-                twice = once[client] > 1 and name in self.job.adding_up
-                table[row] = table[row] + (kept - before[client]) if twice else kept
+    def _update_client_state(
+        self, layout: BufferLayout, rows: WritableRows, hops: Sequence[tuple[int, int]], reports: Reports
+    ) -> None:
+        """After a step, clients take over their new state; if two routes reached a client, changes may add up."""
+        routes = layout.plan.routes
+        accepted = [(route, routes[route].clients[index]) for route, index in hops if not reports[route][index].refused]
+        routes_at = Counter(client for _, client in accepted)
+        for name in self.job.tensor_names(ClientState):
+            row_of = {client: layout.row(f"state {name}", layout.clients[client]) for client in routes_at}
+            before = {client: rows[row].clone() for client, row in row_of.items()}
+            for route, client in accepted:
+                row, new = row_of[client], rows[layout.row(f"new state {name}", route)]
+                add = routes_at[client] > 1 and name in self.job.additive_state
+                rows[row] = rows[row] + (new - before[client]) if add else new
 
-    def _kept(self, buffers: BufferLayout, table: Table) -> tuple[int, dict[int, dict[str, Tensor]]]:
-        """The round, and what its clients have at its end."""
-        names, kind = self.job.names("state"), "state" if buffers.waves else "kept"
-        return buffers.plan.round, {
-            client: {name: table[buffers.row(f"{kind} {name}", number)].clone() for name in names}
-            for client, number in (buffers.clients.items() if names else ())
+    def _read_client_states(self, layout: BufferLayout, rows: WritableRows) -> dict[int, dict[str, Tensor]]:
+        names, kind = self.job.tensor_names(ClientState), "state" if layout.waves else "new state"
+        return {
+            client: {name: rows[layout.row(f"{kind} {name}", number)].clone() for name in names}
+            for client, number in (layout.clients.items() if names else ())
         }
 
 
 @dataclass(frozen=True)
 class TrainRoutes:
-    """Take a convoy along its routes, or one turn further: a few integers, all tensors lie in the common table."""
+    """Train the models of a route batch along their routes, or one hop further.
+
+    The item holds only row numbers; all tensors are in the shared rows.
+    """
 
     waves: tuple[list[HopBuffers], ...]
-    server: tuple[int, ...] = ()
-    usual: TypicalHop = NO_HOPS_YET
+    server_state: tuple[int, ...] = ()
+    typical: TypicalHop = NO_HOPS_YET
 
     @property
     def reads(self) -> Sequence[int]:
-        """The round's model, what the server tells, and what turns find that no earlier turn wrote."""
-        rows, written = dict.fromkeys((0, *self.server)), set[int]()
+        """The round's model, the server state, and the rows that hops read and no earlier hop wrote."""
+        rows, written = dict.fromkeys((0, *self.server_state)), set[int]()
         for wave in self.waves:
-            for stop in wave:
-                rows |= dict.fromkeys(row for row in stop.before if row not in written)
-                written.update(stop.after)
+            for buffers in wave:
+                rows |= dict.fromkeys(row for row in buffers.reads if row not in written)
+                written.update(buffers.writes)
         return tuple(rows)
 
     @property
     def writes(self) -> Sequence[int]:
-        """What all turns leave behind."""
-        return tuple(dict.fromkeys(row for wave in self.waves for stop in wave for row in stop.after))
+        return tuple(dict.fromkeys(row for wave in self.waves for buffers in wave for row in buffers.writes))
 
-    def legs(self, longest: int) -> Sequence[TrainRoutes]:
-        """The same trip with stops between waves."""
-        begins = range(0, len(self.waves), longest)
-        return [replace(self, waves=self.waves[begin : begin + longest]) for begin in begins]
+    def split(self, max_waves: int) -> Sequence[TrainRoutes]:
+        begins = range(0, len(self.waves), max_waves)
+        return [replace(self, waves=self.waves[begin : begin + max_waves]) for begin in begins]
 
-    def run(self, place: WorkerContext) -> Reports:
-        """All hops, wave after wave."""
+    def run(self, worker: WorkerContext) -> Reports:
         reports: Reports = {}
-        told = dict(zip(place.job.names("server"), (place.models[row] for row in self.server), strict=True))
+        names = worker.job.tensor_names(ServerState)
+        server_state = dict(zip(names, (worker.rows[row] for row in self.server_state), strict=True))
         if len(self.waves) > 1:
-            place.hop_runner.trainer.shuffle.foresee(stop.turn.hop for wave in self.waves for stop in wave)
+            hops = (buffers.planned.hop for wave in self.waves for buffers in wave)
+            worker.hop_runner.trainer.sample_orders.draw_ahead(hops)
         for wave in self.waves:
-            visits = [hop_context(place, stop, told) for stop in wave]
-            out = [place.models[stop.model[1]] for stop in wave]
-            found = place.hop_runner.take([stop.turn for stop in wave], visits, out, self.usual)
-            for stop, report in zip(wave, found, strict=True):
-                reports.setdefault(stop.turn.hop.route, []).append(report)
+            contexts = [hop_context(worker, buffers, server_state) for buffers in wave]
+            out = [worker.rows[buffers.model[1]] for buffers in wave]
+            planned = [buffers.planned for buffers in wave]
+            for each, report in zip(planned, worker.hop_runner.run(planned, contexts, out, self.typical), strict=True):
+                reports.setdefault(each.hop.route, []).append(report)
         return reports
 
 
-def hop_context(place: WorkerContext, stop: HopBuffers, told: Mapping[str, Tensor]) -> HopContext:
-    """The tensors of a stop."""
-    table = place.models
-    recv, broadcast = table[stop.model[0]], table[0]
-    if stop.received_model is not None:
-        table[stop.received_model].copy_(recv)
-    if not place.job.terms:
-        return HopContext(recv, broadcast)
-    names = place.job.names("state")
-    for before, after in stop.payload:
-        table[after].copy_(table[before])
+def hop_context(worker: WorkerContext, buffers: HopBuffers, server_state: Mapping[str, Tensor]) -> HopContext:
+    """The tensors of a hop."""
+    rows, job = worker.rows, worker.job
+    received, round_model = rows[buffers.model[0]], rows[0]
+    if buffers.received_model is not None:
+        rows[buffers.received_model].copy_(received)
+    if not job.terms:
+        return HopContext(received, round_model)
+    states, payloads = job.tensor_names(ClientState), job.tensor_names(Payload)
+    for before, after in buffers.payload:
+        rows[after].copy_(rows[before])
     return HopContext(
-        recv,
-        broadcast,
-        told,
-        {name: table[before] for name, (before, _) in zip(names, stop.state, strict=True)},
-        {name: table[after] for name, (_, after) in zip(names, stop.state, strict=True)},
-        {name: table[after] for name, (_, after) in zip(place.job.names("payload"), stop.payload, strict=True)},
+        received,
+        round_model,
+        server_state,
+        {name: rows[before] for name, (before, _) in zip(states, buffers.client_state, strict=True)},
+        {name: rows[after] for name, (_, after) in zip(states, buffers.client_state, strict=True)},
+        {name: rows[after] for name, (_, after) in zip(payloads, buffers.payload, strict=True)},
     )
 
 
 class ReadOnlyWorkItem:
-    """A task that looks at the model that lies ready, and is done in one go."""
+    """A work item that only reads the model in row 0 and cannot be split."""
 
     reads: ClassVar[Sequence[int]] = (0,)
     writes: ClassVar[Sequence[int]] = ()
 
-    def legs(self, longest: int) -> Sequence[Self]:
-        """One piece."""
+    def split(self, max_waves: int) -> Sequence[Self]:
         return (self,)
 
 
 @dataclass(frozen=True)
 class ProfileClients(ReadOnlyWorkItem):
-    """Have the clients of a convoy train the model that lies ready, if the portrait asks for it, and portray them."""
+    """Compute the profiles of some clients, after training the model on each if the profiler asks for it."""
 
-    portrait: ClientProfiler
-    route_batch: RouteBatch
+    profiler: ClientProfiler
+    batch: RouteBatch
 
-    def run(self, place: WorkerContext) -> list[tuple[int, ProfileVector]]:
-        """The place of each client in the list, and its vector."""
-        start = place.models[0]
-        # A client's randomness is its own, whoever else is portrayed.
-        hops = [Hop(self.route_batch.round, 0, 0, clients[0]) for _, clients in self.route_batch.routes]
-        names = ", ".join(str(hop.client) for hop in hops)
-        with _named(f"profiling client {names}"):
-            models = self._trained(place, hops, start) if self.portrait.trains else [start] * len(hops)
+    def run(self, worker: WorkerContext) -> list[tuple[int, ProfileVector]]:
+        """(position of the client in the list of all clients to profile, vector) for each client."""
+        start = worker.rows[0]
+        # The same key for every batch: a client's randomness does not depend on the other clients.
+        hops = [Hop(self.batch.round, 0, 0, clients[0]) for _, clients in self.batch.routes]
+        with describe_errors(f"profiling client {', '.join(str(hop.client) for hop in hops)}"):
+            models = self._train(worker, hops, start) if self.profiler.trains else [start] * len(hops)
             return [
-                (number, self.portrait.of(hop.client, model, place.hop_runner.bench, place.job))
-                for (number, _), hop, model in zip(self.route_batch.routes, hops, models, strict=True)
+                (number, self.profiler.compute(hop.client, model, worker.hop_runner.flat_module, worker.job))
+                for (number, _), hop, model in zip(self.batch.routes, hops, models, strict=True)
             ]
 
     @staticmethod
-    def _trained(place: WorkerContext, hops: list[Hop], start: Tensor) -> list[Tensor]:
+    def _train(worker: WorkerContext, hops: list[Hop], start: Tensor) -> list[Tensor]:
         models = list(start.new_empty(len(hops), len(start)))
-        trained = place.hop_runner.trainer.train(hops, [HopContext(start, start)] * len(hops), models)
-        for hop, report in zip(hops, trained, strict=True):
-            if reason := fault_in(place.job.guard, report.peak):
+        reports = worker.hop_runner.trainer.train(hops, [HopContext(start, start)] * len(hops), models)
+        for hop, report in zip(hops, reports, strict=True):
+            if reason := check_weights(worker.job.guard, report.max_abs_weight):
                 raise DivergedError(
                     f"profiling: the model left client {hop.client} with {reason}; lower train.lr or set train.clip"
                 )
@@ -298,22 +292,11 @@ class ProfileClients(ReadOnlyWorkItem):
 
 @dataclass(frozen=True)
 class EvaluateChunk(ReadOnlyWorkItem):
-    """Judge the model of the round on one chunk of the test samples."""
+    """Evaluate the model in row 0 on one chunk of the test samples."""
 
     chunk: int
 
-    def run(self, place: WorkerContext) -> EvaluationSums:
-        """One chunk."""
-        with _named("evaluating the model"):
-            return evaluate_chunk(place.hop_runner.bench, place.models[0], place.job.federation.test, self.chunk)
-
-
-@contextmanager
-def _named(doing: str) -> Iterator[None]:
-    """Failures nobody foresaw, such as those of a user's own module, say what was being done."""
-    try:
-        yield
-    except FedRelayError:
-        raise
-    except Exception as error:
-        raise failure(doing, error) from error
+    def run(self, worker: WorkerContext) -> EvaluationSums:
+        with describe_errors("evaluating the model"):
+            test = worker.job.federation.test
+            return evaluate_chunk(worker.hop_runner.flat_module, worker.rows[0], test, self.chunk)

@@ -1,9 +1,9 @@
-"""Crews: who carries out tasks on this machine, and the memory they share.
+"""Executors: they run work items on this machine, in memory that all worker processes share.
 
-Workers are forked, so data sets and modules are simply there, and models lie in memory that all processes see: a task
-is sent as a few integers, no model or data set is ever pickled. A task writes only where no other does and never to its
-own input, so one whose worker died can be done again. Each process computes with one thread; results do not depend on
-how many processes there are.
+Workers are forked, so they inherit data sets and modules, and models are in memory that all processes see: a work item
+is sent as a few integers, no model or data set is ever pickled. A work item writes only where no other does and never
+to its own input, so an item whose worker died can be run again. Each process computes with one thread; results do not
+depend on the number of processes.
 """
 
 from __future__ import annotations
@@ -28,41 +28,39 @@ from fedrelay.local.hop import HopRunner
 from fedrelay.local.trainer import TrainingJob
 from fedrelay.models.layout import TORCH_GLOBALS
 
-MOST_DEATHS = 3
-"""A task whose worker died this often is given up."""
+MAX_DEATHS = 3
+"""The run ends when a worker died this often on the same work item."""
 
-Outcome = TypeVar("Outcome", covariant=True)
+Result = TypeVar("Result", covariant=True)
 T = TypeVar("T")
 
 
 class Rows(Protocol):
-    """Memory for models and what goes with them, one row each."""
+    """Memory for tensors of the size of a model, one row each."""
 
-    def __getitem__(self, row: int, /) -> Tensor:
-        """One row."""
+    def __getitem__(self, row: int, /) -> Tensor: ...
 
 
-class Table(Rows, Protocol):
-    """Rows as the engine sees them between tasks."""
+class WritableRows(Rows, Protocol):
+    """Rows that the engine may set between work items."""
 
-    def __setitem__(self, row: int, value: Tensor | float, /) -> None:
-        """Copy to a row."""
+    def __setitem__(self, row: int, value: Tensor | float, /) -> None: ...
 
 
 class WorkerContext:
-    """What one process needs to carry out tasks: a workshop of its own, and the models it shares with others.
+    """What one process needs to run work items: its own hop runner, and the shared rows.
 
-    Row 0 of `models` holds the model of the round; what is in the others the engine says.
+    Row 0 is the model of the round; the engine decides about the others.
     """
 
-    def __init__(self, job: TrainingJob, models: Rows) -> None:
+    def __init__(self, job: TrainingJob, rows: Rows) -> None:
         self.job = job
-        self.models = models
+        self.rows = rows
         self.hop_runner = HopRunner(job)
 
 
-class WorkItem(Protocol[Outcome]):
-    """Something to do at a workplace."""
+class WorkItem(Protocol[Result]):
+    """A unit of work for one worker."""
 
     @property
     def reads(self) -> Sequence[int]:
@@ -70,110 +68,107 @@ class WorkItem(Protocol[Outcome]):
 
     @property
     def writes(self) -> Sequence[int]:
-        """The rows that it leaves for others."""
+        """The rows that it writes for others."""
 
-    def legs(self, longest: int) -> Sequence[Self]:
-        """The same in pieces of at most so many waves, to be done one after another, by whomever."""
+    def split(self, max_waves: int) -> Sequence[Self]:
+        """The same work as items of at most `max_waves` waves, to be run one after another by any workers."""
 
-    def run(self, place: WorkerContext) -> Outcome:
-        """Do it."""
+    def run(self, worker: WorkerContext) -> Result: ...
 
 
 class Executor(Protocol):
-    """Carries out tasks."""
+    """Runs work items."""
 
-    count: int
-    """How many are done at the same time."""
+    parallelism: int
+    """How many items run at the same time."""
 
-    def models(self, rows: int) -> Table:
-        """Room for so many models that every workplace sees; kept until more rows are asked for."""
+    def allocate(self, rows: int) -> WritableRows:
+        """At least this many rows that every worker sees; valid until more rows are requested."""
 
-    def carry_out(self, tasks: Sequence[WorkItem[T]]) -> list[T]:
-        """Do all tasks; outcomes in the order of the tasks, those of a task done in several legs one after another."""
+    def run_all(self, items: Sequence[WorkItem[T]]) -> list[T]:
+        """Run all items; results in the order of the items. A split item has several results, one after another."""
 
     def close(self) -> None:
-        """Let go of processes and memory."""
+        """Release processes and memory."""
 
 
 class InlineExecutor:
-    """One task after another in this process."""
+    """Runs one item after another in this process."""
 
-    count = 1
+    parallelism = 1
 
     def __init__(self, job: TrainingJob) -> None:
-        self.table = torch.empty(0, job.layout.size, dtype=job.layout.dtype)
-        self.place = WorkerContext(job, self.table)
+        self.rows = torch.empty(0, job.layout.size, dtype=job.layout.dtype)
+        self.worker = WorkerContext(job, self.rows)
 
-    def models(self, rows: int) -> Tensor:
-        """Ordinary memory."""
-        if rows > len(self.table):
-            self.place.models = self.table = self.table.new_empty(rows, self.table.shape[1])
-        return self.table
+    def allocate(self, rows: int) -> Tensor:
+        if rows > len(self.rows):
+            self.worker.rows = self.rows = self.rows.new_empty(rows, self.rows.shape[1])
+        return self.rows
 
-    def carry_out(self, tasks: Sequence[WorkItem[T]]) -> list[T]:
-        """Do all tasks in their order."""
+    def run_all(self, items: Sequence[WorkItem[T]]) -> list[T]:
         with one_thread():
-            return [task.run(self.place) for task in tasks]
+            return [item.run(self.worker) for item in items]
 
     def close(self) -> None:
-        """Nothing to let go of."""
+        pass
 
 
 class ForkedExecutor:
-    """Worker processes that take the next task as soon as they are free, in the order given."""
+    """Worker processes that take the next item as soon as they are free, in the order given."""
 
     def __init__(self, job: TrainingJob, workers: int) -> None:
         self.job = job
-        self.count = workers
+        self.parallelism = workers
         self.workers: list[Worker] = []
-        self.arena = shared_tensor(job, 1)
-        # Converted here once, not in every worker after the fork.
+        self.rows = shared_rows(job, 1)
+        # Converted once here, not in every worker after the fork.
         job.federation.test  # noqa: B018
         job.federation.samples(0)
 
-    def models(self, rows: int) -> Tensor:
-        """Shared memory. Workers inherit it when they are forked, so a larger one needs new workers."""
-        if rows > len(self.arena):
+    def allocate(self, rows: int) -> Tensor:
+        """Shared memory. Workers inherit it when they are forked, so more rows need new workers."""
+        if rows > len(self.rows):
             self.close()
-            self.arena = shared_tensor(self.job, max(rows, 2 * len(self.arena)))
-        return self.arena
+            self.rows = shared_rows(self.job, max(rows, 2 * len(self.rows)))
+        return self.rows
 
-    def carry_out(self, tasks: Sequence[WorkItem[T]]) -> list[T]:
-        """Keep all workers busy until everything is done; there are never more of them than tasks."""
-        while len(self.workers) < min(self.count, len(tasks)):
-            self.workers.append(Worker(self.job, self.arena, self.workers))
-        waiting = [(number, 0) for number in reversed(range(len(tasks)))]
+    def run_all(self, items: Sequence[WorkItem[T]]) -> list[T]:
+        """Keep all workers busy until everything is done. There are never more workers than items."""
+        while len(self.workers) < min(self.parallelism, len(items)):
+            self.workers.append(Worker(self.job, self.rows, self.workers))
+        waiting = [(number, 0) for number in reversed(range(len(items)))]
         idle = list(range(len(self.workers)))
         busy: dict[Connection, tuple[int, int, int]] = {}
-        outcomes: dict[int, T] = {}
+        results: dict[int, T] = {}
         try:
             while waiting or busy:
                 while waiting and idle:
                     (number, deaths), worker = waiting.pop(), idle.pop()
                     connection = self.workers[worker].connection
-                    with contextlib.suppress(BrokenPipeError):  # a dead worker shows when its answer is read
-                        connection.send(tasks[number])
+                    with contextlib.suppress(BrokenPipeError):  # a dead worker is noticed when its result is read
+                        connection.send(items[number])
                     busy[connection] = (number, deaths, worker)
                 for ready in wait(list(busy)):
                     assert isinstance(ready, Connection)
                     number, deaths, worker = busy.pop(ready)
                     idle.append(worker)
                     try:
-                        outcome: Any = ready.recv()
+                        result: Any = ready.recv()
                     except (EOFError, OSError):
                         self._replace(worker, deaths + 1)
                         waiting.append((number, deaths + 1))
                         continue
-                    if isinstance(outcome, FedRelayError):
-                        raise outcome
-                    outcomes[number] = outcome
+                    if isinstance(result, FedRelayError):
+                        raise result
+                    results[number] = result
         except BaseException:
-            self.close()  # answers still under way would be taken for those of the next call
+            self.close()  # results still on their way would be taken for those of the next call
             raise
-        return [outcomes[number] for number in range(len(tasks))]
+        return [results[number] for number in range(len(items))]
 
     def close(self) -> None:
-        """Send all workers home."""
+        """End all workers."""
         for worker in self.workers:
             worker.stop()
         self.workers = []
@@ -181,28 +176,28 @@ class ForkedExecutor:
     def _replace(self, number: int, deaths: int) -> None:
         worker = self.workers[number]
         worker.stop()
-        if deaths >= MOST_DEATHS:
+        if deaths >= MAX_DEATHS:
             raise EngineError(
-                f"a worker process died {deaths} times in a row on the same task ({worker.last_words()}); "
+                f"a worker process died {deaths} times in a row on the same work item ({worker.exit_reason()}); "
                 "is there enough memory?"
             )
-        self.workers[number] = Worker(self.job, self.arena, self.workers)
+        self.workers[number] = Worker(self.job, self.rows, self.workers)
 
 
 class Worker:
     """One forked process and the pipe to it."""
 
-    def __init__(self, job: TrainingJob, models: Tensor, siblings: list[Worker]) -> None:
+    def __init__(self, job: TrainingJob, rows: Tensor, siblings: list[Worker]) -> None:
         context = multiprocessing.get_context("fork")
         self.connection, theirs = context.Pipe()
-        # A child that kept its siblings' pipes open would keep them from noticing that the parent is gone.
+        # If a child kept its siblings' pipes open, they would not notice that the parent is gone.
         foreign = [self.connection, *(sibling.connection for sibling in siblings)]
-        self.process = context.Process(target=_serve, args=(theirs, foreign, job, models), daemon=True)
-        # Until the child has set its own, a signal would find the parent's handlers in it.
+        self.process = context.Process(target=_serve, args=(theirs, foreign, job, rows), daemon=True)
+        # Until the child has set its own handlers, a signal would run the parent's.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
         try:
             with warnings.catch_warnings():
-                # Forking beside other threads is discouraged; the child takes no lock of theirs and computes alone.
+                # Forking with other threads is discouraged, but the child takes none of their locks.
                 warnings.simplefilter("ignore", DeprecationWarning)
                 self.process.start()
         finally:
@@ -210,20 +205,19 @@ class Worker:
         theirs.close()
 
     def stop(self) -> None:
-        """End the process, whatever it is doing: tasks can be done again, nothing is lost."""
+        """End the process, whatever it is doing: work items can be run again, nothing is lost."""
         self.connection.close()
         self.process.terminate()
         self.process.join()
 
-    def last_words(self) -> str:
-        """How the process ended."""
+    def exit_reason(self) -> str:
         code = self.process.exitcode
         return f"signal {signal.Signals(-code).name}" if code is not None and code < 0 else f"exit code {code}"
 
 
-def _serve(connection: Connection, foreign: list[Connection], job: TrainingJob, models: Tensor) -> None:
-    """The life of a worker: tasks in, outcomes out, until the parent is gone."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's business
+def _serve(connection: Connection, foreign: list[Connection], job: TrainingJob, rows: Tensor) -> None:
+    """The loop of a worker: work items in, results out, until the parent is gone."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM})
     for other in foreign:
@@ -232,14 +226,14 @@ def _serve(connection: Connection, foreign: list[Connection], job: TrainingJob, 
     torch.set_num_threads(1)
     keep_freed_memory()
     end_with_parent()
-    _let_the_parent_finish()
-    place: WorkerContext | None = None
+    _yield_to_parent()
+    worker: WorkerContext | None = None
     with contextlib.suppress(EOFError, OSError):
         while True:
-            task: WorkItem[Any] = connection.recv()
+            item: WorkItem[Any] = connection.recv()
             try:
-                place = place or WorkerContext(job, models)
-                connection.send(task.run(place))
+                worker = worker or WorkerContext(job, rows)
+                connection.send(item.run(worker))
             except FedRelayError as error:
                 connection.send(error)
             except Exception as error:
@@ -247,17 +241,17 @@ def _serve(connection: Connection, foreign: list[Connection], job: TrainingJob, 
     os._exit(0)
 
 
-def shared_tensor(job: TrainingJob, rows: int) -> Tensor:
-    """Memory that all forked processes see. It costs nothing until it is touched and goes with the last process."""
+def shared_rows(job: TrainingJob, rows: int) -> Tensor:
+    """Memory that all forked processes see. It takes no room until it is used, and is freed with the last process."""
     memory = mmap.mmap(-1, rows * job.layout.bytes)
     return torch.frombuffer(memory, dtype=job.layout.dtype).view(rows, job.layout.size)
 
 
 @contextlib.contextmanager
 def one_thread() -> Iterator[None]:
-    """Compute with one thread and leave the caller's settings and random stream as they were.
+    """Compute with one thread, and restore the caller's number of threads and random generator afterwards.
 
-    Both belong to the whole process, so runs in several threads of it take turns.
+    Both belong to the whole process, so a lock lets only one thread of it compute at a time.
     """
     with TORCH_GLOBALS, torch.random.fork_rng(devices=[]):
         before = torch.get_num_threads()
@@ -269,9 +263,9 @@ def one_thread() -> Iterator[None]:
 
 
 def end_with_parent() -> None:
-    """End this process as soon as its parent is gone, even if that was killed: nobody waits for its work any more.
+    """End this process as soon as its parent is gone, even if the parent was killed.
 
-    The parent holds the other end of a pipe, which the kernel closes with it.
+    The parent holds the other end of a pipe, which the kernel then closes.
     """
     parent = multiprocessing.parent_process()
     assert parent is not None, "the main process has no parent to wait for"
@@ -284,7 +278,7 @@ def end_with_parent() -> None:
 
 
 def keep_freed_memory() -> None:
-    """Tell glibc not to hand large freed buffers back to the kernel: fetching them again costs a tenth of a step."""
+    """Tell glibc not to return large freed buffers to the kernel: allocating them again costs a tenth of a step."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
         trim_threshold, mmap_threshold = -1, -3
@@ -292,10 +286,10 @@ def keep_freed_memory() -> None:
         mallopt(mmap_threshold, 2**30)
 
 
-def _let_the_parent_finish() -> None:
-    """Do not take the core from the parent at the moment it sends a task: it has tasks for others too.
+def _yield_to_parent() -> None:
+    """Do not preempt the parent at the moment it sends a work item: it has items for other workers too.
 
-    Rounds of small models take two thirds of the time so.
+    This cuts the time of rounds with small models by a third.
     """
     if hasattr(os, "SCHED_BATCH"):
         with contextlib.suppress(OSError):

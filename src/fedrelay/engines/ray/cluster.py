@@ -1,7 +1,7 @@
-"""The Ray cluster that this process works with: one at a time, started here or found at an address.
+"""The Ray cluster that this process is connected to: one at a time, started here or found at an address.
 
-Ray is chatty, waits for minutes for a cluster that is not there, takes over SIGTERM, and ends the process a minute
-after its cluster is gone. Here it is kept quiet, and a cluster that is not there, or no longer, is one clear message.
+Ray prints a lot, waits for minutes for a cluster that does not exist, replaces the SIGTERM handler, and ends the
+process a minute after its cluster is gone. Here it is kept quiet, and a missing cluster gives one clear message.
 """
 
 from __future__ import annotations
@@ -19,57 +19,57 @@ from pathlib import Path
 from typing import Any
 
 from fedrelay.engines.local.engine import cores
-from fedrelay.engines.local.executor import MOST_DEATHS
+from fedrelay.engines.local.executor import MAX_DEATHS
 from fedrelay.engines.quiet import errors_only
 from fedrelay.errors import EngineError, FedRelayError
 
 log = logging.getLogger(__name__)
 
 Ref = Any
-"""A `ray.ObjectRef`: something that lies in the cluster, or will."""
+"""A `ray.ObjectRef`: an object in the cluster, or a future one."""
 
-PATIENCE = 10.0
-"""Seconds for which a cluster may not answer before it is taken for gone."""
+RESPONSE_TIMEOUT = 10.0
+"""Seconds without a response after which a cluster counts as gone."""
 
-HEARTBEAT = 2.0
-"""Seconds between two looks at a cluster for which we wait: Ray itself would wait for one that is gone."""
+CHECK_INTERVAL = 2.0
+"""Seconds between two checks of the cluster while waiting for it: Ray itself would wait for one that is gone."""
 
 SETTINGS = {
-    "RAY_task_oom_retries": str(MOST_DEATHS - 1),  # otherwise a task that needs too much memory is tried for ever
+    "RAY_task_oom_retries": str(MAX_DEATHS - 1),  # otherwise Ray retries a task that needs too much memory forever
     "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_DEDUP_LOGS_SKIP_REGEX": ".",  # events of the cluster, which Ray would print to stdout
-    "RAY_IGNORE_UNHANDLED_ERRORS": "1",  # those of tasks that were given up with their round
+    "RAY_DEDUP_LOGS_SKIP_REGEX": ".",  # cluster events, which Ray would print to stdout
+    "RAY_IGNORE_UNHANDLED_ERRORS": "1",  # errors of tasks that were abandoned with their round
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
 }
-"""How Ray should behave where the user does not say otherwise; it reads them when a connection is made."""
+"""Environment variables for Ray, unless the user has set them. Ray reads them when it connects."""
 
-_GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
-"""How a client of HTTP/2, which Ray speaks, says hello: the preface and empty settings, frame type 4."""
+_HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
+"""The start of an HTTP/2 connection, Ray's protocol: the preface and an empty settings frame (type 4)."""
 
 
 class Cluster:
-    """A connection to a cluster. Failures of tasks and of the cluster arrive as errors of ours."""
+    """A connection to a cluster. Failures of tasks and of the cluster are raised as FedRelayErrors."""
 
-    def __init__(self, ray: Any, asked: str | None) -> None:
+    def __init__(self, ray: Any, requested: str | None) -> None:
         self.ray = ray
-        self.asked = asked
+        self.requested = requested
         self.address: str = ray.get_runtime_context().gcs_address
         self.connection = _connection(ray)
-        self.deserted = False
+        self.without_cpus = False
 
     @property
     def cpus(self) -> int:
-        """How many tasks it can do at the same time."""
+        """The number of tasks that can run at the same time."""
         with self._translated():
             return int(self.ray.cluster_resources().get("CPU", 0))
 
     def put(self, value: Any) -> Ref:
-        """Lay something down for all."""
+        """Put a value into the object store."""
         with self._translated():
             return self.ray.put(value)
 
     def get(self, refs: Sequence[Ref]) -> list[Any]:
-        """Wait for things and fetch them; what went wrong with one of them is not kept back until all are there."""
+        """Wait for values and fetch them. An error is raised as soon as one of them fails."""
         found, missing = dict[Ref, Any](), list(refs)
         while missing:
             done, missing = self._wait(missing, len(missing), fetch=True)
@@ -77,17 +77,17 @@ class Cluster:
                 found |= zip(done, self.ray.get(done), strict=True)
         return [found[ref] for ref in refs]
 
-    def first(self, refs: Sequence[Ref]) -> tuple[list[Ref], list[Ref]]:
-        """Wait until something is done; what is, and what is not."""
+    def wait_for_first(self, refs: Sequence[Ref]) -> tuple[list[Ref], list[Ref]]:
+        """Wait until at least one value is there; returns (those that are, the others)."""
         done, others = list[Ref](), list(refs)
         while not done:
             done, others = self._wait(others, 1, fetch=False)
         return done, others
 
     def _wait(self, refs: list[Ref], enough: int, fetch: bool) -> tuple[list[Ref], list[Ref]]:
-        """What is done by the time enough is, or by the next look at the cluster, and the others."""
+        """Wait until `enough` values are there, or until the next check; returns (those that are, the others)."""
         with self._translated():
-            done, others = self.ray.wait(refs, num_returns=enough, timeout=HEARTBEAT, fetch_local=fetch)
+            done, others = self.ray.wait(refs, num_returns=enough, timeout=CHECK_INTERVAL, fetch_local=fetch)
         if len(done) < enough:
             self._check()
         return done, others
@@ -97,78 +97,78 @@ class Cluster:
         try:
             yield
         except self.ray.exceptions.RayError as error:
-            raise ours(self.ray.exceptions, error) from None
+            raise translate_error(self.ray.exceptions, error) from None
 
     def _check(self) -> None:
-        """See that the cluster is still there, and that somebody in it can compute; others may join."""
-        deadline = time.monotonic() + PATIENCE
-        while not answers(self.address):
+        """Raise an error if the cluster is gone; warn if it has no CPU left (machines may join it)."""
+        deadline = time.monotonic() + RESPONSE_TIMEOUT
+        while not is_ray(self.address):
             if time.monotonic() > deadline:
                 raise EngineError(f"the Ray cluster at {self.address} is gone")
-            time.sleep(PATIENCE / 10)
-        deserted = self.cpus == 0
-        if deserted and not self.deserted:
+            time.sleep(RESPONSE_TIMEOUT / 10)
+        without_cpus = self.cpus == 0
+        if without_cpus and not self.without_cpus:
             log.warning("the Ray cluster at %s has no CPU left; waiting for machines to join it", self.address)
-        self.deserted = deserted
+        self.without_cpus = without_cpus
 
 
-_here: Cluster | None = None
-"""The connection that was made here last; the user may have closed it, or made another, in the meantime."""
+_last: Cluster | None = None
+"""The last connection made here. Since then, the user may have closed it or made another one."""
 
 _connecting = threading.Lock()
 
 
 def connect(address: str | None) -> Cluster:
-    """The cluster at an address, or without one a cluster on this machine.
+    """Connect to the cluster at an address, or start one on this machine if there is no address.
 
-    A process has one connection, which serves all its engines, one after another; what was started here ends with it.
-    A connection that the user made is used and left alone.
+    A process has one connection, which all its engines use, one after another. A cluster that was started here ends
+    with the process. A connection that the user made is used and not closed.
     """
     with _connecting:
-        return _connected(address)
+        return _connect(address)
 
 
-def _connected(address: str | None) -> Cluster:
-    global _here
-    ray = _ray()
+def _connect(address: str | None) -> Cluster:
+    global _last
+    ray = _import_ray()
     if ray.is_initialized():
-        if _here is None or _here.connection != _connection(ray):
-            return _suitable(Cluster(ray, None), address)
-        if address in (_here.asked, _here.address) and answers(_here.address):
-            return _here
+        if _last is None or _last.connection != _connection(ray):
+            return _checked(Cluster(ray, None), address)
+        if address in (_last.requested, _last.address) and is_ray(_last.address):
+            return _last
     check_address(address)
     ray.shutdown()
     start = {"address": address} if address else {"address": "local", "num_cpus": cores(), "include_dashboard": False}
-    with _own_signals(), errors_only("ray"):
+    with _keep_sigterm_handler(), errors_only("ray"):
         try:
             ray.init(**start, log_to_driver=False, configure_logging=False)
         except (Exception, SystemExit) as error:
             what = f"no connection to the Ray cluster at {address}" if address else "Ray did not start on this machine"
             raise EngineError(f"{what}: {textwrap.shorten(str(error), 400) or type(error).__name__}") from None
-    _here = Cluster(ray, address)
-    return _suitable(_here, address)
+    _last = Cluster(ray, address)
+    return _checked(_last, address)
 
 
 def _connection(ray: Any) -> tuple[str, str]:
-    """What no other connection has: the machine's part in its cluster, and the number of this process there."""
+    """Identifies a connection: the ids of the machine and of this process in the cluster."""
     context = ray.get_runtime_context()
     return context.get_node_id(), context.get_job_id()
 
 
-def answers(address: str) -> bool:
+def is_ray(address: str) -> bool:
     """Whether something that speaks Ray's protocol listens at HOST:PORT."""
     host, _, port = address.rpartition(":")
     try:
-        with socket.create_connection((host.strip("[]"), int(port)), timeout=HEARTBEAT) as connection:
-            if os.environ.get("RAY_USE_TLS") == "1":  # whoever it is will not talk to us without certificates
+        with socket.create_connection((host.strip("[]"), int(port)), timeout=CHECK_INTERVAL) as connection:
+            if os.environ.get("RAY_USE_TLS") == "1":  # without certificates we cannot ask further
                 return True
-            connection.sendall(_GREETING)
+            connection.sendall(_HTTP2_PREFACE)
             return connection.recv(9)[3:4] == b"\x04"
     except (OSError, ValueError, OverflowError):
         return False
 
 
-def _ray() -> Any:
+def _import_ray() -> Any:
     for name, value in SETTINGS.items():
         os.environ.setdefault(name, value)
     try:
@@ -179,51 +179,51 @@ def _ray() -> Any:
 
 
 def check_address(address: str | None) -> None:
-    """Ask once whether there is a cluster: Ray itself would ask for twenty seconds and complain of each of them."""
-    if address in (None, "auto"):  # what is started here need not be asked; of auto, Ray itself knows at once
+    """Raise an EngineError if there is no cluster: Ray itself would retry for twenty seconds and print each failure."""
+    if address in (None, "auto"):  # a cluster started here needs no check; for auto, Ray itself knows at once
         return
-    ray = _ray()
+    ray = _import_ray()
     host, _, port = address.rpartition(":")
     if not host or "/" in address or not port.isdecimal():
         raise EngineError(
-            f"engine.address: must be HOST:PORT of the cluster's head node, as `ray start --head` says it, or auto for "
-            f"the cluster of which this machine is part, got {address!r}"
+            f"engine.address: must be HOST:PORT of the cluster's head node, as printed by `ray start --head`, or "
+            f"auto for the cluster that this machine belongs to, got {address!r}"
         )
-    nobody = EngineError(
+    not_found = EngineError(
         f"engine.address: no Ray cluster answers at {address}; start one with: ray start --head --port {port}"
     )
-    if not answers(address):
-        raise nobody
+    if not is_ray(address):
+        raise not_found
     try:
         with _silent_stderr():
             ray._raylet.GcsClient(address=address)
-    except getattr(ray.exceptions, "AuthenticationError", ()):  # older versions know no tokens
+    except getattr(ray.exceptions, "AuthenticationError", ()):  # older versions have no tokens
         raise EngineError(
-            f"engine.address: the Ray cluster at {address} asks for its token; copy ~/.ray/auth_token from its head "
+            f"engine.address: the Ray cluster at {address} requires a token; copy ~/.ray/auth_token from its head "
             "node to this machine and set RAY_AUTH_MODE=token"
         ) from None
-    except ray.exceptions.RayError:  # it speaks the protocol, but is somebody else
-        raise nobody from None
+    except ray.exceptions.RayError:  # it speaks HTTP/2, but is not Ray
+        raise not_found from None
 
 
-def _suitable(cluster: Cluster, address: str | None) -> Cluster:
-    if address not in (None, "auto", cluster.asked, cluster.address):
+def _checked(cluster: Cluster, address: str | None) -> Cluster:
+    if address not in (None, "auto", cluster.requested, cluster.address):
         raise EngineError(
             f"engine.address: this process is connected to the Ray cluster at {cluster.address}; "
-            f"call ray.shutdown() before it is to use {address}"
+            f"call ray.shutdown() before using {address}"
         )
-    if not answers(cluster.address):
+    if not is_ray(cluster.address):
         raise EngineError(
-            f"the Ray cluster at {cluster.address}, to which this process is connected, is gone; call ray.shutdown()"
+            f"the Ray cluster at {cluster.address} that this process is connected to is gone; call ray.shutdown()"
         )
     if not cluster.cpus:
-        raise EngineError(f"the Ray cluster at {cluster.address} has no CPU to compute with")
+        raise EngineError(f"the Ray cluster at {cluster.address} has no CPU")
     return cluster
 
 
 @contextmanager
-def _own_signals() -> Iterator[None]:
-    """Ray sets a handler for SIGTERM; ours stays."""
+def _keep_sigterm_handler() -> Iterator[None]:
+    """Restore our SIGTERM handler, which Ray replaces."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -236,31 +236,31 @@ def _own_signals() -> Iterator[None]:
 
 @contextmanager
 def _silent_stderr() -> Iterator[None]:
-    """What Ray writes past Python goes nowhere."""
-    kept = os.dup(2)
+    """Discard what Ray's native code writes to stderr."""
+    saved = os.dup(2)
     try:
-        with Path(os.devnull).open("wb") as nowhere:
-            os.dup2(nowhere.fileno(), 2)
+        with Path(os.devnull).open("wb") as null:
+            os.dup2(null.fileno(), 2)
         yield
     finally:
-        os.dup2(kept, 2)
-        os.close(kept)
+        os.dup2(saved, 2)
+        os.close(saved)
 
 
-def ours(errors: Any, error: Exception) -> FedRelayError:
-    """What a failure of Ray means."""
+def translate_error(errors: Any, error: Exception) -> FedRelayError:
+    """The FedRelayError for a failure of Ray; `errors` is `ray.exceptions`."""
     while isinstance(error, errors.RayTaskError) and error.cause is not None:
         error = error.cause
     if isinstance(error, FedRelayError):
         return error
     if isinstance(error, errors.OutOfMemoryError):
         return EngineError(
-            "Ray ended the same task time and again because its machine ran low on memory; "
+            "Ray stopped the same task several times because its machine ran low on memory; "
             "use a smaller train.batch_size or engine.lanes, fewer engine.workers, or machines with more memory"
         )
     if isinstance(error, errors.WorkerCrashedError | errors.NodeDiedError):
         return EngineError(
-            f"a worker process of the Ray cluster died {MOST_DEATHS} times in a row on the same task; "
+            f"a worker process of the Ray cluster died {MAX_DEATHS} times in a row on the same task; "
             "is there enough memory?"
         )
     if isinstance(error, errors.ObjectStoreFullError | errors.OutOfDiskError):
@@ -270,7 +270,7 @@ def ours(errors: Any, error: Exception) -> FedRelayError:
         )
     if isinstance(error, errors.RayError):
         return EngineError(f"the Ray cluster failed: {_first_line(error)}")
-    if "failed to import on the worker" in str(error):  # Ray's words for a task whose code is not there
+    if "failed to import on the worker" in str(error):  # Ray's message for missing code
         return EngineError("a machine of the Ray cluster cannot import fedrelay; install it on all of them")
     return EngineError(f"a worker failed: {type(error).__name__}: {_first_line(error)}")
 

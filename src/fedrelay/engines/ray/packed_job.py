@@ -1,7 +1,7 @@
-"""Packed jobs: a job on its way to other processes, of which those on one machine share the large parts.
+"""Jobs as bytes, to send them to other processes.
 
-Arrays and tensors lie beside the pickle, not inside it. Where a packed job is kept in memory that processes share, such
-as Ray's object store, a worker that unpacks it looks at the data where they lie instead of making a copy of its own.
+Arrays and tensors are stored beside the pickle, not inside it. If a packed job is in shared memory, such as Ray's
+object store, a worker that unpacks it uses the data in place instead of copying them.
 """
 
 from __future__ import annotations
@@ -28,22 +28,26 @@ Bytes = NDArray[np.uint8]
 
 
 def software() -> dict[str, str]:
-    """What must be the same wherever a job is done, for results to be the same bits."""
+    """The versions that must be equal on all machines, so that results are the same bits."""
     return {name: version(name) for name in ("fedrelay", "torch", "numpy")}
 
 
 @dataclass(frozen=True)
 class PackedJob:
-    """Data, model and settings, ready to be sent."""
+    """Data, model and settings as bytes."""
 
     body: Bytes
     buffers: Sequence[Bytes]
     software: Mapping[str, str] = field(default_factory=software)
     key: str = field(default_factory=lambda: uuid.uuid4().hex)
-    """No two packed jobs have the same."""
+    """Unique for every packed job."""
 
     def unpack(self) -> TrainingJob:
-        """The job, over the buffers as they lie; refused where the software differs from the sender's."""
+        """The job, using the buffers in place.
+
+        Raises:
+            EngineError: The versions of the software differ from the sender's, or code is missing here.
+        """
         other = {name: found for name, found in software().items() if found != self.software[name]}
         if other:
             pairs = ", ".join(f"{name} {found} instead of {self.software[name]}" for name, found in other.items())
@@ -59,11 +63,11 @@ class PackedJob:
 
 
 def pack(job: TrainingJob) -> PackedJob:
-    """Pack a job. What it defines in a script travels with it; other code must be installed where it is unpacked."""
+    """Pack a job. Code defined in a script is included; other code must be installed where it is unpacked."""
     from ray import cloudpickle
 
     class Packer(cloudpickle.CloudPickler):  # type: ignore[misc]
-        """Takes plain tensors for arrays, but those of modules, which may share memory, as PyTorch saves them."""
+        """Stores plain tensors as arrays. Tensors of modules may share memory, so PyTorch saves these."""
 
         def reducer_override(self, value: Any) -> Any:
             if isinstance(value, nn.Module):
@@ -74,7 +78,7 @@ def pack(job: TrainingJob) -> PackedJob:
                 return tensor_from, (bytes_of(value), value.dtype, value.shape)
             return super().reducer_override(value)
 
-    # Converted here once, not by every worker.
+    # Converted once here, not by every worker.
     job.federation.test  # noqa: B018
     job.federation.samples(0)
     body, buffers = io.BytesIO(), list[pickle.PickleBuffer]()
@@ -89,7 +93,7 @@ def pack(job: TrainingJob) -> PackedJob:
 
 
 def module_from(saved: bytes) -> nn.Module:
-    """A module in memory of its own."""
+    """Load a module into its own memory."""
     module: nn.Module = torch.load(io.BytesIO(saved), weights_only=False)  # it comes from `pack` alone
     return module
 

@@ -1,6 +1,6 @@
-"""Remote tasks: tasks that are done in a process of a cluster, with all that they need sent to them.
+"""Work items in a process of the cluster.
 
-A remote task is a pure function of what it is given, so one whose worker died can be done again anywhere else.
+A remote work item is a pure function of its arguments, so if its worker died it can run again anywhere else.
 """
 
 from __future__ import annotations
@@ -12,38 +12,41 @@ import torch
 
 from fedrelay.engines.local.executor import WorkerContext, WorkItem, keep_freed_memory
 from fedrelay.engines.ray.packed_job import Bytes, PackedJob, bytes_of, tensor_from
-from fedrelay.models.layout import FlatLayout
 
-_PLACES: dict[str, WorkerContext] = {}
-"""The workplace of this process for the job at hand: making one for every task would take longer than the task."""
+_WORKERS: dict[str, WorkerContext] = {}
+"""The worker context of this process for the current job: creating one per item would take longer than the item."""
 
 
-def run_task(packed: PackedJob, task: WorkItem[Any], *read: Bytes) -> Any:
-    """Do a task with the rows that it reads; the seconds it took and its outcome, then each row that it wrote."""
-    place = _workplace(packed)
+def run_work_item(packed: PackedJob, item: WorkItem[Any], *read: Bytes) -> Any:
+    """Run a work item.
+
+    Args:
+        packed: The job.
+        item: The work item.
+        *read: The content of the rows `item.reads`.
+
+    Returns:
+        (seconds, result), followed by the content of each row in `item.writes`, if there are any.
+    """
+    worker = _worker(packed)
     began = time.perf_counter()
-    rows = _rows(task, read, place.job.layout)
-    place.models = rows
+    layout = worker.job.layout
+    rows = {row: torch.empty(layout.size, dtype=layout.dtype) for row in item.writes}
+    copies = (tensor_from(raw.copy(), layout.dtype, (layout.size,)) for raw in read)  # Ray's memory is read-only
+    worker.rows = rows = rows | dict(zip(item.reads, copies, strict=True))
     try:
-        outcome = task.run(place)
+        result = item.run(worker)
     except BaseException:
-        _PLACES.clear()  # whoever comes next should not find it as it was left in the middle of a step
+        _WORKERS.clear()  # it may be in the middle of a step
         raise
-    answer = time.perf_counter() - began, outcome
-    return (answer, *(bytes_of(rows[row]) for row in task.writes)) if task.writes else answer
+    reply = time.perf_counter() - began, result
+    return (reply, *(bytes_of(rows[row]) for row in item.writes)) if item.writes else reply
 
 
-def _workplace(packed: PackedJob) -> WorkerContext:
-    if packed.key not in _PLACES:
+def _worker(packed: PackedJob) -> WorkerContext:
+    if packed.key not in _WORKERS:
         torch.set_num_threads(1)
         keep_freed_memory()
-        _PLACES.clear()  # the job before is over
-        _PLACES[packed.key] = WorkerContext(packed.unpack(), {})
-    return _PLACES[packed.key]
-
-
-def _rows(task: WorkItem[Any], read: tuple[Bytes, ...], layout: FlatLayout) -> dict[int, torch.Tensor]:
-    """The rows of a task, in memory that may be written to."""
-    rows = {row: torch.empty(layout.size, dtype=layout.dtype) for row in task.writes}
-    given = (tensor_from(raw.copy(), layout.dtype, (layout.size,)) for raw in read)
-    return rows | dict(zip(task.reads, given, strict=True))
+        _WORKERS.clear()  # the job before is over
+        _WORKERS[packed.key] = WorkerContext(packed.unpack(), {})
+    return _WORKERS[packed.key]

@@ -44,7 +44,7 @@ class TrainedWeightsProfiler(ClientProfiler):
 
     parts: tuple[tuple[int, int], ...]
 
-    def of(self, client: int, weights: Tensor, bench: FlatModule, job: TrainingJob) -> ProfileVector:
+    def compute(self, client: int, weights: Tensor, flat_module: FlatModule, job: TrainingJob) -> ProfileVector:
         """The parts, one after another, in a type that NumPy knows."""
         wide = weights.to(torch.promote_types(weights.dtype, torch.float32))
         return np.concatenate([wide[begin:end].numpy() for begin, end in self.parts])

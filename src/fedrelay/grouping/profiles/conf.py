@@ -44,14 +44,16 @@ CHUNK = 512
 class ConfidenceProfiler(ClientProfiler):
     """The mean probability of the right class, class by class."""
 
-    def of(self, client: int, weights: Tensor, bench: FlatModule, job: TrainingJob) -> ProfileVector:
+    def compute(self, client: int, weights: Tensor, flat_module: FlatModule, job: TrainingJob) -> ProfileVector:
         """p, as the client finds it on the public set."""
         assert isinstance(job.federation, PublicFederation)
         x, y = job.federation.public
-        bench.load(weights)
-        bench.module.eval()
+        flat_module.load(weights)
+        flat_module.module.eval()
         with torch.no_grad():
-            logits = torch.cat([bench.module(bench.inputs(part)).cpu() for part in torch.split(x, CHUNK)])
+            logits = torch.cat(
+                [flat_module.module(flat_module.to_inputs(part)).cpu() for part in torch.split(x, CHUNK)]
+            )
         right = logits.double().softmax(-1)[torch.arange(len(y)), y]
         sums = torch.zeros(job.federation.classes, dtype=torch.float64).index_add_(0, y, right)
         found: ProfileVector = (sums / y.bincount(minlength=len(sums)).clamp(min=1)).float().numpy()

@@ -54,14 +54,14 @@ class Task2VecProfiler(ClientProfiler):
     trains: ClassVar[bool] = False
     lens: ImageAdapter
 
-    def of(self, client: int, weights: Tensor, bench: FlatModule, job: TrainingJob) -> ProfileVector:
+    def compute(self, client: int, weights: Tensor, flat_module: FlatModule, job: TrainingJob) -> ProfileVector:
         """The diagonal of the Fisher information, filter by filter."""
-        bench.load(weights)
-        bench.module.eval()
+        flat_module.load(weights)
+        flat_module.module.eval()
         x, y = job.federation.samples(client)
-        features = self._features(bench, x)
+        features = self._features(flat_module, x)
         classifier = fitted(features, y.to(features.device), job.federation.classes, job.seed)
-        information = self._information(bench, x, y, classifier, job.seed)
+        information = self._information(flat_module, x, y, classifier, job.seed)
         filters = [
             entry.view(information).flatten(1).mean(dim=1) if len(entry.shape) > 1 else entry.view(information)
             for entry in job.layout.entries
@@ -70,22 +70,26 @@ class Task2VecProfiler(ClientProfiler):
         found: ProfileVector = torch.cat(filters).float().cpu().numpy()
         return found
 
-    def _features(self, bench: FlatModule, x: Tensor) -> Tensor:
+    def _features(self, flat_module: FlatModule, x: Tensor) -> Tensor:
         with torch.no_grad():
-            return torch.cat([bench.module(bench.inputs(self.lens(part))) for part in torch.split(x, 8 * BATCH)])
+            return torch.cat(
+                [flat_module.module(flat_module.to_inputs(self.lens(part))) for part in torch.split(x, 8 * BATCH)]
+            )
 
-    def _information(self, bench: FlatModule, x: Tensor, y: Tensor, classifier: Tensor, seed: int) -> Tensor:
+    def _information(self, flat_module: FlatModule, x: Tensor, y: Tensor, classifier: Tensor, seed: int) -> Tensor:
         """The mean square of the gradients of batches whose labels the network drew itself."""
         order, dice = balanced(y, BATCHES * BATCH, seed, "fisher"), generator(seed, "task2vec", "labels")
-        total = torch.zeros_like(bench.gradient, dtype=torch.float64)
+        total = torch.zeros_like(flat_module.gradient, dtype=torch.float64)
         for rows in torch.split(order, BATCH):
-            logits = F.linear(bench.module(bench.inputs(self.lens(x[rows]))), classifier[:, :-1], classifier[:, -1])
+            logits = F.linear(
+                flat_module.module(flat_module.to_inputs(self.lens(x[rows]))), classifier[:, :-1], classifier[:, -1]
+            )
             thresholds = torch.from_numpy(dice.random((len(rows), 1)))
             drawn = (logits.detach().double().softmax(-1).cumsum(-1).cpu() < thresholds).sum(-1)
-            bench.gradient.zero_()
+            flat_module.gradient.zero_()
             loss = F.cross_entropy(logits, drawn.clamp(max=logits.shape[1] - 1).to(logits.device))
             loss.backward()  # type: ignore[no-untyped-call]
-            total += bench.gradient.double().square()
+            total += flat_module.gradient.double().square()
         return total / BATCHES
 
 
@@ -130,7 +134,7 @@ def embeddings(evidence: ProfileInputs, clients: NDArray[np.int64], options: Pro
         terms=(),
         seed=evidence.seed,
         lanes=1,
-        origin=probe.origin,
+        module_builder=probe.origin,
     )
     portrait, weights = (
         Task2VecProfiler(lens=ImageAdapter.onto(probe.shape, evidence.federation)),

@@ -35,11 +35,11 @@ def trained_weights(evidence: ProfileInputs, clients: NDArray[np.int64], options
     """The weights of every client."""
     epochs = options.epochs or EPOCHS
     job, start = pretraining(evidence, epochs)
-    portrait = TrainedWeightsProfiler(parts=((0, job.layout.trainable),))
+    portrait = TrainedWeightsProfiler(parts=((0, job.layout.trained_size),))
     rows = evidence.portraits(job, portrait, clients.tolist(), start)
     setup = training_step(clients, job, epochs, SetupTransfer("model", bytes_of(rows)))
     if options.relative:
-        rows -= start[: job.layout.trainable].double().numpy().astype(rows.dtype)
+        rows -= start[: job.layout.trained_size].double().numpy().astype(rows.dtype)
     return ProfilingResult(compressed(rows, options), setup)
 
 

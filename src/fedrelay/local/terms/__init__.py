@@ -1,1 +1,1 @@
-"""Local terms: what is added to a client's loss or gradient. One file per term."""
+"""Local terms: what a client does besides plain training. One file per term."""

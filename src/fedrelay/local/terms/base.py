@@ -1,6 +1,7 @@
-"""What every local term has in common.
+"""The base classes of all local terms.
 
-Most terms are vector algebra on the last axis of flat tensors, so one line serves one model or several side by side.
+Most terms are vector algebra on the last axis of flat tensors, so the same line works for one model `[size]` and for
+several batched models `[lanes, size]`.
 """
 
 from __future__ import annotations
@@ -22,79 +23,129 @@ from fedrelay.models.features import last_linear
 from fedrelay.models.layout import FlatLayout, FlatModule
 
 Noise = Callable[[str], Tensor]
-"""Purpose → standard normal numbers, as many as the model has or models side by side have, of this turn alone."""
+"""Purpose → standard normal numbers in the shape of the model (or of the batched models), drawn for this hop only."""
 
 
 class Term(Section, ABC):
-    """Something a client does beside plain training. All tensors it sees are the trained part of a model.
+    """Something that a client does besides plain training.
 
-    It declares its tensors: what clients keep, what the server tells, what is carried along.
+    A term is a frozen value. Its fields are its settings (`terms.NAME.FIELD` in a spec). It keeps nothing between
+    calls: everything it remembers is declared in `tensors` and comes with the `HopContext`. Override only the hooks you
+    need; the others do nothing. The hooks are called in this order:
+
+    ==========================  ====================================  ==============================================
+    hook                        called                                may write to
+    ==========================  ====================================  ==============================================
+    `adapt_model`               once, before the first round          – (returns the module to train)
+    `on_hop_start`              before the first step of a hop        `model.flat`
+    `add_gradient`              at every step, after the loss         `gradient`
+    `on_hop_end`                after the last step                   `theta`
+    `before_send`               after every term's `on_hop_end`       `theta`
+    `update_state`              at the end of a hop                   `context.new_client_state`, `context.payload`
+    `adjust_merged_model`       at the server, after a merge          – (returns the model)
+    `after_merge`               at the server, after a merge          – (returns the server state)
+    ==========================  ====================================  ==============================================
+
+    `theta` and `gradient` are the trained part of one model, `[size]`, or of several batched models, `[lanes, size]`.
+    The tensors of the context have the same shape. Writes are in place; all other tensors are read-only. Work on the
+    last axis (`dim=-1, keepdim=True`), so that the term works for batched models too, or set `batchable = False`.
+
+    A term that pulls the model towards zero, less strongly the more often a client had it:
+
+    >>> from typing import ClassVar
+    >>> import torch
+    >>> from fedrelay.local.hop_context import HopContext
+    >>> from fedrelay.local.terms.base import Term
+    >>> from fedrelay.local.terms.tensors import ClientState
+    >>> class Shrink(Term):
+    ...     tensors: ClassVar = (ClientState("hops"),)
+    ...     strength: float = 0.5
+    ...     def add_gradient(self, gradient, theta, context):
+    ...         gradient.add_(theta / (1 + context.client_state["hops"]), alpha=self.strength)
+    ...     def update_state(self, context, outcome):
+    ...         context.new_client_state["hops"].add_(1)
+    >>> theta, gradient = torch.tensor([2.0, -4.0]), torch.zeros(2)
+    >>> context = HopContext(theta, theta, client_state={"hops": torch.zeros(2)})
+    >>> Shrink().add_gradient(gradient, theta, context)
+    >>> gradient
+    tensor([ 1., -2.])
     """
 
     tensors: ClassVar[tuple[TermTensor, ...]] = ()
-    """All of them; no two terms of a method may use the same name at the same place."""
+    """The client states, server states and payloads of this term."""
 
-    reveals: ClassVar[bool] = False
-    """Whether its baggage tells more of a client's samples than the model that is handed on."""
+    payload_reveals_data: ClassVar[bool] = False
+    """Whether the payload says more about a client's samples than the model itself does. Private runs refuse it."""
 
-    stackable: ClassVar[bool] = True
-    """Whether it is vector algebra alone, so that several models can be trained side by side."""
+    batchable: ClassVar[bool] = True
+    """Whether the hooks also accept batched models, `[lanes, size]`. If not, models are trained one by one."""
 
     in_warmup: ClassVar[bool] = False
-    """Whether it belongs to warm-ups too: because the network it asks for cannot be trained without it, or because what
-    it protects would be laid open there."""
+    """Whether the term is also active during a warm-up: because the model it needs cannot be trained without it, or
+    because a warm-up without it would reveal what it protects."""
 
-    def adapt(self, module: nn.Module) -> nn.Module:
-        """The network to train in place of the one asked for: the same, unless the term needs another form of it.
+    def adapt_model(self, module: nn.Module) -> nn.Module:
+        """Return the module to train: the given one, or another form of it.
 
-        Called once, before the layout is read; what is drawn comes from torch's global stream.
+        Called before the flat layout is read. New weights come from torch's global random generator.
+
+        Raises:
+            SpecError: The term cannot work with this module.
         """
         return module
 
-    def begin(self, bench: FlatModule, visit: HopContext) -> None:
-        """Change the received model on its workbench before the first step; `visit` holds whole models.
-
-        Only asked of terms that are not stackable.
-        """
-
     @property
     def needs_round_model(self) -> bool:
-        """Whether clients look at the model of the round, which then has to reach all of them."""
+        """Whether clients read `context.round_model`, which then has to be sent to all of them."""
         return False
 
     @property
-    def pull(self) -> float:
-        """How strongly it draws the model back to where the turn began, if it does: μ of μ(θ − a)."""
+    def proximal_strength(self) -> float:
+        """μ, if the term adds μ(θ − received) to the gradient; else 0. The merge `nova` needs it."""
         return 0.0
 
-    def warning(self, train: TrainSettings) -> str | None:
-        """What to say of training settings that do not go well with it."""
+    def training_warning(self, train: TrainSettings) -> str | None:
+        """A warning for training settings that do not go well with this term, or None."""
         return None
 
-    def add_to(self, gradient: Tensor, theta: Tensor, visit: HopContext) -> None:
-        """Add this term's gradient in place, at every step."""
+    def on_hop_start(self, model: FlatModule, context: HopContext) -> None:
+        """Change the received model before the first step. Tensors hold whole models, with their untrained part.
 
-    def finish(self, theta: Tensor, visit: HopContext) -> None:
-        """Change the model in place after the last step."""
+        Only called for terms that are not batchable.
+        """
 
-    def veil(self, theta: Tensor, visit: HopContext, noise: Noise) -> None:
-        """Change the model in place after all terms have finished, the last thing before anybody else sees it."""
+    def add_gradient(self, gradient: Tensor, theta: Tensor, context: HopContext) -> None:
+        """Add this term's gradient to `gradient` in place."""
 
-    def remember(self, visit: HopContext, parting: HopOutcome) -> None:
-        """Write `visit.kept` and `visit.payload` at the end of a turn."""
+    def on_hop_end(self, theta: Tensor, context: HopContext) -> None:
+        """Change the trained model in place."""
 
-    def settle(self, server: Mapping[str, Tensor], arrivals: Sequence[Arrival], clients: int) -> Mapping[str, Tensor]:
-        """The server's tensors after a merge; `clients` is the number of all clients."""
-        return server
+    def before_send(self, theta: Tensor, context: HopContext, noise: Noise) -> None:
+        """Change the model in place, as the last step before it leaves the client."""
 
-    def temper(self, merged: Tensor, before: Tensor, layout: FlatLayout) -> Tensor:
-        """The merged model as the server keeps it: the same, unless the term softens the change from the one before."""
+    def update_state(self, context: HopContext, outcome: HopOutcome) -> None:
+        """Write `context.new_client_state` (initially a copy of `context.client_state`) and `context.payload`."""
+
+    def after_merge(
+        self, server_state: Mapping[str, Tensor], arrivals: Sequence[Arrival], clients: int
+    ) -> Mapping[str, Tensor]:
+        """Return the new server state.
+
+        Args:
+            server_state: The tensors of all terms; a missing one is zero. Pass on those of other terms.
+            arrivals: The models that were merged, with their payloads.
+            clients: The number of all clients, whether or not they took part.
+        """
+        return server_state
+
+    def adjust_merged_model(self, merged: Tensor, before: Tensor, layout: FlatLayout) -> Tensor:
+        """Return the merged model as the server keeps it; `before` is the model before the merge."""
         return merged
 
 
 @dataclass(frozen=True)
 class ModelOutputs:
-    """What a model makes of a batch: logits, and the features its last linear layer sees."""
+    """A model's outputs for a batch: the logits, and the inputs of its last linear layer."""
 
     logits: Tensor
     features: Tensor
@@ -102,58 +153,59 @@ class ModelOutputs:
 
 @dataclass(frozen=True)
 class Batch:
-    """One training step as a loss sees it."""
+    """One mini-batch as a `LossTerm` sees it."""
 
     targets: Tensor
     outputs: ModelOutputs
-    """Of the model being trained."""
+    """Outputs of the model in training."""
 
-    judged_by: Callable[[Tensor], ModelOutputs]
-    """What another model, given as a whole flat tensor, makes of the same inputs: frozen, in evaluation mode."""
+    outputs_of_model: Callable[[Tensor], ModelOutputs]
+    """Outputs of another model, given as a whole flat tensor, for the same inputs: without gradient, in eval mode."""
 
-    def counted(self, rows: Tensor) -> Tensor:
-        """Logits or features as a matrix, one row for each prediction that counts: padding is left out."""
+    def without_padding(self, rows: Tensor) -> Tensor:
+        """Logits or features as a matrix with one row per prediction; padding positions are dropped."""
         return rows.flatten(0, -2)[self.targets.flatten() != IGNORED_LABEL]
 
 
 class LossTerm(Term):
-    """A term that needs outputs of models, its own and others'."""
+    """A term that adds to the loss, from the outputs of the model in training and of other models.
 
-    stackable: ClassVar[bool] = False
+    Its context holds whole models, so that their outputs can be computed.
+    """
+
+    batchable: ClassVar[bool] = False
 
     @property
     def needs_features(self) -> bool:
-        """Whether it looks at features, beside logits."""
+        """Whether `loss` reads `ModelOutputs.features`."""
         return False
 
-    def adapt(self, module: nn.Module) -> nn.Module:
-        """As it is; a module without features is refused where they are looked at."""
+    def adapt_model(self, module: nn.Module) -> nn.Module:
+        """Return the module unchanged; refuse one without features if they are needed."""
         if self.needs_features:
             last_linear(module)
         return module
 
     @abstractmethod
-    def loss(self, batch: Batch, visit: HopContext) -> Tensor:
-        """What is added to the loss of a batch; `visit` holds whole models."""
-
-
-def overriding(terms: Sequence[Term], hook: str) -> list[Term]:
-    """Those terms that do something at a hook."""
-    return [term for term in terms if getattr(type(term), hook) is not getattr(Term, hook)]
+    def loss(self, batch: Batch, context: HopContext) -> Tensor:
+        """Return a scalar that is added to the loss of the batch."""
 
 
 class AnchoredTerm(Term):
-    """A term that keeps the model close to another one."""
+    """A term that keeps the model close to an anchor: the received model, or the round's global model."""
 
     anchor: Literal["recv", "round"] = Field(
-        "recv", description="stay close to the model handed to this client, or to the round's global model"
+        "recv", description="stay close to the model this client received, or to the round's global model"
     )
 
     @property
     def needs_round_model(self) -> bool:
-        """As the anchor."""
         return self.anchor == "round"
 
-    def anchor_of(self, visit: HopContext) -> Tensor:
-        """The model to stay close to."""
-        return visit.recv if self.anchor == "recv" else visit.round
+    def anchor_model(self, context: HopContext) -> Tensor:
+        return context.received if self.anchor == "recv" else context.round_model
+
+
+def overriding(terms: Sequence[Term], hook: str) -> list[Term]:
+    """The terms that override a hook of `Term`."""
+    return [term for term in terms if getattr(type(term), hook) is not getattr(Term, hook)]

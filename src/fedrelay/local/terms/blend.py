@@ -1,14 +1,14 @@
-"""WFSL's regulator: a client hands on a mixture of its own model and the one it received.
+"""WFSL's regulator: a client sends a mixture of the model it trained and the model it received.
 
 Paper: M. Arafeh et al. WFSL: Warmup-based Federated Sequential Learning. IEEE, 2025. See `warmup.wfsl`.
 
-Rule: after training, θ ← (1−α)θ + α·recv, except at the first turn of a route. When the warm-up is over, its last cycle
-is folded into one model: w = m_1, then w ← (1−α)m_j + αw over the models in order.
+Rule: after training, θ ← (1−α)θ + α·recv, except on the first hop of a route. At the end of the warm-up, the models of
+its last cycle are folded into one: w = m_1, then w ← (1−α)m_j + αw over the models in order.
 
-Deviations: the paper gives no α; its authors' later code has 0.091 and 0.143, hence 0.1. What the regulator does to a
-list of models is not defined in the paper, the fold is our reading. It and the plain sum of the models, whose mean that
-code takes instead, come home as baggage (the trained part of the model). That code also switches the regulator off in
-the last cycle (`plain`); α then only serves the fold.
+Deviations: the paper gives no α; its authors' later code uses 0.091 and 0.143, hence 0.1. The paper does not define
+what the regulator does to a list of models; the fold is our reading. The fold and the plain sum of the models (that
+code takes their mean instead) come back as payload, for the trained part of the model. That code also switches the
+regulator off in the last cycle (`plain`); then only the fold uses α.
 """
 
 from __future__ import annotations
@@ -28,21 +28,19 @@ class Blend(Term):
     """The model (1−α)θ + α·recv."""
 
     tensors: ClassVar[tuple[TermTensor, ...]] = (Payload("fold", sent=False), Payload("sum", sent=False))
-    alpha: float = Field(0.1, ge=0, le=1, description="share of the received model in what is handed on")
-    plain: bool = Field(False, description="hand on the trained model itself")
+    alpha: float = Field(0.1, ge=0, le=1, description="share of the received model in the model that is sent")
+    plain: bool = Field(False, description="send the trained model itself")
 
-    def finish(self, theta: Tensor, visit: HopContext) -> None:
-        """Go back towards the received model."""
+    def on_hop_end(self, theta: Tensor, context: HopContext) -> None:
         if not self.plain:
-            theta.lerp_(visit.recv, self._share(visit, theta))
+            theta.lerp_(context.received, self._alpha(context, theta))
 
-    def remember(self, visit: HopContext, parting: HopOutcome) -> None:
-        """Take the model into the fold and the sum."""
-        handed_on, (fold, total) = parting.handed_on, (visit.payload[name] for name in ("fold", "sum"))
-        fold.copy_(torch.lerp(handed_on, fold, self._share(visit, handed_on)))
-        total.add_(handed_on)
+    def update_state(self, context: HopContext, outcome: HopOutcome) -> None:
+        sent, fold, total = outcome.sent, context.payload["fold"], context.payload["sum"]
+        fold.copy_(torch.lerp(sent, fold, self._alpha(context, sent)))
+        total.add_(sent)
 
-    def _share(self, visit: HopContext, model: Tensor) -> Tensor:
-        """α, but 0 while nobody has added to the sum; for each model on its own where several lie side by side."""
-        begun = visit.payload["sum"].any(-1, keepdim=True)
-        return begun.to(model) * self.alpha  # in the model's own precision
+    def _alpha(self, context: HopContext, model: Tensor) -> Tensor:
+        """α for each model, but 0 on the first hop of a route, while the sum is still zero."""
+        after_first_hop = context.payload["sum"].any(-1, keepdim=True)
+        return after_first_hop.to(model) * self.alpha  # in the model's own precision

@@ -3,13 +3,15 @@
 Paper: S. P. Karimireddy, S. Kale, M. Mohri, S. J. Reddi, S. U. Stich, A. T. Suresh. SCAFFOLD: Stochastic Controlled
 Averaging for Federated Learning. ICML 2020.
 
-Rule (option II): the gradient gains c − c_k. After τ steps of length η, c_k⁺ = c_k − c + (recv − θ)/(τη). The server's
-c gains Σ (c_k⁺ − c_k)/K over all turns, K being the number of all clients. So c is always the mean of all c_k.
+Rule (option II): the gradient gains c − c_k. After τ steps with learning rate η, c_k⁺ = c_k − c + (recv − θ)/(τη). The
+server's c gains Σ (c_k⁺ − c_k)/K over all hops, where K is the number of all clients. So c is always the mean of all
+c_k.
 
-Deviations: in chains every turn counts: the changes of all clients of a route are summed on the way and come home with
-the model. c goes down and on, that sum on and home: twice the bytes down and up, three times those between clients. The
-merge is the mean by samples unless another is named; the paper's is uniform (`merge.weights: uniform`), its server step
-size is 1. With momentum or weight decay (recv − θ)/(τη) is not the mean gradient, so c_k is biased.
+Deviations: in chains every hop counts: the changes of all clients of a route are summed on the way and come back with
+the model. c is sent to the first client and on to the next ones; the sum is passed on and sent back. This doubles the
+bytes from and to the server and triples those between clients. The merge is the mean weighted by samples unless another
+one is named; the paper's is uniform (`merge.weights: uniform`) with a server step size of 1. With momentum or weight
+decay (recv − θ)/(τη) is not the mean gradient, so c_k is biased.
 """
 
 from __future__ import annotations
@@ -35,36 +37,30 @@ class Control(Term):
         ServerState("control"),
         Payload("control-change"),
     )
-    reveals: ClassVar[bool] = True
+    payload_reveals_data: ClassVar[bool] = True
 
-    def warning(self, train: TrainSettings) -> str | None:
-        """Plain steps are assumed."""
+    def training_warning(self, train: TrainSettings) -> str | None:
         if train.momentum or train.weight_decay:
-            return "control variates are biased by train.momentum and train.weight_decay; plain steps are assumed"
+            return "control variates assume plain SGD steps; train.momentum and train.weight_decay bias them"
         return None
 
-    def add_to(self, gradient: Tensor, theta: Tensor, visit: HopContext) -> None:
-        """Replace the client's own direction by everybody's."""
-        gradient.add_(visit.server["control"] - visit.state["control"])
+    def add_gradient(self, gradient: Tensor, theta: Tensor, context: HopContext) -> None:
+        gradient.add_(context.server_state["control"] - context.client_state["control"])
 
-    def remember(self, visit: HopContext, parting: HopOutcome) -> None:
-        """Estimate the client's direction anew."""
-        theta = parting.trained
-        distance = torch.as_tensor(parting.steps * parting.lr, dtype=theta.dtype, device=theta.device)
-        change = (visit.recv - theta) / distance - visit.server["control"]
+    def update_state(self, context: HopContext, outcome: HopOutcome) -> None:
+        theta = outcome.trained
+        distance = torch.as_tensor(outcome.steps * outcome.lr, dtype=theta.dtype, device=theta.device)
+        change = (context.received - theta) / distance - context.server_state["control"]
         change = torch.where(distance > 0, change, 0.0)
-        visit.kept["control"].add_(change)
-        visit.payload["control-change"].add_(change)
+        context.new_client_state["control"].add_(change)
+        context.payload["control-change"].add_(change)
 
-    def settle(self, server: Mapping[str, Tensor], arrivals: Sequence[Arrival], clients: int) -> Mapping[str, Tensor]:
-        """The mean of all clients' directions."""
-        total = sum_of([arrival.payload["control-change"] for arrival in arrivals]) / clients
-        return {**server, "control": server["control"] + total if "control" in server else total}
-
-
-def sum_of(tensors: Sequence[Tensor]) -> Tensor:
-    """A new tensor."""
-    total = tensors[0].clone()
-    for tensor in tensors[1:]:
-        total.add_(tensor)
-    return total
+    def after_merge(
+        self, server_state: Mapping[str, Tensor], arrivals: Sequence[Arrival], clients: int
+    ) -> Mapping[str, Tensor]:
+        total = arrivals[0].payload["control-change"].clone()
+        for arrival in arrivals[1:]:
+            total.add_(arrival.payload["control-change"])
+        mean = total / clients
+        control = server_state["control"] + mean if "control" in server_state else mean
+        return {**server_state, "control": control}

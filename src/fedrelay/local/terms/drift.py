@@ -1,15 +1,15 @@
-"""FedDyn: clients remember how far they drifted, and a dynamic penalty brings their optima together.
+"""FedDyn: clients record their drift, and a dynamic penalty brings their optima together.
 
 Paper: D. A. E. Acar, Y. Zhao, R. M. Navarro, M. Mattina, P. N. Whatmough, V. Saligrama. Federated Learning Based on
 Dynamic Regularization. ICLR 2021. With the control variates of `control`, this is FedDC: L. Gao et al. FedDC: Federated
 Learning with Non-IID Data via Local Drift Decoupling and Correction. CVPR 2022.
 
-Rule: the client's drift d_k is the sum of θ_out − a over all its turns, a being the anchor. The gradient gains
+Rule: the client's drift d_k is the sum of θ_out − a over all its hops, where a is the anchor. The gradient gains
 α(θ − a + d_k). The paper's g_k is −α·d_k, the server's h is −α times the mean drift (see the merge `drift`).
 
-Deviations: the anchor is the model received from the predecessor, so that the drifts along a chain add up to what the
-chain did. α is the same for all clients; the authors' code divides it by n_k·K/n, the client's size relative to the
-mean (`alpha_by_size`), so that clients meet at the optimum of all samples instead of that of all clients.
+Deviations: the anchor is the model received from the predecessor, so that the drifts along a chain add up to the change
+made by the chain. α is the same for all clients; the authors' code divides it by n_k·K/n, the client's size relative to
+the mean (`alpha_by_size`), so that clients agree on the optimum over all samples instead of over all clients.
 """
 
 from __future__ import annotations
@@ -31,11 +31,9 @@ class Drift(AnchoredTerm):
     alpha: float = Field(0.1, gt=0, description="strength of the penalty")
     alpha_by_size: bool = Field(False, description="divide the strength by the client's size relative to the mean")
 
-    def add_to(self, gradient: Tensor, theta: Tensor, visit: HopContext) -> None:
-        """Pull towards the anchor, moved by what was drifted before."""
-        pull = theta - self.anchor_of(visit) + visit.state["drift"]
-        gradient.add_(pull.div_(visit.size) if self.alpha_by_size else pull, alpha=self.alpha)
+    def add_gradient(self, gradient: Tensor, theta: Tensor, context: HopContext) -> None:
+        penalty = theta - self.anchor_model(context) + context.client_state["drift"]
+        gradient.add_(penalty.div_(context.relative_size) if self.alpha_by_size else penalty, alpha=self.alpha)
 
-    def remember(self, visit: HopContext, parting: HopOutcome) -> None:
-        """Add the way of this turn."""
-        visit.kept["drift"].add_(parting.handed_on - self.anchor_of(visit))
+    def update_state(self, context: HopContext, outcome: HopOutcome) -> None:
+        context.new_client_state["drift"].add_(outcome.sent - self.anchor_model(context))

@@ -7,7 +7,7 @@ model, L_ap half the symmetric Kullback–Leibler divergence between the student
 over the predictions of a batch, at temperature 1.
 
 Deviations: L_ap is added: the minus sign in print would reward disagreement, against the text. τ weighs the previous
-model and ρ the global one, as in the equation; the pseudo-code swaps them. At the first turn of a route both teachers
+model and ρ the global one, as in the equation; the pseudo-code swaps them. On the first hop of a route both teachers
 are the same model.
 """
 
@@ -29,32 +29,30 @@ class Glam(LossTerm):
 
     @property
     def needs_round_model(self) -> bool:
-        """As a teacher."""
         return self.rho > 0
 
-    def loss(self, batch: Batch, visit: HopContext) -> Tensor:
-        """Both teachers' loss; one without strength is not asked."""
+    def loss(self, batch: Batch, context: HopContext) -> Tensor:
         student = log_probabilities(batch, batch.outputs.logits)
         loss = student.new_zeros(())
         if self.tau:
-            previous = log_probabilities(batch, batch.judged_by(visit.recv).logits)
-            loss = loss + self.tau * disagreement(student, previous)
+            previous = log_probabilities(batch, batch.outputs_of_model(context.received).logits)
+            loss = loss + self.tau * symmetric_kl(student, previous)
         if self.rho:
-            everybody = log_probabilities(batch, batch.judged_by(visit.round).logits)
-            loss = loss + self.rho * soft_cross_entropy(student, everybody)
+            round_model = log_probabilities(batch, batch.outputs_of_model(context.round_model).logits)
+            loss = loss + self.rho * soft_cross_entropy(student, round_model)
         return loss
 
 
 def log_probabilities(batch: Batch, logits: Tensor) -> Tensor:
-    """One row for each prediction that counts."""
-    return torch.log_softmax(batch.counted(logits), dim=-1)
+    """One row per prediction, without padding."""
+    return torch.log_softmax(batch.without_padding(logits), dim=-1)
 
 
-def disagreement(student: Tensor, teacher: Tensor) -> Tensor:
-    """Half of KL(P‖Q) + KL(Q‖P), the mean over rows of log-probabilities: never negative, and the same either way."""
+def symmetric_kl(student: Tensor, teacher: Tensor) -> Tensor:
+    """The mean of ½KL(P‖Q) + ½KL(Q‖P) over rows of log-probabilities."""
     return 0.5 * ((student.exp() - teacher.exp()) * (student - teacher)).sum(-1).mean()
 
 
 def soft_cross_entropy(student: Tensor, teacher: Tensor) -> Tensor:
-    """The cross-entropy against a teacher's probabilities, the mean over rows of log-probabilities."""
+    """The mean cross-entropy against the teacher's probabilities, over rows of log-probabilities."""
     return -(teacher.exp() * student).sum(-1).mean()

@@ -1,4 +1,4 @@
-"""FedProx: a proximal term keeps local models close to where they started.
+"""FedProx: a proximal term keeps local models close to their starting point.
 
 Paper: T. Li, A. K. Sahu, M. Zaheer, M. Sanjabi, A. Talwalkar, V. Smith. Federated Optimization in Heterogeneous
 Networks. MLSys 2020.
@@ -21,13 +21,11 @@ from fedrelay.local.terms.base import AnchoredTerm
 class Prox(AnchoredTerm):
     """The gradient μ(θ − a)."""
 
-    mu: float = Field(0.01, ge=0, description="strength of the pull")
+    mu: float = Field(0.01, ge=0, description="strength of the proximal term")
 
     @property
-    def pull(self) -> float:
-        """μ."""
+    def proximal_strength(self) -> float:
         return self.mu
 
-    def add_to(self, gradient: Tensor, theta: Tensor, visit: HopContext) -> None:
-        """Pull towards the anchor."""
-        gradient.add_(theta - self.anchor_of(visit), alpha=self.mu)
+    def add_gradient(self, gradient: Tensor, theta: Tensor, context: HopContext) -> None:
+        gradient.add_(theta - self.anchor_model(context), alpha=self.mu)

@@ -1,7 +1,7 @@
-"""The tensors of a term: each is declared once, as a value that says where it lives and how it gets about.
+"""The tensors of a term. A term declares each tensor once: its name, and who keeps or sends it.
 
-All are as large as the model and zero at first. A name may be used once at clients and once on the way: what the server
-tells and what is carried go by the same names, because what was carried home may set off again.
+Every tensor has the size of the model and starts as zeros. Names must be unique among the client states of a method,
+and among its server states and payloads together: a payload that came back may start the next route.
 """
 
 from __future__ import annotations
@@ -11,30 +11,31 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class ClientState:
-    """Kept by each client from one turn to the next."""
+    """A tensor that each client keeps from one hop to its next one."""
 
     name: str
-    adds_up: bool = True
-    """Whether what two routes change at the same client in the same turn adds up; otherwise the later route's stays."""
+    additive: bool = True
+    """What happens when two routes reach the same client in the same step: both changes are added, or (False) the route
+    with the higher number wins."""
 
 
 @dataclass(frozen=True)
 class ServerState:
-    """Kept by the server and sent along with the model."""
+    """A tensor that the server keeps and sends to every client together with the model."""
 
     name: str
 
 
 @dataclass(frozen=True)
 class Payload:
-    """Baggage: it travels along a route and comes home with the model."""
+    """A tensor that travels along a route with the model and comes back to the server."""
 
     name: str
     resumes: bool = False
-    """Whether it sets off as what the server made of it at the last merge; otherwise as zeros."""
+    """Whether a route starts with the server state of the same name; otherwise it starts with zeros."""
 
     sent: bool = True
-    """Whether it costs a transfer; not so where the server sees every model and can do the sums itself."""
+    """Whether the ledger counts it as a transfer. False where the server sees every model and can compute it itself."""
 
 
 TermTensor = ClientState | ServerState | Payload

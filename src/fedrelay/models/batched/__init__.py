@@ -1,10 +1,10 @@
-"""Several small models side by side, trained as one, with the backward pass written out.
+"""Several small models trained as one batched model, with a hand-written backward pass.
 
-For small networks almost all time goes into starting operations and into the bookkeeping of automatic differentiation,
-not into arithmetic. A stack of models on slices of one `[lanes, size]` tensor starts each operation once for all of
-them, in memory that is laid out once; the backward pass is a few lines a layer.
+For small networks, almost all time goes into starting operations and into the bookkeeping of automatic differentiation,
+not into arithmetic. A batched model works on slices of one `[lanes, size]` tensor: each operation is started once for
+all lanes, in memory that is allocated once. The backward pass is a few lines per layer.
 
-Chains of Conv2d, MaxPool2d, Flatten, Linear, ReLU and Tanh can be batched; `BatchedModel.of` returns None for others.
+Chains of Conv2d, MaxPool2d, Flatten, Linear, ReLU and Tanh are supported; `BatchedModel.of` returns None for others.
 """
 
 from fedrelay.models.batched.model import BatchedModel, BoundBatchedModel

@@ -1,11 +1,11 @@
-"""Functions of single values, computed in place."""
+"""Elementwise activations, computed in place."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Literal
 
-from fedrelay.models.batched.base import Activations, Models, Step
+from fedrelay.models.batched.base import Activations, BoundLayer, ModelBuffers
 from fedrelay.models.layout import LayoutEntry
 
 
@@ -16,40 +16,35 @@ class Activation:
     kind: Literal["relu", "tanh"]
 
     @property
-    def entries(self) -> tuple[LayoutEntry, ...]:
-        """Nothing is trained."""
+    def parameters(self) -> tuple[LayoutEntry, ...]:
         return ()
 
-    def bind(self, models: Models, behind: Activations) -> tuple[Step, Activations]:
-        """The place before an activation is the one behind it."""
-        return (ReluStep(behind) if self.kind == "relu" else TanhStep(behind)), behind
+    def bind(self, models: ModelBuffers, outputs: Activations) -> tuple[BoundLayer, Activations]:
+        """The inputs and the outputs share their memory."""
+        return (BoundRelu(outputs) if self.kind == "relu" else BoundTanh(outputs)), outputs
 
 
 @dataclass(frozen=True)
-class ReluStep(Step):
-    """Negative values become zero, and so do their slopes."""
+class BoundRelu(BoundLayer):
+    """ReLU of all lanes; its derivative is the sign of its output."""
 
-    place: Activations
+    outputs: Activations
 
     def forward(self) -> None:
-        """In place."""
-        self.place.values.relu_()
+        self.outputs.values.relu_()
 
-    def pass_on(self) -> None:
-        """In place, from the values behind."""
-        self.place.slopes.mul_(self.place.values.sign())
+    def compute_input_gradient(self) -> None:
+        self.outputs.gradient.mul_(self.outputs.values.sign())
 
 
 @dataclass(frozen=True)
-class TanhStep(Step):
-    """The hyperbolic tangent, whose slope is one minus its square."""
+class BoundTanh(BoundLayer):
+    """Tanh of all lanes; its derivative is one minus the square of its output."""
 
-    place: Activations
+    outputs: Activations
 
     def forward(self) -> None:
-        """In place."""
-        self.place.values.tanh_()
+        self.outputs.values.tanh_()
 
-    def pass_on(self) -> None:
-        """In place, from the values behind."""
-        self.place.slopes.mul_(1 - self.place.values.square())
+    def compute_input_gradient(self) -> None:
+        self.outputs.gradient.mul_(1 - self.outputs.values.square())

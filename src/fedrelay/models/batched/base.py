@@ -1,8 +1,8 @@
-"""What all layers of a stack have in common: where they meet, and how they are carried out.
+"""The interface of all layers of a batched model.
 
-Every tensor has the lanes as its first axis. Vectors are `[lanes, batch, features]`, as matrix products like them best;
-images are `[lanes, channels, height, width, batch]`: with the samples innermost, the windows of an image are long runs
-of memory however small the image is.
+The first axis of every tensor is the lane. Vectors are `[lanes, batch, features]`, which suits matrix products. Images
+are `[lanes, channels, height, width, batch]`: with the samples innermost, the windows of an image are long contiguous
+runs of memory, however small the image is.
 """
 
 from __future__ import annotations
@@ -19,71 +19,71 @@ Shape = tuple[int, ...]
 """The shape of one sample: (features,) or (channels, height, width)."""
 
 
-class Models(NamedTuple):
-    """Models side by side and their gradients, both `[lanes, size]`, to be trained on batches of a width."""
+class ModelBuffers(NamedTuple):
+    """The flat models and their gradients, both `[lanes, size]`, and the number of samples per batch."""
 
     flat: Tensor
     gradient: Tensor
-    width: int
+    batch: int
 
 
 class Activations(NamedTuple):
-    """Where two layers meet: values come from the one before it, slopes of the loss from the one behind it."""
+    """The values between two layers and the gradient of the loss with respect to them."""
 
     values: Tensor
-    slopes: Tensor
+    gradient: Tensor
 
     @classmethod
-    def of(cls, models: Models, shape: Shape) -> Activations:
-        """Room for samples of a shape."""
-        lanes, width = len(models.flat), models.width
-        sizes = (lanes, width, *shape) if len(shape) == 1 else (lanes, *shape, width)
+    def allocate(cls, models: ModelBuffers, shape: Shape) -> Activations:
+        """Memory for samples of a shape."""
+        lanes, batch = len(models.flat), models.batch
+        sizes = (lanes, batch, *shape) if len(shape) == 1 else (lanes, *shape, batch)
         return cls(models.flat.new_zeros(sizes), models.flat.new_zeros(sizes))
 
 
 @dataclass(frozen=True)
 class LaneTensors:
-    """Something whose tensors all have the lanes as their first axis."""
+    """A dataclass of tensors whose first axis is the lane."""
 
-    def narrowed(self, lanes: int) -> Self:
-        """The same for the first lanes alone, in the same memory."""
-        return replace(self, **{field.name: narrowed(getattr(self, field.name), lanes) for field in fields(self)})
+    def first_lanes(self, lanes: int) -> Self:
+        """The same for the first lanes only, in the same memory."""
+        return replace(self, **{field.name: _first_lanes(getattr(self, field.name), lanes) for field in fields(self)})
 
 
 @dataclass(frozen=True)
-class Step(LaneTensors, ABC):
-    """A layer of all lanes, bound to the memory it reads and writes at every batch."""
+class BoundLayer(LaneTensors, ABC):
+    """A layer of all lanes, bound to the memory that it reads and writes at every batch."""
 
     @abstractmethod
     def forward(self) -> None:
-        """Compute the values behind this layer."""
+        """Compute the output values."""
 
-    def fill_gradient(self) -> None:
+    def compute_gradient(self) -> None:
         """Compute the gradients of the layer's own parameters, if it has any."""
 
     @abstractmethod
-    def pass_on(self) -> None:
-        """Compute the slopes before this layer, after `fill_gradient`, whose memory may be used again."""
+    def compute_input_gradient(self) -> None:
+        """Compute the gradient of the inputs. Called after `compute_gradient`, whose memory may be reused."""
 
 
 class Layer(Protocol):
-    """A layer as it is read off a module."""
+    """A layer read from a module, without memory."""
 
     @property
-    def entries(self) -> tuple[LayoutEntry, ...]:
-        """What it trains."""
+    def parameters(self) -> tuple[LayoutEntry, ...]:
+        """The parameters that it trains."""
 
-    def bind(self, models: Models, behind: Activations) -> tuple[Step, Activations]:
-        """The step for these models that ends at the place behind it, and the place before it."""
+    def bind(self, models: ModelBuffers, outputs: Activations) -> tuple[BoundLayer, Activations]:
+        """The layer bound to its outputs, and newly allocated inputs."""
 
 
-def narrowed(value: Any, lanes: int) -> Any:
-    """The first lanes of a tensor, or of all tensors in a tuple; anything else as it is."""
+def _first_lanes(value: Any, lanes: int) -> Any:
+    """The first lanes of a tensor, or of all tensors in a tuple; anything else unchanged."""
     if isinstance(value, Tensor):
         return value[:lanes]
     if isinstance(value, LaneTensors):
-        return value.narrowed(lanes)
+        return value.first_lanes(lanes)
     if isinstance(value, tuple):
-        parts = [narrowed(part, lanes) for part in value]
+        parts = [_first_lanes(part, lanes) for part in value]
         return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
     return value

@@ -1,4 +1,4 @@
-"""Reading the layers of a module that can be stacked: chains of convolutions, poolings, activations, linear layers."""
+"""Reads the layers of a module that is a chain of convolutions, poolings, activations and linear layers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import nn
 from fedrelay.models.batched.activation import Activation
 from fedrelay.models.batched.base import Layer, Shape
 from fedrelay.models.batched.convolution import Convolution, Pair
-from fedrelay.models.batched.dense import Dense
+from fedrelay.models.batched.linear import Dense
 from fedrelay.models.batched.pooling import Pooling
 from fedrelay.models.layout import FlatLayout, LayoutEntry
 from fedrelay.models.net import Net
@@ -20,30 +20,30 @@ _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_
 
 
 def read_chain(module: nn.Module, layout: FlatLayout, shape: Shape) -> tuple[Layer, ...] | None:
-    """The layers of a module for samples of a shape, or None if it is not a chain of what can be stacked."""
+    """The layers of a module for samples of a shape, or None if it is not a chain of supported layers."""
     chain = _Chain({entry.name: entry for entry in layout.entries}, [], shape, shape)
-    if not all(chain.take(name, part) for name, part in _parts(module, "")):
+    if not all(chain.add(name, part) for name, part in _parts(module, "")):
         return None
-    trained = [entry for layer in chain.layers for entry in layer.entries]
+    parameters = [entry for layer in chain.layers for entry in layer.parameters]
     all_trained = all(entry.part == "trained" for entry in layout.entries)
-    # Equal names mean that nothing is left over, equal numbers that nothing is shared.
-    complete = {entry.name for entry in trained} == set(chain.entries) and len(trained) == len(chain.entries)
+    # Equal names mean that no parameter is left over, equal numbers that none is shared.
+    complete = {entry.name for entry in parameters} == set(chain.entries) and len(parameters) == len(chain.entries)
     ends_in_logits = bool(chain.layers) and isinstance(chain.layers[-1], Dense)
     return tuple(chain.layers) if complete and all_trained and ends_in_logits else None
 
 
 @dataclass
 class _Chain:
-    """The layers read so far, the shape of what leaves them, and how that lies in memory: images stay images."""
+    """The layers read so far, the shape of their outputs, and its memory shape: flattened images stay images."""
 
     entries: dict[str, LayoutEntry]
     layers: list[Layer]
     shape: Shape
-    lies: Shape
+    memory_shape: Shape
 
-    def take(self, name: str, part: nn.Module) -> bool:
-        """Add one part of the module; whether it could be."""
-        # Hooks and an own `forward` may change the result, and so may a subclass: only exact types are read.
+    def add(self, name: str, part: nn.Module) -> bool:
+        """Add one part of the module; returns whether it is supported."""
+        # Hooks, a replaced `forward` or a subclass may change the result: only exact types are supported.
         if any(getattr(part, hooks) for hooks in _HOOKS) or "forward" in vars(part):
             return False
         if type(part) is nn.Linear:
@@ -62,7 +62,7 @@ class _Chain:
         weight, bias = self._entries(name)
         if weight is None or (part.bias is not None and bias is None) or self.shape != (part.in_features,):
             return False
-        self._add(Dense(weight, bias, self.lies), (part.out_features,))
+        self._append(Dense(weight, bias, self.memory_shape), (part.out_features,))
         return True
 
     def _convolution(self, name: str, part: nn.Conv2d) -> bool:
@@ -75,8 +75,8 @@ class _Chain:
         channels, height, width = self.shape
         kernel, stride, padding = _pair(part.kernel_size), _pair(part.stride), _pair(part.padding)
         layer = Convolution(weight, bias, (channels, height, width), kernel, stride, padding)
-        self._add(layer, layer.made)
-        return min(layer.made) >= 1
+        self._append(layer, layer.output_shape)
+        return min(layer.output_shape) >= 1
 
     def _pooling(self, part: nn.MaxPool2d) -> bool:
         kernel, stride = _pair(part.kernel_size), _pair(part.stride)
@@ -87,14 +87,14 @@ class _Chain:
             return False
         channels, height, width = self.shape
         layer = Pooling((channels, height, width), kernel)
-        # The larger of two values stays the larger under a ReLU, which has less to do behind the pooling.
-        rectified = self.layers[-1] == Activation("relu")
-        self.layers[-1:] = [layer, self.layers[-1]] if rectified else [self.layers[-1], layer]
-        self.shape = self.lies = layer.made
-        return min(layer.made) >= 1
+        # ReLU and max-pooling can be swapped: ReLU has fewer values to work on after the pooling.
+        after_relu = self.layers[-1] == Activation("relu")
+        self.layers[-1:] = [layer, self.layers[-1]] if after_relu else [self.layers[-1], layer]
+        self.shape = self.memory_shape = layer.output_shape
+        return min(layer.output_shape) >= 1
 
     def _activation(self, part: nn.Module) -> bool:
-        # The slope of an activation is computed from what lies behind it, so that no other may write there too.
+        # The gradient of an activation is computed from its outputs, so no second activation may overwrite them.
         if not self.layers or isinstance(self.layers[-1], Activation):
             return False
         self.layers.append(Activation("relu" if type(part) is nn.ReLU else "tanh"))
@@ -105,23 +105,23 @@ class _Chain:
             return False
         self.shape = (prod(self.shape),)
         if not self.layers:
-            self.lies = self.shape
+            self.memory_shape = self.shape
         return True
 
     def _entries(self, name: str) -> tuple[LayoutEntry | None, LayoutEntry | None]:
         weight, bias = (self.entries.get(f"{name}.{leaf}".lstrip(".")) for leaf in ("weight", "bias"))
         return weight, bias
 
-    def _add(self, layer: Layer, made: Shape) -> None:
+    def _append(self, layer: Layer, output_shape: Shape) -> None:
         self.layers.append(layer)
-        self.shape = self.lies = made
+        self.shape = self.memory_shape = output_shape
 
 
 def _parts(module: nn.Module, prefix: str) -> Iterator[tuple[str, nn.Module]]:
-    """Containers and the parts of their chains, in the order in which they are applied."""
+    """Containers and their parts, in the order in which they are applied."""
     yield prefix, module
     if type(module) in (Net, nn.Sequential):
-        for name, part in module._modules.items():  # not named_children, which leaves out what is repeated
+        for name, part in module._modules.items():  # named_children would leave out repeated parts
             if part is not None:
                 yield from _parts(part, f"{prefix}.{name}".lstrip("."))
 

@@ -1,4 +1,4 @@
-"""Convolutions as matrix products: the windows of all samples become the columns of one matrix for each lane."""
+"""Convolutions as matrix products: the windows of all samples become the columns of one matrix per lane."""
 
 from __future__ import annotations
 
@@ -9,52 +9,52 @@ from math import prod
 import torch
 from torch import Tensor
 
-from fedrelay.models.batched.base import Activations, Models, Step
-from fedrelay.models.batched.linear import LinearMap, LinearStep
+from fedrelay.models.batched.base import Activations, BoundLayer, ModelBuffers
+from fedrelay.models.batched.linear import BoundLinear, LinearMap
 
-Image = tuple[int, int, int]
+ImageShape = tuple[int, int, int]
 """(channels, height, width)."""
 Pair = tuple[int, int]
-"""Something along the height and along the width."""
+"""A value for the height and one for the width."""
 
 
 @dataclass(frozen=True)
 class Convolution(LinearMap):
     """A convolution with zero padding."""
 
-    given: Image
+    input_shape: ImageShape
     kernel: Pair
     stride: Pair
     padding: Pair
 
     @property
-    def made(self) -> Image:
-        """The shape of the images behind it; a side below 1 means that the images before it are too small."""
-        sides = zip(self.given[1:], self.kernel, self.stride, self.padding, strict=True)
+    def output_shape(self) -> ImageShape:
+        """A side below 1 means that the input images are too small."""
+        sides = zip(self.input_shape[1:], self.kernel, self.stride, self.padding, strict=True)
         height, width = ((side + 2 * pad - kernel) // stride + 1 for side, kernel, stride, pad in sides)
         return self.weight.shape[0], height, width
 
     @property
     def multiplications(self) -> int:
         """All weights at every position."""
-        return self.weight.size * prod(self.made[1:])
+        return self.weight.size * prod(self.output_shape[1:])
 
-    def bind(self, models: Models, behind: Activations) -> tuple[Step, Activations]:
-        """Windows are a view of the padded images; only their columns take room."""
-        before = Activations.of(models, self.given)
-        padded, inner = self._padded(before.values)
+    def bind(self, models: ModelBuffers, outputs: Activations) -> tuple[BoundLayer, Activations]:
+        """Windows are a view of the padded images; only the columns are copied."""
+        inputs = Activations.allocate(models, self.input_shape)
+        padded, interior = self._pad(inputs.values)
         windows = self._windows(padded)
         columns = torch.empty_like(windows, memory_format=torch.contiguous_format)
         rows = columns.flatten(4).flatten(1, 3).transpose(1, 2)
-        # When slopes are passed on, the values of the columns are needed no more.
-        product = self.between(
-            models, Activations(rows, rows), Activations(*(part.flatten(2).transpose(1, 2) for part in behind))
+        # When the gradient of the columns is computed, their values are no longer needed.
+        product = self.bind_map(
+            models, Activations(rows, rows), Activations(*(part.flatten(2).transpose(1, 2) for part in outputs))
         )
-        taps = tuple(self._taps(columns, before.slopes))
-        return ConvolutionStep(before, inner, windows, columns, product, taps), before
+        contributions = tuple(self._contributions(columns, inputs.gradient))
+        return BoundConvolution(inputs, interior, windows, columns, product, contributions), inputs
 
-    def _padded(self, values: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Images with a frame of zeros, and their inner part, to which images are copied; None without a frame."""
+    def _pad(self, values: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Zero-padded images, and their interior, to which images are copied; None without padding."""
         (high, wide), (lanes, channels, height, width, batch) = self.padding, values.shape
         if not high and not wide:
             return values, None
@@ -62,57 +62,54 @@ class Convolution(LinearMap):
         return padded, padded[:, :, high : high + height, wide : wide + width]
 
     def _windows(self, padded: Tensor) -> Tensor:
-        """What each weight meets, `[lanes, channels, *kernel, height, width, batch]`."""
+        """A view of all windows, `[lanes, channels, *kernel, height, width, batch]`."""
         lane, channel, row, column, sample = padded.stride()
-        (down, right), (_, height, width) = self.stride, self.made
+        (down, right), (_, height, width) = self.stride, self.output_shape
         return padded.as_strided(
             (*padded.shape[:2], *self.kernel, height, width, padded.shape[-1]),
             (lane, channel, row, column, row * down, column * right, sample),
         )
 
-    def _taps(self, columns: Tensor, slopes: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-        """For each weight of the kernel: the slopes of what it met, and where in the images it met it."""
+    def _contributions(self, columns: Tensor, input_gradient: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        """For each position of the kernel: its part of the columns' gradient, and the inputs it is added to."""
         for i in range(self.kernel[0]):
             for j in range(self.kernel[1]):
-                (outputs, inputs), (outputs_across, inputs_across) = self._met(0, i), self._met(1, j)
-                tap = columns[:, :, i, j, outputs, outputs_across]
-                if tap.numel():
-                    yield tap, slopes[:, :, inputs, inputs_across]
+                (out_rows, in_rows), (out_columns, in_columns) = self._overlap(0, i), self._overlap(1, j)
+                part = columns[:, :, i, j, out_rows, out_columns]
+                if part.numel():
+                    yield part, input_gradient[:, :, in_rows, in_columns]
 
-    def _met(self, axis: int, offset: int) -> tuple[slice, slice]:
-        """Which outputs meet the image, not its frame, with one weight along an axis; and where in the image."""
+    def _overlap(self, axis: int, offset: int) -> tuple[slice, slice]:
+        """Which outputs use an input pixel (not padding) at a kernel position along an axis, and which pixels."""
         stride, shift = self.stride[axis], offset - self.padding[axis]
         begin = max(0, -(shift // stride))
-        end = max(begin, min(self.made[1 + axis], (self.given[1 + axis] - 1 - shift) // stride + 1))
+        end = max(begin, min(self.output_shape[1 + axis], (self.input_shape[1 + axis] - 1 - shift) // stride + 1))
         first = begin * stride + shift
         return slice(begin, end), slice(first, first + (end - begin) * stride, stride)
 
 
 @dataclass(frozen=True)
-class ConvolutionStep(Step):
-    """The convolution of all lanes."""
+class BoundConvolution(BoundLayer):
+    """A convolution of all lanes."""
 
-    before: Activations
-    inner: Tensor | None
+    inputs: Activations
+    interior: Tensor | None
     windows: Tensor
     columns: Tensor
-    product: LinearStep
-    taps: tuple[tuple[Tensor, Tensor], ...]
+    product: BoundLinear
+    contributions: tuple[tuple[Tensor, Tensor], ...]
 
     def forward(self) -> None:
-        """Weights times windows, plus bias."""
-        if self.inner is not None:
-            self.inner.copy_(self.before.values)
+        if self.interior is not None:
+            self.interior.copy_(self.inputs.values)
         self.columns.copy_(self.windows)
         self.product.forward()
 
-    def fill_gradient(self) -> None:
-        """Slopes times windows."""
-        self.product.fill_gradient()
+    def compute_gradient(self) -> None:
+        self.product.compute_gradient()
 
-    def pass_on(self) -> None:
-        """The slopes of all windows, each added where it came from."""
-        self.product.pass_on()
-        self.before.slopes.zero_()
-        for slopes, place in self.taps:
-            place.add_(slopes)
+    def compute_input_gradient(self) -> None:
+        self.product.compute_input_gradient()
+        self.inputs.gradient.zero_()
+        for part, pixels in self.contributions:
+            pixels.add_(part)

@@ -1,4 +1,4 @@
-"""Linear maps, which both dense layers and convolutions are: forward and backward are batched matrix products."""
+"""Linear maps, the basis of dense layers and convolutions: forward and backward are batched matrix products."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from fedrelay.models.batched.base import Activations, Models, Step
+from fedrelay.models.batched.base import Activations, BoundLayer, ModelBuffers, Shape
 from fedrelay.models.layout import LayoutEntry
 
 
 class Product(NamedTuple):
-    """A product of matrices of all lanes and where it goes."""
+    """A batched matrix product and where its result goes."""
 
     left: Tensor
     right: Tensor
@@ -22,18 +22,17 @@ class Product(NamedTuple):
 
     @classmethod
     def of(cls, left: Tensor, right: Tensor, out: Tensor) -> Product:
-        """Turned around if only that makes the output contiguous: then one call serves all lanes."""
+        """The product, transposed if only that makes the output contiguous: then one call serves all lanes."""
         if out.is_contiguous():
             return cls(left, right, out)
         return cls(right.transpose(1, 2), left.transpose(1, 2), out.transpose(1, 2))
 
     def compute(self) -> None:
-        """Multiply."""
         torch.bmm(self.left, self.right, out=self.out)
 
 
 class Matrices(NamedTuple):
-    """Weights `[lanes, outputs, inputs]` and biases `[lanes, outputs, 1]` inside flat tensors, without copying."""
+    """Views of weights `[lanes, outputs, inputs]` and biases `[lanes, outputs, 1]` inside flat tensors."""
 
     weight: Tensor
     bias: Tensor | None
@@ -47,61 +46,72 @@ class LinearMap:
     bias: LayoutEntry | None
 
     @property
-    def entries(self) -> tuple[LayoutEntry, ...]:
-        """What it trains."""
+    def parameters(self) -> tuple[LayoutEntry, ...]:
         return (self.weight,) if self.bias is None else (self.weight, self.bias)
 
     @property
     def multiplications(self) -> int:
-        """How many of them one sample takes: here as many as there are weights."""
+        """Multiplications per sample."""
         return self.weight.size
 
-    def between(self, models: Models, before: Activations, behind: Activations) -> LinearStep:
+    def bind_map(self, models: ModelBuffers, inputs: Activations, outputs: Activations) -> BoundLinear:
         """The map of all lanes from `[lanes, rows, inputs]` to `[lanes, rows, outputs]`."""
-        theta = self._inside(models.flat)
-        onward = Product.of(before.values, theta.weight.transpose(1, 2), behind.values)
-        turned = onward.out is not behind.values
-        bias = theta.bias if theta.bias is None or turned else theta.bias.transpose(1, 2)
-        backward = Product.of(behind.slopes, theta.weight, before.slopes)
-        slopes = behind.slopes.transpose(1, 2)
-        return LinearStep(onward, bias, backward, slopes, before.values, self._inside(models.gradient))
+        theta = self._matrices(models.flat)
+        product = Product.of(inputs.values, theta.weight.transpose(1, 2), outputs.values)
+        transposed = product.out is not outputs.values
+        bias = theta.bias if theta.bias is None or transposed else theta.bias.transpose(1, 2)
+        backward = Product.of(outputs.gradient, theta.weight, inputs.gradient)
+        output_gradient = outputs.gradient.transpose(1, 2)
+        return BoundLinear(product, bias, backward, output_gradient, inputs.values, self._matrices(models.gradient))
 
-    def _inside(self, flat: Tensor) -> Matrices:
+    def _matrices(self, flat: Tensor) -> Matrices:
         outputs, inputs = self.weight.shape[0], prod(self.weight.shape[1:])
-        weight = _values(self.weight, flat).view(-1, outputs, inputs)
-        return Matrices(weight, _values(self.bias, flat).unsqueeze(2) if self.bias is not None else None)
+        weight = _columns(self.weight, flat).view(-1, outputs, inputs)
+        return Matrices(weight, _columns(self.bias, flat).unsqueeze(2) if self.bias is not None else None)
 
 
 @dataclass(frozen=True)
-class LinearStep(Step):
+class Dense(LinearMap):
+    """A dense layer, on vectors or on flattened images."""
+
+    input_shape: Shape
+
+    def bind(self, models: ModelBuffers, outputs: Activations) -> tuple[BoundLayer, Activations]:
+        """Images stay in their memory order, with the samples innermost: a matrix product does not mind."""
+        inputs = vectors = Activations.allocate(models, self.input_shape)
+        if len(self.input_shape) > 1:
+            vectors = Activations(*(part.flatten(1, 3).transpose(1, 2) for part in inputs))
+        return self.bind_map(models, vectors, outputs), inputs
+
+
+@dataclass(frozen=True)
+class BoundLinear(BoundLayer):
     """A linear map of all lanes."""
 
-    onward: Product
+    product: Product
     bias: Tensor | None
     backward: Product
-    slopes: Tensor
-    """Behind the map, `[lanes, outputs, rows]`."""
+    output_gradient: Tensor
+    """`[lanes, outputs, rows]`."""
     inputs: Tensor
     """`[lanes, rows, inputs]`."""
     gradient: Matrices
 
     def forward(self) -> None:
-        """Inputs times weights, plus bias."""
         if self.bias is None:
-            self.onward.compute()
+            self.product.compute()
         else:
-            torch.baddbmm(self.bias, self.onward.left, self.onward.right, out=self.onward.out)
+            torch.baddbmm(self.bias, self.product.left, self.product.right, out=self.product.out)
 
-    def fill_gradient(self) -> None:
-        """Slopes times inputs. Gradients of one layer do not adjoin, so the product has memory of its own first."""
-        self.gradient.weight.copy_(torch.bmm(self.slopes, self.inputs))
+    def compute_gradient(self) -> None:
+        # The gradients of a layer are not contiguous across lanes, so the product needs its own memory first.
+        self.gradient.weight.copy_(torch.bmm(self.output_gradient, self.inputs))
         if self.gradient.bias is not None:
-            torch.sum(self.slopes, dim=2, keepdim=True, out=self.gradient.bias)
+            torch.sum(self.output_gradient, dim=2, keepdim=True, out=self.gradient.bias)
 
-    def pass_on(self) -> None:
-        """Slopes times weights."""
+    def compute_input_gradient(self) -> None:
         self.backward.compute()
 
 
-def _values(entry: LayoutEntry, flat: Tensor) -> Tensor:
+def _columns(entry: LayoutEntry, flat: Tensor) -> Tensor:
     return flat[:, entry.offset : entry.offset + entry.size]

@@ -1,4 +1,4 @@
-"""Several models side by side, trained as one."""
+"""Batched models: the layers read from a module, and the same layers bound to memory."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from fedrelay.models.batched.base import Activations, LaneTensors, Layer, Models, Shape, Step
+from fedrelay.models.batched.base import Activations, BoundLayer, LaneTensors, Layer, ModelBuffers, Shape
 from fedrelay.models.batched.chain import read_chain
 from fedrelay.models.batched.linear import LinearMap
 from fedrelay.models.layout import FlatLayout
@@ -15,76 +15,85 @@ from fedrelay.models.layout import FlatLayout
 
 @dataclass(frozen=True)
 class BatchedModel:
-    """The layers of a model that can be stacked."""
+    """The layers of a module that can be batched."""
 
     layers: tuple[Layer, ...]
 
     @classmethod
     def of(cls, module: nn.Module, layout: FlatLayout, shape: Shape) -> BatchedModel | None:
-        """Read a module's layers for samples of a shape; None if it has others than those that can be stacked."""
+        """Read a module's layers for samples of a shape; None if some layer is not supported."""
         layers = read_chain(module, layout, shape)
         return cls(layers) if layers is not None else None
 
     @property
     def classes(self) -> int:
-        """How many classes the models tell apart."""
-        return self.layers[-1].entries[0].shape[0]
+        return self.layers[-1].parameters[0].shape[0]
 
     @property
     def multiplications(self) -> int:
-        """How many of them a forward pass takes for one sample."""
-        return sum(layer.multiplications for layer in self.layers if isinstance(layer, LinearMap))
+        """Multiplications of a forward pass for one sample."""
+        return sum(self._layer_multiplications)
 
     @property
     def training_flops(self) -> float:
-        """What training on one sample takes: three products a layer, but the first passes nothing back."""
-        maps = [layer.multiplications for layer in self.layers if isinstance(layer, LinearMap)]
-        return 2.0 * (3 * sum(maps) - maps[0])
+        """Operations of training on one sample: three products per layer, but the first needs no input gradient."""
+        return 2.0 * (3 * self.multiplications - self._layer_multiplications[0])
 
-    def bind(self, flat: Tensor, gradient: Tensor, width: int) -> BoundBatchedModel:
-        """The models in `flat`, `[lanes, size]`, whose gradients go to `gradient`, for batches of a width."""
-        models = Models(flat, gradient, width)
-        # With the samples innermost, what is done with a few classes is done sooner.
-        logits = Activations(*(flat.new_zeros(len(flat), self.classes, width) for _ in range(2)))
-        place = Activations(*(part.transpose(1, 2) for part in logits))
-        steps: list[Step] = []
+    @property
+    def _layer_multiplications(self) -> list[int]:
+        return [layer.multiplications for layer in self.layers if isinstance(layer, LinearMap)]
+
+    def bind(self, flat: Tensor, gradient: Tensor, batch: int) -> BoundBatchedModel:
+        """Allocate memory for the models in `flat`, `[lanes, size]`, and batches of `batch` samples.
+
+        Gradients are written to `gradient`, `[lanes, size]`.
+        """
+        models = ModelBuffers(flat, gradient, batch)
+        # With the samples innermost, operations over a few classes are faster.
+        logits = Activations(*(flat.new_zeros(len(flat), self.classes, batch) for _ in range(2)))
+        activations = Activations(*(part.transpose(1, 2) for part in logits))
+        layers: list[BoundLayer] = []
         for layer in reversed(self.layers):
-            step, place = layer.bind(models, place)
-            steps.insert(0, step)
-        return BoundBatchedModel(flat, gradient, tuple(steps), place.values, logits)
+            bound, activations = layer.bind(models, activations)
+            layers.insert(0, bound)
+        return BoundBatchedModel(flat, gradient, tuple(layers), activations.values, logits)
 
 
 @dataclass(frozen=True)
 class BoundBatchedModel(LaneTensors):
-    """Models side by side with the memory they need, ready to be trained."""
+    """Batched models with their memory, ready for training."""
 
     flat: Tensor
     gradient: Tensor
-    steps: tuple[Step, ...]
+    layers: tuple[BoundLayer, ...]
     inputs: Tensor
     logits: Activations
 
     def load(self, x: Tensor, rows: Tensor) -> None:
-        """Take rows of `x`, `[samples, values]`, as inputs: those of the first lane, then those of the second, …"""
+        """Use rows of `x`, `[samples, values]`, as inputs: those of the first lane, then those of the second, …"""
         if self.inputs.dim() == 3:
             torch.index_select(x, 0, rows, out=self.inputs.flatten(0, 1))
         else:
-            lanes, *shape, width = self.inputs.shape
-            images = x.index_select(0, rows).view(lanes, width, *shape)
+            lanes, *shape, batch = self.inputs.shape
+            images = x.index_select(0, rows).view(lanes, batch, *shape)
             self.inputs.copy_(images.movedim(1, -1))
 
-    def fill_gradient(self, unwanted: Tensor, shares: Tensor) -> Tensor:
-        """Compute all gradients of the cross-entropy on what was loaded; returns the logits `[lanes, classes, batch]`.
+    def compute_gradient(self, target_gradient: Tensor, sample_weights: Tensor) -> Tensor:
+        """Compute all gradients of the cross-entropy on the loaded inputs.
 
-        `shares`, `[lanes, 1, batch]`, says how much a sample counts: 1/b in a batch of b, 0 for a place left empty.
-        `unwanted`, of the logits' shape, is minus the share at the sample's class and 0 elsewhere.
+        Args:
+            target_gradient: `[lanes, classes, batch]`, minus the sample's weight at its class and 0 elsewhere.
+            sample_weights: `[lanes, 1, batch]`, 1/b in a batch of b, 0 for padding.
+
+        Returns:
+            The logits, `[lanes, classes, batch]`.
         """
-        for step in self.steps:
-            step.forward()
+        for layer in self.layers:
+            layer.forward()
         probabilities = torch.softmax(self.logits.values, dim=1)
-        torch.addcmul(unwanted, probabilities, shares, out=self.logits.slopes)
-        for step in self.steps[:0:-1]:
-            step.fill_gradient()
-            step.pass_on()
-        self.steps[0].fill_gradient()
+        torch.addcmul(target_gradient, probabilities, sample_weights, out=self.logits.gradient)
+        for layer in self.layers[:0:-1]:
+            layer.compute_gradient()
+            layer.compute_input_gradient()
+        self.layers[0].compute_gradient()
         return self.logits.values

@@ -1,4 +1,4 @@
-"""Max-pooling as a tournament: columns of each window against each other, then the winners of its rows.
+"""Max-pooling in two steps: the maximum along the rows of each window, then along its columns.
 
 Of equal values the first in reading order wins, as in PyTorch; images with a plain background have many.
 """
@@ -10,88 +10,81 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedrelay.models.batched.base import Activations, Models, Step
-from fedrelay.models.batched.convolution import Image, Pair
+from fedrelay.models.batched.base import Activations, BoundLayer, ModelBuffers
+from fedrelay.models.batched.convolution import ImageShape, Pair
 from fedrelay.models.layout import LayoutEntry
 
 
 @dataclass(frozen=True)
 class Pooling:
-    """The largest value of each window; windows do not overlap, what is left over at the edges is dropped."""
+    """The largest value of each window. Windows do not overlap; incomplete windows at the edges are dropped."""
 
-    given: Image
+    input_shape: ImageShape
     kernel: Pair
 
     @property
-    def entries(self) -> tuple[LayoutEntry, ...]:
-        """Nothing is trained."""
+    def parameters(self) -> tuple[LayoutEntry, ...]:
         return ()
 
     @property
-    def made(self) -> Image:
-        """The shape of the images behind it."""
-        channels, height, width = self.given
+    def output_shape(self) -> ImageShape:
+        channels, height, width = self.input_shape
         return channels, height // self.kernel[0], width // self.kernel[1]
 
-    def bind(self, models: Models, behind: Activations) -> tuple[Step, Activations]:
-        """Two tournaments."""
-        before = Activations.of(models, self.given)
-        values, slopes = (self._windows(part) for part in before)
-        winners = torch.empty_like(values[..., 0, :])
-        rows = Activations(winners, winners)  # slopes come back when the values are needed no more
-        across = Tournament.of(Activations(values, slopes), 5, rows)
-        return PoolingStep(across, Tournament.of(rows, 3, behind)), before
+    def bind(self, models: ModelBuffers, outputs: Activations) -> tuple[BoundLayer, Activations]:
+        inputs = Activations.allocate(models, self.input_shape)
+        windows = Activations(*(self._windows(part) for part in inputs))
+        maxima = torch.empty_like(windows.values[..., 0, :])
+        rows = Activations(maxima, maxima)  # gradients come when the values are no longer needed
+        return BoundPooling(BoundMax.of(windows, 5, rows), BoundMax.of(rows, 3, outputs)), inputs
 
     def _windows(self, images: Tensor) -> Tensor:
         """`[lanes, channels, height, kernel height, width, kernel width, batch]`, without copying."""
-        (_, height, width), (high, wide) = self.made, self.kernel
+        (_, height, width), (high, wide) = self.output_shape, self.kernel
         whole = images[:, :, : height * high, : width * wide]
         return whole.view(*images.shape[:2], height, high, width, wide, images.shape[-1])
 
 
 @dataclass(frozen=True)
-class Tournament(Step):
-    """The largest values along one axis. Verdicts are numbers, 1 or 0, because these multiply faster than truths."""
+class BoundMax(BoundLayer):
+    """The maximum along one axis. `stays` is stored as 1.0 or 0.0, because numbers multiply faster than booleans."""
 
     values: tuple[Tensor, ...]
-    slopes: tuple[Tensor, ...]
-    verdicts: tuple[Tensor, ...]
-    behind: Activations
+    gradients: tuple[Tensor, ...]
+    stays: tuple[Tensor, ...]
+    """For each value after the first: whether the maximum before it is at least as large."""
+    outputs: Activations
 
     @classmethod
-    def of(cls, before: Activations, axis: int, behind: Activations) -> Tournament:
-        """Values along an axis of the place before, the winners to the place behind."""
-        values, slopes = (part.unbind(axis) for part in before)
-        return cls(values, slopes, tuple(torch.empty_like(behind.values) for _ in values[1:]), behind)
+    def of(cls, inputs: Activations, axis: int, outputs: Activations) -> BoundMax:
+        values, gradients = (part.unbind(axis) for part in inputs)
+        return cls(values, gradients, tuple(torch.empty_like(outputs.values) for _ in values[1:]), outputs)
 
     def forward(self) -> None:
-        """Whoever comes later must be larger to win."""
-        best = self.values[0]
-        for value, verdict in zip(self.values[1:], self.verdicts, strict=True):
-            torch.ge(best, value, out=verdict)
-            best = torch.maximum(best, value, out=self.behind.values)
+        maximum = self.values[0]
+        for value, stays in zip(self.values[1:], self.stays, strict=True):
+            torch.ge(maximum, value, out=stays)
+            maximum = torch.maximum(maximum, value, out=self.outputs.values)
 
-    def pass_on(self) -> None:
-        """The slope goes to the winner alone, from the last match back to the first."""
-        slopes, first = self.behind.slopes, self.slopes[0]
-        for slope, verdict in zip(reversed(self.slopes[1:]), reversed(self.verdicts), strict=True):
-            torch.addcmul(slopes, slopes, verdict, value=-1, out=slope)
-            slopes = torch.mul(slopes, verdict, out=first)
+    def compute_input_gradient(self) -> None:
+        """The gradient goes to the maximum alone, from the last comparison back to the first."""
+        remaining, first = self.outputs.gradient, self.gradients[0]
+        for gradient, stays in zip(reversed(self.gradients[1:]), reversed(self.stays), strict=True):
+            torch.addcmul(remaining, remaining, stays, value=-1, out=gradient)
+            remaining = torch.mul(remaining, stays, out=first)
 
 
 @dataclass(frozen=True)
-class PoolingStep(Step):
-    """The pooling of all lanes: across the rows first, which keeps the reading order."""
+class BoundPooling(BoundLayer):
+    """The pooling of all lanes: along the rows first, which keeps the reading order."""
 
-    across: Tournament
-    down: Tournament
+    along_rows: BoundMax
+    along_columns: BoundMax
 
     def forward(self) -> None:
-        """Rows, then windows."""
-        self.across.forward()
-        self.down.forward()
+        self.along_rows.forward()
+        self.along_columns.forward()
 
-    def pass_on(self) -> None:
-        """Windows, then rows."""
-        self.down.pass_on()
-        self.across.pass_on()
+    def compute_input_gradient(self) -> None:
+        self.along_columns.compute_input_gradient()
+        self.along_rows.compute_input_gradient()

@@ -48,7 +48,7 @@ def plan_report(run: PreparedRun, round: int) -> dict[str, Any]:
         "data": prepared.experiment.data.name,
         "clients": prepared.federation.clients,
         "groups": len(prepared.groups),
-        "parameters": prepared.layout.trainable,
+        "parameters": prepared.layout.trained_size,
         "payloads": costs.payloads
         | {name: size for extra in costs.extras(plan).values() for name, size in extra.items()},
         "round": round,

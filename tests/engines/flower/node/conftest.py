@@ -36,7 +36,14 @@ def job(
     module = origin.build()
     settings = TrainSettings(**{"batch_size": 4, "lr": 0.1, **train})
     return TrainingJob(
-        module, FlatLayout.of(module), samples(), settings, terms, 7, guard=guard or GuardSettings(), origin=origin
+        module,
+        FlatLayout.of(module),
+        samples(),
+        settings,
+        terms,
+        7,
+        guard=guard or GuardSettings(),
+        module_builder=origin,
     )
 
 

@@ -285,7 +285,7 @@ def test_a_context_that_failed_in_the_middle_of_a_step_is_not_used_again(service
     request = ask.hop(ask.job())
     good = service.answer(request)
     [first] = service.contexts.values()
-    monkeypatch.setattr(first.hop_runner, "take", lambda *_: 1 / 0)
+    monkeypatch.setattr(first.hop_runner, "run", lambda *_: 1 / 0)
     with pytest.raises(EngineError, match="ZeroDivisionError"):
         service.answer(request)
     assert np.array_equal(service.answer(request).arrays["models"], good.arrays["models"])

@@ -78,7 +78,7 @@ def test_nothing_is_settled_before_it_is_on_disk(tmp_path):
     versions.start_round(3)
     assert (versions.request_fields(4, 9)["state"], versions.request_fields(4, 9)["oldest_needed"]) == (second, first)
     again = ClientStateStore(tmp_path / "clients")  # after a death: what the checkpoint names
-    again.restore(client_states.names)
+    again.restore(client_states.file_names)
     resumed = StateVersions(again)
     resumed.start_round(2)
     assert resumed.request_fields(4, 9)["state"] == first

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from fedrelay.errors import EngineError, SpecError
 from fedrelay.files import write_atomically
-from fedrelay.local.terms.dp import LEAST_NOISE, Dp
+from fedrelay.local.terms.dp import MIN_NOISE, Dp
 from fedrelay.local.trainer import TrainingJob
 from fedrelay.privacy.accountant import Accountant
 
@@ -32,8 +32,8 @@ class OwnerPolicy:
     clip: float | None = None
 
     def __post_init__(self) -> None:
-        if not LEAST_NOISE <= self.noise < math.inf:
-            raise SpecError(f"--require-dp: must be at least {LEAST_NOISE:g}, got {self.noise:g}")
+        if not MIN_NOISE <= self.noise < math.inf:
+            raise SpecError(f"--require-dp: must be at least {MIN_NOISE:g}, got {self.noise:g}")
         if self.clip is not None and not 0 < self.clip < math.inf:
             raise SpecError(f"--require-clip: must be greater than 0, got {self.clip:g}")
 
@@ -48,11 +48,11 @@ class OwnerPolicy:
         if self.clip is not None and dp.clip > self.clip:
             raise DeclinedByOwner(f"terms.dp.clip is {dp.clip:g}; this node requires at most {self.clip:g}")
         for term in job.terms:
-            if term.reveals:
+            if term.payload_reveals_data:
                 name = type(term).__name__
                 raise DeclinedByOwner(f"{name} sends more than noise protects; this node requires privacy")
         try:
-            dp.adapt(job.module)
+            dp.adapt_model(job.module)
         except SpecError as error:
             raise DeclinedByOwner(str(error)) from None
 

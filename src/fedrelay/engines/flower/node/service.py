@@ -39,15 +39,16 @@ from fedrelay.engines.flower.node.node_federation import NodeFederation, NodeFed
 from fedrelay.engines.flower.node.owner_policy import DeclinedByOwner, OwnerPolicy, PrivacyBudget
 from fedrelay.engines.flower.node.state_files import DAYS, StateFiles
 from fedrelay.engines.local.batching import RouteBatch
-from fedrelay.engines.local.engine import BEFORE, ProfileClients
+from fedrelay.engines.local.engine import SETUP_ROUND, ProfileClients
 from fedrelay.engines.local.executor import WorkerContext, one_thread
 from fedrelay.errors import EngineError, FedRelayError
 from fedrelay.experiment.serialize import from_plain
 from fedrelay.local.client_profile import ClientProfiler
-from fedrelay.local.evaluation import EvaluationSums, chunks, evaluate_chunk
+from fedrelay.local.evaluation import EvaluationSums, chunk_count, evaluate_chunk
 from fedrelay.local.hop import PlannedHop
 from fedrelay.local.hop_context import HopContext
 from fedrelay.local.terms.dp import Dp
+from fedrelay.local.terms.tensors import ClientState, Payload, ServerState
 from fedrelay.local.trainer import TrainingJob
 from fedrelay.robustness.guard import TypicalHop
 from fedrelay.routes.overlay import Tamper, Tampering
@@ -153,24 +154,24 @@ class NodeService:
         context, typical = self._hop_context(request, worker.job), TypicalHop(float_field(header, "typical_norm"))
         if self.budget is not None:
             self.budget.charge()
-        model = torch.empty_like(context.recv)
+        model = torch.empty_like(context.received)
         with one_thread():
-            [report] = worker.hop_runner.take([hop], [context], [model], typical)
+            [report] = worker.hop_runner.run([hop], [context], [model], typical)
         fields = {
             "kind": "hop",
             "request": id,
             "samples": report.samples,
             "steps": report.steps,
             "loss": report.loss if self.policy is None else None,
-            "length": report.length,
-            "shortened": report.shortened,
+            "length": report.update_norm,
+            "shortened": report.update_clipped,
             "seconds": time.monotonic() - began,
         }
         if report.refused:
             reply = Message({**fields, "refused": report.refused})
         else:
-            if context.kept:
-                self.state_files.put(run, id, context.kept)
+            if context.new_client_state:
+                self.state_files.put(run, id, context.new_client_state)
             reply = pack_models(
                 fields, {"model": model} | {f"payload {name}": each for name, each in context.payload.items()}
             )
@@ -195,11 +196,11 @@ class NodeService:
         def sent(kind: str, names: tuple[str, ...]) -> dict[str, Tensor]:
             return {name: models.get(f"{kind} {name}", torch.zeros_like(recv)) for name in names}
 
-        names = job.names("state")
+        names = job.tensor_names(ClientState)
         state: Mapping[str, Tensor] = {}
         if names:
             found = self.state_files.get(
-                text_field(header, "run"), int_field(header, "state"), _merged_from(header), job.adding_up
+                text_field(header, "run"), int_field(header, "state"), _merged_from(header), job.additive_state
             )
             state = {name: found.get(name, torch.zeros_like(recv)) for name in names}
             if any(tensor.shape != recv.shape or tensor.dtype != recv.dtype for tensor in state.values()):
@@ -207,10 +208,10 @@ class NodeService:
         return HopContext(
             recv,
             models.get("round", recv),
-            sent("server", job.names("server")),
+            sent("server", job.tensor_names(ServerState)),
             state,
             {name: torch.zeros_like(recv) for name in names},
-            sent("payload", job.names("payload")),
+            sent("payload", job.tensor_names(Payload)),
         )
 
     def _profile(self, request: Message) -> Message:
@@ -221,9 +222,9 @@ class NodeService:
         own = worker.job.federation
         own = own.members if isinstance(own, NodeFederationWithPublic) else own
         worker.job = replace(worker.job, federation=_with_public(own, request))
-        worker.models = unpack_models(request, worker.job.layout, ["start"])["start"].unsqueeze(0)
+        worker.rows = unpack_models(request, worker.job.layout, ["start"])["start"].unsqueeze(0)
         with one_thread():
-            [(_, vector)] = ProfileClients(profiler, RouteBatch(BEFORE, ((0, (client,)),))).run(worker)
+            [(_, vector)] = ProfileClients(profiler, RouteBatch(SETUP_ROUND, ((0, (client,)),))).run(worker)
         return Message({"kind": "profile"}, {"vector": np.ascontiguousarray(vector)})
 
     def _evaluate(self, request: Message) -> Message:
@@ -234,8 +235,8 @@ class NodeService:
         classes, test = worker.job.federation.classes, self.data.test
         sums = EvaluationSums(0.0, *(np.zeros(classes, dtype=np.int64) for _ in range(3)))
         with one_thread():
-            for chunk in range(chunks(test)):
-                sums += evaluate_chunk(worker.hop_runner.bench, model, test, chunk)
+            for chunk in range(chunk_count(test)):
+                sums += evaluate_chunk(worker.hop_runner.flat_module, model, test, chunk)
         return Message({"kind": "evaluate", **evaluation_header(sums)})
 
     def _context(self, header: Header) -> WorkerContext:

@@ -129,7 +129,7 @@ class AsyncRoundRunner:
             clients = tuple(client for _, route in here for client in route.clients)
             reports = tuple(report for _, route in here for report in route.reports)
             groups = tuple(leg.group for leg, route in here if _succeeded(route))
-            found.append(Arrival(slot, clients, model, reports, payload, legs=groups))
+            found.append(Arrival(slot, clients, model, reports, payload, visited_groups=groups))
         return found
 
 

@@ -17,6 +17,7 @@ from fedrelay.engines.flower.server.reply_checks import HopReply, ReplyChecker
 from fedrelay.engines.flower.server.state_versions import StateVersions
 from fedrelay.experiment.spec import RecoverySettings
 from fedrelay.local.arrival import Arrival, Attempt, HopReport
+from fedrelay.local.terms.tensors import Payload, ServerState
 from fedrelay.local.trainer import TrainingJob
 from fedrelay.routes.overlay import ExecutionOverlay
 from fedrelay.routes.plan import Hop, RoundPlan
@@ -72,7 +73,7 @@ class HopRequests:
 
     def start_route(self, plan: RoundPlan, overlay: ExecutionOverlay, inputs: RoundInputs, number: int) -> ActiveRoute:
         """A route before its first hop."""
-        names = self.job.names("payload")
+        names = self.job.tensor_names(Payload)
         own = inputs.payload.get(number, {}) if number in inputs.starts else {}
         zeros = torch.zeros_like(inputs.weights)
         payload = {name: own.get(name, inputs.server.get(name, zeros)) for name in names}
@@ -94,7 +95,7 @@ class HopRequests:
             if route.given_up:
                 return None
             reply, worked = self.checker.parse(message, id, self.federation.size(client))
-            reply = replace(reply, report=replace(reply.report, overhead=max(0.0, seconds - worked)))
+            reply = replace(reply, report=replace(reply.report, overhead_seconds=max(0.0, seconds - worked)))
             return finish(self.checker.check(hop, route.model, reply, typical), (*request.attempts, "answered"))
 
         def on_failure(reason: str) -> Request | None:
@@ -124,14 +125,18 @@ class HopRequests:
         models = {"recv": route.model}
         if route.model is not inputs.weights and any(term.needs_round_model for term in self.job.terms):
             models["round"] = inputs.weights
-        models |= {f"server {name}": inputs.server[name] for name in self.job.names("server") if name in inputs.server}
+        models |= {
+            f"server {name}": inputs.server[name]
+            for name in self.job.tensor_names(ServerState)
+            if name in inputs.server
+        }
         models |= {f"payload {name}": tensor for name, tensor in route.payload.items() if tensor.any()}
         header = {
             "kind": "hop",
             "job": self.job_description,
-            "run": self.versions.client_states.run,
+            "run": self.versions.client_states.run_id,
             "hop": [hop.round, hop.route, hop.index, hop.client, hop.attempt],
-            "typical_norm": inputs.usual.length,
+            "typical_norm": inputs.usual.update_norm,
             "tamper": None if tamper is None else {"what": tamper.what, "factor": tamper.factor},
             **self.versions.request_fields(hop.client, id),
         }

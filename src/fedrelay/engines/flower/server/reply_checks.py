@@ -13,10 +13,17 @@ from fedrelay.engines.flower.messages import BadMessage, Message, hop_report, in
 from fedrelay.engines.local.executor import one_thread
 from fedrelay.local.arrival import HopReport
 from fedrelay.local.hop import diverged
-from fedrelay.local.hop_context import HopContext
+from fedrelay.local.terms.tensors import Payload
 from fedrelay.local.trainer import TrainingJob
 from fedrelay.models.layout import FlatModule
-from fedrelay.robustness.guard import TypicalHop, emptied, fault_in, peaks, shorten, worsened
+from fedrelay.robustness.guard import (
+    TypicalHop,
+    check_not_zeroed,
+    check_public_loss,
+    check_weights,
+    clip_updates,
+    max_abs_weights,
+)
 from fedrelay.routes.plan import Hop
 
 ROUNDING = 1e-4
@@ -45,7 +52,7 @@ class ReplyChecker:
         report, seconds = hop_report(reply, samples)
         if report.refused:
             return HopReply(torch.empty(0), {}, report), seconds
-        names = {f"payload {name}": name for name in self.job.names("payload")}
+        names = {f"payload {name}": name for name in self.job.tensor_names(Payload)}
         models = unpack_models(reply, self.job.layout, ["model", *names])
         return HopReply(models["model"], {name: models[row] for row, name in names.items()}, report), seconds
 
@@ -53,31 +60,38 @@ class ReplyChecker:
         """Apply the guard; `recv` is the model that was sent to the node."""
         guard, layout, report = self.job.guard, self.job.layout, reply.report
         if not report.refused:
-            [peak] = peaks(reply.model[: layout.counters])
-            report = replace(report, peak=peak, refused=fault_in(guard, peak, reply.payload.values()))
+            [largest] = max_abs_weights(reply.model[: layout.float_size])
+            refused = check_weights(guard, largest, reply.payload.values())
+            report = replace(report, max_abs_weight=largest, refused=refused)
         if report.refused and guard.on_divergence == "stop":
             raise diverged(hop, report.refused)
         if not report.refused:
-            report = self._shorten(report, reply.model, recv, typical.length)
-            report = replace(report, refused=emptied(guard, report.peak, recv[: layout.counters]))
+            report = self._clip(report, reply.model, recv, typical.update_norm)
+            report = replace(report, refused=check_not_zeroed(guard, report.max_abs_weight, recv[: layout.float_size]))
         if not report.refused:
             with one_thread():
-                reason, rise = worsened(guard, self.module, reply.model, recv, self.job.federation, typical)
-            report = replace(report, refused=reason, rise=rise)
+                reason, increase = check_public_loss(
+                    guard, self.module, reply.model, recv, self.job.federation, typical
+                )
+            report = replace(report, refused=reason, public_loss_increase=increase)
         if report.refused:
-            report = HopReport(0, 0, 0.0, refused=report.refused, overhead=report.overhead, rise=report.rise)
+            report = replace(
+                HopReport(0, 0, 0.0, refused=report.refused),
+                overhead_seconds=report.overhead_seconds,
+                public_loss_increase=report.public_loss_increase,
+            )
         return replace(reply, report=report)
 
-    def _shorten(self, report: HopReport, model: Tensor, recv: Tensor, typical: float) -> HopReport:
-        """An honest node has shortened its update; for others the server does it."""
+    def _clip(self, report: HopReport, model: Tensor, recv: Tensor, typical: float) -> HopReport:
+        """An honest node has clipped its update; for others the server does it."""
         if self.job.guard.norm is None:
             return report
-        end, longest = self.job.layout.trainable, self.job.guard.norm * typical
-        allowed = torch.tensor([longest * (1 + ROUNDING)], dtype=model.dtype)
-        length = float(shorten(model[:end], HopContext(recv[:end], recv[:end], longest=allowed)))
-        if length > float(allowed):
-            return replace(report, length=length, shortened=True)
-        return report if report.shortened else replace(report, length=length)
+        end = self.job.layout.trained_size
+        allowed = torch.tensor([self.job.guard.norm * typical * (1 + ROUNDING)], dtype=model.dtype)
+        norm = float(clip_updates(model[:end], recv[:end], allowed))
+        if norm > float(allowed):
+            return replace(report, update_norm=norm, update_clipped=True)
+        return report if report.update_clipped else replace(report, update_norm=norm)
 
     @cached_property
     def module(self) -> FlatModule:
