@@ -50,7 +50,7 @@ def test_a_grid_of_attacks_on_one_method(program, tiny):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["attack", "label-flip"], "--swap: name the classes"),
+        (["attack", "label-flip"], "--swap: missing; name the classes"),
         ([*FLIP, "--group-share", "half"], "--group-share: must be numbers separated by commas, got 'half'"),
         ([*FLIP, "--pairing", "loose"], "attack.pairing: must be 'fixed' or 'random', got 'loose'"),
         ([*FLIP, "fedseek"], "unknown name 'fedseek' (did you mean 'fedseq'?)"),
@@ -95,7 +95,7 @@ def test_a_spy(program, tiny, tmp_path):
         "1",
         "--spy",
         "3",
-        "--epochs-of-spy",
+        "--spy-epochs",
         "1",
     ]
     ended = program(*words, "--out", "here", "--json")
@@ -118,14 +118,14 @@ def test_a_spy(program, tiny, tmp_path):
 
 
 @pytest.mark.usefixtures("a_quick_look")
-def test_a_spy_whose_drawings_are_compared_by_features_of_ones_own(program, tiny, tmp_path, monkeypatch):
+def test_a_spy_whose_drawings_are_compared_by_own_features(program, tiny, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "eyes.py").write_text(
         "def constant():\n    return lambda images: images.new_ones(len(images), 2)\n"
         "def flat():\n    return lambda images: images.new_ones(3)\n"
         "def number():\n    return 7\n"
     )
-    words = ["attack", "gan", "fedavg", *tiny, "--fraction", "1", "--epochs-of-spy", "1"]
+    words = ["attack", "gan", "fedavg", *tiny, "--fraction", "1", "--spy-epochs", "1"]
     ended = program(*words, "--features", "eyes:constant", "--json")
     assert ended.code == 0, ended.err
     assert {visit["fid_all"] for visit in ended.json["fedavg"]["runs"][0]["visits"]} == {
@@ -133,7 +133,7 @@ def test_a_spy_whose_drawings_are_compared_by_features_of_ones_own(program, tiny
     }  # all images look the same
     for name, message in (
         ("flat", "one row of features for each image is needed, got (3,)"),
-        ("number", "--features eyes:number: must give a network or a function, got int"),
+        ("number", "--features eyes:number: must return a network or a function, got int"),
         ("nothing", "eyes:nothing: AttributeError"),
     ):
         ended = program(*words, "--features", f"eyes:{name}")
@@ -143,7 +143,7 @@ def test_a_spy_whose_drawings_are_compared_by_features_of_ones_own(program, tiny
 
 @pytest.mark.usefixtures("a_quick_look")
 def test_spies_in_several_runs_and_one_that_nobody_visits(program, tiny, tmp_path):
-    words = ["attack", "gan", "fedavg", *tiny, "--seeds", "1,2", "--fraction", "1", "--epochs-of-spy", "1", "--json"]
+    words = ["attack", "gan", "fedavg", *tiny, "--seeds", "1,2", "--fraction", "1", "--spy-epochs", "1", "--json"]
     ended = program(*words, "--out", "seen")
     assert ended.code == 0, ended.err
     assert [run["seed"] for run in ended.json["fedavg"]["runs"]] == [1, 2]

@@ -9,20 +9,20 @@ import pytest
 import yaml
 from rich.table import Table
 
-from fedrelay.cli.output import CommandOutput, complain
+from fedrelay.cli.output import CommandOutput, print_error
 
 ODD = ["[/x]", "a [/old] b", "runs/[v1]", "[bold]loud", "[link=http://here]", ":warning:", "[", "\\[x]"]
 
 
 @pytest.mark.parametrize("name", ODD)
 def test_no_text_is_taken_for_markup(capsys, name):
-    screen = CommandOutput()
+    output = CommandOutput()
     table = Table.grid()
     table.add_column(header=name)
     table.add_row(name)
-    screen.show(name, table)
-    screen.note(name)
-    complain(name)
+    output.print(name, table)
+    output.note(name)
+    print_error(name)
     shown = capsys.readouterr()
     assert shown.out == f"{name}\n{name}\n"
     assert shown.err == f"{name}\nfedrelay: {name}\n"

@@ -113,7 +113,7 @@ def test_resuming_a_complete_run_shows_its_result(program, tiny):
     done = program("run", "fedavg", *tiny, "--out", "here", "--json")
     again = program("resume", "here")
     assert again.code == 0
-    assert "complete already" in again.out
+    assert "This run is complete." in again.out
     assert "accuracy" in again.out
     assert program("resume", "here", "--json").json == done.json
 

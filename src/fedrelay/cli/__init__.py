@@ -1,4 +1,4 @@
-"""The command line: `fedrelay run`, `compare`, `resume`, `plan`, `methods`, `data`."""
+"""The command line. Each module is named after its command."""
 
 from fedrelay.cli.app import main
 

@@ -1,4 +1,4 @@
-"""The program `fedrelay`: its commands, and what becomes of errors."""
+"""The program `fedrelay`: its commands, and its exit codes."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 from typer.main import get_command
+from typer.models import CommandInfo, TyperInfo
 
 from fedrelay.cli import (
     attack,
@@ -24,12 +25,12 @@ from fedrelay.cli import (
     run,
     show,
 )
-from fedrelay.cli.interrupts import Stopped, terminated_like_interrupted
-from fedrelay.cli.output import complain
+from fedrelay.cli.interrupts import Stopped, sigterm_as_interrupt
+from fedrelay.cli.output import print_error
 from fedrelay.cli.settings import examples
 from fedrelay.errors import FedRelayError
 
-_ClickException: type[Exception] = typer.BadParameter.__mro__[2]  # typer exports this class under no name of its own
+_ClickException: type[Exception] = typer.BadParameter.__mro__[2]  # typer does not export this class
 
 app = typer.Typer(
     name="fedrelay",
@@ -44,17 +45,21 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["--help", "-h"]},
 )
-run.register(app)
-show.register(app)
-report.register(app)
-plan.register(app)
-group.register(app)
-attack.register(app)
-methods.register(app)
-data.register(app)
-bench.register(app)
-reproduce.register(app)
-federation.register(app)
+PANELS = {
+    "Experiments": (run, plan, group, attack),
+    "Results": (show, report, reproduce),
+    "Catalogue": (methods, data, bench),
+    "Real federation": (federation,),
+}
+"""The modules of the commands, by panel of the help."""
+
+for _panel, _modules in PANELS.items():
+    for _module in _modules:
+        _module.register(app)
+    _commands: list[CommandInfo | TyperInfo] = [*app.registered_commands, *app.registered_groups]
+    for _command in _commands:
+        if not isinstance(_command.rich_help_panel, str):
+            _command.rich_help_panel = _panel
 
 
 def _show_version(wanted: bool) -> None:
@@ -67,44 +72,45 @@ def _show_version(wanted: bool) -> None:
 def _program(
     _version: Annotated[
         bool,
-        typer.Option("--version", callback=_show_version, is_eager=True, help="show the version and exit"),
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit."),
     ] = False,
 ) -> None:
     pass
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the program and give back its exit code; without arguments it shows its help."""
+    """Run the program and return its exit code. Without arguments, print the help."""
     words = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # an old terminal shows ? for →
+            stream.reconfigure(errors="replace")  # an old terminal prints ? for →
     try:
-        with terminated_like_interrupted():
+        with sigterm_as_interrupt():
             code = get_command(app).main(words, prog_name="fedrelay", standalone_mode=False)
     except FedRelayError as error:
-        complain(str(error))
+        print_error(str(error))
         return error.exit_code
     except _ClickException as error:
-        complain(_usage(error))
+        print_error(_usage(error))
         return 2
     except KeyboardInterrupt:
-        complain("stopped")
+        print_error("stopped")
         return 130
     except MemoryError as error:
-        complain(f"there is not enough memory ({str(error).splitlines()[0] if str(error) else 'no details'})")
+        print_error(f"not enough memory ({str(error).splitlines()[0] if str(error) else 'no details'})")
         return FedRelayError.exit_code
     except OSError as error:  # such as a full disk
-        complain(str(error))
+        print_error(str(error))
         return FedRelayError.exit_code
-    if code == Stopped.exit_code:  # typer makes a plain exit of an interrupt
-        complain("stopped")
+    if code == Stopped.exit_code:  # typer turns an interrupt into a plain exit
+        print_error("stopped")
     return code if isinstance(code, int) else 0
 
 
 def _usage(error: BaseException) -> str:
-    """Wrong usage in one line, and where to look."""
+    """A usage error in one line, and where to find help."""
     context = getattr(error, "ctx", None)
     path = context.command_path if context else "fedrelay"
     message = error.format_message() if hasattr(error, "format_message") else str(error)
+    message = message.split(" (Did you mean")[0] if message.count("Did you mean") > 1 else message  # click and typer
     return f"{message}\nTry '{path} --help'"

@@ -1,4 +1,4 @@
-"""`fedrelay bench`: how fast this machine is."""
+"""`fedrelay bench`: the speed of this machine."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ def register(app: typer.Typer) -> None:
 
 
 def bench(
-    workers: Annotated[int, typer.Option("--workers", help="processes to measure with; 0 = one per core")] = 0,
-    rounds: Annotated[int, typer.Option("--rounds", help="rounds to take the median of")] = 15,
+    workers: Annotated[int, typer.Option("--workers", help="worker processes; 0 = one per core")] = 0,
+    rounds: Annotated[int, typer.Option("--rounds", help="rounds to measure; the median counts")] = 15,
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
-    """Measure client updates on this machine, against a plain PyTorch loop in the same run."""
+    """Measure the speed of this machine, against a plain PyTorch loop."""
     if workers < 0 or rounds < 1:
         raise SpecError(f"--workers must be at least 0 and --rounds at least 1, got {workers} and {rounds}")
     from fedrelay.engines.local.engine import cores
     from fedrelay.report.terminal.tables import pace_table
     from fedrelay.runtime.bench import bench as measure
 
-    screen = CommandOutput(quiet=quiet, json=json)
+    output = CommandOutput(quiet=quiet, json=json)
     paces = list(measure(workers or cores(), rounds))
-    screen.show(pace_table(paces))
-    screen.emit({"paces": [asdict(pace) for pace in paces]})
+    output.print(pace_table(paces))
+    output.print_json({"paces": [asdict(pace) for pace in paces]})

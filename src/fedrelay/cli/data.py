@@ -1,4 +1,4 @@
-"""`fedrelay data`: which data sets there are, and who would hold what."""
+"""`fedrelay data`: the data sets, and how they are partitioned."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def data(context: typer.Context) -> None:
         from fedrelay.data.registry import DATASETS
         from fedrelay.report.terminal.catalogue import dataset_list
 
-        CommandOutput().show(*dataset_list(DATASETS.values()))
+        CommandOutput().print(*dataset_list(DATASETS.values()))
 
 
 @takes_settings(*DATA_FLAGS)
@@ -42,7 +42,9 @@ def show(
     plot: Annotated[
         Path | None,
         typer.Option(
-            "--plot", metavar="FILE.png", help="draw the class mix of every client; a folder gets NAME-partition.png"
+            "--plot",
+            metavar="FILE.png",
+            help="draw the class mix of every client; in a folder, the file is NAME-partition.png",
         ),
     ] = None,
     quiet: Quiet = False,
@@ -50,15 +52,15 @@ def show(
     *,
     settings: Assignments,
 ) -> None:
-    """Show how a data set is dealt out to clients."""
+    """Show how a data set is partitioned: samples and classes per client."""
     from fedrelay.data.open import open_federation
     from fedrelay.report.partition import partition_of
     from fedrelay.report.terminal.catalogue import partition_page
     from fedrelay.report.terminal.tables import facts_grid
 
-    screen = CommandOutput(quiet=quiet, json=json)
-    experiment = _data_alone(apply({"data": {"name": name}}, settings))
-    with screen.listening():
+    output = CommandOutput(quiet=quiet, json=json)
+    experiment = _data_experiment(apply({"data": {"name": name}}, settings))
+    with output.showing_warnings():
         partition = partition_of(open_federation(experiment.data, experiment.seed))
     page = [partition_page(partition, histograms=plot is None)]
     if plot is not None:
@@ -68,13 +70,13 @@ def show(
         file = plot / f"{partition.name}-partition.png" if plot.is_dir() else plot
         save_figures(file, partition_figures(partition))
         page += ["", facts_grid({"class mix": str(file)})]
-    screen.show(*page)
-    screen.emit(partition.summary())
+    output.print(*page)
+    output.print_json(partition.summary())
 
 
-def _data_alone(tree: Tree) -> Experiment:
-    """An experiment of which only data and seed matter; anything else would have no effect."""
+def _data_experiment(tree: Tree) -> Experiment:
+    """An experiment with only data and seed set; other settings have no effect and are refused."""
     others = sorted(set(tree) - {"data", "seed"})
     if others:
-        raise SpecError(f"{others[0]}: has no effect here; 'data show' takes settings of 'data' and the seed")
+        raise SpecError(f"{others[0]}: has no effect here; 'data show' takes only settings of 'data', and the seed")
     return validate(Experiment, {"method": "fedavg", **tree})

@@ -63,16 +63,16 @@ def certificates(
     check_installed()
     from fedrelay.engines.flower.identity import CA, NODES, SERVER, make_server_folder, renew_certificate
 
-    screen = CommandOutput(quiet=quiet)
+    output = CommandOutput(quiet=quiet)
     if renew:
         end = renew_certificate(folder, host or [])
-        screen.show(f"Renewed {folder / SERVER}; it is valid until {end:%Y-%m-%d}. Nodes need no change.")
-        screen.show("Restart the SuperLink, and any proxy that uses this certificate.")
+        output.print(f"Renewed {folder / SERVER}; it is valid until {end:%Y-%m-%d}. Nodes need no change.")
+        output.print("Restart the SuperLink, and any proxy that uses this certificate.")
         return
     hosts = list(dict.fromkeys([*(host or []), "localhost", "127.0.0.1"]))
     make_server_folder(folder, hosts)
-    screen.show(f"Created {folder} for {', '.join(hosts)}. Only you can read its private files.")
-    screen.show(f"Give {folder / CA} to every node, and put the nodes' public keys into {folder / NODES}.")
+    output.print(f"Created {folder} for {', '.join(hosts)}. Only you can read its private files.")
+    output.print(f"Give {folder / CA} to every node, and put the nodes' public keys into {folder / NODES}.")
 
 
 def key(
@@ -84,9 +84,9 @@ def key(
     from fedrelay.engines.flower.identity import make_node_key
 
     public = make_node_key(file)
-    screen = CommandOutput(quiet=quiet)
-    screen.show(f"{file} is private: keep it here. Send {public} to the operator of the server,")
-    screen.show("who puts it into the folder 'nodes' as NAME.pub. NAME is then the name of this node.")
+    output = CommandOutput(quiet=quiet)
+    output.print(f"{file} is private: keep it here. Send {public} to the operator of the server,")
+    output.print("who puts it into the folder 'nodes' as NAME.pub. NAME is then the name of this node.")
 
 
 def superlink(
@@ -106,16 +106,16 @@ def superlink(
     from fedrelay.engines.flower.identity import SERVER, ends_soon
     from fedrelay.engines.flower.superlink import SuperLink
 
-    screen = CommandOutput(quiet=quiet)
-    with screen.listening(), _until_stopped() as over, SuperLink(folder, host, port, database) as running:
+    output = CommandOutput(quiet=quiet)
+    with output.showing_warnings(), _until_stopped() as over, SuperLink(folder, host, port, database) as running:
         log = folder / "superlink.log"
-        screen.note(f"The SuperLink listens on {running.address}; its log is {log}. Stop it with Ctrl-C.")
+        output.note(f"The SuperLink listens on {running.address}; its log is {log}. Stop it with Ctrl-C.")
         changes, shown = running.register(), ""
         if ending := ends_soon(folder / SERVER):
-            screen.note(f"note: {ending}; fedrelay certificates {folder} --renew", "yellow")
+            output.note(f"note: {ending}; fedrelay certificates {folder} --renew", "yellow")
         while True:
             for line in changes:
-                screen.note(line)
+                output.note(line)
             if over.wait(2.0):
                 break
             if running.ended() is not None:
@@ -209,7 +209,7 @@ def node(
     from fedrelay.local.compatibility import check_device
     from fedrelay.user_code import call_function, import_from_current_folder
 
-    screen = CommandOutput(quiet=quiet)
+    output = CommandOutput(quiet=quiet)
     largest = _bytes("--largest-message", largest_message)
     validate(EngineSettings, {"name": "flower", "superlink": superlink}, "--")
     authority(ca)  # before samples are read, which may take long
@@ -239,15 +239,15 @@ def node(
         plugins=tuple(plugin or ()),
     )
     shared = "shared" if share_histogram else "not shared"
-    screen.note(
+    output.note(
         f"{samples.size(0):,} samples to train on, {service.facts().tests:,} held out; "
         f"class counts are {shared}. Stop this node with Ctrl-C."
     )
     if policy is not None:
         hops = f"; {left.left:,} hops are left" if left is not None else ""
-        screen.note(f"Only models with noise of at least {policy.noise:g} leave this node{hops}.")
-    with screen.listening(), _until_stopped() as over:
-        serve(service, superlink, ca, key, place, over=over, patience=patience, say=screen.note, largest=largest)
+        output.note(f"Only models with noise of at least {policy.noise:g} leave this node{hops}.")
+    with output.showing_warnings(), _until_stopped() as over:
+        serve(service, superlink, ca, key, place, over=over, patience=patience, say=output.note, largest=largest)
 
 
 def nodes(
@@ -263,18 +263,18 @@ def nodes(
     from fedrelay.engines.flower.start import show_roster
     from fedrelay.report.terminal.catalogue import node_list
 
-    screen = CommandOutput(quiet=quiet, json=json)
+    output = CommandOutput(quiet=quiet, json=json)
     settings = validate(
         EngineSettings, {"name": "flower", "superlink": superlink, "folder": folder, "wait": wait}, "--"
     )
-    with screen.listening():
+    with output.showing_warnings():
         roster = show_roster(settings)
     facts = {entry.name: entry.facts for entry in roster if entry.facts is not None}
     warnings = list(roster_warnings(facts))
-    screen.show(node_list(roster))
+    output.print(node_list(roster))
     for line in warnings:
-        screen.note(f"note: {line}", "yellow")
-    screen.emit({"nodes": [entry.to_json() for entry in roster], "warnings": warnings})
+        output.note(f"note: {line}", "yellow")
+    output.print_json({"nodes": [entry.to_json() for entry in roster], "warnings": warnings})
 
 
 def _check_policy(

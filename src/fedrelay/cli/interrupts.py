@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: what was done is saved, and the message says how to go on."""
+"""Ctrl-C and SIGTERM: completed rounds are saved, and the message names the command to continue."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from types import FrameType
 
 from fedrelay.errors import FedRelayError
 
-_MARKS = ("run.json", "comparison.yaml")
-"""Files by which `fedrelay resume` knows a folder."""
+_RESUMABLE = ("run.json", "comparison.yaml")
+"""A folder with one of these files can be resumed."""
 
 
 class Stopped(FedRelayError):
@@ -23,28 +23,28 @@ class Stopped(FedRelayError):
 
 
 @contextmanager
-def resumable(folder: Path) -> Iterator[None]:
-    """Turn an interruption into a message that names the command to continue with."""
+def explain_interruption(folder: Path) -> Iterator[None]:
+    """Turn an interruption into a message that names the command to continue."""
     from fedrelay.runtime.interrupt import Interrupted
 
+    resume = f"\nContinue with:  fedrelay resume {shlex.quote(str(folder))}"
     try:
         yield
     except Interrupted as stop:
-        result = stop.result
-        run = f"{result.experiment.method}, seed {result.experiment.seed}"
-        done = f"stopped after round {result.rounds} of {result.experiment.rounds} ({run}); everything is saved"
-        raise Stopped(f"{done}{_how_to_go_on(folder)}") from None
-    except KeyboardInterrupt:
-        if not any((folder / mark).is_file() for mark in _MARKS):
-            raise Stopped("stopped before the first round; nothing was saved") from None
+        result, experiment = stop.result, stop.result.experiment
+        run = f"{experiment.method}, seed {experiment.seed}"
         raise Stopped(
-            f"stopped at once; everything up to the last checkpoint is saved{_how_to_go_on(folder)}"
+            f"stopped after round {result.rounds} of {experiment.rounds} ({run}); everything is saved{resume}"
         ) from None
+    except KeyboardInterrupt:
+        if not any((folder / name).is_file() for name in _RESUMABLE):
+            raise Stopped("stopped before the first round; nothing was saved") from None
+        raise Stopped(f"stopped at once; everything up to the last checkpoint is saved{resume}") from None
 
 
 @contextmanager
-def terminated_like_interrupted() -> Iterator[None]:
-    """SIGTERM does what Ctrl-C does at that moment."""
+def sigterm_as_interrupt() -> Iterator[None]:
+    """SIGTERM does what Ctrl-C would do at that moment."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -60,7 +60,3 @@ def terminated_like_interrupted() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
-
-
-def _how_to_go_on(folder: Path) -> str:
-    return f"\nContinue with:  fedrelay resume {shlex.quote(str(folder))}"

@@ -1,4 +1,4 @@
-"""`fedrelay methods`: what there is, and what each method consists of."""
+"""`fedrelay methods`: the catalogue of methods, and the parts of each."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def register(app: typer.Typer) -> None:
 
 
 def methods(context: typer.Context) -> None:
-    """List all methods; names can be joined with +."""
+    """List all methods, including those of plug-ins."""
     if context.invoked_subcommand is None:
         from fedrelay.experiment.catalogue import METHODS, plugin_methods
         from fedrelay.report.terminal.catalogue import method_list
 
-        CommandOutput().show(method_list(METHODS, plugin_methods()))
+        CommandOutput().print(method_list(METHODS, plugin_methods()))
 
 
 def show(
@@ -36,7 +36,7 @@ def show(
         list[str] | None, typer.Option("--plugin", metavar="MODULE", help="a module that registers methods; repeatable")
     ] = None,
 ) -> None:
-    """Explain a method: its parts, their options and the papers behind them."""
+    """Explain a method: its parts, their papers, rules and options."""
     from fedrelay.experiment.catalogue import load_plugins
     from fedrelay.experiment.grammar import parse_method
     from fedrelay.experiment.part_docs import documentation
@@ -45,4 +45,4 @@ def show(
     if plugin:
         import_from_current_folder()
         load_plugins(plugin)
-    CommandOutput().show(*method_page(parse_method(name), documentation))
+    CommandOutput().print(*method_page(parse_method(name), documentation))

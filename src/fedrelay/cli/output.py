@@ -1,4 +1,4 @@
-"""Where things are shown: results on stdout, progress and notes on stderr, JSON alone on stdout when asked for."""
+"""Output of commands: results on stdout, progress and notes on stderr; with `--json`, only JSON on stdout."""
 
 from __future__ import annotations
 
@@ -15,72 +15,70 @@ from fedrelay.report.format import finite
 
 
 class CommandOutput:
-    """The two consoles of one command, and how much of them is used."""
+    """Prints what a command has to say, as far as `--quiet` and `--json` allow."""
 
     def __init__(self, *, quiet: bool = False, json: bool = False) -> None:
-        self.quiet = quiet
         self.json = json
-        self.notes = _console(stderr=True, quiet=quiet)
-        self.results = self.notes if json else _console(quiet=quiet)
+        self.stderr = _console(stderr=True, quiet=quiet)
+        self.stdout = self.stderr if json else _console(quiet=quiet)
 
-    def show(self, *things: RenderableType) -> None:
-        """Show results, unless `--quiet`."""
-        for thing in things:
-            self.results.print(thing)
+    def print(self, *results: RenderableType) -> None:
+        """Print results, unless `--quiet`."""
+        for result in results:
+            self.stdout.print(result)
 
     def note(self, text: str, style: str = "none") -> None:
-        """Show how things go, unless `--quiet`: a line as it is, since it may hold words of others, however long."""
-        self.notes.print(Text(text, style), soft_wrap=True)
+        """Print a line to stderr, unless `--quiet`. It is neither wrapped nor read as markup."""
+        self.stderr.print(Text(text, style), soft_wrap=True)
 
-    def emit(self, value: Mapping[str, Any]) -> None:
-        """Print the JSON object, if `--json`."""
+    def print_json(self, value: Mapping[str, Any]) -> None:
+        """Print a JSON object, if `--json`."""
         if self.json:
-            text = json.dumps(finite(value))
-            _console().print(text, soft_wrap=True)
+            _console().print(json.dumps(finite(value)), soft_wrap=True)
 
     @contextmanager
-    def listening(self) -> Iterator[None]:
-        """Show warnings of the package as notes, each kind once, and at last how many more there were."""
-        logger, handler = logging.getLogger("fedrelay"), _Notes(self.notes)
+    def showing_warnings(self) -> Iterator[None]:
+        """Print warnings of the package as notes, each kind once, then how many more there were."""
+        logger, handler = logging.getLogger("fedrelay"), _WarningNotes(self)
         propagates, logger.propagate = logger.propagate, False
         logger.addHandler(handler)
         try:
             yield
         finally:
             logger.removeHandler(handler)
-            handler.sum_up()
+            handler.summarize()
             logger.propagate = propagates
 
 
-def complain(message: str) -> None:
-    """An error, on stderr, never hidden."""
+def print_error(message: str) -> None:
+    """Print an error to stderr, also with `--quiet`."""
     _console(stderr=True).print(Text("fedrelay: ", "bold red") + Text(message, "none"), soft_wrap=True)
 
 
 def _console(*, stderr: bool = False, quiet: bool = False) -> Console:
-    """A console that shows all text as it is: labels and paths may look like markup, and style comes from elsewhere."""
+    """A console that prints text unchanged: labels and paths may look like markup."""
     return Console(stderr=stderr, quiet=quiet, highlight=False, markup=False, emoji=False)
 
 
-class _Notes(logging.Handler):
-    """Warnings as short yellow notes. Equal but for their numbers counts as the same note."""
+class _WarningNotes(logging.Handler):
+    """Prints warnings as yellow notes. Warnings that differ only in their numbers are of one kind."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, output: CommandOutput) -> None:
         super().__init__(logging.WARNING)
-        self.console = console
+        self.output = output
         self.seen: dict[str, dict[str, None]] = {}
 
     def emit(self, record: logging.LogRecord) -> None:
-        alike, text = self.seen.setdefault(record.msg, {}), record.getMessage()
-        if not alike:
+        same_kind, text = self.seen.setdefault(record.msg, {}), record.getMessage()
+        if not same_kind:
             self._note(text)
-        alike[text] = None
+        same_kind[text] = None
 
-    def sum_up(self) -> None:
-        """Say how often else a note would have been due, and the last of them."""
+    def summarize(self) -> None:
+        """Print the last warning of each kind that occurred more than once, and how many were left out."""
         for _, *more in self.seen.values():
             if more:
                 self._note(more[-1] + (f" (and {len(more) - 1} more like this)" if len(more) > 1 else ""))
 
     def _note(self, text: str) -> None:
-        self.console.print(Text(f"note: {text}", "yellow"), soft_wrap=True)
+        self.output.note(f"note: {text}", "yellow")

@@ -1,4 +1,4 @@
-"""`fedrelay plan`: how models would travel."""
+"""`fedrelay plan`: the routes and the costs of a round."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from fedrelay.cli.output import CommandOutput
-from fedrelay.cli.settings import PLAN_FLAGS, Assignments, Json, Quiet, examples, one_method, takes_settings
+from fedrelay.cli.settings import PLAN_FLAGS, Assignments, Json, Quiet, examples, method_settings, takes_settings
 from fedrelay.errors import SpecError
 from fedrelay.experiment.spec import Experiment, validate
 
@@ -32,16 +32,19 @@ def plan(
     *,
     settings: Assignments,
 ) -> None:
-    """Show how models would travel in a round and what that costs; nothing is trained but for profiles of clients."""
+    """Show the routes and the costs of a round without running it.
+
+    Clients train only if groups need profiles of trained models.
+    """
     from fedrelay.experiment.prepare import prepare
     from fedrelay.report.progress import watching_profiles
     from fedrelay.report.terminal.plan import plan_page, plan_report
 
-    screen = CommandOutput(quiet=quiet, json=json)
-    experiment = validate(Experiment, one_method(source, settings))
+    output = CommandOutput(quiet=quiet, json=json)
+    experiment = validate(Experiment, method_settings(source, settings))
     if not 1 <= round <= experiment.rounds:
         raise SpecError(f"--round: must be between 1 and the number of rounds ({experiment.rounds}), got {round}")
-    with screen.listening(), watching_profiles(screen.notes) as watch:
+    with output.showing_warnings(), watching_profiles(output.stderr) as watch:
         report = plan_report(prepare(experiment, on_profile=watch), round)
-    screen.show(plan_page(report))
-    screen.emit(report)
+    output.print(plan_page(report))
+    output.print_json(report)

@@ -56,11 +56,11 @@ def report(
     from fedrelay.report.sections import write_figures
     from fedrelay.report.terminal.tables import facts_grid
 
-    screen = CommandOutput(quiet=quiet, json=json)
+    output = CommandOutput(quiet=quiet, json=json)
     page = out or runs[0] / "report.html"
     if page.is_dir():
         page = page / "report.html"
-    with screen.listening():
+    with output.showing_warnings():
         loaded = load_runs(runs)
         document = describe(loaded)
         make_folder(page.parent)
@@ -74,8 +74,8 @@ def report(
             folders["csv"] = csv
     rows = {"report": str(page), "open it with": f"a browser, such as:  xdg-open {shlex.quote(str(page))}"}
     rows |= {f"{kind} files": f"{len(paths)} in {folders[kind]}" for kind, paths in written.items()}
-    screen.show(facts_grid(rows))
-    screen.emit(
+    output.print(facts_grid(rows))
+    output.print_json(
         {
             "report": str(page),
             **{kind: list(map(str, written.get(kind, ()))) for kind in ("png", "svg", "pdf", "csv")},
@@ -97,14 +97,14 @@ def watch(
     from fedrelay.report.terminal.tables import facts_grid
     from fedrelay.report.watch import WatchServer, missing_folders
 
-    screen = CommandOutput(quiet=quiet)
-    with screen.listening(), WatchServer(runs, port) as server:
+    output = CommandOutput(quiet=quiet)
+    with output.showing_warnings(), WatchServer(runs, port) as server:
         missing = ", ".join(map(str, missing_folders(runs)))
         waiting = {"waiting for": f"{missing}, which does not exist yet"} if missing else {}
-        screen.show(facts_grid({"watch at": server.address, **waiting, "stop with": "Ctrl-C; the run continues"}))
+        output.print(facts_grid({"watch at": server.address, **waiting, "stop with": "Ctrl-C; the run continues"}))
         if browser:
             webbrowser.open(server.address)
         try:
             server.serve_forever(poll_interval=0.2)
         except KeyboardInterrupt:
-            screen.show("\nStopped watching. To keep the page, run:  fedrelay report " + shlex.join(map(str, runs)))
+            output.print("\nStopped watching. To keep the page, run:  fedrelay report " + shlex.join(map(str, runs)))

@@ -65,20 +65,20 @@ def reproduce(
     from fedrelay_reproduce.catalogue import chosen, load_claims
     from fedrelay_reproduce.page import claims_table
 
-    screen = CommandOutput(quiet=quiet, json=json)
+    output = CommandOutput(quiet=quiet, json=json)
     known = load_claims(source)
     wanted = chosen(known, claims or [])
     if listed:
-        screen.show(claims_table(wanted))
-        screen.emit({"claims": [claim.facts() for claim in wanted]})
+        output.print(claims_table(wanted))
+        output.print_json({"claims": [claim.facts() for claim in wanted]})
     elif write is not None:
-        _write(screen, known, _scale(scale), out, write)
+        _write(output, known, _scale(scale), out, write)
     else:
-        _run(screen, wanted, _scale(scale), out, seeds, jobs, device, dry_run)
+        _run(output, wanted, _scale(scale), out, seeds, jobs, device, dry_run)
 
 
 def _run(
-    screen: CommandOutput,
+    output: CommandOutput,
     claims: list[Claim],
     scale: Scale,
     out: Path,
@@ -98,15 +98,15 @@ def _run(
     processes = jobs or cores()
     scaled = [scaled_claim(claim, scale, out, seeds, device) for claim in claims]
     runs = runs_of(scaled)
-    with screen.listening():
+    with output.showing_warnings():
         estimates = estimate(scaled, runs)
-        screen.show(estimate_table(estimates, processes))
+        output.print(estimate_table(estimates, processes))
         if dry_run:
-            screen.emit({"seconds": {str(each.claim.claim.number): each.seconds for each in estimates}})
+            output.print_json({"seconds": {str(each.claim.claim.number): each.seconds for each in estimates}})
             return
         problems: dict[str, str] = {}
         try:
-            with show_progress(screen.notes, sum(not run.done for run in runs)) as report:
+            with show_progress(output.stderr, sum(not run.done for run in runs)) as report:
                 problems = execute_all(runs, processes, report)
         except KeyboardInterrupt:
             raise Stopped("stopped; everything is saved, and the same command continues") from None
@@ -114,11 +114,11 @@ def _run(
             entries = [entry_of(each, problems) for each in scaled]
             update_results(out, scale, entries)
     table = results_table({claim.number: claim for claim in claims}, entries)
-    screen.show("", table, "", f"  all numbers  {out / scale / 'results.json'}")
-    screen.emit({"claims": {str(entry["claim"]): entry for entry in entries}})
+    output.print("", table, "", f"  all numbers  {out / scale / 'results.json'}")
+    output.print_json({"claims": {str(entry["claim"]): entry for entry in entries}})
 
 
-def _write(screen: CommandOutput, claims: dict[int, Claim], scale: Scale, out: Path, folder: Path) -> None:
+def _write(output: CommandOutput, claims: dict[int, Claim], scale: Scale, out: Path, folder: Path) -> None:
     from fedrelay.files import make_folder, write_atomically
     from fedrelay_reproduce.figures import draw_claim
     from fedrelay_reproduce.page import reproduction_page
@@ -138,8 +138,8 @@ def _write(screen: CommandOutput, claims: dict[int, Claim], scale: Scale, out: P
             pictures[number] = name
     write_atomically(folder / PAGE, reproduction_page(claims, entries, pictures).encode())
     front = _write_front_page(claims, entries, folder)
-    screen.show(f"{folder / PAGE}, {len(pictures)} pictures" + (f"; the table in {front}" if front else ""))
-    screen.emit({"page": str(folder / PAGE), "pictures": sorted(pictures.values()), "front_page": front})
+    output.print(f"{folder / PAGE}, {len(pictures)} pictures" + (f"; the table in {front}" if front else ""))
+    output.print_json({"page": str(folder / PAGE), "pictures": sorted(pictures.values()), "front_page": front})
 
 
 def _write_front_page(claims: dict[int, Claim], entries: dict[int, Entry], folder: Path) -> str | None:

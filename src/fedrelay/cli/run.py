@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedrelay.cli.interrupts import resumable
+from fedrelay.cli.interrupts import explain_interruption
 from fedrelay.cli.output import CommandOutput
 from fedrelay.cli.settings import (
     ALL_FLAGS,
@@ -19,8 +19,8 @@ from fedrelay.cli.settings import (
     apply,
     examples,
     free_folder,
-    many_methods,
-    one_method,
+    method_settings,
+    methods_settings,
     takes_settings,
 )
 from fedrelay.errors import DivergedError, FruitlessError, SpecError
@@ -38,10 +38,14 @@ if TYPE_CHECKING:  # these import torch, which would make --help slow
 TensorBoard = Annotated[
     bool,
     typer.Option(
-        "--tensorboard", help="write TensorBoard event files into the run folder too", rich_help_panel="Running"
+        "--tensorboard", help="also write TensorBoard event files to the run folder", rich_help_panel="Running"
     ),
 ]
-MLflow = Annotated[bool, typer.Option("--mlflow", help="log the run to MLflow too", rich_help_panel="Running")]
+MLflow = Annotated[bool, typer.Option("--mlflow", help="also log the run to MLflow", rich_help_panel="Running")]
+Seeds = Annotated[
+    str | None,
+    typer.Option("--seeds", metavar="1,2,…", help="run every method once for each seed", rich_help_panel="Training"),
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -74,26 +78,27 @@ def run(
     *,
     settings: Assignments,
 ) -> None:
-    """Run one method and keep everything in a run folder."""
+    """Run one method and save the run to a folder.
+
+    Give a method such as fedseq, or a YAML file.
+    """
     from fedrelay.report.loggers import tracking_loggers
     from fedrelay.runtime.loop import run_experiment
 
     loggers = tracking_loggers(tensorboard=tensorboard, mlflow=mlflow)
-    experiment = validate(Experiment, one_method(source, settings))
-    out = experiment.out or free_folder(f"{_joined(experiment.method)}-{_data_name(experiment)}-seed{experiment.seed}")
-    screen = CommandOutput(quiet=quiet, json=json)
-    with _watched(screen, out, [experiment.method], [experiment.seed], loggers=loggers) as observer:
+    experiment = validate(Experiment, method_settings(source, settings))
+    name = "".join(experiment.method.split())  # there may be spaces around +
+    out = experiment.out or free_folder(f"{name}-{_data_name(experiment)}-seed{experiment.seed}")
+    output = CommandOutput(quiet=quiet, json=json)
+    with _observed(output, out, loggers) as observer:
         result = run_experiment(experiment.model_copy(update={"out": out}), observer=observer)
-    _show_run(screen, result)
+    _print_result(output, result)
 
 
 @takes_settings(*ALL_FLAGS)
 def compare(
-    sources: Annotated[list[str], typer.Argument(metavar="FILE|METHOD…", help="methods, or one YAML file")],
-    seeds: Annotated[
-        str | None,
-        typer.Option("--seeds", metavar="1,2,…", help="one run of every method for each", rich_help_panel="Training"),
-    ] = None,
+    sources: Annotated[list[str], typer.Argument(metavar="METHOD…|FILE", help="methods, or one YAML file")],
+    seeds: Seeds = None,
     quiet: Quiet = False,
     json: Json = False,
     tensorboard: TensorBoard = False,
@@ -101,14 +106,17 @@ def compare(
     *,
     settings: Assignments,
 ) -> None:
-    """Run several methods over several seeds, everything else equal."""
+    """Run several methods over several seeds, with everything else equal.
+
+    Give the methods, or one YAML file.
+    """
     from fedrelay.report.loggers import tracking_loggers
 
     loggers = tracking_loggers(tensorboard=tensorboard, mlflow=mlflow)
-    run_comparison_of(many_methods(sources, ()), settings, seeds, "compare", loggers, quiet=quiet, json=json)
+    compare_methods(methods_settings(sources), settings, seeds, "compare", loggers, quiet=quiet, json=json)
 
 
-def run_comparison_of(
+def compare_methods(
     tree: dict[str, Any],
     settings: Assignments,
     seeds: str | None,
@@ -118,73 +126,76 @@ def run_comparison_of(
     quiet: bool,
     json: bool,
 ) -> None:
-    """Run a comparison with these settings over it, in a folder of this name if none is given."""
+    """Run a comparison; `settings` win over `tree`. Without `out`, its folder is called `name`-DATA."""
     comparison = validate(Comparison, apply(tree, with_seeds(settings, seeds)))
     out = comparison.out or free_folder(f"{name}-{_data_name(comparison)}")
     _compare(CommandOutput(quiet=quiet, json=json), comparison.model_copy(update={"out": out}), out, loggers)
 
 
 def resume(
-    folder: Annotated[Path, typer.Argument(metavar="RUN", help="the folder of a run or of a comparison")],
+    folder: Annotated[Path, typer.Argument(metavar="RUN", help="the folder of a run or a comparison")],
     quiet: Quiet = False,
     json: Json = False,
     tensorboard: TensorBoard = False,
     mlflow: MLflow = False,
 ) -> None:
-    """Continue a run or a comparison where it stopped; of a complete one, show the result."""
+    """Continue a run or a comparison from its folder.
+
+    If it is complete, only the results are printed.
+    """
     from fedrelay.report.loggers import tracking_loggers
     from fedrelay.runtime.comparison import SPEC, load_comparison
     from fedrelay.runtime.loop import resume_run
 
     import_from_current_folder()
     loggers = tracking_loggers(tensorboard=tensorboard, mlflow=mlflow)
-    screen = CommandOutput(quiet=quiet, json=json)
+    output = CommandOutput(quiet=quiet, json=json)
     if (folder / SPEC).is_file():
-        _compare(screen, load_comparison(folder), folder, loggers)
+        _compare(output, load_comparison(folder), folder, loggers)
         return
     complete = (folder / "result.json").is_file()
-    with _watched(screen, folder, loggers=loggers) as observer:
+    with _observed(output, folder, loggers) as observer:
         result = resume_run(folder, observer=observer)
     if complete:
-        screen.show("This run was complete already; here is its result.\n")
-    _show_run(screen, result)
+        output.print("This run is complete. Its result:\n")
+    _print_result(output, result)
 
 
-def _compare(screen: CommandOutput, comparison: Comparison, out: Path, loggers: Sequence[TrackingLogger]) -> None:
+def _compare(output: CommandOutput, comparison: Comparison, out: Path, loggers: Sequence[TrackingLogger]) -> None:
     from fedrelay.experiment.comparison_runs import experiments
     from fedrelay.report.comparison_files import comparison_numbers, write_comparison_files
     from fedrelay.report.terminal.attacks import attack_damage_table, attack_damages
     from fedrelay.report.terminal.tables import comparison_advice, comparison_tables
     from fedrelay.runtime.comparison import run_comparison
 
-    titles = [f"{entrant.name}, seed {experiment.seed}" for entrant, experiment in experiments(comparison)]
-    names = [entrant.name for entrant in comparison.methods]
-    with _watched(screen, out, names, comparison.seeds, titles, loggers) as observer:
+    titles = [f"{entry.name}, seed {experiment.seed}" for entry, experiment in experiments(comparison)]
+    names = [entry.name for entry in comparison.methods]
+    with _observed(output, out, loggers, names, comparison.seeds, titles) as observer:
         outcome = run_comparison(comparison, observer=observer)
     write_comparison_files(outcome, out)
-    screen.show("", comparison_tables(outcome), "")
+    output.print("", comparison_tables(outcome), "")
     if attack_damages(outcome):
-        screen.show(attack_damage_table(outcome), "")
-    screen.show(comparison_advice(outcome))
-    screen.emit(comparison_numbers(outcome))
-    if not any(contender.results for contender in outcome.contenders):
-        if any(contender.diverged for contender in outcome.contenders):
-            raise DivergedError(f"every run diverged or learnt nothing; what there is lies in {out}")
-        raise FruitlessError(f"in no run anybody's work was accepted; what there is lies in {out}")
+        output.print(attack_damage_table(outcome), "")
+    output.print(comparison_advice(outcome))
+    output.print_json(comparison_numbers(outcome))
+    if not any(method.results for method in outcome.contenders):
+        if any(method.diverged for method in outcome.contenders):
+            raise DivergedError(f"no run has a result: models diverged or no client update was accepted; see {out}")
+        raise FruitlessError(f"no client update was accepted in any run; see {out}")
 
 
-def _show_run(screen: CommandOutput, result: Result) -> None:
+def _print_result(output: CommandOutput, result: Result) -> None:
     from fedrelay.report.terminal.tables import result_table, run_advice
 
     page = [result_table(result), ""]
     if result.experiment.eval.forgetting and result.run is not None:
         page += _forgetting(result.run)
-    screen.show(*page, run_advice(result))
-    screen.emit(result.summary())
+    output.print(*page, run_advice(result))
+    output.print_json(result.summary())
 
 
 def _forgetting(run: Path) -> Sequence[RenderableType]:
-    """What the last followed chain forgot, drawn and in numbers."""
+    """The forgetting table of the last chain that was followed; its figure goes to the run folder."""
     from fedrelay.report.drawing import save_figures
     from fedrelay.report.figures import forgetting
     from fedrelay.report.forgetting import forgetting_table, last_forgetting
@@ -198,52 +209,47 @@ def _forgetting(run: Path) -> Sequence[RenderableType]:
 
 
 @contextmanager
-def _watched(
-    screen: CommandOutput,
+def _observed(
+    output: CommandOutput,
     folder: Path,
+    loggers: Sequence[TrackingLogger],
     names: Sequence[str] = (),
     seeds: Sequence[int] = (),
     titles: Sequence[str] = (),
-    loggers: Sequence[TrackingLogger] = (),
 ) -> Iterator[Observer]:
-    """An observer that shows runs go by under a heading and keeps journals; an interruption says how to continue."""
+    """Yield an observer that prints a heading and progress and feeds the loggers; explain an interruption."""
     from fedrelay.report.loggers import with_loggers
     from fedrelay.report.progress import watching
     from fedrelay.report.summary import plan_facts
     from fedrelay.report.terminal.tables import heading
 
-    def announce(experiment: Experiment) -> None:
+    def print_heading(experiment: Experiment) -> None:
         plan = plan_facts(experiment.out or folder)
-        screen.show(heading(names or [experiment.method], experiment, plan, seeds or [experiment.seed]), "")
+        output.print(heading(names or [experiment.method], experiment, plan, seeds or [experiment.seed]), "")
 
     with (
-        screen.listening(),
-        resumable(folder),
-        watching(screen.notes, titles, announce) as shown,
+        output.showing_warnings(),
+        explain_interruption(folder),
+        watching(output.stderr, titles, print_heading) as shown,
         with_loggers(shown, loggers) as observer,
     ):
         yield observer
 
 
 def with_seeds(settings: Assignments, seeds: str | None) -> Assignments:
-    """`--seed N` is a comparison with one seed; `--set seeds=…` still wins."""
-    single = [value for path, value in settings if path == "seed"]
-    if single and seeds is not None:
-        raise SpecError("--seed and --seeds: give one of them")
+    """Turn `--seeds 1,2` or `--seed N` into the setting `seeds`; `--set seeds=…` wins over it."""
+    chosen = [value for path, value in settings if path == "seed"]
+    if chosen and seeds is not None:
+        raise SpecError("--seed and --seeds: give only one of them")
     if seeds is not None:
         try:
-            single = [int(number) for number in seeds.split(",")]
+            chosen = [int(number) for number in seeds.split(",")]
         except ValueError:
             raise SpecError(f"--seeds: must be whole numbers separated by commas, got {seeds!r}") from None
     others = [(path, value) for path, value in settings if path != "seed"]
-    return [("seeds", single), *others] if single else others
-
-
-def _joined(method: str) -> str:
-    """The method in a folder's name, without the spaces that + may have."""
-    return "".join(method.split())
+    return [("seeds", chosen), *others] if chosen else others
 
 
 def _data_name(settings: CommonSettings) -> str:
-    """The data in a folder's name; a file goes by its stem."""
+    """The data set in the name of a folder; the stem if it is a file."""
     return Path(settings.data.name).stem or "data"

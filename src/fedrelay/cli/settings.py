@@ -1,6 +1,6 @@
-"""From the command line to an experiment: options named after the spec, `--set`, and METHOD or FILE.
+"""From the command line to the settings of an experiment: METHOD or FILE, options, and `--set`.
 
-A file comes first, options win over it, `--set` wins over both.
+Options win over a file, `--set` wins over both.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Assignments = Sequence[tuple[str, Any]]
 
 @dataclass(frozen=True)
 class SettingOption:
-    """An option that stands for one key of the spec and takes its help from there."""
+    """An option for one key of the spec; the spec also has its help text."""
 
     flag: str
     path: str
@@ -35,19 +35,18 @@ class SettingOption:
 
     @property
     def parameter(self) -> str:
-        """The option as a Python name."""
+        """The name of the Python argument."""
         return self.flag.removeprefix("--").replace("-", "_")
 
     @property
     def help(self) -> str:
-        """What the spec says of the key, with its choices."""
+        """The description in the spec, with the allowed values."""
         section, _, leaf = self.path.rpartition(".")
         field = (SECTIONS[section] if section else Experiment).model_fields[leaf]
         choices = ", ".join(_choices(field.annotation))
-        return f"{field.description}: {choices}" if choices else str(field.description)
+        return f"{field.description}; one of {choices}" if choices else str(field.description)
 
     def as_parameter(self) -> inspect.Parameter:
-        """The option as typer wants to see it."""
         kind: Any = self.kind | None
         annotation = Annotated[kind, typer.Option(self.flag, help=self.help, rich_help_panel=self.panel)]
         return inspect.Parameter(self.parameter, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
@@ -76,25 +75,25 @@ OPTIONS = {
 }
 DATA_FLAGS = ("--data-path", "--clients", "--partition", "--alpha", "--seed")
 TRAINING_FLAGS = ("--model", "--lr", "--batch-size", "--engine", "--address", "--workers")
-"""What matters where clients train for their profiles, and for nothing else."""
+"""Options that matter if clients train for their profiles."""
 
 PLAN_FLAGS = tuple(flag for flag in OPTIONS if flag != "--out")
 ALL_FLAGS = tuple(OPTIONS)
 
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="no progress and no tables; errors still show")]
-Json = Annotated[bool, typer.Option("--json", help="one JSON object on stdout, all else on stderr")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="print errors only")]
+Json = Annotated[bool, typer.Option("--json", help="print one JSON object to stdout, everything else to stderr")]
 _Set = Annotated[
     list[str] | None,
     typer.Option(
         "--set",
         metavar="KEY=VALUE",
-        help="any other setting, such as route.loops=2 or terms.prox.mu=0.1; repeatable, wins over all else",
+        help="any setting, such as route.loops=2 or terms.prox.mu=0.1; repeatable; wins over files and options",
     ),
 ]
 
 
 def takes_settings(*flags: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command these options and `--set`; their values arrive together as its argument `settings`."""
+    """Add options and `--set` to a command, which gets all their values as its argument `settings`."""
     options = [OPTIONS[flag] for flag in flags]
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
@@ -120,7 +119,7 @@ def takes_settings(*flags: str) -> Callable[[Callable[..., None]], Callable[...,
 
 
 def apply(tree: Tree, settings: Assignments) -> Tree:
-    """Put settings into a tree, which is changed and returned."""
+    """Put settings into a tree, in place, and return it."""
     short = shortcuts()
     for path, value in settings:
         set_path(tree, short.get(path, path), value)
@@ -129,27 +128,27 @@ def apply(tree: Tree, settings: Assignments) -> Tree:
     return tree
 
 
-def one_method(source: str, settings: Assignments) -> Tree:
-    """The settings of one run, from a method or a file that has one."""
-    if not names_file(source):
+def method_settings(source: str, settings: Assignments) -> Tree:
+    """The settings of one run, from a method or a file."""
+    if not is_file_name(source):
         return apply({"method": source}, settings)
     tree = load_file(Path(source))
     if "methods" in tree:
-        raise SpecError(f"{source}: has 'methods', it is a comparison; use 'fedrelay compare {source}'")
+        raise SpecError(f"{source}: is a comparison (it has 'methods'); use 'fedrelay compare {source}'")
     return apply(tree, settings)
 
 
-def many_methods(sources: Sequence[str], settings: Assignments) -> Tree:
+def methods_settings(sources: Sequence[str]) -> Tree:
     """The settings of a comparison, from methods or one file."""
-    files = [source for source in sources if names_file(source)]
+    files = [source for source in sources if is_file_name(source)]
     if not files:
-        return apply({"methods": list(sources)}, settings)
+        return apply({"methods": list(sources)}, ())
     if len(sources) > 1:
-        raise SpecError(f"{files[0]}: a file is compared alone; list methods, or give one file")
+        raise SpecError(f"{files[0]}: cannot be combined with other methods or files; give methods, or one file")
     tree = load_file(Path(files[0]))
     if "method" in tree:
-        raise SpecError(f"{files[0]}: has 'method', it is a single run; use 'fedrelay run {files[0]}'")
-    return apply(tree, settings)
+        raise SpecError(f"{files[0]}: is a single run (it has 'method'); use 'fedrelay run {files[0]}'")
+    return apply(tree, ())
 
 
 def _refuse_misplaced_options(tree: Tree) -> None:
@@ -164,8 +163,8 @@ def _refuse_misplaced_options(tree: Tree) -> None:
         refuse_misplaced_options([method for method in methods if isinstance(method, str)], tree)
 
 
-def names_file(source: str) -> bool:
-    """Whether METHOD|FILE means a file. A method is a method even where a file has its name; a folder is neither."""
+def is_file_name(source: str) -> bool:
+    """Whether METHOD|FILE is a file. A method wins over a file of the same name; a folder is neither."""
     from fedrelay.experiment.catalogue import method_names
 
     known = method_names()
@@ -173,12 +172,12 @@ def names_file(source: str) -> bool:
         return False
     path = Path(source)
     if source and path.is_dir():
-        raise SpecError(f"{source}: is a folder; 'fedrelay resume {source}' continues a run")
+        raise SpecError(f"{source}: is a folder; to continue its run, use 'fedrelay resume {source}'")
     return path.suffix.lower() in (".yaml", ".yml") or os.sep in source or path.is_file()
 
 
 def free_folder(name: str) -> Path:
-    """`runs/NAME`, or `runs/NAME-2`, `-3`, … where that exists."""
+    """`runs/NAME`, or `runs/NAME-2`, `-3`, … if that exists."""
     folder, number = Path("runs") / name, 1
     while folder.exists():
         number += 1
@@ -187,7 +186,7 @@ def free_folder(name: str) -> Path:
 
 
 def examples(*commands: str) -> str:
-    """The examples below a command's help."""
+    """The epilog of a command's help."""
     return "\n\n".join(["[bold]Examples[/bold]", *(f"[dim]$[/dim] {command}" for command in commands)])
 
 

@@ -40,7 +40,7 @@ def show(
     if (folder / SPEC).is_file():
         runs = ", ".join(str(run.parent) for run in sorted(folder.glob("*/*/run.json"))) or "none yet"
         raise SpecError(f"{folder}: is a comparison; show one of its runs: {runs}")
-    screen, run = CommandOutput(quiet=quiet, json=json), Records.open(folder)
+    output, run = CommandOutput(quiet=quiet, json=json), Records.open(folder)
     experiment, history, chain, status = run.experiment, run.lines("metrics"), last_forgetting(run), RunStatus.of(run)
     page = [progress_table(experiment, history, status.rows())]
     if chain is not None:
@@ -53,9 +53,9 @@ def show(
 
         save_figures(plot, [forgetting(chain)])
         page += ["", facts_grid({"figure": str(plot)})]
-    screen.show(*page)
+    output.print(*page)
     last = history[-1] if history else {}
-    screen.emit(
+    output.print_json(
         {
             "method": experiment.method,
             "data": experiment.data.name,
