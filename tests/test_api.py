@@ -87,3 +87,27 @@ def test_a_comparison_writes_what_the_command_writes(tmp_path):
     assert fr.compare(["fedavg"], **settings, out=tmp_path / "python")["fedavg"].results[0].accuracy == (
         outcome["fedavg"].results[0].accuracy
     )
+
+
+def test_progress_is_shown_where_wanted(capsys):
+    fr.run("fedavg", clients=4, rounds=2, workers=1)
+    assert capsys.readouterr() == ("", "")  # not a terminal
+    fr.run("fedavg", clients=4, rounds=2, workers=1, progress=True)
+    assert "fedavg: round 2/2, accuracy" in capsys.readouterr().err
+    fr.compare(["fedavg"], clients=4, rounds=1, workers=1, seeds=[1, 2], progress=True)
+    assert "fedavg, seed 2: round 1/1" in capsys.readouterr().err
+
+
+def test_an_observer_needs_only_the_hooks_it_uses():
+    class Rounds:
+        def __init__(self):
+            self.seen = []
+
+        def on_round_end(self, round, row):
+            self.seen.append(round)
+
+    rounds = Rounds()
+    fr.run("fedavg", clients=4, rounds=2, workers=1, observer=rounds)
+    assert rounds.seen == [1, 2]
+    with pytest.raises(fr.SpecError, match="has none of the hooks"):
+        fr.run("fedavg", clients=4, rounds=2, observer=object())

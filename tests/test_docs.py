@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import configparser
 import re
 import shlex
@@ -86,3 +87,19 @@ def test_units_start_commands_that_there_are(unit):
 def test_every_fault_is_in_the_page_about_faults():
     text = (ROOT / "docs" / "faults.md").read_text()
     assert [kind for kind in get_args(FaultKind) if f"`{kind}`" not in text] == []
+
+
+def test_the_architecture_page_points_at_functions_that_exist():
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    links = re.findall(r"\[`([\w.]+)`\]\(\.\./(src/[\w/]+\.py)\)", page)
+    assert len(links) > 15
+    for name, path in links:
+        tree: ast.AST = ast.parse((ROOT / path).read_text())
+        for part in name.split("."):
+            found = [
+                node
+                for node in ast.iter_child_nodes(tree)
+                if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name == part
+            ]
+            assert found, f"{path} has no {name}"
+            tree = found[0]

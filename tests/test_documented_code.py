@@ -106,7 +106,7 @@ def pairs_block() -> Block:
 def test_the_route_of_the_example_visits_every_sampled_client(pairs_block, sampled):
     namespace: dict[str, object] = {"__name__": "pairs"}
     exec(pairs_block.text, namespace)
-    context = namespace["PlanningContext"](clients=3, fraction=sampled / 3, seed=1)
+    context = namespace["fr"].PlanningContext(clients=3, fraction=sampled / 3, seed=1)
     plan = namespace["Pairs"]().plan(context, round=1)
     assert [len(route.clients) for route in plan.routes] == {1: [1], 2: [2], 3: [2, 1]}[sampled]
     assert len({client for route in plan.routes for client in route.clients}) == sampled

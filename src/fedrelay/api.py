@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Unpack
 
+from rich.console import Console
 from torch import nn
 
 from fedrelay.data.federation import Federation
@@ -17,10 +19,12 @@ from fedrelay.experiment.grammar import refuse_misplaced_options
 from fedrelay.experiment.prepare import prepare
 from fedrelay.experiment.settings_types import DataOptions, EngineName, MoreSettings, Options, Partition
 from fedrelay.experiment.spec import DataSettings, comparison, experiment, nested, shortcuts, validate
+from fedrelay.report.loggers import CombinedObserver
+from fedrelay.report.progress import watching
 from fedrelay.routes.plan import RoundPlan
 from fedrelay.runtime.comparison import ComparisonResult, run_comparison
 from fedrelay.runtime.loop import resume_run, run_experiment
-from fedrelay.runtime.observer import Observer
+from fedrelay.runtime.observer import Observer, as_observer
 from fedrelay.runtime.result import Result
 
 DataSource = str | Options | Federation
@@ -46,6 +50,7 @@ def run(
     out: str | Path | None = None,
     plugins: Sequence[str] | None = None,
     observer: Observer | None = None,
+    progress: bool | None = None,
     **settings: Unpack[MoreSettings],
 ) -> Result:
     """Run one method. An argument that is None takes the default of `docs/settings.md`.
@@ -67,7 +72,8 @@ def run(
         workers: Number of worker processes; 0 uses all cores.
         out: Folder to keep the run in, so that it can be resumed and reported.
         plugins: Modules that register methods of your own.
-        observer: Sees the run as it goes; a subclass of `Observer`.
+        observer: Sees the run as it goes: an `Observer`, or any object with some of its hooks.
+        progress: Whether to show a progress bar; by default in terminals and notebooks.
         **settings: Any other setting: a section (`train={"clip": 1.0}`) or a short name (`clip=1.0`).
 
     Returns:
@@ -101,7 +107,8 @@ def run(
     )
     plain, federation, module = _separate_own(named, settings, data, model)
     _check([method], plain)
-    return run_experiment(experiment(method, **plain), federation=federation, module=module, observer=observer)
+    with _observed(observer, progress) as watcher:
+        return run_experiment(experiment(method, **plain), federation=federation, module=module, observer=watcher)
 
 
 def compare(
@@ -123,6 +130,7 @@ def compare(
     out: str | Path | None = None,
     plugins: Sequence[str] | None = None,
     observer: Observer | None = None,
+    progress: bool | None = None,
     **settings: Unpack[MoreSettings],
 ) -> ComparisonResult:
     """Run several methods over several seeds, everything else equal.
@@ -161,7 +169,9 @@ def compare(
     plain, federation, module = _separate_own(named, settings, data, model)
     _check([each for each in methods if isinstance(each, str)], plain)
     wanted = comparison(methods, **plain)
-    outcome = run_comparison(wanted, federation=federation, module=module, observer=observer)
+    titles = [f"{entry.name}, seed {seed}" for entry in wanted.methods for seed in wanted.seeds]
+    with _observed(observer, progress, titles) as watcher:
+        outcome = run_comparison(wanted, federation=federation, module=module, observer=watcher)
     if wanted.out is not None:
         from fedrelay.report.comparison_files import write_comparison_files  # matplotlib takes a second to import
 
@@ -175,6 +185,7 @@ def resume(
     data: Federation | None = None,
     model: nn.Module | None = None,
     observer: Observer | None = None,
+    progress: bool | None = None,
 ) -> Result:
     """Continue a run from its folder.
 
@@ -183,6 +194,7 @@ def resume(
         data: Your own federation, if the run was started with one.
         model: Your own module, if the run was started with one.
         observer: Sees the run as it goes.
+        progress: Whether to show a progress bar; by default in terminals and notebooks.
 
     Returns:
         The result, equal to that of an uninterrupted run. A complete run is only read.
@@ -190,7 +202,8 @@ def resume(
     Raises:
         RunFolderError: The folder is damaged, in use, or was started with other data.
     """
-    return resume_run(Path(run), federation=data, module=model, observer=observer)
+    with _observed(observer, progress) as watcher:
+        return resume_run(Path(run), federation=data, module=model, observer=watcher)
 
 
 def plan(
@@ -267,6 +280,16 @@ def methods() -> dict[str, str]:
     Methods of installed plug-ins are listed without importing them, with an empty summary.
     """
     return {name: METHODS[name].summary if name in METHODS else "" for name in method_names()}
+
+
+@contextmanager
+def _observed(observer: Observer | None, progress: bool | None, titles: Sequence[str] = ()) -> Iterator[Observer]:
+    """The caller's observer, and a progress bar on stderr where wanted."""
+    console = Console(stderr=True, quiet=progress is False)
+    if progress is None and not (console.is_terminal or console.is_jupyter):
+        console.quiet = True
+    with watching(console, titles, lambda _: None) as shown:
+        yield CombinedObserver(shown, as_observer(observer))
 
 
 def _given(**arguments: Any) -> dict[str, Any]:

@@ -222,7 +222,7 @@ def register(
     )
     if not name or any(each.isspace() or each in "+/:" for each in name):
         raise SpecError(f"method {name!r}: a name has no spaces and none of the characters + / :")
-    if (known := METHODS.get(name)) is not None and not _same_origin(known, entry):
+    if (known := METHODS.get(name)) is not None and not _is_redefinition(known, entry):
         raise SpecError(f"method {name!r}: this name is taken; choose another")
     if not entry.parts():
         raise SpecError(f"method {name!r}: brings no part; give a route, grouping, terms, merge or warm-up")
@@ -231,22 +231,22 @@ def register(
     METHODS[name] = entry
 
 
-def _same_origin(known: MethodEntry, entry: MethodEntry) -> bool:
-    """Whether a plug-in registers its own method again, for example because its module was reloaded."""
+def _is_redefinition(known: MethodEntry, entry: MethodEntry) -> bool:
+    """Whether a method of the user's own is registered again, because a notebook cell ran again for example."""
 
-    def origin(each: MethodEntry) -> dict[str, tuple[str, str]]:
-        return {place: (part.__module__, part.__qualname__) for place, part in each.parts().items()}
+    def names(each: MethodEntry) -> dict[str, str]:
+        return {place: part.__qualname__ for place, part in each.parts().items()}
 
-    ours = __name__.split(".")[0]
-    return origin(known) == origin(entry) and not all(m.split(".")[0] == ours for m, _ in origin(known).values())
+    built_in = all(part.__module__.startswith("fedrelay.") for part in known.parts().values())
+    return not built_in and names(known) == names(entry)
 
 
 def _check_part(method: str, place: str, part: Any) -> None:
     base = _BASES.get(place, Term)
     if not (isinstance(part, type) and issubclass(part, base)):
         raise SpecError(f"method {method!r}: {place} must be a subclass of {base.__name__}, got {part!r}")
-    for entry in METHODS.values():
-        for other in entry.parts().values():
+    for name, entry in METHODS.items():
+        for other in entry.parts().values() if name != method else ():
             # Parts are sent to workers and nodes by class name.
             if other.__name__ == part.__name__ and other.__module__ != part.__module__:
                 taken = f"{other.__module__}.{other.__name__}"

@@ -33,7 +33,7 @@ def watching(console: Console, titles: Sequence[str], announce: Callable[[Experi
     """Yield an observer that shows progress; `titles` name the runs in order, `announce` prints the heading."""
     if console.quiet:
         yield Observer()
-    elif console.is_terminal:
+    elif console.is_terminal or console.is_jupyter:
         with _bars(console) as progress:
             yield Announcing(announce, Bar(progress, titles))
     else:
