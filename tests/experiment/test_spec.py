@@ -126,8 +126,8 @@ class TestComparison:
     @pytest.mark.parametrize(
         ("methods", "settings", "message"),
         [
-            (["fedavg", "fedavg"], {}, "methods: fedavg stands there twice; give each its own label"),
-            (["fedavg"], {"seeds": [1, 1]}, "seeds: 1 stands there twice"),
+            (["fedavg", "fedavg"], {}, "methods: fedavg is listed twice; give each its own label"),
+            (["fedavg"], {"seeds": [1, 1]}, "seeds: 1 is listed twice"),
             ([], {}, "methods: "),
             (["fedavg"], {"seeds": []}, "seeds: "),
             (
@@ -197,7 +197,7 @@ class TestFiles:
             ("1: 2", "is a mapping of names to values"),
             ("rounds: 3", "needs either 'method' (one run) or 'methods' (a comparison)"),
             ("method: a\nmethods: [b]", "needs either 'method'"),
-            ("method: a\nrounds: 2\nrounds: 3", "line 3: not valid YAML (the key 'rounds' stands there twice)"),
+            ("method: a\nrounds: 2\nrounds: 3", "line 3: not valid YAML (the key 'rounds' is listed twice)"),
             ("method: !!python/object/apply:os.system ['true']", "not valid YAML"),
         ],
     )

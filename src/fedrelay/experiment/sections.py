@@ -37,31 +37,39 @@ Shift = Literal["none", "rotation", "inversion", "noise", "contrast"]
 
 
 class DataSettings(Section):
-    """Which samples there are and who holds them."""
+    """The data set and its partition."""
 
-    name: str = Field("digits", description="a known data set, or the path of an .npz file")
-    path: Path | None = Field(None, description="file or folder to read instead of searching")
-    clients: int | None = Field(None, ge=1, description="number of clients; default 100, or all natural holders")
+    name: str = Field("digits", description="a data set, or the path of an .npz file")
+    path: Path | None = Field(None, description="file or folder of the data set, instead of searching for it")
+    clients: int | None = Field(
+        None, ge=1, description="number of clients; default 100, or all natural clients of the data"
+    )
     partition: Literal["iid", "dirichlet", "dirichlet-class", "shards", "natural", "quantity"] | None = Field(
         None,
-        description="how samples are dealt out; default natural where the data has holders, else dirichlet",
+        description="how samples are split; default natural if the data have natural clients, else dirichlet",
     )
     alpha: float | None = Field(
-        None, ge=0, description="concentration of the Dirichlet draw; 0 = one class per client; default 0.5"
+        None, ge=0, description="concentration of the Dirichlet distribution; 0 = one class per client; default 0.5"
     )
     beta: float = Field(0.5, ge=0, description="synthetic data: how much the clients' inputs differ")
-    shards_per_client: int = Field(2, ge=1, description="shards: how many each client gets")
-    shard_size: int | None = Field(None, ge=1, description="shards: samples in each; default uses all samples")
-    min_samples: int = Field(1, ge=0, description="dirichlet-class: the least a client holds")
-    samples: int | None = Field(None, ge=1, description="so many train samples, classes in proportion; default all")
-    test_samples: int | None = Field(None, ge=1, description="so many test samples, likewise")
-    shifts: tuple[Shift, ...] = Field((), description="image changes that clients take in turn (domain shift)")
-    test_shifts: tuple[Shift, ...] = Field((), description="image changes that test samples take in turn")
+    shards_per_client: int = Field(2, ge=1, description="shards: number per client")
+    shard_size: int | None = Field(None, ge=1, description="shards: samples in each; default: all samples are used")
+    min_samples: int = Field(1, ge=0, description="dirichlet-class: minimum number of samples of a client")
+    samples: int | None = Field(
+        None, ge=1, description="number of train samples to use, in the same class proportions; default all"
+    )
+    test_samples: int | None = Field(
+        None, ge=1, description="number of test samples to use, in the same class proportions; default all"
+    )
+    shifts: tuple[Shift, ...] = Field(
+        (), description="changes of the images, applied to the clients in turn (domain shift)"
+    )
+    test_shifts: tuple[Shift, ...] = Field((), description="changes of the test images, applied in turn")
     public: int | None = Field(
         None,
         ge=0,
-        description="test samples of every class that everybody may look at, taken out of the test set for all methods "
-        "alike; default 10 where a method looks at them, else 0",
+        description="public samples per class, taken out of the test set for all methods; default 10 if a method needs "
+        "them, else 0",
     )
 
     @model_validator(mode="after")
@@ -83,14 +91,14 @@ _USED_BY = {
     "shard_size": ("shards",),
     "min_samples": ("dirichlet-class",),
 }
-"""The partitions, or the synthetic data, that look at a setting."""
+"""The partitions, or the synthetic data, that use a setting."""
 
 
 class ModelSettings(Section):
-    """Which network is trained."""
+    """The model."""
 
     name: str | None = Field(
-        None, description="a model of the zoo, or MODULE:FUNCTION of your own; default: a small one that fits the data"
+        None, description="a model of the zoo, or your own as MODULE:FUNCTION; default: a small one that fits the data"
     )
     hidden: tuple[Annotated[int, Field(ge=1)], ...] | None = Field(None, description="mlp: widths of the hidden layers")
     stem: Literal["cifar", "imagenet"] | None = Field(
@@ -99,16 +107,16 @@ class ModelSettings(Section):
 
 
 class TrainSettings(Section):
-    """One local pass, the same at every client."""
+    """Local training at every hop."""
 
-    epochs: int = Field(1, ge=1, description="passes over the client's samples at each visit")
+    epochs: int = Field(1, ge=1, description="passes over the client's samples per hop")
     batch_size: int = Field(16, ge=1, description="samples per step")
-    lr: float = Field(0.05, gt=0, description="step size")
-    lr_decay: float = Field(1.0, gt=0, le=1, description="what the step size is multiplied by after every round")
-    momentum: float = Field(0.0, ge=0, lt=1, description="momentum, reset at every visit")
-    weight_decay: float = Field(0.0, ge=0, description="L2 penalty inside the step")
-    clip: float | None = Field(None, gt=0, description="bound on the norm of each gradient")
-    device: str = Field("cpu", description="where training runs: cpu, cuda, cuda:1, mps")
+    lr: float = Field(0.05, gt=0, description="learning rate")
+    lr_decay: float = Field(1.0, gt=0, le=1, description="factor of the learning rate after every round")
+    momentum: float = Field(0.0, ge=0, lt=1, description="momentum, reset at every hop")
+    weight_decay: float = Field(0.0, ge=0, description="L2 penalty")
+    clip: float | None = Field(None, gt=0, description="maximum norm of each gradient")
+    device: str = Field("cpu", description="device for training: cpu, cuda, cuda:1, mps")
 
     def at(self, round: int) -> Self:
         """The same with the step size of a round, for which nothing decays any more."""
@@ -119,42 +127,44 @@ class TrainSettings(Section):
 
 
 class EvalSettings(Section):
-    """When and against what the global model is judged."""
+    """Evaluation of the global model."""
 
-    every: int = Field(1, ge=1, description="evaluate after every so many rounds, and after the last")
-    last: int = Field(10, ge=1, description="evaluations averaged into accuracy_last")
+    every: int = Field(1, ge=1, description="evaluate every this many rounds, and after the last")
+    last: int = Field(10, ge=1, description="number of last evaluations averaged into accuracy_last")
     forgetting: int = Field(
-        0, ge=0, description="after every so many rounds, follow one chain: what it forgets of its clients; 0 = never"
+        0, ge=0, description="every this many rounds, follow one chain and measure what it forgets; 0 = never"
     )
     targets: tuple[Annotated[float, Field(gt=0, le=1)], ...] = Field(
-        (0.7, 0.8, 0.9), min_length=1, description="shares of the reference accuracy for rounds-to-target"
+        (0.7, 0.8, 0.9), min_length=1, description="target accuracies, as shares of the reference"
     )
     reference: float | None = Field(
         None,
         gt=0,
         le=1,
-        description="accuracy of a centralised model; default 1, or that of `centralized` if compared",
+        description="reference accuracy; default that of `centralized` if it is compared, else 1",
     )
     classes: tuple[Annotated[int, Field(ge=0)], ...] = Field(
-        (), description="classes whose accuracy is noted on its own as well; default those that an attack swaps"
+        (), description="classes whose accuracy is also recorded; default those that an attack swaps"
     )
 
 
 class AttackSettings(Section):
-    """Clients that work against the others."""
+    """Attacks by clients."""
 
     name: Literal["none", "label-flip"] = Field(
-        "none", description="label-flip: attackers exchange labels of their train samples"
+        "none", description="label-flip: attackers swap labels of their train samples"
     )
-    swap: tuple[Annotated[int, Field(ge=0)], ...] = Field((), description="classes whose labels are exchanged")
+    swap: tuple[Annotated[int, Field(ge=0)], ...] = Field((), description="classes whose labels are swapped")
     swap_list: Literal["extra-sc", "intra-sc"] | None = Field(
-        None, description="a named list of them instead: 20 classes of CIFAR-100, across or inside superclasses"
+        None, description="a named list of classes instead: 20 classes of CIFAR-100, across or within superclasses"
     )
     pairing: Literal["fixed", "random"] = Field(
-        "fixed", description="who is exchanged with whom: neighbours in the list, or pairs drawn by each attacker"
+        "fixed", description="which classes are swapped: neighbours in the list, or random pairs of each attacker"
     )
-    group_share: float = Field(0.5, gt=0, le=1, description="L_S, share of the groups that have attackers")
-    client_share: float = Field(0.5, gt=0, le=1, description="L, share of attackers in them, of those who could")
+    group_share: float = Field(0.5, gt=0, le=1, description="share of groups that contain attackers (L_S)")
+    client_share: float = Field(
+        0.5, gt=0, le=1, description="share of attackers in these groups, of the clients with such classes (L)"
+    )
 
     @model_validator(mode="after")
     def _says_what_it_needs(self) -> Self:
@@ -171,26 +181,28 @@ class AttackSettings(Section):
 
 
 class EngineSettings(Section):
-    """Where hops are carried out."""
+    """The engine that runs hops."""
 
     name: Literal["local", "ray", "flower"] = Field(
-        "local", description="local: processes here; ray: the machines of a cluster; flower: nodes that keep their data"
+        "local", description="local: processes on this machine; ray: a Ray cluster; flower: nodes that keep their data"
     )
-    workers: int = Field(0, ge=0, description="how many at once; 0 = one per core. Results do not depend on it")
+    workers: int = Field(0, ge=0, description="worker processes; 0 = one per core; results do not depend on it")
     address: str | None = Field(
-        None, min_length=1, description="the cluster: HOST:PORT of its head, or auto; default: start one here"
+        None,
+        min_length=1,
+        description="ray: HOST:PORT of the cluster's head, or auto; default: start a cluster on this machine",
     )
     lanes: int = Field(
         8,
         ge=1,
         le=1024,
-        description="models trained side by side as one stack where the model allows it; 1 = each alone. "
-        "Another number may round differently",
+        description="models trained as one batched model, if the model allows it; 1 = one at a time; "
+        "another number may round differently",
     )
-    superlink: str = Field("127.0.0.1:9092", description="flower: the SuperLink's HOST:PORT")
-    folder: Path | None = Field(None, description="flower: the server's folder, made by `fedrelay certificates`")
-    test: Path | None = Field(None, description="flower: the server's own test samples; default: nodes judge models")
-    wait: float = Field(60.0, ge=0, description="flower: seconds to wait for nodes or a SuperLink that are away")
+    superlink: str = Field("127.0.0.1:9092", description="flower: HOST:PORT of the SuperLink")
+    folder: Path | None = Field(None, description="flower: folder of the server, created by `fedrelay certificates`")
+    test: Path | None = Field(None, description="flower: test samples at the server; default: nodes evaluate")
+    wait: float = Field(60.0, ge=0, description="flower: seconds to wait for nodes or for the SuperLink")
 
     @field_validator("superlink")
     @classmethod
@@ -215,7 +227,7 @@ _OWNERS = {
     **dict.fromkeys(("workers", "lanes"), ("local", "ray")),
     **dict.fromkeys(("superlink", "folder", "test", "wait"), ("flower",)),
 }
-"""The engines that look at a setting; nodes do one turn at a time."""
+"""The engines that use a setting; nodes do one hop at a time."""
 
 
 FaultKind = Literal[
@@ -225,40 +237,46 @@ FaultKind = Literal[
 
 
 class GuardSettings(Section):
-    """What is checked before a client's model is handed on; after one that is refused the model before it goes on."""
+    """Checks before a client's model is handed on. If it is refused, the route continues with the model before it."""
 
     on_divergence: Literal["stop", "skip"] = Field(
-        "stop", description="a model with values that are not finite or too large: end the run, or leave it out"
+        "stop", description="if a model has values that are not finite or too large: end the run, or refuse the model"
     )
-    largest: float = Field(1e8, gt=0, description="a model with a value beyond it has diverged")
+    largest: float = Field(1e8, gt=0, description="largest allowed absolute value in a model")
     norm: float | None = Field(
-        None, gt=0, description="shorten updates to so many times the usual length, the median of the last round"
+        None,
+        gt=0,
+        description="maximum length of updates, in medians of the last round; longer ones are scaled down",
     )
     tolerance: float | None = Field(
-        None, ge=0, description="leave out a model whose loss on the public set rose by so much more than is usual"
+        None, ge=0, description="refuse a model if its loss on the public set rose by this much more than usual"
     )
 
     @property
     def refuses(self) -> bool:
-        """Whether a model may be left out."""
+        """Whether a model may be refused."""
         return self.on_divergence == "skip" or self.tolerance is not None
 
     @property
     def asks_what_is_usual(self) -> bool:
-        """Whether turns are held against those before."""
+        """Whether hops are compared with those of the last round."""
         return self.norm is not None or self.tolerance is not None
 
 
 class FaultSettings(Section):
-    """Something that goes wrong at clients, for experiments with it."""
+    """A fault to simulate."""
 
-    what: FaultKind = Field(description="what goes wrong")
-    rate: float = Field(1.0, ge=0, le=1, description="how often, at each turn; of `gone`: the share of clients")
-    clients: tuple[Annotated[int, Field(ge=0)], ...] | None = Field(None, description="at which clients; default: all")
+    what: FaultKind = Field(description="the kind of fault")
+    rate: float = Field(1.0, ge=0, le=1, description="probability at each hop; for `gone`, the share of clients")
+    clients: tuple[Annotated[int, Field(ge=0)], ...] | None = Field(
+        None, description="clients that can fail; default: all"
+    )
     first: int = Field(1, ge=1, description="the first round")
     last: int | None = Field(None, ge=1, description="the last round; default: the last of the run")
     factor: float | None = Field(
-        None, gt=0, description="how much: slower (straggler), larger (explode, sign-flip, replace); default 10"
+        None,
+        gt=0,
+        description="factor of time (straggler), model (explode) or update (sign-flip, replace); default 10",
     )
 
     @model_validator(mode="after")
@@ -281,20 +299,20 @@ class FaultSettings(Section):
 
 
 class RecoverySettings(Section):
-    """What is done when a client does not answer."""
+    """Reactions to a client that does not answer."""
 
     policy: Literal["skip", "retry", "later", "backup"] = Field(
         "skip",
-        description="go on without the client, ask it again, ask it again at the end of the route, "
-        "or ask a client that is not in the round",
+        description="continue without the client, ask it again, ask it again at the end of the route, "
+        "or ask a client that is not in this round",
     )
-    retries: int = Field(1, ge=1, le=100, description="how often the policy is tried before the client is skipped")
-    timeout: float = Field(60.0, gt=0, description="seconds after which a client that does not answer is given up")
-    deadline: float | None = Field(None, gt=0, description="seconds after which routes come home, however far they are")
+    retries: int = Field(1, ge=1, le=100, description="attempts of the policy before the client is skipped")
+    timeout: float = Field(60.0, gt=0, description="seconds to wait for an answer")
+    deadline: float | None = Field(None, gt=0, description="seconds after which routes return early")
     min_arrivals: int = Field(
-        1, ge=0, description="routes that must come home with something, at most all there are; else the round repeats"
+        1, ge=0, description="routes that must return with an accepted update, at most all; else the round is repeated"
     )
-    repeats: int = Field(3, ge=0, le=1000, description="how often a round repeats before it is given up")
+    repeats: int = Field(3, ge=0, le=1000, description="repetitions of a round before it is skipped")
 
     @model_validator(mode="after")
     def _everything_has_an_effect(self) -> Self:
@@ -304,6 +322,6 @@ class RecoverySettings(Section):
 
 
 class CheckpointSettings(Section):
-    """How often a run can be picked up again; results do not depend on it."""
+    """How often a run is saved; results do not depend on it."""
 
-    seconds: float = Field(5.0, ge=0, description="least time between two checkpoints; 0 = after every round")
+    seconds: float = Field(5.0, ge=0, description="minimum seconds between two checkpoints; 0 = after every round")

@@ -69,11 +69,9 @@ class CommonSettings(Section):
     checkpoint: CheckpointSettings = CheckpointSettings()
     guard: GuardSettings = GuardSettings()
     recovery: RecoverySettings = RecoverySettings()
-    faults: tuple[FaultSettings, ...] = Field(
-        (), description="what goes wrong at clients: a list of {what, rate, clients, …}"
-    )
+    faults: tuple[FaultSettings, ...] = Field((), description="faults to simulate: a list of {what, rate, clients, …}")
     attack: AttackSettings = AttackSettings()
-    rounds: int = Field(100, ge=1, description="how many rounds")
+    rounds: int = Field(100, ge=1, description="number of rounds")
     fraction: float = Field(0.2, gt=0, le=1, description="share of clients (or groups) that take part in a round")
     warmup: Options = Field({}, description="options of the method's warm-up")
     route: Options = Field({}, description="options of the method's route")
@@ -81,8 +79,8 @@ class CommonSettings(Section):
     terms: Options = Field({}, description="options of the method's local terms, by term name")
     merge: Options = Field({}, description="options of the method's merge")
     clock: Options = Field({}, description="devices and links of the clients, for virtual time")
-    plugins: tuple[str, ...] = Field((), description="modules that register methods of your own, such as mylab.pairs")
-    out: Path | None = Field(None, description="folder to write to")
+    plugins: tuple[str, ...] = Field((), description="modules that register your own methods, such as mylab.pairs")
+    out: Path | None = Field(None, description="folder to write to; commands create a new one in runs/ by default")
 
     @field_validator("data", "model", "engine", mode="before")
     @classmethod
@@ -103,14 +101,14 @@ class Experiment(CommonSettings):
     """One method, one seed."""
 
     method: str = Field(min_length=1, description="a method, or several joined with +, e.g. fedseq+fedprox")
-    seed: Seed = Field(1, description="the root of all randomness")
+    seed: Seed = Field(1, description="seed of all random draws")
 
 
 class ComparisonEntry(Section):
     """One method of a comparison, with settings of its own where it needs them."""
 
     method: str = Field(min_length=1, description="a method, or several joined with +")
-    label: str | None = Field(None, description="how it is called in tables and plots; default: the method")
+    label: str | None = Field(None, description="name in tables and figures; default: the method")
     warmup: Options = Field({}, description="options of the method's warm-up")
     route: Options = Field({}, description="options of the method's route")
     grouping: Options = Field({}, description="options of the method's grouping")
@@ -119,9 +117,11 @@ class ComparisonEntry(Section):
     train: Options = Field({}, description="train settings that differ from the common ones")
     guard: Options = Field({}, description="guard settings that differ from the common ones")
     recovery: Options = Field({}, description="recovery settings that differ from the common ones")
-    faults: tuple[FaultSettings, ...] | None = Field(None, description="own faults instead of the common ones")
-    attack: Options = Field({}, description="an attack on this method alone, or other settings of the common one")
-    fraction: float | None = Field(None, gt=0, le=1, description="own share of clients")
+    faults: tuple[FaultSettings, ...] | None = Field(
+        None, description="faults of this method, instead of the common ones"
+    )
+    attack: Options = Field({}, description="attack settings that differ from the common ones")
+    fraction: float | None = Field(None, gt=0, le=1, description="share of clients of this method")
 
     @property
     def name(self) -> str:
@@ -138,9 +138,9 @@ class Comparison(CommonSettings):
     """Several methods, several seeds, everything else equal."""
 
     methods: tuple[ComparisonEntry, ...] = Field(
-        min_length=1, description="methods, or {method, label, route, …} to vary one"
+        min_length=1, description="methods; a mapping {method, label, route, …} changes settings of one"
     )
-    seeds: tuple[Seed, ...] = Field((1,), min_length=1, description="one run of every method for each")
+    seeds: tuple[Seed, ...] = Field((1,), min_length=1, description="every method runs once for each seed")
 
     @field_validator("methods", mode="before")
     @classmethod
