@@ -2,11 +2,15 @@
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+
+import fedrelay as fr
 
 PLUGIN = Path(__file__).parents[1] / "examples" / "plugin"
 SETTINGS = [
@@ -82,6 +86,55 @@ def test_a_ray_cluster_finds_it(fedrelay):
     here = json.loads(fedrelay("run", "pairs+l1prox", *SETTINGS, "--out", "here", "--json"))
     there = json.loads(fedrelay("run", "pairs+l1prox", *SETTINGS, "--engine", "ray", "--out", "there", "--json"))
     assert there["weights_sha256"] == here["weights_sha256"]
+
+
+@pytest.fixture
+def start(environment, tmp_path):
+    """Starts programs in the background; each is ended by its id."""
+    processes = []
+
+    def begin(*arguments):
+        command = [sys.executable, "-m", "fedrelay", *map(str, arguments)]
+        with (tmp_path / f"{len(processes)}.log").open("w") as log:
+            processes.append(subprocess.Popen(command, env=environment, cwd=tmp_path, stdout=log, stderr=log))
+        return processes[-1]
+
+    yield begin
+    for process in reversed(processes):
+        process.terminate()
+    for process in processes:
+        process.wait(30)
+
+
+def test_a_node_runs_it_if_its_owner_allows_it(fedrelay, start, tmp_path):
+    pytest.importorskip("flwr")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    fedrelay("certificates", "server", "-q")
+    digits = fr.load_data("digits", clients=2, partition="iid")
+    for client, name in enumerate("ab"):
+        fedrelay("key", f"{name}.key", "-q")
+        (tmp_path / f"{name}.key.pub").rename(tmp_path / "server" / "nodes" / f"{name}.pub")
+        x, y = digits.samples(client)
+        np.savez(tmp_path / f"{name}.npz", x=x.numpy(), y=y.numpy())
+
+    def node(name, *options):
+        where = ["--superlink", f"127.0.0.1:{port}", "--ca", "server/ca.pem", "--holdout", "0.2"]
+        return start("node", "--data", f"{name}.npz", "--key", f"{name}.key", *where, *options)
+
+    start("superlink", "server", "--port", port)
+    node("a", "--plugin", "fedrelay_pairs.l1prox")
+    stubborn = node("b")
+    run = ["run", "pairs+l1prox", "--engine", "flower", "--data", "ours", "--rounds", "1", "--fraction", "1"]
+    run += ["--set", f"engine.superlink=127.0.0.1:{port}", "--set", "engine.folder=server", "--set", "engine.wait=120"]
+    refused = " ".join(fedrelay(*run, "--out", "refused", "-q", code=6).split())
+    assert "the server needs plug-ins fedrelay_pairs.l1prox, the node allows none" in refused
+    stubborn.terminate()
+    stubborn.wait(30)
+    node("b", "--plugin", "fedrelay_pairs.l1prox")
+    result = json.loads(fedrelay(*run, "--out", "run", "--json"))
+    assert (result["client_updates"], result["fault_events"]) == (2, {})
 
 
 def test_without_an_installation_a_spec_names_its_modules(tmp_path):

@@ -35,12 +35,12 @@ def data_at_nodes(experiment: Experiment) -> bool:
     return experiment.engine.name == "flower"
 
 
-def data_elsewhere(experiment: Experiment) -> Federation | None:
-    """The data of an experiment, where the engine knows them and the experiment does not."""
+def data_elsewhere(experiment: Experiment, plugins: Sequence[str]) -> Federation | None:
+    """The data at the nodes of a real federation, which must allow these plug-ins; None for other engines."""
     if data_at_nodes(experiment):
         from fedrelay.engines.flower.start import open_remote
 
-        return open_remote(experiment)
+        return open_remote(experiment, plugins)
     return None
 
 

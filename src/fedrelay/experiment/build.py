@@ -65,9 +65,9 @@ def warn_about_unreached_rounds(experiment: Experiment) -> None:
         log.warning("eval.forgetting: no chain is followed; the first would be in round %d of %d", *late_chain)
 
 
-def open_data(experiment: Experiment, own: Federation | None) -> Federation:
+def open_data(experiment: Experiment, method: Method, own: Federation | None) -> Federation:
     """The data of an experiment, or the caller's own, with the public set apart."""
-    own = own or data_elsewhere(experiment)
+    own = own or data_elsewhere(experiment, method.node_plugins)
     if own is None:
         return open_federation(experiment.data, experiment.seed)
     wanted = experiment.data.public or 0

@@ -52,6 +52,14 @@ class Method:
         return next((term for term in self.terms if isinstance(term, Dp)), None)
 
     @property
+    def node_plugins(self) -> tuple[str, ...]:
+        """Modules from outside the package whose terms clients run; nodes need them too."""
+        warmup = self.warmup.phases() if self.warmup is not None else ()
+        terms = [*self.terms, *(term for phase in warmup for term in phase.terms)]
+        modules = {type(term).__module__ for term in terms}
+        return tuple(sorted(module for module in modules if not module.startswith("fedrelay.")))
+
+    @property
     def describes_samples(self) -> bool:
         """Whether clients send anything about their samples besides models: profiles or class counts."""
         return self.profiles_clients or self.needs_histograms

@@ -149,7 +149,7 @@ def prepare_without_groups(
     [experiment] = with_watched_classes(with_public_samples([experiment]))
     if experiment.guard.tolerance is not None and not experiment.data.public:
         raise SpecError("guard.tolerance: needs public samples; data.public must be at least 1")
-    federation = open_data(experiment, federation)
+    federation = open_data(experiment, method, federation)
     check_classes(experiment, method, federation)
     if method.pools_data:
         federation = below_public(federation, PooledFederation)

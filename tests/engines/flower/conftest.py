@@ -144,7 +144,7 @@ def through(monkeypatch) -> Callable[[Village], None]:
         monkeypatch.setattr(
             dispatcher, "SENDING", math.inf
         )  # who is asked at the same look must not depend on the load
-        monkeypatch.setattr(start, "open_remote", lambda experiment: village.remote)
+        monkeypatch.setattr(start, "open_remote", lambda experiment, plugins=(): village.remote)
         monkeypatch.setattr(
             start,
             "start_flower",

@@ -44,8 +44,8 @@ def open_connection(settings: EngineSettings) -> Connection:
     return FlowerConnection(settings.superlink, trusted, secret, public_keys(folder), wait=settings.wait)
 
 
-def open_remote(experiment: Experiment) -> RemoteFederation:
-    """Register all nodes whose keys are in the server's folder."""
+def open_remote(experiment: Experiment, plugins: Sequence[str] = ()) -> RemoteFederation:
+    """Register all nodes whose keys are in the server's folder; each must allow the plug-ins."""
     settings = experiment.engine
     check_installed()
     from fedrelay.engines.flower.identity import public_keys
@@ -54,7 +54,7 @@ def open_remote(experiment: Experiment) -> RemoteFederation:
     folder = server_folder(settings)
     names = tuple(public_keys(folder))
     with closing(open_connection(settings)) as connection:
-        facts = register_nodes(connection, names, folder, settings.wait, experiment.plugins)
+        facts = register_nodes(connection, names, folder, settings.wait, plugins)
     test = server_test(settings.test) if settings.test is not None else None
     return RemoteFederation(experiment.data.name, names, tuple(facts[name] for name in names), test)
 
