@@ -197,7 +197,7 @@ class TestFiles:
             ("1: 2", "is a mapping of names to values"),
             ("rounds: 3", "needs either 'method' (one run) or 'methods' (a comparison)"),
             ("method: a\nmethods: [b]", "needs either 'method'"),
-            ("method: a\nrounds: 2\nrounds: 3", "line 3: not valid YAML (the key 'rounds' is listed twice)"),
+            ("method: a\nrounds: 2\nrounds: 3", "line 3: not valid YAML (duplicate key 'rounds')"),
             ("method: !!python/object/apply:os.system ['true']", "not valid YAML"),
         ],
     )

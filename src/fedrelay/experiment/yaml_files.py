@@ -1,4 +1,4 @@
-"""YAML as plain data, from people who may be mistaken or mean: no objects, no surprises, no endless work."""
+"""Read YAML files as plain data, safely: no objects, no duplicate keys, bounded size and depth."""
 
 from __future__ import annotations
 
@@ -10,22 +10,26 @@ import yaml
 from fedrelay.errors import SpecError
 
 try:
-    from yaml import CSafeLoader as Loader  # ten times as fast, where PyYAML was built with it
+    from yaml import CSafeLoader as Loader  # ten times as fast, if PyYAML was built with it
 except ImportError:
     from yaml import SafeLoader as Loader  # type: ignore[assignment]
 
 MOST_TEXT = 200_000
-"""Characters of a file that is read."""
+"""The largest file, in characters."""
 
 MOST_VALUES = 100_000
-"""Values in it, with those that are written once and referred to often."""
+"""The most values in a file, with aliases expanded."""
 
 MOST_LEVELS = 50
-"""Lists and mappings inside each other."""
+"""The deepest nesting of lists and mappings."""
 
 
 def parsed(text: str) -> Any:
-    """The value of a text; `yaml.YAMLError`, `ValueError` or `RecursionError` where it has none."""
+    """Parse a text.
+
+    Raises:
+        yaml.YAMLError, ValueError, RecursionError: The text is not valid.
+    """
     _check_levels(text)
     loader = _PlainLoader(text)
     try:
@@ -51,10 +55,10 @@ def parse_assignment(text: str) -> tuple[str, Any]:
 
 
 def read_file(path: Path, what: str) -> dict[str, Any]:
-    """The mapping that a YAML file holds; `what` says what it should be."""
+    """Read a YAML file that contains a mapping; `what` describes it in messages."""
     try:
         if path.exists() and not path.is_file():
-            raise SpecError(f"{path}: cannot be read (it is no ordinary file)")  # a pipe may never end
+            raise SpecError(f"{path}: cannot be read (not a regular file)")  # a pipe may never end
         with path.open(encoding="utf-8") as file:
             text = file.read(MOST_TEXT + 1)
         if len(text) > MOST_TEXT:
@@ -62,9 +66,9 @@ def read_file(path: Path, what: str) -> dict[str, Any]:
         tree = parsed(text)
     except OSError as error:
         raise SpecError(f"{path}: cannot be read ({error.strerror or error})") from None
-    except (yaml.YAMLError, ValueError, RecursionError) as error:  # dates and numbers that cannot be: ValueError
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: an invalid date or number
         mark = getattr(error, "problem_mark", None)
-        last = text.count("\n") if mark else 0  # an end may be marked as lying beyond it
+        last = text.count("\n") if mark else 0  # the mark may be beyond the end
         where = f", line {min(mark.line, last) + 1}" if mark else ""
         raise SpecError(
             f"{path}{where}: not valid YAML ({getattr(error, 'problem', None) or 'unreadable text'})"
@@ -83,7 +87,7 @@ def load_file(path: Path) -> dict[str, Any]:
 
 
 def _size(node: yaml.Node, known: dict[int, int]) -> int:
-    """How many values a node stands for, written out; one that holds itself stands for more than there may be."""
+    """The number of values of a node with aliases expanded; too many if it contains itself."""
     if isinstance(node, yaml.ScalarNode):
         return 1
     if id(node) not in known:
@@ -95,7 +99,7 @@ def _size(node: yaml.Node, known: dict[int, int]) -> int:
 
 
 def _check_levels(text: str) -> None:
-    """Composing a node inside nodes is recursive, so how deep they lie is known before."""
+    """Check the depth first, because composing nodes is recursive."""
     level = 0
     for event in yaml.parse(text, Loader=Loader):
         if isinstance(event, yaml.CollectionStartEvent):
@@ -107,15 +111,12 @@ def _check_levels(text: str) -> None:
 
 
 class _PlainLoader(Loader):
-    """Plain data only, and a key that stands there twice is an error instead of a silent winner."""
+    """Plain data only; a duplicate key is an error."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        """A mapping, unless a key stands there twice."""
         seen: set[str] = set()
         for key, _ in node.value:
             if isinstance(key, yaml.ScalarNode) and key.value in seen:
-                raise yaml.constructor.ConstructorError(
-                    None, None, f"the key {key.value!r} stands there twice", key.start_mark
-                )
+                raise yaml.constructor.ConstructorError(None, None, f"duplicate key {key.value!r}", key.start_mark)
             seen.add(str(key.value))
         return super().construct_mapping(node, deep)
