@@ -22,6 +22,7 @@ from typer.main import get_command
 
 from fedrelay.cli import main
 from fedrelay.cli.app import app
+from fedrelay.experiment.catalogue import METHODS
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -81,10 +82,15 @@ def test_every_block_is_found():
 def test_python_blocks_run(page):
     """One namespace for all blocks of a page, as for a reader who types them one after another."""
     namespace: dict[str, object] = {"__name__": page.stem}
-    for block in blocks(page):
-        if block.language == "python" and not block.skipped:
-            padded = "\n" * block.line + block.text  # so that a traceback names the line of the page
-            exec(compile(padded, page, "exec"), namespace)
+    known = set(METHODS)
+    try:
+        for block in blocks(page):
+            if block.language == "python" and not block.skipped:
+                padded = "\n" * block.line + block.text  # so that a traceback names the line of the page
+                exec(compile(padded, page, "exec"), namespace)
+    finally:
+        for name in set(METHODS) - known:  # what the page registers
+            del METHODS[name]
 
 
 def test_python_blocks_pass_the_linter(tmp_path):
