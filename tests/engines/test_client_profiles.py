@@ -1,4 +1,4 @@
-"""Clients that describe themselves on the local engine: the same vectors whoever computes them."""
+"""Clients that describe themselves on the local engine: the same vectors for any number of workers."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def job(toy, linear):
     return TrainingJob(linear, FlatLayout.of(linear), toy, TrainSettings(batch_size=2, epochs=2), (), 3)
 
 
-def portrayed(engine, clients, portrait=None):
+def profiles_of(engine, clients, portrait=None):
     start = engine.job.layout.flatten(engine.job.module)
     pictures = dict(engine.profile_clients(portrait or Everything(), clients, start))
     engine.close()
@@ -52,18 +52,18 @@ def portrayed(engine, clients, portrait=None):
 def test_the_same_bits_for_any_number_of_workers(job, lanes, workers, monkeypatch):
     monkeypatch.setattr(local, "PROFILES_PER_WORKER", 1)
     job, clients = replace(job, lanes=lanes), [4, 0, 5, 2, 1, 3]
-    alone = portrayed(LocalEngine(job, InlineExecutor(job)), clients)
+    alone = profiles_of(LocalEngine(job, InlineExecutor(job)), clients)
     assert alone[:, -1].tolist() == clients
-    np.testing.assert_array_equal(portrayed(LocalEngine(job, ForkedExecutor(job, workers)), clients), alone)
+    np.testing.assert_array_equal(profiles_of(LocalEngine(job, ForkedExecutor(job, workers)), clients), alone)
 
 
 def test_a_clients_vector_does_not_depend_on_the_others(job):
-    every = portrayed(LocalEngine(job, InlineExecutor(job)), [0, 1, 2, 3, 4, 5])
-    np.testing.assert_array_equal(portrayed(LocalEngine(job, InlineExecutor(job)), [3])[0], every[3])
+    every = profiles_of(LocalEngine(job, InlineExecutor(job)), [0, 1, 2, 3, 4, 5])
+    np.testing.assert_array_equal(profiles_of(LocalEngine(job, InlineExecutor(job)), [3])[0], every[3])
 
 
 def test_it_is_what_the_client_would_do_in_a_round_of_its_own(job):
-    vector = portrayed(LocalEngine(job, InlineExecutor(job)), [2])[0]
+    vector = profiles_of(LocalEngine(job, InlineExecutor(job)), [2])[0]
     start = job.layout.flatten(job.module)
     (arrival,) = LocalEngine(job, InlineExecutor(job)).run_round(
         RoundPlan(0, (Route((2,)),)), AS_PLANNED, RoundInputs(start)
@@ -76,7 +76,7 @@ def test_it_is_what_the_client_would_do_in_a_round_of_its_own(job):
 
 
 def test_without_training_the_model_is_the_one_that_was_sent(job):
-    rows = portrayed(LocalEngine(job, InlineExecutor(job)), [0, 1], Everything(trains=False))
+    rows = profiles_of(LocalEngine(job, InlineExecutor(job)), [0, 1], Everything(trains=False))
     np.testing.assert_array_equal(rows[:, :-1], np.stack([job.layout.flatten(job.module).numpy()] * 2))
 
 
@@ -98,6 +98,6 @@ def test_nobody_to_portray(job):
 def test_failures_say_who(job):
     wild = replace(job, train=TrainSettings(batch_size=2, lr=1e38, epochs=9))
     with pytest.raises(DivergedError, match="profiling: the model left client 1 with non-finite weights"):
-        portrayed(LocalEngine(wild, InlineExecutor(wild)), [1])
+        profiles_of(LocalEngine(wild, InlineExecutor(wild)), [1])
     with pytest.raises(EngineError, match="profiling client 1 failed: ValueError: no brush"):
-        portrayed(LocalEngine(job, InlineExecutor(job)), [1], Clumsy())
+        profiles_of(LocalEngine(job, InlineExecutor(job)), [1], Clumsy())

@@ -61,9 +61,9 @@ def both(federation, clients, terms=(), module=None, lanes=8, **train):
 
 
 def assert_alike(found):
-    (eager, eager_reports), (stacked, stacked_reports) = found
-    torch.testing.assert_close(eager, stacked, rtol=1e-5, atol=1e-6)
-    for one, two in zip(eager_reports, stacked_reports, strict=True):
+    (eager, eager_reports), (batched_lanes, batched_reports) = found
+    torch.testing.assert_close(eager, batched_lanes, rtol=1e-5, atol=1e-6)
+    for one, two in zip(eager_reports, batched_reports, strict=True):
         assert (one.samples, one.steps, isfinite(one.max_abs_weight)) == (
             two.samples,
             two.steps,
@@ -164,10 +164,10 @@ def test_a_client_with_broken_samples_leaves_the_others_alone():
     models = []
     for federation in (clean, spoiled):
         torch.manual_seed(4)
-        ((_, _), (stacked, reports)) = both(
+        ((_, _), (batched_lanes, reports)) = both(
             federation, range(3), module=build_model("cnn-s", (1, 8, 8), 3), batch_size=4
         )
-        models.append(stacked)
+        models.append(batched_lanes)
     assert [isfinite(report.max_abs_weight) for report in reports] == [False, True, True]
     assert torch.equal(models[0][1:], models[1][1:])
 

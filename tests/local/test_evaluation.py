@@ -39,9 +39,9 @@ def test_padding_counts_nowhere():
     module = nn.Embedding(5, 3)  # logits at every position of a sequence
     flat_module, weights = bench_of(module)
     y = torch.tensor([[0, 1, IGNORED_LABEL], [2, IGNORED_LABEL, IGNORED_LABEL]])
-    verdict = evaluate_chunk(flat_module, weights, Samples(torch.tensor([[1, 2, 0], [3, 0, 0]]), y), 0)
-    assert verdict.actual.tolist() == [1, 1, 1]
-    assert verdict.predicted.sum() == 3
+    sums = evaluate_chunk(flat_module, weights, Samples(torch.tensor([[1, 2, 0], [3, 0, 0]]), y), 0)
+    assert sums.actual.tolist() == [1, 1, 1]
+    assert sums.predicted.sum() == 3
 
 
 def test_models_are_judged_in_evaluation_mode():

@@ -1,4 +1,4 @@
-"""A turn from beginning to end: what is tampered with, refused, and looked at on the way."""
+"""A hop from start to end: what is tampered with, refused and observed."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ def job_of(federation, module, guard=SKIP, terms=(), lanes=1):
     )
 
 
-def run_round(job, plan, *tampers, workers=1, client_states=None, usual=0.0, rise=0.0):
+def run_round(job, plan, *tampers, workers=1, client_states=None, typical=0.0, rise=0.0):
     engine = start_local(job, workers, client_states)
     try:
         arrivals = engine.run_round(
             plan,
             ExecutionOverlay(tampers=tampers),
-            RoundInputs(job.layout.flatten(job.module), usual=TypicalHop(usual, rise)),
+            RoundInputs(job.layout.flatten(job.module), usual=TypicalHop(typical, rise)),
         )
         engine.commit_client_state()
         return [
@@ -98,15 +98,15 @@ def test_what_nobody_looks_for_is_handed_on(toy, linear, what, factor, expected)
 def test_a_model_of_zeros_is_refused_where_anything_is(toy, linear, norm):
     job = job_of(toy, linear, GuardSettings(on_divergence="skip", norm=norm))
     plan, tamper = RoundPlan(1, (Route((0, 4)),)), Tamper(0, 1, "zero")
-    found, hops, _, _ = run_round(job, plan, tamper, usual=1.0)[0]
+    found, hops, _, _ = run_round(job, plan, tamper, typical=1.0)[0]
     assert hops[1].refused == "nothing but zeros"
-    assert torch.equal(found, run_round(job, RoundPlan(1, (Route((0,)),)), usual=1.0)[0][0])
+    assert torch.equal(found, run_round(job, RoundPlan(1, (Route((0,)),)), typical=1.0)[0][0])
 
 
 def test_what_is_too_large_is_refused_not_shortened(toy, linear):
     job = job_of(toy, linear, GuardSettings(on_divergence="skip", norm=0.5, largest=100.0))
     plan, tamper = RoundPlan(1, (Route((4,)),)), Tamper(0, 0, "explode", 1e4)
-    found, (hop,), _, _ = run_round(job, plan, tamper, usual=1.0)[0]
+    found, (hop,), _, _ = run_round(job, plan, tamper, typical=1.0)[0]
     assert hop.refused == "weights beyond 100"
     assert torch.equal(found, job.layout.flatten(linear))
 
@@ -115,7 +115,7 @@ def test_a_long_update_is_shortened(toy, linear):
     job = job_of(toy, linear, GuardSettings(norm=1.5))
     start = job.layout.flatten(linear)
     plan, tamper = RoundPlan(1, (Route((4,)),)), Tamper(0, 0, "replace", 1000.0)
-    found, (hop,), _, _ = run_round(job, plan, tamper, usual=0.1)[0]
+    found, (hop,), _, _ = run_round(job, plan, tamper, typical=0.1)[0]
     assert hop.update_clipped
     assert float((found - start).norm()) == pytest.approx(0.15, rel=1e-4)
     assert hop.update_norm > 1
@@ -128,7 +128,7 @@ def test_a_loss_may_rise_by_the_tolerance_beyond_what_is_usual(toy, linear):
         0
     ].public_loss_increase
     assert rise > 0.1
-    for tolerance, usual, refused in (
+    for tolerance, typical, refused in (
         (rise * 1.001, 0.0, False),
         (rise * 0.999, 0.0, True),
         (rise * 0.501, rise / 2, False),
@@ -136,7 +136,7 @@ def test_a_loss_may_rise_by_the_tolerance_beyond_what_is_usual(toy, linear):
         (rise * 1.001, -rise, False),  # who is usually better is not asked to be
     ):
         found, (hop,), _, _ = run_round(
-            job_of(federation, linear, GuardSettings(tolerance=tolerance)), plan, tamper, rise=usual
+            job_of(federation, linear, GuardSettings(tolerance=tolerance)), plan, tamper, rise=typical
         )[0]
         assert bool(hop.refused) == refused
         assert hop.public_loss_increase == rise

@@ -25,12 +25,12 @@ def eager(job):
     return EagerTrainer(job, FlatModule(copy.deepcopy(job.module), job.layout))
 
 
-def run_hop(module, federation, hop=HOP, *, terms=(), received=None, broadcast=None, **train):
+def run_hop(module, federation, hop=HOP, *, terms=(), received=None, round_model=None, **train):
     layout = FlatLayout.of(module)
     trainer = eager(TrainingJob(module, layout, federation, TrainSettings(**train), terms, seed=7))
     received = layout.flatten(module) if received is None else received
     out = torch.empty_like(received)
-    (report,) = trainer.train([hop], [HopContext(received, received if broadcast is None else broadcast)], [out])
+    (report,) = trainer.train([hop], [HopContext(received, received if round_model is None else round_model)], [out])
     return out, report
 
 
@@ -71,7 +71,7 @@ def test_the_pass_is_plain_sgd(toy, linear, settings):
 
 
 def test_steps_shrink_from_round_to_round(toy, linear):
-    """Exactly: whoever resumes in a later round gets the same bits."""
+    """Exactly: a run that is resumed in a later round gets the same bits."""
     for round, factor in ((0, 1), (1, 1), (2, 0.5), (4, 0.125)):
         hop = Hop(round, 1, 3, 1)
         shrunk, _ = run_hop(linear, toy, hop, batch_size=4, lr=0.1, lr_decay=0.5)
@@ -179,13 +179,13 @@ class TestProx:
         received = FlatLayout.of(linear).flatten(linear)
         shifted = received + 1.0
         from_recv, _ = run_hop(
-            linear, toy, received=received, broadcast=shifted, batch_size=100, lr=0.1, terms=(Prox(mu=2.0),)
+            linear, toy, received=received, round_model=shifted, batch_size=100, lr=0.1, terms=(Prox(mu=2.0),)
         )
         from_round, _ = run_hop(
             linear,
             toy,
             received=received,
-            broadcast=shifted,
+            round_model=shifted,
             batch_size=100,
             lr=0.1,
             terms=(Prox(mu=2.0, anchor="round"),),

@@ -1,4 +1,4 @@
-"""The local engine: the same bits whoever computes them, and what happens when a worker dies."""
+"""The local engine: the same bits for any number of workers, and what happens when a worker dies."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ def local(job):
 
 
 APART = RoundPlan(1, (Route((0, 1, 0)), Route((2, 3)), Route((4, 4, 5))))
-"""Routes that share nobody, so that each goes its way without waiting for others."""
+"""Routes without common clients, so that none waits for another."""
 
 
 ORDERED = RoundPlan(1, (Route((0, 1, 2), order=(2, 2, 2)), Route((3,), order=(0,)), Route((2, 0), order=(1, 1))))
@@ -136,7 +136,7 @@ def test_whole_runs_end_with_the_same_bits(head, method, more):
 
 
 class Staged(nn.Module):
-    """A model large enough to lie in the object store. At every turn it notes the client and the node, then plays."""
+    """A model large enough for the object store. At every hop it notes the client and the node, then plays."""
 
     def __init__(self, notes: Path, play: Callable[[Notes, int, str], None]) -> None:
         super().__init__()
@@ -152,7 +152,7 @@ class Staged(nn.Module):
 
 
 class Notes:
-    """Who took a turn where, in the order in which it happened, in a file that all processes see."""
+    """Which client trained on which node, in order, in a file that all processes see."""
 
     def __init__(self, path: Path) -> None:
         self.path = str(path)
@@ -163,11 +163,11 @@ class Notes:
             file.write(f"{client} {node}\n")
 
     def all(self) -> list[tuple[int, str]]:
-        lines = dict.fromkeys(Path(self.path).read_text().splitlines())  # a turn is several steps
+        lines = dict.fromkeys(Path(self.path).read_text().splitlines())  # a hop has several steps
         return [(int(line.split()[0]), line.split()[1]) for line in lines]
 
     def wait(self, happened: Callable[[list[tuple[int, str]]], bool]) -> None:
-        deadline = time.monotonic() + 60  # nobody looks at it unless something is wrong
+        deadline = time.monotonic() + 60  # only used if something is wrong
         while not happened(self.all()):
             assert time.monotonic() < deadline, "this never happened"
             time.sleep(0.02)
@@ -210,7 +210,7 @@ def test_a_slow_chain_keeps_nobody_waiting(numbered, cluster, tmp_path, workers)
 
 
 def test_a_node_is_lost_in_the_middle(numbered, head, cluster, tmp_path):
-    """The node is lost at the second turn of the route that it has; the model of the first lies there as well."""
+    """The node is lost at the second hop of its route; the model of the first hop is there as well."""
     node = next(iter(head.worker_nodes), None) or head.add_node(num_cpus=1)
     doomed = node.node_id
 

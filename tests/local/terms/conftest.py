@@ -62,7 +62,7 @@ class Problem:
         return torch.from_numpy((scales * places).sum(0) / scales.sum())
 
     def travel(self, *routes):
-        """One round; returns the models that came home."""
+        """One round; returns the models of the arrivals."""
         self.round += 1
         plan = RoundPlan(self.round, tuple(Route(route) for route in routes))
         arrivals = self.engine.run_round(plan, AS_PLANNED, RoundInputs(self.weights, {}, self.server))
@@ -76,7 +76,7 @@ class Problem:
             )
         return home
 
-    def mean_kept(self, name):
+    def mean_state(self, name):
         """The mean over all clients, absent ones with zero."""
         nothing = torch.zeros_like(self.weights)
         return sum(self.client_states.get(client).get(name, nothing) for client in range(len(self.rows))) / len(
@@ -94,7 +94,7 @@ ROUTES = {
     "singletons": [(client,) for client in range(4)],
     "chains": [(0, 1), (2, 3)],
     "ring": [(0, 1, 2, 3)],
-    "rotations": [tuple((start + turn) % 4 for turn in range(4)) for start in range(4)],
+    "rotations": [tuple((start + run_hop) % 4 for run_hop in range(4)) for start in range(4)],
 }
 
 
@@ -104,11 +104,13 @@ def some_rotations(round):
     return [tuple(present[start:] + present[:start]) for start in range(3)]
 
 
-TURN = Hop(1, 0, 0, 1)
+HOP = Hop(1, 0, 0, 1)
 
 
-def turn(module, federation, terms=(), *, hop=TURN, received=None, broadcast=None, context=None, loss=None, **train):
-    """One turn of a client; returns its model and the visit as it was left."""
+def run_hop(
+    module, federation, terms=(), *, hop=HOP, received=None, round_model=None, context=None, loss=None, **train
+):
+    """One hop of a client; returns its model and its context afterwards."""
     layout = FlatLayout.of(module)
     options = {} if loss is None else {"loss": loss}
     job = TrainingJob(module, layout, federation, TrainSettings(**train), terms, 7, **options)
@@ -116,7 +118,7 @@ def turn(module, federation, terms=(), *, hop=TURN, received=None, broadcast=Non
     zeros = torch.zeros_like
     given = context or HopContext(
         received,
-        received if broadcast is None else broadcast,
+        received if round_model is None else round_model,
         {name: zeros(received) for name in job.tensor_names(ServerState)},
         {name: zeros(received) for name in job.tensor_names(ClientState)},
         {name: zeros(received) for name in job.tensor_names(ClientState)},

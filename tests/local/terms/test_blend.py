@@ -1,4 +1,4 @@
-"""WFSL's regulator: the fold by hand, and what α = 0, α = 1 and the first turn mean."""
+"""WFSL's regulator: the fold by hand, and what α = 0, α = 1 and the first hop mean."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""MOON: exact numbers, a client's first turn, what it keeps, and the projection head."""
+"""MOON: exact numbers, a client's first hop, its state, and the projection head."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import copy
 
 import pytest
 import torch
-from tests.local.terms.conftest import turn
+from tests.local.terms.conftest import run_hop
 from torch import nn
 
 import fedrelay as fr
@@ -36,10 +36,10 @@ def test_a_vector_of_zeros_is_like_nothing():
 
 @pytest.mark.parametrize(("anchor", "expected"), [("recv", 5 * 0.126928), ("round", 5 * 2.126928)])
 def test_the_anchor_draws_and_the_previous_model_pushes(anchor, expected):
-    received, broadcast, previous = (torch.full((1,), float(value)) for value in (1, 2, 3))
+    received, round_model, previous = (torch.full((1,), float(value)) for value in (1, 2, 3))
     features = {1.0: EAST, 2.0: NORTH, 3.0: NORTH if anchor == "recv" else EAST}
     batch = Batch(torch.tensor([0]), ModelOutputs(EAST, EAST), lambda model: ModelOutputs(EAST, features[model.item()]))
-    loss = Contrast(anchor=anchor).loss(batch, HopContext(received, broadcast, client_state={"previous": previous}))
+    loss = Contrast(anchor=anchor).loss(batch, HopContext(received, round_model, client_state={"previous": previous}))
     assert loss.item() == pytest.approx(expected, abs=1e-5)
 
 
@@ -50,8 +50,8 @@ def network():
 
 def test_the_first_turn_is_plain_and_the_whole_model_is_kept(toy):
     module = network()
-    plain, _ = turn(copy.deepcopy(module), toy, batch_size=4)
-    out, left = turn(copy.deepcopy(module), toy, (Contrast(),), batch_size=4)
+    plain, _ = run_hop(copy.deepcopy(module), toy, batch_size=4)
+    out, left = run_hop(copy.deepcopy(module), toy, (Contrast(),), batch_size=4)
     assert torch.equal(plain, out)
     assert torch.equal(left.new_client_state["previous"], out)  # statistics and counters too
 
@@ -62,10 +62,10 @@ def test_later_turns_move_away_from_the_previous_model(toy):
     previous = received + 0.3
     state, kept, out = {"previous": previous}, {"previous": torch.zeros_like(received)}, {}
     for mu in (0.0, 5.0):
-        out[mu], _ = turn(
+        out[mu], _ = run_hop(
             copy.deepcopy(module), toy, (Contrast(mu=mu),), context=HopContext(received, received, {}, state, kept)
         )
-    plain, _ = turn(copy.deepcopy(module), toy)
+    plain, _ = run_hop(copy.deepcopy(module), toy)
     assert torch.equal(out[0.0], plain)
     assert not torch.equal(out[5.0], plain)
     assert torch.equal(kept["previous"], out[5.0])
@@ -81,7 +81,7 @@ def test_a_head_of_two_layers_comes_before_the_logits(own):
     headed = Contrast(projection=5).adapt_model(own)
     width = before[-2][1]
     assert shapes(headed) == [*before[:-2], (width, width), (width,), (5, width), (5,), (3, 5), (3,)]
-    assert shapes(own) == before  # somebody's own module stays as it is
+    assert shapes(own) == before  # the caller's module is not changed
     tap = FeatureRecorder(headed)
     assert headed(torch.ones(2, 4)).shape == (2, 3)
     assert tap.features.shape == (2, 5)

@@ -7,7 +7,7 @@ import copy
 import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
-from tests.local.terms.conftest import ROUTES, Problem, four_rows, some_rotations, turn
+from tests.local.terms.conftest import ROUTES, Problem, four_rows, run_hop, some_rotations
 
 from fedrelay.engines.local.executor import ForkedExecutor
 from fedrelay.local.hop_context import HopContext
@@ -39,7 +39,7 @@ def test_scaffold_on_one_client_by_hand():
         {"control": number(9)},
         {"control-change": zero + 0},
     )
-    out, left = turn(
+    out, left = run_hop(
         problem.job.module, problem.job.federation, SCAFFOLD, hop=Hop(1, 0, 0, 0), received=zero, context=context,
         lr=0.1, epochs=2, loss=problem.job.loss,
     )  # fmt: skip
@@ -53,7 +53,7 @@ def test_scaffold_divides_by_the_steps_that_were_taken():
     zero = number(0.0)
     context = HopContext(zero, zero, *({"control": zero + 0} for _ in range(3)), {"control-change": zero + 0})
     problem = Problem([[1, 1]], SCAFFOLD, lr=0.4)
-    out, left = turn(
+    out, left = run_hop(
         problem.job.module, problem.job.federation, SCAFFOLD, hop=Hop(3, 0, 0, 0), received=zero, context=context,
         lr=0.4, lr_decay=0.5, loss=problem.job.loss,
     )  # fmt: skip
@@ -93,9 +93,9 @@ def test_the_server_knows_the_mean_of_what_clients_keep(kind, terms):
     for round in range(1, 6):
         problem.travel(*routes_of(kind, round))
         if "control" in problem.server:
-            torch.testing.assert_close(problem.server["control"], problem.mean_kept("control"), rtol=0, atol=1e-12)
+            torch.testing.assert_close(problem.server["control"], problem.mean_state("control"), rtol=0, atol=1e-12)
         if "drift" in problem.memory:
-            torch.testing.assert_close(problem.memory["drift"], problem.mean_kept("drift"), rtol=0, atol=1e-12)
+            torch.testing.assert_close(problem.memory["drift"], problem.mean_state("drift"), rtol=0, atol=1e-12)
 
 
 def travel_to(goal, problem, kind, rounds):
@@ -174,13 +174,13 @@ def test_worker_processes_give_the_same_bits():
         problem = Problem(four_rows(), FEDDC, DriftMean(), lr=0.05, epochs=3, **executor)
         for round in range(1, 4):
             problem.travel(*some_rotations(round))
-        found.append((problem.weights, problem.server["control"], problem.mean_kept("drift")))
+        found.append((problem.weights, problem.server["control"], problem.mean_state("drift")))
         problem.engine.close()
     torch.testing.assert_close(found[0], found[1], rtol=0, atol=0)
 
 
 def plain_pytorch(module, federation, client, extra, *, lr, batch_size, epochs):
-    """A turn of a client with nothing of ours but the order of the samples; `extra` is added to the gradient."""
+    """A hop in plain PyTorch, with only the order of the samples from FedRelay; `extra` is added to the gradient."""
     module = copy.deepcopy(module)
     x, y = federation.samples(client)
     rng, steps = generator(7, "batches", 1, 0, 0, client), 0
@@ -203,7 +203,7 @@ SETTINGS = {"lr": 0.1, "batch_size": 4, "epochs": 3}
 def test_fedprox_against_plain_pytorch(toy, linear):
     start = FlatLayout.of(linear).flatten(linear)
     expected, _ = plain_pytorch(linear, toy, 1, lambda theta: 0.7 * (theta - start), **SETTINGS)
-    out, _ = turn(copy.deepcopy(linear), toy, (Prox(mu=0.7),), **SETTINGS)
+    out, _ = run_hop(copy.deepcopy(linear), toy, (Prox(mu=0.7),), **SETTINGS)
     torch.testing.assert_close(out, expected, rtol=1e-6, atol=1e-6)
 
 
@@ -219,7 +219,7 @@ def test_scaffold_against_plain_pytorch(toy, linear):
         {"control": own.clone()},
         {"control-change": torch.ones_like(own)},
     )
-    out, left = turn(copy.deepcopy(linear), toy, SCAFFOLD, context=context, **SETTINGS)
+    out, left = run_hop(copy.deepcopy(linear), toy, SCAFFOLD, context=context, **SETTINGS)
     torch.testing.assert_close(out, expected, rtol=1e-6, atol=1e-6)
     control = own - everybody + (start - expected) / (steps * 0.1)
     torch.testing.assert_close(left.new_client_state["control"], control, rtol=1e-5, atol=1e-5)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from tests.conftest import make_federation
-from tests.local.terms.conftest import turn
+from tests.local.terms.conftest import run_hop
 from torch import nn
 
 import fedrelay as fr
@@ -62,8 +62,8 @@ def test_secret_noise_is_fresh_normal_and_never_from_the_seed(linear, toy):
 
 def test_a_turn_by_hand(linear, toy):
     received = FlatLayout.of(linear).flatten(linear)
-    plain, _ = turn(linear, toy, received=received, lr=0.5)
-    guarded, _ = turn(linear, toy, (Dp(clip=0.25, noise=0.5),), received=received, lr=0.5)
+    plain, _ = run_hop(linear, toy, received=received, lr=0.5)
+    guarded, _ = run_hop(linear, toy, (Dp(clip=0.25, noise=0.5),), received=received, lr=0.5)
     change = plain - received
     assert change.norm() > 0.25
     noise = torch.from_numpy(generator(7, "dp", 1, 0, 0, 1).standard_normal(len(received), np.float32))
@@ -73,9 +73,9 @@ def test_a_turn_by_hand(linear, toy):
 def test_what_others_see_comes_after_the_noise(linear, toy):
     """The regulator's fold travels with the model, so it must hold the guarded model."""
     received = FlatLayout.of(linear).flatten(linear)
-    guarded, context = turn(linear, toy, (Blend(alpha=0), Dp(clip=0.1, noise=3.0)), received=received, lr=0.5)
+    guarded, context = run_hop(linear, toy, (Blend(alpha=0), Dp(clip=0.1, noise=3.0)), received=received, lr=0.5)
     torch.testing.assert_close(context.payload["sum"], guarded)
-    swapped, _ = turn(linear, toy, (Dp(clip=0.1, noise=3.0), Blend(alpha=0)), received=received, lr=0.5)
+    swapped, _ = run_hop(linear, toy, (Dp(clip=0.1, noise=3.0), Blend(alpha=0)), received=received, lr=0.5)
     assert torch.equal(swapped, guarded)  # whatever the order of the terms
 
 
@@ -88,8 +88,8 @@ def test_stacked_and_alone(linear):
     contexts = [HopContext(start, start)] * 4
     alone, together = ([torch.empty_like(start) for _ in hops] for _ in range(2))
     EagerTrainer(job, FlatModule(linear, layout)).train(hops, contexts, alone)
-    stack = batched_model_for(job)
-    BatchedTrainer(job, stack, useful_lanes(stack, job)).train(hops, contexts, together)
+    batched = batched_model_for(job)
+    BatchedTrainer(job, batched, useful_lanes(batched, job)).train(hops, contexts, together)
     torch.testing.assert_close(torch.stack(together), torch.stack(alone), rtol=1e-5, atol=1e-6)
 
 
@@ -140,7 +140,7 @@ def test_clients_without_budget_are_passed_over(small):
     assert bound.privacy["visits_max"] == 2
     assert bound.privacy["epsilon_max"] <= term.epsilon
     assert bound.client_updates == 2 * 20
-    assert [row["accuracy"] for row in bound.history][1:] == [bound.history[1]["accuracy"]] * 5  # nobody is left
+    assert [row["accuracy"] for row in bound.history][1:] == [bound.history[1]["accuracy"]] * 5  # no client is left
     assert fr.plan("fedseq+dp", 3, **settings, terms={"dp": {"epsilon": term.epsilon}}).routes == ()
     assert fr.plan("fedseq+dp", 2, **settings, terms={"dp": {"epsilon": term.epsilon}}).client_updates == 20
 
@@ -209,6 +209,6 @@ def test_models_mixed_by_clients_samples_are_refused():
 
 def test_profiles_are_warned_of(small, caplog):
     fr.plan("fedseq+dp", **small)
-    assert "epsilon does not cover it" not in caplog.text
+    assert "epsilon does not cover them" not in caplog.text
     fr.plan("fedgsp+dp", **small)
-    assert "epsilon does not cover it" in caplog.text
+    assert "epsilon does not cover them" in caplog.text

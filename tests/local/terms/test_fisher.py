@@ -7,7 +7,7 @@ import copy
 import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
-from tests.local.terms.conftest import Problem, turn
+from tests.local.terms.conftest import Problem, run_hop
 from torch import nn
 
 from fedrelay.data.dataset import IGNORED_LABEL
@@ -45,14 +45,15 @@ def test_it_is_that_of_the_client_at_its_own_model(toy, memory, before, dense):
     layout = FlatLayout.of(module)
     received = layout.flatten(module)
     context = HopContext(received, received, payload={"fisher": torch.ones_like(received)})
-    out, left = turn(copy.deepcopy(module), toy, (FisherPenalty(memory=memory),), context=context, batch_size=4)
+    out, left = run_hop(copy.deepcopy(module), toy, (FisherPenalty(memory=memory),), context=context, batch_size=4)
     module.load_state_dict(layout.state_dict(out))
     torch.testing.assert_close(left.payload["fisher"], before + fisher_of(module.eval(), *toy.samples(1)))
 
 
 def test_labels_may_be_drawn_by_the_model(toy, linear):
-    found = [turn(copy.deepcopy(linear), toy, (FisherPenalty(labels="model"),))[1].payload["fisher"] for _ in range(2)]
-    given = turn(copy.deepcopy(linear), toy, (FisherPenalty(),))[1].payload["fisher"]
+    terms = (FisherPenalty(labels="model"),)
+    found = [run_hop(copy.deepcopy(linear), toy, terms)[1].payload["fisher"] for _ in range(2)]
+    given = run_hop(copy.deepcopy(linear), toy, (FisherPenalty(),))[1].payload["fisher"]
     assert torch.equal(found[0], found[1])
     assert not torch.equal(found[0], given)
     assert (found[0] >= 0).all()
@@ -69,8 +70,8 @@ def test_drawn_labels_follow_the_probabilities_and_keep_padding():
 def test_a_fisher_of_ones_is_fedprox(toy, linear):
     received = FlatLayout.of(linear).flatten(linear)
     ones = HopContext(received, received, payload={"fisher": torch.ones_like(received)})
-    held, _ = turn(copy.deepcopy(linear), toy, (FisherPenalty(strength=0.7),), context=ones, batch_size=2)
-    prox, _ = turn(copy.deepcopy(linear), toy, (Prox(mu=0.7),), batch_size=2)
+    held, _ = run_hop(copy.deepcopy(linear), toy, (FisherPenalty(strength=0.7),), context=ones, batch_size=2)
+    prox, _ = run_hop(copy.deepcopy(linear), toy, (Prox(mu=0.7),), batch_size=2)
     torch.testing.assert_close(held, prox, rtol=1e-6, atol=1e-7)
 
 

@@ -6,7 +6,7 @@ import copy
 
 import pytest
 import torch
-from tests.local.terms.conftest import turn
+from tests.local.terms.conftest import run_hop
 from torch import nn
 
 import fedrelay as fr
@@ -55,7 +55,7 @@ def test_extractors_that_agree_change_nothing(toy, operator, share):
 def test_only_the_reference_is_frozen(toy, operator):
     module = fusion_net(operator)
     before = FlatLayout.of(module).flatten(module)
-    out, _ = turn(module, toy, (Fusion(operator=operator),), epochs=3, batch_size=2)
+    out, _ = run_hop(module, toy, (Fusion(operator=operator),), epochs=3, batch_size=2)
     for name in ("features", "fusion", "classifier"):
         assert not torch.equal(part(module, out, name), part(module, before, name))
     assert torch.equal(part(module, out, "reference"), part(module, before, "features"))
@@ -66,16 +66,16 @@ def test_only_the_reference_is_frozen(toy, operator):
 def test_the_reference_is_the_anchors_extractor(toy, anchor, expected):
     module = fusion_net("conv")
     size = FlatLayout.of(module).size
-    received, broadcast = torch.full((size,), 1.0), torch.full((size,), 2.0)
-    out, _ = turn(module, toy, (Fusion(anchor=anchor),), received=received, broadcast=broadcast)
+    received, round_model = torch.full((size,), 1.0), torch.full((size,), 2.0)
+    out, _ = run_hop(module, toy, (Fusion(anchor=anchor),), received=received, round_model=round_model)
     assert (part(module, out, "reference") == expected).all()
 
 
 def test_a_share_frozen_at_zero_is_plain_training(toy):
-    plain, _ = turn(plain_net(), toy, batch_size=2, epochs=2)
+    plain, _ = run_hop(plain_net(), toy, batch_size=2, epochs=2)
     module = fusion_net("single")
     module.fusion.share.requires_grad_(False)
-    out, _ = turn(module, toy, (Fusion(operator="single"),), batch_size=2, epochs=2)
+    out, _ = run_hop(module, toy, (Fusion(operator="single"),), batch_size=2, epochs=2)
     both = torch.cat([part(module, out, "features"), part(module, out, "classifier")])
     torch.testing.assert_close(both, plain, rtol=0, atol=0)
 
@@ -84,10 +84,10 @@ def test_statistics_of_the_reference_stand_still(toy):
     net = Net(nn.Sequential(nn.BatchNorm1d(4), nn.Linear(4, 5), nn.ReLU()), nn.Linear(5, 3))
     module = fusion_net("multi", net)
     before = FlatLayout.of(module).flatten(module)
-    out, _ = turn(module, toy, (Fusion(operator="multi"),), batch_size=1)  # lone samples put norms to rest and back
+    out, _ = run_hop(module, toy, (Fusion(operator="multi"),), batch_size=1)  # lone samples put norms to rest and back
     assert not module.reference[0].training
     assert torch.equal(part(module, out, "reference.0"), part(module, before, "features.0"))
-    out, _ = turn(copy.deepcopy(module), toy, (Fusion(operator="multi"),), batch_size=4)
+    out, _ = run_hop(copy.deepcopy(module), toy, (Fusion(operator="multi"),), batch_size=4)
     assert not torch.equal(part(module, out, "features.0"), part(module, before, "features.0"))
 
 

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.local.terms.conftest import turn
+from tests.local.terms.conftest import run_hop
 
 from fedrelay.data.dataset import IGNORED_LABEL
 from fedrelay.local.hop_context import HopContext
@@ -16,7 +16,7 @@ from fedrelay.local.terms.glam import Glam, soft_cross_entropy, symmetric_kl
 from fedrelay.models.layout import FlatLayout
 
 PREVIOUS, EVERYBODY = torch.tensor([1.0]), torch.tensor([2.0])
-VISIT = HopContext(PREVIOUS, EVERYBODY)
+CONTEXT = HopContext(PREVIOUS, EVERYBODY)
 
 
 def batch_of(student, previous, everybody, targets):
@@ -34,7 +34,7 @@ STUDENT, PREVIOUS_LOGITS, GLOBAL_LOGITS = (
 @pytest.mark.parametrize(("tau", "rho", "expected"), [(1, 0, 1.360958), (0, 1, 1.394907), (0.3, 1, 1.803194)])
 def test_one_sample_by_hand(tau, rho, expected):
     batch = batch_of(STUDENT, PREVIOUS_LOGITS, GLOBAL_LOGITS, torch.tensor([0]))
-    loss = Glam(tau=tau, rho=rho).loss(batch, VISIT)
+    loss = Glam(tau=tau, rho=rho).loss(batch, CONTEXT)
     assert loss.item() == pytest.approx(expected, abs=1e-6)
     assert F.cross_entropy(STUDENT, batch.targets).item() == pytest.approx(0.239545, abs=1e-6)
 
@@ -44,12 +44,12 @@ def test_positions_of_a_sequence_are_samples_and_padding_is_not():
     student, previous, everybody = torch.randn(3, 2, 3, 4)
     targets = torch.tensor([[1, 2, IGNORED_LABEL], [0, IGNORED_LABEL, IGNORED_LABEL]])
     without_padding = targets != IGNORED_LABEL
-    whole = Glam().loss(batch_of(student, previous, everybody, targets), VISIT)
+    whole = Glam().loss(batch_of(student, previous, everybody, targets), CONTEXT)
     rows = Glam().loss(
         batch_of(
             student[without_padding], previous[without_padding], everybody[without_padding], targets[without_padding]
         ),
-        VISIT,
+        CONTEXT,
     )
     assert torch.equal(whole, rows)
 
@@ -72,15 +72,15 @@ def test_disagreement_is_symmetric_and_knows_no_offset(rows, offset):
 def test_a_student_that_agrees_with_both_teachers_feels_nothing():
     student = torch.randn(5, 4, dtype=torch.float64, requires_grad=True)
     teacher = student.detach()
-    Glam().loss(batch_of(student, teacher, teacher, torch.zeros(5, dtype=torch.int64)), VISIT).backward()
+    Glam().loss(batch_of(student, teacher, teacher, torch.zeros(5, dtype=torch.int64)), CONTEXT).backward()
     torch.testing.assert_close(student.grad, torch.zeros_like(student), rtol=0, atol=1e-15)
 
 
 def test_teachers_are_the_received_and_the_rounds_model(toy, linear):
     received = FlatLayout.of(linear).flatten(linear)
     x, y = toy.samples(1)
-    out, _ = turn(
-        linear, toy, (Glam(tau=0.5, rho=2.0),), received=received, broadcast=-received, batch_size=100, lr=0.1
+    out, _ = run_hop(
+        linear, toy, (Glam(tau=0.5, rho=2.0),), received=received, round_model=-received, batch_size=100, lr=0.1
     )
 
     theta = received.clone().requires_grad_()

@@ -1,4 +1,4 @@
-"""What holds for all terms: without strength they are not there, and it does not matter who computes them."""
+"""What holds for all terms: without strength they do nothing, and workers and lanes do not change results."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ CHAINS = ((0, 1, 2), (3, 4), (5,))
 ROTATIONS = ((0, 1, 2), (1, 2, 0), (2, 0, 1), (5, 3))
 
 
-def voyage(federation, terms, routes, *, executor=InlineExecutor, lanes=1, **train):
-    """Two rounds; returns the models, all baggage and what clients keep, and whether models were stacked."""
+def run_two_rounds(federation, terms, routes, *, executor=InlineExecutor, lanes=1, **train):
+    """Two rounds; returns the models, payloads and client states, and whether models were batched."""
     torch.manual_seed(6)
     module = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 3))
     layout = FlatLayout.of(module)
@@ -66,8 +66,8 @@ def voyage(federation, terms, routes, *, executor=InlineExecutor, lanes=1, **tra
 )
 @pytest.mark.parametrize("routes", [CHAINS, ROTATIONS], ids=["chains", "rotations"])
 def test_without_strength_a_term_is_not_there(toy, term, routes):
-    plain, *_ = voyage(toy, (), routes)
-    found, *_ = voyage(toy, (term,), routes)
+    plain, *_ = run_two_rounds(toy, (), routes)
+    found, *_ = run_two_rounds(toy, (term,), routes)
     assert torch.equal(plain, found)
 
 
@@ -81,8 +81,8 @@ def test_without_strength_a_term_is_not_there(toy, term, routes):
     ids=["teachers", "fisher", "algebra"],
 )
 def test_worker_processes_give_the_same_bits(toy, terms):
-    inline = voyage(toy, terms, ROTATIONS)
-    forked = voyage(toy, terms, ROTATIONS, executor=lambda job: ForkedExecutor(job, 2))
+    inline = run_two_rounds(toy, terms, ROTATIONS)
+    forked = run_two_rounds(toy, terms, ROTATIONS, executor=lambda job: ForkedExecutor(job, 2))
     torch.testing.assert_close(inline, forked, rtol=0, atol=0)
 
 
@@ -92,16 +92,16 @@ def test_worker_processes_give_the_same_bits(toy, terms):
 )
 @pytest.mark.parametrize("routes", [CHAINS, ROTATIONS], ids=["chains", "rotations"])
 def test_lanes_give_what_each_gives_alone(toy, terms, routes):
-    *alone, unstacked = voyage(toy, terms, routes)
-    *stacked, together = voyage(toy, terms, routes, lanes=8)
+    *alone, unstacked = run_two_rounds(toy, terms, routes)
+    *batched_lanes, together = run_two_rounds(toy, terms, routes, lanes=8)
     assert (unstacked, together) == (False, True)
-    torch.testing.assert_close(alone, stacked, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(alone, batched_lanes, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("term", [Glam(), Contrast(), Mmd(), FisherPenalty()], ids=lambda term: type(term).__name__)
 def test_terms_that_ask_models_are_trained_one_by_one(toy, term):
-    *_, stacked = voyage(toy, (term,), CHAINS, lanes=8)
-    assert not stacked
+    *_, batched_lanes = run_two_rounds(toy, (term,), CHAINS, lanes=8)
+    assert not batched_lanes
 
 
 @pytest.mark.parametrize(
@@ -110,8 +110,8 @@ def test_terms_that_ask_models_are_trained_one_by_one(toy, term):
     ids=lambda term: type(term).__name__,
 )
 def test_with_strength_it_is(toy, term):
-    plain, *_ = voyage(toy, (), CHAINS)
-    found, *_ = voyage(toy, (term,), CHAINS)
+    plain, *_ = run_two_rounds(toy, (), CHAINS)
+    found, *_ = run_two_rounds(toy, (term,), CHAINS)
     assert found.isfinite().all()
     assert not torch.equal(plain, found)
 

@@ -1,4 +1,4 @@
-"""Which modules are read as chains of layers that can be stacked, and how."""
+"""Which modules are read as chains of supported layers, and how."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from fedrelay.models.layout import FlatLayout
 from fedrelay.models.zoo import build_model
 
 
-def stack_of(module, *shape):
+def batched_model(module, *shape):
     return BatchedModel.of(module, FlatLayout.of(module), shape)
 
 
-def kinds(stack):
-    return [layer.kind if isinstance(layer, Activation) else type(layer).__name__ for layer in stack.layers]
+def kinds(batched):
+    return [layer.kind if isinstance(layer, Activation) else type(layer).__name__ for layer in batched.layers]
 
 
 @pytest.mark.parametrize(
@@ -37,30 +37,30 @@ def kinds(stack):
     ],
 )
 def test_the_zoo_s_plain_models_are_chains(name, shape):
-    stack = stack_of(build_model(name, shape, 7), *shape)
-    assert stack is not None
-    assert stack.classes == 7
+    batched = batched_model(build_model(name, shape, 7), *shape)
+    assert batched is not None
+    assert batched.classes == 7
 
 
 def test_a_relu_before_a_pooling_is_done_behind_it():
-    stack = stack_of(build_model("cnn-s", (1, 8, 8), 10), 1, 8, 8)
-    assert stack is not None
+    batched = batched_model(build_model("cnn-s", (1, 8, 8), 10), 1, 8, 8)
+    assert batched is not None
     stage = ["Convolution", "Pooling", "relu"]
-    assert kinds(stack) == [*stage, *stage, "Dense", "relu", "Dense"]
+    assert kinds(batched) == [*stage, *stage, "Dense", "relu", "Dense"]
 
 
 def test_a_tanh_stays_where_it_is():
     # It maps neighbouring numbers to the same one, of which the pooling then takes the first.
     module = nn.Sequential(nn.Conv2d(1, 2, 3), nn.Tanh(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(2, 3))
-    stack = stack_of(module, 1, 4, 4)
-    assert stack is not None
-    assert kinds(stack) == ["Convolution", "tanh", "Pooling", "Dense"]
+    batched = batched_model(module, 1, 4, 4)
+    assert batched is not None
+    assert kinds(batched) == ["Convolution", "tanh", "Pooling", "Dense"]
 
 
 def test_multiplications_are_counted():
-    stack = stack_of(build_model("cnn-s", (1, 8, 8), 10), 1, 8, 8)
-    assert stack is not None
-    assert stack.multiplications == 8 * 9 * 8 * 8 + 16 * 8 * 9 * 4 * 4 + 64 * 16 * 2 * 2 + 10 * 64
+    batched = batched_model(build_model("cnn-s", (1, 8, 8), 10), 1, 8, 8)
+    assert batched is not None
+    assert batched.multiplications == 8 * 9 * 8 * 8 + 16 * 8 * 9 * 4 * 4 + 64 * 16 * 2 * 2 + 10 * 64
 
 
 class Skip(nn.Sequential):
@@ -93,7 +93,7 @@ class Doubled(nn.Linear):
     ],
 )
 def test_other_dense_models_are_left_to_automatic_differentiation(module):
-    assert stack_of(module, 3) is None
+    assert batched_model(module, 3) is None
 
 
 def convolutional(*layers, features=4):
@@ -122,51 +122,51 @@ def convolutional(*layers, features=4):
     ],
 )
 def test_other_convolutional_models_too(module):
-    assert stack_of(convolutional(nn.Conv2d(2, 4, 6)), 2, 6, 6) is not None
-    assert stack_of(module, 2, 6, 6) is None
+    assert batched_model(convolutional(nn.Conv2d(2, 4, 6)), 2, 6, 6) is not None
+    assert batched_model(module, 2, 6, 6) is None
 
 
 def test_what_only_looks_like_a_chain_is_left_alone():
     hooked = nn.Sequential(nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 3))
-    assert stack_of(hooked, 3) is not None
+    assert batched_model(hooked, 3) is not None
     handle = hooked[1].register_forward_hook(lambda module, args, out: 2 * out)
-    assert stack_of(hooked, 3) is None
+    assert batched_model(hooked, 3) is None
     handle.remove()
     hooked.register_forward_pre_hook(lambda module, args: None)
-    assert stack_of(hooked, 3) is None
+    assert batched_model(hooked, 3) is None
     changed = nn.Sequential(nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 3))
     changed[1].forward = lambda x: 2 * x
-    assert stack_of(changed, 3) is None
+    assert batched_model(changed, 3) is None
     extended = build_model("mlp", (3,), 3)
-    assert stack_of(extended, 3) is not None
+    assert batched_model(extended, 3) is not None
     extended.aside = nn.Linear(3, 3)
-    assert stack_of(extended, 3) is None
+    assert batched_model(extended, 3) is None
     shared = nn.Linear(3, 3)
-    assert stack_of(nn.Sequential(shared, nn.ReLU(), shared), 3) is None
+    assert batched_model(nn.Sequential(shared, nn.ReLU(), shared), 3) is None
     kernel = nn.Conv2d(2, 2, 3, padding=1)
-    assert stack_of(convolutional(kernel, nn.ReLU(), kernel, features=72), 2, 6, 6) is None
+    assert batched_model(convolutional(kernel, nn.ReLU(), kernel, features=72), 2, 6, 6) is None
 
 
 def test_one_activation_may_serve_several_layers():
     activation = nn.ReLU()
-    stack = stack_of(nn.Sequential(nn.Linear(3, 4), activation, nn.Linear(4, 4), activation, nn.Linear(4, 2)), 3)
-    assert stack is not None
-    assert kinds(stack) == ["Dense", "relu", "Dense", "relu", "Dense"]
+    batched = batched_model(nn.Sequential(nn.Linear(3, 4), activation, nn.Linear(4, 4), activation, nn.Linear(4, 2)), 3)
+    assert batched is not None
+    assert kinds(batched) == ["Dense", "relu", "Dense", "relu", "Dense"]
 
 
 def test_frozen_and_shared_weights_too():
     frozen = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
     frozen[0].requires_grad_(False)
-    assert stack_of(frozen, 3) is None
+    assert batched_model(frozen, 3) is None
     tied = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
     tied[1].weight = tied[0].weight
-    assert stack_of(tied, 3) is None
+    assert batched_model(tied, 3) is None
 
 
 @pytest.mark.parametrize("name", ["mlp", "cnn-s", "cnn-3", "simple-cnn"])
 def test_training_takes_what_pytorch_counts(name):
     shape = (1, 28, 28)
     module = build_model(name, shape, 10)
-    stack = BatchedModel.of(module, FlatLayout.of(module), shape)
+    batched = BatchedModel.of(module, FlatLayout.of(module), shape)
     counted = training_flops(module, torch.randn(2, *shape), torch.tensor([1, 2]), cross_entropy)
-    assert stack.training_flops == counted
+    assert batched.training_flops == counted

@@ -1,4 +1,4 @@
-"""Stacked models against automatic differentiation."""
+"""Batched models against automatic differentiation."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def assert_gradients_alike(module, shape, used=(4, 2, 1), dtype=torch.float64, l
     torch.manual_seed(0)
     module = module.to(dtype)
     layout = FlatLayout.of(module)
-    stack = BatchedModel.of(module, layout, shape)
-    assert stack is not None
+    batched = BatchedModel.of(module, layout, shape)
+    assert batched is not None
     lanes, width = len(used), max(used)
     flat = layout.flatten(module) + 0.1 * torch.randn(lanes, layout.size, dtype=dtype)
     gradient = torch.full_like(flat, torch.nan)
@@ -33,14 +33,14 @@ def assert_gradients_alike(module, shape, used=(4, 2, 1), dtype=torch.float64, l
     x = x if levels is None else x.mul(levels).round().div(levels).relu()
     y = torch.randint(0, CLASSES, (lanes, width))
     taken = torch.arange(width) < torch.tensor(used)[:, None]
-    shares = (taken.to(dtype) / torch.tensor(used, dtype=dtype)[:, None]).unsqueeze(1)
-    unwanted = torch.zeros(lanes, CLASSES, width, dtype=dtype).scatter_(1, y.unsqueeze(1), -shares)
+    sample_weights = (taken.to(dtype) / torch.tensor(used, dtype=dtype)[:, None]).unsqueeze(1)
+    target_gradient = torch.zeros(lanes, CLASSES, width, dtype=dtype).scatter_(1, y.unsqueeze(1), -sample_weights)
     # The memory of two more lanes, and a batch before this one, must not show.
     more = [torch.cat([part, part.new_ones(2, layout.size)]) for part in (flat, gradient)]
-    bound = stack.bind(more[0], more[1], width).first_lanes(lanes)
+    bound = batched.bind(more[0], more[1], width).first_lanes(lanes)
     for inputs in (torch.randn_like(x), x):
         bound.load(inputs.flatten(0, 1).flatten(1), torch.arange(lanes * width))
-        logits = bound.compute_gradient(unwanted, shares)
+        logits = bound.compute_gradient(target_gradient, sample_weights)
     near = {"rtol": TOLERANCE[dtype], "atol": TOLERANCE[dtype]}
     for lane, n in enumerate(used):
         module.load_state_dict(layout.state_dict(flat[lane]))
@@ -138,16 +138,16 @@ def test_of_equal_values_the_first_takes_the_slope(kernel):
     layout = FlatLayout.of(module.double())
     high, wide = kernel if isinstance(kernel, tuple) else (kernel, kernel)
     shape = (1, 2 * high + 1, 2 * wide + 1)
-    stack = BatchedModel.of(module, layout, shape)
+    batched = BatchedModel.of(module, layout, shape)
     flat = layout.flatten(module).unsqueeze(0)
     gradient = torch.empty_like(flat)
     torch.manual_seed(0)
     x = torch.randint(0, 2, (40, *shape)).double()
     y = torch.randint(0, CLASSES, (40,))
-    shares = torch.full((1, 1, 40), 1 / 40, dtype=torch.float64)
-    bound = stack.bind(flat, gradient, 40)
+    sample_weights = torch.full((1, 1, 40), 1 / 40, dtype=torch.float64)
+    bound = batched.bind(flat, gradient, 40)
     bound.load(x.flatten(1), torch.arange(40))
-    bound.compute_gradient(-F.one_hot(y, CLASSES).double().T.unsqueeze(0) / 40, shares)
+    bound.compute_gradient(-F.one_hot(y, CLASSES).double().T.unsqueeze(0) / 40, sample_weights)
     F.cross_entropy(module(x), y).backward()
     expected = torch.cat([parameter.grad.flatten() for parameter in module.parameters()])
     torch.testing.assert_close(gradient[0], expected, rtol=1e-12, atol=1e-12)
@@ -156,18 +156,18 @@ def test_of_equal_values_the_first_takes_the_slope(kernel):
 def test_a_lane_that_diverged_leaves_its_neighbours_alone():
     module = build_model("cnn-s", (1, 8, 8), CLASSES)
     layout = FlatLayout.of(module)
-    stack = BatchedModel.of(module, layout, (1, 8, 8))
+    batched = BatchedModel.of(module, layout, (1, 8, 8))
     torch.manual_seed(0)
     flat = layout.flatten(module).repeat(3, 1)
     gradient = torch.empty_like(flat)
-    bound = stack.bind(flat, gradient, 4)
-    x, shares = torch.randn(12, 64), torch.full((3, 1, 4), 0.25)
-    unwanted = torch.zeros(3, CLASSES, 4)
-    unwanted[:, 1] = -0.25
+    bound = batched.bind(flat, gradient, 4)
+    x, sample_weights = torch.randn(12, 64), torch.full((3, 1, 4), 0.25)
+    target_gradient = torch.zeros(3, CLASSES, 4)
+    target_gradient[:, 1] = -0.25
 
     def gradients():
         bound.load(x, torch.arange(12))
-        bound.compute_gradient(unwanted, shares)
+        bound.compute_gradient(target_gradient, sample_weights)
         return gradient.clone()
 
     clean = gradients()
