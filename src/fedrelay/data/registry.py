@@ -120,7 +120,7 @@ _SOURCES = (
         files=(*(f"{name}[.gz]" for name in idx.FILES), f"optionally {idx.WRITERS}"),
         origin="The MNIST database of LeCun, Cortes and Burges, http://yann.lecun.com/exdb/mnist/",
         recognise=idx.recognise,
-        load=idx.load_mnist,
+        load=partial(idx.load, name="mnist"),
         folders=partial(search_folders, "mnist", telling_files=False),
     ),
     Source(
@@ -129,7 +129,7 @@ _SOURCES = (
         files=tuple(f"{name}[.gz]" for name in idx.FILES),
         origin="https://github.com/zalandoresearch/fashion-mnist or Debian's package dataset-fashion-mnist",
         recognise=idx.recognise,
-        load=idx.load_fashion_mnist,
+        load=partial(idx.load, name="fashion-mnist"),
         folders=lambda: [*search_folders("fashion-mnist", telling_files=False), idx.DEBIAN_FASHION_MNIST],
     ),
     Source(

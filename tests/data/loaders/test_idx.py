@@ -55,7 +55,7 @@ def test_all_four_files_are_needed(folder: Path) -> None:
     (folder / TEST_LABELS).unlink()
     assert DATASETS["mnist"].find(folder) is None
     with pytest.raises(DataError, match=f"{TEST_LABELS}: is missing"):
-        idx.load_mnist(folder)
+        idx.load(folder, "mnist")
 
 
 def test_the_writers_of_mnist_are_its_clients(folder: Path) -> None:

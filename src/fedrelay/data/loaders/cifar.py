@@ -40,7 +40,6 @@ class CifarFormat:
 
     @property
     def batches(self) -> tuple[str, ...]:
-        """All files needed."""
         return (*self.train, self.test)
 
 
@@ -71,8 +70,10 @@ def recognise(location: Path, layout: CifarFormat) -> Path | None:
     for folder in (location / layout.folder, location):
         if all((folder / batch).is_file() for batch in layout.batches):
             return folder
-    files = (location / layout.archive, *_numpy_archives(location, layout.name))
-    return next((path for path in files if path.is_file()), None)
+    # A cifar100.npz is no cifar10: no digit may follow the name.
+    archives = sorted(location.glob(f"{layout.name}*.npz"))
+    own = (path for path in archives if not path.stem.removeprefix(layout.name)[:1].isdigit())
+    return next((path for path in (location / layout.archive, *own) if path.is_file()), None)
 
 
 def load(location: Path, layout: CifarFormat) -> Dataset:
@@ -84,12 +85,6 @@ def load(location: Path, layout: CifarFormat) -> Dataset:
     images, labels = zip(*(parts[batch] for batch in layout.train), strict=True)
     train = np.concatenate(images), np.concatenate(labels)
     return image_dataset(layout.name, train, parts[layout.test], layout.classes)
-
-
-def _numpy_archives(folder: Path, name: str) -> list[Path]:
-    """Archives whose name begins with `name` and no further digit: a cifar100 is no cifar10."""
-    archives = sorted(folder.glob(f"{name}*.npz"))
-    return [path for path in archives if not path.stem.removeprefix(name)[:1].isdigit()]
 
 
 def _from_folder(folder: Path, layout: CifarFormat) -> dict[str, bytes]:
@@ -180,10 +175,9 @@ class _RefusedError(Exception):
 class _BatchUnpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> type:
         """The stand-in for an admitted name; no module is ever imported."""
-        try:
-            return _ADMITTED[module, name]
-        except KeyError:
-            raise _RefusedError(f"{module}.{name}") from None
+        if (module, name) not in _ADMITTED:
+            raise _RefusedError(f"{module}.{name}")
+        return _ADMITTED[module, name]
 
 
 def _unpickle(path: Path, raw: bytes) -> object:

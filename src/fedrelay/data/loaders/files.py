@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from fedrelay.data.locate import plain_or_gzip
 from fedrelay.errors import DataError
 
 DEFLATE_LIMIT = 1032
@@ -67,6 +68,14 @@ def most_bytes() -> int:
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
 
 
+def existing(folder: Path, name: str) -> Path:
+    """The file `name` or `name.gz`, which must be there."""
+    path = plain_or_gzip(folder, name)
+    if path is None:
+        raise damaged(folder / name, "is missing, and so is its .gz")
+    return path
+
+
 def capacity(path: Path) -> int:
     """The most bytes a plain or gzip file can possibly hold."""
     size = path.stat().st_size
@@ -82,7 +91,9 @@ def checked_labels(
         raise damaged(path, f"holds {len(labels)} labels for {samples} samples")
     if samples == 0:
         raise damaged(path, "holds no samples")
-    if (worst := _farthest_outside(labels, classes)) is not None:
+    lowest, highest = int(labels.min()), int(labels.max())
+    if lowest < 0 or highest >= classes:
+        worst = lowest if lowest < 0 else highest
         raise damaged(path, f"holds the label {worst}; labels go from 0 to {classes - 1}")
     return labels
 
@@ -106,10 +117,3 @@ def dense(ids: NDArray[np.generic]) -> NDArray[np.int64]:
     """`ids` renumbered 0, 1, 2 … in their sorted order."""
     _, numbers = np.unique(ids, return_inverse=True)
     return np.asarray(numbers, np.int64)
-
-
-def _farthest_outside(labels: NDArray[np.int64], classes: int) -> int | None:
-    lowest, highest = int(labels.min()), int(labels.max())
-    if lowest < 0:
-        return lowest
-    return highest if highest >= classes else None

@@ -20,6 +20,7 @@ from fedrelay.data.loaders.files import (
     checked_labels,
     damaged,
     dense,
+    existing,
     integers,
     open_binary,
     reading,
@@ -43,15 +44,14 @@ def recognise(location: Path) -> Path | None:
     return location if all(plain_or_gzip(location, name) for name in FILES) else None
 
 
-def load_mnist(folder: Path) -> Dataset:
-    """The digits of MNIST, by writer where the writers are known."""
+def load(folder: Path, name: str) -> Dataset:
+    """The images of MNIST or Fashion-MNIST; those of MNIST by writer where the writers are known."""
+    train, test = (_read_part(folder, part) for part in PARTS)
+    if train[0].shape[1:] != test[0].shape[1:]:
+        raise damaged(folder, f"the images differ in size: {train[0].shape[2:]} in train, {test[0].shape[2:]} in test")
     writers = folder / WRITERS
-    return _load(folder, "mnist", writers if writers.is_file() else None)
-
-
-def load_fashion_mnist(folder: Path) -> Dataset:
-    """The clothes of Fashion-MNIST."""
-    return _load(folder, "fashion-mnist", None)
+    clients = _read_writers(writers, len(train[0])) if name == "mnist" and writers.is_file() else None
+    return image_dataset(name, train, test, classes=10, client_train=clients)
 
 
 def read_idx(path: Path, dimensions: int) -> NDArray[np.uint8]:
@@ -77,27 +77,11 @@ def read_idx(path: Path, dimensions: int) -> NDArray[np.uint8]:
     return np.frombuffer(values, np.uint8).reshape(shape).copy()
 
 
-def _load(folder: Path, name: str, writers: Path | None) -> Dataset:
-    train, test = (_read_part(folder, part) for part in PARTS)
-    if train[0].shape[1:] != test[0].shape[1:]:
-        sizes = f"{train[0].shape[2:]} in train, {test[0].shape[2:]} in test"
-        raise damaged(folder, f"the images differ in size: {sizes}")
-    clients = None if writers is None else _read_writers(writers, len(train[0]))
-    return image_dataset(name, train, test, classes=10, client_train=clients)
-
-
 def _read_part(folder: Path, part: str) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    images = read_idx(_existing(folder, f"{part}-images-idx3-ubyte"), dimensions=3)
-    label_file = _existing(folder, f"{part}-labels-idx1-ubyte")
+    images = read_idx(existing(folder, f"{part}-images-idx3-ubyte"), dimensions=3)
+    label_file = existing(folder, f"{part}-labels-idx1-ubyte")
     labels = checked_labels(label_file, read_idx(label_file, dimensions=1), classes=10, samples=len(images))
     return images[:, None], labels
-
-
-def _existing(folder: Path, name: str) -> Path:
-    path = plain_or_gzip(folder, name)
-    if path is None:
-        raise damaged(folder / name, "is missing, and so is its .gz")
-    return path
 
 
 def _read_writers(path: Path, samples: int) -> NDArray[np.int64]:

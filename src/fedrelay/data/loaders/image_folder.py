@@ -15,9 +15,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,8 +37,7 @@ _GREY_MODES = ("1", "L", "LA")
 _COLOUR_MODES = ("P", "PA", "RGB", "RGBA", "RGBX", "CMYK", "YCbCr", "HSV")
 
 
-@dataclass(frozen=True)
-class _Picture:
+class _Picture(NamedTuple):
     path: Path
     part: str
     label: str
@@ -77,13 +76,7 @@ def _load_parts(root: Path, name: str) -> Dataset:
     labels = sorted({picture.label for picture in train})
     if unknown := sorted({picture.label for picture in test} - set(labels)):
         raise damaged(root / "test", f"has the classes {unknown}, which train has not")
-    form = _common_form(train, test)
-    return image_dataset(
-        name,
-        (_decode(train, form), _label_numbers(train, labels)),
-        (_decode(test, form), _label_numbers(test, labels)),
-        len(labels),
-    )
+    return _dataset(name, train, test, labels)
 
 
 def _load_domains(root: Path, domains: Sequence[Path], name: str) -> Dataset:
@@ -91,20 +84,24 @@ def _load_domains(root: Path, domains: Sequence[Path], name: str) -> Dataset:
         raise damaged(root, "has neither `train/<class>` and `test/<class>` nor `<domain>/<class>` folders")
     pictures = [picture for domain in domains for picture in _pictures(domain)]
     labels = sorted({picture.label for picture in pictures})
-    y = _label_numbers(pictures, labels)
     holders = dense(np.array([picture.part for picture in pictures]))
-    train, test = stratified_split(holders * len(labels) + y, "image-folder-split")
+    strata = holders * len(labels) + _label_numbers(pictures, labels)
+    train, test = stratified_split(strata, "image-folder-split")
     if not test.size:
         raise damaged(root, "has too few images in each class to set a fifth aside for testing")
-    train_pictures, test_pictures = ([pictures[i] for i in indices] for indices in (train, test))
-    form = _common_form(train_pictures, test_pictures)
-    return image_dataset(
-        name,
-        (_decode(train_pictures, form), y[train]),
-        (_decode(test_pictures, form), y[test]),
-        len(labels),
-        client_train=holders[train],
-    )
+    return _dataset(name, [pictures[i] for i in train], [pictures[i] for i in test], labels, holders[train])
+
+
+def _dataset(
+    name: str,
+    train: Sequence[_Picture],
+    test: Sequence[_Picture],
+    labels: Sequence[str],
+    holders: NDArray[np.int64] | None = None,
+) -> Dataset:
+    form = _common_form(train, test)
+    decoded = [(_decode(part, *form), _label_numbers(part, labels)) for part in (train, test)]
+    return image_dataset(name, decoded[0], decoded[1], len(labels), holders)
 
 
 def _folders(folder: Path) -> list[Path]:
@@ -128,22 +125,13 @@ def _label_numbers(pictures: Sequence[_Picture], labels: Sequence[str]) -> NDArr
     return np.array([number[picture.label] for picture in pictures], np.int64)
 
 
-@dataclass(frozen=True)
-class _Form:
-    """What all images are brought to."""
-
-    width: int
-    height: int
-    mode: str
-
-
-def _common_form(train: Sequence[_Picture], test: Sequence[_Picture]) -> _Form:
-    """From the headers of the files alone."""
+def _common_form(train: Sequence[_Picture], test: Sequence[_Picture]) -> tuple[int, int, str]:
+    """Width, height and mode that all images are brought to, from the headers of the files alone."""
     headers = [_header(picture.path) for picture in (*train, *test)]
     sizes = Counter(size for size, _ in headers[: len(train)])
     width, height = max(sizes, key=lambda size: (sizes[size], size))
     grey = all(mode in _GREY_MODES for _, mode in headers)
-    return _Form(width, height, "L" if grey else "RGB")
+    return width, height, "L" if grey else "RGB"
 
 
 def _header(path: Path) -> tuple[tuple[int, int], str]:
@@ -153,14 +141,14 @@ def _header(path: Path) -> tuple[tuple[int, int], str]:
         return image.size, image.mode
 
 
-def _decode(pictures: Sequence[_Picture], form: _Form) -> NDArray[np.uint8]:
-    channels = 1 if form.mode == "L" else 3
-    check_room(pictures[0].path.parent, len(pictures) * channels * form.height * form.width)
-    images = np.empty((len(pictures), channels, form.height, form.width), np.uint8)
+def _decode(pictures: Sequence[_Picture], width: int, height: int, mode: str) -> NDArray[np.uint8]:
+    channels = 1 if mode == "L" else 3
+    check_room(pictures[0].path.parent, len(pictures) * channels * height * width)
+    images = np.empty((len(pictures), channels, height, width), np.uint8)
     for slot, picture in zip(images, pictures, strict=True):
         with _opened(picture.path) as image:
-            fitted = image.convert(form.mode).resize((form.width, form.height), Image.Resampling.BILINEAR)
-            slot[:] = np.asarray(fitted).reshape(form.height, form.width, channels).transpose(2, 0, 1)
+            fitted = image.convert(mode).resize((width, height), Image.Resampling.BILINEAR)
+            slot[:] = np.asarray(fitted).reshape(height, width, channels).transpose(2, 0, 1)
     return images
 
 

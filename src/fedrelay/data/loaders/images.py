@@ -24,17 +24,7 @@ def image_dataset(
     scaling: Scaling | None = None,
 ) -> Dataset:
     """A data set of raw 8-bit images, standardised by the train images' own mean and deviation unless scaled."""
-    return Dataset(
-        name=name,
-        kind="image",
-        x_train=train[0],
-        y_train=train[1],
-        x_test=test[0],
-        y_test=test[1],
-        classes=classes,
-        scaling=scaling or standardisation(train[0]),
-        client_train=client_train,
-    )
+    return Dataset(name, "image", *train, *test, classes, scaling or standardisation(train[0]), client_train)
 
 
 def standardisation(images: NDArray[np.uint8]) -> Scaling:
@@ -71,8 +61,7 @@ def channels_first(path: Path, images: NDArray[Any]) -> NDArray[Any]:
 
 def _value_counts(values: NDArray[np.uint8]) -> NDArray[np.int64]:
     """How often each of the 256 values occurs; by blocks, because `bincount` widens its input to 64 bits."""
-    blocks = (values[start : start + _BLOCK].ravel() for start in range(0, len(values), _BLOCK))
     counts = np.zeros(256, np.int64)
-    for block in blocks:
-        counts += np.bincount(block, minlength=256)
+    for start in range(0, len(values), _BLOCK):
+        counts += np.bincount(values[start : start + _BLOCK].ravel(), minlength=256)
     return counts

@@ -14,7 +14,7 @@ import zipfile
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.lib import format as npy
@@ -26,6 +26,7 @@ from fedrelay.data.loaders.images import channels_first, image_dataset
 from fedrelay.errors import DataError
 
 KEYS = ("x_train", "y_train", "x_test", "y_test")
+Labelled = tuple[NDArray[Any], NDArray[np.int64]]
 
 _HEADER_READERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
 
@@ -40,30 +41,24 @@ def load(path: Path) -> Dataset:
     arrays = read_arrays(path, KEYS, optional=("client_train",))
     labels = [integers(path, arrays[key], "labels") for key in ("y_train", "y_test")]
     classes = max((int(part.max()) + 1 for part in labels if part.size), default=0)
-    x_train, y_train, x_test, y_test = _labelled(path, arrays, classes)
-    clients = _clients(path, arrays.get("client_train"), len(x_train))
-    if x_train.dtype == np.uint8 and x_train.ndim == 4:
-        return image_dataset(path.stem, (x_train, y_train), (x_test, y_test), classes, clients)
-    return Dataset(
-        name=path.stem,
-        kind="image" if x_train.ndim == 4 else "tabular",
-        x_train=_finite_floats(path, x_train),
-        y_train=y_train,
-        x_test=_finite_floats(path, x_test),
-        y_test=y_test,
-        classes=classes,
-        client_train=clients,
-    )
+    train, test = _labelled(path, arrays, classes)
+    clients = _clients(path, arrays.get("client_train"), len(train[0]))
+    if train[0].dtype == np.uint8 and train[0].ndim == 4:
+        return image_dataset(path.stem, train, test, classes, clients)
+    (x_train, y_train), (x_test, y_test) = ((_finite_floats(path, x), y) for x, y in (train, test))
+    kind: Literal["image", "tabular"] = "image" if x_train.ndim == 4 else "tabular"
+    return Dataset(path.stem, kind, x_train, y_train, x_test, y_test, classes, client_train=clients)
 
 
 def load_images(path: Path, name: str, classes: int, client_key: str | None = None) -> Dataset:
     """A known data set of 8-bit images, with the holders of the train images under `client_key`."""
     arrays = read_arrays(path, (*KEYS, *([client_key] if client_key else [])))
-    x_train, y_train, x_test, y_test = _labelled(path, arrays, classes)
-    if x_train.dtype != np.uint8 or x_train.ndim != 4:
-        raise damaged(path, f"its samples are {x_train.dtype} of shape {x_train.shape[1:]}, not 8-bit images")
-    clients = _clients(path, arrays[client_key], len(x_train)) if client_key else None
-    return image_dataset(name, (x_train, y_train), (x_test, y_test), classes, clients)
+    train, test = _labelled(path, arrays, classes)
+    images = train[0]
+    if images.dtype != np.uint8 or images.ndim != 4:
+        raise damaged(path, f"its samples are {images.dtype} of shape {images.shape[1:]}, not 8-bit images")
+    clients = _clients(path, arrays[client_key], len(images)) if client_key else None
+    return image_dataset(name, train, test, classes, clients)
 
 
 def read_arrays(path: Path, required: Sequence[str], optional: Sequence[str] = ()) -> dict[str, NDArray[Any]]:
@@ -105,18 +100,15 @@ def _read_array(path: Path, archive: zipfile.ZipFile, key: str) -> NDArray[Any]:
     return array
 
 
-def _labelled(
-    path: Path, arrays: dict[str, NDArray[Any]], classes: int
-) -> tuple[NDArray[Any], NDArray[np.int64], NDArray[Any], NDArray[np.int64]]:
-    """Samples in the layout of a `Dataset`, and one valid label for each."""
+def _labelled(path: Path, arrays: dict[str, NDArray[Any]], classes: int) -> tuple[Labelled, Labelled]:
+    """The train and the test part: samples in the layout of a `Dataset`, and one valid label for each."""
     x_train, x_test = (_samples(path, key, arrays[key]) for key in ("x_train", "x_test"))
     if x_train.shape[1:] != x_test.shape[1:]:
         raise damaged(path, f"train samples have the shape {x_train.shape[1:]}, test samples {x_test.shape[1:]}")
     if x_train.dtype != x_test.dtype:
         raise damaged(path, f"train samples are {x_train.dtype}, test samples {x_test.dtype}")
     y_train = checked_labels(path, arrays["y_train"], classes, len(x_train))
-    y_test = checked_labels(path, arrays["y_test"], classes, len(x_test))
-    return x_train, y_train, x_test, y_test
+    return (x_train, y_train), (x_test, checked_labels(path, arrays["y_test"], classes, len(x_test)))
 
 
 def _samples(path: Path, key: str, values: NDArray[Any]) -> NDArray[Any]:

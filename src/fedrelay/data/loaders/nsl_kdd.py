@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedrelay.data.dataset import Dataset
-from fedrelay.data.loaders.files import damaged, read_text
+from fedrelay.data.loaders.files import damaged, existing, read_text
 from fedrelay.data.locate import plain_or_gzip
 
 TRAIN, TEST = "KDDTrain+.txt", "KDDTest+.txt"
@@ -38,7 +38,7 @@ def recognise(location: Path) -> Path | None:
 
 def load(folder: Path) -> Dataset:
     """One class for each label of the train rows."""
-    train, test = _read(folder, TRAIN), _read(folder, TEST)
+    train, test = (_Rows(existing(folder, name)) for name in (TRAIN, TEST))
     names = np.unique(train.labels)
     known = np.isin(test.labels, names)
     if not known.any():
@@ -47,15 +47,15 @@ def load(folder: Path) -> Dataset:
         _log.info("nsl-kdd: %d test rows have labels that no train row has and are left out", unknown)
     y_train, y_test = (np.searchsorted(names, labels) for labels in (train.labels, test.labels[known]))
     x_train, x_test = _features(train, test)
-    return _dataset("nsl-kdd", (x_train, y_train), (x_test[known], y_test), len(names))
+    return Dataset("nsl-kdd", "tabular", x_train, y_train, x_test[known], y_test, len(names))
 
 
 def load_binary(folder: Path) -> Dataset:
     """Normal (0) or attack (1)."""
-    train, test = _read(folder, TRAIN), _read(folder, TEST)
-    y_train, y_test = (part.labels != "normal" for part in (train, test))
+    train, test = (_Rows(existing(folder, name)) for name in (TRAIN, TEST))
+    y_train, y_test = ((part.labels != "normal").astype(np.int64) for part in (train, test))
     x_train, x_test = _features(train, test)
-    return _dataset("nsl-kdd-binary", (x_train, y_train), (x_test, y_test), classes=2)
+    return Dataset("nsl-kdd-binary", "tabular", x_train, y_train, x_test, y_test, classes=2)
 
 
 class _Rows:
@@ -78,13 +78,6 @@ class _Rows:
             raise damaged(path, "a numeric column has a value below zero or not finite")
 
 
-def _read(folder: Path, name: str) -> _Rows:
-    path = plain_or_gzip(folder, name)
-    if path is None:
-        raise damaged(folder / name, "is missing, and so is its .gz")
-    return _Rows(path)
-
-
 def _features(train: _Rows, test: _Rows) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """The numeric columns, then one block of zeros and ones for each categorical column."""
     logs = np.log1p(train.numbers)
@@ -99,20 +92,3 @@ def _features(train: _Rows, test: _Rows) -> tuple[NDArray[np.float32], NDArray[n
         return np.hstack([numbers, *one_hot]).astype(np.float32)
 
     return encode(train), encode(test)
-
-
-def _dataset(
-    name: str,
-    train: tuple[NDArray[np.float32], NDArray[np.generic]],
-    test: tuple[NDArray[np.float32], NDArray[np.generic]],
-    classes: int,
-) -> Dataset:
-    return Dataset(
-        name=name,
-        kind="tabular",
-        x_train=train[0],
-        y_train=train[1].astype(np.int64),
-        x_test=test[0],
-        y_test=test[1].astype(np.int64),
-        classes=classes,
-    )

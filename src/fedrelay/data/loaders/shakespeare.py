@@ -58,17 +58,8 @@ def load(location: Path, stride: int = STRIDE) -> Dataset:
         if not any(map(len, windows.values())):
             raise damaged(location, f"holds no {part} samples")
     roles = np.repeat(list(train), [len(windows) for windows in train.values()])
-    x_train, y_train = _samples(train)
-    x_test, y_test = _samples(test)
     return Dataset(
-        name="shakespeare",
-        kind="tokens",
-        x_train=x_train,
-        y_train=y_train,
-        x_test=x_test,
-        y_test=y_test,
-        classes=CLASSES,
-        client_train=dense(roles),
+        "shakespeare", "tokens", *_samples(train), *_samples(test), classes=CLASSES, client_train=dense(roles)
     )
 
 
@@ -80,12 +71,13 @@ def encode(text: str) -> NDArray[np.uint8]:
 
 def windows_of(text: str, stride: int) -> Windows:
     """The windows of one text, one every `stride` characters."""
-    tokens = encode(text)
-    if 0 < len(tokens) <= LENGTH:
-        tokens = np.pad(tokens, (LENGTH + 1 - len(tokens), 0), constant_values=PADDING)
-    if len(tokens) == 0:
+    if not text:
         return np.zeros((0, LENGTH + 1), np.uint8)
-    return np.lib.stride_tricks.sliding_window_view(tokens, LENGTH + 1)[::stride]
+    return np.lib.stride_tricks.sliding_window_view(_padded(encode(text)), LENGTH + 1)[::stride]
+
+
+def _padded(tokens: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    return np.pad(tokens, (max(0, LENGTH + 1 - len(tokens)), 0), constant_values=PADDING)
 
 
 def _from_roles(path: Path, stride: int) -> tuple[dict[str, Windows], dict[str, Windows]]:
@@ -132,8 +124,7 @@ def _leaf_window(user: leaf.User, text: Any, following: Any) -> NDArray[np.uint8
     if len(text) > LENGTH or len(following) != 1:
         lengths = f"{len(text)} characters and then {len(following)}"
         raise damaged(user.path, f"a sample of the user {user.name} has {lengths}, not {LENGTH} and then 1")
-    tokens = encode(text + following)
-    return np.pad(tokens, (LENGTH + 1 - len(tokens), 0), constant_values=PADDING)
+    return _padded(encode(text + following))
 
 
 def _samples(windows: dict[str, Windows]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:

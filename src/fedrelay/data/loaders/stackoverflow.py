@@ -59,18 +59,9 @@ def load(
     if not train or not len(test):
         raise damaged(folder / (TEST if train else TRAIN), "holds no sentences")
     _log.info("stackoverflow: %d users with up to %d sentences each", len(train), sentences)
-    x_train, y_train = _samples(np.concatenate(train))
-    x_test, y_test = _samples(test)
-    return Dataset(
-        name="stackoverflow",
-        kind="tokens",
-        x_train=x_train,
-        y_train=y_train,
-        x_test=x_test,
-        y_test=y_test,
-        classes=len(token_of) + SPECIAL,
-        client_train=np.repeat(np.arange(len(train)), [len(tokens) for tokens in train]),
-    )
+    holders = np.repeat(np.arange(len(train)), [len(tokens) for tokens in train])
+    samples = *_samples(np.concatenate(train)), *_samples(test)
+    return Dataset("stackoverflow", "tokens", *samples, classes=len(token_of) + SPECIAL, client_train=holders)
 
 
 def _read_users(path: Path, limit: int) -> Iterator[list[list[bytes]]]:
