@@ -56,7 +56,7 @@ def test_a_grid_of_attacks_on_one_method(program, tiny):
         ([*FLIP, "fedseek"], "unknown name 'fedseek' (did you mean 'fedseq'?)"),
         (["attack", "label-flip", "--swap", "extra"], "'extra-sc' or 'intra-sc', got 'extra'"),
         (["attack", "label-flip", "--swap", "1,2,3"], "must be pairs of different classes, got [1, 2, 3]"),
-        (["attack", "label-flip", "--swap", "1,77"], "there is no 77"),
+        (["attack", "label-flip", "--swap", "1,77"], "got 77"),
     ],
 )
 def test_bad_attacks(program, words, message, tmp_path):

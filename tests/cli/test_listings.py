@@ -102,8 +102,8 @@ def test_a_plan_with_faults(program):
 @pytest.mark.parametrize(
     ("setting", "said"),
     [
-        ("faults=[{what: nan, first: 9}]", "faults.0: nan begins in round 9 and never strikes; the last round is 2"),
-        ("eval.forgetting=3", "eval.forgetting: no chain is followed; the first would be in round 3 of 2"),
+        ("faults=[{what: nan, first: 9}]", "faults.0: has no effect: nan begins in round 9, the last round is 2"),
+        ("eval.forgetting=3", "eval.forgetting: has no effect: the first followed route would be in round 3 of 2"),
     ],
 )
 def test_settings_that_come_too_late_are_mentioned(program, setting, said):

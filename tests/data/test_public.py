@@ -81,5 +81,5 @@ def test_own_data_get_a_public_set_too():
     ready = fr.load_data("digits", clients=6, alpha=0, public=10)
     again = fr.run("fedseq", data=ready, rounds=1, **conf)
     assert again.history == result.history
-    with pytest.raises(fr.SpecError, match="these data have a public set of 10 per class already, not 3"):
+    with pytest.raises(fr.SpecError, match="these data already have a public set of 10 samples per class, got 3"):
         fr.run("fedseq", data=ready, rounds=1, public=3, **conf)

@@ -231,3 +231,11 @@ def test_any_settings_are_accepted_or_refused_with_a_message(values):
     values.pop("method", None)
     with contextlib.suppress(SpecError):
         assert experiment("fedavg", **values).method == "fedavg"
+
+
+def test_a_setting_of_older_versions_names_its_successor():
+    message = r"^route\.relay: this setting is now called route\.handover$"
+    with pytest.raises(SpecError, match=message):
+        experiment("fedseq", **{"route.relay": "server"})
+    with pytest.raises(SpecError, match=message):
+        comparison(["fedavg", "fedseq"], route={"relay": "server"})

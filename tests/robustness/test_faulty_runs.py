@@ -32,7 +32,7 @@ def kept_of(path):
     """What the server and every client of a finished run keep."""
     folder = RunFolder.open(path)
     client_states = ClientStateStore(path / "clients")
-    client_states.restore(folder.kept)
+    client_states.restore(folder.client_files)
     state = folder.restore(lambda round: True)
     folder.close()
     return state.server, [client_states.get(client) for client in range(12)]
@@ -222,7 +222,7 @@ def test_looking_at_the_public_set_takes_time_in_the_ledger():
         ([{"what": "gone", "last": 2}], r"faults\.0\.last: has no effect with 'gone'"),
         ([{"what": "nan", "first": 3, "last": 2}], r"faults\.0\.last: must not be before the first round \(3\), got 2"),
         ([{"what": "nan", "clients": []}], r"faults\.0\.clients: must name at least one client"),
-        ([{"what": "nan", "clients": [99]}], r"faults\.0\.clients: there is no client 99; they are 0 to 11"),
+        ([{"what": "nan", "clients": [99]}], r"faults\.0\.clients: must be clients, 0 to 11, got 99"),
     ],
 )
 def test_impossible_faults_are_refused(faults, message):

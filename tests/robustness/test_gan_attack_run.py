@@ -31,13 +31,13 @@ def a_quick_look(monkeypatch):
 def beside_the_honest_run(method, **more):
     """What a spy gathers, in a run that is the one without it."""
     settings = {**SETTINGS, **more}
-    haul, honest = run_gan_attack(experiment(method, **settings), SPY, epochs=1), fr.run(method, **settings)
-    assert torch.equal(haul.result.weights, honest.weights)
-    assert haul.result.history == honest.history
+    outcome, honest = run_gan_attack(experiment(method, **settings), SPY, epochs=1), fr.run(method, **settings)
+    assert torch.equal(outcome.result.weights, honest.weights)
+    assert outcome.result.history == honest.history
     timeless = ("seconds", "choosing_seconds")
-    one, other = ({k: v for k, v in each.summary().items() if k not in timeless} for each in (haul.result, honest))
+    one, other = ({k: v for k, v in each.summary().items() if k not in timeless} for each in (outcome.result, honest))
     assert one == other
-    return haul
+    return outcome
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def beside_the_honest_run(method, **more):
     ids=lambda part: part if isinstance(part, str) else "+".join(part) or "plain",
 )
 def test_the_run_is_the_one_without_a_spy(method, more):
-    haul = beside_the_honest_run(method, **more)
+    outcome = beside_the_honest_run(method, **more)
     planner = prepare(experiment(method, **SETTINGS, **more)).planner
     plans = [planner.plan(round) for round in (1, 2, 3)]
     expected = [
@@ -68,45 +68,47 @@ def test_the_run_is_the_one_without_a_spy(method, more):
         for index, client in enumerate(route.clients)
         if client == SPY
     ]
-    assert [(glimpse.round, glimpse.predecessor) for glimpse in haul.glimpses] == expected
+    assert [(observation.round, observation.predecessor) for observation in outcome.observations] == expected
     assert expected
-    assert haul.behind_others == sum(predecessor is not None for _, predecessor in expected)
-    assert all(glimpse.fid_all > 0 for glimpse in haul.glimpses)
-    assert haul.drawings.shape == (64, 1, 8, 8)
-    assert haul.first_at(0.0) == haul.glimpses[0]
-    assert haul.first_at(1.1) is None
+    assert outcome.behind_others == sum(predecessor is not None for _, predecessor in expected)
+    assert all(observation.fid_all > 0 for observation in outcome.observations)
+    assert outcome.images.shape == (64, 1, 8, 8)
+    assert outcome.first_at(0.0) == outcome.observations[0]
+    assert outcome.first_at(1.1) is None
 
 
 def test_visits_at_about_equal_accuracy():
-    glimpses = [
+    observations = [
         GanObservation(round, None, accuracy, None, round) for round, accuracy in enumerate((0.3, 0.62, 0.58, 0.9))
     ]
-    haul = GanAttackResult(SPY, tuple(glimpses), None, None)
-    assert haul.nearest_to(0.61, 0.05) is glimpses[1]
-    assert haul.nearest_to(0.6, 0.05) is glimpses[1]  # as near as the next, and earlier
-    assert haul.nearest_to(0.59, 0.05) is glimpses[2]
-    assert haul.nearest_to(0.8, 0.05) is None
+    outcome = GanAttackResult(SPY, tuple(observations), None, None)
+    assert outcome.nearest_to(0.61, 0.05) is observations[1]
+    assert outcome.nearest_to(0.6, 0.05) is observations[1]  # as near as the next, and earlier
+    assert outcome.nearest_to(0.59, 0.05) is observations[2]
+    assert outcome.nearest_to(0.8, 0.05) is None
 
 
 def test_where_time_runs_out():
     """Client 4 has the last turn of round 3, for which the deadline is too early."""
-    haul = beside_the_honest_run("fedcyclic", recovery={"deadline": 1.0})
-    assert haul.result.fault_events == {"deadline": 3}
-    assert [glimpse.round for glimpse in haul.glimpses] == [1, 2]
+    outcome = beside_the_honest_run("fedcyclic", recovery={"deadline": 1.0})
+    assert outcome.result.fault_events == {"deadline": 3}
+    assert [observation.round for observation in outcome.observations] == [1, 2]
 
 
 def test_where_clients_are_away_and_rounds_repeat():
-    haul = beside_the_honest_run("fedavg", **HARD_TIMES)
-    assert haul.result.fault_events["too few arrivals"] > 0
-    assert len({glimpse.round for glimpse in haul.glimpses}) < len(haul.glimpses)  # a repeated round is seen twice
+    outcome = beside_the_honest_run("fedavg", **HARD_TIMES)
+    assert outcome.result.fault_events["too few arrivals"] > 0
+    assert len({observation.round for observation in outcome.observations}) < len(
+        outcome.observations
+    )  # a repeated round is seen twice
 
 
 def test_where_the_work_of_the_client_before_is_refused():
     """The model came from the server then, as all others of the chain had sent nothing that counts."""
     everybody_else = [client for client in range(10) if client != SPY]
     broken = [{"what": "nan", "rate": 1.0, "clients": everybody_else}]
-    haul = beside_the_honest_run("fedseq", **GROUPS, faults=broken, guard={"on_divergence": "skip"})
-    assert [glimpse.predecessor for glimpse in haul.glimpses] == [None] * 3
+    outcome = beside_the_honest_run("fedseq", **GROUPS, faults=broken, guard={"on_divergence": "skip"})
+    assert [observation.predecessor for observation in outcome.observations] == [None] * 3
 
 
 def test_a_run_without_fruit_is_one_with_a_spy_too():
@@ -116,17 +118,17 @@ def test_a_run_without_fruit_is_one_with_a_spy_too():
 
 
 def test_a_spy_that_is_never_visited_draws_nothing():
-    haul = beside_the_honest_run("fedavg", faults=[{"what": "gone", "rate": 1.0, "clients": [SPY]}])
-    assert haul.glimpses == ()
-    assert haul.drawings is None
+    outcome = beside_the_honest_run("fedavg", faults=[{"what": "gone", "rate": 1.0, "clients": [SPY]}])
+    assert outcome.observations == ()
+    assert outcome.images is None
 
 
 def test_ctrl_c_stops_at_once():
     """Nothing would be saved at the end of the round."""
     seen = []
 
-    def interrupt(glimpse):
-        seen.append(glimpse)
+    def interrupt(observation):
+        seen.append(observation)
         os.kill(os.getpid(), signal.SIGINT)
 
     before = signal.getsignal(signal.SIGINT)
@@ -141,7 +143,7 @@ def test_ctrl_c_stops_at_once():
     [
         ("fedavg", 10, "spy: must be a client, one of 0 … 9, got 10"),
         ("fedavg", -1, "spy: must be a client, one of 0 … 9, got -1"),
-        ("centralized", 0, "spy: 'centralized' has no clients that could look"),
+        ("centralized", 0, "spy: 'centralized' has no clients that could attack"),
     ],
 )
 def test_what_cannot_be_spied_on(method, spy, message):
@@ -158,7 +160,7 @@ def test_a_spy_needs_images_samples_and_time(toy, linear):
     with pytest.raises(SpecError, match="spy: draws images, but the data 'toy' are tabular"):
         run_gan_attack(experiment("fedavg", **{**SETTINGS, "clients": 6}), SPY, federation=toy, module=linear)
     wanted = experiment("fedavg", **{**SETTINGS, "clients": 1400})
-    with pytest.raises(SpecError, match="spy: needs two samples of its own to learn from, client 1399 has 1"):
+    with pytest.raises(SpecError, match="spy: needs at least two samples, client 1399 has 1"):
         run_gan_attack(wanted, 1399)
     with pytest.raises(SpecError, match="epochs: must be at least 1, got 0"):
         run_gan_attack(wanted, 0, epochs=0)

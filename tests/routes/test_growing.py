@@ -16,22 +16,22 @@ def dealt(count, key):
     return tuple(tuple((client + key) % 40 for client in range(group, 40, count)) for group in range(count))
 
 
-def scene(fraction=0.2, seed=1, rounds=30):
+def context(fraction=0.2, seed=1, rounds=30):
     return PlanningContext(40, fraction, seed, (), rounds, regroup=dealt)
 
 
 @given(st.integers(1, 30), st.integers(0, 2**40))
 def test_without_growth_it_is_fedseq_with_the_first_groups(round, seed):
-    found = Growing(alpha=0, beta=5).plan(scene(seed=seed), round)
+    found = Growing(alpha=0, beta=5).plan(context(seed=seed), round)
     fixed = PlanningContext(40, 0.2, seed, dealt(5, 1))
     assert found == Chains().plan(fixed, round)
 
 
 def test_one_client_a_group_is_fedavg():
-    found = Growing(growth="constant", beta=40).plan(scene(), 3)
+    found = Growing(growth="constant", beta=40).plan(context(), 3)
     clients = {route.clients for route in found.routes}
     groups = dealt(40, 1)
-    assert clients == {groups[route.clients[0]] for route in Singletons().plan(scene(), 3).routes}
+    assert clients == {groups[route.clients[0]] for route in Singletons().plan(context(), 3).routes}
 
 
 def test_groups_are_formed_anew_when_their_number_grows_or_always():
@@ -61,7 +61,7 @@ def test_a_step_spares_groupings():
 
 
 def test_by_default_the_last_round_has_almost_as_many_groups_as_clients():
-    counts = [Growing().count(scene(), round) for round in range(1, 31)]
+    counts = [Growing().count(context(), round) for round in range(1, 31)]
     assert counts[0] == 5
     assert counts == sorted(counts)
     assert counts[-1] in (35, 40)
@@ -69,7 +69,7 @@ def test_by_default_the_last_round_has_almost_as_many_groups_as_clients():
 
 @pytest.mark.parametrize(("fraction", "beta", "total"), [(0.3, 10, 24), (0.5, 20, 40)])
 def test_a_relayed_round_costs_two_transfers_a_client(fraction, beta, total):
-    plan = Growing(growth="log", beta=beta, handover="server", regroup="always").plan(scene(fraction), 1)
+    plan = Growing(growth="log", beta=beta, handover="server", regroup="always").plan(context(fraction), 1)
     found = transfer_totals(plan, {"model": 1})
     assert (found.s2c, found.c2s, found.c2c) == (total // 2, total // 2, 0)
     assert len(plan.routes) == sampled_count(beta, fraction)

@@ -31,23 +31,23 @@ def test_rotations_cost_m_times_m_plus_one_transfers(clients, total):
 
 
 def test_the_order_stays_unless_it_is_reshuffled():
-    scene = PlanningContext(10, 1.0, 1)
-    assert Rotations().plan(scene, 1).routes == Rotations().plan(scene, 2).routes
-    assert Rotations(reshuffle=True).plan(scene, 1).routes != Rotations(reshuffle=True).plan(scene, 2).routes
+    context = PlanningContext(10, 1.0, 1)
+    assert Rotations().plan(context, 1).routes == Rotations().plan(context, 2).routes
+    assert Rotations(reshuffle=True).plan(context, 1).routes != Rotations(reshuffle=True).plan(context, 2).routes
 
 
 def test_random_orders_visit_everybody_once():
-    scene = PlanningContext(8, 1.0, 1)
-    plan = Rotations(orders="random").plan(scene, 1)
+    context = PlanningContext(8, 1.0, 1)
+    plan = Rotations(orders="random").plan(context, 1)
     assert all(sorted(route.clients) == list(range(8)) for route in plan.routes)
     assert len({route.clients for route in plan.routes}) == 8
-    assert plan.routes == Rotations(orders="random").plan(scene, 2).routes
-    assert plan.routes != Rotations(orders="random", reshuffle=True).plan(scene, 2).routes
+    assert plan.routes == Rotations(orders="random").plan(context, 2).routes
+    assert plan.routes != Rotations(orders="random", reshuffle=True).plan(context, 2).routes
 
 
 def test_one_client_alone_is_fedavg():
-    scene = PlanningContext(1, 1.0, 1)
-    assert Rotations().plan(scene, 1).routes == Singletons().plan(scene, 1).routes
+    context = PlanningContext(1, 1.0, 1)
+    assert Rotations().plan(context, 1).routes == Singletons().plan(context, 1).routes
 
 
 @pytest.mark.parametrize(("clients", "fraction", "total"), [(5, 1.0, 20), (10, 0.4, 12), (3, 0.1, 0)])
@@ -61,8 +61,8 @@ def test_a_star_sends_every_model_to_everybody_else(clients, fraction, total):
 
 @pytest.mark.parametrize("options", [{}, {"reshuffle": True}, {"orders": "random"}])
 def test_rotations_go_through_those_who_hold_samples(options):
-    scene = PlanningContext(6, 1.0, 1, holds=lambda client: client not in {1, 4})
-    routes = [route.clients for route in Rotations(**options).plan(scene, 1).routes]
+    context = PlanningContext(6, 1.0, 1, holds=lambda client: client not in {1, 4})
+    routes = [route.clients for route in Rotations(**options).plan(context, 1).routes]
     assert len(routes) == 4
     assert all(sorted(route) == [0, 2, 3, 5] for route in routes)
     if "orders" not in options:

@@ -34,16 +34,16 @@ def test_singletons_visit_distinct_clients_once(clients, fraction, seed, round):
 
 @given(st.integers(1, 60), st.floats(0.01, 1), st.integers(0, 2**40))
 def test_a_ring_is_one_route_over_the_same_sample(clients, fraction, seed):
-    scene = PlanningContext(clients, fraction, seed)
-    (route,) = Ring().plan(scene, 3).routes
-    assert route.clients == tuple(r.clients[0] for r in Singletons().plan(scene, 3).routes)
+    context = PlanningContext(clients, fraction, seed)
+    (route,) = Ring().plan(context, 3).routes
+    assert route.clients == tuple(r.clients[0] for r in Singletons().plan(context, 3).routes)
 
 
 def test_a_fixed_ring_starts_where_it_is_told():
-    scene = PlanningContext(5, 1.0, 1)
-    assert Ring(order="fixed", start=3).plan(scene, 1).routes[0].clients == (3, 4, 0, 1, 2)
+    context = PlanningContext(5, 1.0, 1)
+    assert Ring(order="fixed", start=3).plan(context, 1).routes[0].clients == (3, 4, 0, 1, 2)
     with pytest.raises(SpecError, match=r"route\.start: must be less than the number of clients \(5\)"):
-        Ring(order="fixed", start=5).plan(scene, 1)
+        Ring(order="fixed", start=5).plan(context, 1)
 
 
 GROUPS = ((0, 1, 2), (3, 4), (5, 6, 7, 8))
@@ -71,11 +71,11 @@ def test_chains_are_reshuffled_every_round_and_loop():
 
 
 def test_every_round_can_be_planned_at_any_time():
-    scene = PlanningContext(30, 0.4, 5, tuple((2 * i, 2 * i + 1) for i in range(15)))
+    context = PlanningContext(30, 0.4, 5, tuple((2 * i, 2 * i + 1) for i in range(15)))
     for route in (Singletons(), Ring(), Chains()):
-        ahead = route.plan(scene, 7)
-        [route.plan(scene, round) for round in range(1, 7)]
-        assert route.plan(scene, 7) == ahead
+        ahead = route.plan(context, 7)
+        [route.plan(context, round) for round in range(1, 7)]
+        assert route.plan(context, 7) == ahead
 
 
 def test_pooled_training_transfers_nothing():

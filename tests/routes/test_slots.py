@@ -25,7 +25,7 @@ from fedrelay.routes.slots import Slots
 GROUPS = tuple((3 * i, 3 * i + 1, 3 * i + 2) for i in range(6))
 
 
-def scene(groups=GROUPS, fraction=0.5, seed=1, rounds=60, **more):
+def context(groups=GROUPS, fraction=0.5, seed=1, rounds=60, **more):
     return PlanningContext(sum(map(len, groups)), fraction, seed, groups, rounds, **more)
 
 
@@ -35,14 +35,14 @@ def groups_of(plan, groups=GROUPS):
 
 @given(st.integers(1, 60), st.integers(0, 2**40))
 def test_merging_every_round_is_fedseq(round, seed):
-    found, expected = (route.plan(scene(seed=seed), round) for route in (Slots(period=1), Chains()))
+    found, expected = (route.plan(context(seed=seed), round) for route in (Slots(period=1), Chains()))
     assert found.merges
     assert [route.clients for route in found.routes] == [route.clients for route in expected.routes]
 
 
 @pytest.mark.parametrize(("period", "merging"), [(None, [6, 12]), (4, [4, 8, 12]), ("never", [])])
 def test_merges_come_after_every_period(period, merging):
-    plans = [Slots(period=period).plan(scene(rounds=12), round) for round in range(1, 13)]
+    plans = [Slots(period=period).plan(context(rounds=12), round) for round in range(1, 13)]
     assert [plan.round for plan in plans if plan.merges] == merging
 
 
@@ -51,7 +51,7 @@ def test_no_model_goes_to_the_group_it_has_just_left(count, fraction, seed):
     groups = tuple((i,) for i in range(count))
     left: list[int] = []
     for round in range(1, 12):
-        plan = Slots(period="never").plan(scene(groups, fraction, seed), round)
+        plan = Slots(period="never").plan(context(groups, fraction, seed), round)
         visited = groups_of(plan, groups)
         assert [route.slot for route in plan.routes] == list(range(sampled_count(count, fraction)))
         assert len(set(visited)) == len(visited)
@@ -60,7 +60,7 @@ def test_no_model_goes_to_the_group_it_has_just_left(count, fraction, seed):
 
 
 def test_a_single_group_is_visited_again_and_again():
-    plans = [Slots(period="never").plan(scene(((0, 1),)), round) for round in (1, 2, 3)]
+    plans = [Slots(period="never").plan(context(((0, 1),)), round) for round in (1, 2, 3)]
     assert [set(plan.routes[0].clients) for plan in plans] == [{0, 1}] * 3
 
 
@@ -69,12 +69,12 @@ class TestAsynchronous:
     SINGLES = ((0,), (1,), (2,), (3,))
 
     def timed(self, seed, factor=1.0):
-        return scene(self.SINGLES, seed=seed, duration=lambda clients, handover: factor * self.LATENCIES[clients[0]])
+        return context(self.SINGLES, seed=seed, duration=lambda clients, handover: factor * self.LATENCIES[clients[0]])
 
     @given(st.integers(1, 40), st.integers(0, 2**40), st.integers(1, 9))
     def test_equal_latencies_give_fedseqinter(self, round, seed, period):
-        found = Asynchronous(period=period).plan(scene(seed=seed), round)
-        assert replace(found, asynchronous=None) == Slots(period=period).plan(scene(seed=seed), round)
+        found = Asynchronous(period=period).plan(context(seed=seed), round)
+        assert replace(found, asynchronous=None) == Slots(period=period).plan(context(seed=seed), round)
         assert found.asynchronous.seconds == 3.0
 
     @given(st.integers(1, 30), st.integers(0, 2**40), st.booleans())
@@ -105,7 +105,7 @@ class TestAsynchronous:
         """Groups outnumber models, so no model waits: leg after leg, its time is the sum of its groups' times."""
         seconds, groups, shared = (1.0, 9.0, 0.9, 2.0, 0.4, 5.0, 0.7), tuple((i, 7 + i) for i in range(7)), 0
         for seed in range(40):
-            timed = scene(groups, 0.5, seed, duration=lambda clients, handover: seconds[clients[0] % 7])
+            timed = context(groups, 0.5, seed, duration=lambda clients, handover: seconds[clients[0] % 7])
             times = dict.fromkeys(range(3), 0.0)
             for round in range(1, 9):
                 plan = Asynchronous(period=8, wait=wait).plan(timed, round)
@@ -125,7 +125,7 @@ class TestAsynchronous:
     @given(st.integers(0, 2**40), st.floats(0.2, 1), st.booleans(), st.integers(1, 12))
     def test_the_fastest_model_defines_the_round(self, seed, fraction, wait, period):
         groups = tuple((i,) for i in range(7))
-        timed = scene(groups, fraction, seed, duration=lambda clients, handover: 1.0 + clients[0] % 4)
+        timed = context(groups, fraction, seed, duration=lambda clients, handover: 1.0 + clients[0] % 4)
         done = dict.fromkeys(range(7), 0)
         for round in range(1, 20):
             plan = Asynchronous(period=period, wait=wait).plan(timed, round)

@@ -84,9 +84,9 @@ def test_who_is_away_neither_mixes_nor_is_mixed_with(weights):
 
 
 def test_the_plan_says_how():
-    scene = PlanningContext(4, 1.0, 1)
-    assert Star().plan(scene, 1).mixing == Mixing(0.5, None)
-    assert Star(beta=0.2, weights="accuracy", temperature=0.4).plan(scene, 1).mixing == Mixing(0.2, 0.4)
+    context = PlanningContext(4, 1.0, 1)
+    assert Star().plan(context, 1).mixing == Mixing(0.5, None)
+    assert Star(beta=0.2, weights="accuracy", temperature=0.4).plan(context, 1).mixing == Mixing(0.2, 0.4)
     with pytest.raises(SpecError, match=r"route\.temperature: has no effect with weights 'uniform'"):
         validate(Star, {"temperature": 0.5}, "route.")
 

@@ -127,7 +127,7 @@ class TestEqualities:
         assert sorted(chain.clients) == list(range(20))
         monkeypatch.setattr(
             "fedrelay.routes.ring.sample",
-            lambda scene, round, n: (
+            lambda context, round, n: (
                 fr.plan("fedseq", round, **settings, **{"grouping.max_clients": 20}).routes[0].clients
             ),
         )

@@ -153,9 +153,9 @@ def gan(
     make_folder(out)
     for name, found in results.items():
         for result in found:
-            if result.drawings is not None:
+            if result.images is not None:
                 seed = f"-seed-{result.result.experiment.seed}" if len(found) > 1 else ""
-                contact_sheet(result.drawings, out / f"{name}{seed}.png")
+                contact_sheet(result.images, out / f"{name}{seed}.png")
     write_atomically(out / "results.json", f"{json_format.dumps(finite(facts), indent=1)}\n".encode())
     output.print(
         spy_table(results, HINT if own is None else HINT_OF_OWN_FEATURES), "", f"  drawings and numbers: {out}"

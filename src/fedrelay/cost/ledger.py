@@ -1,7 +1,7 @@
 """Transfers and bytes. Everything here follows from the plan alone; nothing is measured.
 
-One transfer carries one named payload (the model, or a piece of baggage beside it) from a server or client
-to another. `payloads` says what travels on every trip, name → bytes; `extras` what else travels on trips of one kind.
+One transfer carries one named payload, the model or something beside it, from the server or a client to another.
+`payloads` are what every transfer carries (name → bytes), `extras` what transfers of one kind carry besides.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def transfers(plan: RoundPlan) -> Iterator[tuple[Kind, int, int]]:
 
 @dataclass(frozen=True)
 class TransferTotals:
-    """Sums over transfers: how many of each kind, and how many bytes. Tallies add up."""
+    """Sums over transfers: how many of each kind, and how many bytes. Totals can be added."""
 
     s2c: int = 0
     c2s: int = 0
@@ -63,11 +63,10 @@ class TransferTotals:
 
     @property
     def total(self) -> int:
-        """All transfers, whatever their kind."""
+        """All transfers of all kinds."""
         return self.s2c + self.c2s + self.c2c
 
     def __add__(self, other: TransferTotals) -> TransferTotals:
-        """The tally of both."""
         return TransferTotals(
             self.s2c + other.s2c,
             self.c2s + other.c2s,
@@ -83,7 +82,7 @@ class TransferTotals:
 
 
 def transfer_counts(plan: RoundPlan) -> dict[Kind, int]:
-    """How many trips of each kind a round has, without going through them one by one."""
+    """How many models are sent in a round, by kind of transfer."""
     lengths = [len(route.clients) for route in plan.routes if route.clients]
     routes, handed_on = len(lengths), sum(lengths) - len(lengths)
     match plan.handover:
@@ -119,7 +118,7 @@ def transfer_totals(
 def ledger_line(
     round: int, transfers: TransferTotals, *, updates: int, longest: int, routes: Sequence[Sequence[int]] = ()
 ) -> dict[str, Any]:
-    """One round as the ledger has it; round 0 is what was done once, before the first."""
+    """One line of the ledger; line 0 is the setup before the first round."""
     costs = {**transfers.counts(), "bytes": transfers.bytes, "payloads": dict(transfers.bytes_by_payload)}
     costs |= {f"{kind}_bytes": transfers.bytes_by_kind.get(kind, 0) for kind in KINDS}
     work = {"client_updates": updates, "longest_route": longest, "routes": [list(route) for route in routes]}
@@ -127,7 +126,7 @@ def ledger_line(
 
 
 class SetupTransfer(NamedTuple):
-    """What clients get or send once: its name, and its bytes, the same for all of them or one number for each."""
+    """What clients receive or send once: its name and its bytes, one number for all clients or one for each."""
 
     name: str
     bytes: int | Sequence[int]
@@ -147,7 +146,7 @@ def _no_work(samples: int, flops: float) -> float:
 
 @dataclass(frozen=True)
 class SetupStep:
-    """What clients do once, before the first round and side by side: get something, compute, send something."""
+    """What clients do once before the first round, side by side: receive something, compute, send something."""
 
     clients: Sequence[int]
     down: SetupTransfer | None = None
@@ -156,7 +155,7 @@ class SetupStep:
     """(samples of a client, FLOPs of training the run's model on one) → FLOPs."""
 
     updates: int = 0
-    """How many clients train the run's model for it."""
+    """The number of clients that train the run's model for it."""
 
     def totals(self) -> TransferTotals:
         """The transfers of the step, summed."""
@@ -164,17 +163,17 @@ class SetupStep:
         for transfer in filter(None, (self.down, self.up)):
             sizes[transfer.name] += transfer.total(count)
         down, up = count if self.down else 0, count if self.up else 0
-        weights: dict[Kind, int] = {
+        sizes_by_kind: dict[Kind, int] = {
             "s2c": self.down.total(count) if self.down else 0,
             "c2s": self.up.total(count) if self.up else 0,
         }
-        return TransferTotals(down, up, 0, sizes.total(), dict(sizes), weights)
+        return TransferTotals(down, up, 0, sizes.total(), dict(sizes), sizes_by_kind)
 
 
 COUNTER_BYTES = 8
-"""A class count is a 64-bit integer, as it is in memory: no client has to say first how high it counts."""
+"""A class count is a 64-bit integer, as it is in memory."""
 
 
 def histograms(clients: Sequence[int], classes: int) -> SetupStep:
-    """Clients tell the server how many samples of every class they hold."""
+    """Clients send the server their number of samples of each class."""
     return SetupStep(clients, up=SetupTransfer("histogram", COUNTER_BYTES * classes))

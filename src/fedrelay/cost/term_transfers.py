@@ -1,4 +1,4 @@
-"""What a term sends beside the model, and on which ways."""
+"""What a term sends beside the model, by kind of transfer."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ ROUND_MODEL = "round model"
 def term_transfers(term: Term, *, first: bool) -> dict[Kind, tuple[str, ...]]:
     """Names of what travels with every model, by kind of transfer; `first`: the server has nothing of its own yet.
 
-    What the server tells goes down and on from client to client. The payload goes on and home; what a client needs of
-    it comes down too, from the second round on.
+    Server state goes down and on from client to client. The payload goes on from client to client and up; what a client
+    needs of it comes down too, from the second round on.
     """
-    told = tuple(tensor.name for tensor in term.tensors if isinstance(tensor, ServerState))
+    server = tuple(tensor.name for tensor in term.tensors if isinstance(tensor, ServerState))
     payload = [tensor for tensor in term.tensors if isinstance(tensor, Payload) and tensor.sent]
-    carried = tuple(tensor.name for tensor in payload)
+    sent = tuple(tensor.name for tensor in payload)
     needed = tuple(tensor.name for tensor in payload if tensor.resumes)
-    return {"s2c": (*told, *(() if first else needed)), "c2s": carried, "c2c": (*told, *carried)}
+    return {"s2c": (*server, *(() if first else needed)), "c2s": sent, "c2c": (*server, *sent)}
 
 
 def round_models(terms: Sequence[Term], plan: RoundPlan) -> Counter[Kind]:

@@ -217,7 +217,7 @@ class TimeModel:
         )
 
     def _transfer_times(self, route: Route, plan: RoundPlan) -> list[float]:
-        """Seconds of the transfer to every client in turn, and at last back."""
+        """Seconds of the transfer to each client, and of the last one back."""
         if plan.handover == "none":
             return [0.0] * (len(route.clients) + 1)
         if plan.handover == "peers":  # one after another to everybody else

@@ -1,4 +1,4 @@
-"""Which engine carries out the hops of an experiment, and what that engine cannot do."""
+"""Start the engine of an experiment, and refuse what it cannot do."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from fedrelay.experiment.spec import Experiment
 from fedrelay.local.client_state import ClientStateStore
 from fedrelay.local.trainer import TrainingJob
 
-# An engine is imported where it is asked for: those behind extras take long to load, or are not installed.
+# Engines are imported where they are needed: some take long to load, or are not installed.
 
 
 def start_engine(job: TrainingJob, experiment: Experiment, client_states: ClientStateStore | None = None) -> Engine:
-    """The engine that was asked for, ready to travel; data that are here are worked on here."""
+    """Start the engine that the experiment names; data on this machine are trained on this machine."""
     wanted = experiment.engine
     if wanted.name == "flower":
         from fedrelay.engines.flower.server.remote_federation import remote_part
@@ -31,11 +31,11 @@ def start_engine(job: TrainingJob, experiment: Experiment, client_states: Client
 
 
 def data_at_nodes(experiment: Experiment) -> bool:
-    """Whether the data stay with nodes of their own, which have to be asked."""
+    """Whether the data stay at nodes. Then every model goes through the server."""
     return experiment.engine.name == "flower"
 
 
-def data_elsewhere(experiment: Experiment, plugins: Sequence[str]) -> Federation | None:
+def open_node_data(experiment: Experiment, plugins: Sequence[str]) -> Federation | None:
     """The data at the nodes of a real federation, which must allow these plug-ins; None for other engines."""
     if data_at_nodes(experiment):
         from fedrelay.engines.flower.start import open_remote
@@ -44,13 +44,8 @@ def data_elsewhere(experiment: Experiment, plugins: Sequence[str]) -> Federation
     return None
 
 
-def all_through_server(experiment: Experiment) -> bool:
-    """Whether every model goes through the server, however its method would have it travel."""
-    return data_at_nodes(experiment)
-
-
 def node_names(experiment: Experiment, federation: Federation) -> Sequence[str]:
-    """The name of every client's node, where clients are nodes."""
+    """The names of all clients, where clients are nodes."""
     if data_at_nodes(experiment):
         from fedrelay.engines.flower.server.remote_federation import remote_part
 
@@ -59,12 +54,12 @@ def node_names(experiment: Experiment, federation: Federation) -> Sequence[str]:
     return ()
 
 
-def check_engine(job: TrainingJob, experiment: Experiment, ways: Sequence[RouteTraits] = ()) -> None:
-    """Refuse what the engine cannot do, before anything begins."""
+def check_engine(job: TrainingJob, experiment: Experiment, routes: Sequence[RouteTraits] = ()) -> None:
+    """Refuse what the engine cannot do, before the run starts."""
     if data_at_nodes(experiment):
         from fedrelay.engines.flower.start import check_flower
 
-        check_flower(job, experiment, ways)
+        check_flower(job, experiment, routes)
     if experiment.engine.name == "ray":
         from fedrelay.engines.ray.engine import check_ray
 
@@ -72,7 +67,7 @@ def check_engine(job: TrainingJob, experiment: Experiment, ways: Sequence[RouteT
 
 
 def check_within_reach(experiment: Experiment) -> None:
-    """Refuse an engine that is elsewhere and does not answer, before anything is written."""
+    """Refuse a cluster that does not answer, before anything is written."""
     if experiment.engine.name == "ray":
         from fedrelay.engines.ray.cluster import check_address
 

@@ -1,4 +1,4 @@
-"""What an experiment is made of: its data with all that lies over them, and its model."""
+"""The data and the model of an experiment, and checks of its settings against them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import nn
 from fedrelay.data.federation import Federation
 from fedrelay.data.open import open_federation
 from fedrelay.data.public import PublicFederation, with_public
-from fedrelay.engines.start import data_elsewhere
+from fedrelay.engines.start import open_node_data
 from fedrelay.errors import SpecError
 from fedrelay.experiment.method import Method
 from fedrelay.experiment.serialize import to_plain
@@ -28,58 +28,60 @@ log = logging.getLogger(__name__)
 
 
 def below_public(federation: Federation, change: Callable[[Federation], Federation]) -> Federation:
-    """A federation changed; the public set stays outermost, where profiles and guards look for it."""
+    """Change a federation below its public set, which profiles and guards expect outermost."""
     if isinstance(federation, PublicFederation):
         return replace(federation, members=change(federation.members))
     return change(federation)
 
 
 def check_classes(experiment: Experiment, method: Method, federation: Federation) -> None:
-    """See that the data have all classes that the experiment names."""
+    """Check that the data have all classes that the experiment names."""
     if experiment.attack.name != "none" and method.pools_data:
         raise SpecError(f"attack: method {method.name!r} has all data in one place, so no client can attack")
     check_attack(experiment.attack, federation)
     if beyond := [each for each in experiment.eval.classes if each >= federation.classes]:
         raise SpecError(
-            f"eval.classes: {federation.name!r} has the classes 0 … {federation.classes - 1}, there is no {beyond[0]} "
-            "(by default they are those that attacks exchange)"
+            f"eval.classes: {federation.name!r} has the classes 0 … {federation.classes - 1}, got {beyond[0]} "
+            "(the default are the classes that attacks swap)"
         )
 
 
 def check_faults(faults: Sequence[FaultSettings], clients: int) -> None:
-    """See that there are all clients that faults name."""
+    """Check that all clients that faults name exist."""
     for number, fault in enumerate(faults):
         for client in fault.clients or ():
             if client >= clients:
-                raise SpecError(f"faults.{number}.clients: there is no client {client}; they are 0 to {clients - 1}")
+                raise SpecError(f"faults.{number}.clients: must be clients, 0 to {clients - 1}, got {client}")
 
 
 def warn_about_unreached_rounds(experiment: Experiment) -> None:
-    """Settings of a longer run may stay when somebody shortens it, but not without a word."""
+    """Warn about settings for rounds that the run does not reach."""
     for number, fault in enumerate(experiment.faults):
         if fault.first > experiment.rounds:
             late = (number, fault.what, fault.first, experiment.rounds)
-            log.warning("faults.%d: %s begins in round %d and never strikes; the last round is %d", *late)
+            log.warning("faults.%d: has no effect: %s begins in round %d, the last round is %d", *late)
     if experiment.eval.forgetting > experiment.rounds:
         late_chain = (experiment.eval.forgetting, experiment.rounds)
-        log.warning("eval.forgetting: no chain is followed; the first would be in round %d of %d", *late_chain)
+        log.warning("eval.forgetting: has no effect: the first followed route would be in round %d of %d", *late_chain)
 
 
 def open_data(experiment: Experiment, method: Method, own: Federation | None) -> Federation:
-    """The data of an experiment, or the caller's own, with the public set apart."""
-    own = own or data_elsewhere(experiment, method.node_plugins)
+    """The data of an experiment, or the caller's own, with the public set taken out."""
+    own = own or open_node_data(experiment, method.node_plugins)
     if own is None:
         return open_federation(experiment.data, experiment.seed)
     wanted = experiment.data.public or 0
     if not isinstance(own, PublicFederation):
         return with_public(own, wanted, experiment.seed)
     if wanted != own.per_class:
-        raise SpecError(f"data.public: these data have a public set of {own.per_class} per class already, not {wanted}")
+        raise SpecError(
+            f"data.public: these data already have a public set of {own.per_class} samples per class, got {wanted}"
+        )
     return own
 
 
 def with_absolute_paths(experiment: Experiment) -> Experiment:
-    """The experiment with paths that mean the same in every working directory, so that a run can be resumed in any."""
+    """The experiment with absolute paths, so that a run can be resumed from any working directory."""
     data = experiment.data
     name = str(Path(data.name).resolve()) if data.name.endswith(".npz") else data.name
     path = data.path.resolve() if data.path is not None else None
@@ -101,7 +103,7 @@ def with_absolute_paths(experiment: Experiment) -> Experiment:
 
 
 def with_default_model(experiment: Experiment, federation: Federation) -> Experiment:
-    """The experiment with the default model spelled out, so that a run folder does not depend on the default."""
+    """The experiment with the default model written out, so that a run folder does not depend on the default."""
     if experiment.model.name is not None:
         return experiment
     at_every_position = federation.test.y.dim() > 1

@@ -1,4 +1,4 @@
-"""What ways to form groups may look at where no run follows."""
+"""Inputs of profiles where no run follows, for comparing groupings."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fedrelay.grouping.profiles import ProfileInputs
 def profile_inputs(
     experiment: Experiment, groupings: Collection[Grouping], on_profile: OnProfile | None = None
 ) -> ProfileInputs:
-    """The data and, where clients have to train for some of the groupings, a model and how it is trained."""
+    """The data and, if clients have to train for one of the groupings, the model and how it is trained."""
     if experiment.data.public is None:
         public = PUBLIC_SAMPLES if any(grouping.needs_public for grouping in groupings) else 0
         experiment = experiment.model_copy(update={"data": experiment.data.model_copy(update={"public": public})})

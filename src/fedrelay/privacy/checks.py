@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fedrelay.engines.start import all_through_server
+from fedrelay.engines.start import data_at_nodes
 from fedrelay.errors import SpecError
 from fedrelay.experiment.spec import Experiment
 from fedrelay.local.terms.base import Term
@@ -45,7 +45,7 @@ def check_fresh_noise(experiment: Experiment) -> None:
     """Refuse recovery that causes visits which the privacy budget does not count."""
     recovery = experiment.recovery
     can_fail = (
-        recovery.deadline is not None or experiment.faults or experiment.guard.refuses or all_through_server(experiment)
+        recovery.deadline is not None or experiment.faults or experiment.guard.refuses or data_at_nodes(experiment)
     )
     if can_fail and recovery.repeats and recovery.min_arrivals:
         raise SpecError("terms.dp: the privacy budget does not count repeated rounds; set recovery.repeats=0")

@@ -1,8 +1,7 @@
-"""A run with a spy: one client that keeps every model it is handed, learns from it, and hands on honest work.
+"""A run with a GAN attack: one client learns from every model it receives to draw other clients' images.
 
-The run is bit for bit the one without the spy: the same rounds, at which somebody looks. What is measured after every
-visit: how accurate the model was that the spy received, and how far what it can draw is from the samples of the client
-before it and from those of all clients.
+The attacker trains honestly, so the run has the same bits as one without it. After each of its hops it is measured how
+accurate the received model is, and how far the drawn images are from those of the client before it and of all clients.
 """
 
 from __future__ import annotations
@@ -32,58 +31,58 @@ from fedrelay.runtime.observer import HopTap, Observer
 from fedrelay.runtime.result import Result
 
 MOST_COMPARED = 5000
-"""Images that are drawn, and so many of all clients', for one distance."""
+"""The most images, drawn and real, that one distance compares."""
 
 SHOWN = 64
-"""Images that are drawn in the end."""
+"""How many images are drawn at the end."""
 
 
 @dataclass(frozen=True)
 class GanObservation:
-    """One visit as the spy saw it; a distance is None where there were too few images to tell."""
+    """One hop of the attacker; a distance is None where there are too few images."""
 
     round: int
     predecessor: int | None
-    """The client that had trained the model just before on this route; None: the spy was the first."""
+    """The client that trained the model just before on this route; None: the attacker was the first."""
 
     accuracy: float
     fid_previous: float | None
     fid_all: float | None
 
     def facts(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """All values, for JSON."""
         return asdict(self)
 
 
 @dataclass(frozen=True)
 class GanAttackResult:
-    """What a spy has gathered in a run."""
+    """What an attacker has learned in a run."""
 
-    spy: int
-    glimpses: tuple[GanObservation, ...]
-    drawings: Tensor | None
-    """Some images as the spy draws them in the end; None if it was never visited."""
+    attacker: int
+    observations: tuple[GanObservation, ...]
+    images: Tensor | None
+    """Images that the attacker draws at the end; None if it had no hop."""
 
     result: Result
-    """The run itself, as it is without a spy."""
+    """The run itself, which is the same without the attack."""
 
     @property
     def behind_others(self) -> int:
-        """How often the spy was handed what another client had just trained."""
-        return sum(glimpse.predecessor is not None for glimpse in self.glimpses)
+        """How often the attacker received a model that another client had just trained."""
+        return sum(observation.predecessor is not None for observation in self.observations)
 
     def first_at(self, accuracy: float) -> GanObservation | None:
-        """The first visit with a model at least as accurate."""
-        return next((glimpse for glimpse in self.glimpses if glimpse.accuracy >= accuracy), None)
+        """The first hop with a model of at least this accuracy."""
+        return next((observation for observation in self.observations if observation.accuracy >= accuracy), None)
 
     def nearest_to(self, accuracy: float, within: float) -> GanObservation | None:
-        """The visit with a model of about that accuracy, the first of several that are as near."""
-        near = [glimpse for glimpse in self.glimpses if abs(glimpse.accuracy - accuracy) <= within]
-        return min(near, key=lambda glimpse: abs(glimpse.accuracy - accuracy), default=None)
+        """The hop whose model is nearest to an accuracy, the first of several."""
+        near = [observation for observation in self.observations if abs(observation.accuracy - accuracy) <= within]
+        return min(near, key=lambda observation: abs(observation.accuracy - accuracy), default=None)
 
 
 class GanObserver(HopTap):
-    """A client that looks at every model it receives."""
+    """The tap of the attacker: it sees every model that this client receives."""
 
     def __init__(
         self,
@@ -94,34 +93,32 @@ class GanObserver(HopTap):
         watch: Callable[[GanObservation], None],
     ) -> None:
         self.federation, self.client, self.attack, self.watch = prepared.federation, client, attack, watch
-        self.bench = FlatModule(copy.deepcopy(prepared.module), prepared.layout, prepared.experiment.train.device)
-        self.everybody = _some_of_all(prepared)
+        self.module = FlatModule(copy.deepcopy(prepared.module), prepared.layout, prepared.experiment.train.device)
+        self.all_samples = _sample_all(prepared)
         seed, classes = prepared.experiment.seed, prepared.federation.classes
-        self.features = features or feature_network(self.everybody, classes, seed=seed)
-        self.glimpses: list[GanObservation] = []
+        self.features = features or feature_network(self.all_samples, classes, seed=seed)
+        self.observations: list[GanObservation] = []
 
     def taps(self, plan: RoundPlan) -> tuple[tuple[int, int], ...]:
-        """All of its own."""
         return taps(self.client, [route.clients for route in plan.routes])
 
     def on_arrivals(self, plan: RoundPlan, arrivals: Sequence[Arrival]) -> None:
-        """Learn from every model that came by, and measure."""
+        """Learn from every received model, and measure what was learned."""
         for arrival in arrivals:
             for index, model in sorted(arrival.received_models.items()):
                 self.attack.see(ReceivedModel(plan.round, self.client, model))
-                self.glimpses.append(self._glimpse(plan.round, _predecessor(arrival, index), model))
-                self.watch(self.glimpses[-1])
+                self.observations.append(self._observe(plan.round, _predecessor(arrival, index), model))
+                self.watch(self.observations[-1])
 
-    def _glimpse(self, round: int, predecessor: int | None, model: Tensor) -> GanObservation:
-        """Where the spy is after a visit."""
+    def _observe(self, round: int, predecessor: int | None, model: Tensor) -> GanObservation:
         drawn = self.attack.draw(MOST_COMPARED, key=round)
         previous = None if predecessor is None else self.federation.samples(predecessor).x
         return GanObservation(
             round,
             predecessor,
-            accuracy(self.bench, model, self.federation.test),
+            accuracy(self.module, model, self.federation.test),
             None if previous is None else self._distance(drawn, previous),
-            self._distance(drawn, self.everybody.x),
+            self._distance(drawn, self.all_samples.x),
         )
 
     def _distance(self, drawn: Tensor, images: Tensor) -> float | None:
@@ -131,11 +128,10 @@ class GanObserver(HopTap):
             return None
 
 
-class _Impatient(Observer):
-    """Nothing of a run with a spy is saved, so that an interrupted round need not be finished."""
+class _StopAtOnce(Observer):
+    """Stops at once at Ctrl-C: nothing of the run is saved, so the round need not be finished."""
 
     def on_stopping(self) -> None:
-        """Stop at once."""
         raise KeyboardInterrupt
 
 
@@ -147,43 +143,53 @@ def run_gan_attack(
     federation: Federation | None = None,
     module: nn.Module | None = None,
     features: Features | None = None,
-    watch: Callable[[GanObservation], None] = lambda glimpse: None,
+    watch: Callable[[GanObservation], None] = lambda observation: None,
 ) -> GanAttackResult:
-    """Run a method with one client that looks; `features` compare images, by default those of FID-cnn."""
+    """Run a method with one attacker.
+
+    Args:
+        experiment: The run.
+        spy: The attacker, a client.
+        epochs: Epochs of the generator after each hop.
+        federation: Your own data.
+        module: Your own model.
+        features: What images are compared by; by default those of FID-cnn.
+        watch: Called after each hop of the attacker.
+    """
     if epochs < 1:
         raise SpecError(f"epochs: must be at least 1, got {epochs}")
     if data_at_nodes(experiment):
-        raise SpecError("spy: looks at models in simulation alone; the engine must be 'local' or 'ray', got 'flower'")
+        raise SpecError("spy: attacks are simulated; the engine must be 'local' or 'ray', got 'flower'")
     run = prepare(experiment, federation=federation, module=module)
     prepared = run.prepared
     _check(prepared, spy)
     attack = GanAttack(prepared.module, prepared.federation.samples(spy), epochs=epochs, seed=experiment.seed)
-    looking = GanObserver(prepared, spy, attack, features, watch)
-    result = run_prepared(run, observer=_Impatient(), tap=looking)
-    drawings = attack.draw(SHOWN) if looking.glimpses else None
-    return GanAttackResult(spy, tuple(looking.glimpses), drawings, result)
+    tap = GanObserver(prepared, spy, attack, features, watch)
+    result = run_prepared(run, observer=_StopAtOnce(), tap=tap)
+    images = attack.draw(SHOWN) if tap.observations else None
+    return GanAttackResult(spy, tuple(tap.observations), images, result)
 
 
 def _check(prepared: PreparedExperiment, spy: int) -> None:
     federation = prepared.federation
     if prepared.method.pools_data:
-        raise SpecError(f"spy: {prepared.experiment.method!r} has no clients that could look")
+        raise SpecError(f"spy: {prepared.experiment.method!r} has no clients that could attack")
     if not 0 <= spy < federation.clients:
         raise SpecError(f"spy: must be a client, one of 0 … {federation.clients - 1}, got {spy}")
     if federation.size(spy) < 2:
-        raise SpecError(f"spy: needs two samples of its own to learn from, client {spy} has {federation.size(spy)}")
+        raise SpecError(f"spy: needs at least two samples, client {spy} has {federation.size(spy)}")
     if federation.kind != "image":
         raise SpecError(f"spy: draws images, but the data {federation.name!r} are {federation.kind}")
 
 
 def _predecessor(arrival: Arrival, index: int) -> int | None:
-    """Whose work was the last in a model at a turn; what was refused is not in it."""
+    """The client whose update is the last one in a received model; refused updates are not in it."""
     before = list(zip(arrival.clients[:index], arrival.hops[:index], strict=True))
     return next((client for client, hop in reversed(before) if not hop.refused), None)
 
 
-def _some_of_all(prepared: PreparedExperiment) -> Samples:
-    """Samples of all clients, not more than are compared."""
+def _sample_all(prepared: PreparedExperiment) -> Samples:
+    """Samples of all clients, at most as many as are compared."""
     federation = prepared.federation
     parts = [federation.samples(client) for client in range(federation.clients) if federation.size(client)]
     x, y = (torch.cat([part[each] for part in parts]) for each in (0, 1))

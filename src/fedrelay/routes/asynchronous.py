@@ -3,11 +3,11 @@
 Paper: A. Silvi, A. Rizzardi, D. Caldarola, B. Caputo, M. Ciccone. Accelerating Federated Learning via Sequential
 Training of Grouped Heterogeneous Clients. IEEE Access 2024.
 
-Rule: W = max(1, ⌊C·N_S⌋) models set off at time 0 to different groups. How long a group takes is told by the virtual
+Rule: W = max(1, ⌊C·N_S⌋) models start at time 0 in different groups. How long a group takes is given by the virtual
 clock or, in a real federation, by the model's arrival. A model that is done goes at once to a random idle group other
 than the one it left. A round ends when the fastest model has done one group more. After R rounds the latest finished
 models are averaged by the samples they have seen; a model that has not finished a group yet is left out, work under way
-is given up, and all set off again.
+is given up, and all start again.
 
 Deviations: the paper gives no rule for idle groups, ties and work under way; those above are ours. What is given up
 counts neither as traffic nor as client updates by the virtual clock; in a real federation what was sent counts, because
@@ -59,22 +59,22 @@ class Asynchronous(SlotRouting):
     def asynchronous(self) -> bool:
         return self.mode == "latency"
 
-    def plan(self, scene: PlanningContext, round: int) -> RoundPlan:
+    def plan(self, context: PlanningContext, round: int) -> RoundPlan:
         """One route for each slot that finished something; where arrivals are real, one for each slot."""
         if self.mode == "sync":
-            return self.in_step(scene, round)
-        period = self.rounds_between_merges(scene)
+            return self.in_step(context, round)
+        period = self.rounds_between_merges(context)
         since = round - (round - 1) % period
         merges = round % period == 0
-        finished, waiting, seconds = self._finished(scene, since, round, with_rest=merges and self.wait)
+        finished, waiting, seconds = self._finished(context, since, round, with_rest=merges and self.wait)
         clients: dict[int, tuple[int, ...]] = {}
         order: dict[int, tuple[int, ...]] = {}
         for number, leg in enumerate(finish.leg for finish in finished):
             clients[leg.slot] = clients.get(leg.slot, ()) + leg.clients
             order[leg.slot] = order.get(leg.slot, ()) + (number,) * len(leg.clients)
-        if scene.real:
-            slots: Iterable[int] = _slots(scene)
-            timing = AsyncRound(since, seconds, True, overlaps=not merges and round < scene.rounds, waits=self.wait)
+        if context.real:
+            slots: Iterable[int] = _slots(context)
+            timing = AsyncRound(since, seconds, True, overlaps=not merges and round < context.rounds, waits=self.wait)
             order = {}
         else:
             slots, timing = sorted(clients), AsyncRound(since, seconds)
@@ -85,7 +85,7 @@ class Asynchronous(SlotRouting):
         return RoundPlan(round, tuple(routes), self.handover, merges, asynchronous=timing)
 
     def _finished(
-        self, scene: PlanningContext, since: int, round: int, *, with_rest: bool
+        self, context: PlanningContext, since: int, round: int, *, with_rest: bool
     ) -> tuple[list[Finish], Set[int], float]:
         """What is finished in a round, the slots that finished something before it, and how long the round takes.
 
@@ -95,7 +95,7 @@ class Asynchronous(SlotRouting):
         before: Set[int] = frozenset()
         found: list[Finish] = []
         now, began = since, 0.0
-        for batch, under_way in self._batches(scene, since):
+        for batch, under_way in self._batches(context, since):
             found += batch
             counts.update(finish.leg.slot for finish in batch)
             if max(counts.values()) > now - since:
@@ -105,16 +105,16 @@ class Asynchronous(SlotRouting):
                 now, began, found, before = now + 1, batch[0].time, [], frozenset(counts)
         return found, before, max(finish.time for finish in found) - began
 
-    def _batches(self, scene: PlanningContext, since: int) -> Iterator[tuple[list[Finish], list[Finish]]]:
+    def _batches(self, context: PlanningContext, since: int) -> Iterator[tuple[list[Finish], list[Finish]]]:
         """Legs that end at the same time by the virtual clock, and those still under way then, for ever."""
-        state = AsyncState.after(since, [()] * len(_slots(scene)))
+        state = AsyncState.after(since, [()] * len(_slots(context)))
         under_way: list[Finish] = []
         time = 0.0
         while True:
-            legs = self.next_legs(scene, state)
+            legs = self.next_legs(context, state)
             state = state.started(legs)
             for leg in legs:
-                heapq.heappush(under_way, Finish(time + scene.duration(leg.clients, self.handover), leg))
+                heapq.heappush(under_way, Finish(time + context.duration(leg.clients, self.handover), leg))
             time = under_way[0].time
             batch = []
             while under_way and under_way[0].time == time:
@@ -122,25 +122,25 @@ class Asynchronous(SlotRouting):
             state = state.ended([finish.leg for finish in batch])
             yield batch, list(under_way)
 
-    def next_legs(self, scene: PlanningContext, state: AsyncState) -> tuple[Leg, ...]:
+    def next_legs(self, context: PlanningContext, state: AsyncState) -> tuple[Leg, ...]:
         """Which free model goes to which idle group now."""
         key = state.since + state.decisions
         return tuple(
-            Leg(slot, group, self.trip(scene, key, group, scene.groups[group]))
-            for slot, group in _assigned(scene, key, state)
+            Leg(slot, group, self.clients_of(context, key, group, context.groups[group]))
+            for slot, group in _assigned(context, key, state)
         )
 
 
-def _slots(scene: PlanningContext) -> Sequence[int]:
-    return range(sampled_count(len(scene.groups), scene.fraction))
+def _slots(context: PlanningContext) -> Sequence[int]:
+    return range(sampled_count(len(context.groups), context.fraction))
 
 
-def _assigned(scene: PlanningContext, key: int, state: AsyncState) -> Iterator[tuple[int, int]]:
+def _assigned(context: PlanningContext, key: int, state: AsyncState) -> Iterator[tuple[int, int]]:
     """(slot, group) for the models that are free, as far as groups are idle."""
     if not state.under_way:  # all are free, as in every round of FedSeqInter
-        yield from enumerate(next_groups(scene, key, state.last_group))
+        yield from enumerate(next_groups(context, key, state.last_group))
         return
-    order = scene.rng("idle", state.since, state.decisions).permutation(len(scene.groups)).tolist()
+    order = context.rng("idle", state.since, state.decisions).permutation(len(context.groups)).tolist()
     idle = [group for group in order if group not in state.busy_groups]
     for slot in state.free_slots:
         group = next((group for group in idle if group != state.last_group[slot]), None)

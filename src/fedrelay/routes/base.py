@@ -1,4 +1,4 @@
-"""What every way of travelling has in common: it turns a scene and a round number into a plan."""
+"""What every route has in common: it turns a planning context and a round number into a plan."""
 
 from __future__ import annotations
 
@@ -35,20 +35,20 @@ def _hops(clients: tuple[int, ...], handover: Handover) -> float:
 
 @dataclass(frozen=True)
 class PlanningContext:
-    """All that a route may look at."""
+    """What a route may look at."""
 
     clients: int
     fraction: float
     seed: int
     groups: Groups = ()
     rounds: int = 1
-    """How many rounds the run has."""
+    """How many rounds the run, or its phase, has."""
 
     holds: Callable[[int], bool] = _anybody
-    """Whether a client has samples; one without is passed over."""
+    """Whether a client has samples; clients without samples are left out."""
 
     regroup: Callable[[int, int], Groups] = _none
-    """(number of groups, key) → groups formed afresh; the same number and key give the same groups."""
+    """(number of groups, key) → new groups; the same number and key give the same groups."""
 
     chosen: Callable[[int], tuple[int, ...]] = _nobody
     """Round → the clients chosen for a chain, in its order."""
@@ -57,19 +57,19 @@ class PlanningContext:
     """How long a model would take through these clients, from the server and back; by default one unit for each hop."""
 
     real: bool = False
-    """Whether models really arrive at some time, instead of by the virtual clock."""
+    """Whether models arrive in real time, not by the virtual clock."""
 
     def rng(self, purpose: str, *keys: int) -> np.random.Generator:
-        """The generator for one decision of the route."""
+        """The random generator for one decision of the route."""
         return generator(self.seed, purpose, *keys)
 
 
 class Routing(Section, ABC):
-    """A way of travelling. A pure function of scene and round, so any round can be planned at any time."""
+    """How models travel. It is a pure function of context and round, so any round can be planned at any time."""
 
     needs_groups: ClassVar[bool] = False
     counts_groups: ClassVar[bool] = False
-    """Whether it says itself how many groups there are."""
+    """Whether the route decides how many groups there are."""
 
     model_per_client: ClassVar[bool] = False
     """Whether every client has a model of its own from the start, in the slot of its number."""
@@ -81,21 +81,21 @@ class Routing(Section, ABC):
 
     @property
     def asynchronous(self) -> bool:
-        """Whether it depends on times of arrival who goes where."""
+        """Whether times of arrival decide which model goes where."""
         return False
 
     @property
     def needs_client_samples(self) -> str:
-        """The setting by which the server would have to look at samples of clients, if there is one."""
+        """The setting that makes the server look at samples of clients, if there is one."""
         return ""
 
-    def next_legs(self, scene: PlanningContext, state: AsyncState) -> tuple[Leg, ...]:
+    def next_legs(self, context: PlanningContext, state: AsyncState) -> tuple[Leg, ...]:
         """Which free model goes to which idle group now; only an asynchronous route decides that."""
         raise NotImplementedError
 
     @abstractmethod
-    def plan(self, scene: PlanningContext, round: int) -> RoundPlan:
-        """The routes of round 1, 2, …"""
+    def plan(self, context: PlanningContext, round: int) -> RoundPlan:
+        """The plan of a round, counted from 1."""
 
 
 def sampled_count(population: int, fraction: float) -> int:
@@ -103,7 +103,7 @@ def sampled_count(population: int, fraction: float) -> int:
     return max(1, int(fraction * population + 1e-9))
 
 
-def sample(scene: PlanningContext, round: int, population: int) -> tuple[int, ...]:
+def sample(context: PlanningContext, round: int, population: int) -> tuple[int, ...]:
     """The clients or groups that take part in a round, without replacement, in random order."""
-    rng = scene.rng("sample", round)
-    return tuple(rng.choice(population, sampled_count(population, scene.fraction), replace=False).tolist())
+    rng = context.rng("sample", round)
+    return tuple(rng.choice(population, sampled_count(population, context.fraction), replace=False).tolist())

@@ -34,19 +34,19 @@ class GroupRouting(Routing):
         "direct", description="clients hand the model to each other, or it goes through the server every time"
     )
 
-    def trip(self, scene: PlanningContext, round: int, group: int, members: tuple[int, ...]) -> tuple[int, ...]:
-        """Through one group, whose number keys the order."""
+    def clients_of(self, context: PlanningContext, round: int, group: int, members: tuple[int, ...]) -> tuple[int, ...]:
+        """The hops of a route through one group; the number of the group keys their order."""
         if self.order == "fixed":
             return members * self.loops
-        orders = (scene.rng("order", round, group, loop).permutation(members) for loop in range(self.loops))
+        orders = (context.rng("order", round, group, loop).permutation(members) for loop in range(self.loops))
         return tuple(int(client) for order in orders for client in order)
 
 
 class Chains(GroupRouting):
-    """Every trip visits the clients of one sampled group."""
+    """Each route goes through the clients of one sampled group."""
 
-    def plan(self, scene: PlanningContext, round: int) -> RoundPlan:
+    def plan(self, context: PlanningContext, round: int) -> RoundPlan:
         """One route for each sampled group."""
-        groups = sample(scene, round, len(scene.groups))
-        routes = (Route(self.trip(scene, round, group, scene.groups[group])) for group in groups)
+        groups = sample(context, round, len(context.groups))
+        routes = (Route(self.clients_of(context, round, group, context.groups[group])) for group in groups)
         return RoundPlan(round, tuple(routes), self.handover)

@@ -25,7 +25,7 @@ from fedrelay.routes.plan import RoundPlan, Route
 
 
 class Growing(GroupRouting):
-    """Every trip visits one sampled group; the number of groups grows with the rounds."""
+    """Each route goes through one sampled group; the number of groups grows with the rounds."""
 
     counts_groups: ClassVar[bool] = True
     growth: Growth = Field("exp", description="how the number of groups grows: constant, linear, log or exp")
@@ -49,28 +49,30 @@ class Growing(GroupRouting):
             raise ValueError("step: has no effect with regroup 'always'")
         return self
 
-    def plan(self, scene: PlanningContext, round: int) -> RoundPlan:
+    def plan(self, context: PlanningContext, round: int) -> RoundPlan:
         """One route for each sampled group."""
-        groups = self.groups(scene, round)
-        sampled = sample(scene, round, len(groups))
-        routes = (Route(self.trip(scene, round, group, groups[group])) for group in sampled)
+        groups = self.groups(context, round)
+        sampled = sample(context, round, len(groups))
+        routes = (Route(self.clients_of(context, round, group, groups[group])) for group in sampled)
         return RoundPlan(round, tuple(routes), self.handover)
 
-    def groups(self, scene: PlanningContext, round: int) -> tuple[tuple[int, ...], ...]:
+    def groups(self, context: PlanningContext, round: int) -> tuple[tuple[int, ...], ...]:
         """The groups of a round."""
         if self.regroup == "always":
-            return scene.regroup(self.count(scene, round), round)
-        alpha = self._alpha(scene)
-        return scene.regroup(*formed(self.growth, alpha, self.beta, self.step, scene.clients, scene.rounds)[round - 1])
+            return context.regroup(self.count(context, round), round)
+        alpha = self._alpha(context)
+        return context.regroup(
+            *formed(self.growth, alpha, self.beta, self.step, context.clients, context.rounds)[round - 1]
+        )
 
-    def count(self, scene: PlanningContext, round: int) -> int:
+    def count(self, context: PlanningContext, round: int) -> int:
         """M_t."""
-        return groups_in_round(round, scene.clients, growth=self.growth, alpha=self._alpha(scene), beta=self.beta)
+        return groups_in_round(round, context.clients, growth=self.growth, alpha=self._alpha(context), beta=self.beta)
 
-    def _alpha(self, scene: PlanningContext) -> float:
+    def _alpha(self, context: PlanningContext) -> float:
         if self.alpha is not None:
             return self.alpha
-        return alpha_for_full_parallel(scene.clients, scene.rounds, beta=self.beta) if self.growth == "exp" else 2.0
+        return alpha_for_full_parallel(context.clients, context.rounds, beta=self.beta) if self.growth == "exp" else 2.0
 
 
 @lru_cache(maxsize=8)

@@ -1,4 +1,4 @@
-"""How models that set off side by side are mixed with each other first."""
+"""How models are mixed with those of other routes before the first hop."""
 
 from __future__ import annotations
 

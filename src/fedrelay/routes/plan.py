@@ -51,7 +51,7 @@ class Route:
     j + 1 of any."""
 
     continues: bool = False
-    """Whether a model waits in the slot. Otherwise the route sets off with the global model."""
+    """Whether a model waits in the slot. Otherwise the route starts with the global model."""
 
     def only(self, hops: Sequence[int]) -> Route:
         """The same route with these hops alone, given by their index."""

@@ -14,8 +14,8 @@ from fedrelay.routes.plan import RoundPlan, Route
 
 
 class Pooled(Routing):
-    """One trip visits the one holder of all data."""
+    """One route with one hop, at the holder of all data."""
 
-    def plan(self, scene: PlanningContext, round: int) -> RoundPlan:
+    def plan(self, context: PlanningContext, round: int) -> RoundPlan:
         """A single hop that costs no transfer."""
         return RoundPlan(round, (Route((0,)),), handover="none")

@@ -22,9 +22,9 @@ from fedrelay.routes.plan import RoundPlan, Route
 
 
 class Ring(Routing):
-    """One trip visits all sampled clients."""
+    """One route through all sampled clients."""
 
-    order: Literal["random", "fixed"] = Field("random", description="visit in the sampled order, or by client number")
+    order: Literal["random", "fixed"] = Field("random", description="clients in the sampled order, or by number")
     start: int = Field(0, ge=0, description="order fixed: the client that comes first")
 
     @model_validator(mode="after")
@@ -33,11 +33,13 @@ class Ring(Routing):
             raise ValueError("start: has no effect with order random")
         return self
 
-    def plan(self, scene: PlanningContext, round: int) -> RoundPlan:
+    def plan(self, context: PlanningContext, round: int) -> RoundPlan:
         """A single route."""
-        if self.start >= scene.clients:
-            raise SpecError(f"route.start: must be less than the number of clients ({scene.clients}), got {self.start}")
-        clients = sample(scene, round, scene.clients)
+        if self.start >= context.clients:
+            raise SpecError(
+                f"route.start: must be less than the number of clients ({context.clients}), got {self.start}"
+            )
+        clients = sample(context, round, context.clients)
         if self.order == "fixed":
-            clients = tuple(sorted(clients, key=lambda client: (client - self.start) % scene.clients))
+            clients = tuple(sorted(clients, key=lambda client: (client - self.start) % context.clients))
         return RoundPlan(round, (Route(clients),))

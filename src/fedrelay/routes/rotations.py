@@ -3,7 +3,7 @@
 Paper: H. Liang et al. SPFL: sequential and parallel federated learning. NeurIPS 2025.
 
 Rule: π is an order of all M clients. Route n visits π_n, π_{n+1}, …, π_M, π_1, …, π_{n−1}, all from the global model,
-and the server takes the plain mean. At every turn the M models are at M different clients.
+and the server takes the plain mean. At every hop the M models are at M different clients.
 
 Deviations: none. With fraction C < 1, max(1, ⌊C·M⌋) clients are sampled each round and the rotations go through those.
 `orders: random` gives every route an order of its own, `reshuffle` draws π afresh every round. M counts the clients
@@ -21,27 +21,29 @@ from fedrelay.routes.plan import RoundPlan, Route
 
 
 class Rotations(Routing):
-    """As many trips as clients, each through all of them."""
+    """As many routes as clients, each through all of them."""
 
     orders: Literal["rotations", "random"] = Field(
         "rotations", description="one order, started at every client, or an order of its own for each route"
     )
     reshuffle: bool = Field(False, description="draw the order afresh every round")
 
-    def plan(self, scene: PlanningContext, round: int) -> RoundPlan:
+    def plan(self, context: PlanningContext, round: int) -> RoundPlan:
         """One route for each client that takes part."""
-        order = self._order(scene, round)
+        order = self._order(context, round)
         if self.orders == "random":
             key = round if self.reshuffle else 0
-            trips = [tuple(scene.rng("order", key, route).permutation(order).tolist()) for route in range(len(order))]
+            orders = [
+                tuple(context.rng("order", key, route).permutation(order).tolist()) for route in range(len(order))
+            ]
         else:
-            trips = [order[start:] + order[:start] for start in range(len(order))]
-        return RoundPlan(round, tuple(Route(trip) for trip in trips))
+            orders = [order[start:] + order[:start] for start in range(len(order))]
+        return RoundPlan(round, tuple(Route(clients) for clients in orders))
 
-    def _order(self, scene: PlanningContext, round: int) -> tuple[int, ...]:
+    def _order(self, context: PlanningContext, round: int) -> tuple[int, ...]:
         """Those who take part and hold samples, in the order of the first route."""
-        if sampled_count(scene.clients, scene.fraction) == scene.clients and not self.reshuffle:
-            order = tuple(scene.rng("rotation").permutation(scene.clients).tolist())
+        if sampled_count(context.clients, context.fraction) == context.clients and not self.reshuffle:
+            order = tuple(context.rng("rotation").permutation(context.clients).tolist())
         else:
-            order = sample(scene, round, scene.clients)
-        return tuple(client for client in order if scene.holds(client))
+            order = sample(context, round, context.clients)
+        return tuple(client for client in order if context.holds(client))

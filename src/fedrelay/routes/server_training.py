@@ -14,8 +14,8 @@ from fedrelay.routes.plan import RoundPlan, Route
 
 
 class ServerTraining(Routing):
-    """One trip visits the holder of what is shared, who comes after all clients."""
+    """One route with one hop at the server, whose number comes after those of all clients."""
 
-    def plan(self, scene: PlanningContext, round: int) -> RoundPlan:
+    def plan(self, context: PlanningContext, round: int) -> RoundPlan:
         """A single hop that costs no transfer."""
-        return RoundPlan(round, (Route((scene.clients,)),), handover="none")
+        return RoundPlan(round, (Route((context.clients,)),), handover="none")

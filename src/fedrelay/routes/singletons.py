@@ -16,8 +16,8 @@ from fedrelay.routes.plan import RoundPlan, Route
 
 
 class Singletons(Routing):
-    """Every trip visits one client."""
+    """Each route has one client."""
 
-    def plan(self, scene: PlanningContext, round: int) -> RoundPlan:
+    def plan(self, context: PlanningContext, round: int) -> RoundPlan:
         """One route for each sampled client."""
-        return RoundPlan(round, tuple(Route((client,)) for client in sample(scene, round, scene.clients)))
+        return RoundPlan(round, tuple(Route((client,)) for client in sample(context, round, context.clients)))

@@ -26,7 +26,7 @@ from fedrelay.routes.plan import RoundPlan, Route
 
 
 class SlotRouting(GroupRouting):
-    """Trips of models that wait in slots between merges."""
+    """Routes of models that wait in slots between merges."""
 
     period: PositiveInt | Literal["never"] | None = Field(
         None, description="merge after every so many rounds (R), or never; default the number of groups"
@@ -41,45 +41,43 @@ class SlotRouting(GroupRouting):
 
     @property
     def merges(self) -> bool:
-        """Unless told never to."""
         return self.period != "never"
 
-    def rounds_between_merges(self, scene: PlanningContext) -> int:
+    def rounds_between_merges(self, context: PlanningContext) -> int:
         """R; for `never` more than there are rounds, so that nothing is merged."""
         if self.period == "never":
-            return scene.rounds + 1
-        return self.period or len(scene.groups)
+            return context.rounds + 1
+        return self.period or len(context.groups)
 
-    def in_step(self, scene: PlanningContext, round: int) -> RoundPlan:
+    def in_step(self, context: PlanningContext, round: int) -> RoundPlan:
         """One route for each slot, through one sampled group; all take a round."""
-        period = self.rounds_between_merges(scene)
+        period = self.rounds_between_merges(context)
         since = round - (round - 1) % period
         routes = (
-            Route(self.trip(scene, round, group, scene.groups[group]), slot, continues=round > since)
-            for slot, group in enumerate(visited_groups(scene, round, since))
+            Route(self.clients_of(context, round, group, context.groups[group]), slot, continues=round > since)
+            for slot, group in enumerate(visited_groups(context, round, since))
         )
         return RoundPlan(round, tuple(routes), self.handover, merges=round % period == 0)
 
 
 class Slots(SlotRouting):
-    """Every trip takes the model of one slot through one sampled group."""
+    """Each route takes the model of one slot through one sampled group."""
 
-    def plan(self, scene: PlanningContext, round: int) -> RoundPlan:
-        """One route for each slot."""
-        return self.in_step(scene, round)
+    def plan(self, context: PlanningContext, round: int) -> RoundPlan:
+        return self.in_step(context, round)
 
 
-def visited_groups(scene: PlanningContext, round: int, since: int) -> tuple[int, ...]:
-    """The group that each slot visits in a round; `since` is the first round after the last merge."""
+def visited_groups(context: PlanningContext, round: int, since: int) -> tuple[int, ...]:
+    """The group of each slot in a round; `since` is the first round after the last merge."""
     groups: tuple[int, ...] = ()
     for each in range(since, round + 1):
-        groups = next_groups(scene, each, groups)
+        groups = next_groups(context, each, groups)
     return groups
 
 
-def next_groups(scene: PlanningContext, round: int, left: tuple[int | None, ...]) -> tuple[int, ...]:
+def next_groups(context: PlanningContext, round: int, left: tuple[int | None, ...]) -> tuple[int, ...]:
     """The sampled groups, none of them that which its slot has just left, if there are others."""
-    return _next_groups(scene.seed, len(scene.groups), scene.fraction, round, left)
+    return _next_groups(context.seed, len(context.groups), context.fraction, round, left)
 
 
 @lru_cache(maxsize=1 << 14)

@@ -3,7 +3,7 @@
 Paper: S. Jain, K. R. Jerripothula. Federated Learning for Commercial Image Sources. WACV 2023 (Fed-Star).
 
 Rule: client i mixes its model with those of the other clients that take part, θ_i ← (1 − β)θ_i + β·Σ_{j≠i} s_ij θ_j,
-trains it on its own samples and sends it to all of them. The mean of all models is what is judged.
+trains it on its own samples and sends it to all of them. The mean of all models is evaluated.
 
 Deviations: the paper's weights s_ij for the others' models are not known. Here all count the same, or with `weights:
 accuracy` s_ij = softmax_j(acc_i(θ_j)/T), where acc_i is the accuracy on the training samples of client i. m clients
@@ -21,7 +21,7 @@ from fedrelay.routes.plan import Mixing, RoundPlan, Route
 
 
 class Star(Routing):
-    """Every trip visits one client with its own, mixed model."""
+    """Each route takes one client's own, mixed model to this client."""
 
     model_per_client: ClassVar[bool] = True
 
@@ -41,7 +41,6 @@ class Star(Routing):
 
     @property
     def merges(self) -> bool:
-        """Never."""
         return False
 
     @property
@@ -49,9 +48,9 @@ class Star(Routing):
         """By accuracy: the simulation does it for all clients."""
         return "route.weights: 'accuracy'" if self.weights == "accuracy" else ""
 
-    def plan(self, scene: PlanningContext, round: int) -> RoundPlan:
+    def plan(self, context: PlanningContext, round: int) -> RoundPlan:
         """One route for each client that takes part; models stay where they are."""
-        clients = sorted(sample(scene, round, scene.clients))
+        clients = sorted(sample(context, round, context.clients))
         routes = tuple(Route((client,), client) for client in clients)
         mixing = Mixing(self.beta, self.temperature if self.weights == "accuracy" else None)
         return RoundPlan(round, routes, "peers", merges=False, mixing=mixing)

@@ -14,8 +14,8 @@ from fedrelay.routes.plan import RoundPlan, Route
 
 
 class WarmupCycle(Routing):
-    """One trip visits all clients that were chosen for the cycle."""
+    """One route through all clients that were chosen for the cycle."""
 
-    def plan(self, scene: PlanningContext, round: int) -> RoundPlan:
+    def plan(self, context: PlanningContext, round: int) -> RoundPlan:
         """A single route."""
-        return RoundPlan(round, (Route(scene.chosen(round)),), handover="server")
+        return RoundPlan(round, (Route(context.chosen(round)),), handover="server")

@@ -31,7 +31,7 @@ SPEC = "comparison.yaml"
 
 @dataclass(frozen=True, repr=False)
 class MethodResults:
-    """One method of a comparison with its runs; one that diverged or learnt nothing is no result, and says why."""
+    """The runs of one method of a comparison; `diverged` and `fruitless` say why runs have no result."""
 
     name: str
     method: str
@@ -49,7 +49,7 @@ class MethodResults:
 
     @property
     def failed(self) -> tuple[str, ...]:
-        """Why runs have no result."""
+        """The reasons why runs have no result."""
         return self.diverged + self.fruitless
 
     @property
@@ -58,16 +58,16 @@ class MethodResults:
         return sum((Counter(result.fault_events) for result in self.results), Counter())
 
     def mean_std(self, value: Callable[[Result], float]) -> tuple[float, float] | None:
-        """Mean and standard deviation over the seeds that came through."""
+        """Mean and standard deviation over the runs that have a result."""
         return mean_std([value(result) for result in self.results]) if self.results else None
 
     def rounds_to(self, accuracy: float) -> float | None:
-        """Mean number of rounds to an accuracy; None if any seed never got there."""
+        """Mean number of rounds to an accuracy; None if any run never reached it."""
         reached = [result.rounds_to(accuracy) for result in self.results]
         return mean_std([r for r in reached if r is not None])[0] if reached and None not in reached else None
 
     def costs_to(self, accuracy: float) -> Row | None:
-        """Mean costs to an accuracy; None if any seed never got there, and for a cost that one of them did not note."""
+        """Mean costs to an accuracy; None if any run never reached it, and for costs that a run does not know."""
         reached = [result.costs_to(accuracy) for result in self.results]
         found = [costs for costs in reached if costs is not None]
         if not found or len(found) < len(reached):
@@ -82,7 +82,7 @@ def _mean(values: Sequence[float | None]) -> float | None:
 
 @dataclass(frozen=True, repr=False)
 class ComparisonResult:
-    """A comparison, done."""
+    """All runs of a comparison."""
 
     comparison: Comparison
     contenders: tuple[MethodResults, ...]
@@ -98,7 +98,7 @@ class ComparisonResult:
 
     @property
     def reference(self) -> float:
-        """What accuracies are measured against: as set, else that of centralised training if compared, else 1."""
+        """The reference of targets: `eval.reference`, else the accuracy of centralised training if compared, else 1."""
         if self.comparison.eval.reference is not None:
             return self.comparison.eval.reference
         for contender in self.contenders:
@@ -107,7 +107,6 @@ class ComparisonResult:
         return 1.0
 
     def __getitem__(self, name: str) -> MethodResults:
-        """The contender of that name."""
         for contender in self.contenders:
             if contender.name == name:
                 return contender
@@ -121,39 +120,39 @@ def run_comparison(
     module: nn.Module | None = None,
     observer: Observer | None = None,
 ) -> ComparisonResult:
-    """Run everything that is not yet complete."""
+    """Run all runs of a comparison that are not complete yet."""
     runs = experiments(comparison)
     if comparison.out is not None:
-        _claim(comparison.out, comparison, lambda: _rehearse([run for _, run in runs], federation, module))
-    contenders = {entrant.name: MethodResults(entrant.name, entrant.method, ()) for entrant in comparison.methods}
-    for entrant, experiment in runs:
-        sofar = contenders[entrant.name]
+        _open_folder(comparison.out, comparison, lambda: _check_runs([run for _, run in runs], federation, module))
+    contenders = {entry.name: MethodResults(entry.name, entry.method, ()) for entry in comparison.methods}
+    for entry, experiment in runs:
+        sofar = contenders[entry.name]
         try:
-            result = run_entrant(entrant, experiment, comparison.out, federation, module, observer)
+            result = run_entry(entry, experiment, comparison.out, federation, module, observer)
             sofar = replace(sofar, results=(*sofar.results, result))
         except DivergedError as error:
             sofar = replace(sofar, diverged=(*sofar.diverged, f"seed {experiment.seed}: {error}"))
         except FruitlessError as error:
             sofar = replace(sofar, fruitless=(*sofar.fruitless, f"seed {experiment.seed}: {error}"))
-        contenders[entrant.name] = sofar
+        contenders[entry.name] = sofar
     return ComparisonResult(comparison, tuple(contenders.values()))
 
 
-def run_folder(out: Path, entrant: ComparisonEntry, seed: int) -> Path:
-    """Where a run of a comparison lies."""
-    return out / entrant.folder / f"seed-{seed}"
+def run_folder(out: Path, entry: ComparisonEntry, seed: int) -> Path:
+    """The folder of a run of a comparison."""
+    return out / entry.folder / f"seed-{seed}"
 
 
 def load_comparison(folder: Path) -> Comparison:
-    """The comparison that a folder holds."""
+    """Read the comparison of a folder."""
     try:
         return validate(Comparison, {**load_file(folder / SPEC), "out": folder})
     except SpecError as error:
         raise RunFolderError(f"{folder}: {SPEC} is damaged: {error}") from None
 
 
-def _claim(folder: Path, comparison: Comparison, check_preparable: Callable[[], object]) -> None:
-    """Take a new folder, or one that holds this very comparison; what cannot run shows before anything is written."""
+def _open_folder(folder: Path, comparison: Comparison, check_preparable: Callable[[], object]) -> None:
+    """Open a new folder, or one that holds the same comparison; errors show before anything is written."""
     if not folder.exists():
         check_preparable()
     try:
@@ -171,8 +170,8 @@ def _claim(folder: Path, comparison: Comparison, check_preparable: Callable[[], 
         )
 
 
-def _rehearse(runs: Sequence[Experiment], federation: Federation | None, module: nn.Module | None) -> None:
-    """The first run and, of the same seed, those whose clients have to describe themselves, and one attack a method."""
+def _check_runs(runs: Sequence[Experiment], federation: Federation | None, module: nn.Module | None) -> None:
+    """Check the first run and, with its seed, all runs that profile clients and one attack of each method."""
     first, *others = runs
     alike = [other for other in others if other.seed == first.seed]
     attacked = {other.method: other for other in alike if other.attack.name != "none"}
@@ -181,18 +180,18 @@ def _rehearse(runs: Sequence[Experiment], federation: Federation | None, module:
         check_preparable(run, federation=federation, module=module)
 
 
-def run_entrant(
-    entrant: ComparisonEntry,
+def run_entry(
+    entry: ComparisonEntry,
     experiment: Experiment,
     out: Path | None,
     federation: Federation | None = None,
     module: nn.Module | None = None,
     observer: Observer | None = None,
 ) -> Result:
-    """One run of a comparison, begun or continued in its place in the comparison's folder."""
+    """Run or continue one run of a comparison in its folder."""
     if out is None:
         return run_experiment(experiment, federation=federation, module=module, observer=observer)
-    path = run_folder(out, entrant, experiment.seed)
+    path = run_folder(out, entry, experiment.seed)
     if (path / "run.json").is_file():
         return resume_run(path, federation=federation, module=module, observer=observer)
     return run_experiment(

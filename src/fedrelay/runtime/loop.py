@@ -45,7 +45,6 @@ class RoundLoop:
         self.client_states = (
             ClientStateStore(folder.path / "clients", run_id=folder.name) if folder else ClientStateStore()
         )
-        self.client_states.restore(folder.kept if folder else ())
         self.engine: Engine | None = None
         self.saved = time.monotonic()
 
@@ -54,6 +53,7 @@ class RoundLoop:
         self.observer.on_start(self.experiment, self.state.round)
         if self.folder is not None and self.folder.result is not None and self.finished:
             return self._result()
+        self.client_states.restore(self.folder.client_files if self.folder else ())
         with self._resources(), explain_failures(self), finish_round_on_interrupt(self.observer.on_stopping) as stopped:
             while not self.finished and not stopped():
                 self.run_round()

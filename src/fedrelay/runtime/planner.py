@@ -9,7 +9,7 @@ from functools import cached_property, lru_cache
 import numpy as np
 
 from fedrelay.cost.model import CostModel
-from fedrelay.engines.start import all_through_server
+from fedrelay.engines.start import data_at_nodes
 from fedrelay.experiment.prepared import PreparedExperiment
 from fedrelay.grouping.profiles import ProfileInputs
 from fedrelay.privacy.hop_budget import HopBudget
@@ -42,7 +42,7 @@ class Planner:
             holds=lambda client: prepared.federation.size(client) > 0,
             regroup=lru_cache(maxsize=4)(self._regroup),
             duration=costs.route_seconds,
-            real=all_through_server(wanted),
+            real=data_at_nodes(wanted),
         )
         self._select = lru_cache(maxsize=4)(self._selection)
 

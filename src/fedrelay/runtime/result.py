@@ -20,7 +20,7 @@ Row = dict[str, Any]
 
 
 COSTS = ("round", "client_updates", "bytes", "virtual_seconds")
-"""What it takes to get somewhere."""
+"""The costs of reaching an accuracy."""
 
 
 def share_name(share: float) -> str:
@@ -53,27 +53,27 @@ class Result:
     bytes: int
     seconds: float
     virtual_seconds: float = 0.0
-    """How long it would have taken on the clients' own devices."""
+    """How long the run takes by the virtual clock."""
 
     idle_seconds: float = 0.0
-    """How long models would have waited for others there, summed."""
+    """How long models wait for others by the virtual clock, summed."""
 
     computing_seconds: float = 0.0
     communicating_seconds: float = 0.0
-    """T_comp and T_comm of FedGSP's cost model: training of the longest chain of every round and merging, and all
-    transfers as if they came one after another. D_comm is `bytes`."""
+    """T_comp and T_comm of FedGSP's cost model: training of the longest route of each round and merging, and all
+    transfers as if they were done one after another. D_comm is `bytes`."""
 
     choosing_seconds: float = 0.0
-    """How long the search for clients took, here and not there."""
+    """Real seconds of selecting the clients of a warm-up."""
 
     fault_events: Mapping[str, int] = field(default_factory=dict)
-    """What went wrong at clients, and how often."""
+    """What went wrong → how often."""
 
     attack: Mapping[str, Any] = field(default_factory=dict)
-    """Who attacked, and how much; empty where nobody did."""
+    """Which clients attacked, and how much; empty where none did."""
 
     privacy: Mapping[str, Any] = field(default_factory=dict)
-    """What clients have spent of their privacy; empty where nothing guards it."""
+    """The privacy that clients have spent; empty without differential privacy."""
 
     hop_overhead: float | None = None
     """Mean seconds of a hop beside the client's own, where hops are messages."""
@@ -87,7 +87,7 @@ class Result:
         return html_table(["", "value"], [[name, value] for name, value in self._facts().items()])
 
     def _facts(self) -> dict[str, str]:
-        """The run in a few words, for people."""
+        """The most important numbers, as text."""
         return {
             "method": repr(self.experiment.method),
             "data": repr(self.experiment.data.name),
@@ -100,7 +100,7 @@ class Result:
 
     @property
     def complete(self) -> bool:
-        """Whether all rounds were done."""
+        """Whether all rounds are done."""
         return self.rounds >= self.experiment.rounds
 
     @property
@@ -116,7 +116,7 @@ class Result:
 
     @property
     def accuracy_classes(self) -> float | None:
-        """The same on `eval.classes` alone; None where nothing is known of them."""
+        """The same on `eval.classes` alone; None without such classes."""
         known = [row["accuracy_classes"] for row in self.history if row.get("accuracy_classes") is not None]
         return mean_of_last(known, self.experiment.eval.last) if known else None
 
@@ -127,7 +127,7 @@ class Result:
         )
 
     def costs_to(self, accuracy: float) -> Row | None:
-        """The costs up to the first evaluated round with at least this test accuracy; None for one not noted."""
+        """The costs up to the first evaluated round with at least this test accuracy; None if there is none."""
         reached = next((row for row in self.history if row["accuracy"] >= accuracy), None)
         return None if reached is None else {name: reached.get(name) for name in COSTS}
 

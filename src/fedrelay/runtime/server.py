@@ -103,8 +103,8 @@ class Server:
         for term in phase.terms:
             weights = term.adjust_merged_model(weights, state.weights, layout)
             server = term.after_merge(server, arrivals, self.prepared.federation.clients)
-        kept = {f"{_MERGE}{name}": tensor for name, tensor in merge_state.items()}
-        return replace(state, weights=weights, server={**server, **kept}, waiting={})
+        own = {f"{_MERGE}{name}": tensor for name, tensor in merge_state.items()}
+        return replace(state, weights=weights, server={**server, **own}, waiting={})
 
     def current_model(self, state: State) -> Tensor:
         """The model to evaluate and to return: the global one, or while models wait, their mean."""

@@ -1,25 +1,24 @@
-"""The run folder: everything a run was, is and will need to go on.
+"""The run folder: everything that is known of a run, and everything that is needed to continue it.
 
     run.json              format, versions, the run's name, the data's fingerprint; written once
     spec.yaml             the resolved experiment; written once
     plan.json             groups and a summary of what travels; written once
-    clients/              what clients keep from one turn to the next, one file each
-    selection.safetensors what clients said of themselves, where they are chosen by it; written once
-    profiles.safetensors  what clients said of themselves, where groups depend on it; written once
-    probe.safetensors     the probe network that looked at them, where there was one; written once
-    metrics.jsonl         one line for every evaluated round; the same bytes whenever and wherever the run is done
-    ledger.jsonl          one line for every round: routes, transfers, bytes; round 0: what clients did once before
-    forgetting.jsonl      one line for every followed chain: accuracy on each client's samples after each hop
-    events.jsonl          one line for everything that went wrong, and what was done; −1 stands for the round as a whole
-    timings.jsonl         one line for every round: seconds, and of those the choice of clients (the only thing that
-                          differs between two equal runs)
+    clients/              client state, one file for each client
+    selection.safetensors profiles of clients, where the clients of a warm-up are chosen by them; written once
+    profiles.safetensors  profiles of clients, where groups depend on them; written once
+    probe.safetensors     the probe network of the profiles, where there is one; written once
+    metrics.jsonl         one line for each evaluated round; equal runs have equal bytes
+    ledger.jsonl          one line for each round: routes, transfers, bytes; line 0 is the setup
+    forgetting.jsonl      one line for each followed route: accuracy on each client's samples after each hop
+    events.jsonl          one line for each fault event; −1 stands for the server or the round as a whole
+    timings.jsonl         one line for each round: real seconds, the only thing that differs between equal runs
     checkpoint.json       names the newest checkpoint and its checksum
     round-N.safetensors   the state after round N
     model.safetensors     the final model under the module's own names
     result.json           the summary; a run with this file is complete
 
-Files are replaced whole or get whole lines, never half of either. The checkpoint is the commit point: lines
-beyond it are dropped on resume and written again.
+Files are replaced atomically, and lines are appended with one write. The checkpoint is the commit point: lines after it
+are dropped on resume and written again.
 """
 
 from __future__ import annotations
@@ -59,23 +58,23 @@ STREAMS: dict[str, tuple[str, ...]] = {
     "forgetting": ("round",),
     "events": ("round", "route", "hop", "client", "what", "done"),
 }
-"""The streams of a run and what every line of them has, numbers but for the words of events."""
+"""The streams of a run, and the keys that each of their lines must have."""
 
 PROFILES, SELECTION, PROBE = (f"{name}.safetensors" for name in ("profiles", "selection", "probe"))
 _WRITTEN_FIRST = (".lock", "spec.yaml", "plan.json", PROFILES, SELECTION, PROBE)
 _OPEN: set[Path] = set()
-"""Folders open in this process; locks of the operating system only keep others out."""
+"""Folders that are open in this process; file locks only work between processes."""
 
 _NAME = re.compile(r"[0-9a-f]{16}")
-"""What a run is called among all others, wherever its folder lies."""
+"""The name of a run, which stays the same when its folder is moved."""
 
 _FLOCK = "hhqqi4x"
-"""How Linux lays out a question about a lock: kind, whence, start, length, owner."""
+"""The layout of `struct flock` on Linux: kind, whence, start, length, owner."""
 
 
 @dataclass(frozen=True)
 class State:
-    """All that changes from round to round. State in, state out: nothing hides elsewhere."""
+    """Everything that changes from round to round."""
 
     round: int
     weights: Tensor
@@ -83,24 +82,24 @@ class State:
 
     seconds: float = 0.0
     server: Mapping[str, Tensor] = field(default_factory=dict)
-    """What terms and merge keep at the server."""
+    """Server state of the terms and of the merge."""
 
     waiting: Mapping[int, Arrival] = field(default_factory=dict)
     """Slot → the model that waits there for a merge."""
 
     usual: TypicalHop | None = None
-    """What turns are like, where the guard asks for it."""
+    """What hops are like, where the guard needs it."""
 
 
 class Records:
-    """What a run has written, for reading; a run under way can be read as well."""
+    """The records of a run, for reading; the run may still be going on."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     @classmethod
     def open(cls, path: Path) -> Self:
-        """Open a run that was begun earlier; anything else is refused and left untouched."""
+        """Open an existing run folder. Anything else is refused and left untouched."""
         if not path.is_dir():
             raise RunFolderError(f"{path}: there is no such run folder")
         if not (path / "run.json").is_file():
@@ -123,17 +122,17 @@ class Records:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What was written once, at the start."""
+        """The content of `run.json`."""
         return _read_json(self.path / "run.json")
 
     @property
     def plan(self) -> dict[str, Any]:
-        """What was known before the first round."""
+        """The content of `plan.json`."""
         return _read_json(self.path / "plan.json")
 
     @property
     def groups(self) -> tuple[tuple[int, ...], ...]:
-        """The groups formed at the start; they are never formed twice."""
+        """The groups that were formed before the first round; they are never formed twice."""
         path = self.path / "plan.json"
         facts = self.plan
         try:
@@ -177,7 +176,7 @@ class Records:
         return _read_json(path) if path.is_file() else None
 
     def lines(self, stream: str) -> list[dict[str, Any]]:
-        """All whole lines of a stream."""
+        """All complete lines of a stream."""
         path = self.path / f"{stream}.jsonl"
         try:
             text = read_whole(path).decode() if path.exists() else ""
@@ -196,7 +195,7 @@ class Records:
 
     @property
     def under_way(self) -> bool:
-        """Whether a process is working on the run at this moment."""
+        """Whether a process is working on the run now."""
         if self.path.resolve() in _OPEN:
             return True
         try:
@@ -204,7 +203,7 @@ class Records:
         except OSError:
             return False
         try:
-            # Only asked for, never taken, so that looking keeps nobody from working.
+            # The lock is only tested, never taken, so that readers do not block the run.
             wanted = struct.pack(_FLOCK, fcntl.F_RDLCK, os.SEEK_SET, 0, 0, 0)
             found: tuple[int, ...] = struct.unpack(_FLOCK, fcntl.fcntl(handle, fcntl.F_GETLK, wanted))
             return found[0] != fcntl.F_UNLCK
@@ -213,12 +212,12 @@ class Records:
 
 
 def beyond_the_first(path: Path) -> set[str]:
-    """The names in a folder but for what is written there before a run has begun."""
+    """The names in a folder, without files that are written before a run has begun."""
     return {file.name for file in path.iterdir() if file.name not in _WRITTEN_FIRST and not _is_temporary(file.name)}
 
 
 class RunFolder(Records):
-    """One run on disk, locked against a second process while it is open."""
+    """The folder of a run that this process works on; it is locked against other processes."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
@@ -231,7 +230,7 @@ class RunFolder(Records):
 
     @classmethod
     def check(cls, path: Path) -> None:
-        """See whether a new run can start in a folder, and leave it as it is."""
+        """Check that a new run can start in a folder; the folder stays as it is."""
         try:
             foreign = beyond_the_first(path) if path.is_dir() else set()
             nearest = next(each for each in (path, *path.absolute().parents) if each.exists())
@@ -255,11 +254,16 @@ class RunFolder(Records):
         experiment: Experiment,
         facts: Mapping[str, Any],
         plan: Mapping[str, Any],
-        client_states: Mapping[str, Mapping[str, Tensor]] | None = None,
+        profiles: Mapping[str, Mapping[str, Tensor]] | None = None,
     ) -> RunFolder:
-        """Start a new run in a new or empty folder, or where one died before it had begun.
+        """Start a new run in a new or empty folder, or in one whose run died before it had begun.
 
-        `client_states` are tensors that are kept beside the plan, file by file.
+        Args:
+            path: The folder.
+            experiment: The resolved experiment.
+            facts: More entries of `run.json`.
+            plan: The content of `plan.json`.
+            profiles: File name → tensors that are stored beside the plan.
         """
         cls.check(path)
         try:
@@ -268,8 +272,8 @@ class RunFolder(Records):
             raise RunFolderError(f"{path}: cannot be created ({error.strerror})") from None
         folder = cls(path)
         spec = yaml.safe_dump(experiment.model_dump(mode="json", exclude={"out"}), sort_keys=False).encode()
-        kept = {name: tensors_to_bytes(dict(tensors)) for name, tensors in (client_states or {}).items()}
-        contents = {"spec.yaml": spec, "plan.json": _json(plan), **kept}
+        files = {name: tensors_to_bytes(dict(tensors)) for name, tensors in (profiles or {}).items()}
+        contents = {"spec.yaml": spec, "plan.json": _json(plan), **files}
         for name in (PROFILES, SELECTION, PROBE):
             (path / name).unlink(missing_ok=True)
         for name, content in contents.items():
@@ -283,18 +287,13 @@ class RunFolder(Records):
 
     @property
     def name(self) -> str:
-        """What the run is called among all others: drawn when it began, so it moves with the folder."""
-        facts = self.facts
-        if "name" not in facts:  # begun before names were drawn: nodes know it by its place
-            place = str((self.path / "clients").resolve())
-            facts["name"] = hashlib.sha256(place.encode()).hexdigest()[:16]
-            self.write("run.json", _json(facts))
-        if not isinstance(facts["name"], str) or not _NAME.fullmatch(facts["name"]):
-            raise RunFolderError(f"{self.path / 'run.json'}: is damaged (the name of the run is none)")
-        return facts["name"]
+        """The name of the run among all runs; it stays the same when the folder is moved."""
+        name = self.facts.get("name")
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
+            raise RunFolderError(f"{self.path / 'run.json'}: is damaged (the name of the run cannot be read)")
+        return name
 
     def close(self) -> None:
-        """Release the lock and the streams."""
         for stream in self._streams.values():
             os.close(stream)
         self._streams = {}
@@ -302,7 +301,7 @@ class RunFolder(Records):
         _OPEN.discard(self._place)
 
     def append(self, stream: str, row: Mapping[str, Any]) -> None:
-        """Add one line with one write, so that a line is there whole or not at all."""
+        """Append a line with one write, so that it is never written in part."""
         path = self.path / f"{stream}.jsonl"
         line = _json(row)
         try:
@@ -314,8 +313,8 @@ class RunFolder(Records):
         if written < len(line):
             raise RunFolderError(f"{path}: cannot be written (the disk is full)")
 
-    def save(self, state: State, kept: Sequence[str] = ()) -> None:
-        """Commit a state: tensors first, then the pointer to them, then the old tensors go."""
+    def save(self, state: State, client_files: Sequence[str] = ()) -> None:
+        """Write a checkpoint: tensors first, then the pointer to them; then old tensors are deleted."""
         name = f"round-{state.round}.safetensors"
         content = tensors_to_bytes(_tensors(state))
         for stream in self._streams.values():
@@ -327,7 +326,7 @@ class RunFolder(Records):
             "usual": state.usual,
             "file": name,
             "sha256": hashlib.sha256(content).hexdigest(),
-            "clients": list(kept),
+            "clients": list(client_files),
             "waiting": {
                 slot: {"clients": each.clients, "hops": [asdict(hop) for hop in each.hops], "legs": each.visited_groups}
                 for slot, each in state.waiting.items()
@@ -339,8 +338,8 @@ class RunFolder(Records):
                 old.unlink()
 
     @property
-    def kept(self) -> list[str]:
-        """The files of what clients keep that belong to the newest checkpoint."""
+    def client_files(self) -> list[str]:
+        """The files of client state that belong to the newest checkpoint."""
         path = self.path / "checkpoint.json"
         names = _read_json(path).get("clients", []) if path.is_file() else []
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
@@ -348,9 +347,10 @@ class RunFolder(Records):
         return names
 
     def restore(self, evaluated: Callable[[int], bool]) -> State | None:
-        """The newest committed state; lines beyond it are dropped. None: the run never got so far.
+        """The state of the newest checkpoint; later lines are dropped. None: there is no checkpoint yet.
 
-        `evaluated` tells which rounds must have a line of metrics.
+        Args:
+            evaluated: Says which rounds must have a line of metrics.
         """
         pointer_path = self.path / "checkpoint.json"
         setup = [self.setup_line] if self.setup_line is not None else []
@@ -368,16 +368,16 @@ class RunFolder(Records):
             state = _state(round, tensors_from_bytes(content), pointer)
         except (KeyError, TypeError, ValueError, OSError, SafetensorError) as error:
             raise RunFolderError(f"{pointer_path}: does not lead to a checkpoint ({error})") from None
-        kept = {stream: [row for row in self.lines(stream) if row["round"] <= round] for stream in STREAMS}
-        travelled = [row["round"] for row in kept["ledger"]]
-        if travelled != [*(0 for _ in setup), *range(1, round + 1)]:
-            done = sum(1 <= each <= round for each in travelled)
+        valid = {stream: [row for row in self.lines(stream) if row["round"] <= round] for stream in STREAMS}
+        recorded = [row["round"] for row in valid["ledger"]]
+        if recorded != [*(0 for _ in setup), *range(1, round + 1)]:
+            done = sum(1 <= each <= round for each in recorded)
             what = f"{done} of {round} rounds" if done != round else "another setup"
             raise RunFolderError(f"{self.path}: ledger.jsonl has {what}; the run is damaged")
         due = [each for each in range(1, round + 1) if evaluated(each)]
-        if [row["round"] for row in kept["metrics"]] != due:
+        if [row["round"] for row in valid["metrics"]] != due:
             raise RunFolderError(f"{self.path}: metrics.jsonl lacks rounds; the run is damaged")
-        for stream, rows in kept.items():
+        for stream, rows in valid.items():
             if rows or (self.path / f"{stream}.jsonl").exists():
                 self.write(f"{stream}.jsonl", b"".join(_json(row) for row in rows))
         for leftover in self.path.iterdir():
@@ -394,12 +394,12 @@ class RunFolder(Records):
         self.write("result.json", _json(summary))
 
     def write(self, name: str, content: bytes) -> None:
-        """Replace a file whole, or not at all."""
+        """Replace a file atomically."""
         write_atomically(self.path / name, content)
 
 
 def _tensors(state: State) -> dict[str, Tensor]:
-    """All tensors of a state under names of their own."""
+    """All tensors of a state, each under a name."""
     named = {"weights": state.weights} | {f"server/{name}": tensor for name, tensor in state.server.items()}
     for slot, arrival in state.waiting.items():
         named[f"waiting/{slot}"] = arrival.weights
@@ -408,7 +408,7 @@ def _tensors(state: State) -> dict[str, Tensor]:
 
 
 def _state(round: int, named: Mapping[str, Tensor], pointer: Mapping[str, Any]) -> State:
-    """The way back."""
+    """The state from its tensors and the pointer to them."""
 
     def below(prefix: str) -> dict[str, Tensor]:
         return {name.removeprefix(prefix): tensor for name, tensor in named.items() if name.startswith(prefix)}
@@ -429,7 +429,7 @@ def _state(round: int, named: Mapping[str, Tensor], pointer: Mapping[str, Any]) 
 
 
 def _hop(facts: Mapping[str, Any]) -> HopReport:
-    """A client's report as a checkpoint has it."""
+    """A hop report from the pointer of a checkpoint."""
     accuracies = tuple(float(share) for share in facts["accuracy_on_visited"])
     numbers = [facts[name] for name in ("samples", "steps", "loss", "max_abs_weight", "update_norm")]
     if not all(_is_number(number) for number in numbers) or not isinstance(facts["refused"], str):
@@ -472,11 +472,11 @@ _VALUES: dict[str, Callable[[Any], bool]] = {
     "slots": lambda value: isinstance(value, list) and all(_is_number_or_none(each) for each in value),
     "forgetting": lambda value: value is None or _are_numbers(value),
 }
-"""What may stand in a line under a name; under all others a number, or nothing."""
+"""Key of a line → what its value must be; all other values are numbers or None."""
 
 
 def _lock(path: Path) -> int:
-    """Hold the folder against other processes; the lock goes with the process, however it ends."""
+    """Lock the folder against other processes. The system releases the lock when this process ends."""
     try:
         handle = os.open(path / ".lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
         fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -11,7 +11,7 @@ import yaml
 
 from fedrelay.files import make_folder, write_atomically
 from fedrelay.report.runs import FAILURES, Failure
-from fedrelay.runtime.comparison import SPEC, load_comparison, run_entrant, run_folder
+from fedrelay.runtime.comparison import SPEC, load_comparison, run_entry, run_folder
 from fedrelay.runtime.store import Records
 from fedrelay_reproduce.criteria import Measured
 from fedrelay_reproduce.experiments.base import ClaimRun, MethodRuns, Values, other_settings, read_json
@@ -48,7 +48,7 @@ class ComparisonRuns(MethodRuns):
     def execute(self, run: ClaimRun) -> None:
         entrant, experiment = self.experiments[str(run.method), run.seed]
         try:
-            run_entrant(entrant, experiment, self.folder)
+            run_entry(entrant, experiment, self.folder)
         except tuple(kind for kind, _ in FAILURES.values()) as error:
             failure = next(name for name, (kind, _) in FAILURES.items() if isinstance(error, kind))
             note = _note(self.path(str(run.method), run.seed), failure)

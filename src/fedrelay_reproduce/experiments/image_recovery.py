@@ -48,7 +48,7 @@ class ImageRecovery(MethodRuns, SeedFiles):
 
 def distances(seen: GanAttackResult) -> Values:
     """How far the attacker's images are from all clients' images, at each level of accuracy."""
-    found: Values = {"visits": float(len(seen.glimpses))}
+    found: Values = {"visits": float(len(seen.observations))}
     for level in LEVELS:
         nearest = seen.nearest_to(level / 100, TOLERANCE)
         found[f"fid_{level}"] = nearest.fid_all if nearest is not None else None

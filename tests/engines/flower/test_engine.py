@@ -79,8 +79,8 @@ def test_hops_at_a_client_keep_the_order_of_the_plan(village, through, monkeypat
     unordered = fr.run("spfl+feddyn", data=federation, workers=1, lanes=1, **settings)
     planned = Rotations.plan
 
-    def ordered(self, scene, round):
-        plan = planned(self, scene, round)
+    def ordered(self, context, round):
+        plan = planned(self, context, round)
         routes = (replace(route, order=(number,) * len(route.clients)) for number, route in enumerate(plan.routes))
         return replace(plan, routes=tuple(routes))
 

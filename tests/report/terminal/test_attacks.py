@@ -11,18 +11,18 @@ from fedrelay.report.terminal.attacks import spy_facts, spy_table, unvisited_spi
 from fedrelay.robustness.gan_attack_run import GanAttackResult, GanObservation
 
 
-def haul(seed, *glimpses):
+def outcome(seed, *observations):
     experiment = SimpleNamespace(seed=seed)
     return GanAttackResult(
-        7, glimpses, None, SimpleNamespace(experiment=experiment, accuracy=0.5, weights=torch.zeros(3))
+        7, observations, None, SimpleNamespace(experiment=experiment, accuracy=0.5, weights=torch.zeros(3))
     )
 
 
 HAULS = {
-    "fedavg": [haul(1), haul(2)],
+    "fedavg": [outcome(1), outcome(2)],
     "fedseq": [
-        haul(1, GanObservation(1, None, 0.5, None, 90.0), GanObservation(2, 3, 0.72, 40.0, 30.0)),
-        haul(2, GanObservation(1, 4, 0.65, 20.0, 10.0)),
+        outcome(1, GanObservation(1, None, 0.5, None, 90.0), GanObservation(2, 3, 0.72, 40.0, 30.0)),
+        outcome(2, GanObservation(1, 4, 0.65, 20.0, 10.0)),
     ],
 }
 

@@ -25,7 +25,7 @@ Value = Callable[[Result], float | None]
 LEVELS = (0.6, 0.7, 0.8)
 """Accuracies of the received model at which spies are compared."""
 
-Hauls = Mapping[str, Sequence[GanAttackResult]]
+GanOutcomes = Mapping[str, Sequence[GanAttackResult]]
 """Method → what its spy drew, seed by seed."""
 
 HINT = "FID uses features of a small network trained here: compare within this table only; larger is a weaker attack"
@@ -95,49 +95,52 @@ def attack_damage_table(outcome: ComparisonResult) -> RenderableType:
     return Group(table, Text(), *(Text(f"  {hint}", style="dim") for hint in hints), *notes)
 
 
-def spy_facts(hauls: Hauls) -> dict[str, Any]:
+def spy_facts(outcomes: GanOutcomes) -> dict[str, Any]:
     """Return every hop at every spy, for `results.json` and `--json`."""
     return {
-        method: {"spy": found[0].spy, "runs": [_spy_run_facts(haul) for haul in found]}
-        for method, found in hauls.items()
+        method: {"spy": found[0].attacker, "runs": [_spy_run_facts(outcome) for outcome in found]}
+        for method, found in outcomes.items()
     }
 
 
-def spy_table(hauls: Hauls, hint: str = HINT) -> RenderableType:
+def spy_table(outcomes: GanOutcomes, hint: str = HINT) -> RenderableType:
     """Show distances at equal accuracies of the received model, and at the end.
 
     Means are over the runs that reached the accuracy.
     """
     table = plain_table("method", "visits", "behind others", "model", "runs", "FID previous", "FID all", numeric=True)
-    for method, found in hauls.items():
-        visits = (fmean(len(haul.glimpses) for haul in found), fmean(haul.behind_others for haul in found))
-        reached = {f"≥ {percent(level, 0)}": [haul.first_at(level) for haul in found] for level in LEVELS}
-        last = [haul.glimpses[-1] if haul.glimpses else None for haul in found]
+    for method, found in outcomes.items():
+        visits = (
+            fmean(len(outcome.observations) for outcome in found),
+            fmean(outcome.behind_others for outcome in found),
+        )
+        reached = {f"≥ {percent(level, 0)}": [outcome.first_at(level) for outcome in found] for level in LEVELS}
+        last = [outcome.observations[-1] if outcome.observations else None for outcome in found]
         for label, moments in {**reached, "last": last}.items():
-            glimpses = [glimpse for glimpse in moments if glimpse is not None]
-            distances = ([each.fid_previous for each in glimpses], [each.fid_all for each in glimpses])
-            runs = f"{len(glimpses)} of {len(found)}"
+            observations = [observation for observation in moments if observation is not None]
+            distances = ([each.fid_previous for each in observations], [each.fid_all for each in observations])
+            runs = f"{len(observations)} of {len(found)}"
             table.add_row(method, *map(count, visits), label, runs, *map(_mean, distances))
     return Group(table, Text(), Text(f"  {hint}", style="dim"))
 
 
-def unvisited_spies(hauls: Hauls) -> list[str]:
+def unvisited_spies(outcomes: GanOutcomes) -> list[str]:
     """Return a message for every spy that no model visited."""
     return [
-        f"{method}, seed {haul.result.experiment.seed}: client {haul.spy} was never visited, "
+        f"{method}, seed {outcome.result.experiment.seed}: client {outcome.attacker} was never visited, "
         "so it saw nothing and drew nothing; use more rounds or another --spy"
-        for method, found in hauls.items()
-        for haul in found
-        if not haul.glimpses
+        for method, found in outcomes.items()
+        for outcome in found
+        if not outcome.observations
     ]
 
 
-def _spy_run_facts(haul: GanAttackResult) -> dict[str, Any]:
+def _spy_run_facts(outcome: GanAttackResult) -> dict[str, Any]:
     return {
-        "seed": haul.result.experiment.seed,
-        "accuracy": haul.result.accuracy,
-        "weights_sha256": weights_sha256(haul.result.weights),
-        "visits": [glimpse.facts() for glimpse in haul.glimpses],
+        "seed": outcome.result.experiment.seed,
+        "accuracy": outcome.result.accuracy,
+        "weights_sha256": weights_sha256(outcome.result.weights),
+        "visits": [observation.facts() for observation in outcome.observations],
     }
 
 

@@ -108,10 +108,10 @@ def timeline(slow, tmp_path):
         settings = {**SINGLES, "rounds": 2, "fraction": 0.5, "route.period": 2, "route.wait": wait}
         run(out=tmp_path / "rehearsal", **{**settings, "rounds": 1})
         groups = groups_of(tmp_path / "rehearsal")
-        scene, route = PlanningContext(4, 0.5, USUAL["seed"], tuple(map(tuple, groups))), Asynchronous(period=2)
+        context, route = PlanningContext(4, 0.5, USUAL["seed"], tuple(map(tuple, groups))), Asynchronous(period=2)
         standing = AsyncState.after(1, [(), ()])
-        first, second = legs = route.next_legs(scene, standing)
-        [third] = route.next_legs(scene, standing.started(legs).ended([first]))
+        first, second = legs = route.next_legs(context, standing)
+        [third] = route.next_legs(context, standing.started(legs).ended([first]))
         a, b, c = (found.names[leg.clients[0]] for leg in (first, second, third))
         found.connection = SlowConnection(found.connection.services)
         found.connection.latencies = {a: 1, b: 5, c: 1}
