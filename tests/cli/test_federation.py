@@ -73,7 +73,7 @@ NODE = ("node", "--key", "a.key", "--ca", "server/ca.pem", "--superlink", "127.0
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [
-        ((*NODE, "--data", "b.npz"), 3, "b.npz: there is no such file"),
+        ((*NODE, "--data", "b.npz"), 3, "b.npz: file not found"),
         ((*NODE, "--data", "a.npz", "--classes", "1"), 3, "the greatest label is 1, it must lie within the 1 classes"),
         ((*NODE, "--data", "a.npz", "--device", "warp"), 2, "'warp' cannot be used here"),
         ((*NODE, "--data", "a.npz", "--model", "nobody_has_this:net"), 2, "nobody_has_this:net: ModuleNotFoundError"),
@@ -121,9 +121,9 @@ NODE = ("node", "--key", "a.key", "--ca", "server/ca.pem", "--superlink", "127.0
             "--largest-message: expects a number and a unit",
         ),
         ((*NODE, "--data", "a.npz", "--largest-message", "0 GB"), 2, "such as 500 MB or 2 GB; got '0 GB'"),
-        ((*NODE, "--data", "a.npz", "--classes", "100001"), 2, "--classes: must be a whole number from 1 to 100,000"),
-        ((*NODE, "--data", "a.npz", "--holdout", "nan"), 2, "--holdout: must be a share from 0 to below 1, got nan"),
-        ((*NODE, "--data", "a.npz", "--no-header"), 2, "--no-header: is for .csv files"),
+        ((*NODE, "--data", "a.npz", "--classes", "100001"), 2, "--classes: must be an integer from 1 to 100,000"),
+        ((*NODE, "--data", "a.npz", "--holdout", "nan"), 2, "--holdout: must be at least 0 and less than 1, got nan"),
+        ((*NODE, "--data", "a.npz", "--no-header"), 2, "--no-header: has an effect only with a .csv file"),
         (("nodes", "nowhere"), 2, "engine.folder: no such folder: nowhere"),
         (
             ("nodes", "server", "--superlink", "relay"),

@@ -131,7 +131,7 @@ def test_a_picture(program, tmp_path, place, file):
         ("--assign greedy/conf --set data.public=0", 2, "data.public: must be at least 1 for the profile 'conf'"),
         ("--data synthetic --assign greedy/t2v", 2, "grouping.profile: 't2v' shows clients' images to a probe"),
         ("--assign greedy/conf --set train=3", 2, "train: must be a mapping of settings"),
-        ("--clients 5000", 3, "5000 clients cannot share"),
+        ("--clients 5000", 3, "are too few for 5000 clients"),
         ("--data mnits", 2, "unknown data set 'mnits'"),
         ("--clients 10 --plot mix.bmp", 2, "mix.bmp: a figure must end in"),
     ],

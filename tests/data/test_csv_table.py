@@ -46,25 +46,25 @@ def test_without_a_line_of_names(table):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "is empty; a table has a line of names"),
+        ("", "is empty; it needs a line of column names"),
         ("\n \n", "is empty"),
-        ("1,0\n2,1\n", "line 1 holds numbers alone, where the names of columns belong; add them, or say --no-header"),
-        ("a,b\n", "has names but no samples"),
-        ("a\n1\n", "has one column; samples and labels need at least two"),
-        ("a;b\n1;0\n", "has one column; .*separated by commas, not by semicolons"),
-        ("a,a\n1,2\n", "two columns have the name 'a'"),
-        ("a,b\n1,0\n\n2,x\n", "line 4, column 'b': 'x' is no number"),
+        ("1,0\n2,1\n", "line 1 should have column names but has only numbers; add names, or use --no-header"),
+        ("a,b\n", "has column names but no samples"),
+        ("a\n1\n", "has one column; at least two are needed, for samples and labels"),
+        ("a;b\n1;0\n", "has one column; .*separate columns by commas, not semicolons"),
+        ("a,a\n1,2\n", "duplicate column 'a'"),
+        ("a,b\n1,0\n\n2,x\n", "line 4, column 'b': 'x' is not a number"),
         ("a,b\n1,0\n,1\n", "line 3, column 'a': is empty"),
-        ("a,b\n1,0\nnan,1\n", "line 3, column 'a': 'nan' is no finite number"),
-        ("a,b\n1,0\n-inf,1\n", "line 3, column 'a': '-inf' is no finite number"),
-        ("a,b\n1e300,0\n", "line 2, column 'a': '1e300' is no finite number"),
-        ("a,b\n1,nan\n", "line 2, column 'b': 'nan' is no finite number"),
+        ("a,b\n1,0\nnan,1\n", "line 3, column 'a': 'nan' is not a finite number"),
+        ("a,b\n1,0\n-inf,1\n", "line 3, column 'a': '-inf' is not a finite number"),
+        ("a,b\n1e300,0\n", "line 2, column 'a': '1e300' is not a finite number"),
+        ("a,b\n1,nan\n", "line 2, column 'b': 'nan' is not a finite number"),
         ("a,b\n1,0\n1,2,3\n", "line 3 has 3 values for 2 columns"),
         ("a,b\n1\n", "line 2 has 1 values for 2 columns"),
-        ("a,b\n1,0.5\n", "line 2, column 'b': 0.5 is no label; labels are 0, 1, … 99"),
-        ("a,b\n1,-1\n", "line 2, column 'b': -1 is no label"),
-        ("a,b\n1,0\n1,1099511627776\n", "line 3, column 'b': 1099511627776 is no label"),
-        ("a,b\n1,100\n", "line 2, column 'b': 100 is no label"),
+        ("a,b\n1,0.5\n", "line 2, column 'b': 0.5 is not a label; labels are 0, 1, … 99"),
+        ("a,b\n1,-1\n", "line 2, column 'b': -1 is not a label"),
+        ("a,b\n1,0\n1,1099511627776\n", "line 3, column 'b': 1099511627776 is not a label"),
+        ("a,b\n1,100\n", "line 2, column 'b': 100 is not a label"),
         (b"a,b\n1,\xff\n", "is not UTF-8 text"),
         ('a,b\n"' + "1" * 140_000, "line 2: field larger than field limit"),
     ],
@@ -77,7 +77,7 @@ def test_the_first_mistake_is_named_with_its_place(text, message, table):
 def test_an_unknown_column_gets_its_nearest(table):
     with pytest.raises(DataError, match=r"--label: unknown column 'sik' \(did you mean 'sick'\?\); allowed: age, sick"):
         table("age,sick\n40,1\n", "sik")
-    with pytest.raises(DataError, match="line 1, column '1': 'age' is no number"):
+    with pytest.raises(DataError, match="line 1, column '1': 'age' is not a number"):
         table("age,sick\n40,1\n", header=False)
 
 

@@ -19,8 +19,8 @@ def test_a_root_with_anonymous_files_counts_only_under_the_name_of_the_data_set(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("FEDRELAY_DATA", "/data/mnist")
-    assert Path("/data/mnist") in search_folders("mnist", telling_files=False)
-    assert Path("/data/mnist") not in search_folders("fashion-mnist", telling_files=False)
+    assert Path("/data/mnist") in search_folders("mnist", unique_files=False)
+    assert Path("/data/mnist") not in search_folders("fashion-mnist", unique_files=False)
 
 
 @pytest.mark.parametrize("root", [None, ""])

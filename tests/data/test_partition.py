@@ -34,21 +34,23 @@ def rng(seed: int = 1) -> np.random.Generator:
     return np.random.default_rng(seed)
 
 
-def assert_complete(holdings: ClientIndices, samples: int, clients: int) -> None:
-    assert holdings.clients == clients == len(holdings.sizes())
-    assert sorted(holdings.indices) == list(range(samples))
-    assert holdings.sizes().sum() == samples
-    assert all((np.diff(holdings.of(client)) > 0).all() for client in range(clients))
+def assert_complete(client_indices: ClientIndices, samples: int, clients: int) -> None:
+    assert client_indices.clients == clients == len(client_indices.sizes())
+    assert sorted(client_indices.indices) == list(range(samples))
+    assert client_indices.sizes().sum() == samples
+    assert all((np.diff(client_indices.of(client)) > 0).all() for client in range(clients))
 
 
-def histograms(holdings: ClientIndices, labels: Ints) -> Ints:
+def histograms(client_indices: ClientIndices, labels: Ints) -> Ints:
     classes = labels.max() + 1
-    rows = [np.bincount(labels[holdings.of(client)], minlength=classes) for client in range(holdings.clients)]
+    rows = [
+        np.bincount(labels[client_indices.of(client)], minlength=classes) for client in range(client_indices.clients)
+    ]
     return np.array(rows)
 
 
-def classes_held(holdings: ClientIndices, labels: Ints) -> list[int]:
-    return np.count_nonzero(histograms(holdings, labels), axis=1).tolist()
+def classes_of(client_indices: ClientIndices, labels: Ints) -> list[int]:
+    return np.count_nonzero(histograms(client_indices, labels), axis=1).tolist()
 
 
 def same(left: ClientIndices, right: ClientIndices) -> bool:
@@ -56,20 +58,20 @@ def same(left: ClientIndices, right: ClientIndices) -> bool:
 
 
 def test_holdings() -> None:
-    holdings = ClientIndices(np.array([2, 4, 0, 1, 3]), np.array([0, 2, 2, 5]))
-    assert holdings.clients == 3
-    assert holdings.sizes().tolist() == [2, 0, 3]
-    assert [holdings.of(client).tolist() for client in range(3)] == [[2, 4], [], [0, 1, 3]]
+    client_indices = ClientIndices(np.array([2, 4, 0, 1, 3]), np.array([0, 2, 2, 5]))
+    assert client_indices.clients == 3
+    assert client_indices.sizes().tolist() == [2, 0, 3]
+    assert [client_indices.of(client).tolist() for client in range(3)] == [[2, 4], [], [0, 1, 3]]
     for client in (-1, 3):
-        with pytest.raises(IndexError, match=f"client {client} does not exist, there are 3"):
-            holdings.of(client)
+        with pytest.raises(IndexError, match=f"client {client} does not exist; clients are 0 to 2"):
+            client_indices.of(client)
 
 
 @pytest.mark.parametrize(("samples", "clients", "sizes"), [(10, 4, [3, 3, 2, 2]), (6, 3, [2, 2, 2]), (3, 3, [1, 1, 1])])
 def test_iid_sizes(samples: int, clients: int, sizes: list[int]) -> None:
-    holdings = rules.iid(samples, clients, rng())
-    assert_complete(holdings, samples, clients)
-    assert holdings.sizes().tolist() == sizes
+    client_indices = rules.iid(samples, clients, rng())
+    assert_complete(client_indices, samples, clients)
+    assert client_indices.sizes().tolist() == sizes
 
 
 def test_iid_mixes_classes() -> None:
@@ -80,18 +82,18 @@ def test_iid_mixes_classes() -> None:
 class TestOneClass:
     def test_equal_classes_are_cut_into_equal_parts(self) -> None:
         labels = np.tile(np.arange(5), 40)
-        holdings = rules.one_class(labels, 20, rng())
-        assert_complete(holdings, 200, 20)
-        assert set(holdings.sizes()) == {10}
-        counts = histograms(holdings, labels)
+        client_indices = rules.one_class(labels, 20, rng())
+        assert_complete(client_indices, 200, 20)
+        assert set(client_indices.sizes()) == {10}
+        counts = histograms(client_indices, labels)
         assert np.count_nonzero(counts, axis=0).tolist() == [4] * 5
         assert counts.max(axis=1).tolist() == [10] * 20
 
     def test_digits_over_a_hundred_clients(self) -> None:
-        holdings = rules.one_class(DIGITS, 100, rng())
-        assert_complete(holdings, 1797, 100)
-        assert classes_held(holdings, DIGITS) == [1] * 100
-        assert set(holdings.sizes()) <= {17, 18, 19}
+        client_indices = rules.one_class(DIGITS, 100, rng())
+        assert_complete(client_indices, 1797, 100)
+        assert classes_of(client_indices, DIGITS) == [1] * 100
+        assert set(client_indices.sizes()) <= {17, 18, 19}
 
     @pytest.mark.parametrize(
         ("sizes", "clients", "per_class"),
@@ -106,27 +108,27 @@ class TestOneClass:
     )
     def test_clients_by_largest_remainder(self, sizes: tuple[int, ...], clients: int, per_class: list[int]) -> None:
         labels = np.repeat(np.arange(len(sizes)), sizes)
-        holdings = rules.one_class(labels, clients, rng())
-        assert np.count_nonzero(histograms(holdings, labels), axis=0).tolist() == per_class
-        assert classes_held(holdings, labels) == [1] * clients
+        client_indices = rules.one_class(labels, clients, rng())
+        assert np.count_nonzero(histograms(client_indices, labels), axis=0).tolist() == per_class
+        assert classes_of(client_indices, labels) == [1] * clients
 
     def test_fewer_clients_than_classes(self) -> None:
         labels = np.repeat(np.arange(6), 4)
-        holdings = rules.one_class(labels, 3, rng())
-        assert_complete(holdings, 24, 3)
-        assert holdings.sizes().tolist() == [8, 8, 8]
-        held = sorted(tuple(np.flatnonzero(row)) for row in histograms(holdings, labels))
+        client_indices = rules.one_class(labels, 3, rng())
+        assert_complete(client_indices, 24, 3)
+        assert client_indices.sizes().tolist() == [8, 8, 8]
+        held = sorted(tuple(np.flatnonzero(row)) for row in histograms(client_indices, labels))
         assert held == [(0, 1), (2, 3), (4, 5)]
 
     @given(labels_and_clients, seeds)
     @settings(deadline=None, max_examples=60)
     def test_property(self, case: tuple[Ints, int], seed: int) -> None:
         labels, clients = case
-        holdings = rules.one_class(labels, clients, rng(seed))
-        assert_complete(holdings, len(labels), clients)
-        assert holdings.sizes().min() >= 1
+        client_indices = rules.one_class(labels, clients, rng(seed))
+        assert_complete(client_indices, len(labels), clients)
+        assert client_indices.sizes().min() >= 1
         if clients >= len(set(labels.tolist())):
-            assert classes_held(holdings, labels) == [1] * clients
+            assert classes_of(client_indices, labels) == [1] * clients
 
     def test_alpha_zero_means_one_class(self) -> None:
         expected = rules.one_class(DIGITS, 50, rng())
@@ -139,17 +141,17 @@ class TestDirichletPerClient:
     @settings(deadline=None, max_examples=60)
     def test_property(self, case: tuple[Ints, int], alpha: float, seed: int) -> None:
         labels, clients = case
-        holdings = rules.dirichlet_per_client(labels, clients, alpha, rng(seed))
-        assert_complete(holdings, len(labels), clients)
-        assert holdings.sizes().min() >= 1
+        client_indices = rules.dirichlet_per_client(labels, clients, alpha, rng(seed))
+        assert_complete(client_indices, len(labels), clients)
+        assert client_indices.sizes().min() >= 1
         if alpha:
-            assert np.ptp(holdings.sizes()) <= 1
+            assert np.ptp(client_indices.sizes()) <= 1
 
     def test_more_clients_than_a_block(self) -> None:
         labels = rng(3).integers(0, 20, 5000)
-        holdings = rules.dirichlet_per_client(labels, 2500, 0.1, rng())
-        assert_complete(holdings, 5000, 2500)
-        assert set(holdings.sizes()) == {2}
+        client_indices = rules.dirichlet_per_client(labels, 2500, 0.1, rng())
+        assert_complete(client_indices, 5000, 2500)
+        assert set(client_indices.sizes()) == {2}
 
     def test_large_alpha_is_iid_for_unequal_classes_too(self) -> None:
         labels = np.repeat([0, 1, 2], [800, 150, 50])
@@ -158,7 +160,7 @@ class TestDirichletPerClient:
 
     def test_tiny_alpha_gives_one_class_while_it_lasts(self) -> None:
         labels = np.tile(np.arange(4), 100)
-        held = classes_held(rules.dirichlet_per_client(labels, 40, 1e-12, rng()), labels)
+        held = classes_of(rules.dirichlet_per_client(labels, 40, 1e-12, rng()), labels)
         assert held.count(1) >= 36
 
     def test_draws_are_those_of_one_sample_at_a_time(self) -> None:
@@ -182,15 +184,15 @@ class TestDirichletPerClass:
     def test_property(self, case: tuple[Ints, int], alpha: float, seed: int, tight: bool) -> None:
         labels, clients = case
         least = len(labels) // clients if tight else 0
-        holdings = rules.dirichlet_per_class(labels, clients, alpha, rng(seed), least)
-        assert_complete(holdings, len(labels), clients)
+        client_indices = rules.dirichlet_per_class(labels, clients, alpha, rng(seed), least)
+        assert_complete(client_indices, len(labels), clients)
         if alpha:
-            assert holdings.sizes().min() >= least
+            assert client_indices.sizes().min() >= least
 
     def test_repair_reaches_everybody(self) -> None:
-        holdings = rules.dirichlet_per_class(DIGITS, 100, 0.01, rng(), min_samples=10)
-        assert_complete(holdings, 1797, 100)
-        assert holdings.sizes().min() == 10
+        client_indices = rules.dirichlet_per_class(DIGITS, 100, 0.01, rng(), min_samples=10)
+        assert_complete(client_indices, 1797, 100)
+        assert client_indices.sizes().min() == 10
 
     def test_redraws_come_before_repair(self, monkeypatch: pytest.MonkeyPatch) -> None:
         draw, smallest = rules._spread_classes, []
@@ -201,9 +203,9 @@ class TestDirichletPerClass:
             return owners, least
 
         monkeypatch.setattr(rules, "_spread_classes", watched)
-        holdings = rules.dirichlet_per_class(DIGITS, 10, 0.5, rng(), min_samples=130)
+        client_indices = rules.dirichlet_per_class(DIGITS, 10, 0.5, rng(), min_samples=130)
         assert len(smallest) > 1
-        assert max(smallest[:-1]) < 130 <= smallest[-1] == holdings.sizes().min()
+        assert max(smallest[:-1]) < 130 <= smallest[-1] == client_indices.sizes().min()
         smallest.clear()
         assert rules.dirichlet_per_class(DIGITS, 10, 0.5, rng(), min_samples=179).sizes().min() == 179
         assert len(smallest) == 101
@@ -215,10 +217,10 @@ class TestDirichletPerClass:
         left = np.array(sizes)
         for _ in range(total):
             left[len(left) - 1 - left[::-1].argmax()] -= 1
-        assert rules._shaved(np.array(sizes), total).tolist() == (np.array(sizes) - left).tolist()
+        assert rules._taken_from_largest(np.array(sizes), total).tolist() == (np.array(sizes) - left).tolist()
 
     def test_too_high_a_minimum(self) -> None:
-        with pytest.raises(DataError, match="100 clients cannot hold at least 18 of 1797 samples each"):
+        with pytest.raises(DataError, match="1797 samples are too few for 100 clients: each needs at least 18"):
             rules.dirichlet_per_class(DIGITS, 100, 0.5, rng(), min_samples=18)
         with pytest.raises(SpecError, match="min_samples must be at least 0, got -1"):
             rules.dirichlet_per_class(DIGITS, 100, 0.5, rng(), min_samples=-1)
@@ -236,30 +238,30 @@ def test_smaller_alpha_means_more_skew(rule: Callable[..., ClientIndices]) -> No
 
 class TestShards:
     def test_all_samples_are_used(self) -> None:
-        holdings = rules.shards(DIGITS, 30, 2, None, rng())
-        assert_complete(holdings, 1797, 30)
-        assert max(classes_held(holdings, DIGITS)) == 2
-        assert set(holdings.sizes()) <= set(range(56, 66))
+        client_indices = rules.shards(DIGITS, 30, 2, None, rng())
+        assert_complete(client_indices, 1797, 30)
+        assert max(classes_of(client_indices, DIGITS)) == 2
+        assert set(client_indices.sizes()) <= set(range(56, 66))
 
     def test_one_shard_is_one_class(self) -> None:
-        assert classes_held(rules.shards(DIGITS, 25, 1, None, rng()), DIGITS) == [1] * 25
+        assert classes_of(rules.shards(DIGITS, 25, 1, None, rng()), DIGITS) == [1] * 25
 
     def test_fixed_size_leaves_the_rest_out(self) -> None:
         labels = np.repeat([0, 1, 2], [25, 9, 31])  # two, none and three shards of ten
-        holdings = rules.shards(labels, 2, 2, 10, rng())
-        assert holdings.sizes().tolist() == [20, 20]
-        assert len(set(holdings.indices.tolist())) == 40
-        counts = histograms(holdings, labels)
+        client_indices = rules.shards(labels, 2, 2, 10, rng())
+        assert client_indices.sizes().tolist() == [20, 20]
+        assert len(set(client_indices.indices.tolist())) == 40
+        counts = histograms(client_indices, labels)
         assert counts[:, 1].tolist() == [0, 0]
         assert set(counts.ravel()) <= {0, 10, 20}
 
     def test_what_does_not_fit(self) -> None:
         labels = np.repeat([0, 1, 2], [25, 9, 31])
-        with pytest.raises(DataError, match=r"6 shards of 10 samples \(3 clients × 2\) are needed, .* yield 5"):
+        with pytest.raises(DataError, match=r"3 clients × 2 need 6 shards of 10 samples, .* only 5 shards"):
             rules.shards(labels, 3, 2, 10, rng())
-        with pytest.raises(DataError, match=r"2 shards .* do not fit 65 samples of 3 classes"):
+        with pytest.raises(DataError, match=r"cannot cut 65 samples of 3 classes into 2 shards"):
             rules.shards(labels, 1, 2, None, rng())
-        with pytest.raises(DataError, match=r"80 shards .* do not fit 65 samples"):
+        with pytest.raises(DataError, match=r"cannot cut 65 samples of 3 classes into 80 shards"):
             rules.shards(labels, 40, 2, None, rng())
         with pytest.raises(SpecError, match="positive numbers, got 0 per client"):
             rules.shards(labels, 3, 0, None, rng())
@@ -272,27 +274,27 @@ class TestShards:
             with pytest.raises(DataError):
                 rules.shards(labels, clients, each, size, rng(seed))
             return
-        holdings = rules.shards(labels, clients, each, size, rng(seed))
-        assert holdings.sizes().tolist() == [each * size] * clients
-        assert len(set(holdings.indices.tolist())) == len(holdings.indices)
-        assert (histograms(holdings, labels) % size == 0).all()
+        client_indices = rules.shards(labels, clients, each, size, rng(seed))
+        assert client_indices.sizes().tolist() == [each * size] * clients
+        assert len(set(client_indices.indices.tolist())) == len(client_indices.indices)
+        assert (histograms(client_indices, labels) % size == 0).all()
 
 
 class TestNatural:
     OWNER = np.array([7, 3, 7, 9, 3, 7])
 
     def test_all_holders_in_order(self) -> None:
-        holdings = rules.natural(self.OWNER, None, rng())
-        assert [holdings.of(client).tolist() for client in range(3)] == [[1, 4], [0, 2, 5], [3]]
+        client_indices = rules.natural(self.OWNER, None, rng())
+        assert [client_indices.of(client).tolist() for client in range(3)] == [[1, 4], [0, 2, 5], [3]]
 
     def test_some_holders_keep_their_samples(self) -> None:
         whole = {(1, 4), (0, 2, 5), (3,)}
-        holdings = rules.natural(self.OWNER, 2, rng())
-        assert holdings.clients == 2
-        assert {tuple(holdings.of(client).tolist()) for client in range(2)} < whole
+        client_indices = rules.natural(self.OWNER, 2, rng())
+        assert client_indices.clients == 2
+        assert {tuple(client_indices.of(client).tolist()) for client in range(2)} < whole
 
     def test_too_many(self) -> None:
-        with pytest.raises(DataError, match="4 clients cannot share 3 natural holders"):
+        with pytest.raises(DataError, match="3 natural clients are too few for 4 clients"):
             rules.natural(self.OWNER, 4, rng())
 
 
@@ -301,9 +303,9 @@ class TestQuantity:
     @settings(deadline=None, max_examples=60)
     def test_property(self, samples: int, data: st.DataObject, alpha: float, seed: int) -> None:
         clients = data.draw(st.integers(1, samples))
-        holdings = rules.quantity(samples, clients, alpha, rng(seed))
-        assert_complete(holdings, samples, clients)
-        assert holdings.sizes().min() >= 1
+        client_indices = rules.quantity(samples, clients, alpha, rng(seed))
+        assert_complete(client_indices, samples, clients)
+        assert client_indices.sizes().min() >= 1
 
     def test_alpha_rules_the_sizes(self) -> None:
         assert sorted(rules.quantity(100, 5, 1e-12, rng()).sizes()) == [1, 1, 1, 1, 96]
@@ -320,7 +322,7 @@ def test_seed_decides(rule: Callable[[Ints, int, np.random.Generator], ClientInd
 
 @every_label_rule
 def test_too_many_clients(rule: Callable[[Ints, int, np.random.Generator], ClientIndices]) -> None:
-    with pytest.raises(DataError, match="1798 clients cannot share 1797 samples"):
+    with pytest.raises(DataError, match="1797 samples are too few for 1798 clients"):
         rule(DIGITS, 1798, rng())
     with pytest.raises(SpecError, match="at least 1, got 0"):
         rule(DIGITS, 0, rng())
@@ -328,7 +330,7 @@ def test_too_many_clients(rule: Callable[[Ints, int, np.random.Generator], Clien
 
 @every_label_rule
 def test_labels_at_every_position(rule: Callable[[Ints, int, np.random.Generator], ClientIndices]) -> None:
-    with pytest.raises(SpecError, match="at every position; partitions that fit: iid, natural, quantity"):
+    with pytest.raises(SpecError, match="one label per position; use one of: iid, natural, quantity"):
         rule(np.zeros((10, 5), dtype=np.int64), 2, rng())
 
 
@@ -344,7 +346,7 @@ def test_impossible_alpha(alpha: float) -> None:
 
 
 def deal(name: str, owner: Ints | None = None, clients: int | None = None) -> ClientIndices:
-    return rules.deal_out(
+    return rules.partition_samples(
         name, DIGITS, owner, clients, rng(), alpha=0.5, shards_per_client=2, shard_size=None, min_samples=1
     )
 
@@ -357,5 +359,5 @@ def test_every_name_deals_everything_out(name: str) -> None:
 def test_names_that_do_not_fit() -> None:
     with pytest.raises(SpecError, match=r"unknown partition 'dirichelt' .*'dirichlet'\?.* allowed: iid, "):
         deal("dirichelt")
-    with pytest.raises(SpecError, match="no natural holders; partitions that fit: iid, dirichlet, "):
+    with pytest.raises(SpecError, match="no natural clients; use one of: iid, dirichlet, "):
         deal("natural")

@@ -61,14 +61,14 @@ def test_everything_else_is_the_members():
 
 
 def test_something_must_be_left():
-    with pytest.raises(DataError, match=r"data.public: 'toy' has too few test samples \(3\): none would be left"):
+    with pytest.raises(DataError, match=r"data.public: 'toy' has only 3 test samples; none would be left"):
         PublicFederation(toy([0, 1, 2]), 10, 1)
 
 
 def test_labels_at_every_position_have_no_exemplars():
     tokens = np.zeros((3, 5), dtype=np.int64)
     own = fr.federate(tokens, tokens, tokens, tokens, clients=1, kind="tokens", partition="iid")
-    with pytest.raises(DataError, match="needs one label for each sample; 'own data' has one at every position"):
+    with pytest.raises(DataError, match="needs one label per sample; 'own data' has one label per position"):
         with_public(own, 10, 1)
 
 

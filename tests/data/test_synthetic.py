@@ -122,7 +122,7 @@ def test_fingerprint_tells_parameters_apart() -> None:
         ({"clients": 0}, "clients must be at least 1, got 0"),
         ({"clients": 2, "alpha": -1.0}, "alpha must be a finite number ≥ 0, got -1"),
         ({"clients": 2, "beta": float("nan")}, "beta must be a finite number ≥ 0, got nan"),
-        ({"clients": 2, "iid": True}, "iid clients have alpha 0 and beta 0, got 1.0 and 1.0"),
+        ({"clients": 2, "iid": True}, "iid needs alpha 0 and beta 0, got 1.0 and 1.0"),
     ],
 )
 def test_what_cannot_be(settings: dict[str, Any], message: str) -> None:
@@ -134,5 +134,5 @@ def test_sizes_and_clients_that_cannot_be() -> None:
     with pytest.raises(SpecError, match="2 ≤ least ≤ most"):
         LogNormalSizes(least=1)
     for client in (-1, 3):
-        with pytest.raises(IndexError, match=f"client {client} does not exist, there are 3"):
+        with pytest.raises(IndexError, match=f"client {client} does not exist; clients are 0 to 2"):
             SyntheticFederation(3).samples(client)

@@ -1,1 +1,1 @@
-"""Data sets, partitions and federations: who holds what."""
+"""Data sets, partitions, and federations of clients with their samples."""

@@ -1,4 +1,4 @@
-"""A CSV table of numbers, one sample in each line: read as a whole, or refused with the place of the first mistake."""
+"""Reads a CSV table of numbers, one sample per line. The first error is reported with its line and column."""
 
 from __future__ import annotations
 
@@ -18,38 +18,43 @@ from fedrelay.experiment.messages import unknown
 LARGEST = float(np.finfo(np.float32).max)
 
 Line = tuple[int, list[str]]
-"""The number of a line in its file, and its cells."""
+"""(line number in the file, cells)."""
 
 
-def read_table(path: Path, label: str | None, most: int, *, header: bool = True) -> dict[str, NDArray[Any]]:
-    """Samples `x` and labels `y`, which are the named column or the last, each below `most`.
+def read_table(path: Path, label: str | None, classes: int, *, header: bool = True) -> dict[str, NDArray[Any]]:
+    """Read samples `x` and labels `y`.
 
-    Without a header, columns are called 1, 2, … in their order.
+    Args:
+        path: The CSV file.
+        label: The name of the label column; None for the last column.
+        classes: Labels must be below this number.
+        header: Whether the first line has column names. Without it, columns are named 1, 2, ….
+
+    Raises:
+        DataError: The file is missing or has an error; the message names the line and column.
     """
     lines = list(_lines(path))
     if not lines:
-        raise damaged(path, "is empty; a table has a line of names, then one line for each sample")
+        raise damaged(path, "is empty; it needs a line of column names, then one line per sample")
     names = _names(path, lines[0]) if header else [str(number + 1) for number in range(len(lines[0][1]))]
     body = lines[1:] if header else lines
     if len(names) < 2:
-        hint = (
-            "; columns are separated by commas, not by semicolons" if ";" in names[0] or ";" in lines[0][1][0] else ""
-        )
-        raise damaged(path, f"has one column; samples and labels need at least two{hint}")
+        hint = "; separate columns by commas, not semicolons" if ";" in lines[0][1][0] else ""
+        raise damaged(path, f"has one column; at least two are needed, for samples and labels{hint}")
     if not body:
-        raise damaged(path, "has names but no samples")
+        raise damaged(path, "has column names but no samples")
     if label is not None and label not in names:
         raise damaged(path, f"--label: {unknown('column', label, names)}")
     column = names.index(label) if label is not None else len(names) - 1
     rows = np.array([_numbers(path, names, line) for line in body])
-    labels = _labels(path, names[column], rows[:, column], [number for number, _ in body], most)
+    labels = _labels(path, names[column], rows[:, column], [number for number, _ in body], classes)
     return {"x": np.delete(rows, column, axis=1).astype(np.float32), "y": labels}
 
 
 def _lines(path: Path) -> Iterator[Line]:
-    """All lines with something in them."""
+    """All lines that are not empty."""
     if not path.is_file():
-        raise damaged(path, "there is no such file")
+        raise damaged(path, "file not found")
     reader = csv.reader(io.StringIO(read_text(path).removeprefix("\ufeff")), skipinitialspace=True)
     try:
         for cells in reader:
@@ -63,15 +68,15 @@ def _names(path: Path, line: Line) -> list[str]:
     number, names = line
     if all(_is_number(name) for name in names):
         raise damaged(
-            path, f"line {number} holds numbers alone, where the names of columns belong; add them, or say --no-header"
+            path, f"line {number} should have column names but has only numbers; add names, or use --no-header"
         )
-    if twice := [name for name in names if names.count(name) > 1]:
-        raise damaged(path, f"two columns have the name {twice[0]!r}")
+    if duplicates := [name for name in names if names.count(name) > 1]:
+        raise damaged(path, f"duplicate column {duplicates[0]!r}")
     return names
 
 
 def _numbers(path: Path, names: Sequence[str], line: Line) -> list[float]:
-    """The finite numbers of a line."""
+    """The numbers of a line, all finite."""
     number, cells = line
     if len(cells) != len(names):
         raise damaged(path, f"line {number} has {len(cells)} values for {len(names)} columns")
@@ -80,34 +85,38 @@ def _numbers(path: Path, names: Sequence[str], line: Line) -> list[float]:
     except ValueError:
         values = []
     if not values or not all(abs(value) <= LARGEST for value in values):
-        raise _mistake(path, names, line)
+        raise _line_error(path, names, line)
     return values
 
 
-def _mistake(path: Path, names: Sequence[str], line: Line) -> DataError:
-    """What is wrong with a line in which something is."""
+def _line_error(path: Path, names: Sequence[str], line: Line) -> DataError:
+    """The error for a line with a cell that is not a finite number."""
     number, cells = line
-    place, cell = next((at, cell) for at, cell in enumerate(cells) if not _is_number(cell, LARGEST))
+    column, cell = next((at, cell) for at, cell in enumerate(cells) if not _is_number(cell, LARGEST))
     what = (
         "is empty"
         if not cell
-        else f"{cell[:40]!r} is no finite number"
+        else f"{cell[:40]!r} is not a finite number"
         if _is_number(cell)
-        else f"{cell[:40]!r} is no number"
+        else f"{cell[:40]!r} is not a number"
     )
-    return damaged(path, f"line {number}, column {names[place]!r}: {what}")
+    return damaged(path, f"line {number}, column {names[column]!r}: {what}")
 
 
-def _labels(path: Path, name: str, values: NDArray[np.float64], lines: Sequence[int], most: int) -> NDArray[np.int64]:
-    wrong = np.flatnonzero((values != np.floor(values)) | (values < 0) | (values >= most))
+def _labels(
+    path: Path, name: str, values: NDArray[np.float64], lines: Sequence[int], classes: int
+) -> NDArray[np.int64]:
+    wrong = np.flatnonzero((values != np.floor(values)) | (values < 0) | (values >= classes))
     if len(wrong):
         at, value = lines[wrong[0]], values[wrong[0]]
-        raise damaged(path, f"line {at}, column {name!r}: {value:.15g} is no label; labels are 0, 1, … {most - 1:,}")
+        raise damaged(
+            path, f"line {at}, column {name!r}: {value:.15g} is not a label; labels are 0, 1, … {classes - 1:,}"
+        )
     return values.astype(np.int64)
 
 
 def _is_number(cell: str, largest: float | None = None) -> bool:
-    """Whether a cell is a number, and within bounds where there are some."""
+    """Whether a cell is a number, and not beyond `largest`."""
     try:
         value = float(cell)
     except ValueError:

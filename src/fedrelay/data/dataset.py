@@ -1,4 +1,4 @@
-"""A data set as plain arrays: raw samples in compact form, and the rule that turns them into model inputs."""
+"""A data set as plain arrays: raw samples in compact form, and how they are scaled to model inputs."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 IGNORED_LABEL = -100
-"""Targets with this label (padding of a sequence) count neither in the loss nor in any metric."""
+"""Targets with this label (padding of a sequence) are ignored by the loss and by all metrics."""
 
 
 @dataclass(frozen=True)
 class Scaling:
-    """Raw values → model inputs, per channel: `(x - shift) * scale`. Token data has none."""
+    """Scales raw values to model inputs, per channel: `(x - shift) * scale`. Token data has no scaling."""
 
     shift: tuple[float, ...]
     scale: tuple[float, ...]
@@ -26,7 +26,7 @@ class Dataset:
 
     Images are `[n, channels, height, width]`, tabular rows `[n, features]`, token sequences `[n, length]`
     (integers). Labels are `[n]`, or `[n, length]` for a prediction at every position.
-    `client_train` names the natural holder of each train sample (0 … holders-1) where the data has one.
+    `client_train` is the natural client of each train sample, 0, 1, …, if the data set has natural clients.
     """
 
     name: str

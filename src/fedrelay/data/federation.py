@@ -1,4 +1,4 @@
-"""Federations: who holds what, and one way to look at it whatever the data are."""
+"""Federations: clients with their samples, behind one interface for all kinds of data."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedrelay.data.dataset import IGNORED_LABEL, Dataset, Scaling
-from fedrelay.data.partition import ClientIndices, Ints, deal_out
+from fedrelay.data.partition import ClientIndices, Ints, partition_samples
 from fedrelay.data.shift import Range, apply_shift, check_shifts
 from fedrelay.errors import DataError
 from fedrelay.rng import generator
@@ -40,19 +40,19 @@ class Federation(Protocol):
 
     @property
     def name(self) -> str:
-        """What tables call the data."""
+        """The name of the data, for tables."""
 
     @property
     def kind(self) -> Kind:
-        """What a sample is."""
+        """What a sample is: an image, a row of features, or a sequence of tokens."""
 
     @property
     def clients(self) -> int:
-        """How many clients there are."""
+        """The number of clients."""
 
     @property
     def classes(self) -> int:
-        """How many classes there are."""
+        """The number of classes."""
 
     @property
     def sample_shape(self) -> tuple[int, ...]:
@@ -65,17 +65,17 @@ class Federation(Protocol):
         """The number of samples of every client."""
 
     def samples(self, client: int) -> Samples:
-        """The samples of one client, the same at every visit; not to be written to."""
+        """The train samples of one client, always the same. Do not modify the tensors."""
 
     def histogram(self, client: int) -> Ints:
-        """How many labels of every class a client has."""
+        """The number of labels of each class that a client has."""
 
     @property
     def test(self) -> Samples:
-        """The test samples; converted once and kept, so not to be written to."""
+        """The test samples, converted once and cached. Do not modify the tensors."""
 
     def fingerprint(self) -> str:
-        """A digest of what defines the data, to tell whether two federations are the same."""
+        """A hash of the data, to tell whether two federations are the same."""
 
 
 class ShortRepr:
@@ -88,102 +88,91 @@ class ShortRepr:
 
 @dataclass(frozen=True, repr=False)
 class ArrayFederation(ShortRepr):
-    """Clients that share the arrays of a data set.
+    """Clients whose samples are rows of the arrays of one data set.
 
-    The arrays are only read. Data that take little room as model inputs are converted once; of larger data a visit
-    converts the client's own samples, so that memory does not multiply.
-    Client k takes the shift `shifts[k % len(shifts)]`. The test samples are divided evenly and at random
-    among `test_shifts`, or left as they are.
+    The arrays are only read. Small data sets are converted to model inputs once; for large ones, `samples` converts the
+    samples of one client at a time, to save memory. Client k has the domain shift `shifts[k % len(shifts)]`. The test
+    samples are split evenly and at random among `test_shifts`.
     """
 
     dataset: Dataset
-    holdings: ClientIndices
+    client_indices: ClientIndices
     seed: int
     shifts: tuple[str, ...] = ()
     test_shifts: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Check the shifts before the first visit."""
         check_shifts([*self.shifts, *self.test_shifts], self.dataset.kind)
 
     @property
     def name(self) -> str:
-        """The name of the data set."""
         return self.dataset.name
 
     @property
     def kind(self) -> Kind:
-        """What a sample is."""
         return self.dataset.kind
 
     @property
     def clients(self) -> int:
-        """How many clients there are."""
-        return self.holdings.clients
+        return self.client_indices.clients
 
     @property
     def classes(self) -> int:
-        """How many classes there are."""
         return self.dataset.classes
 
     @property
     def sample_shape(self) -> tuple[int, ...]:
-        """The shape of one sample."""
         return self.dataset.shape
 
     def size(self, client: int) -> int:
-        """The number of samples of one client."""
-        span = self.holdings.span(client)
+        span = self.client_indices.span(client)
         return int(span.stop - span.start)
 
     def sizes(self) -> Ints:
-        """The number of samples of every client."""
-        return self.holdings.sizes()
+        return self.client_indices.sizes()
 
     def samples(self, client: int) -> Samples:
-        """The samples of one client: a slice of what was converted once, or converted and shifted afresh."""
+        """A slice of the converted samples; for large or shifted data, converted at each call."""
         if self._converted is not None:
-            span = self.holdings.span(client)
+            span = self.client_indices.span(client)
             return Samples(self._converted.x[span], self._converted.y[span])
-        held = self.holdings.of(client)
-        x = _tensor(self.dataset, self.dataset.x_train[held])
+        rows = self.client_indices.of(client)
+        x = _tensor(self.dataset, self.dataset.x_train[rows])
         if self.shifts:
             shift = self.shifts[client % len(self.shifts)]
             x = apply_shift(shift, x, generator(self.seed, "shift", client), values=self._values)
-        return Samples(_scaled(self.dataset, x), torch.from_numpy(self.dataset.y_train[held]))
+        return Samples(_scaled(self.dataset, x), torch.from_numpy(self.dataset.y_train[rows]))
 
     def histogram(self, client: int) -> Ints:
-        """How many labels of every class a client has."""
-        return class_counts(self.dataset.y_train[self.holdings.of(client)], self.classes)
+        return class_counts(self.dataset.y_train[self.client_indices.of(client)], self.classes)
 
     @cached_property
     def test(self) -> Samples:
-        """The test samples."""
         x = _tensor(self.dataset, self.dataset.x_test.copy())
         if self.test_shifts:
             rng = generator(self.seed, "shift", "test")
-            turn = rng.permutation(len(x)) % len(self.test_shifts)
-            for position, shift in enumerate(self.test_shifts):
-                chosen = torch.from_numpy(turn == position)
-                x[chosen] = apply_shift(shift, x[chosen], rng, values=self._values)
+            part = rng.permutation(len(x)) % len(self.test_shifts)
+            for number, shift in enumerate(self.test_shifts):
+                rows = torch.from_numpy(part == number)
+                x[rows] = apply_shift(shift, x[rows], rng, values=self._values)
         return Samples(_scaled(self.dataset, x), torch.from_numpy(self.dataset.y_test.copy()))
 
     def fingerprint(self) -> str:
-        """A digest of arrays (every so many rows of very large ones), holdings, scaling and shifts."""
+        """A hash of arrays (of very large ones, every n-th row), partition, scaling and shifts."""
         data = self.dataset
         shifted = (self.shifts, self.test_shifts, self.seed) if self.shifts or self.test_shifts else ()
         arrays = (data.x_train, data.y_train, data.x_test, data.y_test)
-        held = (self.holdings.indices, self.holdings.offsets)
-        return digest(data.name, data.kind, data.classes, data.scaling, shifted, *arrays, *held)
+        partition = (self.client_indices.indices, self.client_indices.offsets)
+        return digest(data.name, data.kind, data.classes, data.scaling, shifted, *arrays, *partition)
 
     @cached_property
     def _converted(self) -> Samples | None:
-        """All train samples as model inputs, client after client, where they fit into memory twice."""
-        held = self.holdings.indices
-        if self.shifts or 4 * len(held) * math.prod(self.sample_shape) > _CONVERTED_BYTES:
+        """All train samples as model inputs, client by client, if they are not too large."""
+        rows = self.client_indices.indices
+        if self.shifts or 4 * len(rows) * math.prod(self.sample_shape) > _CONVERTED_BYTES:
             return None
-        x = _scaled(self.dataset, _tensor(self.dataset, self.dataset.x_train[held]))
-        return Samples(x, torch.from_numpy(self.dataset.y_train[held]))
+        x = _scaled(self.dataset, _tensor(self.dataset, self.dataset.x_train[rows]))
+        return Samples(x, torch.from_numpy(self.dataset.y_train[rows]))
 
     @cached_property
     def _values(self) -> Range:
@@ -203,12 +192,25 @@ def build_federation(
     shifts: Sequence[str] = (),
     test_shifts: Sequence[str] = (),
 ) -> ArrayFederation:
-    """Deal out a data set by a named rule; settings that the rule does not know are of no effect.
+    """Partition a data set among clients.
 
-    Without a name the rule is that of `default_partition`; without a number there are 100 clients, or all
-    natural holders; without an alpha it is 0.5.
+    Args:
+        dataset: The data set.
+        clients: The number of clients; default 100, or all natural clients.
+        partition: The name of a partition (`PARTITIONS`); default see `default_partition`.
+        alpha: The concentration of Dirichlet partitions; default 0.5.
+        seed: Seed of the partition and of the domain shifts.
+        shards_per_client: Only for `shards`.
+        shard_size: Only for `shards`.
+        min_samples: Only for `dirichlet-class`: the least number of samples of a client.
+        shifts: Domain shifts that clients take in turn.
+        test_shifts: Domain shifts of the test samples.
+
+    Raises:
+        SpecError: A setting is unknown or does not fit the data.
+        DataError: The samples cannot be partitioned this way.
     """
-    holdings = deal_out(
+    client_indices = partition_samples(
         default_partition(dataset, clients, alpha) if partition is None else partition,
         dataset.y_train,
         dataset.client_train,
@@ -219,13 +221,13 @@ def build_federation(
         shard_size=shard_size,
         min_samples=min_samples,
     )
-    return ArrayFederation(dataset, holdings, seed, tuple(shifts), tuple(test_shifts))
+    return ArrayFederation(dataset, client_indices, seed, tuple(shifts), tuple(test_shifts))
 
 
 def default_partition(dataset: Dataset, clients: int | None, alpha: float | None) -> str:
-    """`natural` where there are holders, enough for the clients wanted, and no alpha is; else `dirichlet`."""
-    owner = dataset.client_train
-    enough = owner is not None and (clients is None or clients <= len(np.unique(owner)))
+    """`natural` if the data set has enough natural clients and no alpha is given; else `dirichlet`."""
+    owners = dataset.client_train
+    enough = owners is not None and (clients is None or clients <= len(np.unique(owners)))
     return "natural" if enough and alpha is None else "dirichlet"
 
 
@@ -243,22 +245,47 @@ def federate(
     classes: int | None = None,
     kind: Kind | None = None,
 ) -> ArrayFederation:
-    """A federation over your own arrays or tensors, which are checked and not copied.
+    """Build a federation from your own arrays or tensors. They are checked, not copied.
 
-    Images are `[n, channels, height, width]`; rows `[n, length]` of whole numbers are tokens, other rows
-    `[n, features]` are tabular, unless `kind` says otherwise. Inputs are taken as they are, but 8-bit images
-    are scaled to 0 … 1. `client_ids` names the natural holder of every train sample. There are as many
-    `classes` as the labels of `y` need, unless told. The rest is as in `build_federation`.
+    Args:
+        x: Train inputs: images `[n, channels, height, width]`, features `[n, features]` or tokens `[n, length]`. Inputs
+            are used as they are, except that 8-bit images are scaled to 0 … 1.
+        y: Train labels 0, 1, …: `[n]`, or `[n, length]` for a label at each position of a token sequence.
+        x_test: Test inputs of the same shape.
+        y_test: Test labels.
+        clients: The number of clients; default 100, or all natural clients.
+        partition: How samples are divided: iid, dirichlet, dirichlet-class, shards, natural or quantity. The default is
+            natural if `client_ids` is given, else dirichlet.
+        alpha: The concentration of Dirichlet partitions; 0 means one class per client; default 0.5.
+        seed: Seed of the partition.
+        client_ids: The natural client of each train sample: numbers or names.
+        classes: The number of classes; default: the largest label of `y` plus 1.
+        kind: image, tabular or tokens. By default, `[n, length]` integers are tokens and other rows are tabular.
+
+    Returns:
+        A federation, to pass as `data=` to `fr.run` and `fr.compare`.
+
+    Raises:
+        DataError: An array has the wrong shape, type or values, or cannot be partitioned this way.
+        SpecError: A setting is unknown or does not fit the data.
+
+    Example:
+        >>> import numpy as np
+        >>> import fedrelay as fr
+        >>> x, y = np.random.default_rng(0).normal(size=(100, 4)), np.arange(100) % 2
+        >>> federation = fr.federate(x[:80], y[:80], x[80:], y[80:], clients=8, partition="iid")
+        >>> federation.clients, federation.size(0)
+        (8, 10)
     """
     train, test = _own_inputs(x, "x"), _own_inputs(x_test, "x_test")
     if train.shape[1:] != test.shape[1:]:
-        raise DataError(f"x and x_test: samples of different shape, {train.shape[1:]} and {test.shape[1:]}")
+        raise DataError(f"x and x_test: samples must have the same shape, got {train.shape[1:]} and {test.shape[1:]}")
     kind = _own_kind(train, kind)
     labels, test_labels = _own_labels(y, train, kind, "y"), _own_labels(y_test, test, kind, "y_test")
     classes = int(labels.max()) + 1 if classes is None else classes
-    for what, most in (("y", labels.max()), ("y_test", test_labels.max())):
-        if not 0 <= most < classes:
-            raise DataError(f"{what}: the greatest label is {most}, it must lie within the {classes} classes")
+    for what, largest in (("y", labels.max()), ("y_test", test_labels.max())):
+        if not 0 <= largest < classes:
+            raise DataError(f"{what}: the largest label is {largest}, but there are {classes} classes")
     dataset = Dataset(
         name="own data",
         kind=kind,
@@ -268,18 +295,18 @@ def federate(
         y_test=test_labels,
         classes=classes,
         scaling=Scaling((0.0,), (1 / 255,)) if kind == "image" and train.dtype == np.uint8 else None,
-        client_train=None if client_ids is None else _own_holders(client_ids, len(train)),
+        client_train=None if client_ids is None else _own_clients(client_ids, len(train)),
     )
     return build_federation(dataset, clients=clients, partition=partition, alpha=alpha, seed=seed)
 
 
 def class_counts(labels: NDArray[np.int64], classes: int) -> Ints:
-    """How many labels of every class there are; ignored labels count nowhere."""
+    """The number of labels of each class. Ignored labels do not count."""
     return np.bincount(labels[labels >= 0], minlength=classes)
 
 
 def digest(*parts: object) -> str:
-    """The sha256 of arrays (every so many rows of huge ones) and of anything with a faithful `repr`."""
+    """The SHA-256 of arrays (of huge ones, every n-th row) and of other values by their `repr`."""
     state = hashlib.sha256()
     for part in parts:
         if isinstance(part, np.ndarray):
@@ -297,70 +324,70 @@ def _array(values: Values, what: str) -> NDArray[Any]:
     try:
         return np.asarray(values)
     except ValueError:
-        raise DataError(f"{what}: an array is needed, got rows of different length") from None
+        raise DataError(f"{what}: must be an array; its rows differ in length") from None
 
 
 def _own_inputs(values: Values, what: str) -> NDArray[Any]:
-    """Inputs as an array with at least one sample, numeric and finite."""
+    """Inputs as an array: at least one sample, numeric and finite."""
     x = _array(values, what)
     if x.dtype.kind not in "biuf":
-        raise DataError(f"{what}: numbers are needed, got {x.dtype}")
+        raise DataError(f"{what}: must be numbers, got {x.dtype}")
     if x.ndim < 2 or x.size == 0:
-        raise DataError(f"{what}: at least one sample of at least one value is needed, got shape {x.shape}")
+        raise DataError(f"{what}: must have at least one sample with at least one value, got shape {x.shape}")
     if x.dtype.kind == "f":
         with np.errstate(over="ignore"):
             x = x.astype(np.float32, copy=False)
-        if infinite := np.count_nonzero(~np.isfinite(x)):
-            raise DataError(f"{what}: {infinite} of {x.size} values are not finite float32 numbers")
+        if bad := np.count_nonzero(~np.isfinite(x)):
+            raise DataError(f"{what}: {bad} of {x.size} values are not finite float32 numbers")
     return x
 
 
 def _own_labels(values: Values, x: NDArray[Any], kind: Kind, what: str) -> NDArray[np.int64]:
-    """Labels as an array that fits the inputs."""
+    """Labels as an array that matches the inputs."""
     y = _array(values, what)
     if y.dtype.kind not in "iu":
-        raise DataError(f"{what}: labels are whole numbers 0, 1, …, got {y.dtype}")
+        raise DataError(f"{what}: labels must be integers 0, 1, …, got {y.dtype}")
     per_position = kind == "tokens" and y.shape == x.shape
     if y.shape != (len(x),) and not per_position:
         shapes = f"[{len(x)}] or {list(x.shape)}" if kind == "tokens" else f"[{len(x)}]"
-        raise DataError(f"{what}: labels of shape {shapes} are needed, got {list(y.shape)}")
+        raise DataError(f"{what}: labels must have shape {shapes}, got {list(y.shape)}")
     counted = y[y != IGNORED_LABEL] if per_position else y
     if counted.min(initial=0) < 0:
-        raise DataError(f"{what}: labels are whole numbers 0, 1, …, got {counted.min()}")
+        raise DataError(f"{what}: labels must be integers 0, 1, …, got {counted.min()}")
     return y.astype(np.int64, copy=False)
 
 
-def _own_holders(client_ids: Values, samples: int) -> Ints:
-    """Client ids of any type as 0, 1, …"""
-    owner = _array(client_ids, "client_ids")
-    if owner.shape != (samples,):
-        raise DataError(f"client_ids: one for each of {samples} samples is needed, got {list(owner.shape)}")
-    return np.unique(owner, return_inverse=True)[1]
+def _own_clients(client_ids: Values, samples: int) -> Ints:
+    """Client ids of any type, renumbered 0, 1, …"""
+    ids = _array(client_ids, "client_ids")
+    if ids.shape != (samples,):
+        raise DataError(f"client_ids: must have one entry for each of {samples} samples, got shape {list(ids.shape)}")
+    return np.unique(ids, return_inverse=True)[1]
 
 
 def _own_kind(x: NDArray[Any], kind: Kind | None) -> Kind:
-    """The kind asked for, if the inputs can be that, or the one they look like."""
+    """The requested kind, if it fits the inputs; by default, the kind that they look like."""
     whole = x.dtype.kind != "f"
     fitting: tuple[Kind, ...] = {2: ("tokens", "tabular") if whole else ("tabular",), 4: ("image",)}.get(x.ndim, ())
     if not fitting:
-        raise DataError(f"x: [n, values] or [n, channels, height, width] is needed, got {list(x.shape)}")
+        raise DataError(f"x: must have shape [n, values] or [n, channels, height, width], got {list(x.shape)}")
     if fitting == ("image",) and x.shape[3] in (1, 3) and x.shape[1] not in (1, 3):
-        raise DataError(f"x: {list(x.shape)} has channels last, [n, channels, height, width] is needed")
+        raise DataError(f"x: {list(x.shape)} has its channels last; must be [n, channels, height, width]")
     if kind is not None and kind not in fitting:
         raise DataError(f"x: {x.dtype} of shape {list(x.shape)} can be {' or '.join(fitting)}, not {kind!r}")
     kind = kind or fitting[0]
     if kind == "tokens" and x.min() < 0:
-        raise DataError(f"x: tokens are whole numbers 0, 1, …, got {x.min()}; tabular data need kind='tabular'")
+        raise DataError(f"x: tokens must be integers 0, 1, …, got {x.min()}; for tabular data set kind='tabular'")
     return kind
 
 
 def _tensor(dataset: Dataset, x: NDArray[np.generic]) -> Tensor:
-    """An array of which nobody else has a copy, as a tensor of the models' own type."""
+    """An array that nobody else uses, as a tensor of the type that models expect."""
     return torch.from_numpy(x.astype(np.int64 if dataset.kind == "tokens" else np.float32, copy=False))
 
 
 def _scaled(dataset: Dataset, x: Tensor) -> Tensor:
-    """Raw values as model inputs, contiguous; may write to `x`."""
+    """Raw values scaled to model inputs; may modify `x`."""
     if dataset.scaling is None:
         return x.contiguous()
     per_channel = (-1, *(1 for _ in x.shape[2:]))

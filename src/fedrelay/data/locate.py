@@ -1,4 +1,4 @@
-"""Where data sets may lie on this machine. Only names are looked at; no data is read."""
+"""The folders in which data sets are searched for. No data is read."""
 
 from __future__ import annotations
 
@@ -8,20 +8,19 @@ from pathlib import Path
 from fedrelay.files import home_written_out
 
 ROOT_VARIABLE = "FEDRELAY_DATA"
-"""The environment variable that names the folder with all data sets, one sub-folder each."""
+"""The environment variable with the folder of all data sets, one sub-folder each."""
 
 
-def search_folders(name: str, *, telling_files: bool = True) -> list[Path]:
-    """The folders in which the data set `name` is looked for, in order.
+def search_folders(name: str, *, unique_files: bool = True) -> list[Path]:
+    """The folders in which the data set `name` is searched for, in order.
 
-    `$FEDRELAY_DATA` itself counts too when its content tells which data set it is: by the names of the
-    files (`telling_files`), or by the name of the folder. MNIST and Fashion-MNIST, for example, share
-    their file names, and one must not be taken for the other.
+    `$FEDRELAY_DATA` itself is searched too if its files have names that no other data set uses (`unique_files`), or if
+    the folder has the name of the data set. MNIST and Fashion-MNIST, for example, share their file names.
     """
     folders = []
     if root := _folder_from(ROOT_VARIABLE):
         folders.append(root / name)
-        if telling_files or root.name == name:
+        if unique_files or root.name == name:
             folders.append(root)
     cache = _folder_from("XDG_CACHE_HOME") or home_written_out(Path("~/.cache"))
     return [*folders, cache / "fedrelay" / name]

@@ -1,4 +1,4 @@
-"""From the `data` section of an experiment to a federation."""
+"""Opens the federation that the `data` section of an experiment describes."""
 
 from __future__ import annotations
 
@@ -13,13 +13,18 @@ from fedrelay.experiment.spec import DataSettings
 
 
 def open_federation(data: DataSettings, seed: int) -> Federation:
-    """Load the data set, deal it out and put the public set apart, if one is asked for."""
-    return with_public(_dealt_out(data, seed), data.public or 0, seed)
+    """Load the data set, partition it, and split off the public samples if `data.public` is set.
+
+    Raises:
+        DataError: The data set is missing, damaged or cannot be partitioned this way.
+        SpecError: A setting is unknown or has no effect.
+    """
+    return with_public(_partitioned(data, seed), data.public or 0, seed)
 
 
-def _dealt_out(data: DataSettings, seed: int) -> Federation:
+def _partitioned(data: DataSettings, seed: int) -> Federation:
     if data.name == "synthetic":
-        useless = {
+        unused = {
             "path": data.path,
             "samples": data.samples,
             "test_samples": data.test_samples,
@@ -27,9 +32,9 @@ def _dealt_out(data: DataSettings, seed: int) -> Federation:
             "shifts": data.shifts,
             "test_shifts": data.test_shifts,
         }
-        for name, value in useless.items():
+        for name, value in unused.items():
             if value:
-                raise SpecError(f"data.{name}: has no effect on synthetic data, whose clients are made one by one")
+                raise SpecError(f"data.{name}: has no effect with synthetic data; remove it")
         alpha = DEFAULT_ALPHA if data.alpha is None else data.alpha
         return SyntheticFederation(data.clients or DEFAULT_CLIENTS, alpha, data.beta, seed)
     return build_federation(

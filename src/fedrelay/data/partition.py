@@ -1,8 +1,8 @@
-"""Partitions: the rules that say which client holds which samples.
+"""Partitions: how samples are divided among clients.
 
-Every rule takes a NumPy generator and returns `ClientIndices` that are disjoint and complete; the two that leave
-samples out, because the rule itself demands it, say so. Nothing here loops over samples, or over clients
-beyond what exhausted classes force.
+Every partition takes a NumPy generator and returns `ClientIndices` that are disjoint and complete; the two that leave
+samples out (`natural`, `shards`) say so. No code loops over samples, and loops over clients are bounded by the number
+of classes that run out.
 
 Sources: McMahan et al. 2017 (shards); Hsu et al. 2019 (Dirichlet per client); Li et al. 2021, MOON, and
 Zaccone et al. 2022, FedSeq (Dirichlet per class, one class per client).
@@ -23,52 +23,50 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 PARTITIONS = ("iid", "dirichlet", "dirichlet-class", "shards", "natural", "quantity")
-"""The names of the rules in experiments."""
+"""The names of all partitions."""
 
 LABEL_FREE = ("iid", "natural", "quantity")
-"""The rules that do not look at labels, hence the ones for a label at every position."""
+"""The partitions that do not use labels, so they also work with one label per position."""
 
 DEFAULT_CLIENTS = 100
 
-_DRAWN = tuple(name for name in PARTITIONS if name != "natural")
-_NOBODY = -1
-_BLOCK = 1024  # clients drawn for at once
+_ALWAYS_POSSIBLE = tuple(name for name in PARTITIONS if name != "natural")
+_NO_CLIENT = -1
+_BLOCK = 1024  # clients that are drawn together
 _MAX_REDRAWS = 100
 _REDRAW_BUDGET = 20_000_000  # clients × classes over all redraws
-_ALPHA_LIMITS = (1e-12, 1e12)  # beyond them a draw is one-hot, or the mean, to the last bit that matters
+_ALPHA_LIMITS = (1e-12, 1e12)  # beyond them a draw is one-hot, or the mean, up to rounding
 
 
 @dataclass(frozen=True)
 class ClientIndices:
-    """Who holds what: the samples of client k are `indices[offsets[k]:offsets[k + 1]]`."""
+    """The sample indices of all clients: client k has `indices[offsets[k]:offsets[k + 1]]`."""
 
     indices: Ints
     offsets: Ints
 
     @property
     def clients(self) -> int:
-        """How many clients there are."""
         return len(self.offsets) - 1
 
     def span(self, client: int) -> slice:
-        """Where the samples of one client lie when all are in the order of `indices`."""
+        """The slice of `indices` that belongs to one client."""
         if not 0 <= client < self.clients:
-            raise IndexError(f"client {client} does not exist, there are {self.clients} (0 to {self.clients - 1})")
+            raise IndexError(f"client {client} does not exist; clients are 0 to {self.clients - 1}")
         return slice(int(self.offsets[client]), int(self.offsets[client + 1]))
 
     def of(self, client: int) -> Ints:
-        """The sample ids of one client, ascending."""
+        """The sample indices of one client, ascending."""
         return self.indices[self.span(client)]
 
     def sizes(self) -> Ints:
-        """The number of samples of every client."""
         return np.diff(self.offsets)
 
 
-def deal_out(
+def partition_samples(
     name: str,
     labels: Ints,
-    owner: Ints | None,
+    owners: Ints | None,
     clients: int | None,
     rng: np.random.Generator,
     *,
@@ -77,11 +75,11 @@ def deal_out(
     shard_size: int | None,
     min_samples: int,
 ) -> ClientIndices:
-    """Follow the rule of that name; settings that it does not know are of no effect."""
+    """Divide samples among clients by the partition of that name; it ignores settings of other partitions."""
     if name == "natural":
-        if owner is None:
-            raise SpecError(f"these samples have no natural holders; partitions that fit: {', '.join(_DRAWN)}")
-        return natural(owner, clients, rng)
+        if owners is None:
+            raise SpecError(f"this data set has no natural clients; use one of: {', '.join(_ALWAYS_POSSIBLE)}")
+        return natural(owners, clients, rng)
     count = DEFAULT_CLIENTS if clients is None else clients
     match name:
         case "iid":
@@ -98,83 +96,84 @@ def deal_out(
 
 
 def iid(n: int, clients: int, rng: np.random.Generator) -> ClientIndices:
-    """Samples dealt at random, sizes equal up to one."""
+    """Random samples; sizes differ by at most one."""
     _check_clients(n, clients)
-    return _deal_at_random(_even(n, clients), rng)
+    return _assign_at_random(_even(n, clients), rng)
 
 
 def quantity(n: int, clients: int, alpha: float, rng: np.random.Generator) -> ClientIndices:
-    """Samples dealt at random, sizes ~ Dirichlet(alpha) with at least one sample each."""
+    """Random samples; sizes ~ Dirichlet(alpha), at least one sample each."""
     _check_clients(n, clients)
     shares = _normalised(_log_gammas(np.full(clients, _bounded(alpha)), 1, rng))[0]
-    return _deal_at_random(1 + _cut(n - clients, shares), rng)
+    return _assign_at_random(1 + _cut(n - clients, shares), rng)
 
 
-def natural(owner: Ints, clients: int | None, rng: np.random.Generator) -> ClientIndices:
-    """The data's own holders, renumbered 0, 1, …; or that many of them at random, the others left out."""
-    holders, owner = np.unique(owner, return_inverse=True)
+def natural(owners: Ints, clients: int | None, rng: np.random.Generator) -> ClientIndices:
+    """The natural clients of the data, renumbered 0, 1, …; or a random part of them, leaving out the others."""
+    names, owners = np.unique(owners, return_inverse=True)
     if clients is None:
-        return _held_by(owner, len(holders))
-    _check_clients(len(holders), clients, "natural holders")
-    number = np.full(len(holders), _NOBODY)
-    number[np.sort(rng.choice(len(holders), clients, replace=False))] = np.arange(clients)
-    return _held_by(number[owner], clients)
+        return _indices_of(owners, len(names))
+    _check_clients(len(names), clients, "natural clients")
+    number = np.full(len(names), _NO_CLIENT)
+    number[np.sort(rng.choice(len(names), clients, replace=False))] = np.arange(clients)
+    return _indices_of(number[owners], clients)
 
 
 def one_class(labels: Ints, clients: int, rng: np.random.Generator) -> ClientIndices:
     """One class per client (alpha = 0).
 
-    Clients are apportioned to classes by largest remainder, at least one each, and every class is cut evenly
-    among its clients. Where the classes are equal and their number divides the clients', this is FedSeq's
-    rule: sort by label, cut into equal parts. With fewer clients than classes only that rule is left.
+    Each class gets a number of clients by the largest-remainder method, at least one, and is split evenly among them.
+    If all classes have the same size and their number divides the number of clients, this is FedSeq's rule: sort by
+    label and cut into equal parts. With fewer clients than classes, that rule is used.
     """
     _check_labels(labels, clients, "dirichlet with alpha 0")
     order, stock = _shuffled_by_class(labels, rng)
     sizes = _even(len(labels), clients) if clients < len(stock) else _cut_by_class(stock, clients)
-    return _deal(order, np.repeat(rng.permutation(clients), sizes), clients)
+    return _assign(order, np.repeat(rng.permutation(clients), sizes), clients)
 
 
 def shards(
     labels: Ints, clients: int, shards_per_client: int, shard_size: int | None, rng: np.random.Generator
 ) -> ClientIndices:
-    """Shards of one class each, dealt at random, the same number to every client.
+    """Shards of one class each; every client gets the same number of random shards.
 
-    Without a size all samples are used: shards are apportioned to classes like clients in `one_class`.
-    With a size every class is cut into shards of exactly that many; what does not fill a shard, and shards
-    beyond those needed, are left out.
+    Without a size, all samples are used: each class gets its number of shards like the clients in `one_class`. With a
+    size, each class is cut into shards of exactly that size; incomplete and unneeded shards are left out.
     """
     _check_labels(labels, clients, "shards")
     if shards_per_client < 1 or (shard_size is not None and shard_size < 1):
-        raise SpecError(f"shards need positive numbers, got {shards_per_client} per client of size {shard_size}")
+        raise SpecError(
+            f"shards_per_client and shard_size must be at least 1, got {shards_per_client} and {shard_size}"
+        )
     needed = clients * shards_per_client
     order, stock = _shuffled_by_class(labels, rng)
     if shard_size is None:
         if not len(stock) <= needed <= len(labels):
             raise DataError(
-                f"{needed} shards ({clients} clients × {shards_per_client}) do not fit {len(labels)} samples "
-                f"of {len(stock)} classes: every class needs a shard and every shard a sample"
+                f"cannot cut {len(labels)} samples of {len(stock)} classes into {needed} shards ({clients} clients × "
+                f"{shards_per_client}): every class needs at least one shard, and every shard one sample"
             )
-        holder = rng.permutation(needed) // shards_per_client
-        return _deal(order, np.repeat(holder, _cut_by_class(stock, needed)), clients)
+        owner = rng.permutation(needed) // shards_per_client
+        return _assign(order, np.repeat(owner, _cut_by_class(stock, needed)), clients)
     available = stock // shard_size
     if available.sum() < needed:
         raise DataError(
-            f"{needed} shards of {shard_size} samples ({clients} clients × {shards_per_client}) are needed, "
-            f"the {len(labels)} samples yield {available.sum()} of one class each"
+            f"{clients} clients × {shards_per_client} need {needed} shards of {shard_size} samples, but the "
+            f"{len(labels)} samples give only {available.sum()} shards of one class each"
         )
-    dealt = rng.permutation(available.sum())
-    holder = np.where(dealt < needed, dealt // shards_per_client, _NOBODY)
-    owners = np.full(len(labels), _NOBODY)
-    owners[_first_of_each(available * shard_size, stock)] = np.repeat(holder, shard_size)
-    return _deal(order, owners, clients)
+    position = rng.permutation(available.sum())
+    owner = np.where(position < needed, position // shards_per_client, _NO_CLIENT)
+    owners = np.full(len(labels), _NO_CLIENT)
+    owners[_first_of_each(available * shard_size, stock)] = np.repeat(owner, shard_size)
+    return _assign(order, owners, clients)
 
 
 def dirichlet_per_client(labels: Ints, clients: int, alpha: float, rng: np.random.Generator) -> ClientIndices:
-    """Equal sizes; every client's class mix ~ Dirichlet, drawn without replacement (Hsu et al.).
+    """Equal sizes; the class shares of each client ~ Dirichlet, drawn without replacement (Hsu et al.).
 
-    The mix is Dirichlet(alpha · classes · p) with p the class shares of the whole data, which is
-    Dirichlet(alpha) for equal classes; a large alpha is IID also for unequal ones. Clients draw in turn; a
-    class that is used up drops out and the mix is renormalised, so late clients hold what is left.
+    The shares are Dirichlet(alpha · classes · p), where p are the class shares of the whole data. For equal classes
+    this is Dirichlet(alpha), and a large alpha is IID for unequal classes too. Clients draw one after another. When a
+    class runs out, the shares of the other classes are renormalised, so the last clients get what is left.
     """
     _check_labels(labels, clients, "dirichlet")
     concentration = _bounded(alpha)
@@ -182,24 +181,24 @@ def dirichlet_per_client(labels: Ints, clients: int, alpha: float, rng: np.rando
         return one_class(labels, clients, rng)
     order, stock = _shuffled_by_class(labels, rng)
     mean = stock / len(labels)
-    owners = _draw_mixes(_even(len(labels), clients), stock, concentration * len(stock) * mean, rng)
-    return _deal(order, owners, clients)
+    owners = _draw_owners(_even(len(labels), clients), stock, concentration * len(stock) * mean, rng)
+    return _assign(order, owners, clients)
 
 
 def dirichlet_per_class(
     labels: Ints, clients: int, alpha: float, rng: np.random.Generator, min_samples: int = 1
 ) -> ClientIndices:
-    """Every class spread over the clients ~ Dirichlet(alpha) (FedSeq, MOON).
+    """Each class is divided among the clients ~ Dirichlet(alpha) (FedSeq, MOON).
 
-    Who already holds n / clients samples gets none of the classes that follow. The draw is repeated until
-    every client has `min_samples`, at most 100 times and less often in very large federations. Then the best
-    draw is repaired: always the largest client hands over a random sample. Alpha 0 is `one_class`, as it is.
+    A client that already has n / clients samples gets none of the following classes. The draw is repeated until every
+    client has `min_samples`, at most 100 times and less often in very large federations. Then the best draw is
+    repaired: the largest client gives up a random sample, again and again. Alpha 0 is `one_class`.
     """
     _check_labels(labels, clients, "dirichlet-class")
     if min_samples < 0:
         raise SpecError(f"min_samples must be at least 0, got {min_samples}")
     if min_samples * clients > len(labels):
-        raise DataError(f"{clients} clients cannot hold at least {min_samples} of {len(labels)} samples each")
+        raise DataError(f"{len(labels)} samples are too few for {clients} clients: each needs at least {min_samples}")
     concentration = _bounded(alpha)
     if alpha == 0:
         return one_class(labels, clients, rng)
@@ -212,21 +211,21 @@ def dirichlet_per_class(
         owners, smallest = _spread_classes(stock, clients, concentration, rng)
         if smallest > fewest:
             best, fewest = owners, smallest
-    return _deal(order, _level(best, clients, min_samples, rng), clients)
+    return _assign(order, _raise_to_minimum(best, clients, min_samples, rng), clients)
 
 
 def _check_clients(available: int, clients: int, what: str = "samples") -> None:
     if clients < 1:
         raise SpecError(f"the number of clients must be at least 1, got {clients}")
     if clients > available:
-        raise DataError(f"{clients} clients cannot share {available} {what}: that is less than one each")
+        raise DataError(f"{available} {what} are too few for {clients} clients")
 
 
 def _check_labels(labels: Ints, clients: int, rule: str) -> None:
     if labels.ndim != 1:
         raise SpecError(
-            f"partition {rule!r} needs one label per sample, these samples have one at every position; "
-            f"partitions that fit: {', '.join(LABEL_FREE)}"
+            f"partition {rule!r} needs one label per sample, but these samples have one label per position; "
+            f"use one of: {', '.join(LABEL_FREE)}"
         )
     _check_clients(len(labels), clients)
 
@@ -237,34 +236,34 @@ def _bounded(alpha: float) -> float:
     return float(np.clip(alpha, *_ALPHA_LIMITS))
 
 
-def _held_by(owners: Ints, clients: int) -> ClientIndices:
-    """Holdings from the owner of every sample."""
-    sizes = np.bincount(owners[owners != _NOBODY], minlength=clients)
+def _indices_of(owners: Ints, clients: int) -> ClientIndices:
+    """The indices of each client, from the owner of each sample."""
+    sizes = np.bincount(owners[owners != _NO_CLIENT], minlength=clients)
     offsets = np.concatenate([[0], np.cumsum(sizes)])
     left_out = len(owners) - offsets[-1]
     return ClientIndices(np.argsort(owners, kind="stable")[left_out:], offsets)
 
 
-def _deal(order: Ints, owners: Ints, clients: int) -> ClientIndices:
-    """Holdings where `owners[i]` owns sample `order[i]`."""
+def _assign(order: Ints, owners: Ints, clients: int) -> ClientIndices:
+    """The indices of each client, where `owners[i]` owns sample `order[i]`."""
     owner_of_sample = np.empty_like(owners)
     owner_of_sample[order] = owners
-    return _held_by(owner_of_sample, clients)
+    return _indices_of(owner_of_sample, clients)
 
 
-def _deal_at_random(sizes: Ints, rng: np.random.Generator) -> ClientIndices:
-    return _held_by(rng.permutation(np.repeat(np.arange(len(sizes)), sizes)), len(sizes))
+def _assign_at_random(sizes: Ints, rng: np.random.Generator) -> ClientIndices:
+    return _indices_of(rng.permutation(np.repeat(np.arange(len(sizes)), sizes)), len(sizes))
 
 
 def _shuffled_by_class(labels: Ints, rng: np.random.Generator) -> tuple[Ints, Ints]:
-    """Sample ids sorted by class and shuffled within, and the size of every class that occurs."""
+    """Sample indices sorted by class and shuffled within each class, and the size of each class that occurs."""
     _, classes, sizes = np.unique(labels, return_inverse=True, return_counts=True)
     shuffled = rng.permutation(len(labels))
     return shuffled[np.argsort(classes[shuffled], kind="stable")], sizes
 
 
 def _first_of_each(wanted: Ints, sizes: Ints) -> NDArray[np.bool_]:
-    """Where the first `wanted[i]` places of every run i are, when runs of these sizes follow each other."""
+    """A mask of the first `wanted[i]` positions of each run i, for consecutive runs of these sizes."""
     rank = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
     return rank < np.repeat(wanted, sizes)
 
@@ -274,18 +273,18 @@ def _even(total: int, parts: int) -> Ints:
 
 
 def _cut(total: int, shares: Floats) -> Ints:
-    """Whole numbers in proportion to the shares that add up to the total."""
+    """Integers in proportion to the shares, with this total."""
     edges = np.minimum(np.cumsum(shares)[:-1] * total, total).astype(np.int64)
     return np.diff(edges, prepend=0, append=total)
 
 
 def _cut_by_class(stock: Ints, parts: int) -> Ints:
-    """Sizes of the parts when every class is cut evenly into its share of them."""
+    """The sizes of the parts when each class is split evenly into its number of parts."""
     return np.concatenate([_even(size, share) for size, share in zip(stock, _apportion(parts, stock), strict=True)])
 
 
 def _apportion(parts: int, weights: Ints) -> Ints:
-    """Parts by largest remainder, but at least one each. In whole numbers, so that ties are exact."""
+    """The largest-remainder method with at least one part each, in integers, so that ties are exact."""
     shares = np.ones_like(weights)
     competing = np.ones(len(weights), dtype=bool)
     while True:
@@ -299,7 +298,7 @@ def _apportion(parts: int, weights: Ints) -> Ints:
 
 
 def _log_gammas(concentration: Floats, rows: int, rng: np.random.Generator) -> Floats:
-    """Rows of log-gamma draws: Dirichlet once normalised, and in logs a tiny alpha does not underflow."""
+    """Rows of log-gamma draws; normalised they are Dirichlet. In logs, a tiny alpha does not underflow."""
     size = (rows, len(concentration))
     draws = np.log(rng.standard_gamma(concentration + 1, size))
     draws -= rng.standard_exponential(size) / concentration
@@ -313,25 +312,24 @@ def _normalised(logs: Floats) -> Floats:
     return shares
 
 
-def _draw_mixes(sizes: Ints, stock: Ints, concentration: Floats, rng: np.random.Generator) -> Ints:
-    """Owners of the samples in class order, when clients draw in turn until all stock is gone."""
+def _draw_owners(sizes: Ints, stock: Ints, concentration: Floats, rng: np.random.Generator) -> Ints:
+    """The owners of the samples in class order, when clients draw one after another until all are taken."""
     stock = stock.copy()
     owners, classes = [], []
     for start in range(0, len(sizes), _BLOCK):
         block = sizes[start : start + _BLOCK]
         counts = _draw_block(block, stock, _log_gammas(concentration, len(block), rng), rng)
-        client, drawn = np.nonzero(counts)
-        owners.append(np.repeat(start + client, counts[client, drawn]))
-        classes.append(np.repeat(drawn, counts[client, drawn]))
+        client, label = np.nonzero(counts)
+        owners.append(np.repeat(start + client, counts[client, label]))
+        classes.append(np.repeat(label, counts[client, label]))
     return np.concatenate(owners)[np.argsort(np.concatenate(classes), kind="stable")]
 
 
 def _draw_block(sizes: Ints, stock: Ints, mixes: Floats, rng: np.random.Generator) -> Ints:
-    """How many samples of every class each client draws, [clients, classes]; lowers `stock`.
+    """The number of samples of each class that each client draws, `[clients, classes]`; reduces `stock`.
 
-    Draws for all clients at once, keeps the draws up to the first client that finds a class short, and draws
-    again for those after it. Classes out of stock take no part, so every such stop uses up a class: there are
-    at most as many stops as classes.
+    It draws for all clients at once, keeps the draws up to the first client for which a class runs short, and draws
+    again for the clients after it. Each such interruption uses up a class, so there are at most as many as classes.
     """
     counts = np.zeros((len(sizes), len(stock)), dtype=np.int64)
     first = 0
@@ -350,7 +348,7 @@ def _draw_block(sizes: Ints, stock: Ints, mixes: Floats, rng: np.random.Generato
 
 
 def _draw_short(wanted: Ints, stock: Ints, live: Ints, mix: Floats, rng: np.random.Generator) -> Ints:
-    """Take what there is of the wanted, and draw what is missing from the classes still in stock."""
+    """Take the wanted samples as far as they are in stock, and draw the rest from the other classes."""
     taken = np.zeros_like(wanted)
     while True:
         got = np.minimum(wanted, stock[live])
@@ -365,35 +363,36 @@ def _draw_short(wanted: Ints, stock: Ints, live: Ints, mix: Floats, rng: np.rand
 
 
 def _spread_classes(stock: Ints, clients: int, concentration: float, rng: np.random.Generator) -> tuple[Ints, int]:
-    """One draw of `dirichlet_per_class`: owners of the samples in class order, and the least a client has."""
-    held = np.zeros(clients, dtype=np.int64)
+    """One draw of `dirichlet_per_class`: the owners of the samples in class order, and the smallest client's size."""
+    sizes = np.zeros(clients, dtype=np.int64)
     owners = []
     for size in stock:
-        # While samples remain someone is below the mean. A fixed order would round in favour of the same.
-        open_clients = rng.permutation(np.flatnonzero(held * clients < stock.sum()))
+        # While samples remain, some client is below the mean. A fixed order would always favour the same clients.
+        open_clients = rng.permutation(np.flatnonzero(sizes * clients < stock.sum()))
         shares = _normalised(_log_gammas(np.full(len(open_clients), concentration), 1, rng))[0]
         counts = _cut(size, shares)
-        held[open_clients] += counts
+        sizes[open_clients] += counts
         owners.append(np.repeat(open_clients, counts))
-    return np.concatenate(owners), int(held.min())
+    return np.concatenate(owners), int(sizes.min())
 
 
-def _level(owners: Ints, clients: int, least: int, rng: np.random.Generator) -> Ints:
-    """Owners after the largest client of the moment has given a sample until all clients hold the least."""
+def _raise_to_minimum(owners: Ints, clients: int, least: int, rng: np.random.Generator) -> Ints:
+    """The owners after the largest clients gave up random samples until all clients have `least`."""
     sizes = np.bincount(owners, minlength=clients)
     lacking = np.maximum(least - sizes, 0)
-    given = _shaved(sizes, int(lacking.sum()))
+    given = _taken_from_largest(sizes, int(lacking.sum()))
     shuffled = rng.permutation(len(owners))
     grouped = shuffled[np.argsort(owners[shuffled], kind="stable")]
-    levelled = owners.copy()
-    levelled[grouped[_first_of_each(given, sizes)]] = np.repeat(np.arange(clients), lacking)
-    return levelled
+    result = owners.copy()
+    result[grouped[_first_of_each(given, sizes)]] = np.repeat(np.arange(clients), lacking)
+    return result
 
 
-def _shaved(sizes: Ints, total: int) -> Ints:
-    """What each gives when the largest of the moment (the last of equals) gives one, `total` times."""
+def _taken_from_largest(sizes: Ints, total: int) -> Ints:
+    """How many samples each client gives if the currently largest client (the last of equals) gives one, `total`
+    times."""
     ordered = np.sort(sizes)[::-1]
-    # What lowering the m largest to the size of the m-th frees, m = 1, 2, …
+    # freed[m - 1]: samples that become free if the m largest clients shrink to the size of the m-th.
     freed = np.cumsum(ordered) - ordered * np.arange(1, len(sizes) + 1)
     givers = int(np.searchsorted(freed, total, side="right"))
     each, extra = divmod(int(ordered[:givers].sum()) - total, givers)

@@ -1,8 +1,9 @@
-"""The data sets that FedRelay can read, by name: where they are looked for, and how they are loaded."""
+"""The data sets that FedRelay can read: where they are searched for, and how they are loaded."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -26,11 +27,11 @@ from fedrelay.files import home_written_out
 
 
 @dataclass(frozen=True)
-class Source:
-    """One readable data set.
+class DatasetSource:
+    """A data set that FedRelay can read.
 
-    `recognise` says what there is to load at a folder or file, or None; it opens nothing.
-    `folders` gives the folders to search when no path is given.
+    `recognise` returns the path to load if a folder or file has the data set, else None; it opens no file. `folders`
+    returns the folders to search if no path is given.
     """
 
     name: str
@@ -41,30 +42,33 @@ class Source:
     load: Callable[[Path], Dataset]
     folders: Callable[[], Sequence[Path]]
 
-    def places(self, path: Path | None = None) -> Sequence[Path]:
-        """Where the data set is looked for: at `path` alone, if it is given."""
+    def search_paths(self, path: Path | None = None) -> Sequence[Path]:
+        """Where the data set is searched for: only at `path`, if it is given."""
         return self.folders() if path is None else [home_written_out(path)]
 
     def find(self, path: Path | None = None) -> Path | None:
-        """The first place that has the data set, without loading it."""
-        found = (self._recognise_safely(place) for place in self.places(path))
-        return next((location for location in found if location is not None), None)
-
-    def _recognise_safely(self, place: Path) -> Path | None:
-        try:
-            return self.recognise(place)
-        except OSError:  # a folder that may not be entered has nothing for us
-            return None
+        """The first search path that has the data set, or None. Nothing is loaded."""
+        for place in self.search_paths(path):
+            with suppress(OSError):  # a folder without read permission
+                if (location := self.recognise(place)) is not None:
+                    return location
+        return None
 
 
 def load_dataset(name: str, path: Path | None = None) -> Dataset:
-    """The data set `name`, searched for in the usual folders or taken from `path` (a folder or file).
+    """Load a data set by name.
 
-    The name of a `.npz` file is a data set too.
+    Args:
+        name: A name of `DATASETS`, or the path of a `.npz` file.
+        path: The folder or file to read; by default the usual folders are searched.
+
+    Raises:
+        SpecError: The name is unknown.
+        DataError: The data set is missing or damaged.
     """
     if name.endswith(".npz"):
         if path is not None:
-            raise SpecError(f"the data set {name!r} is a file already; it takes no path ({path})")
+            raise SpecError(f"data.path: has no effect, because data.name is the file {name!r}; remove {path}")
         name, path = "npz", Path(name)
     if name not in DATASETS:
         raise SpecError(_unknown(name))
@@ -82,16 +86,16 @@ def _unknown(name: str) -> str:
     return f"data.name: {unknown('data set', name, [*DATASETS, 'synthetic'])}, and any .npz file"
 
 
-def _missing(source: Source, path: Path | None) -> str:
-    places = [_described(place) for place in source.places(path)]
+def _missing(source: DatasetSource, path: Path | None) -> str:
+    places = [_described(place) for place in source.search_paths(path)]
     lines = [
-        f"the data set {source.name!r} was not found",
-        f"  looked for: {', '.join(source.files)}",
-        f"  in: {', '.join(places) or 'no folder, because it needs a path'}",
-        f"  it comes from: {source.origin}",
+        f"data set {source.name!r} not found",
+        f"  files: {', '.join(source.files)}",
+        f"  searched: {', '.join(places) or 'nothing, because data.path is not set'}",
+        f"  available from: {source.origin}",
     ]
     if path is None and places:
-        lines.append(f"  put it there, set ${ROOT_VARIABLE} to the folder that has it, or give its path")
+        lines.append(f"  put it there, set ${ROOT_VARIABLE} to the folder that has it, or set data.path")
     return "\n".join(lines)
 
 
@@ -105,34 +109,34 @@ def _described(place: Path) -> str:
 _LEAF = "train/*.json and test/*.json of LEAF"
 
 _SOURCES = (
-    Source(
+    DatasetSource(
         name="digits",
-        summary="8×8 handwritten digits, 1,797 images, 10 classes; always there",
-        files=("nothing: it comes with scikit-learn and takes no path",),
+        summary="8×8 handwritten digits, 1,797 images, 10 classes; always available",
+        files=("none: it is part of scikit-learn and has no path",),
         origin="scikit-learn, from the UCI Optical Recognition of Handwritten Digits",
         recognise=digits.recognise,
         load=digits.load,
-        folders=digits.home,
+        folders=digits.package_folder,
     ),
-    Source(
+    DatasetSource(
         name="mnist",
-        summary="28×28 handwritten digits, 70,000 images, 10 classes; by writer with the QMNIST writer ids",
+        summary="28×28 handwritten digits, 70,000 images, 10 classes; clients are writers (QMNIST ids)",
         files=(*(f"{name}[.gz]" for name in idx.FILES), f"optionally {idx.WRITERS}"),
         origin="The MNIST database of LeCun, Cortes and Burges, http://yann.lecun.com/exdb/mnist/",
         recognise=idx.recognise,
         load=partial(idx.load, name="mnist"),
-        folders=partial(search_folders, "mnist", telling_files=False),
+        folders=partial(search_folders, "mnist", unique_files=False),
     ),
-    Source(
+    DatasetSource(
         name="fashion-mnist",
         summary="28×28 articles of clothing, 70,000 images, 10 classes",
         files=tuple(f"{name}[.gz]" for name in idx.FILES),
         origin="https://github.com/zalandoresearch/fashion-mnist or Debian's package dataset-fashion-mnist",
         recognise=idx.recognise,
         load=partial(idx.load, name="fashion-mnist"),
-        folders=lambda: [*search_folders("fashion-mnist", telling_files=False), idx.DEBIAN_FASHION_MNIST],
+        folders=lambda: [*search_folders("fashion-mnist", unique_files=False), idx.DEBIAN_FASHION_MNIST],
     ),
-    Source(
+    DatasetSource(
         name="cifar10",
         summary="32×32 colour photographs, 60,000 images, 10 classes",
         files=(f"{cifar.CIFAR10.folder}/", cifar.CIFAR10.archive, "cifar10*.npz"),
@@ -141,7 +145,7 @@ _SOURCES = (
         load=partial(cifar.load, layout=cifar.CIFAR10),
         folders=partial(search_folders, "cifar10"),
     ),
-    Source(
+    DatasetSource(
         name="cifar100",
         summary="32×32 colour photographs, 60,000 images, 100 classes",
         files=(f"{cifar.CIFAR100.folder}/", cifar.CIFAR100.archive, "cifar100*.npz"),
@@ -150,7 +154,7 @@ _SOURCES = (
         load=partial(cifar.load, layout=cifar.CIFAR100),
         folders=partial(search_folders, "cifar100"),
     ),
-    Source(
+    DatasetSource(
         name="cinic10",
         summary="32×32 colour photographs from CIFAR-10 and ImageNet, 10 classes",
         files=("train/<class>/*.png", "test/<class>/*.png"),
@@ -159,43 +163,43 @@ _SOURCES = (
         load=partial(image_folder.load, name="cinic10"),
         folders=partial(search_folders, "cinic10"),
     ),
-    Source(
+    DatasetSource(
         name="pacs",
-        summary="photographs, paintings, cartoons and sketches of 7 classes; by domain",
+        summary="photographs, paintings, cartoons and sketches, 7 classes; clients are domains",
         files=tuple(f"{domain}/<class>/*" for domain in image_folder.PACS_FOLDERS),
         origin="Li, Yang, Song and Hospedales, Deeper, Broader and Artier Domain Generalization (ICCV 2017)",
         recognise=image_folder.recognise_pacs,
         load=partial(image_folder.load, name="pacs"),
         folders=partial(search_folders, "pacs"),
     ),
-    Source(
+    DatasetSource(
         name="femnist",
-        summary="28×28 handwritten digits and letters, 62 classes; by writer",
+        summary="28×28 handwritten digits and letters, 62 classes; clients are writers",
         files=("femnist*.npz", _LEAF),
         origin="LEAF, https://leaf.cmu.edu",
         recognise=femnist.recognise,
         load=femnist.load,
-        folders=partial(search_folders, "femnist", telling_files=False),
+        folders=partial(search_folders, "femnist", unique_files=False),
     ),
-    Source(
+    DatasetSource(
         name="shakespeare",
-        summary="the next character of Shakespeare's plays, 80 tokens; by speaking role",
+        summary="the next character of Shakespeare's plays, 80 tokens; clients are speaking roles",
         files=("shakespeare*.jsonl[.gz]", _LEAF),
-        origin="LEAF, https://leaf.cmu.edu, or the plays as one JSON object a role",
+        origin="LEAF, https://leaf.cmu.edu, or the plays as one JSON object per role",
         recognise=shakespeare.recognise,
         load=shakespeare.load,
-        folders=partial(search_folders, "shakespeare", telling_files=False),
+        folders=partial(search_folders, "shakespeare", unique_files=False),
     ),
-    Source(
+    DatasetSource(
         name="stackoverflow",
-        summary="the next word of questions and answers, 10,004 tokens; by user (needs h5py)",
+        summary="the next word of questions and answers, 10,004 tokens; clients are users (needs h5py)",
         files=(stackoverflow.TRAIN, stackoverflow.TEST),
         origin="TensorFlow Federated, tff.simulation.datasets.stackoverflow",
         recognise=stackoverflow.recognise,
         load=stackoverflow.load,
         folders=partial(search_folders, "stackoverflow"),
     ),
-    Source(
+    DatasetSource(
         name="nsl-kdd",
         summary="network connections, 23 kinds of traffic, 148,517 rows",
         files=(f"{nsl_kdd.TRAIN}[.gz]", f"{nsl_kdd.TEST}[.gz]"),
@@ -204,7 +208,7 @@ _SOURCES = (
         load=nsl_kdd.load,
         folders=partial(search_folders, "nsl-kdd"),
     ),
-    Source(
+    DatasetSource(
         name="nsl-kdd-binary",
         summary="the rows of nsl-kdd, normal or attack",
         files=(f"{nsl_kdd.TRAIN}[.gz]", f"{nsl_kdd.TEST}[.gz]"),
@@ -213,18 +217,18 @@ _SOURCES = (
         load=nsl_kdd.load_binary,
         folders=partial(search_folders, "nsl-kdd"),
     ),
-    Source(
+    DatasetSource(
         name="image-folder",
-        summary="any folder of images by class, with train and test or with domains; needs a path",
+        summary="any folder of images, by train/test or domain, then class; needs data.path",
         files=("train/<class>/* and test/<class>/*", "or <domain>/<class>/*"),
         origin="your own files",
         recognise=image_folder.recognise,
         load=image_folder.load,
         folders=list,
     ),
-    Source(
+    DatasetSource(
         name="npz",
-        summary="any NumPy archive of images or tables; needs a path",
+        summary="any NumPy archive of images or tables; needs data.path",
         files=(f"a .npz file with {', '.join(npz.KEYS)} and optionally client_train",),
         origin="your own files",
         recognise=npz.recognise,
@@ -233,4 +237,4 @@ _SOURCES = (
     ),
 )
 
-DATASETS: dict[str, Source] = {source.name: source for source in _SOURCES}
+DATASETS: dict[str, DatasetSource] = {source.name: source for source in _SOURCES}

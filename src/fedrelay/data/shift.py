@@ -1,8 +1,8 @@
-"""Domain shift: the same images as different holders would have recorded them.
+"""Domain shift: images as they would look if clients recorded them differently.
 
-A shift acts on raw pixel values, before they are scaled to model inputs. Rotation turns counter-clockwise and
-repeats the border where the turned image leaves a corner empty; a quarter turn of a square image is exact.
-Inversion swaps dark and bright, noise adds a Gaussian grain, contrast pulls every image towards its own mean.
+A shift changes raw pixel values, before they are scaled to model inputs. Rotation is counter-clockwise and repeats the
+border in empty corners; rotating a square image by 90 degrees is exact. Inversion swaps dark and bright, noise adds
+Gaussian noise, contrast moves each pixel towards the mean of its image.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ Range = tuple[float, float]
 SHIFTS: Mapping[str, float] = MappingProxyType(
     {"none": 0.0, "rotation": 45.0, "inversion": 1.0, "noise": 0.25, "contrast": 0.3}
 )
-"""The names of the shifts and their usual strength: degrees, share of the way to the mirrored value, standard
-deviation of the noise as a share of the value range, share of the contrast that is left."""
+"""Name → default strength: degrees; share of the way to the inverted value; standard deviation of the noise as a share
+of the value range; share of the contrast that is kept."""
 
 
 def apply_shift(
@@ -35,7 +35,15 @@ def apply_shift(
     values: Range = (0.0, 1.0),
     strength: float | None = None,
 ) -> Tensor:
-    """The shifted float images `[n, channels, height, width]`, whose raw values lie within `values`."""
+    """Shift float images `[n, channels, height, width]`.
+
+    Args:
+        name: A name of `SHIFTS`.
+        images: The images.
+        rng: Generator for the noise.
+        values: The range of raw pixel values.
+        strength: Default see `SHIFTS`.
+    """
     check_shifts([name], "image")
     if name == "none":
         return images
@@ -45,14 +53,12 @@ def apply_shift(
 
 
 def check_shifts(names: Sequence[str], kind: str) -> None:
-    """Refuse unknown names, and any shift of what is not an image."""
+    """Refuse unknown names, and shifts of samples that are not images."""
     for name in names:
         if name not in SHIFTS:
             raise SpecError(unknown("shift", name, SHIFTS))
         if name != "none" and kind != "image":
-            raise SpecError(
-                f"shift {name!r} changes images; these samples are of kind {kind!r}, which allows only 'none'"
-            )
+            raise SpecError(f"shift {name!r} needs images; these samples are {kind}, for which only 'none' is allowed")
 
 
 def _rotate(images: Tensor, degrees: float, values: Range, rng: np.random.Generator) -> Tensor:

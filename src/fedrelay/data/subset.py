@@ -1,4 +1,4 @@
-"""Part of a data set: so many samples, with the classes in the proportions of the whole."""
+"""A part of a data set, with the same proportions of classes."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from fedrelay.rng import generator
 
 
 def subset(dataset: Dataset, samples: int | None, test_samples: int | None, seed: int) -> Dataset:
-    """So many train and test samples, chosen by the seed alone; all where no number is given."""
+    """Keep `samples` train and `test_samples` test samples, or all where None."""
     if samples is not None:
-        kept = _chosen(dataset.y_train, samples, seed, "samples")
+        kept = _stratified_indices(dataset.y_train, samples, seed, "samples")
         owner = dataset.client_train
         dataset = replace(
             dataset,
@@ -24,17 +24,17 @@ def subset(dataset: Dataset, samples: int | None, test_samples: int | None, seed
             client_train=None if owner is None else np.unique(owner[kept], return_inverse=True)[1],
         )
     if test_samples is not None:
-        kept = _chosen(dataset.y_test, test_samples, seed, "test_samples")
+        kept = _stratified_indices(dataset.y_test, test_samples, seed, "test_samples")
         dataset = replace(dataset, x_test=dataset.x_test[kept], y_test=dataset.y_test[kept])
     return dataset
 
 
-def _chosen(labels: NDArray[np.int64], count: int, seed: int, what: str) -> NDArray[np.int64]:
-    """Places in order. Shuffled classes are dealt out evenly over a line, of which the first part is taken."""
+def _stratified_indices(labels: NDArray[np.int64], count: int, seed: int, what: str) -> NDArray[np.int64]:
+    """Sorted indices. Each class is shuffled and spread evenly over a line; the first `count` samples are kept."""
     if count > len(labels):
-        raise SpecError(f"data.{what}: there are {len(labels)} of them, got {count}")
+        raise SpecError(f"data.{what}: must be at most {len(labels)}, got {count}")
     rng = generator(seed, "subset", what)
-    if labels.ndim > 1:  # a label at every position: there are no classes of samples
+    if labels.ndim > 1:  # one label per position: samples have no class
         return np.sort(rng.permutation(len(labels))[:count])
     position = np.empty(len(labels))
     for label in np.unique(labels):

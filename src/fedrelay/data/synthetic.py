@@ -1,16 +1,16 @@
-"""Synthetic(α, β) of the FedProx paper (Li et al. 2020): clients with a linear model and inputs of their own.
+"""Synthetic(α, β) of the FedProx paper (Li et al. 2020): each client has its own linear model and inputs.
 
     u_k ~ N(0, α)    W_k, b_k ~ N(u_k, 1)
     B_k ~ N(0, β)    v_k ~ N(B_k, 1)    x ~ N(v_k, diag(j^-1.2))    y = argmax(W_k x + b_k)
 
-α says how much the clients' models differ, β how much their inputs do. As in the authors' code both are
-standard deviations, sizes are 50 plus a log-normal number, and 9 of 10 samples are for training. α = β = 0 is
-not IID, since W_k, b_k and v_k still differ; the paper's Synthetic-IID, with one model and one distribution
-of inputs for all, is `iid=True`.
+α controls how much the clients' models differ, β how much their inputs differ. As in the authors' code, both are
+standard deviations, sizes are 50 plus a log-normal number, and 9 of 10 samples are for training. α = β = 0 is not IID,
+because W_k, b_k and v_k still differ; the paper's Synthetic-IID, with one model and one input distribution for all, is
+`iid=True`.
 
-Deviations: a client is generated whenever it is visited, from a key of its own, so a federation of any size
-costs nothing to create; sizes are capped; the test set pools the held-out samples of a bounded number of
-clients chosen at random.
+Deviations: a client's samples are generated whenever they are needed, from the client's own random key, so a federation
+of any size costs nothing to create. Sizes are capped. The test set has the held-out samples of a limited number of
+random clients.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Rows = tuple[NDArray[np.float32], Ints]
 
 @dataclass(frozen=True)
 class LogNormalSizes:
-    """Samples per client: `least` plus a log-normal number, at most `most`. `log_std=0` makes all equal."""
+    """Samples per client: `least` plus a log-normal number, at most `most`. With `log_std=0` all are equal."""
 
     least: int = 50
     log_mean: float = 4.0
@@ -41,19 +41,18 @@ class LogNormalSizes:
     most: int = 100_000
 
     def __post_init__(self) -> None:
-        """Refuse sizes that cannot be."""
         if not 2 <= self.least <= self.most or not self.log_std >= 0 or not math.isfinite(self.log_mean):
-            raise SpecError(f"sizes need 2 ≤ least ≤ most, log_std ≥ 0 and a finite log_mean, got {self}")
+            raise SpecError(f"sizes must have 2 ≤ least ≤ most, log_std ≥ 0 and a finite log_mean, got {self}")
 
     def draw(self, clients: int, rng: np.random.Generator) -> Ints:
-        """The sizes of that many clients; those of the first do not depend on how many follow."""
+        """The sizes of `clients` clients. More clients do not change the sizes of the first."""
         extra = np.minimum(rng.lognormal(self.log_mean, self.log_std, clients), self.most - self.least)
         return self.least + extra.astype(np.int64)
 
 
 @dataclass(frozen=True, repr=False)
 class SyntheticFederation(ShortRepr):
-    """A federation of any number of clients whose data are made when they are looked at."""
+    """A federation of any number of clients whose samples are generated when needed."""
 
     clients: int
     alpha: float = 1.0
@@ -66,7 +65,6 @@ class SyntheticFederation(ShortRepr):
     test_clients: int = 200
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be generated."""
         for name in ("clients", "classes", "features", "test_clients"):
             if getattr(self, name) < 1:
                 raise SpecError(f"synthetic: {name} must be at least 1, got {getattr(self, name)}")
@@ -74,68 +72,63 @@ class SyntheticFederation(ShortRepr):
             if not 0 <= getattr(self, name) < math.inf:
                 raise SpecError(f"synthetic: {name} must be a finite number ≥ 0, got {getattr(self, name)}")
         if self.iid and (self.alpha or self.beta):
-            raise SpecError(f"synthetic: iid clients have alpha 0 and beta 0, got {self.alpha} and {self.beta}")
+            raise SpecError(f"synthetic: iid needs alpha 0 and beta 0, got {self.alpha} and {self.beta}")
 
     @property
     def name(self) -> str:
-        """The name the paper gives it."""
+        """The name in the paper."""
         return "synthetic-iid" if self.iid else f"synthetic({self.alpha:g},{self.beta:g})"
 
     @property
     def kind(self) -> Kind:
-        """Rows of features."""
         return "tabular"
 
     @property
     def sample_shape(self) -> tuple[int, ...]:
-        """The shape of one sample."""
         return (self.features,)
 
     def size(self, client: int) -> int:
-        """The number of train samples of one client, known without generating them."""
-        return int(_train_part(self._totals[self._existing(client)]))
+        """The number of train samples of one client; does not generate them."""
+        return int(_train_part(self._totals[self._checked(client)]))
 
     def sizes(self) -> Ints:
-        """The number of train samples of every client."""
         return _train_part(self._totals)
 
     def samples(self, client: int) -> Samples:
-        """The train samples of one client."""
         x, y = self._generate(client)
         size = self.size(client)
         return Samples(torch.from_numpy(x[:size]), torch.from_numpy(y[:size]))
 
     def histogram(self, client: int) -> Ints:
-        """How many train samples of every class a client has."""
         _, y = self._generate(client)
         return class_counts(y[: self.size(client)], self.classes)
 
     @cached_property
     def test(self) -> Samples:
-        """The held-out samples of all clients, or of `test_clients` of them chosen at random."""
-        tested = generator(self.seed, "synthetic", "test").choice(
+        """The held-out samples of `test_clients` random clients, or of all."""
+        clients = generator(self.seed, "synthetic", "test").choice(
             self.clients, min(self.clients, self.test_clients), replace=False
         )
-        held_out = [[rows[self.size(k) :] for rows in self._generate(k)] for k in np.sort(tested).tolist()]
+        held_out = [[rows[self.size(k) :] for rows in self._generate(k)] for k in np.sort(clients).tolist()]
         x, y = (np.concatenate(parts) for parts in zip(*held_out, strict=True))
         return Samples(torch.from_numpy(x), torch.from_numpy(y))
 
     def fingerprint(self) -> str:
-        """A digest of the parameters, which say everything."""
+        """A hash of the parameters, which determine all samples."""
         return digest(self)
 
     @cached_property
     def _totals(self) -> Ints:
         return self.size_rule.draw(self.clients, generator(self.seed, "synthetic", "sizes"))
 
-    def _existing(self, client: int) -> int:
+    def _checked(self, client: int) -> int:
         if not 0 <= client < self.clients:
-            raise IndexError(f"client {client} does not exist, there are {self.clients} (0 to {self.clients - 1})")
+            raise IndexError(f"client {client} does not exist; clients are 0 to {self.clients - 1}")
         return client
 
     def _generate(self, client: int) -> Rows:
-        """All samples of a client, those for training first."""
-        total = int(self._totals[self._existing(client)])
+        """All samples of a client, train samples first."""
+        total = int(self._totals[self._checked(client)])
         rng = generator(self.seed, "synthetic", client)
         if self.iid:
             weights, bias = self._model(0.0, generator(self.seed, "synthetic", "model"))
@@ -143,7 +136,7 @@ class SyntheticFederation(ShortRepr):
         else:
             weights, bias = self._model(rng.normal(0, self.alpha), rng)
             centre = rng.normal(rng.normal(0, self.beta), 1, self.features)
-        spread = np.arange(1, self.features + 1) ** -0.6  # the root of the variances j^-1.2
+        spread = np.arange(1, self.features + 1) ** -0.6  # the square root of the variances j^-1.2
         x = centre + spread * rng.standard_normal((total, self.features))
         return x.astype(np.float32), (x @ weights + bias).argmax(axis=1)
 

@@ -55,7 +55,7 @@ class SharedRaw(Warmup):
         x, y = shared.pool
         sample = sum(part[0].numel() * part.element_size() for part in (x, y))
         holders = [client for client in range(shared.clients) if shared.members.size(client)]
-        given = [len(shared.given(client)) * sample for client in holders]
+        given = [len(shared.shared_indices(client)) * sample for client in holders]
         return (
             SetupStep(holders, up=SetupTransfer("samples", given)),
             SetupStep(holders, down=SetupTransfer("samples", len(y) * sample)),

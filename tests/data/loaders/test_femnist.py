@@ -68,10 +68,10 @@ SAMPLES = {"x": [image(1)], "y": [1]}
         ({"users": ["a", "b"], "user_data": {"a": SAMPLES}}, "its `users` do not match"),
         ({"users": "a", "user_data": {"a": SAMPLES}}, "its `users` do not match"),
         ({"users": ["a"], "num_samples": [2], "user_data": {"a": SAMPLES}}, "its `num_samples` do not match"),
-        ({"users": ["a"], "user_data": {"a": {"x": []}}}, "the user a has no lists `x` and `y`"),
-        ({"users": ["a"], "user_data": {"a": [1]}}, "the user a has no lists `x` and `y`"),
+        ({"users": ["a"], "user_data": {"a": {"x": []}}}, "user a has no lists `x` and `y`"),
+        ({"users": ["a"], "user_data": {"a": [1]}}, "user a has no lists `x` and `y`"),
         ({"users": ["a"], "user_data": {"a": {"x": [image(1)], "y": [1, 2]}}}, "has 1 samples and 2 labels"),
-        ({"users": ["a"], "user_data": {"a": {"x": [image(1)], "y": [62]}}}, "holds the label 62"),
+        ({"users": ["a"], "user_data": {"a": {"x": [image(1)], "y": [62]}}}, "has the label 62"),
         ({"users": ["a"], "user_data": {"a": {"x": [[0.5] * 9], "y": [1]}}}, r"shape \(1, 9\), not \(n, 784"),
         ({"users": ["a"], "user_data": {"a": {"x": ["text"], "y": [1]}}}, "are not rows of numbers"),
         ({"users": ["a"], "user_data": {"a": {"x": [None], "y": [1]}}}, r"shape \(1,\)|rows of numbers"),
@@ -91,13 +91,13 @@ def test_damaged_leaf_files(folder: Path, content: object, complaint: str) -> No
 @pytest.mark.parametrize("text", ['{"users": ["a"', "", "[" * 100_000])
 def test_broken_json(folder: Path, text: str) -> None:
     (folder / "test" / "all_data_0.json").write_text(text)
-    with pytest.raises(DataError, match=r"all_data_0\.json: is no valid JSON"):
+    with pytest.raises(DataError, match=r"all_data_0\.json: is not valid JSON"):
         load_dataset("femnist", folder)
 
 
 def test_a_part_without_samples(folder: Path) -> None:
     write(folder / "test" / "all_data_0.json", users(f09=[]))
-    with pytest.raises(DataError, match="test: holds no samples"):
+    with pytest.raises(DataError, match="test: has no samples"):
         load_dataset("femnist", folder)
 
 
@@ -111,7 +111,7 @@ def test_a_numpy_archive(tmp_path: Path) -> None:
     assert data.client_train is not None
     assert data.client_train.tolist() == [1, 0, 1]
     np.savez(path, **arrays)
-    with pytest.raises(DataError, match=r"femnist_small\.npz: lacks the arrays \['writer_train'\]"):
+    with pytest.raises(DataError, match=r"femnist_small\.npz: is missing the arrays \['writer_train'\]"):
         load_dataset("femnist", path)
 
 

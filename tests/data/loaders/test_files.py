@@ -4,7 +4,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedrelay.data.loaders.files import capacity, checked_labels, dense, integers, read_text, reading
+from fedrelay.data.loaders.files import capacity, checked_labels, integers, read_text, reading, renumbered
 from fedrelay.errors import DataError
 
 HERE = Path("labels")
@@ -19,13 +19,13 @@ def test_labels_become_64_bit_integers() -> None:
 @pytest.mark.parametrize(
     ("values", "complaint"),
     [
-        ([0, 1, 3], "holds the label 3; labels go from 0 to 2"),
-        ([0, -1, 1], "holds the label -1"),
-        ([0, 1], "holds 2 labels for 3 samples"),
+        ([0, 1, 3], "has the label 3; labels are 0 to 2"),
+        ([0, -1, 1], "has the label -1"),
+        ([0, 1], "has 2 labels for 3 samples"),
         ([0.0, 1.0, 2.0], "its labels are float64"),
         ([0, 1, 2**70], "its labels are object"),
         (["a", "b", "c"], "its labels are <U1"),
-        ([[0], [1, 2], [0]], "its labels are not one list of integers"),
+        ([[0], [1, 2], [0]], "its labels are not a list of integers"),
         ([[0, 1], [1, 2], [0, 0]], r"of shape \(3, 2\)"),
     ],
 )
@@ -35,7 +35,7 @@ def test_bad_labels_are_named(values: list[object], complaint: str) -> None:
 
 
 def test_no_samples_at_all_are_refused() -> None:
-    with pytest.raises(DataError, match="holds no samples"):
+    with pytest.raises(DataError, match="has no samples"):
         checked_labels(HERE, [], classes=3, samples=0)
 
 
@@ -44,17 +44,17 @@ def test_an_empty_list_is_a_row_of_no_integers() -> None:
 
 
 def test_ids_are_renumbered_without_gaps() -> None:
-    assert dense(np.array([70, 5, 70, 9])).tolist() == [2, 0, 2, 1]
-    assert dense(np.array(["b", "a"])).tolist() == [1, 0]
+    assert renumbered(np.array([70, 5, 70, 9])).tolist() == [2, 0, 2, 1]
+    assert renumbered(np.array(["b", "a"])).tolist() == [1, 0]
 
 
 @pytest.mark.parametrize(
     ("error", "complaint"),
     [
-        (EOFError("ended"), "cut short"),
-        (gzip.BadGzipFile("CRC"), "cut short"),
+        (EOFError("ended"), "truncated"),
+        (gzip.BadGzipFile("CRC"), "truncated"),
         (PermissionError(13, "Permission denied"), "cannot be read .Permission denied"),
-        (MemoryError(), "does not fit into memory"),
+        (MemoryError(), "does not fit in memory"),
     ],
 )
 def test_every_failure_of_reading_names_the_file(error: Exception, complaint: str) -> None:

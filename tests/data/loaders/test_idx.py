@@ -54,7 +54,7 @@ def test_all_four_files_are_needed(folder: Path) -> None:
     assert DATASETS["mnist"].find(folder) == folder
     (folder / TEST_LABELS).unlink()
     assert DATASETS["mnist"].find(folder) is None
-    with pytest.raises(DataError, match=f"{TEST_LABELS}: is missing"):
+    with pytest.raises(DataError, match=f"{TEST_LABELS}: not found"):
         idx.load(folder, "mnist")
 
 
@@ -69,9 +69,9 @@ def test_the_writers_of_mnist_are_its_clients(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("arrays", "complaint"),
     [
-        ({"train_writer": np.arange(3)}, "names 3 writers for 4 train images"),
+        ({"train_writer": np.arange(3)}, "has 3 writer ids for 4 train images"),
         ({"train_writer": np.arange(4.0)}, "its writers are float64"),
-        ({"writers": np.arange(4)}, r"lacks the arrays \['train_writer'\]; it holds \['writers'\]"),
+        ({"writers": np.arange(4)}, r"is missing the arrays \['train_writer'\]; it has \['writers'\]"),
     ],
 )
 def test_bad_writers(folder: Path, arrays: dict[str, np.ndarray], complaint: str) -> None:
@@ -86,17 +86,17 @@ GOOD = encode(images(4))
 @pytest.mark.parametrize(
     ("content", "complaint"),
     [
-        (b"", r"starts with the bytes \(none\), not 00 00 08 03"),
-        (b"\0\0\x0d\x03" + GOOD[4:], "starts with the bytes 00 00 0d 03"),
-        (encode(labels(4)), "starts with the bytes 00 00 08 01"),
-        (GOOD[:9], "ends inside its header"),
-        (GOOD[:-1], "claims 24 values, but it holds only 23|claims 24 values, more than the file can hold"),
-        (GOOD + b"!", "claims 24 values, but it holds more"),
+        (b"", r"starts with \(none\), not 00 00 08 03"),
+        (b"\0\0\x0d\x03" + GOOD[4:], "starts with 00 00 0d 03"),
+        (encode(labels(4)), "starts with 00 00 08 01"),
+        (GOOD[:9], "ends in the middle of its header"),
+        (GOOD[:-1], "claims 24 values, but it has only 23|claims 24 values, more than the file can contain"),
+        (GOOD + b"!", "claims 24 values, but it has more"),
         (
             GOOD[:4] + b"\xff" * 12 + GOOD[16:],
             "claims 79,228,162,458,924,105,385,300,197,375 values, more than",
         ),
-        (encode(images(3)), f"{TRAIN_LABELS}.gz: holds 4 labels for 3 samples"),
+        (encode(images(3)), f"{TRAIN_LABELS}.gz: has 4 labels for 3 samples"),
     ],
 )
 @pytest.mark.parametrize("packed", [False, True])
@@ -112,18 +112,18 @@ def test_damaged_images(folder: Path, content: bytes, complaint: str, packed: bo
 @pytest.mark.parametrize(
     "content",
     [GOOD, gzip.compress(GOOD)[:-9], gzip.compress(GOOD)[:-8] + bytes(8)],
-    ids=["not gzip", "cut short", "wrong checksum"],
+    ids=["not gzip", "truncated", "wrong checksum"],
 )
 def test_damaged_gzip(folder: Path, content: bytes) -> None:
     (folder / TRAIN_IMAGES).unlink()
     (folder / f"{TRAIN_IMAGES}.gz").write_bytes(content)
-    with pytest.raises(DataError, match=f"{TRAIN_IMAGES}.gz: the compressed data is damaged or cut short"):
+    with pytest.raises(DataError, match=f"{TRAIN_IMAGES}.gz: the compressed data is damaged or truncated"):
         load_dataset("mnist", folder)
 
 
 def test_labels_out_of_range(folder: Path) -> None:
     (folder / TEST_LABELS).write_bytes(encode(np.array([0, 10], np.uint8)))
-    with pytest.raises(DataError, match=f"{TEST_LABELS}: holds the label 10; labels go from 0 to 9"):
+    with pytest.raises(DataError, match=f"{TEST_LABELS}: has the label 10; labels are 0 to 9"):
         load_dataset("fashion-mnist", folder)
 
 

@@ -58,5 +58,5 @@ def test_pixels_keep_their_place() -> None:
 
 
 def test_other_shapes_are_refused() -> None:
-    with pytest.raises(DataError, match=r"images: its images have the shape \(2, 2\)"):
+    with pytest.raises(DataError, match=r"images: its images have shape \(2, 2\)"):
         channels_first(HERE, np.zeros((2, 2)))

@@ -62,20 +62,20 @@ def test_float_images_are_taken_as_they_are(path: Path) -> None:
     [
         (
             {"x_test": None, "extra": [1]},
-            r"lacks the arrays \['x_test'\]; it holds \['extra', 'x_train', 'y_",
+            r"is missing the arrays \['x_test'\]; it has \['extra', 'x_train', 'y_",
         ),
-        ({"y_train": [0, 1]}, "holds 2 labels for 4 samples"),
-        ({"y_train": [0, 1, -1, 0]}, "holds the label -1"),
+        ({"y_train": [0, 1]}, "has 2 labels for 4 samples"),
+        ({"y_train": [0, 1, -1, 0]}, "has the label -1"),
         ({"y_train": [0.5, 1, 1, 0]}, "its labels are float64"),
-        ({"x_test": table(2)[:, :2]}, r"train samples have the shape \(3,\), test samples \(2,\)"),
+        ({"x_test": table(2)[:, :2]}, r"train samples have shape \(3,\), test samples \(2,\)"),
         ({"x_test": table(2).astype(np.uint8)}, "train samples are float64, test samples uint8"),
-        ({"x_train": table(4) * np.nan}, "holds samples that are not finite"),
-        ({"x_train": table(4) * 1e300}, "holds samples that are not finite"),
+        ({"x_train": table(4) * np.nan}, "has samples that are not finite"),
+        ({"x_train": table(4) * 1e300}, "has samples that are not finite"),
         ({"x_train": np.zeros(4)}, r"x_train is float64 of shape \(4,\)"),
         ({"x_train": np.full((4, 3), "a")}, "x_train is <U1"),
-        ({"x_train": table(0), "y_train": np.zeros(0, int)}, "holds no samples"),
-        ({"client_train": [0, 1]}, r"names holders by int64 of shape \(2,\), not .* 4 samples"),
-        ({"client_train": [0.5] * 4}, "names holders by float64"),
+        ({"x_train": table(0), "y_train": np.zeros(0, int)}, "has no samples"),
+        ({"client_train": [0, 1]}, r"its client ids are int64 of shape \(2,\), not .* 4 samples"),
+        ({"client_train": [0.5] * 4}, "its client ids are float64"),
     ],
 )
 def test_arrays_that_do_not_fit(path: Path, changes: dict[str, Any], complaint: str) -> None:
@@ -96,7 +96,7 @@ class Trap:
 
 def test_pickled_objects_are_refused_and_do_not_run(path: Path, tmp_path: Path) -> None:
     save(path, x_train=np.array([Trap(tmp_path / "sprung")], dtype=object))
-    with pytest.raises(DataError, match="stores x_train as Python objects, which are not read for safety"):
+    with pytest.raises(DataError, match="stores x_train as Python objects, which is not safe to read"):
         load_dataset("npz", path)
     assert not (tmp_path / "sprung").exists()
 
@@ -119,7 +119,7 @@ def npy(shape: str, version: tuple[int, int] = (1, 0)) -> bytes:
     ("content", "complaint"),
     [
         (npy("(99999999999, 99999999)"), "the header of x_train claims 9,999,999,899,900,000,001 bytes"),
-        (npy("(3, 9)"), "the header of x_train claims 27 bytes, more than the file can hold"),
+        (npy("(3, 9)"), "the header of x_train claims 27 bytes, more than the file can contain"),
         (npy("(3, 4)", (9, 0)), r"the array x_train is damaged|unknown format version \(9, 0\)"),
         (npy("(3, -4)"), "damaged|holds"),
         (npy("'many'"), "the array x_train is damaged"),
@@ -136,14 +136,14 @@ def test_damaged_arrays(path: Path, content: bytes, complaint: str) -> None:
 
 def test_what_is_no_archive_is_refused(path: Path) -> None:
     path.write_bytes(b"PK nothing of the kind")
-    with pytest.raises(DataError, match=r"mine\.npz: is no readable NumPy archive"):
+    with pytest.raises(DataError, match=r"mine\.npz: is not a readable NumPy archive"):
         load_dataset("npz", path)
 
 
 def test_a_truncated_archive_is_refused(path: Path) -> None:
     save(path)
     path.write_bytes(path.read_bytes()[:-40])
-    with pytest.raises(DataError, match=r"mine\.npz: is no readable NumPy archive"):
+    with pytest.raises(DataError, match=r"mine\.npz: is not a readable NumPy archive"):
         load_dataset("npz", path)
 
 

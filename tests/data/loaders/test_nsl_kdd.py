@@ -54,7 +54,7 @@ def test_labels_of_the_test_rows_alone_are_left_out(folder: Path, caplog: pytest
     assert data.classes == 3
     assert data.y_train.tolist() == [1, 0, 2, 1]
     assert data.y_test.tolist() == [1, 2]
-    assert "1 test rows have labels that no train row has" in caplog.text
+    assert "left out 1 test rows whose labels are not in the train rows" in caplog.text
 
 
 def test_the_binary_task_keeps_every_row(folder: Path) -> None:
@@ -69,14 +69,14 @@ def test_the_binary_task_keeps_every_row(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("rows", "complaint"),
     [
-        ([], "holds no rows"),
+        ([], "has no rows"),
         ([TRAIN_ROWS[0], "1,2,3"], "line 2 has 3 columns, not 43"),
         ([TRAIN_ROWS[0], "", TRAIN_ROWS[0]], "line 2 has 1 columns, not 43"),
         ([TRAIN_ROWS[0] + ",9"], "line 1 has 44 columns, not 43"),
         ([TRAIN_ROWS[0].replace("0,tcp", "zero,tcp")], "could not convert string 'zero' to float64 at row 0"),
-        ([row(-1, "tcp", "normal")], "below zero or not finite"),
-        ([row(float("nan"), "tcp", "normal")], "below zero or not finite"),
-        ([row(float("inf"), "tcp", "normal")], "below zero or not finite"),
+        ([row(-1, "tcp", "normal")], "negative or not finite"),
+        ([row(float("nan"), "tcp", "normal")], "negative or not finite"),
+        ([row(float("inf"), "tcp", "normal")], "negative or not finite"),
     ],
 )
 @pytest.mark.parametrize("name", ["nsl-kdd", "nsl-kdd-binary"])
@@ -88,14 +88,14 @@ def test_damaged_rows(folder: Path, rows: list[str], complaint: str, name: str) 
 
 def test_a_test_file_without_any_known_label(folder: Path) -> None:
     (folder / TEST).write_text(TEST_ROWS[1])
-    with pytest.raises(DataError, match="no row has a label of the train rows"):
+    with pytest.raises(DataError, match="has no row with a label of the train rows"):
         load_dataset("nsl-kdd", folder)
 
 
 def test_a_truncated_gzip(folder: Path) -> None:
     path = folder / f"{TEST}.gz"
     path.write_bytes(path.read_bytes()[:-12])
-    with pytest.raises(DataError, match=r"KDDTest\+\.txt\.gz: the compressed data is damaged or cut short"):
+    with pytest.raises(DataError, match=r"KDDTest\+\.txt\.gz: the compressed data is damaged or truncated"):
         load_dataset("nsl-kdd", folder)
 
 

@@ -79,12 +79,12 @@ def test_the_stride_is_a_choice(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("record", "complaint"),
     [
-        ([], "line 2 is no role"),
-        ({"id": "R"}, "line 2 is no role"),
-        ({"id": "R", "speeches": "text"}, "line 2 is no role"),
-        ({"id": "R", "speeches": ["text", 3]}, "line 2 is no role"),
-        ({"id": "R", "n_lines": 3, "speeches": ["a\nb"]}, "line 2 holds 2 lines of text but claims 3"),
-        (role("OK", "a", "b"), "line 2 repeats the role OK"),
+        ([], "line 2 is not a role"),
+        ({"id": "R"}, "line 2 is not a role"),
+        ({"id": "R", "speeches": "text"}, "line 2 is not a role"),
+        ({"id": "R", "speeches": ["text", 3]}, "line 2 is not a role"),
+        ({"id": "R", "n_lines": 3, "speeches": ["a\nb"]}, "line 2 has 2 lines of text but claims 3"),
+        (role("OK", "a", "b"), "line 2: duplicate role OK"),
     ],
 )
 def test_damaged_roles(tmp_path: Path, record: object, complaint: str) -> None:
@@ -95,13 +95,13 @@ def test_damaged_roles(tmp_path: Path, record: object, complaint: str) -> None:
 
 def test_a_file_that_is_no_json(tmp_path: Path) -> None:
     (tmp_path / "shakespeare.jsonl").write_text("Enter HAMLET")
-    with pytest.raises(DataError, match=r"shakespeare\.jsonl: is no valid JSON"):
+    with pytest.raises(DataError, match=r"shakespeare\.jsonl: is not valid JSON"):
         load_dataset("shakespeare", tmp_path)
 
 
 def test_a_file_without_roles(tmp_path: Path) -> None:
     path = write(tmp_path / "shakespeare.jsonl", role("short", "one line"))
-    with pytest.raises(DataError, match=r"shakespeare\.jsonl: holds no train samples"):
+    with pytest.raises(DataError, match=r"shakespeare\.jsonl: has no train samples"):
         load_dataset("shakespeare", path)
 
 
@@ -134,7 +134,7 @@ def test_leaf(tmp_path: Path) -> None:
 def test_damaged_leaf_samples(tmp_path: Path, sample: tuple[Any, str], complaint: str) -> None:
     leaf(tmp_path / "train", ROMEO=[sample])
     leaf(tmp_path / "test", ROMEO=[("e" * 80, "f")])
-    with pytest.raises(DataError, match=rf"all\.json: a sample of the user ROMEO {complaint}"):
+    with pytest.raises(DataError, match=rf"all\.json: a sample of user ROMEO {complaint}"):
         load_dataset("shakespeare", tmp_path)
 
 

@@ -82,7 +82,7 @@ def test_both_files_are_needed(folder: Path) -> None:
 
 def test_a_missing_h5py_is_explained(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "h5py", None)
-    with pytest.raises(DataError, match=r"needs the package h5py: pip install 'fedrelay\[hdf5\]'"):
+    with pytest.raises(DataError, match=r"needs the package h5py; install it with pip install 'fedrelay\[hdf5\]'"):
         load_dataset("stackoverflow", folder)
 
 
@@ -106,12 +106,12 @@ def test_files_of_another_form(folder: Path) -> None:
         load_dataset("stackoverflow", folder)
     with h5py.File(folder / TRAIN, "w") as file:
         file["examples/0001/tokens"] = [1, 2]
-    with pytest.raises(DataError, match=f"{TRAIN}: examples/0001/tokens does not hold texts"):
+    with pytest.raises(DataError, match=f"{TRAIN}: examples/0001/tokens does not contain text"):
         load_dataset("stackoverflow", folder)
 
 
 @pytest.mark.parametrize("name", [TRAIN, TEST])
 def test_files_without_sentences(folder: Path, name: str) -> None:
     write(folder / name, {"0001": ["", " "]})
-    with pytest.raises(DataError, match=f"{name}: holds no sentences"):
+    with pytest.raises(DataError, match=f"{name}: has no sentences"):
         load_dataset("stackoverflow", folder)

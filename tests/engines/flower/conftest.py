@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from fedrelay.data.federation import Federation
-from fedrelay.data.own_samples import held
+from fedrelay.data.own_samples import owner_federation
 from fedrelay.engines.flower.engine import FlowerEngine
 from fedrelay.engines.flower.messages import Message
 from fedrelay.engines.flower.node.service import NodeService
@@ -108,7 +108,7 @@ class Village:
 
     def _samples(self, client: int):
         x, y = self.federation.samples(client)
-        return held({"x": x.numpy(), "y": y.numpy()}, classes=self.federation.classes)
+        return owner_federation({"x": x.numpy(), "y": y.numpy()}, classes=self.federation.classes)
 
     def restart(self) -> None:
         """All nodes die and come back with what they have on disk."""
@@ -123,7 +123,7 @@ def share_test_samples(found: Village) -> None:
     for client, third in enumerate(np.array_split(np.arange(len(test.y)), 3)):
         x, y = (part.numpy() for part in found.federation.samples(client))
         tests = {"x_test": test.x[third].numpy(), "y_test": test.y[third].numpy()}
-        found.data[client] = held({"x": x, "y": y, **tests}, classes=10)
+        found.data[client] = owner_federation({"x": x, "y": y, **tests}, classes=10)
     found.restart()
     found.remote = replace(found.remote, facts=tuple(service.facts() for service in found.connection.services.values()))
 

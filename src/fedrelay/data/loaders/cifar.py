@@ -1,8 +1,8 @@
 """CIFAR-10 and CIFAR-100: the official Python batches, their archive, or a NumPy archive.
 
-The batches are pickles, and a pickle can call whatever it names. Ours may name three things, the ones the
-official files need to describe an array, and gets harmless stand-ins for them: no function of NumPy or of
-anything else runs on its behalf.
+The batches are pickles, and a pickle can call any function that it names. Only the three names that the official files
+need to describe an array are allowed, and they are replaced by harmless stand-ins: no function of NumPy or of any other
+module is called.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from fedrelay.data.dataset import Dataset
 from fedrelay.data.loaders import npz
-from fedrelay.data.loaders.files import DEFLATE_LIMIT, check_room, checked_labels, damaged, reading
+from fedrelay.data.loaders.files import DEFLATE_LIMIT, check_size, checked_labels, damaged, reading
 from fedrelay.data.loaders.images import image_dataset
 
 SHAPE = (3, 32, 32)
@@ -28,7 +28,7 @@ SHAPE = (3, 32, 32)
 
 @dataclass(frozen=True)
 class CifarFormat:
-    """How one of the two data sets is laid out on disk."""
+    """The files of one of the two data sets."""
 
     name: str
     folder: str
@@ -96,7 +96,7 @@ def _from_folder(folder: Path, layout: CifarFormat) -> dict[str, bytes]:
 
 
 def _from_archive(path: Path, layout: CifarFormat) -> dict[str, bytes]:
-    """The batches inside the archive; nothing is unpacked to disk."""
+    """The batches in the archive, read without unpacking it to disk."""
     wanted = {f"{layout.folder}/{batch}": batch for batch in layout.batches}
     raw = {}
     with reading(path):
@@ -109,13 +109,13 @@ def _from_archive(path: Path, layout: CifarFormat) -> dict[str, bytes]:
                         continue
                     if member.size > limit:
                         raise damaged(path, f"{member.name} claims more bytes than the archive can hold")
-                    check_room(path, member.size)
+                    check_size(path, member.size)
                     file = archive.extractfile(member)
                     raw[batch] = file.read() if file else b""
         except tarfile.TarError as error:
-            raise damaged(path, f"is no readable .tar.gz archive ({error})") from error
+            raise damaged(path, f"is not a readable .tar.gz archive ({error})") from error
     if missing := [name for name, batch in wanted.items() if batch not in raw]:
-        raise damaged(path, f"lacks {', '.join(missing)}")
+        raise damaged(path, f"is missing {', '.join(missing)}")
     return raw
 
 
@@ -123,44 +123,44 @@ def _read_batch(path: Path, raw: bytes, layout: CifarFormat) -> tuple[NDArray[np
     batch = _unpickle(path, raw)
     if not isinstance(batch, dict) or not {b"data", layout.labels} <= batch.keys():
         found = sorted(map(str, batch)) if isinstance(batch, dict) else type(batch).__name__
-        raise damaged(path, f"holds {found}, not a table with {b'data'!r} and {layout.labels!r}")
+        raise damaged(path, f"contains {found}, not a table with {b'data'!r} and {layout.labels!r}")
     images, labels = batch[b"data"], batch[layout.labels]
     if not isinstance(images, _PickledArray) or not isinstance(labels, list):
-        raise damaged(path, "its data is no array, or its labels are no list")
+        raise damaged(path, "its data is not an array, or its labels are not a list")
     values = images.values
     if values.ndim != 2 or values.shape[1] != math.prod(SHAPE):
-        raise damaged(path, f"its images have the shape {values.shape}, not (n, {math.prod(SHAPE)})")
+        raise damaged(path, f"its images have shape {values.shape}, not (n, {math.prod(SHAPE)})")
     return values.reshape(-1, *SHAPE), checked_labels(path, labels, layout.classes, len(values))
 
 
 class _PickledDtype:
-    """Stands in for `numpy.dtype`: remembers what was asked for."""
+    """Replaces `numpy.dtype`: stores the type code."""
 
     def __init__(self, code: object = None, *_options: object) -> None:
         self.code = code
 
     def __setstate__(self, _state: object) -> None:
-        """Byte order and the like, of no meaning for single bytes."""
+        """Byte order and the like, which do not matter for single bytes."""
 
 
 class _PickledArray:
-    """Stands in for `numpy.ndarray`: takes the bytes and shape of an array of unsigned bytes."""
+    """Replaces `numpy.ndarray`: builds an array of unsigned bytes from its bytes and shape."""
 
     values: NDArray[np.uint8] = np.zeros(0, np.uint8)
 
     def __init__(self, *_blank: object) -> None:
-        """The blank array that a pickle starts from."""
+        """The empty array that a pickle starts from."""
 
     def __setstate__(self, state: tuple[object, ...]) -> None:
         _version, shape, dtype, fortran, raw = state
         if not isinstance(dtype, _PickledDtype) or dtype.code not in (b"u1", "u1"):
-            raise pickle.UnpicklingError("an array of something else than unsigned bytes")
+            raise pickle.UnpicklingError("an array that does not have unsigned bytes")
         if not isinstance(raw, bytes) or not isinstance(shape, tuple):
             raise pickle.UnpicklingError("an array without bytes or shape")
         self.values = np.frombuffer(raw, np.uint8).reshape(shape, order="F" if fortran else "C").copy()
 
 
-_ADMITTED: dict[tuple[str, str], type] = {
+_ALLOWED: dict[tuple[str, str], type] = {
     ("numpy", "dtype"): _PickledDtype,
     ("numpy", "ndarray"): _PickledArray,
     ("numpy.core.multiarray", "_reconstruct"): _PickledArray,
@@ -169,15 +169,15 @@ _ADMITTED: dict[tuple[str, str], type] = {
 
 
 class _RefusedError(Exception):
-    """The pickle names something it has no business with."""
+    """The pickle names something that is not allowed."""
 
 
 class _BatchUnpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> type:
-        """The stand-in for an admitted name; no module is ever imported."""
-        if (module, name) not in _ADMITTED:
+        """The stand-in for an allowed name; no module is ever imported."""
+        if (module, name) not in _ALLOWED:
             raise _RefusedError(f"{module}.{name}")
-        return _ADMITTED[module, name]
+        return _ALLOWED[module, name]
 
 
 def _unpickle(path: Path, raw: bytes) -> object:
@@ -187,6 +187,6 @@ def _unpickle(path: Path, raw: bytes) -> object:
                 raise ValueError("it claims more objects than it can hold")
         return _BatchUnpickler(io.BytesIO(raw), encoding="bytes").load()
     except _RefusedError as error:
-        raise damaged(path, f"refused: it asks to call {error}, which no CIFAR batch needs") from error
+        raise damaged(path, f"refused: it names {error}, which no CIFAR batch needs") from error
     except Exception as error:  # damaged pickles raise almost any exception
-        raise damaged(path, f"is no readable batch ({error})") from error
+        raise damaged(path, f"is not a readable batch ({error})") from error

@@ -1,6 +1,6 @@
-"""The 8×8 handwritten digits that come with scikit-learn: 1,797 images, always there.
+"""The 8×8 handwritten digits that come with scikit-learn: 1,797 images, always available.
 
-The set has no test part of its own; a fifth of each class is set aside, always the same one.
+The data set has no test part. A fifth of each class, always the same, is used for testing.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from fedrelay.data.loaders.images import image_dataset
 from fedrelay.data.loaders.split import stratified_split
 
 
-def home() -> list[Path]:
-    """The folder of the package that brings the digits."""
+def package_folder() -> list[Path]:
+    """The folder of scikit-learn."""
     spec = find_spec("sklearn")
     return [Path(spec.origin).parent] if spec and spec.origin else []
 
 
 def recognise(location: Path) -> Path | None:
-    """The digits lie in their package and nowhere else."""
-    return location if location in home() else None
+    """The digits are in scikit-learn and nowhere else."""
+    return location if location in package_folder() else None
 
 
 def load(_package: Path) -> Dataset:
-    """Grey values 0 … 16, which models see as 0 … 1, `[n, 1, 8, 8]`, 10 classes."""
+    """Grey images `[n, 1, 8, 8]`; values 0 … 16 are scaled to 0 … 1."""
     from sklearn.datasets import load_digits
 
     flat, labels = load_digits(return_X_y=True)

@@ -1,4 +1,4 @@
-"""Opening files that may be missing, damaged or hostile, and checking what they hold."""
+"""Opens files that may be missing, damaged or malicious, and checks their content."""
 
 from __future__ import annotations
 
@@ -17,53 +17,53 @@ from fedrelay.data.locate import plain_or_gzip
 from fedrelay.errors import DataError
 
 DEFLATE_LIMIT = 1032
-"""Deflate never expands one byte into more than this: what claims more is damaged."""
+"""Deflate never expands one byte to more than this; a file that claims more is damaged."""
 
 _PIECE = 1 << 24
 
 
-def damaged(path: Path, defect: str) -> DataError:
-    """The error for a file that is there but cannot be used."""
-    return DataError(f"{path}: {defect}")
+def damaged(path: Path, problem: str) -> DataError:
+    """The error for a file that cannot be used."""
+    return DataError(f"{path}: {problem}")
 
 
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """Turn every way in which reading `path` can fail into a `DataError` that names it."""
+    """Turn every error while reading `path` into a `DataError` that names it."""
     try:
         yield
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise damaged(path, f"the compressed data is damaged or cut short ({error})") from error
+        raise damaged(path, f"the compressed data is damaged or truncated ({error})") from error
     except UnicodeDecodeError as error:
         raise damaged(path, f"is not UTF-8 text ({error.reason} at byte {error.start})") from error
     except OSError as error:
         raise damaged(path, f"cannot be read ({error.strerror or error})") from error
     except MemoryError as error:
-        raise damaged(path, "does not fit into memory") from error
+        raise damaged(path, "does not fit in memory") from error
 
 
 def open_binary(path: Path) -> io.BufferedIOBase:
-    """`path` opened for reading, decompressed on the way if its name ends in `.gz`."""
+    """Open `path` for reading; decompress it if its name ends in `.gz`."""
     return gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb")
 
 
 def read_text(path: Path) -> str:
-    """The whole text of a plain or gzip file."""
+    """The text of a plain or gzip file."""
     with reading(path), open_binary(path) as file:
         content = bytearray()
-        while piece := file.read(_PIECE):  # bit by bit, because nobody knows how much a small file unpacks to
+        while piece := file.read(_PIECE):  # in pieces, because a small file may unpack to a huge one
             content += piece
-            check_room(path, len(content))
+            check_size(path, len(content))
         return content.decode("utf-8")
 
 
-def check_room(path: Path, size: int) -> None:
-    """Refuse what would fill the memory once it is unpacked: a small file can be made to unpack to a thousandfold."""
-    if size > (most := most_bytes()):
-        raise damaged(path, f"unpacks to {size:,} bytes or more; at most {most:,} are read, half of the memory here")
+def check_size(path: Path, size: int) -> None:
+    """Refuse data that would fill the memory: a small file can unpack to a thousand times its size."""
+    if size > (limit := max_bytes()):
+        raise damaged(path, f"unpacks to {size:,} bytes or more; the limit is {limit:,}, half of this machine's memory")
 
 
-def most_bytes() -> int:
+def max_bytes() -> int:
     """Half of this machine's memory."""
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
 
@@ -72,12 +72,12 @@ def existing(folder: Path, name: str) -> Path:
     """The file `name` or `name.gz`, which must be there."""
     path = plain_or_gzip(folder, name)
     if path is None:
-        raise damaged(folder / name, "is missing, and so is its .gz")
+        raise damaged(folder / name, "not found, and no .gz either")
     return path
 
 
 def capacity(path: Path) -> int:
-    """The most bytes a plain or gzip file can possibly hold."""
+    """The largest number of bytes that a plain or gzip file can contain."""
     size = path.stat().st_size
     return size * DEFLATE_LIMIT if path.suffix == ".gz" else size
 
@@ -88,32 +88,32 @@ def checked_labels(
     """`values` as labels 0 … `classes`-1, one for each of `samples` samples."""
     labels = integers(path, values, "labels")
     if len(labels) != samples:
-        raise damaged(path, f"holds {len(labels)} labels for {samples} samples")
+        raise damaged(path, f"has {len(labels)} labels for {samples} samples")
     if samples == 0:
-        raise damaged(path, "holds no samples")
+        raise damaged(path, "has no samples")
     lowest, highest = int(labels.min()), int(labels.max())
     if lowest < 0 or highest >= classes:
         worst = lowest if lowest < 0 else highest
-        raise damaged(path, f"holds the label {worst}; labels go from 0 to {classes - 1}")
+        raise damaged(path, f"has the label {worst}; labels are 0 to {classes - 1}")
     return labels
 
 
 def integers(path: Path, values: Sequence[object] | NDArray[np.generic], what: str) -> NDArray[np.int64]:
-    """`values` as one row of 64-bit integers; a column of them is laid flat."""
+    """`values` as a flat array of 64-bit integers."""
     try:
         array = np.asarray(values)
     except ValueError as error:
-        raise damaged(path, f"its {what} are not one list of integers") from error
+        raise damaged(path, f"its {what} are not a list of integers") from error
     if array.size == 0:
         return np.zeros(0, np.int64)
     if array.ndim == 2 and array.shape[1] == 1:
         array = array[:, 0]
     if array.ndim != 1 or array.dtype.kind not in "iu":
-        raise damaged(path, f"its {what} are {array.dtype} of shape {array.shape}, not one row of integers")
+        raise damaged(path, f"its {what} are {array.dtype} of shape {array.shape}, not a list of integers")
     return array.astype(np.int64)
 
 
-def dense(ids: NDArray[np.generic]) -> NDArray[np.int64]:
-    """`ids` renumbered 0, 1, 2 … in their sorted order."""
+def renumbered(ids: NDArray[np.generic]) -> NDArray[np.int64]:
+    """The rank of each id among the sorted ids: 0, 1, 2, …"""
     _, numbers = np.unique(ids, return_inverse=True)
     return np.asarray(numbers, np.int64)

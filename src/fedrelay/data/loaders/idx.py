@@ -1,4 +1,4 @@
-"""MNIST and its look-alikes: four IDX files, plain or gzip.
+"""MNIST and data sets in the same format: four IDX files, plain or gzip.
 
 An IDX file is two zero bytes, a type (8 = unsigned byte), the number of dimensions, their lengths as
 big-endian 32-bit integers, and the values.
@@ -16,14 +16,14 @@ from numpy.typing import NDArray
 from fedrelay.data.dataset import Dataset
 from fedrelay.data.loaders.files import (
     capacity,
-    check_room,
+    check_size,
     checked_labels,
     damaged,
-    dense,
     existing,
     integers,
     open_binary,
     reading,
+    renumbered,
 )
 from fedrelay.data.loaders.images import image_dataset
 from fedrelay.data.loaders.npz import read_arrays
@@ -32,9 +32,9 @@ from fedrelay.data.locate import plain_or_gzip
 PARTS = ("train", "t10k")
 FILES = tuple(f"{part}-{kind}-ubyte" for part in PARTS for kind in ("images-idx3", "labels-idx1"))
 WRITERS = "mnist_writer_ids_from_qmnist.npz"
-"""Beside the files of MNIST, this one names the writer of each train digit: the natural clients."""
+"""Optional file beside those of MNIST, with the writer of each train image: the natural clients."""
 DEBIAN_FASHION_MNIST = Path("/usr/share/datasets/fashion-mnist")
-"""Where Debian's package `dataset-fashion-mnist` puts the files of Fashion-MNIST."""
+"""The folder of Debian's package `dataset-fashion-mnist`."""
 
 _UNSIGNED_BYTE = 8
 
@@ -60,20 +60,20 @@ def read_idx(path: Path, dimensions: int) -> NDArray[np.uint8]:
         expected = bytes((0, 0, _UNSIGNED_BYTE, dimensions))
         magic = file.read(4)
         if magic != expected:
-            found = f"starts with the bytes {magic.hex(' ') or '(none)'}"
-            raise damaged(path, f"{found}, not {expected.hex(' ')}: not the IDX file expected here")
+            found = magic.hex(" ") or "(none)"
+            raise damaged(path, f"is not the expected IDX file: starts with {found}, not {expected.hex(' ')}")
         lengths = file.read(4 * dimensions)
         if len(lengths) < 4 * dimensions:
-            raise damaged(path, "ends inside its header")
+            raise damaged(path, "ends in the middle of its header")
         shape = struct.unpack(f">{dimensions}I", lengths)
         size = math.prod(shape)
         if size > capacity(path):
-            raise damaged(path, f"its header claims {size:,} values, more than the file can hold")
-        check_room(path, size)
+            raise damaged(path, f"its header claims {size:,} values, more than the file can contain")
+        check_size(path, size)
         values = file.read(size + 1)
     if len(values) != size:
-        held = "more" if len(values) > size else f"only {len(values):,}"
-        raise damaged(path, f"its header claims {size:,} values, but it holds {held}")
+        found = "more" if len(values) > size else f"only {len(values):,}"
+        raise damaged(path, f"its header claims {size:,} values, but it has {found}")
     return np.frombuffer(values, np.uint8).reshape(shape).copy()
 
 
@@ -87,5 +87,5 @@ def _read_part(folder: Path, part: str) -> tuple[NDArray[np.uint8], NDArray[np.i
 def _read_writers(path: Path, samples: int) -> NDArray[np.int64]:
     writers = integers(path, read_arrays(path, ("train_writer",))["train_writer"], "writers")
     if len(writers) != samples:
-        raise damaged(path, f"names {len(writers)} writers for {samples} train images")
-    return dense(writers)
+        raise damaged(path, f"has {len(writers)} writer ids for {samples} train images")
+    return renumbered(writers)

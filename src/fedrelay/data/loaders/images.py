@@ -1,4 +1,4 @@
-"""Image arrays in the one layout that models see, and how their values are scaled."""
+"""Image arrays in the layout that models expect, and the scaling of their values."""
 
 from __future__ import annotations
 
@@ -23,15 +23,14 @@ def image_dataset(
     client_train: NDArray[np.int64] | None = None,
     scaling: Scaling | None = None,
 ) -> Dataset:
-    """A data set of raw 8-bit images, standardised by the train images' own mean and deviation unless scaled."""
+    """A data set of raw 8-bit images; the default scaling is `standardisation` of the train images."""
     return Dataset(name, "image", *train, *test, classes, scaling or standardisation(train[0]), client_train)
 
 
 def standardisation(images: NDArray[np.uint8]) -> Scaling:
-    """Raw values → mean 0 and deviation 1 in every channel; a constant channel becomes zeros.
+    """Scale each channel to mean 0 and standard deviation 1; a constant channel becomes zeros.
 
-    Dividing by 255 (or 16) first would cancel out. Counting how often each value occurs keeps the result
-    exact, whatever the number of images.
+    Counting how often each of the 256 values occurs is exact for any number of images.
     """
     values = np.arange(256)
     shift, scale = [], []
@@ -47,20 +46,20 @@ def standardisation(images: NDArray[np.uint8]) -> Scaling:
 def channels_first(path: Path, images: NDArray[Any]) -> NDArray[Any]:
     """`images` as `[n, channels, height, width]`.
 
-    Three dimensions are grey images. In four, the channels come last if the last axis has the length
-    1, 3 or 4 and the second has not.
+    Arrays with three dimensions are grey images. With four, channels are last if the last axis has length 1, 3 or 4 and
+    the second has not.
     """
     if images.ndim == 3:
         return images[:, None]
     if images.ndim != 4:
-        raise damaged(path, f"its images have the shape {images.shape}; 3 or 4 dimensions are needed")
+        raise damaged(path, f"its images have shape {images.shape}; they must have 3 or 4 dimensions")
     if images.shape[3] in _COLOUR_CHANNELS and images.shape[1] not in _COLOUR_CHANNELS:
         return np.ascontiguousarray(images.transpose(0, 3, 1, 2))
     return images
 
 
 def _value_counts(values: NDArray[np.uint8]) -> NDArray[np.int64]:
-    """How often each of the 256 values occurs; by blocks, because `bincount` widens its input to 64 bits."""
+    """How often each of the 256 values occurs; in blocks, because `bincount` converts its input to 64 bits."""
     counts = np.zeros(256, np.int64)
     for start in range(0, len(values), _BLOCK):
         counts += np.bincount(values[start : start + _BLOCK].ravel(), minlength=256)

@@ -1,4 +1,4 @@
-"""The JSON files of LEAF: folders `train` and `test`, each with the samples of some users per file."""
+"""The JSON files of LEAF: folders `train` and `test`; each file has the samples of some users."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class User:
 
 
 def recognise(location: Path) -> Path | None:
-    """A folder with JSON files in `train` and `test`, or with such a folder `data` in it."""
+    """A folder with JSON files in `train` and `test`, or its sub-folder `data`."""
     for folder in (location, location / "data"):
         if all(any((folder / part).glob("*.json")) for part in ("train", "test")):
             return folder
@@ -30,17 +30,17 @@ def recognise(location: Path) -> Path | None:
 
 
 def read_users(folder: Path) -> Iterator[User]:
-    """All users of one part, file by file in the order of their names; users without samples left out."""
+    """All users of one part, file by file; users without samples are skipped."""
     for path in sorted(folder.glob("*.json")):
         yield from (user for user in _users(path, parse_json(path, read_text(path))) if user.x)
 
 
 def parse_json(path: Path, text: str) -> Any:
-    """The value of a JSON text from `path`."""
+    """Parse a JSON text from `path`."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise damaged(path, f"is no valid JSON ({error})") from error
+        raise damaged(path, f"is not valid JSON ({error})") from error
 
 
 def _users(path: Path, content: Any) -> list[User]:
@@ -58,7 +58,7 @@ def _users(path: Path, content: Any) -> list[User]:
 def _user(path: Path, name: str, samples: Any) -> User:
     x, y = (samples.get(key) if isinstance(samples, dict) else None for key in "xy")
     if not isinstance(x, list) or not isinstance(y, list):
-        raise damaged(path, f"the user {name} has no lists `x` and `y`")
+        raise damaged(path, f"user {name} has no lists `x` and `y`")
     if len(x) != len(y):
-        raise damaged(path, f"the user {name} has {len(x)} samples and {len(y)} labels")
+        raise damaged(path, f"user {name} has {len(x)} samples and {len(y)} labels")
     return User(path, name, x, y)

@@ -1,10 +1,11 @@
-"""NumPy archives with `x_train`, `y_train`, `x_test`, `y_test` and perhaps `client_train`, who holds what.
+"""NumPy archives with `x_train`, `y_train`, `x_test`, `y_test` and optionally `client_train`, the client of each
+sample.
 
-What the arrays mean follows from their shape and type:
+The kind of data follows from shape and type:
 
-- 3 or 4 dimensions are images, 2 are the rows of a table;
-- 8-bit images are stored raw and standardised like every other image set;
-- all other numbers are taken as they are, as 32-bit floats: nobody but their maker knows their scale.
+- arrays with 3 or 4 dimensions are images, with 2 dimensions tables;
+- 8-bit images are standardised like all image data sets;
+- other numbers are used as they are, as 32-bit floats.
 """
 
 from __future__ import annotations
@@ -21,7 +22,15 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from fedrelay.data.dataset import Dataset
-from fedrelay.data.loaders.files import DEFLATE_LIMIT, check_room, checked_labels, damaged, dense, integers, reading
+from fedrelay.data.loaders.files import (
+    DEFLATE_LIMIT,
+    check_size,
+    checked_labels,
+    damaged,
+    integers,
+    reading,
+    renumbered,
+)
 from fedrelay.data.loaders.images import channels_first, image_dataset
 from fedrelay.errors import DataError
 
@@ -37,7 +46,7 @@ def recognise(location: Path) -> Path | None:
 
 
 def load(path: Path) -> Dataset:
-    """The data set in any such archive; it has as many classes as its highest label says."""
+    """Any archive; the number of classes is the largest label plus 1."""
     arrays = read_arrays(path, KEYS, optional=("client_train",))
     labels = [integers(path, arrays[key], "labels") for key in ("y_train", "y_test")]
     classes = max((int(part.max()) + 1 for part in labels if part.size), default=0)
@@ -51,7 +60,7 @@ def load(path: Path) -> Dataset:
 
 
 def load_images(path: Path, name: str, classes: int, client_key: str | None = None) -> Dataset:
-    """A known data set of 8-bit images, with the holders of the train images under `client_key`."""
+    """A known data set of 8-bit images; `client_key` is the array with the client of each train image."""
     arrays = read_arrays(path, (*KEYS, *([client_key] if client_key else [])))
     train, test = _labelled(path, arrays, classes)
     images = train[0]
@@ -62,21 +71,21 @@ def load_images(path: Path, name: str, classes: int, client_key: str | None = No
 
 
 def read_arrays(path: Path, required: Sequence[str], optional: Sequence[str] = ()) -> dict[str, NDArray[Any]]:
-    """The named arrays of an archive; all others stay unread."""
+    """Read the named arrays of an archive, and no others."""
     with reading(path):
         try:
             with zipfile.ZipFile(path) as archive:
-                held = {name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")}
-                if missing := [key for key in required if key not in held]:
-                    raise damaged(path, f"lacks the arrays {missing}; it holds {sorted(held)}")
-                wanted = [*required, *(key for key in optional if key in held)]
+                found = {name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")}
+                if missing := [key for key in required if key not in found]:
+                    raise damaged(path, f"is missing the arrays {missing}; it has {sorted(found)}")
+                wanted = [*required, *(key for key in optional if key in found)]
                 return {key: _read_array(path, archive, key) for key in wanted}
         except (zipfile.BadZipFile, NotImplementedError, RuntimeError) as error:
-            raise damaged(path, f"is no readable NumPy archive ({error})") from error
+            raise damaged(path, f"is not a readable NumPy archive ({error})") from error
 
 
 def _read_array(path: Path, archive: zipfile.ZipFile, key: str) -> NDArray[Any]:
-    """One array, after its header has been checked against what the archive can hold."""
+    """Read one array, after checking its header against the size of the archive."""
     member = archive.getinfo(f"{key}.npy")
     try:
         with archive.open(member) as file:
@@ -85,17 +94,17 @@ def _read_array(path: Path, archive: zipfile.ZipFile, key: str) -> NDArray[Any]:
                 raise damaged(path, f"stores {key} in the unknown format version {version}")
             shape, _, dtype = _HEADER_READERS[version](file)
             claimed = dtype.itemsize * math.prod(shape)
-            held = min(member.file_size, member.compress_size * DEFLATE_LIMIT) - file.tell()
+            available = min(member.file_size, member.compress_size * DEFLATE_LIMIT) - file.tell()
         if dtype.hasobject:
-            raise damaged(path, f"stores {key} as Python objects, which are not read for safety")
-        if claimed > held:
-            raise damaged(path, f"the header of {key} claims {claimed:,} bytes, more than the file can hold")
-        check_room(path, claimed)
+            raise damaged(path, f"stores {key} as Python objects, which is not safe to read")
+        if claimed > available:
+            raise damaged(path, f"the header of {key} claims {claimed:,} bytes, more than the file can contain")
+        check_size(path, claimed)
         with archive.open(member) as file:
             array: NDArray[Any] = npy.read_array(file, allow_pickle=False)
     except (DataError, OSError, EOFError, zlib.error, MemoryError):
         raise
-    except Exception as error:  # what reads headers raises almost any exception
+    except Exception as error:  # the header reader raises almost any exception
         raise damaged(path, f"the array {key} is damaged ({error})") from error
     return array
 
@@ -104,7 +113,7 @@ def _labelled(path: Path, arrays: dict[str, NDArray[Any]], classes: int) -> tupl
     """The train and the test part: samples in the layout of a `Dataset`, and one valid label for each."""
     x_train, x_test = (_samples(path, key, arrays[key]) for key in ("x_train", "x_test"))
     if x_train.shape[1:] != x_test.shape[1:]:
-        raise damaged(path, f"train samples have the shape {x_train.shape[1:]}, test samples {x_test.shape[1:]}")
+        raise damaged(path, f"train samples have shape {x_train.shape[1:]}, test samples {x_test.shape[1:]}")
     if x_train.dtype != x_test.dtype:
         raise damaged(path, f"train samples are {x_train.dtype}, test samples {x_test.dtype}")
     y_train = checked_labels(path, arrays["y_train"], classes, len(x_train))
@@ -114,22 +123,22 @@ def _labelled(path: Path, arrays: dict[str, NDArray[Any]], classes: int) -> tupl
 def _samples(path: Path, key: str, values: NDArray[Any]) -> NDArray[Any]:
     if values.ndim not in (2, 3, 4) or values.dtype.kind not in "fiub":
         shape = f"{values.dtype} of shape {values.shape}"
-        raise damaged(path, f"{key} is {shape}; numbers in 2 (table), 3 or 4 (images) dimensions are needed")
+        raise damaged(path, f"{key} is {shape}; it must be numbers with 2 (table), 3 or 4 (images) dimensions")
     return values if values.ndim == 2 else channels_first(path, values)
 
 
-def _clients(path: Path, holders: NDArray[Any] | None, samples: int) -> NDArray[np.int64] | None:
-    if holders is None:
+def _clients(path: Path, ids: NDArray[Any] | None, samples: int) -> NDArray[np.int64] | None:
+    if ids is None:
         return None
-    if holders.shape != (samples,) or holders.dtype.kind not in "iuSU":
-        form = f"{holders.dtype} of shape {holders.shape}"
-        raise damaged(path, f"names holders by {form}, not one number or name for each of {samples} samples")
-    return dense(holders)
+    if ids.shape != (samples,) or ids.dtype.kind not in "iuSU":
+        found = f"{ids.dtype} of shape {ids.shape}"
+        raise damaged(path, f"its client ids are {found}, not one number or name for each of {samples} samples")
+    return renumbered(ids)
 
 
 def _finite_floats(path: Path, values: NDArray[Any]) -> NDArray[np.float32]:
     with np.errstate(over="ignore"):
         floats = values.astype(np.float32)
     if not np.isfinite(floats).all():
-        raise damaged(path, "holds samples that are not finite 32-bit numbers")
+        raise damaged(path, "has samples that are not finite 32-bit numbers")
     return floats

@@ -1,13 +1,11 @@
 """NSL-KDD: network connections, normal or one of many attacks. Comma-separated files without header.
 
-Both the one-hot code of the three categorical columns and the scale of the 38 numeric ones are fitted on the
-train rows: a category that only the test rows have becomes a block of zeros. Byte counts and durations span
-nine orders of magnitude, so every numeric column is `log(1 + x)`, then standardised; a constant column
-becomes zeros.
+The one-hot encoding of the three categorical columns and the scaling of the 38 numeric ones are fitted on the train
+rows; a category that occurs only in test rows becomes zeros. Byte counts and durations span nine orders of magnitude,
+so every numeric column is `log(1 + x)`, then standardised. A constant column becomes zeros.
 
-`nsl-kdd` has the 23 labels of the train rows, sorted by name. Test rows of the 17 attacks that no train row
-shows (3,750 of 22,544) cannot be answered and are left out. `nsl-kdd-binary` asks only normal (0) or
-attack (1) and keeps every row.
+`nsl-kdd` has the 23 labels of the train rows, sorted by name. Test rows of the 17 attacks that are not in the train
+rows (3,750 of 22,544) are left out. `nsl-kdd-binary` has two classes, normal (0) and attack (1), and keeps every row.
 """
 
 from __future__ import annotations
@@ -37,21 +35,21 @@ def recognise(location: Path) -> Path | None:
 
 
 def load(folder: Path) -> Dataset:
-    """One class for each label of the train rows."""
+    """The data set with one class per label of the train rows."""
     train, test = (_Rows(existing(folder, name)) for name in (TRAIN, TEST))
     names = np.unique(train.labels)
     known = np.isin(test.labels, names)
     if not known.any():
-        raise damaged(folder / TEST, "no row has a label of the train rows")
+        raise damaged(folder / TEST, "has no row with a label of the train rows")
     if unknown := int((~known).sum()):
-        _log.info("nsl-kdd: %d test rows have labels that no train row has and are left out", unknown)
+        _log.info("nsl-kdd: left out %d test rows whose labels are not in the train rows", unknown)
     y_train, y_test = (np.searchsorted(names, labels) for labels in (train.labels, test.labels[known]))
     x_train, x_test = _features(train, test)
     return Dataset("nsl-kdd", "tabular", x_train, y_train, x_test[known], y_test, len(names))
 
 
 def load_binary(folder: Path) -> Dataset:
-    """Normal (0) or attack (1)."""
+    """The data set with two classes: normal (0) and attack (1)."""
     train, test = (_Rows(existing(folder, name)) for name in (TRAIN, TEST))
     y_train, y_test = ((part.labels != "normal").astype(np.int64) for part in (train, test))
     x_train, x_test = _features(train, test)
@@ -59,12 +57,12 @@ def load_binary(folder: Path) -> Dataset:
 
 
 class _Rows:
-    """The columns of one file, by what they are."""
+    """The numeric columns, categorical columns and labels of one file."""
 
     def __init__(self, path: Path) -> None:
         lines = read_text(path).splitlines()
         if not lines:
-            raise damaged(path, "holds no rows")
+            raise damaged(path, "has no rows")
         for number, line in enumerate(lines, start=1):
             if (columns := line.count(",") + 1) != COLUMNS:
                 raise damaged(path, f"line {number} has {columns} columns, not {COLUMNS}")
@@ -75,11 +73,11 @@ class _Rows:
         words = np.loadtxt(lines, str, comments=None, delimiter=",", usecols=(*CATEGORICAL, LABEL), ndmin=2)
         self.categories, self.labels = words[:, :-1], words[:, -1]
         if not (np.isfinite(self.numbers).all() and self.numbers.min() >= 0):
-            raise damaged(path, "a numeric column has a value below zero or not finite")
+            raise damaged(path, "has a numeric value that is negative or not finite")
 
 
 def _features(train: _Rows, test: _Rows) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """The numeric columns, then one block of zeros and ones for each categorical column."""
+    """The numeric columns, then the one-hot encoding of each categorical column."""
     logs = np.log1p(train.numbers)
     mean, deviation = logs.mean(axis=0), logs.std(axis=0)
     constant = np.ptp(logs, axis=0) == 0

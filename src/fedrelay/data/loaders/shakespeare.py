@@ -1,13 +1,12 @@
-"""Shakespeare's plays by speaking role: the next character from the 80 before it.
+"""Shakespeare's plays by speaking role: predict the next character from the 80 before it.
 
-Two forms are read: one JSON object a line and role (`id`, `speeches`), and LEAF's JSON files (`x` texts of
-80 characters, `y` the next one).
+Two formats are supported: one JSON object per line and role (`id`, `speeches`), and LEAF's JSON files (`x` has texts of
+80 characters, `y` the next character).
 
-The vocabulary has 80 tokens: padding, unknown, and 78 characters. From the roles' own text, the first 80 %
-of a role's lines are train and the rest test; a role with fewer than two lines is left out. The 4.3 million
-characters would make as many overlapping windows, so one window is taken every `STRIDE` characters, and
-none reaches across the border of train and test. A text too short for a full window gives one, padded on
-the left, that asks for its last character.
+The vocabulary has 80 tokens: padding, unknown, and 78 characters. In the first format, the first 80 % of a role's lines
+are train and the rest test; roles with fewer than two lines are left out. The 4.3 million characters would give as many
+overlapping windows, so one window is taken every `STRIDE` characters, and none crosses from train to test. A text that
+is too short gives one window, padded on the left, whose target is its last character.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from numpy.typing import NDArray
 
 from fedrelay.data.dataset import Dataset
 from fedrelay.data.loaders import leaf
-from fedrelay.data.loaders.files import damaged, dense, read_text
+from fedrelay.data.loaders.files import damaged, read_text, renumbered
 
 LENGTH = 80
 STRIDE = 10
@@ -37,7 +36,7 @@ _TOKEN_OF[[ord(character) for character in CHARACTERS]] = np.arange(2, CLASSES)
 _log = logging.getLogger(__name__)
 
 Windows = NDArray[np.uint8]
-"""Rows of `LENGTH` tokens and the one that follows."""
+"""Rows of `LENGTH` tokens and the next token."""
 
 
 def recognise(location: Path) -> Path | None:
@@ -49,22 +48,22 @@ def recognise(location: Path) -> Path | None:
 
 
 def load(location: Path, stride: int = STRIDE) -> Dataset:
-    """Tokens `[n, 80]` and the next one; the roles are the natural clients. LEAF has made its own windows."""
+    """Tokens `[n, 80]` and the next token; roles are the natural clients. LEAF files already have windows."""
     if location.is_file():
         train, test = _from_roles(location, stride)
     else:
         train, test = (_from_leaf(location / part) for part in ("train", "test"))
     for windows, part in ((train, "train"), (test, "test")):
         if not any(map(len, windows.values())):
-            raise damaged(location, f"holds no {part} samples")
+            raise damaged(location, f"has no {part} samples")
     roles = np.repeat(list(train), [len(windows) for windows in train.values()])
     return Dataset(
-        "shakespeare", "tokens", *_samples(train), *_samples(test), classes=CLASSES, client_train=dense(roles)
+        "shakespeare", "tokens", *_samples(train), *_samples(test), classes=CLASSES, client_train=renumbered(roles)
     )
 
 
 def encode(text: str) -> NDArray[np.uint8]:
-    """One token for each character."""
+    """One token per character."""
     points = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
     return _TOKEN_OF[np.minimum(points, len(_TOKEN_OF) - 1)]
 
@@ -88,14 +87,14 @@ def _from_roles(path: Path, stride: int) -> tuple[dict[str, Windows], dict[str, 
             continue
         role, lines = _role(path, number, record)
         if role in train:
-            raise damaged(path, f"line {number} repeats the role {role}")
+            raise damaged(path, f"line {number}: duplicate role {role}")
         if len(lines) < 2:
             skipped += 1
             continue
-        border = int(TRAIN_SHARE * len(lines))
-        train[role] = windows_of("\n".join(lines[:border]), stride)
-        test[role] = windows_of("\n".join(lines[border:]), stride)
-    _log.info("shakespeare: %d roles with fewer than two lines are left out", skipped)
+        split = int(TRAIN_SHARE * len(lines))
+        train[role] = windows_of("\n".join(lines[:split]), stride)
+        test[role] = windows_of("\n".join(lines[split:]), stride)
+    _log.info("shakespeare: left out %d roles with fewer than two lines", skipped)
     return train, test
 
 
@@ -103,10 +102,10 @@ def _role(path: Path, number: int, record: str) -> tuple[str, list[str]]:
     value = leaf.parse_json(path, record)
     speeches = value.get("speeches") if isinstance(value, dict) else None
     if not isinstance(speeches, list) or not all(isinstance(speech, str) for speech in speeches):
-        raise damaged(path, f"line {number} is no role: it needs `id` and `speeches`, a list of texts")
+        raise damaged(path, f"line {number} is not a role; it needs `id` and `speeches`, a list of texts")
     lines = "\n".join(speeches).split("\n")
     if value.get("n_lines", len(lines)) != len(lines):
-        raise damaged(path, f"line {number} holds {len(lines)} lines of text but claims {value['n_lines']}")
+        raise damaged(path, f"line {number} has {len(lines)} lines of text but claims {value['n_lines']}")
     return str(value.get("id", number)), lines
 
 
@@ -120,10 +119,10 @@ def _from_leaf(folder: Path) -> dict[str, Windows]:
 
 def _leaf_window(user: leaf.User, text: Any, following: Any) -> NDArray[np.uint8]:
     if not isinstance(text, str) or not isinstance(following, str):
-        raise damaged(user.path, f"a sample of the user {user.name} is not a text and its next character")
+        raise damaged(user.path, f"a sample of user {user.name} is not a text and its next character")
     if len(text) > LENGTH or len(following) != 1:
         lengths = f"{len(text)} characters and then {len(following)}"
-        raise damaged(user.path, f"a sample of the user {user.name} has {lengths}, not {LENGTH} and then 1")
+        raise damaged(user.path, f"a sample of user {user.name} has {lengths}, not {LENGTH} and then 1")
     return _padded(encode(text + following))
 
 

@@ -1,4 +1,4 @@
-"""A fixed test part for data that comes without one."""
+"""A fixed test part for data sets that have none."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _SEED = 0
 
 
 def stratified_split(strata: NDArray[np.int64], purpose: str) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Indices of the train and of the test part, each in order; every stratum gives a fifth to the test part.
+    """Sorted indices of the train and the test part; a fifth of each stratum is for testing.
 
-    The choice depends on the strata and the purpose alone, so it is the same on every machine.
+    The split depends only on the strata and the purpose, so it is the same on every machine.
     """
     test = np.zeros(len(strata), bool)
     for stratum in np.unique(strata):

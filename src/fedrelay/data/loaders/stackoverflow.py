@@ -1,11 +1,11 @@
-"""Stack Overflow by user, as TensorFlow Federated stores it: the next word of a sentence of up to 20 words.
+"""Stack Overflow by user, in the files of TensorFlow Federated: predict the next word in sentences of up to 20 words.
 
-HDF5 files with `examples/<user>/tokens`, one sentence of blank-separated words a row. The vocabulary is
-padding, start, end, unknown, and the 10,000 most frequent words of the train sentences read.
-Every position has a target: the following word, or the end; padding counts for nothing.
+HDF5 files with `examples/<user>/tokens`; each row is one sentence of words separated by spaces. The vocabulary is
+padding, start, end, unknown, and the 10,000 most frequent words of the train sentences. The target of each position is
+the next word, or the end. Padding is ignored.
 
-The full set has 136 million train sentences, far more than memory holds. Read are the first 40,000 users in
-the order of their names, with up to 128 sentences each, and up to 10,000 test sentences: about one gigabyte.
+The full data set has 136 million train sentences, which do not fit in memory. Only the first 40,000 users in the order
+of their names are read, with up to 128 sentences each, and up to 10,000 test sentences: about one gigabyte.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def load(
     sentences: int = SENTENCES,
     test_sentences: int = TEST_SENTENCES,
 ) -> Dataset:
-    """Tokens `[n, 20]` and their successors `[n, 20]`; the users are the natural clients."""
+    """Tokens `[n, 20]` and the next tokens `[n, 20]`; users are the natural clients."""
     # Two passes over the train file: the words of all sentences at once would take gigabytes.
     counts: Counter[bytes] = Counter()
     for rows in islice(_read_users(folder / TRAIN, sentences), users):
@@ -57,7 +57,7 @@ def load(
     test_rows = islice(chain.from_iterable(_read_users(folder / TEST, sentences)), test_sentences)
     test = _tokens(list(test_rows), token_of)
     if not train or not len(test):
-        raise damaged(folder / (TEST if train else TRAIN), "holds no sentences")
+        raise damaged(folder / (TEST if train else TRAIN), "has no sentences")
     _log.info("stackoverflow: %d users with up to %d sentences each", len(train), sentences)
     holders = np.repeat(np.arange(len(train)), [len(tokens) for tokens in train])
     samples = *_samples(np.concatenate(train)), *_samples(test)
@@ -65,7 +65,7 @@ def load(
 
 
 def _read_users(path: Path, limit: int) -> Iterator[list[list[bytes]]]:
-    """The words of the first sentences of each user that has any."""
+    """The words of the first sentences of each user; users without sentences are skipped."""
     h5py = _import_h5py()
     try:
         with reading(path), h5py.File(path, "r") as file:
@@ -77,7 +77,7 @@ def _read_users(path: Path, limit: int) -> Iterator[list[list[bytes]]]:
                 if not isinstance(tokens, h5py.Dataset) or tokens.ndim != 1:
                     raise damaged(path, f"examples/{user} has no list `tokens`")
                 if h5py.check_string_dtype(tokens.dtype) is None:
-                    raise damaged(path, f"examples/{user}/tokens does not hold texts")
+                    raise damaged(path, f"examples/{user}/tokens does not contain text")
                 rows = [sentence.split()[:LENGTH] for sentence in tokens[:limit]]
                 if rows := [row for row in rows if row]:
                     yield rows
@@ -89,19 +89,19 @@ def _import_h5py() -> Any:
     try:
         import h5py
     except ImportError as error:
-        message = "reading Stack Overflow needs the package h5py: pip install 'fedrelay[hdf5]'"
+        message = "Stack Overflow needs the package h5py; install it with pip install 'fedrelay[hdf5]'"
         raise DataError(message) from error
     return h5py
 
 
 def _vocabulary(counts: Counter[bytes], size: int) -> dict[bytes, int]:
-    """The most frequent words, numbered after the special tokens; ties go by spelling."""
+    """The most frequent words, numbered after the special tokens; ties are sorted by spelling."""
     ranked = sorted(counts, key=lambda word: (-counts[word], word))
     return {word: token for token, word in enumerate(ranked[:size], start=SPECIAL)}
 
 
 def _tokens(rows: list[list[bytes]], token_of: dict[bytes, int]) -> NDArray[np.uint16]:
-    """Each sentence as start, words and, where there is room for it, end."""
+    """Each sentence as start, words and, if there is room, end."""
     tokens = np.full((len(rows), LENGTH + 1), PADDING, np.uint16)
     for slot, words in zip(tokens, rows, strict=True):
         numbered = [START, *(token_of.get(word, UNKNOWN) for word in words), END][: LENGTH + 1]
@@ -110,7 +110,7 @@ def _tokens(rows: list[list[bytes]], token_of: dict[bytes, int]) -> NDArray[np.u
 
 
 def _samples(tokens: NDArray[np.uint16]) -> tuple[NDArray[np.uint16], NDArray[np.int64]]:
-    """Every token but the last, and its successor."""
+    """Every token but the last, and its next token."""
     targets = tokens[:, 1:].astype(np.int64)
     targets[targets == PADDING] = IGNORED_LABEL
     return np.ascontiguousarray(tokens[:, :-1]), targets

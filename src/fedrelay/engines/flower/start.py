@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 from fedrelay.data.federation import Samples
-from fedrelay.data.own_samples import held, read_samples
+from fedrelay.data.own_samples import owner_federation, read_samples
 from fedrelay.engines.base import Engine, RouteTraits
 from fedrelay.engines.flower import check_installed
 from fedrelay.engines.flower.engine import FlowerEngine
@@ -86,8 +86,8 @@ def server_test(path: Path) -> Samples:
     """The test samples at the server: those that a file keeps for testing, or all of it."""
     arrays = read_samples(str(path))
     if "x_test" in arrays:
-        return held(arrays).test
-    return held({"x": arrays["x"], "y": arrays["y"]}).samples(0)
+        return owner_federation(arrays).test
+    return owner_federation({"x": arrays["x"], "y": arrays["y"]}).samples(0)
 
 
 def check_flower(job: TrainingJob, experiment: Experiment, traits: Sequence[RouteTraits] = ()) -> None:

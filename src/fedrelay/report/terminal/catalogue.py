@@ -18,7 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fedrelay.data.locate import ROOT_VARIABLE
-from fedrelay.data.registry import Source
+from fedrelay.data.registry import DatasetSource
 from fedrelay.experiment.catalogue import MethodEntry
 from fedrelay.experiment.grammar import MethodParts
 from fedrelay.experiment.part_docs import meaning
@@ -87,7 +87,7 @@ def method_page(plan: MethodParts, described: Callable[[type[Section]], str]) ->
         yield Padding(_options(where, options, plan.defaults.get(where, {})), (1, 0, 0, 2))
 
 
-def dataset_list(sources: Iterable[Source]) -> Iterator[RenderableType]:
+def dataset_list(sources: Iterable[DatasetSource]) -> Iterator[RenderableType]:
     """List all data sets, where they were found, and the searched folders."""
     table = plain_table("data set", "what it is", "found")
     searched: dict[Path, None] = {}
@@ -174,7 +174,7 @@ def _labelled(paragraph: str) -> Text:
     return text
 
 
-def _place(source: Source, found: Path | None) -> Text:
+def _place(source: DatasetSource, found: Path | None) -> Text:
     if found is None:
         return Text("needs a path" if not source.folders() else "not found", style="dim")
     if source.name == "digits":

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedrelay.data.own_samples import held
+from fedrelay.data.own_samples import owner_federation
 from fedrelay.engines.flower.job_description import describe_job
 from fedrelay.engines.flower.messages import Message, pack_models
 from fedrelay.engines.flower.node.service import NodeService
@@ -25,7 +25,7 @@ FEATURES, CLASSES = 3, 2
 
 def samples() -> Any:
     x = np.arange(24, dtype=np.float32).reshape(8, FEATURES) / 24
-    return held({"x": x, "y": np.arange(8) % CLASSES, "x_test": x[:4], "y_test": np.array([0, 1, 0, 1])})
+    return owner_federation({"x": x, "y": np.arange(8) % CLASSES, "x_test": x[:4], "y_test": np.array([0, 1, 0, 1])})
 
 
 def job(
