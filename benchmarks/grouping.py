@@ -84,7 +84,7 @@ def formed(counts: Counts, grouping: Grouping, seed: int = 1) -> list[tuple[int,
     """Groups from true histograms."""
     sizes = counts.sum(axis=1)
     vectors = counts / sizes[:, None] if grouping.profile == "hist" else counts.astype(np.float64)
-    return list(grouping.arrange(vectors, sizes, generator(seed, "grouping"), classes=counts.shape[1]))
+    return list(grouping.assign_groups(vectors, sizes, generator(seed, "grouping"), classes=counts.shape[1]))
 
 
 def measure(case: Case) -> dict[str, float]:

@@ -83,9 +83,9 @@ def run_seconds(run: ClaimRun) -> float:
         return OVERHEAD + samples * pace_of(experiment, lanes)
     if isinstance(runs, ImageRecovery):
         return OVERHEAD + sum(_recovery(each, runs.attacker.epochs) for each in runs.with_seed(run.seed).values())
-    if isinstance(runs, GroupComparison) and any(each.trains for each in runs.groupings.values()):
+    if isinstance(runs, GroupComparison) and any(each.needs_profiling for each in runs.groupings.values()):
         experiment = runs.experiment(run.seed)
-        epochs = {each.description: each.epochs or 10 for each in runs.groupings.values() if each.trains}
+        epochs = {each.profile_key: each.epochs or 10 for each in runs.groupings.values() if each.needs_profiling}
         return OVERHEAD + sum(epochs.values()) * sizes_of(experiment.data).train * pace_of(experiment, MOST_LANES)
     return OVERHEAD
 
@@ -168,7 +168,7 @@ def _without_profiles(experiment: fr.Experiment) -> fr.Experiment:
     """The same plans, or nearly, without training before the first round."""
     method = build_method(experiment)
     update: dict[str, object] = {"model": experiment.model.model_copy(update={"name": "mlp", "hidden": None})}
-    if method.grouping is not None and method.grouping.trains:
+    if method.grouping is not None and method.grouping.needs_profiling:
         bounds = {name: value for name, value in experiment.grouping.items() if name in ("max_clients", "min_samples")}
         counted = method.route.counts_groups
         update["grouping"] = {"assign": "icg", "profile": "counts"} if counted else {"assign": "random", **bounds}
@@ -182,7 +182,7 @@ def _profile_epochs(experiment: fr.Experiment) -> int:
     """How many epochs every client trains before the first round."""
     method = build_method(experiment)
     grouping, warmup = method.grouping, method.warmup
-    epochs = (grouping.epochs or 10) if grouping is not None and grouping.trains else 0
+    epochs = (grouping.epochs or 10) if grouping is not None and grouping.needs_profiling else 0
     chosen = warmup is not None and warmup.selector is not None and warmup.selector.needs_vectors
     return epochs + int(chosen)
 

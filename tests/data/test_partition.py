@@ -263,7 +263,7 @@ class TestShards:
             rules.shards(labels, 1, 2, None, rng())
         with pytest.raises(DataError, match=r"cannot cut 65 samples of 3 classes into 80 shards"):
             rules.shards(labels, 40, 2, None, rng())
-        with pytest.raises(SpecError, match="positive numbers, got 0 per client"):
+        with pytest.raises(SpecError, match="must be at least 1, got 0 and None"):
             rules.shards(labels, 3, 0, None, rng())
 
     @given(labels_and_clients, st.integers(1, 3), st.integers(1, 5), seeds)

@@ -84,6 +84,6 @@ def test_what_cannot_be_shifted() -> None:
         apply_shift("rotated", ramp(), rng())
     with pytest.raises(SpecError, match=r"needs images \[n, channels, height, width\], got shape \[4, 4\]"):
         apply_shift("noise", torch.zeros(4, 4), rng())
-    with pytest.raises(SpecError, match="kind 'tabular', which allows only 'none'"):
+    with pytest.raises(SpecError, match="these samples are tabular, for which only 'none' is allowed"):
         check_shifts(["none", "noise"], "tabular")
     check_shifts(["none"], "tokens")

@@ -47,9 +47,9 @@ def test_holders_are_numbered_afresh():
 
 
 def test_more_than_there_are_is_refused():
-    with pytest.raises(SpecError, match=r"data\.samples: there are 5 of them, got 6"):
+    with pytest.raises(SpecError, match=r"data\.samples: must be at most 5, got 6"):
         subset(numbered([5]), 6, None, seed=1)
-    with pytest.raises(SpecError, match=r"data\.test_samples: there are 5 of them, got 6"):
+    with pytest.raises(SpecError, match=r"data\.test_samples: must be at most 5, got 6"):
         subset(numbered([5]), None, 6, seed=1)
 
 
@@ -57,5 +57,5 @@ def test_in_an_experiment():
     federation = open_federation(DataSettings(samples=400, test_samples=100, clients=40, alpha=0), seed=1)
     assert federation.sizes().sum() == 400
     assert len(federation.test.y) == 100
-    with pytest.raises(SpecError, match=r"data\.samples: has no effect on synthetic data"):
+    with pytest.raises(SpecError, match=r"data\.samples: has no effect with synthetic data"):
         open_federation(DataSettings(name="synthetic", samples=400), seed=1)

@@ -202,7 +202,7 @@ def test_vectors_are_kept_with_the_run(tmp_path):
     folder = RunFolder.open(tmp_path / "run")
     profiling = folder.profiling(PROFILES)
     np.testing.assert_array_equal(profiling.vectors, run.prepared.profiling.vectors)
-    groups = run.prepared.method.grouping.form(inputs_of_profiles(run.prepared), profiling)
+    groups = run.prepared.method.grouping.form_groups(inputs_of_profiles(run.prepared), profiling)
     assert groups == folder.groups == run.prepared.groups
     folder.close()
 
@@ -268,7 +268,7 @@ def test_the_plan_of_a_run_has_the_pass(tmp_path):
 
 def test_a_method_that_cannot_describe_its_clients_is_refused_before_the_first_runs(tmp_path):
     t2v = {"method": "fedseq", "label": "t2v", "grouping": {"assign": "icg", "profile": "t2v"}}
-    with pytest.raises(fr.SpecError, match="'t2v' shows clients' images to a probe network"):
+    with pytest.raises(fr.SpecError, match="'t2v' needs images"):
         fr.compare(["fedavg", t2v], data="synthetic", clients=4, rounds=1, out=tmp_path / "both")
     assert list(tmp_path.iterdir()) == []
 

@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 from fedrelay.data.federation import federate
 from fedrelay.errors import DivergedError, SpecError
 from fedrelay.experiment.spec import validate
-from fedrelay.grouping.base import OPTIONS, AssignerName, Grouping, usual_count
+from fedrelay.grouping.base import OPTIONS, AssignerName, Grouping, default_group_count
 from fedrelay.grouping.bounds import Bounds
 from fedrelay.grouping.distances import DISTANCES, DistanceName
 from fedrelay.grouping.profiles import PROFILES, Profile, ProfileInputs, ProfileOptions, ProfilingResult
+from fedrelay.grouping.profiles.hist import CountsProfile
 
 WAYS = [
     {},
@@ -44,14 +45,14 @@ def test_names_of_options_are_names_of_parts():
 
 def test_random_groups_stay_what_they_were(make_clients):
     equal = make_clients([[100]] * 24 + [[0]])
-    assert Grouping().form(ProfileInputs(equal, 1)) == (
+    assert Grouping().form_groups(ProfileInputs(equal, 1)) == (
         (1, 18, 23, 12, 9, 16, 21, 22),
         (13, 7, 15, 11, 4, 14, 3, 5),
         (0, 8, 6, 2, 17, 10, 19, 20),
     )
     sizes = [100, 0, 120, 90, 60, 100, 100, 200, 0, 30, 100, 100]
     unequal = make_clients([[size] for size in sizes])
-    assert Grouping(max_clients=4, min_samples=250).form(ProfileInputs(unequal, 7)) == (
+    assert Grouping(max_clients=4, min_samples=250).form_groups(ProfileInputs(unequal, 7)) == (
         (0, 4, 11),
         (10, 2, 6),
         (5, 9, 3, 7),
@@ -62,18 +63,18 @@ def test_random_groups_stay_what_they_were(make_clients):
 def test_every_way_is_a_partition_of_the_clients_that_hold_data(way, make_clients, make_counts):
     counts = make_counts(30, 4, 0.3)
     counts[[0, 7, 29]] = 0
-    evidence = ProfileInputs(make_clients(counts), 3)
-    groups = Grouping(**way).form(evidence)
+    inputs = ProfileInputs(make_clients(counts), 3)
+    groups = Grouping(**way).form_groups(inputs)
     assert sorted(client for group in groups for client in group) == sorted(set(range(30)) - {0, 7, 29})
     assert all(isinstance(client, int) for group in groups for client in group)
-    assert Grouping(**way).form(evidence) == groups
+    assert Grouping(**way).form_groups(inputs) == groups
 
 
 @given(st.sampled_from(WAYS), st.lists(st.lists(st.integers(0, 30), min_size=3, max_size=3), min_size=1, max_size=25))
 @settings(max_examples=60)
 def test_any_histograms_at_all(make_clients, way, counts):
     federation = make_clients(counts)
-    groups = Grouping(**way).form(ProfileInputs(federation, 1))
+    groups = Grouping(**way).form_groups(ProfileInputs(federation, 1))
     assert sorted(client for group in groups for client in group) == np.flatnonzero(federation.sizes()).tolist()
     if "groups" not in way:
         assert all(len(group) <= 11 for group in groups)
@@ -81,18 +82,18 @@ def test_any_histograms_at_all(make_clients, way, counts):
 
 @pytest.mark.parametrize("assign", ["kmeans", "greedy", "icg"])
 def test_a_single_class(assign, make_clients):
-    groups = Grouping(assign=assign, max_clients=3).form(ProfileInputs(make_clients([[5]] * 9), 1))
+    groups = Grouping(assign=assign, max_clients=3).form_groups(ProfileInputs(make_clients([[5]] * 9), 1))
     assert sorted(len(group) for group in groups) == [3, 3, 3]
 
 
 def test_nobody_holds_data(make_clients):
-    assert Grouping(assign="icg").form(ProfileInputs(make_clients([[0, 0]] * 3), 1)) == ()
+    assert Grouping(assign="icg").form_groups(ProfileInputs(make_clients([[0, 0]] * 3), 1)) == ()
 
 
 @pytest.mark.parametrize("assign", ["kmeans", "greedy", "icg"])
 def test_one_class_each_and_equal_sizes_give_complete_groups(assign, make_clients):
     counts = np.random.default_rng(0).permutation(np.repeat(np.eye(5, dtype=int) * 20, 6, axis=0))
-    groups = Grouping(assign=assign, max_clients=5, min_samples=100).form(ProfileInputs(make_clients(counts), 2))
+    groups = Grouping(assign=assign, max_clients=5, min_samples=100).form_groups(ProfileInputs(make_clients(counts), 2))
     assert [counts[list(group)].sum(axis=0).tolist() for group in groups] == [[20] * 5] * 6
 
 
@@ -105,10 +106,10 @@ def test_one_class_each_and_equal_sizes_give_complete_groups(assign, make_client
         ({"assign": "kmeans", "leftovers": "drop"}, "grouping.leftovers: has no effect with assign 'kmeans'"),
         ({"assign": "greedy", "groups": 3}, "grouping.groups: has no effect with assign 'greedy'"),
         ({"assign": "icg", "vector": "mean"}, "grouping.vector: has no effect with assign 'icg'"),
-        ({"assign": "icg", "groups": 3, "max_clients": 4}, "grouping.max_clients: has no effect where the number"),
+        ({"assign": "icg", "groups": 3, "max_clients": 4}, "grouping.max_clients: has no effect if the number"),
         (
             {"assign": "greedy", "distance": "kl", "profile": "counts"},
-            "grouping.distance: 'kl' needs class probabilities, which profile 'counts' does not give; "
+            "grouping.distance: 'kl' needs class probabilities, but profile 'counts' does not give them; "
             "allowed: euclidean, cosine, norm-cosine, wasserstein",
         ),
         ({"assign": "greedy", "distance": "gini", "profile": "counts"}, "'gini' needs class probabilities"),
@@ -135,7 +136,7 @@ def test_one_class_each_and_equal_sizes_give_complete_groups(assign, make_client
         ({"assign": "icg", "profile": "weights", "relative": True}, "relative: has no effect on principal components"),
         (
             {"assign": "icg", "profile": "clf", "standardise": True, "variance": None},
-            "grouping.standardise: has no effect without principal components",
+            "grouping.standardise: has no effect with variance null",
         ),
         ({"assign": "icg", "profile": "clf", "variance": 1.5}, "grouping.variance: must be less than or equal to 1"),
     ],
@@ -152,18 +153,19 @@ def test_a_default_that_is_spelled_out_is_no_mistake():
 
 
 def test_negative_entries_rule_norm_cosine_out(monkeypatch):
-    monkeypatch.setitem(PROFILES, "counts", Profile(lambda *_: None, probabilities=False, non_negative=False))
+    monkeypatch.setattr(CountsProfile, "non_negative", False)
     with pytest.raises(ValueError, match="needs vectors without negative entries"):
         Grouping(assign="greedy", profile="counts", distance="norm-cosine")
 
 
 def test_a_profile_that_is_not_finite_names_the_client(monkeypatch, make_clients):
-    def broken(evidence, clients, options):
-        return ProfilingResult(np.where(clients == 2, np.nan, 1.0)[:, None])
+    class Broken(Profile):
+        def compute(self, inputs, clients, options):
+            return ProfilingResult(np.where(clients == 2, np.nan, 1.0)[:, None])
 
-    monkeypatch.setitem(PROFILES, "counts", Profile(broken, probabilities=False, non_negative=True))
-    with pytest.raises(DivergedError, match="the profile 'counts' of client 2 is not finite"):
-        Grouping(assign="icg", profile="counts").form(ProfileInputs(make_clients([[1, 2]] * 4), 1))
+    monkeypatch.setitem(PROFILES, "counts", Broken())
+    with pytest.raises(DivergedError, match="the profile 'counts' of client 2 has non-finite values"):
+        Grouping(assign="icg", profile="counts").form_groups(ProfileInputs(make_clients([[1, 2]] * 4), 1))
 
 
 @pytest.mark.parametrize(
@@ -193,12 +195,41 @@ def test_names(options, name):
     ],
 )
 def test_icg_makes_as_many_groups_as_the_bounds_ask_for(sizes, bounds, expected):
-    assert usual_count(sizes, bounds) == expected
+    assert default_group_count(sizes, bounds) == expected
 
 
 def test_a_federation_of_ones_own():
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(200, 3)).astype(np.float32), rng.integers(0, 4, 200)
     own = federate(x, y, x[:5], y[:5], clients=20, alpha=0.1)
-    groups = Grouping(assign="greedy", max_clients=4).form(ProfileInputs(own, 1))
+    groups = Grouping(assign="greedy", max_clients=4).form_groups(ProfileInputs(own, 1))
     assert sorted(map(len, groups)) == [4] * 5
+
+
+class BySizeGrouping(Grouping):
+    """An own assigner, and an own profile with a field of its own."""
+
+    length: int = 2
+
+    @property
+    def active_profile(self):
+        return SizeProfile()
+
+    def assign_groups(self, vectors, sizes, rng, *, classes):
+        order = np.argsort(vectors[:, 0]).tolist()
+        return tuple(tuple(order[i : i + self.length]) for i in range(0, len(order), self.length))
+
+
+class SizeProfile(Profile):
+    non_negative = True
+
+    def compute(self, inputs, clients, options):
+        return ProfilingResult(inputs.federation.sizes()[clients, None].astype(np.float64))
+
+
+def test_a_subclass_may_have_its_own_profile_assigner_and_options(make_clients):
+    inputs = ProfileInputs(make_clients([[5, 0], [0, 0], [1, 0], [9, 9], [2, 1]]), 1)
+    assert BySizeGrouping().form_groups(inputs) == ((2, 4), (0, 3))
+    assert BySizeGrouping(length=3).form_groups(inputs) == ((2, 4, 0), (3,))
+    with pytest.raises(SpecError, match="clusters: has no effect"):
+        validate(BySizeGrouping, {"clusters": 3}, "grouping.")

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedrelay.grouping.bounds import Bounds, fill
+from fedrelay.grouping.bounds import Bounds, fill_groups
 from fedrelay.grouping.random import random_groups
 
 
@@ -28,24 +28,25 @@ def test_the_papers_example():
 
 
 def test_a_small_last_group_stays_when_there_is_no_room(caplog):
+    caplog.set_level("DEBUG", "fedrelay.grouping.bounds")
     groups = shuffled(np.full(10, 1), Bounds(3, 10**6))
     assert sizes_of(groups) == [3, 3, 3, 1]
-    assert "stays small (1 client)" in caplog.text
+    assert "group 4 has 1 samples, fewer than grouping.min_samples=1000000; the other groups are full" in caplog.text
 
 
 def test_a_single_small_group_stays(caplog):
-    assert fill(range(3), np.array([5, 5, 5]), Bounds(11, 800)) == ((0, 1, 2),)
-    assert "(3 clients)" in caplog.text
+    assert fill_groups(range(3), np.array([5, 5, 5]), Bounds(11, 800)) == ((0, 1, 2),)
+    assert caplog.text == ""
 
 
 def test_leftovers_go_to_the_groups_with_the_fewest_samples():
     sizes = np.array([60, 60, 50, 50, 90, 90, 10])
-    assert fill(range(7), sizes, Bounds(4, 100)) == ((0, 1), (2, 3, 6), (4, 5))
+    assert fill_groups(range(7), sizes, Bounds(4, 100)) == ((0, 1), (2, 3, 6), (4, 5))
 
 
 def test_leftovers_pass_over_full_groups_in_an_order_fixed_at_the_start():
     sizes = np.array([100, 30, 30, 40, 100, 20, 20])
-    assert fill(range(7), sizes, Bounds(3, 100)) == ((0, 5), (1, 2, 3), (4, 6))
+    assert fill_groups(range(7), sizes, Bounds(3, 100)) == ((0, 5), (1, 2, 3), (4, 6))
 
 
 @given(

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedrelay.grouping.bounds import Bounds, settled
+from fedrelay.grouping.bounds import Bounds, distribute_rest
 from fedrelay.grouping.candidates import Candidates
 from fedrelay.grouping.distances import DISTANCES
 from fedrelay.grouping.greedy import greedy_groups
@@ -30,10 +30,10 @@ def literal(vectors, sizes, bounds, rng, distance, vector):
                 "halving": (u + vectors[client]) / 2,
             }
             u = means[vector]
-        if bounds.closes(len(last), int(held.sum())):
+        if bounds.complete(len(last), int(held.sum())):
             groups.append(last)
             last = []
-    return settled(groups, last, sizes, bounds)
+    return distribute_rest(groups, last, sizes, bounds)
 
 
 @given(

@@ -67,7 +67,7 @@ def test_the_objective_never_rises(clusters, make_counts):
     cloud = PointSet.of(vectors)
 
     def objective(labels):
-        points = cloud.points[cloud.which]
+        points = cloud.points[cloud.row_of]
         return np.square(points - cluster_means(cloud, labels, clusters)[labels]).sum() / 2
 
     values = [objective(balanced_clusters(vectors, clusters, iterations)) for iterations in range(8)]

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedrelay.grouping.bounds import Bounds
-from fedrelay.grouping.kmeans import _in_turn, kmeans, kmeans_groups
+from fedrelay.grouping.kmeans import _round_robin, kmeans, kmeans_groups
 
 
 def test_one_client_of_each_class_in_every_group():
@@ -16,7 +16,7 @@ def test_one_client_of_each_class_in_every_group():
 
 
 def test_the_pointer_is_not_reset_between_groups():
-    assert list(_in_turn([[1, 2], [3], [], [4, 5, 6]])) == [1, 3, 4, 2, 5, 6]
+    assert list(_round_robin([[1, 2], [3], [], [4, 5, 6]])) == [1, 3, 4, 2, 5, 6]
 
 
 def test_the_last_of_a_cluster_comes_first_if_wanted():

@@ -14,7 +14,7 @@ from fedrelay.grouping.base import Grouping
 from fedrelay.grouping.profiles import PROFILES, ProfileInputs, ProfileName
 from fedrelay.grouping.profiles.clf import linear_layers
 from fedrelay.grouping.profiles.components import principal_components
-from fedrelay.grouping.profiles.conf import shares
+from fedrelay.grouping.profiles.conf import normalised
 from fedrelay.local.trainer import TrainingJob
 from fedrelay.models.layout import FlatLayout
 from fedrelay.models.zoo import build_model
@@ -29,7 +29,7 @@ def profiled(profile, workers=1, method="fedseq", settings=SMALL, **options):
 
 
 @pytest.fixture
-def evidence(make_clients):
+def inputs(make_clients):
     return ProfileInputs(make_clients([[3, 1, 0], [0, 0, 0], [0, 0, 5]]), seed=1)
 
 
@@ -37,17 +37,17 @@ def test_every_profile_has_a_name():
     assert set(get_args(ProfileName)) == set(PROFILES)
 
 
-def described(name, evidence, clients):
-    return PROFILES[name].describe(evidence, np.array(clients), Grouping()).vectors
+def described(name, inputs, clients):
+    return PROFILES[name].compute(inputs, np.array(clients), Grouping()).vectors
 
 
-def test_histograms(evidence):
-    np.testing.assert_array_equal(described("counts", evidence, [0, 2]), [[3, 1, 0], [0, 0, 5]])
-    np.testing.assert_array_equal(described("hist", evidence, [0, 2]), [[0.75, 0.25, 0], [0, 0, 1]])
+def test_histograms(inputs):
+    np.testing.assert_array_equal(described("counts", inputs, [0, 2]), [[3, 1, 0], [0, 0, 5]])
+    np.testing.assert_array_equal(described("hist", inputs, [0, 2]), [[0.75, 0.25, 0], [0, 0, 1]])
 
 
-def test_a_client_without_labels_that_count_has_equal_shares(evidence):
-    np.testing.assert_allclose(described("hist", evidence, [1]), [[1 / 3] * 3])
+def test_a_client_without_labels_that_count_has_equal_shares(inputs):
+    np.testing.assert_allclose(described("hist", inputs, [1]), [[1 / 3] * 3])
 
 
 @pytest.mark.parametrize("name", ["hist", "counts", "conf", "clf", "weights"])
@@ -63,8 +63,8 @@ def test_what_is_said_of_a_profile_is_true(name):
 
 def test_confidences_become_shares():
     confidences = np.array([[0.9, 0.3, 0.0], [0.0, 0.0, 0.0]])
-    np.testing.assert_allclose(shares(confidences), [[0.75, 0.25, 0], [1 / 3] * 3])
-    np.testing.assert_allclose(shares(confidences, "softmax")[0], [0.511, 0.281, 0.208], atol=5e-4)
+    np.testing.assert_allclose(normalised(confidences), [[0.75, 0.25, 0], [1 / 3] * 3])
+    np.testing.assert_allclose(normalised(confidences, "softmax")[0], [0.511, 0.281, 0.208], atol=5e-4)
 
 
 def test_a_client_is_sure_of_the_class_it_holds():
@@ -169,7 +169,7 @@ def test_a_diverging_client_is_named(name):
 
 def test_what_cannot_be_described_is_refused_before_anybody_trains(make_clients):
     rows = make_clients([[5, 5]] * 4)
-    with pytest.raises(SpecError, match="'t2v' shows clients' images to a probe network; the data 'toy' are tabular"):
+    with pytest.raises(SpecError, match="'t2v' needs images, but the samples of 'toy' are tabular"):
         prepare(experiment("fedseq", **{"grouping.assign": "icg", "grouping.profile": "t2v"}), federation=rows)
     with pytest.raises(SpecError, match=r"data.public: must be at least 1 for the profile 'conf'"):
         profiled("conf", settings={**SMALL, "public": 0})

@@ -101,7 +101,7 @@ def test_clients_with_equal_data_have_equal_vectors(quick):
 
 def test_every_class_is_drawn_as_often_as_any_other():
     labels = torch.tensor([0] * 90 + [3] * 9 + [5])
-    drawn = labels[t2v.balanced(labels, 30_000, 1, "fit")].bincount(minlength=6)
+    drawn = labels[t2v.balanced_draw(labels, 30_000, 1, "fit")].bincount(minlength=6)
     assert drawn[[1, 2, 4]].sum() == 0
     assert ((drawn[[0, 3, 5]] - 10_000).abs() < 500).all()
 
@@ -110,13 +110,13 @@ def test_the_classifier_is_fitted_as_adam_would(monkeypatch):
     monkeypatch.setattr(t2v, "BATCHES", 3)
     rng = torch.Generator().manual_seed(0)
     features, labels = torch.randn(20, 5, generator=rng), torch.randint(0, 3, (20,), generator=rng)
-    found = t2v.fitted(features, labels, 3, seed=1)
+    found = t2v.fit_classifier(features, labels, 3, seed=1)
     monkeypatch.setattr(t2v, "STEP_SIZE", 0.0)
-    start = t2v.fitted(features, labels, 3, seed=1)
+    start = t2v.fit_classifier(features, labels, 3, seed=1)
     classifier = nn.Linear(5, 3)
     classifier.load_state_dict({"weight": start[:, :-1], "bias": start[:, -1]})
     adam = torch.optim.Adam(classifier.parameters(), lr=4e-4, weight_decay=1e-4)
-    for rows in torch.split(t2v.balanced(labels, 10 * 3 * 64, 1, "fit"), 64):
+    for rows in torch.split(t2v.balanced_draw(labels, 10 * 3 * 64, 1, "fit"), 64):
         adam.zero_grad()
         nn.functional.cross_entropy(classifier(features[rows]), labels[rows]).backward()
         adam.step()
@@ -126,8 +126,8 @@ def test_the_classifier_is_fitted_as_adam_would(monkeypatch):
 
 def test_images_are_made_to_fit():
     grey = torch.rand(4, 1, 28, 28, generator=torch.Generator().manual_seed(0))
-    lens = ImageAdapter((3, 64, 64), mean=0.5, deviation=2.0)
-    seen = lens(grey)
+    adapter = ImageAdapter((3, 64, 64), mean=0.5, deviation=2.0)
+    seen = adapter(grey)
     assert seen.shape == (4, 3, 64, 64)
     assert torch.equal(seen[:, 0], seen[:, 2])
     assert torch.equal(ImageAdapter((1, 28, 28), 0.5, 2.0)(grey), (grey - 0.5) / 2)
@@ -196,14 +196,14 @@ def damaged(weights, change):
     [
         ("missing", "layer3.0.bn1.bias is missing"),
         ("shape", r"conv1.weight has shape \(64, 3, 3, 3\), not \(64, 3, 7, 7\)"),
-        ("more", "it has layer1.2.conv1.weight too"),
-        ("finite", "bn1.weight is not finite"),
+        ("more", "unexpected layer1.2.conv1.weight"),
+        ("finite", "bn1.weight has non-finite values"),
     ],
 )
 def test_another_network_is_refused(tmp_path, weights, change, reason):
     file = tmp_path / "other.safetensors"
     save_file(damaged(weights, change), file)
-    with pytest.raises(SpecError, match=rf"grouping.probe: .*other.safetensors does not hold a ResNet-18.*{reason}"):
+    with pytest.raises(SpecError, match=rf"grouping.probe: .*other.safetensors is not a ResNet-18.*{reason}"):
         profiled(probe=str(file))
 
 
@@ -221,9 +221,9 @@ def test_files_that_are_no_weights_are_refused(tmp_path, monkeypatch):
     for name in ("text.safetensors", "text.pt", "malice.pth"):
         with pytest.raises(SpecError, match=f"grouping.probe: .*{name} cannot be read as weights"):
             profiled(probe=name)
-    with pytest.raises(SpecError, match="it holds something else than named tensors"):
+    with pytest.raises(SpecError, match="it does not contain named tensors"):
         profiled(probe="nested.pt")
-    with pytest.raises(SpecError, match=r"grouping.probe: there is no file .*gone.pt"):
+    with pytest.raises(SpecError, match=r"grouping.probe: file not found: .*gone.pt"):
         profiled(probe="gone.pt")
     assert not (tmp_path / "gotcha").exists()
 
@@ -233,5 +233,5 @@ def test_unfit_data_sets_are_refused(tmp_path):
         profiled(probe="mnits")
     rows = np.zeros((4, 2), dtype=np.float32)
     np.savez(tmp_path / "rows.npz", x_train=rows, y_train=np.arange(4), x_test=rows, y_test=np.arange(4))
-    with pytest.raises(SpecError, match=r"grouping.probe: a probe looks at images, but the data .* are tabular"):
+    with pytest.raises(SpecError, match=r"grouping.probe: needs an image data set, but .* is tabular"):
         profiled(probe=str(tmp_path / "rows.npz"))

@@ -30,7 +30,7 @@ def test_shared_raw_counts_clients_by_their_own_samples_unless_told_otherwise(to
     assert prepared.federation.sizes().tolist() == [14, 16, 12, 16, 13, 15]
     hops = [HopReport(prepared.federation.size(client), 1, 0.0) for client in range(7)]
     arrivals = [Arrival(client, (client,), torch.zeros(1), (hop,)) for client, hop in enumerate(hops)]
-    counted = [prepared.method.warmup.counted(arrival, prepared.federation).samples for arrival in arrivals]
+    counted = [prepared.method.warmup.adjust_weight(arrival, prepared.federation).samples for arrival in arrivals]
     assert counted == [*expected, 10]  # the server's hop as it is
 
 

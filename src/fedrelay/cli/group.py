@@ -106,7 +106,7 @@ def group(
     given = {"profile": profile, "distance": distance, "groups": groups, **bounds}
     options = {**{name: value for name, value in given.items() if value is not None}, **_grouping_options(tree)}
     groupings = _groupings(assign or DEFAULT_ASSIGNERS, options)
-    experiment = _data_experiment(tree, trained=any(grouping.trains for grouping in groupings.values()))
+    experiment = _data_experiment(tree, trained=any(grouping.needs_profiling for grouping in groupings.values()))
     with output.showing_warnings(), watching_profiles(output.stderr) as watch:
         report = grouping_report(profile_inputs(experiment, groupings.values(), watch), groupings)
     page = [grouping_page(report)]
@@ -121,7 +121,7 @@ def group(
 
 def _groupings(names: Sequence[str], options: Mapping[str, Any]) -> dict[str, Grouping]:
     """Random groups and the named groupings. Each gets the options that have an effect on it."""
-    from fedrelay.grouping.base import Grouping, effective_options, without_effect
+    from fedrelay.grouping.base import Grouping, unused_option, used_options
     from fedrelay.grouping.profiles import PROFILES
 
     for name in options:
@@ -132,13 +132,13 @@ def _groupings(names: Sequence[str], options: Mapping[str, Any]) -> dict[str, Gr
     for chosen in ({"assign": "random"}, *map(_parse, names)):
         asked = chosen.get("profile", options.get("profile"))
         profile: ProfileName = asked if asked in PROFILES else "hist"  # an unknown one is refused below
-        effective = effective_options(chosen["assign"], profile, counted="groups" in options)
+        effective = used_options(chosen["assign"], profile, fixed_count="groups" in options)
         common = {name: value for name, value in options.items() if name in effective}
         grouping = validate(Grouping, common | chosen, "grouping.")
         groupings[grouping.name] = grouping
         unused -= common.keys()
     for name in unused:
-        raise SpecError(f"grouping.{without_effect(name, grouping.assign, grouping.profile)}")
+        raise SpecError(f"grouping.{unused_option(name, grouping.assign, grouping.profile)}")
     return groupings
 
 

@@ -16,7 +16,7 @@ from fedrelay.errors import SpecError
 from fedrelay.experiment.catalogue import MethodEntry, Options, find_method
 from fedrelay.experiment.part_docs import options_of
 from fedrelay.experiment.spec import Comparison, Experiment, Section
-from fedrelay.grouping.base import COUNTED, Grouping
+from fedrelay.grouping.base import OPTIONS_WITHOUT_COUNT, Grouping
 from fedrelay.local.terms.base import Term
 from fedrelay.local.terms.tensors import ClientState
 from fedrelay.merge.base import Merge
@@ -44,7 +44,7 @@ class MethodParts:
     def options(self, place: str, part: type[Section]) -> dict[str, FieldInfo]:
         """The options of a part that this method accepts."""
         counted = place == "grouping" and self.route.counts_groups
-        return {name: each for name, each in options_of(part).items() if not counted or name in COUNTED}
+        return {name: each for name, each in options_of(part).items() if not counted or name in OPTIONS_WITHOUT_COUNT}
 
     def parts(self) -> Iterator[tuple[str, type[Section]]]:
         """Every part with the place of its options: `warmup`, `route`, `grouping`, `terms.prox`, `merge`."""

@@ -37,7 +37,7 @@ class Method:
     def profiles_clients(self) -> bool:
         """Whether clients compute profiles before the first round."""
         selector = self.warmup.selector if self.warmup is not None else None
-        groups = self.grouping is not None and self.grouping.trains
+        groups = self.grouping is not None and self.grouping.needs_profiling
         return groups or (selector is not None and selector.needs_vectors)
 
     @property
@@ -114,7 +114,7 @@ def build_method(experiment: Experiment) -> Method:
         validate(Clock, experiment.clock, "clock."),
     )
     if method.route.counts_groups and method.grouping is not None:
-        method.grouping.check_counted(given.name)
+        method.grouping.check_fixed_count(given.name)
     if not method.route.merges:
         _refuse_parts_that_need_a_merge(given)
     if method.privacy is not None:

@@ -89,9 +89,9 @@ def prepare(
     if (grouping := method.grouping) is not None:
         regroups = method.route.counts_groups  # then groups are formed when a round is planned
         if profiling is None and (groups is None or regroups):
-            profiling, trained = grouping.survey(inputs), grouping.trains
+            profiling, trained = grouping.profile_clients(inputs), grouping.needs_profiling
         if groups is None or regroups:
-            groups = () if regroups else grouping.form(inputs, profiling)
+            groups = () if regroups else grouping.form_groups(inputs, profiling)
     selector = method.warmup.selector if method.warmup is not None else None
     if selector is not None and selector.needs_vectors and selection is None:
         selection, trained = client_models(inputs), True
@@ -154,7 +154,7 @@ def prepare_without_groups(
     if method.pools_data:
         federation = below_public(federation, PooledFederation)
     if method.warmup is not None:
-        federation = below_public(federation, partial(method.warmup.share, seed=experiment.seed))
+        federation = below_public(federation, partial(method.warmup.prepare_data, seed=experiment.seed))
     with TORCH_GLOBALS, torch.random.fork_rng(devices=[]):
         torch.manual_seed(torch_seed(experiment.seed, "init"))
         experiment, builder = with_absolute_paths(experiment), None
@@ -191,4 +191,4 @@ def inputs_of_profiles(prepared: PreparedExperiment, on_profile: OnProfile | Non
 def client_models(inputs: ProfileInputs) -> ProfilingResult:
     """The weights of each client after one epoch, by which a selector compares clients."""
     clients = np.flatnonzero(inputs.federation.sizes())
-    return PROFILES["weights"].describe(inputs, clients, ProfileOptions(epochs=1, variance=None))
+    return PROFILES["weights"].compute(inputs, clients, ProfileOptions(epochs=1, variance=None))

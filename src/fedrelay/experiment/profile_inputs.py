@@ -19,6 +19,6 @@ def profile_inputs(
     if experiment.data.public is None:
         public = PUBLIC_SAMPLES if any(grouping.needs_public for grouping in groupings) else 0
         experiment = experiment.model_copy(update={"data": experiment.data.model_copy(update={"public": public})})
-    if any(grouping.trains for grouping in groupings):
+    if any(grouping.needs_profiling for grouping in groupings):
         return inputs_of_profiles(prepare_without_groups(experiment), on_profile)
     return ProfileInputs(open_federation(experiment.data, experiment.seed), experiment.seed)

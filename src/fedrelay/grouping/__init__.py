@@ -1,1 +1,1 @@
-"""Grouping: who travels with whom."""
+"""Grouping: profiles describe clients, distances compare them, assigners form groups."""

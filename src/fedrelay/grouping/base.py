@@ -1,21 +1,20 @@
-"""Who travels with whom: clients are described by vectors and put into groups.
+"""Grouping: clients are described by vectors and put into groups.
 
 Papers: R. Zaccone et al., FedSeq, ICPR 2022 (random, kmeans, greedy, the bounds); S. Zeng et al., FedGSP, DASFAA 2022
 (icg); A. Silvi et al., IEEE Access 2024 (norm-cosine, Task2Vec, icg in FedSeq2Par); M. Arafeh et al., WFSL, IEEE 2025
 (weights).
 
-Rule: a profile ψ describes every client that holds data, an assigner φ forms groups. `hist` and `counts` are the true
-class histogram; for the others every client computes something once, before the first round: `clf` the linear layers
-and `weights` all weights of a model it has trained a little, `conf` how sure such a model is of every class on public
-samples, `t2v` which filters of a probe network matter for its images. `random` shuffles. `kmeans`
-takes one client after another from clusters of clients that are alike. `greedy` adds the client with the highest
-distance τ from the group. Their groups are closed at `min_samples` or `max_clients`; leftovers go to the groups with
-room. `icg` makes a given number of equal groups, each with one client of every cluster. Every client is in one group,
-unless icg drops it.
+Rule: a profile ψ describes every client that has samples by a vector; an assigner φ forms groups. The profiles `hist`
+and `counts` are the class histogram. For the others, every client computes something once, before the first round:
+`clf` the linear layers and `weights` all weights of a model that it trained a little, `conf` the confidence of such a
+model in each class on public samples, `t2v` the importance of the filters of a probe network for its images. The
+assigner `random` shuffles; `kmeans` takes clients from clusters of similar clients in turn; `greedy` adds the client
+with the largest distance τ from the group. Their groups are complete at `min_samples` or `max_clients`; remaining
+clients go to groups with room. `icg` forms a given number of groups of equal size, each with one client of every
+cluster. Every client is in one group, unless icg drops it.
 
-Deviations: a last group that is too small stays where no other has room. Without `groups`, icg makes as many as the
-bounds ask for. More on each rule in the files bounds, random, kmeans, greedy, distances and icg beside this one, and on
-each profile in the folder profiles.
+Deviations: a last group with too few samples is kept if no other group has room. Without `groups`, icg forms as many
+groups as the bounds require. The modules bounds, random, kmeans, greedy, distances, icg and profiles say more.
 """
 
 from __future__ import annotations
@@ -53,165 +52,202 @@ OPTIONS: dict[AssignerName, frozenset[str]] = {
     "greedy": frozenset({"profile", "distance", "start", "vector", "candidates"}),
     "icg": frozenset({"profile", "groups", "iterations", "leftovers"}),
 }
-"""What each assigner looks at besides the bounds."""
+"""The options that each assigner uses, besides the bounds."""
 
 _BOUNDS = frozenset({"max_clients", "min_samples"})
 
-COUNTED = frozenset({"assign", *OPTIONS["icg"], *ProfileOptions.model_fields}) - {"groups"}
-"""What is looked at where the method says itself how many groups there are."""
+OPTIONS_WITHOUT_COUNT = frozenset({"assign", *OPTIONS["icg"], *ProfileOptions.model_fields}) - {"groups"}
+"""The options that have an effect if the route determines the number of groups."""
 
 
 class Grouping(ProfileOptions):
-    """How groups are formed, and the bounds they keep."""
+    """Forms groups of clients.
 
-    assign: AssignerName = Field("random", description="how groups are formed: random, kmeans, greedy or icg")
-    max_clients: int = Field(11, ge=1, description="a group with this many clients is closed (K_S,max)")
-    min_samples: int = Field(800, ge=1, description="a group with this many samples is closed (|D_S|min)")
+    `form_groups` computes the profiles of all clients that have samples, then calls `assign_groups`. A subclass
+    overrides `assign_groups` to form groups in its own way, or `active_profile` to describe clients in its own way. Its
+    pydantic fields are settings: users set them as `grouping.NAME`.
+
+    Example:
+        >>> import numpy as np
+        >>> import fedrelay as fr
+        >>> class PairGrouping(fr.Grouping):
+        ...     '''Pairs of clients with similar numbers of samples.'''
+        ...
+        ...     def assign_groups(self, vectors, sizes, rng, *, classes):
+        ...         order = np.argsort(sizes).tolist()
+        ...         return tuple(tuple(order[i : i + 2]) for i in range(0, len(order), 2))
+    """
+
+    assign: AssignerName = Field("random", description="the assigner: random, kmeans, greedy or icg")
+    max_clients: int = Field(11, ge=1, description="the largest number of clients in a group (K_S,max)")
+    min_samples: int = Field(800, ge=1, description="a group with this many samples takes no more clients (|D_S|min)")
     profile: ProfileName = Field(
         "hist",
-        description="how clients are described: hist (class shares), counts (samples per class), clf (trained linear "
+        description="the profile of clients: hist (class shares), counts (samples per class), clf (trained linear "
         "layers), conf (confidence on public samples), t2v (Task2Vec) or weights (trained weights)",
     )
     distance: DistanceName | None = Field(
         None,
-        description="greedy: what the next client is chosen by: euclidean, cosine, norm-cosine, kl, gini or "
-        "wasserstein; default kl for class probabilities, norm-cosine for t2v, else cosine",
+        description="greedy: the distance of a client from a group: euclidean, cosine, norm-cosine, kl, gini or "
+        "wasserstein; default kl for hist and conf, norm-cosine for t2v, else cosine",
     )
     start: Start = Field(
-        "random", description="greedy: a group's first client, random or the best complement of uniform classes"
+        "random",
+        description="greedy: the first client of a group: random, or uniform (the furthest from uniform classes)",
     )
     vector: GroupVector = Field(
-        "samples", description="greedy: a group's vector: mean by samples, plain mean, or halving, u ← (u + v)/2"
+        "samples", description="greedy: the vector of a group: samples (weighted mean), mean, or halving: u ← (u + v)/2"
     )
     candidates: int = Field(
-        4000, ge=1, description="greedy: clients looked at for each place; random ones where more are left"
+        4000, ge=1, description="greedy: number of clients that are compared at each step; random ones if more are left"
     )
-    clusters: int | None = Field(None, ge=1, description="kmeans: clusters; default one for each class")
-    order: Order = Field("random", description="kmeans: which client of a cluster is next, a random one or the last")
-    groups: int | None = Field(
-        None, ge=1, description="icg: the number of groups, instead of max_clients and min_samples"
-    )
-    iterations: int = Field(10, ge=1, description="icg: the most rounds of clustering")
+    clusters: int | None = Field(None, ge=1, description="kmeans: number of clusters; default: the number of classes")
+    order: Order = Field("random", description="kmeans: which client of a cluster is taken next: random, or last")
+    groups: int | None = Field(None, ge=1, description="icg: number of groups; replaces max_clients and min_samples")
+    iterations: int = Field(10, ge=1, description="icg: largest number of clustering iterations")
     leftovers: Leftovers = Field(
-        "spread", description="icg: clients that are too few for one more in every group: spread, or drop"
+        "spread",
+        description="icg: clients that remain when all groups have the same size: spread over the groups, or drop",
     )
 
     @model_validator(mode="after")
     def _everything_has_an_effect(self) -> Self:
-        taken = effective_options(self.assign, self.profile, counted=self.groups is not None)
-        for name, field in type(self).model_fields.items():
-            if name not in {"assign", *taken} and getattr(self, name) != field.default:
-                raise ValueError(without_effect(name, self.assign, self.profile))
+        used = used_options(self.assign, self.profile, fixed_count=self.groups is not None)
+        for name, field in Grouping.model_fields.items():
+            if name not in {"assign", *used} and getattr(self, name) != field.default:
+                raise ValueError(unused_option(name, self.assign, self.profile))
         if self.standardise and self.variance is None:
-            raise ValueError("standardise: has no effect without principal components (variance null)")
+            raise ValueError("standardise: has no effect with variance null, because there are no principal components")
         if self.relative and self.variance is not None:
-            raise ValueError(
-                "relative: has no effect on principal components, which are centred; it needs variance null"
-            )
+            raise ValueError("relative: has no effect on principal components; set variance to null")
         return self
 
     @model_validator(mode="after")
     def _profile_and_distance_fit(self) -> Self:
-        profile, distance = PROFILES[self.profile], DISTANCES[self.tau]
+        profile, distance = self.active_profile or PROFILES[self.profile], DISTANCES[self.distance_name]
         known = {"probabilities": profile.probabilities, "non_negative": profile.non_negative}
         if self.assign == "greedy" and not distance.accepts(**known):
-            fitting = [name for name, each in DISTANCES.items() if each.accepts(**known)]
+            allowed = [name for name, each in DISTANCES.items() if each.accepts(**known)]
             raise ValueError(
-                f"distance: {self.tau!r} needs {distance.needs}, which profile {self.profile!r} does not give; "
-                f"allowed: {', '.join(fitting)}"
+                f"distance: {self.distance_name!r} needs {distance.needs}, but profile {self.profile!r} does not give "
+                f"them; allowed: {', '.join(allowed)}"
             )
         if self.start == "uniform" and not profile.probabilities:
-            raise ValueError(f"start: 'uniform' needs class probabilities, not given by profile {self.profile!r}")
+            raise ValueError(
+                f"start: 'uniform' needs class probabilities, but profile {self.profile!r} does not give them"
+            )
         return self
 
     @property
-    def tau(self) -> DistanceName:
-        """The distance of greedy grouping."""
-        return self.distance or PROFILES[self.profile].usual_distance
+    def distance_name(self) -> DistanceName:
+        """The distance that greedy grouping uses."""
+        return self.distance or (self.active_profile or PROFILES[self.profile]).default_distance
 
     @property
     def name(self) -> str:
-        """What tables call it, such as greedy/kl or icg/counts."""
-        distance = self.tau if self.assign == "greedy" else None
+        """A short name for tables, such as greedy/kl or icg/counts."""
+        distance = self.distance_name if self.assign == "greedy" else None
         profile = None if self.assign == "random" or self.profile == "hist" else self.profile
         return "/".join(filter(None, (self.assign, distance, profile)))
 
     @property
     def bounds(self) -> Bounds:
-        """When a group is closed."""
         return Bounds(self.max_clients, self.min_samples)
 
     @property
-    def psi(self) -> Profile | None:
-        """The profile, if groups depend on one."""
+    def active_profile(self) -> Profile | None:
+        """The profile that describes clients; None if groups do not depend on one."""
         return None if self.assign == "random" else PROFILES[self.profile]
 
     @property
-    def trains(self) -> bool:
-        """Whether clients have to compute something before groups can be formed."""
-        return self.psi is not None and self.psi.trained
+    def needs_profiling(self) -> bool:
+        """Whether clients compute something before groups can be formed."""
+        return self.active_profile is not None and self.active_profile.computed_by_clients
 
     @property
     def needs_public(self) -> bool:
-        """Whether it looks at the public set."""
-        return self.psi is not None and self.psi.needs_public
+        """Whether it uses the public samples."""
+        return self.active_profile is not None and self.active_profile.needs_public
 
     @property
     def needs_histograms(self) -> bool:
-        """Whether clients have to tell the server how many samples of every class they hold."""
-        return self.psi is not None and self.psi.needs_histograms
+        """Whether clients send the server their number of samples of each class."""
+        return self.active_profile is not None and self.active_profile.needs_histograms
 
     @property
-    def description(self) -> str:
-        """What decides on the vectors of clients: groupings that agree in it can share a survey."""
-        looked_at = {"profile", *self.psi.options} if self.psi is not None else set()
-        return self.model_dump_json(include=looked_at)
+    def profile_key(self) -> str:
+        """Everything that determines the profiles: groupings with the same key can share a `ProfilingResult`."""
+        used = {"profile", *self.active_profile.options} if self.active_profile is not None else set()
+        return self.model_dump_json(include=used)
 
-    def check(self, evidence: ProfileInputs) -> None:
-        """Refuse data or a model that cannot be described, before anybody trains."""
-        if self.psi is not None:
-            self.psi.check(evidence, self)
+    def check(self, inputs: ProfileInputs) -> None:
+        """Refuse data or a model that the profile cannot describe, before any client trains."""
+        if self.active_profile is not None:
+            self.active_profile.check(inputs, self)
 
-    def check_counted(self, method: str) -> None:
-        """Refuse what does not go with a method that says itself how many groups there are."""
+    def check_fixed_count(self, method: str) -> None:
+        """Refuse options that have no effect if the method determines the number of groups."""
         if self.assign != "icg":
-            raise SpecError(f"grouping.assign: {method!r} says how many groups there are, which icg alone can make")
-        for option, field in type(self).model_fields.items():
-            if option not in COUNTED and getattr(self, option) != field.default:
+            raise SpecError(
+                f"grouping.assign: {method!r} determines the number of groups, which needs 'icg', got {self.assign!r}"
+            )
+        for option, field in Grouping.model_fields.items():
+            if option not in OPTIONS_WITHOUT_COUNT and getattr(self, option) != field.default:
                 raise SpecError(
-                    f"grouping.{option}: has no effect with {method!r}, which says how many groups there are"
+                    f"grouping.{option}: has no effect with {method!r}, which determines the number of groups"
                 )
 
-    def form(
-        self, evidence: ProfileInputs, survey: ProfilingResult | None = None, *, count: int | None = None, key: int = 1
+    def form_groups(
+        self, inputs: ProfileInputs, profiles: ProfilingResult | None = None, *, count: int | None = None, key: int = 1
     ) -> Groups:
-        """A partition of all clients that hold data (but for those that icg may drop), by a survey if given.
+        """Divide all clients that have samples into groups.
 
-        A method that forms groups again and again says how many, and under which key.
+        Args:
+            inputs: The data, and what is needed to run profilers.
+            profiles: The result of `profile_clients`, if it is known.
+            count: The number of groups, if the route determines it.
+            key: A route that forms groups repeatedly uses another key each time.
         """
-        sizes = evidence.federation.sizes()
-        holders = np.flatnonzero(sizes)
-        if not len(holders):
+        sizes = inputs.federation.sizes()
+        clients = np.flatnonzero(sizes)
+        if not len(clients):
             return ()
-        vectors = (survey or self.survey(evidence)).vectors
-        rng = generator(evidence.seed, "grouping", *(() if key == 1 else (key,)))
-        way = self if count is None else self.model_copy(update={"groups": min(count, len(holders))})
-        groups = way.arrange(vectors, sizes[holders], rng, classes=evidence.federation.classes)
-        return tuple(tuple(holders[list(group)].tolist()) for group in groups)
+        vectors = (profiles or self.profile_clients(inputs)).vectors
+        rng = generator(inputs.seed, "grouping", *(() if key == 1 else (key,)))
+        grouping = self if count is None else self.model_copy(update={"groups": min(count, len(clients))})
+        groups = grouping.assign_groups(vectors, sizes[clients], rng, classes=inputs.federation.classes)
+        return tuple(tuple(clients[list(group)].tolist()) for group in groups)
 
-    def survey(self, evidence: ProfileInputs) -> ProfilingResult:
-        """The vectors of all clients that hold data; random groups need none."""
-        clients = np.flatnonzero(evidence.federation.sizes())
-        if self.psi is None or not len(clients):
+    def profile_clients(self, inputs: ProfileInputs) -> ProfilingResult:
+        """Compute the vectors of all clients that have samples; they are empty for random groups.
+
+        Raises:
+            DivergedError: A vector has non-finite values.
+        """
+        clients = np.flatnonzero(inputs.federation.sizes())
+        if self.active_profile is None or not len(clients):
             return ProfilingResult(np.empty((len(clients), 0)))
-        found = self.psi.describe(evidence, clients, self)
-        broken = np.flatnonzero(~np.isfinite(found.vectors).all(axis=1))
-        if len(broken):
-            raise DivergedError(f"grouping: the profile {self.profile!r} of client {clients[broken[0]]} is not finite")
-        return found
+        result = self.active_profile.compute(inputs, clients, self)
+        diverged = np.flatnonzero(~np.isfinite(result.vectors).all(axis=1))
+        if len(diverged):
+            client = clients[diverged[0]]
+            raise DivergedError(f"grouping: the profile {self.profile!r} of client {client} has non-finite values")
+        return result
 
-    def arrange(self, vectors: Vectors, sizes: NDArray[np.int64], rng: np.random.Generator, *, classes: int) -> Groups:
-        """Groups of the rows of `vectors`, each a client with so many samples."""
+    def assign_groups(
+        self, vectors: Vectors, sizes: NDArray[np.int64], rng: np.random.Generator, *, classes: int
+    ) -> Groups:
+        """Divide the rows of `vectors` into groups; every row is one client.
+
+        Args:
+            vectors: The profile of each client.
+            sizes: The number of samples of each client.
+            rng: Generator for all random decisions.
+            classes: The number of classes.
+
+        Returns:
+            Groups of row numbers.
+        """
         match self.assign:
             case "random":
                 return random_groups(sizes, self.bounds, rng)
@@ -224,35 +260,35 @@ class Grouping(ProfileOptions):
                     sizes,
                     self.bounds,
                     rng,
-                    distance=DISTANCES[self.tau],
+                    distance=DISTANCES[self.distance_name],
                     start=self.start,
                     vector=self.vector,
                     candidates=self.candidates,
                 )
             case "icg":
-                count = self.groups or usual_count(sizes, self.bounds)
+                count = self.groups or default_group_count(sizes, self.bounds)
                 return icg_groups(vectors, rng, groups=count, leftovers=self.leftovers, iterations=self.iterations)
 
 
-def usual_count(sizes: NDArray[np.int64], bounds: Bounds) -> int:
-    """The number of groups that bounds ask for: as many as have enough samples, and none with too many clients."""
-    enough_samples, few_clients = int(sizes.sum()) // bounds.min_samples, -(-len(sizes) // bounds.max_clients)
-    return min(len(sizes), max(1, enough_samples, few_clients))
+def default_group_count(sizes: NDArray[np.int64], bounds: Bounds) -> int:
+    """The number of groups that the bounds require: as many as have enough samples, and none with too many clients."""
+    by_samples, by_clients = int(sizes.sum()) // bounds.min_samples, -(-len(sizes) // bounds.max_clients)
+    return min(len(sizes), max(1, by_samples, by_clients))
 
 
-def effective_options(assign: AssignerName, profile: ProfileName, *, counted: bool) -> frozenset[str]:
-    """The options an assigner and its profile look at; `counted` says that the number of groups is given."""
-    bounds = frozenset() if assign == "icg" and counted else _BOUNDS
+def used_options(assign: AssignerName, profile: ProfileName, *, fixed_count: bool) -> frozenset[str]:
+    """The options that an assigner and its profile use. `fixed_count`: the number of groups is given."""
+    bounds = frozenset() if assign == "icg" and fixed_count else _BOUNDS
     return OPTIONS[assign] | bounds | (frozenset() if assign == "random" else PROFILES[profile].options)
 
 
-def without_effect(option: str, assign: AssignerName, profile: ProfileName) -> str:
-    """Why an option is refused."""
+def unused_option(option: str, assign: AssignerName, profile: ProfileName) -> str:
+    """The message for an option that has no effect."""
     if option in _BOUNDS:
-        return f"{option}: has no effect where the number of groups is given"
+        return f"{option}: has no effect if the number of groups is given"
     if option in ProfileOptions.model_fields:
         owners = [repr(name) for name, each in PROFILES.items() if option in each.options]
-        chosen = f"assign {assign!r}" if assign == "random" else f"profile {profile!r}"
-        return f"{option}: has no effect with {chosen}; it is an option of profile {', '.join(owners)}"
+        used = f"assign {assign!r}" if assign == "random" else f"profile {profile!r}"
+        return f"{option}: has no effect with {used}; it is an option of profile {', '.join(owners)}"
     owners = [repr(name) for name, options in OPTIONS.items() if option in options]
     return f"{option}: has no effect with assign {assign!r}; it is an option of {', '.join(owners)}"

@@ -1,16 +1,16 @@
-"""Greedy groups: each group takes the client that complements it best, one after another.
+"""Greedy groups: each group repeatedly takes the client that differs most from it.
 
-Papers: R. Zaccone et al., FedSeq, ICPR 2022, algorithm 3; with true class histograms and `kl` it is the mediator rule
-of M. Duan et al., Astraea, ICCD 2019.
+Papers: R. Zaccone et al., FedSeq, ICPR 2022, algorithm 3. With class histograms and `kl` it is the mediator rule of M.
+Duan et al., Astraea, ICCD 2019.
 
-Rule: a group starts with a random client and then takes the one with the highest τ(u, v) until it is closed, u being
-the group's vector: the mean of its clients' vectors weighted by samples. Among equals the client with the lowest number
-wins.
+Rule: a group starts with a random client. It then takes the client with the largest τ(u, v) until it is complete, where
+u is the group's vector: the mean of its clients' vectors, weighted by samples. Ties go to the client with the lowest
+number.
 
-Deviations: `start: uniform` begins with the client that best complements equal classes, as the authors' code does.
-`vector: mean` is the plain mean of the paper's text, `halving` the u ← (u + v)/2 of its algorithm. Where all scores are
-negative the authors' code takes the first client; here the highest score wins whatever its sign. With more than
-`candidates` clients left, only so many random ones are looked at for each place, or time would grow with K².
+Deviations: `start: uniform` starts with the client with the largest distance from uniform classes, as in the authors'
+code. `vector: mean` is the plain mean of the paper's text, `halving` the u ← (u + v)/2 of its algorithm. If all scores
+are negative, the authors' code takes the first client; here the largest score wins regardless of its sign. If more than
+`candidates` clients are left, only that many random ones are compared for each step, because time would grow with K².
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fedrelay.grouping.bounds import Bounds, settled
+from fedrelay.grouping.bounds import Bounds, distribute_rest
 from fedrelay.grouping.candidates import Candidates
 from fedrelay.grouping.distances import Distance
 from fedrelay.grouping.profiles import Vectors
@@ -41,25 +41,20 @@ def greedy_groups(
     vector: GroupVector = "samples",
     candidates: int = 4000,
 ) -> Groups:
-    """Groups whose clients differ from each other."""
+    """Groups whose clients differ from each other; groups contain row numbers of `vectors`."""
     free = Candidates(vectors, distance, candidates, rng)
     uniform = np.full(vectors.shape[1], 1 / vectors.shape[1])
     groups: list[list[int]] = []
     last: list[int] = []
-    centre, held = uniform, 0
+    centre, samples = uniform, 0
     while len(free):
         client = free.best(centre) if last or start == "uniform" else free.random(rng)
         free.take(client)
         last.append(client)
-        held += int(sizes[client])
-        share = _share(vector, len(last), int(sizes[client]), held)
+        samples += int(sizes[client])
+        share = {"samples": int(sizes[client]) / samples, "mean": 1 / len(last), "halving": 0.5}[vector]
         centre = vectors[client] if len(last) == 1 else (1 - share) * centre + share * vectors[client]
-        if bounds.closes(len(last), held):
+        if bounds.complete(len(last), samples):
             groups.append(last)
-            last, centre, held = [], uniform, 0
-    return settled(groups, last, sizes, bounds)
-
-
-def _share(vector: GroupVector, clients: int, samples: int, held: int) -> float:
-    """The weight of the client that came last in its group's vector."""
-    return {"samples": samples / held, "mean": 1 / clients, "halving": 0.5}[vector]
+            last, centre, samples = [], uniform, 0
+    return distribute_rest(groups, last, sizes, bounds)

@@ -1,18 +1,18 @@
-"""Growth: how many groups there are in round 1, 2, … when training turns from sequential to parallel.
+"""Growth: the number of groups in each round, when training moves from sequential to parallel.
 
 Papers: S. Zeng et al., FedGSP, DASFAA 2022; A. Silvi et al., FedSeq2Par, IEEE Access 2024.
 
-Rule: with t the round,
+Rule: in round t there are
 
     constant  β
     linear    β·⌊α(t − 1) + 1⌋
     log       β·⌊α ln t + 1⌋
     exp       β·⌊(1 + α)^(t − 1)⌋
 
-and never more groups than clients.
+groups, and never more groups than clients.
 
-Deviations: the second paper prints no floor; its code and the first paper have one. The product of the linear rule is
-guarded against results such as 0.29·100 = 28.999…
+Deviations: the second paper has no floor; its code and the first paper do. The linear rule is guarded against rounding
+such as 0.29·100 = 28.999…
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ Growth = Literal["constant", "linear", "log", "exp"]
 
 
 def groups_in_round(round: int, clients: int, *, growth: Growth, alpha: float, beta: int) -> int:
-    """M_t, the number of groups of round 1, 2, …; at most the number of clients."""
-    return min(clients, beta * _factor(round, growth, alpha, most=-(-clients // beta)))
+    """M_t, the number of groups in round 1, 2, …; at most the number of clients."""
+    return min(clients, beta * _factor(round, growth, alpha, limit=-(-clients // beta)))
 
 
 def alpha_for_full_parallel(clients: int, rounds: int, *, beta: int) -> float:
-    """The α with which `exp` growth from β groups reaches one group per client in the last of `rounds`.
+    """The α with which `exp` growth from β groups reaches one group per client in the last round.
 
-    There the power is a whole number but for its last digits, so that the floor may leave the final M one β short.
+    Rounding may leave the final M short by one β.
     """
     if rounds < 2 or beta >= clients:
         return 0.0
@@ -46,14 +46,14 @@ def mean_parallelism(rounds: int, clients: int, *, growth: Growth, alpha: float,
     return total / rounds
 
 
-def _factor(round: int, growth: Growth, alpha: float, most: int) -> int:
-    """What β is multiplied by; `most` is enough, which keeps the power within what a float can hold."""
+def _factor(round: int, growth: Growth, alpha: float, limit: int) -> int:
+    """The factor of β; capped at `limit`, so that the power does not overflow."""
     if growth == "constant":
         return 1
     if growth == "linear":
         return math.floor(alpha * (round - 1) + 1 + 1e-9)
     if growth == "log":
         return math.floor(alpha * math.log(round) + 1)
-    if (round - 1) * math.log1p(alpha) > math.log(most) + 1:
-        return most
+    if (round - 1) * math.log1p(alpha) > math.log(limit) + 1:
+        return limit
     return math.floor((1 + alpha) ** (round - 1))

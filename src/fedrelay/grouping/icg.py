@@ -1,16 +1,16 @@
-"""ICG, inter-cluster grouping: equal clusters of clients that are alike, and in every group one client of each.
+"""ICG, inter-cluster grouping: clusters of similar clients, all of the same size; each group has one client of each.
 
 Paper: S. Zeng, Z. Li, H. Yu, Y. He, Z. Xu, D. Niyato, H. Yu. Heterogeneous Federated Learning via Grouped
 Sequential-to-Parallel Training (FedGSP). DASFAA 2022, algorithm 2.
 
 Rule: M groups of K clients make L = ⌊K/M⌋ clusters. L·M random clients are clustered so that each cluster has exactly
 M: from a random balanced start, cluster means and the optimal balanced assignment to them alternate until the
-assignment repeats or `iterations` are done. Each group then gets one random client of every cluster. The K − L·M others
-sit out (`leftovers: drop`) or join the groups in turn (`spread`), so that some groups have one client more.
+assignment repeats or `iterations` are done. Each group then gets one random client of each cluster. The other K − L·M
+clients are left out (`leftovers: drop`) or join one group each (`spread`), so that some groups have one client more.
 
-Deviations: the paper prints L·⌊K/L⌋ clustered clients, which can be more than the groups take. It leaves the start open
-and its solver unnamed; see the file transport. More groups than clients are as many as clients. The paper describes
-clients by `counts`; any other profile will do.
+Deviations: the paper clusters L·⌊K/L⌋ clients, which can be more than the groups need. It does not specify the start or
+the solver (see the module `transport`). With more groups than clients, there are as many groups as clients. The paper
+uses the profile `counts`; any other profile works too.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ def icg_groups(
     leftovers: Leftovers = "spread",
     iterations: int = 10,
 ) -> Groups:
-    """Groups that are as alike as their number allows."""
+    """Groups with similar class distributions; groups contain row numbers of `vectors`."""
     clients = len(vectors)
-    if groups >= clients:  # in their order, so that it is FedAvg, client by client
+    if groups >= clients:  # in order, so that it equals FedAvg
         return tuple((client,) for client in range(clients))
     length = clients // groups
     shuffled = rng.permutation(clients)
-    chosen, others = np.split(shuffled, [length * groups])
-    labels = balanced_clusters(vectors[chosen], length, iterations)
-    clusters = [rng.permutation(chosen[labels == cluster]) for cluster in range(length)]
+    clustered, others = np.split(shuffled, [length * groups])
+    labels = balanced_clusters(vectors[clustered], length, iterations)
+    clusters = [rng.permutation(clustered[labels == cluster]) for cluster in range(length)]
     formed = np.stack(clusters, axis=1).tolist()
     if leftovers == "spread":
         for group, client in enumerate(others.tolist()):
@@ -52,22 +52,22 @@ def icg_groups(
 
 
 def balanced_clusters(vectors: Vectors, clusters: int, iterations: int) -> NDArray[np.int64]:
-    """The cluster of every vector, equally many in each; the order of the vectors is the (random) start."""
+    """The cluster of each vector; all clusters have the same size. The order of the vectors determines the start."""
     labels = np.arange(len(vectors)) % clusters
     if clusters in (1, len(vectors)):
         return labels
-    cloud = PointSet.of(vectors)
+    points = PointSet.of(vectors)
     for _ in range(iterations):
         before = labels
-        labels = balanced_assignment(cloud, cluster_means(cloud, labels, clusters), len(labels) // clusters, before)
+        labels = balanced_assignment(points, cluster_means(points, labels, clusters), len(labels) // clusters, before)
         if np.array_equal(before, labels):
             break
     return labels
 
 
-def cluster_means(cloud: PointSet, labels: NDArray[np.int64], clusters: int) -> Vectors:
-    """The mean of every one of the equal clusters."""
+def cluster_means(points: PointSet, labels: NDArray[np.int64], clusters: int) -> Vectors:
+    """The mean of each cluster; all have the same size."""
     by_cluster = np.argsort(labels, kind="stable")
     starts = np.arange(0, len(labels), len(labels) // clusters)
-    sums: Vectors = np.add.reduceat(cloud.points[cloud.which[by_cluster]], starts, axis=0)
+    sums: Vectors = np.add.reduceat(points.points[points.row_of[by_cluster]], starts, axis=0)
     return sums * clusters / len(labels)

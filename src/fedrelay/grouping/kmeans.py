@@ -1,12 +1,12 @@
-"""K-means groups: clients that are alike form a cluster, and every group takes one client of each cluster in turn.
+"""K-means groups: similar clients form a cluster, and groups take clients from the clusters in turn.
 
 Paper: R. Zaccone et al., FedSeq, ICPR 2022, algorithm 2; k-means++ of D. Arthur and S. Vassilvitskii, SODA 2007.
 
-Rule: k-means with as many clusters as there are classes. A pointer goes round the clusters, skipping empty ones, and is
-not reset between groups; the open group takes a random client of the cluster pointed at until it is closed.
+Rule: k-means with as many clusters as classes. Groups are filled one after another; each next client is a random one of
+the next cluster in cyclic order, skipping empty clusters.
 
-Deviations: with `order: last` the client with the highest number is taken, as the authors' code does. K-means starts
-once, from k-means++, and knows Euclidean distance only.
+Deviations: with `order: last` the client with the highest number is taken, as in the authors' code. K-means runs once,
+from k-means++, with Euclidean distance.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fedrelay.grouping.bounds import Bounds, fill
+from fedrelay.grouping.bounds import Bounds, fill_groups
 from fedrelay.grouping.profiles import Vectors
 from fedrelay.routes.base import Groups
 
@@ -35,17 +35,17 @@ def kmeans_groups(
     clusters: int,
     order: Order = "random",
 ) -> Groups:
-    """Groups that take from all clusters alike."""
+    """Groups that take clients from all clusters in turn; groups contain row numbers of `vectors`."""
     labels = kmeans(vectors, clusters, rng)
     members = [np.flatnonzero(labels == cluster) for cluster in range(clusters)]
     queues = [rng.permutation(each) if order == "random" else each[::-1] for each in members]
-    return fill(_in_turn([queue.tolist() for queue in queues]), sizes, bounds)
+    return fill_groups(_round_robin([queue.tolist() for queue in queues]), sizes, bounds)
 
 
 def kmeans(vectors: Vectors, clusters: int, rng: np.random.Generator) -> NDArray[np.int64]:
-    """The cluster of every vector; fewer are used where fewer vectors differ."""
+    """The cluster of each vector; there are fewer clusters if there are fewer different vectors."""
     points = vectors - vectors.mean(axis=0)
-    centres = _far_apart(points, clusters, rng)
+    centres = _initial_centres(points, clusters, rng)
     labels = _nearest(points, centres)
     for _ in range(ITERATIONS):
         counts = np.bincount(labels, minlength=len(centres))
@@ -58,23 +58,23 @@ def kmeans(vectors: Vectors, clusters: int, rng: np.random.Generator) -> NDArray
     return labels
 
 
-def _far_apart(points: Vectors, clusters: int, rng: np.random.Generator) -> Vectors:
-    """k-means++: each centre is drawn by its squared distance from those before."""
-    chosen = [int(rng.integers(len(points)))]
-    gaps = np.square(points - points[chosen[0]]).sum(axis=1)
-    while len(chosen) < clusters and gaps.any():
-        chosen.append(int(rng.choice(len(points), p=gaps / gaps.sum())))
-        gaps = np.minimum(gaps, np.square(points - points[chosen[-1]]).sum(axis=1))
-    return points[chosen]
+def _initial_centres(points: Vectors, clusters: int, rng: np.random.Generator) -> Vectors:
+    """k-means++: each centre is drawn with probability proportional to its squared distance from the earlier ones."""
+    rows = [int(rng.integers(len(points)))]
+    gaps = np.square(points - points[rows[0]]).sum(axis=1)
+    while len(rows) < clusters and gaps.any():
+        rows.append(int(rng.choice(len(points), p=gaps / gaps.sum())))
+        gaps = np.minimum(gaps, np.square(points - points[rows[-1]]).sum(axis=1))
+    return points[rows]
 
 
 def _nearest(points: Vectors, centres: Vectors) -> NDArray[np.int64]:
-    """The nearest centre of every point, the first of several."""
+    """The nearest centre of each point; the first on a tie."""
     nearest: NDArray[np.int64] = np.argmin(np.square(centres).sum(axis=1) - 2 * points @ centres.T, axis=1)
     return nearest
 
 
-def _in_turn(queues: list[list[int]]) -> Iterator[int]:
-    """One from each queue, round and round, passing over empty ones."""
-    for turn in range(max(map(len, queues))):
-        yield from (queue[turn] for queue in queues if turn < len(queue))
+def _round_robin(queues: list[list[int]]) -> Iterator[int]:
+    """One entry of each queue in cyclic order, skipping empty queues."""
+    for index in range(max(map(len, queues))):
+        yield from (queue[index] for queue in queues if index < len(queue))

@@ -2,7 +2,7 @@
 
 Paper: the baseline grouping of R. Zaccone et al., FedSeq, ICPR 2022.
 
-Rule: shuffle the clients; each group takes the next ones until it is closed.
+Rule: shuffle the clients; each group takes the next ones until it is complete.
 
 Deviations: none.
 """
@@ -12,10 +12,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from fedrelay.grouping.bounds import Bounds, fill
+from fedrelay.grouping.bounds import Bounds, fill_groups
 from fedrelay.routes.base import Groups
 
 
 def random_groups(sizes: NDArray[np.int64], bounds: Bounds, rng: np.random.Generator) -> Groups:
-    """Groups that look at nothing but the number of samples."""
-    return fill(rng.permutation(len(sizes)).tolist(), sizes, bounds)
+    """Random groups; only the number of samples matters."""
+    return fill_groups(rng.permutation(len(sizes)).tolist(), sizes, bounds)

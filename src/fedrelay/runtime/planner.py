@@ -111,7 +111,7 @@ class Planner:
         grouping, wanted = self.prepared.method.grouping, self.prepared
         assert grouping is not None
         inputs = ProfileInputs(wanted.federation, wanted.experiment.seed)
-        return grouping.form(inputs, wanted.profiling, count=count, key=key)
+        return grouping.form_groups(inputs, wanted.profiling, count=count, key=key)
 
     def _selection(self, round: int) -> Selection:
         """The clients that are chosen for a round of a warm-up; only clients with samples have profiles."""

@@ -141,7 +141,9 @@ class Server:
     def _weighted(self, arrivals: Sequence[Arrival]) -> Sequence[Arrival]:
         """Arrivals with the samples that their hops count for in a mean."""
         warmup = self.prepared.method.warmup
-        return arrivals if warmup is None else [warmup.counted(each, self.prepared.federation) for each in arrivals]
+        return (
+            arrivals if warmup is None else [warmup.adjust_weight(each, self.prepared.federation) for each in arrivals]
+        )
 
     def _accuracy_at(self, weights: Tensor, client: int) -> float:
         """The accuracy of a model on the samples of a client."""

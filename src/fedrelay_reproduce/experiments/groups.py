@@ -67,12 +67,12 @@ class GroupComparison(SeedFiles):
         found = {CLIENTS: _quality([(client,) for client in holders.tolist()], histograms, sizes)}
         profiled: dict[str, ProfilingResult] = {}  # groupings that describe clients alike share the profiles
         for name, grouping in self.groupings.items():
-            key = grouping.description
-            profiles = profiled[key] = profiled.get(key) or grouping.survey(inputs)
-            found[name] = _quality(grouping.form(inputs, profiles), histograms, sizes)
-            if grouping.psi is not None:
+            key = grouping.profile_key
+            profiles = profiled[key] = profiled.get(key) or grouping.profile_clients(inputs)
+            found[name] = _quality(grouping.form_groups(inputs, profiles), histograms, sizes)
+            if grouping.active_profile is not None:
                 main = histograms[holders].argmax(axis=1)
-                found[name] |= closeness(profiles.vectors, main, DISTANCES[grouping.tau])
+                found[name] |= closeness(profiles.vectors, main, DISTANCES[grouping.distance_name])
         return found
 
 

@@ -1,10 +1,11 @@
-"""What every profile ψ has in common: it describes each client by a vector, for the assigner to compare."""
+"""The base class of all profiles ψ: each client is described by a vector, so that clients can be compared."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,127 +20,152 @@ from fedrelay.local.client_profile import ClientProfiler, ProfileVector
 from fedrelay.local.trainer import TrainingJob
 
 Vectors = NDArray[np.float64]
-"""One row for each client that was asked for."""
+"""One row per client."""
 
 ProfileRunner = Callable[[TrainingJob, ClientProfiler, Sequence[int], Tensor], Iterator[tuple[int, ProfileVector]]]
-"""Has clients portray themselves, starting from these weights: (place in the list, vector), as they come."""
+"""(job, profiler, clients, initial weights) → (index in `clients`, vector) of each client, in any order."""
 
 
 class ProfileOptions(Section):
-    """How clients are described where that takes training; each profile looks at some of these."""
+    """Options of profiles that need training; each profile uses some of them."""
 
     epochs: int | None = Field(
-        None, ge=1, description="clf, conf, weights: epochs every client trains for its profile; default 10, weights 1"
+        None,
+        ge=1,
+        description="clf, conf, weights: epochs that each client trains for its profile; default 10, for weights 1",
     )
-    layers: Literal["all", "last2", "last"] = Field("all", description="clf: which linear layers: all, last2 or last")
+    layers: Literal["all", "last2", "last"] = Field(
+        "all", description="clf: which linear layers are used: all, last2 or last"
+    )
     variance: float | None = Field(
         0.9,
         gt=0,
         le=1,
-        description="clf, weights: share of the variance that principal components keep; null: the weights themselves",
+        description="clf, weights: share of the variance that principal components explain; null: no components",
     )
     standardise: bool = Field(
-        False, description="clf, weights: scale every weight to unit variance before taking principal components"
+        False, description="clf, weights: scale each weight to unit variance before computing principal components"
     )
-    relative: bool = Field(
-        False, description="weights: the change since the first weights; for the weights themselves (variance null)"
-    )
+    relative: bool = Field(False, description="weights: use the change since the initial weights; needs variance null")
     normalise: Literal["sum", "softmax"] = Field(
-        "sum", description="conf: how confidences become shares: divided by their sum, or by softmax"
+        "sum", description="conf: how confidences are normalised to shares: sum or softmax"
     )
     probe: str = Field(
         "digits",
         min_length=1,
-        description="t2v: a data set of images to train a small probe network on, or a file with the weights of a "
+        description="t2v: an image data set on which a small probe network is trained, or a file with the weights of a "
         "ResNet-18 (.safetensors, .pt, .pth)",
     )
 
 
 @dataclass(frozen=True)
 class ProfileInputs:
-    """All that a profile may look at; `job` and `studio` are there for profiles that take training."""
+    """Everything a profile may use. `job` and `run_profiler` are set if clients can compute something for it."""
 
     federation: Federation
     seed: int
     job: TrainingJob | None = None
-    studio: ProfileRunner | None = None
+    run_profiler: ProfileRunner | None = None
 
-    def untrained(self) -> TrainingJob:
-        """What clients would train, and how."""
-        assert self.job is not None, "this evidence has no model"
+    def training_job(self) -> TrainingJob:
+        """What clients train in a round, and how."""
+        assert self.job is not None, "these inputs have no model"
         return self.job
 
-    def portraits(
-        self, job: TrainingJob, portrait: ClientProfiler, clients: Sequence[int], weights: Tensor
+    def profile_vectors(
+        self, job: TrainingJob, profiler: ClientProfiler, clients: Sequence[int], weights: Tensor
     ) -> ProfileVector:
-        """The vectors of clients, row by row; each is put into place as it comes."""
-        assert self.studio is not None, "this evidence has no studio"
+        """Run a profiler at these clients and return their vectors, row by row.
+
+        Args:
+            job: The training job, with the model that `weights` belong to.
+            profiler: What each client computes.
+            clients: The clients, at least one.
+            weights: The flat model that is sent to every client.
+        """
+        assert self.run_profiler is not None, "these inputs cannot run profilers"
         rows: ProfileVector | None = None
-        for place, vector in self.studio(job, portrait, clients, weights):
+        for index, vector in self.run_profiler(job, profiler, clients, weights):
             if rows is None:
                 rows = np.empty((len(clients), len(vector)), dtype=vector.dtype)
-            rows[place] = vector
-        assert rows is not None, "there is nobody to portray"
+            rows[index] = vector
+        assert rows is not None, "there are no clients to profile"
         return rows
 
 
 @dataclass(frozen=True)
 class ProfilingResult:
-    """What was learned about clients, and what it took."""
+    """The vectors of clients, and what computing them cost."""
 
     vectors: Vectors
     setup: SetupStep | None = None
-    """What clients did for it; None where they did not compute anything."""
+    """The work and transfers of clients; None if clients computed nothing."""
 
     probe: Mapping[str, Tensor] = field(default_factory=dict)
-    """The probe network that was used, to be kept with the run."""
+    """The probe network, to be saved with the run."""
 
 
-def _nothing(evidence: ProfileInputs, options: ProfileOptions) -> None:
-    """There is nothing to check."""
+class Profile(ABC):
+    """Describes each client by a vector, so that similar clients have similar vectors.
+
+    A subclass implements `compute`; its class attributes say what is known about the vectors in advance. To use a
+    profile of your own, return it from `active_profile` in a subclass of `Grouping`.
+
+    Example:
+        >>> import numpy as np
+        >>> import fedrelay as fr
+        >>> from fedrelay.grouping.profiles.base import ProfilingResult
+        >>> class SizeProfile(fr.Profile):
+        ...     '''The number of samples of a client.'''
+        ...
+        ...     non_negative = True
+        ...
+        ...     def compute(self, inputs, clients, options):
+        ...         return ProfilingResult(inputs.federation.sizes()[clients, None].astype(np.float64))
+    """
+
+    probabilities: ClassVar[bool] = False
+    """Whether every vector is a probability distribution over the classes."""
+
+    non_negative: ClassVar[bool] = False
+    """Whether vectors have no negative entries."""
+
+    default_distance: ClassVar[DistanceName] = "cosine"
+    """The distance that greedy grouping uses unless `grouping.distance` is set."""
+
+    options: ClassVar[frozenset[str]] = frozenset()
+    """The names of the profile options that this profile uses."""
+
+    computed_by_clients: ClassVar[bool] = False
+    """Whether clients compute something for it, which costs time and transfers before the first round."""
+
+    needs_public: ClassVar[bool] = False
+    """Whether it uses the public samples."""
+
+    needs_histograms: ClassVar[bool] = False
+    """Whether clients send the server their number of samples of each class."""
+
+    def check(self, inputs: ProfileInputs, options: ProfileOptions) -> None:  # noqa: B027 (optional)
+        """Refuse data or a model that this profile cannot describe, before any client trains.
+
+        Raises:
+            SpecError: The data or the model do not fit.
+        """
+
+    @abstractmethod
+    def compute(self, inputs: ProfileInputs, clients: NDArray[np.int64], options: ProfileOptions) -> ProfilingResult:
+        """Return one vector for each of these clients. All of them have samples."""
 
 
-@dataclass(frozen=True)
-class Profile:
-    """A way to describe clients, and what is known of its vectors before any is made."""
-
-    describe: Callable[[ProfileInputs, NDArray[np.int64], ProfileOptions], ProfilingResult]
-    """The vectors of these clients, each of which holds data."""
-
-    probabilities: bool
-    """Whether every vector is a distribution over the classes."""
-
-    non_negative: bool
-    """Whether no entry is below zero."""
-
-    usual_distance: DistanceName = "cosine"
-    """What greedy grouping compares its vectors by, unless told otherwise."""
-
-    options: frozenset[str] = frozenset()
-    """Those of the profile options it looks at."""
-
-    trained: bool = False
-    """Whether clients have to compute something for it, at the cost of time and traffic."""
-
-    needs_public: bool = False
-    """Whether it looks at the public set."""
-
-    needs_histograms: bool = False
-    """Whether clients have to tell the server how many samples of every class they hold."""
-
-    check: Callable[[ProfileInputs, ProfileOptions], None] = _nothing
-    """Refuse data or a model that cannot be described so, before anybody trains."""
-
-
-def pretraining(evidence: ProfileInputs, epochs: int) -> tuple[TrainingJob, Tensor]:
-    """What every client trains for its profile: the run's first weights, its train settings, no local terms."""
-    job = evidence.untrained()
+def profile_training(inputs: ProfileInputs, epochs: int) -> tuple[TrainingJob, Tensor]:
+    """What clients train for a profile: the job without local terms, and the run's initial weights."""
+    job = inputs.training_job()
     train = job.train.model_copy(update={"epochs": epochs})
     return replace(job, train=train, terms=()), job.layout.flatten(job.module)
 
 
 def training_step(clients: NDArray[np.int64], job: TrainingJob, epochs: int, up: SetupTransfer) -> SetupStep:
-    """The model goes to every client, is trained there, and something comes back; looking at a vector takes no time."""
+    """The cost of sending the model to all clients, training it there, and sending `up` back."""
     return SetupStep(
         clients.tolist(),
         SetupTransfer("model", job.layout.bytes),
@@ -149,6 +175,6 @@ def training_step(clients: NDArray[np.int64], job: TrainingJob, epochs: int, up:
     )
 
 
-def bytes_of(rows: NDArray[Any]) -> int:
-    """What one row weighs on the wire."""
+def row_bytes(rows: NDArray[Any]) -> int:
+    """The size of one row in bytes."""
     return int(rows.shape[1] * rows.itemsize)

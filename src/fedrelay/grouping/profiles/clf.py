@@ -1,17 +1,19 @@
-"""ψ_clf: the classifier a client would learn: the weight matrices of the model's linear layers after a little training.
+"""ψ_clf: the classifier that a client learns: the weights of the model's linear layers after a little training.
 
 Paper: R. Zaccone et al., FedSeq, ICPR 2022.
 
-Rule: every client trains the run's first weights for `epochs` epochs (10) with the run's train settings and no local
-terms. Its vector are the weights, without biases, of the linear layers: all of them, the last two or the last.
-Principal components that explain 90 % of the variance stand for all weights.
+Rule: every client trains the run's initial weights for `epochs` epochs (10) with the run's train settings and no local
+terms. Its vector is the weights, without biases, of the linear layers: all of them, the last two or the last. They are
+reduced to the principal components that explain 90 % of the variance.
 
-Deviations: the authors' code starts from other weights than those of the run; here they are the same, as the paper
-says. Its later version scales every weight to unit variance first: `standardise`. The training is a one-off pass: the
-model goes to every client, the weights of the chosen layers come back.
+Deviations: the authors' code starts from other weights than those of the run; here they are the same, as in the paper.
+Its later version scales each weight to unit variance first (`standardise`). The training happens once, during setup:
+the model is sent to every client, and the weights of the chosen layers come back.
 """
 
 from __future__ import annotations
+
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -25,8 +27,8 @@ from fedrelay.grouping.profiles.base import (
     ProfileInputs,
     ProfileOptions,
     ProfilingResult,
-    bytes_of,
-    pretraining,
+    profile_training,
+    row_bytes,
     training_step,
 )
 from fedrelay.grouping.profiles.components import principal_components
@@ -40,53 +42,44 @@ _LAYERS = {"all": 0, "last2": -2, "last": -1}
 
 
 class TrainedWeightsProfiler(ClientProfiler):
-    """Parts of a model after training: (begin, end) in the flat tensor."""
+    """The given (begin, end) parts of the flat model after training."""
 
     parts: tuple[tuple[int, int], ...]
 
     def compute(self, client: int, weights: Tensor, flat_module: FlatModule, job: TrainingJob) -> ProfileVector:
-        """The parts, one after another, in a type that NumPy knows."""
-        wide = weights.to(torch.promote_types(weights.dtype, torch.float32))
+        wide = weights.to(torch.promote_types(weights.dtype, torch.float32))  # a type that NumPy has
         return np.concatenate([wide[begin:end].numpy() for begin, end in self.parts])
 
 
+class ClassifierProfile(Profile):
+    """The trained linear layers of each client."""
+
+    options: ClassVar[frozenset[str]] = frozenset({"epochs", "layers", "variance", "standardise"})
+    computed_by_clients: ClassVar[bool] = True
+
+    def check(self, inputs: ProfileInputs, options: ProfileOptions) -> None:
+        if not linear_layers(inputs.training_job()):
+            raise SpecError("grouping.profile: 'clf' needs a model with linear layers, and this model has none")
+
+    def compute(self, inputs: ProfileInputs, clients: NDArray[np.int64], options: ProfileOptions) -> ProfilingResult:
+        self.check(inputs, options)
+        epochs = options.epochs or EPOCHS
+        job, start = profile_training(inputs, epochs)
+        profiler = TrainedWeightsProfiler(parts=linear_layers(job, options.layers))
+        rows = inputs.profile_vectors(job, profiler, clients.tolist(), start)
+        step = training_step(clients, job, epochs, SetupTransfer("model", row_bytes(rows)))
+        return ProfilingResult(reduced(rows, options), step)
+
+
 def linear_layers(job: TrainingJob, which: str = "all") -> tuple[tuple[int, int], ...]:
-    """Where the weight matrices of a model's linear layers lie, in the order of the model."""
+    """The (begin, end) of the weights of all linear layers in the flat model, in the order of the model."""
     names = [f"{name}.weight".lstrip(".") for name, each in job.module.named_modules() if isinstance(each, nn.Linear)]
     places = {entry.name: (entry.offset, entry.offset + entry.size) for entry in job.layout.entries}
     return tuple(places[name] for name in names if name in places)[_LAYERS[which] :]
 
 
-def check_layers(evidence: ProfileInputs, options: ProfileOptions) -> None:
-    """A model without linear layers has no classifier to speak of."""
-    if not linear_layers(evidence.untrained()):
-        raise SpecError("grouping.profile: 'clf' looks at linear layers, and the model has none")
-
-
-def classifiers(evidence: ProfileInputs, clients: NDArray[np.int64], options: ProfileOptions) -> ProfilingResult:
-    """The classifier of every client, in components."""
-    check_layers(evidence, options)
-    epochs = options.epochs or EPOCHS
-    job, start = pretraining(evidence, epochs)
-    portrait = TrainedWeightsProfiler(parts=linear_layers(job, options.layers))
-    rows = evidence.portraits(job, portrait, clients.tolist(), start)
-    return ProfilingResult(
-        compressed(rows, options), training_step(clients, job, epochs, SetupTransfer("model", bytes_of(rows)))
-    )
-
-
-def compressed(rows: ProfileVector, options: ProfileOptions) -> NDArray[np.float64]:
-    """Weights as components, or as they are."""
+def reduced(rows: ProfileVector, options: ProfileOptions) -> NDArray[np.float64]:
+    """The principal components of weights, or the weights themselves if `variance` is null."""
     if options.variance is None:
         return rows.astype(np.float64)
     return principal_components(rows, options.variance, standardise=options.standardise)
-
-
-CLF = Profile(
-    classifiers,
-    probabilities=False,
-    non_negative=False,
-    options=frozenset({"epochs", "layers", "variance", "standardise"}),
-    trained=True,
-    check=check_layers,
-)

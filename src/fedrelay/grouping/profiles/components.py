@@ -1,11 +1,12 @@
-"""Principal components of clients: long vectors made short, with little lost of what sets clients apart.
+"""Principal components of client vectors: shorter vectors that keep most of the differences between clients.
 
-Rule: centre the columns (and, if asked for, divide them by their deviation), then keep as many components as it takes
-to explain more than a share of the variance. The result are the coordinates of every client.
+Rule: centre the columns (and optionally divide them by their standard deviation), then keep as many components as are
+needed to explain more than a given share of the variance. The result is the coordinates of each client.
 
-Deviations: none from scikit-learn's full SVD, up to signs. Clients are few and weights are many, so the components are
-read off the K×K matrix of products between clients, summed block by block of columns, instead of the K×d matrix
-itself. Of very many clients a part may define the components for all. Clients that do not differ are all at 0.
+Deviations: none from scikit-learn's full SVD, up to signs. There are few clients and many weights, so the components
+are computed from the K×K matrix of products between clients, summed over blocks of columns, not from the K×d matrix. If
+there are very many clients, some of them can define the components for all. If all clients are equal, all coordinates
+are 0.
 """
 
 from __future__ import annotations
@@ -17,15 +18,19 @@ from fedrelay.grouping.profiles.base import Vectors
 from fedrelay.local.client_profile import ProfileVector
 
 BLOCK = 8192
-"""Columns looked at at a time: the double-precision copy stays small."""
+"""Columns that are processed together, to keep the float64 copy small."""
 
 
 def principal_components(
     rows: ProfileVector, share: float, *, standardise: bool = False, fitted: NDArray[np.int64] | None = None
 ) -> Vectors:
-    """The coordinates of rows along the components that explain more than this share of their variance.
+    """The coordinates of rows along the principal components.
 
-    `fitted` are the rows that define centre and components; all where it is None.
+    Args:
+        rows: One vector per client.
+        share: Keep as many components as explain more than this share of the variance.
+        standardise: Scale the columns to unit variance first.
+        fitted: The rows that define centre and components; None for all.
     """
     some = slice(None) if fitted is None else fitted
     products = np.zeros((len(rows), len(rows) if fitted is None else len(fitted)))
@@ -44,10 +49,6 @@ def principal_components(
     explained = np.cumsum(variances[:rank]) / variances[:rank].sum()
     kept = min(rank, int(np.searchsorted(explained, share, side="right")) + 1)
     found: Vectors = products @ (directions[:, :kept] / np.sqrt(variances[:kept]))
-    return found * np.where(_first_large(found) < 0, -1, 1)
-
-
-def _first_large(found: Vectors) -> Vectors:
-    """The entry of every component that is furthest from 0; its sign is made positive, since either one is right."""
-    largest: Vectors = np.take_along_axis(found, np.abs(found).argmax(axis=0)[None], axis=0)[0]
-    return largest
+    # The sign of a component is arbitrary; make its largest entry positive.
+    largest = np.take_along_axis(found, np.abs(found).argmax(axis=0)[None], axis=0)[0]
+    return found * np.where(largest < 0, -1, 1)

@@ -1,7 +1,7 @@
-"""Probe networks: what looks at clients' images for ψ_t2v, and how images are made to fit it.
+"""Probe networks for ψ_t2v, and the conversion of clients' images to their input.
 
-A probe is the feature part of a network that was trained on another task. It is either trained here, a small CNN on a
-data set of images, or a ResNet-18 whose weights come from a file in torchvision's layout.
+A probe is the feature part of a network that was trained on another task: either a small CNN, trained here on a data
+set of images, or a ResNet-18 with weights from a file in torchvision's layout.
 """
 
 from __future__ import annotations
@@ -34,31 +34,31 @@ from fedrelay.models.zoo import build_model
 from fedrelay.rng import generator, torch_seed
 
 FILES = (".safetensors", ".pt", ".pth")
-"""How the name of a file with weights ends."""
+"""Suffixes of weight files."""
 
 RESNET_INPUT = (3, 64, 64)
-"""What a ResNet-18 from a file looks at: large enough for its stem, small enough for a CPU."""
+"""The input shape of a ResNet-18 from a file: large enough for its stem, small enough for a CPU."""
 
 MOST_SAMPLES, SAMPLES_SEEN = 5_000, 25_000
-"""So many samples of a data set train a small probe, at most, and so many are seen in all epochs together, at least."""
+"""A small probe trains on at most this many samples, and sees at least this many in all epochs together."""
 
 
 @dataclass(frozen=True)
 class ImageAdapter:
-    """Makes any images fit a probe: zero mean and unit variance, its channels, its size."""
+    """Converts images to the input of a probe: zero mean and unit variance, its channels and its size."""
 
     shape: tuple[int, ...]
     mean: float
     deviation: float
 
     @classmethod
-    def onto(cls, shape: tuple[int, ...], federation: Federation) -> ImageAdapter:
-        """For the images of a federation, whose values are judged by its test samples."""
+    def for_federation(cls, shape: tuple[int, ...], federation: Federation) -> ImageAdapter:
+        """An adapter with the mean and standard deviation of the federation's test images."""
         values = federation.test.x.double()
         return cls(shape, float(values.mean()), float(values.std()) or 1.0)
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Images as the probe wants to see them; grey is the mean of colours, colours of grey are all the same."""
+        """Convert images. Colour becomes grey by the mean of the channels; grey is repeated for all channels."""
         x = (x - self.mean) / self.deviation
         channels, *side = self.shape
         if x.shape[1] != channels:
@@ -70,62 +70,60 @@ class ImageAdapter:
 
 @dataclass(frozen=True)
 class Probe:
-    """The feature part of a trained network and the shape of the images it looks at."""
+    """The feature part of a trained network, and the shape of its input."""
 
     module: nn.Module
     shape: tuple[int, ...]
-    origin: ModuleBuilder
-    """How clients build it anew."""
+    module_builder: ModuleBuilder
+    """How clients build the network."""
 
 
 class SmallProbe(ModuleBuilder):
-    """The features of a small CNN."""
+    """Builds the feature part of a small CNN."""
 
     shape: tuple[int, ...]
     classes: int
 
     def build(self) -> nn.Module:
-        """The feature part alone."""
         return build_model("cnn-s", self.shape, self.classes, kind="image").features
 
 
 class LargeProbe(ModuleBuilder):
-    """The features of a ResNet-18."""
+    """Builds the feature part of a ResNet-18."""
 
     def build(self) -> nn.Module:
-        """The feature part alone."""
         return ResNet18()
 
 
-def make_probe(evidence: ProfileInputs, source: str) -> Probe:
-    """The probe that a file holds, or one trained on a data set."""
+def make_probe(inputs: ProfileInputs, source: str) -> Probe:
+    """A probe from a weight file, or one that is trained on a data set."""
     if source.lower().endswith(FILES):
         return read_resnet18(home_written_out(Path(source)))
-    return train_probe(evidence, probe_dataset(source))
+    return train_probe(inputs, probe_dataset(source))
 
 
 def probe_dataset(name: str) -> Dataset:
-    """The images a probe is trained on."""
+    """The data set that a probe is trained on."""
     try:
         dataset = load_dataset(name)
     except SpecError as error:
         message = str(error).removeprefix("data.name: ")
         raise SpecError(f"grouping.probe: {message}, or a file that ends in {', '.join(FILES)}") from None
     if dataset.kind != "image":
-        raise SpecError(f"grouping.probe: a probe looks at images, but the data {name!r} are {dataset.kind}")
+        raise SpecError(f"grouping.probe: needs an image data set, but {name!r} is {dataset.kind}")
     return dataset
 
 
-def train_probe(evidence: ProfileInputs, dataset: Dataset) -> Probe:
-    """A small CNN, trained on at most some thousand samples as one client would train it."""
-    rows = generator(evidence.seed, "probe").permutation(len(dataset.y_train))[:MOST_SAMPLES]
+def train_probe(inputs: ProfileInputs, dataset: Dataset) -> Probe:
+    """Train a small CNN on a few thousand samples, as a single client."""
+    rows = generator(inputs.seed, "probe").permutation(len(dataset.y_train))[:MOST_SAMPLES]
     channels = dataset.shape[0]
     raw = dataset.x_train[rows].astype(np.float64)
     scaling = Scaling((float(raw.mean()),) * channels, (1 / (float(raw.std()) or 1.0),) * channels)
     owner = ArrayFederation(
-        replace(dataset, scaling=scaling), ClientIndices(rows, np.array([0, len(rows)])), evidence.seed
+        replace(dataset, scaling=scaling), ClientIndices(rows, np.array([0, len(rows)])), inputs.seed
     )
-    seed = torch_seed(evidence.seed, "probe")
+    seed = torch_seed(inputs.seed, "probe")
     with TORCH_GLOBALS, torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         network = build_model("cnn-s", dataset.shape, dataset.classes, kind="image")
@@ -133,13 +131,13 @@ def train_probe(evidence: ProfileInputs, dataset: Dataset) -> Probe:
     train = TrainSettings(epochs=-(-SAMPLES_SEEN // len(rows)), batch_size=32, lr=0.02, momentum=0.9)
     job = TrainingJob(network, layout, owner, train, terms=(), seed=seed)
     whole = TrainedWeightsProfiler(parts=((0, layout.size),))
-    weights = evidence.portraits(job, whole, [0], layout.flatten(network))[0]
+    weights = inputs.profile_vectors(job, whole, [0], layout.flatten(network))[0]
     network.load_state_dict(layout.state_dict(torch.from_numpy(weights)))
     return Probe(network.features, dataset.shape, SmallProbe(shape=dataset.shape, classes=dataset.classes))
 
 
 class ResidualBlock(nn.Module):
-    """A residual block with BatchNorm, its parts named as torchvision names them."""
+    """A residual block with BatchNorm; its modules have torchvision's names."""
 
     def __init__(self, inputs: int, outputs: int, stride: int) -> None:
         super().__init__()
@@ -153,13 +151,12 @@ class ResidualBlock(nn.Module):
             self.downsample = nn.Sequential(projection, nn.BatchNorm2d(outputs))
 
     def forward(self, x: Tensor) -> Tensor:
-        """The block's output."""
         body = self.bn2(self.conv2(torch.relu(self.bn1(self.conv1(x)))))
         return torch.relu(body + self.downsample(x))
 
 
 class ResNet18(nn.Module):
-    """ResNet-18 without its classifier, its parts named as torchvision names them."""
+    """ResNet-18 without its classifier; its modules have torchvision's names."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -171,13 +168,12 @@ class ResNet18(nn.Module):
         self.layer4 = nn.Sequential(ResidualBlock(256, 512, 2), ResidualBlock(512, 512, 1))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Features of images."""
         x = F.max_pool2d(torch.relu(self.bn1(self.conv1(x))), 3, 2, 1)
         return self.layer4(self.layer3(self.layer2(self.layer1(x)))).mean(dim=(2, 3))  # type: ignore[no-any-return]
 
 
 def read_resnet18(path: Path) -> Probe:
-    """The weights of a ResNet-18 in torchvision's layout; its classifier is not needed."""
+    """Read a ResNet-18 in torchvision's layout; the file need not contain its classifier."""
     found = _tensors(path)
     with TORCH_GLOBALS, torch.random.fork_rng(devices=[]):
         module = ResNet18()
@@ -190,17 +186,17 @@ def read_resnet18(path: Path) -> Probe:
         if found[name].shape != tensor.shape:
             raise _not_resnet(path, f"{name} has shape {tuple(found[name].shape)}, not {tuple(tensor.shape)}")
         if not torch.isfinite(found[name]).all():
-            raise _not_resnet(path, f"{name} is not finite")
+            raise _not_resnet(path, f"{name} has non-finite values")
         tensor.copy_(found[name])
-    foreign = [name for name in found if name not in wanted and not name.startswith("fc.")]
-    if foreign:
-        raise _not_resnet(path, f"it has {foreign[0]} too")
+    unexpected = [name for name in found if name not in wanted and not name.startswith("fc.")]
+    if unexpected:
+        raise _not_resnet(path, f"unexpected {unexpected[0]}")
     return Probe(module, RESNET_INPUT, LargeProbe())
 
 
 def _tensors(path: Path) -> Mapping[str, Tensor]:
     if not path.is_file():
-        raise SpecError(f"grouping.probe: there is no file {path}")
+        raise SpecError(f"grouping.probe: file not found: {path}")
     try:
         if path.suffix.lower() == ".safetensors":
             return load_safetensors(path)
@@ -209,9 +205,9 @@ def _tensors(path: Path) -> Mapping[str, Tensor]:
         reason = (str(error) or type(error).__name__).splitlines()[0]
         raise SpecError(f"grouping.probe: {path} cannot be read as weights ({reason[:120]})") from None
     if not isinstance(found, Mapping) or not all(isinstance(each, Tensor) for each in found.values()):
-        raise _not_resnet(path, "it holds something else than named tensors")
+        raise _not_resnet(path, "it does not contain named tensors")
     return found
 
 
 def _not_resnet(path: Path, reason: str) -> SpecError:
-    return SpecError(f"grouping.probe: {path} does not hold a ResNet-18 in torchvision's layout ({reason})")
+    return SpecError(f"grouping.probe: {path} is not a ResNet-18 in torchvision's layout ({reason})")

@@ -2,20 +2,20 @@
 
 Papers: A. Achille et al., Task2Vec, ICCV 2019; A. Silvi et al., IEEE Access 2024 (for grouping).
 
-Rule: a probe network φ was trained on another task. For every client: (1) φ stays as it is, a linear classifier on its
-features is fitted to the client's labels (Adam, step size 4e-4, weight decay 1e-4, 10 epochs, every class drawn as
-often as any other); (2) for every batch of images labels are drawn from the network's own prediction, and the squares
-of the gradient of their cross-entropy are averaged over the batches: the diagonal of the Fisher information; (3) the
-entries of every weight tensor are averaged for each filter; (4) the vector are all filters but those of the
-classifier. Biases are left out, weights of normalising layers count as filters.
+Rule: a probe network φ was trained on another task. For every client: (1) with φ frozen, a linear classifier on its
+features is fitted to the client's labels (Adam, learning rate 4e-4, weight decay 1e-4, 10 epochs, all classes drawn
+equally often); (2) for every batch of images, labels are drawn from the network's own prediction, and the squared
+gradients of their cross-entropy are averaged over the batches: the diagonal of the Fisher information; (3) the entries
+of each weight tensor are averaged per filter; (4) the vector has all filters except those of the classifier. Biases are
+left out; weights of normalisation layers count as filters.
 
-Deviations: the paper's probe is a ResNet-18 trained on ImageNet. Here it is a small CNN (cnn-s) trained on
-`grouping.probe`, a data set, unless that names a file with the weights of such a ResNet-18; it is kept with the run.
-Images are brought to zero mean and unit variance by the statistics of the test set, and resized to what the probe was
-trained on (64×64 colour for a ResNet-18). An epoch of (1), and (2), draw 9,984 samples in batches of 64, as in the
-authors' code. All clients get the same first classifier and the same draws, so that clients with equal data have equal
-vectors. Normalising layers use their stored statistics. It is a one-off pass: the probe goes to every client, and its
-vector comes back.
+Deviations: the paper's probe is a ResNet-18 trained on ImageNet. Here it is a small CNN (cnn-s) trained on the data set
+`grouping.probe`, unless that is a file with the weights of a ResNet-18. The probe is saved with the run. Images are
+scaled to zero mean and unit variance by the statistics of the test set, and resized to the input of the probe (64×64
+colour for a ResNet-18). An epoch of (1), and (2), draw 9,984 samples in batches of 64, as in the authors' code. All
+clients use the same initial classifier and the same random draws, so that clients with equal data have equal vectors.
+Normalisation layers use their stored statistics. This happens once, during setup: the probe is sent to every client,
+and its vector comes back.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ from torch import Tensor
 from fedrelay.cost.flops import training_flops
 from fedrelay.cost.ledger import SetupStep, SetupTransfer
 from fedrelay.errors import SpecError
-from fedrelay.grouping.profiles.base import Profile, ProfileInputs, ProfileOptions, ProfilingResult, bytes_of
+from fedrelay.grouping.distances import DistanceName
+from fedrelay.grouping.profiles.base import Profile, ProfileInputs, ProfileOptions, ProfilingResult, row_bytes
 from fedrelay.grouping.profiles.probe import ImageAdapter, Probe, make_probe
 from fedrelay.local.client_profile import ClientProfiler, ProfileVector
 from fedrelay.local.trainer import TrainingJob
@@ -49,42 +50,41 @@ STEP_SIZE, WEIGHT_DECAY = 4e-4, 1e-4
 
 
 class Task2VecProfiler(ClientProfiler):
-    """How much the filters of a probe matter; the job's module is the probe."""
+    """The importance of each filter of a probe. The job's module is the probe."""
 
     trains: ClassVar[bool] = False
-    lens: ImageAdapter
+    adapter: ImageAdapter
 
     def compute(self, client: int, weights: Tensor, flat_module: FlatModule, job: TrainingJob) -> ProfileVector:
-        """The diagonal of the Fisher information, filter by filter."""
         flat_module.load(weights)
         flat_module.module.eval()
         x, y = job.federation.samples(client)
         features = self._features(flat_module, x)
-        classifier = fitted(features, y.to(features.device), job.federation.classes, job.seed)
+        classifier = fit_classifier(features, y.to(features.device), job.federation.classes, job.seed)
         information = self._information(flat_module, x, y, classifier, job.seed)
         filters = [
             entry.view(information).flatten(1).mean(dim=1) if len(entry.shape) > 1 else entry.view(information)
             for entry in job.layout.entries
             if entry.part == "trained" and entry.name.rpartition(".")[2] == "weight"
         ]
-        found: ProfileVector = torch.cat(filters).float().cpu().numpy()
-        return found
+        vector: ProfileVector = torch.cat(filters).float().cpu().numpy()
+        return vector
 
     def _features(self, flat_module: FlatModule, x: Tensor) -> Tensor:
         with torch.no_grad():
             return torch.cat(
-                [flat_module.module(flat_module.to_inputs(self.lens(part))) for part in torch.split(x, 8 * BATCH)]
+                [flat_module.module(flat_module.to_inputs(self.adapter(part))) for part in torch.split(x, 8 * BATCH)]
             )
 
     def _information(self, flat_module: FlatModule, x: Tensor, y: Tensor, classifier: Tensor, seed: int) -> Tensor:
-        """The mean square of the gradients of batches whose labels the network drew itself."""
-        order, dice = balanced(y, BATCHES * BATCH, seed, "fisher"), generator(seed, "task2vec", "labels")
+        """The mean squared gradient of batches whose labels are drawn from the network's prediction."""
+        order, rng = balanced_draw(y, BATCHES * BATCH, seed, "fisher"), generator(seed, "task2vec", "labels")
         total = torch.zeros_like(flat_module.gradient, dtype=torch.float64)
         for rows in torch.split(order, BATCH):
             logits = F.linear(
-                flat_module.module(flat_module.to_inputs(self.lens(x[rows]))), classifier[:, :-1], classifier[:, -1]
+                flat_module.module(flat_module.to_inputs(self.adapter(x[rows]))), classifier[:, :-1], classifier[:, -1]
             )
-            thresholds = torch.from_numpy(dice.random((len(rows), 1)))
+            thresholds = torch.from_numpy(rng.random((len(rows), 1)))
             drawn = (logits.detach().double().softmax(-1).cumsum(-1).cpu() < thresholds).sum(-1)
             flat_module.gradient.zero_()
             loss = F.cross_entropy(logits, drawn.clamp(max=logits.shape[1] - 1).to(logits.device))
@@ -93,10 +93,10 @@ class Task2VecProfiler(ClientProfiler):
         return total / BATCHES
 
 
-def fitted(features: Tensor, y: Tensor, classes: int, seed: int) -> Tensor:
-    """A linear classifier on features that do not change: weights and, in the last column, biases.
+def fit_classifier(features: Tensor, y: Tensor, classes: int, seed: int) -> Tensor:
+    """Fit a linear classifier on fixed features: weights and, in the last column, biases.
 
-    Adam is written out: most of its time would be spent on the bookkeeping of an optimiser for a few hundred numbers.
+    Adam is written out, because an optimiser object would be much slower for a few hundred numbers.
     """
     inputs = torch.cat([features, features.new_ones(len(features), 1)], dim=1)
     targets = F.one_hot(y, classes).to(inputs)
@@ -104,7 +104,7 @@ def fitted(features: Tensor, y: Tensor, classes: int, seed: int) -> Tensor:
     start = generator(seed, "task2vec", "classifier").uniform(-bound, bound, (classes, inputs.shape[1]))
     theta = torch.from_numpy(start).to(inputs)
     mean, square = torch.zeros_like(theta), torch.zeros_like(theta)
-    order = balanced(y, EPOCHS * BATCHES * BATCH, seed, "fit").to(inputs.device)
+    order = balanced_draw(y, EPOCHS * BATCHES * BATCH, seed, "fit").to(inputs.device)
     for step, rows in enumerate(torch.split(order, BATCH), start=1):
         x = inputs[rows]
         gradient = (torch.softmax(x @ theta.T, -1) - targets[rows]).T @ x / len(rows) + WEIGHT_DECAY * theta
@@ -115,51 +115,64 @@ def fitted(features: Tensor, y: Tensor, classes: int, seed: int) -> Tensor:
     return theta
 
 
-def balanced(y: Tensor, draws: int, seed: int, purpose: str) -> Tensor:
-    """So many samples, drawn with replacement such that every class comes as often as any other."""
+def balanced_draw(y: Tensor, draws: int, seed: int, purpose: str) -> Tensor:
+    """Draw sample indices with replacement, so that all classes are equally likely."""
     labels = y.cpu().numpy()
     shares = 1 / np.bincount(labels)[labels]
     return torch.from_numpy(generator(seed, "task2vec", purpose).choice(len(labels), draws, p=shares / shares.sum()))
 
 
-def embeddings(evidence: ProfileInputs, clients: NDArray[np.int64], options: ProfileOptions) -> ProfilingResult:
-    """The Task2Vec embedding of every client."""
-    check_images(evidence, options)
-    probe = make_probe(evidence, options.probe)
-    layout = FlatLayout.of(probe.module)
-    job = replace(
-        evidence.untrained(),
-        module=probe.module,
-        layout=layout,
-        terms=(),
-        seed=evidence.seed,
-        lanes=1,
-        module_builder=probe.origin,
-    )
-    portrait, weights = (
-        Task2VecProfiler(lens=ImageAdapter.onto(probe.shape, evidence.federation)),
-        layout.flatten(probe.module),
-    )
-    rows = evidence.portraits(job, portrait, clients.tolist(), weights)
-    setup = SetupStep(
-        clients.tolist(),
-        SetupTransfer("probe", layout.bytes),
-        SetupTransfer("profile", bytes_of(rows)),
-        work=_work(probe, evidence.federation.classes),
-    )
-    return ProfilingResult(rows.astype(np.float64), setup, probe=layout.state_dict(weights))
+class Task2VecProfile(Profile):
+    """The Task2Vec embedding of each client."""
+
+    non_negative: ClassVar[bool] = True
+    default_distance: ClassVar[DistanceName] = "norm-cosine"
+    options: ClassVar[frozenset[str]] = frozenset({"probe"})
+    computed_by_clients: ClassVar[bool] = True
+
+    def check(self, inputs: ProfileInputs, options: ProfileOptions) -> None:
+        if inputs.federation.kind != "image":
+            raise SpecError(
+                f"grouping.profile: 't2v' needs images, but the samples of {inputs.federation.name!r} are "
+                f"{inputs.federation.kind}"
+            )
+
+    def compute(self, inputs: ProfileInputs, clients: NDArray[np.int64], options: ProfileOptions) -> ProfilingResult:
+        self.check(inputs, options)
+        probe = make_probe(inputs, options.probe)
+        layout = FlatLayout.of(probe.module)
+        job = replace(
+            inputs.training_job(),
+            module=probe.module,
+            layout=layout,
+            terms=(),
+            seed=inputs.seed,
+            lanes=1,
+            module_builder=probe.module_builder,
+        )
+        profiler = Task2VecProfiler(adapter=ImageAdapter.for_federation(probe.shape, inputs.federation))
+        weights = layout.flatten(probe.module)
+        rows = inputs.profile_vectors(job, profiler, clients.tolist(), weights)
+        step = SetupStep(
+            clients.tolist(),
+            SetupTransfer("probe", layout.bytes),
+            SetupTransfer("profile", row_bytes(rows)),
+            work=_work(probe, inputs.federation.classes),
+        )
+        return ProfilingResult(rows.astype(np.float64), step, probe=layout.state_dict(weights))
 
 
 def _work(probe: Probe, classes: int) -> Callable[[int, float], float]:
-    """What an embedding takes: a look at every sample, the fit of a linear classifier, and the gradients of batches.
+    """The floating-point operations of an embedding: features of all samples, a linear classifier, gradients of
+    batches.
 
-    A look is a third of a step: backwards takes twice as long.
+    A forward pass is a third of a training step, because the backward pass takes twice as long.
     """
 
     @cache
     def steps() -> tuple[float, float]:
         images = torch.zeros(2, *probe.shape)
-        step = training_flops(probe.module, images, torch.zeros(2), lambda found, _: found.sum())
+        step = training_flops(probe.module, images, torch.zeros(2), lambda outputs, _: outputs.sum())
         with torch.no_grad():
             width = copy.deepcopy(probe.module).cpu().eval()(images).shape[1]
         return step, 4 * width * classes  # the classifier's outputs and the gradient of its weights
@@ -169,24 +182,3 @@ def _work(probe: Probe, classes: int) -> Callable[[int, float], float]:
         return step * samples / 3 + EPOCHS * draws * fit + draws * (step + fit)
 
     return work
-
-
-def check_images(evidence: ProfileInputs, options: ProfileOptions) -> None:
-    """A probe looks at images."""
-    federation = evidence.federation
-    if federation.kind != "image":
-        raise SpecError(
-            f"grouping.profile: 't2v' shows clients' images to a probe network; the data {federation.name!r} are "
-            f"{federation.kind}"
-        )
-
-
-T2V = Profile(
-    embeddings,
-    probabilities=False,
-    non_negative=True,
-    usual_distance="norm-cosine",
-    options=frozenset({"probe"}),
-    trained=True,
-    check=check_images,
-)

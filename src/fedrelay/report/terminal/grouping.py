@@ -84,9 +84,9 @@ def grouping_report(evidence: ProfileInputs, choices: Mapping[str, Grouping]) ->
     surveys: dict[str, ProfilingResult] = {}
     formed: dict[str, Groups] = {}
     for name, grouping in choices.items():
-        described = grouping.description
-        surveys[described] = surveys.get(described) or grouping.survey(evidence)
-        formed[name] = grouping.form(evidence, surveys[described])
+        described = grouping.profile_key
+        surveys[described] = surveys.get(described) or grouping.profile_clients(evidence)
+        formed[name] = grouping.form_groups(evidence, surveys[described])
     singles: Groups = tuple((client,) for client in np.flatnonzero(sizes).tolist())
 
     def result(name: str, groups: Groups) -> GroupingResult:
