@@ -103,9 +103,9 @@ def test_any_key_of_the_spec_can_be_set(program, tiny, tmp_path, words, key, val
 
 
 def test_warnings_appear_once_as_notes(program, tiny):
-    ended = program("run", "fedseq", *tiny, "--set", "grouping.max_clients=3")
-    assert ended.err.count("note: the last group stays small") == 1
-    again = program("compare", "fedseq", *tiny, "--set", "grouping.max_clients=3", "--seeds", "1,2,3")
+    ended = program("run", "fedavg-first", *tiny, "--set", "warmup.rounds=2")
+    assert ended.err.count("note: the warm-up takes all") == 1
+    again = program("compare", "fedavg-first", *tiny, "--set", "warmup.rounds=2", "--seeds", "1,2,3")
     assert again.err.count("note: ") == 1
 
 

@@ -121,8 +121,8 @@ def test_one_class_each_and_equal_sizes_give_complete_groups(assign, make_client
         ({"assign": "greedy", "profile": "t2v", "distance": "gini"}, "'gini' needs class probabilities"),
         (
             {"assign": "greedy", "profile": "clf", "distance": "norm-cosine"},
-            "grouping.distance: 'norm-cosine' needs vectors without negative entries, which profile 'clf' does not "
-            "give; allowed: euclidean, cosine, wasserstein",
+            "grouping.distance: 'norm-cosine' needs vectors without negative entries, but profile 'clf' does not "
+            "give them; allowed: euclidean, cosine, wasserstein",
         ),
         ({"assign": "greedy", "profile": "weights", "distance": "norm-cosine"}, "needs vectors without negative"),
         ({"epochs": 3}, "epochs: has no effect with assign 'random'; it is an option of profile 'clf', 'conf', 'weigh"),

@@ -61,7 +61,7 @@ def test_a_star_sends_every_model_to_everybody_else(clients, fraction, total):
 
 @pytest.mark.parametrize("options", [{}, {"reshuffle": True}, {"orders": "random"}])
 def test_rotations_go_through_those_who_hold_samples(options):
-    context = PlanningContext(6, 1.0, 1, holds=lambda client: client not in {1, 4})
+    context = PlanningContext(6, 1.0, 1, has_samples=lambda client: client not in {1, 4})
     routes = [route.clients for route in Rotations(**options).plan(context, 1).routes]
     assert len(routes) == 4
     assert all(sorted(route) == [0, 2, 3, 5] for route in routes)
@@ -70,4 +70,4 @@ def test_rotations_go_through_those_who_hold_samples(options):
 
 
 def test_rotations_without_anybody_who_holds_samples():
-    assert Rotations().plan(PlanningContext(3, 1.0, 1, holds=lambda client: False), 1).routes == ()
+    assert Rotations().plan(PlanningContext(3, 1.0, 1, has_samples=lambda client: False), 1).routes == ()

@@ -69,7 +69,9 @@ class TestAsynchronous:
     SINGLES = ((0,), (1,), (2,), (3,))
 
     def timed(self, seed, factor=1.0):
-        return context(self.SINGLES, seed=seed, duration=lambda clients, handover: factor * self.LATENCIES[clients[0]])
+        return context(
+            self.SINGLES, seed=seed, route_seconds=lambda clients, handover: factor * self.LATENCIES[clients[0]]
+        )
 
     @given(st.integers(1, 40), st.integers(0, 2**40), st.integers(1, 9))
     def test_equal_latencies_give_fedseqinter(self, round, seed, period):
@@ -105,7 +107,7 @@ class TestAsynchronous:
         """Groups outnumber models, so no model waits: leg after leg, its time is the sum of its groups' times."""
         seconds, groups, shared = (1.0, 9.0, 0.9, 2.0, 0.4, 5.0, 0.7), tuple((i, 7 + i) for i in range(7)), 0
         for seed in range(40):
-            timed = context(groups, 0.5, seed, duration=lambda clients, handover: seconds[clients[0] % 7])
+            timed = context(groups, 0.5, seed, route_seconds=lambda clients, handover: seconds[clients[0] % 7])
             times = dict.fromkeys(range(3), 0.0)
             for round in range(1, 9):
                 plan = Asynchronous(period=8, wait=wait).plan(timed, round)
@@ -125,7 +127,7 @@ class TestAsynchronous:
     @given(st.integers(0, 2**40), st.floats(0.2, 1), st.booleans(), st.integers(1, 12))
     def test_the_fastest_model_defines_the_round(self, seed, fraction, wait, period):
         groups = tuple((i,) for i in range(7))
-        timed = context(groups, fraction, seed, duration=lambda clients, handover: 1.0 + clients[0] % 4)
+        timed = context(groups, fraction, seed, route_seconds=lambda clients, handover: 1.0 + clients[0] % 4)
         done = dict.fromkeys(range(7), 0)
         for round in range(1, 20):
             plan = Asynchronous(period=period, wait=wait).plan(timed, round)

@@ -16,14 +16,14 @@ from fedrelay.local.arrival import Arrival, HopReport
 from fedrelay.local.evaluation import accuracy
 from fedrelay.models.layout import FlatLayout, FlatModule
 from fedrelay.routes.base import PlanningContext
-from fedrelay.routes.mixing import mixed, preferences
+from fedrelay.routes.mixing import accuracy_weights, mix_models
 from fedrelay.routes.plan import Mixing
 from fedrelay.routes.star import Star
 from fedrelay.runtime.server import Server
 from fedrelay.runtime.store import State
 
 MODELS = {0: torch.tensor([1.0, 0.0]), 1: torch.tensor([3.0, 6.0]), 2: torch.tensor([5.0, 0.0])}
-HOMES = {0: 10, 1: 11, 2: 12}
+OWNERS = {0: 10, 1: 11, 2: 12}
 
 
 def nobody_asks(model, client):
@@ -36,21 +36,21 @@ def by_first_value(model, client):
 
 
 def test_others_count_the_same():
-    found = mixed(MODELS, Mixing(0.5), HOMES, nobody_asks)
+    found = mix_models(MODELS, Mixing(0.5), OWNERS, nobody_asks)
     torch.testing.assert_close(found[0], torch.tensor([2.5, 1.5]))
     torch.testing.assert_close(found[1], torch.tensor([3.0, 3.0]))
     torch.testing.assert_close(found[2], torch.tensor([3.5, 1.5]))
 
 
 def test_a_share_of_all_but_one_gives_everybody_the_mean():
-    found = mixed(MODELS, Mixing(2 / 3), HOMES, nobody_asks)
+    found = mix_models(MODELS, Mixing(2 / 3), OWNERS, nobody_asks)
     for model in found.values():
         torch.testing.assert_close(model, torch.tensor([3.0, 2.0]))
 
 
 @pytest.mark.parametrize("temperature", [None, 0.3])
 def test_nothing_of_others_leaves_models_alone(temperature):
-    found = mixed(MODELS, Mixing(0.0, temperature), HOMES, by_first_value)
+    found = mix_models(MODELS, Mixing(0.0, temperature), OWNERS, by_first_value)
     assert all(torch.equal(found[number], model) for number, model in MODELS.items())
 
 
@@ -61,17 +61,17 @@ def test_others_count_by_their_accuracy_on_the_client_s_own_samples():
         asked.append((float(model[0]), client))
         return by_first_value(model, client)
 
-    found = mixed(MODELS, Mixing(0.5, 0.1), HOMES, noted)
+    found = mix_models(MODELS, Mixing(0.5, 0.1), OWNERS, noted)
     assert sorted(asked) == [(1.0, 11), (1.0, 12), (3.0, 10), (3.0, 12), (5.0, 10), (5.0, 11)]
     best = math.exp(5) / (math.exp(3) + math.exp(5))  # accuracies .3 and .5 over .1
     torch.testing.assert_close(found[0], torch.tensor([0.5 + 0.5 * (3 * (1 - best) + 5 * best), 3 * (1 - best)]))
     torch.testing.assert_close(found[1], torch.tensor([3.0, 3.0]))  # to whom both others are as good
-    weights = preferences(MODELS, 0, 10, 0.1, by_first_value)
+    weights = accuracy_weights(MODELS, 0, 10, 0.1, by_first_value)
     assert weights == {1: pytest.approx(1 - best), 2: pytest.approx(best)}
 
 
 def test_one_model_alone_has_nobody_to_mix_with():
-    assert mixed({4: MODELS[1]}, Mixing(0.5, 1.0), {4: 11}, nobody_asks)[4] is MODELS[1]
+    assert mix_models({4: MODELS[1]}, Mixing(0.5, 1.0), {4: 11}, nobody_asks)[4] is MODELS[1]
 
 
 @pytest.mark.parametrize("weights", ["uniform", "accuracy"])

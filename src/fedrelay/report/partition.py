@@ -141,7 +141,7 @@ def _opened(data: DataSettings, seed: int, pooled: bool, sharing: Warmup | None,
     """Open each federation once, however many methods share it and however often a page is made."""
     federation = open_federation(data, seed)
     if sharing is not None:
-        federation = below_public(federation, partial(sharing.share, seed=seed))
+        federation = below_public(federation, partial(sharing.prepare_data, seed=seed))
     as_run = below_public(federation, PooledFederation) if pooled else federation
     if as_run.fingerprint() != fingerprint:
         return "the data found here are not the data of the run"

@@ -62,7 +62,7 @@ class Asynchronous(SlotRouting):
     def plan(self, context: PlanningContext, round: int) -> RoundPlan:
         """One route for each slot that finished something; where arrivals are real, one for each slot."""
         if self.mode == "sync":
-            return self.in_step(context, round)
+            return self.synchronous_plan(context, round)
         period = self.rounds_between_merges(context)
         since = round - (round - 1) % period
         merges = round % period == 0
@@ -72,7 +72,7 @@ class Asynchronous(SlotRouting):
         for number, leg in enumerate(finish.leg for finish in finished):
             clients[leg.slot] = clients.get(leg.slot, ()) + leg.clients
             order[leg.slot] = order.get(leg.slot, ()) + (number,) * len(leg.clients)
-        if context.real:
+        if context.real_time:
             slots: Iterable[int] = _slots(context)
             timing = AsyncRound(since, seconds, True, overlaps=not merges and round < context.rounds, waits=self.wait)
             order = {}
@@ -114,7 +114,7 @@ class Asynchronous(SlotRouting):
             legs = self.next_legs(context, state)
             state = state.started(legs)
             for leg in legs:
-                heapq.heappush(under_way, Finish(time + context.duration(leg.clients, self.handover), leg))
+                heapq.heappush(under_way, Finish(time + context.route_seconds(leg.clients, self.handover), leg))
             time = under_way[0].time
             batch = []
             while under_way and under_way[0].time == time:
@@ -126,7 +126,7 @@ class Asynchronous(SlotRouting):
         """Which free model goes to which idle group now."""
         key = state.since + state.decisions
         return tuple(
-            Leg(slot, group, self.clients_of(context, key, group, context.groups[group]))
+            Leg(slot, group, self.clients_in_order(context, key, group, context.groups[group]))
             for slot, group in _assigned(context, key, state)
         )
 

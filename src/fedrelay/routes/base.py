@@ -1,4 +1,4 @@
-"""What every route has in common: it turns a planning context and a round number into a plan."""
+"""The base class of all routes: a planning context and a round number in, a round plan out."""
 
 from __future__ import annotations
 
@@ -17,62 +17,83 @@ from fedrelay.routes.plan import Handover, RoundPlan
 Groups = tuple[tuple[int, ...], ...]
 
 
-def _none(count: int, key: int) -> Groups:
+def _no_groups(count: int, key: int) -> Groups:
     return ()
 
 
-def _anybody(client: int) -> bool:
+def _always(client: int) -> bool:
     return True
 
 
-def _nobody(round: int) -> tuple[int, ...]:
+def _no_clients(round: int) -> tuple[int, ...]:
     return ()
 
 
-def _hops(clients: tuple[int, ...], handover: Handover) -> float:
+def _one_per_hop(clients: tuple[int, ...], handover: Handover) -> float:
     return float(len(clients))
 
 
 @dataclass(frozen=True)
 class PlanningContext:
-    """What a route may look at."""
+    """Everything a route may use to plan a round."""
 
     clients: int
+    """The number of clients."""
+
     fraction: float
+    """The share of clients or groups that take part in a round."""
+
     seed: int
     groups: Groups = ()
     rounds: int = 1
-    """How many rounds the run, or its phase, has."""
+    """The number of rounds of the run."""
 
-    holds: Callable[[int], bool] = _anybody
-    """Whether a client has samples; clients without samples are left out."""
+    has_samples: Callable[[int], bool] = _always
+    """Whether a client has samples. The planner removes clients without samples from all routes."""
 
-    regroup: Callable[[int, int], Groups] = _none
-    """(number of groups, key) → new groups; the same number and key give the same groups."""
+    regroup: Callable[[int, int], Groups] = _no_groups
+    """(number of groups, key) → new groups. The same arguments give the same groups."""
 
-    chosen: Callable[[int], tuple[int, ...]] = _nobody
-    """Round → the clients chosen for a chain, in its order."""
+    selected_clients: Callable[[int], tuple[int, ...]] = _no_clients
+    """Round → the clients that were selected for a warm-up chain, in order."""
 
-    duration: Callable[[tuple[int, ...], Handover], float] = _hops
-    """How long a model would take through these clients, from the server and back; by default one unit for each hop."""
+    route_seconds: Callable[[tuple[int, ...], Handover], float] = _one_per_hop
+    """How long a model takes through these clients and back, by the virtual clock; by default 1 per hop."""
 
-    real: bool = False
-    """Whether models arrive in real time, not by the virtual clock."""
+    real_time: bool = False
+    """Whether models arrive in real time, from nodes, instead of by the virtual clock."""
 
     def rng(self, purpose: str, *keys: int) -> np.random.Generator:
-        """The random generator for one decision of the route."""
+        """A generator for one random decision; the same purpose and keys give the same numbers."""
         return generator(self.seed, purpose, *keys)
 
 
 class Routing(Section, ABC):
-    """How models travel. It is a pure function of context and round, so any round can be planned at any time."""
+    """Plans how models travel in a round.
+
+    A subclass implements `plan`. It must be a pure function of context and round, so that any round can be planned at
+    any time: draw random numbers only from `context.rng`. Its pydantic fields are settings: users set them as
+    `route.NAME`.
+
+    Example:
+        >>> import fedrelay as fr
+        >>> class Everyone(fr.Routing):
+        ...     '''One model visits all clients in the order of their numbers.'''
+        ...
+        ...     def plan(self, context: fr.PlanningContext, round: int) -> fr.RoundPlan:
+        ...         return fr.RoundPlan(round, (fr.Route(tuple(range(context.clients))),))
+        >>> Everyone().plan(fr.PlanningContext(clients=3, fraction=1.0, seed=1), 1).routes[0].clients
+        (0, 1, 2)
+    """
 
     needs_groups: ClassVar[bool] = False
+    """Whether clients are grouped before the first round; the groups are in `context.groups`."""
+
     counts_groups: ClassVar[bool] = False
-    """Whether the route decides how many groups there are."""
+    """Whether the route determines the number of groups and calls `context.regroup`."""
 
     model_per_client: ClassVar[bool] = False
-    """Whether every client has a model of its own from the start, in the slot of its number."""
+    """Whether every client has its own model from the start, in the slot with its number."""
 
     @property
     def merges(self) -> bool:
@@ -81,29 +102,29 @@ class Routing(Section, ABC):
 
     @property
     def asynchronous(self) -> bool:
-        """Whether times of arrival decide which model goes where."""
+        """Whether arrival times decide which model goes where."""
         return False
 
     @property
     def needs_client_samples(self) -> str:
-        """The setting that makes the server look at samples of clients, if there is one."""
+        """The setting that makes the server use samples of clients, or empty; a real federation refuses it."""
         return ""
 
     def next_legs(self, context: PlanningContext, state: AsyncState) -> tuple[Leg, ...]:
-        """Which free model goes to which idle group now; only an asynchronous route decides that."""
+        """Which free model goes to which idle group now. Only asynchronous routes implement this."""
         raise NotImplementedError
 
     @abstractmethod
     def plan(self, context: PlanningContext, round: int) -> RoundPlan:
-        """The plan of a round, counted from 1."""
+        """Return the routes of round 1, 2, …"""
 
 
 def sampled_count(population: int, fraction: float) -> int:
-    """m = max(1, ⌊C·N⌋), guarded against products such as 0.29·100 = 28.999…"""
+    """m = max(1, ⌊C·N⌋), guarded against rounding such as 0.29·100 = 28.999…"""
     return max(1, int(fraction * population + 1e-9))
 
 
 def sample(context: PlanningContext, round: int, population: int) -> tuple[int, ...]:
-    """The clients or groups that take part in a round, without replacement, in random order."""
+    """The clients or groups that take part in a round, sampled without replacement, in random order."""
     rng = context.rng("sample", round)
     return tuple(rng.choice(population, sampled_count(population, context.fraction), replace=False).tolist())

@@ -3,12 +3,12 @@
 Paper: R. Zaccone, A. Rizzardi, D. Caldarola, M. Ciccone, B. Caputo. Speeding up Heterogeneous Federated
 Learning with Sequentially Trained Superclients. ICPR 2022.
 
-Rule: clients are grouped once. Each round G = max(1, ⌊C·N_S⌋) groups are sampled; a copy of the global model
-travels through each of them, `loops` times, in an order drawn afresh for every loop. The server takes the mean of
-the groups' outputs weighted by their samples.
+Rule: clients are grouped once. Each round samples G = max(1, ⌊C·N_S⌋) groups. A copy of the global model goes through
+the clients of each sampled group, `loops` times, in a new random order each time. The server takes the mean of the
+outputs, weighted by samples.
 
-Deviations: none in the route. Groups are formed at random unless another grouping is named. With `order: fixed` and
-`handover: server` it is the NaiveGSP of S. Zeng et al., FedGSP, DASFAA 2022: every model meets the clients of a group
+Deviations: none in the route. Groups are random unless another grouping is set. With `order: fixed` and
+`handover: server` it is the NaiveGSP of S. Zeng et al., FedGSP, DASFAA 2022: a model visits the clients of a group
 always in the same order, and a manager passes it on.
 """
 
@@ -23,19 +23,21 @@ from fedrelay.routes.plan import RoundPlan, Route
 
 
 class GroupRouting(Routing):
-    """How a model goes through the clients of a group."""
+    """Base class of routes that lead through the clients of a group."""
 
     needs_groups: ClassVar[bool] = True
-    loops: int = Field(1, ge=1, le=1000, description="how often a model goes through its group in a round (E_S)")
+    loops: int = Field(1, ge=1, le=1000, description="how many times a model goes through its group in a round (E_S)")
     order: Literal["random", "fixed"] = Field(
-        "random", description="clients in a new order every time, or always the same"
+        "random", description="order of the clients in a group: random (new each time) or fixed"
     )
     handover: Literal["direct", "server"] = Field(
-        "direct", description="clients hand the model to each other, or it goes through the server every time"
+        "direct", description="how a model gets to the next client: direct, or through the server"
     )
 
-    def clients_of(self, context: PlanningContext, round: int, group: int, members: tuple[int, ...]) -> tuple[int, ...]:
-        """The hops of a route through one group; the number of the group keys their order."""
+    def clients_in_order(
+        self, context: PlanningContext, round: int, group: int, members: tuple[int, ...]
+    ) -> tuple[int, ...]:
+        """The clients of a group in the order of this round's route. The group's number is part of the random key."""
         if self.order == "fixed":
             return members * self.loops
         orders = (context.rng("order", round, group, loop).permutation(members) for loop in range(self.loops))
@@ -43,10 +45,9 @@ class GroupRouting(Routing):
 
 
 class Chains(GroupRouting):
-    """Each route goes through the clients of one sampled group."""
+    """One route for each sampled group, through its clients."""
 
     def plan(self, context: PlanningContext, round: int) -> RoundPlan:
-        """One route for each sampled group."""
         groups = sample(context, round, len(context.groups))
-        routes = (Route(self.clients_of(context, round, group, context.groups[group])) for group in groups)
+        routes = (Route(self.clients_in_order(context, round, group, context.groups[group])) for group in groups)
         return RoundPlan(round, tuple(routes), self.handover)

@@ -1,14 +1,14 @@
-"""FedGSP and FedSeq2Par: few long groups at first, many short ones in the end.
+"""FedGSP and FedSeq2Par: few large groups at first, many small groups in the end.
 
 Papers: S. Zeng, Z. Li, H. Yu, Y. He, Z. Xu, D. Niyato, H. Yu. Heterogeneous Federated Learning via Grouped
 Sequential-to-Parallel Training. DASFAA 2022 (FedGSP); A. Silvi et al. Accelerating Federated Learning via Sequential
 Training of Grouped Heterogeneous Clients. IEEE Access 2024 (FedSeq2Par).
 
-Rule: M_t = min(f(t), K) groups in round t, f being `route.growth`; max(1, ⌊C·M_t⌋) of them are sampled and a copy of
-the global model goes through each. FedSeq2Par forms new groups when M_t grows, FedGSP in every round.
+Rule: round t has M_t = min(f(t), K) groups, where f is `route.growth`. max(1, ⌊C·M_t⌋) of them are sampled, and a copy
+of the global model goes through each. FedSeq2Par forms new groups when M_t grows, FedGSP in every round.
 
 Deviations: FedGSP's algorithm divides the sum of the sampled models by f(t), which would shrink the model; here it is
-divided by their number. By default FedSeq2Par's α lets the groups come down to nearly single clients in the end.
+divided by their number. By default, FedSeq2Par's α is chosen so that groups are nearly single clients in the end.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from fedrelay.routes.plan import RoundPlan, Route
 
 
 class Growing(GroupRouting):
-    """Each route goes through one sampled group; the number of groups grows with the rounds."""
+    """One route for each sampled group; the number of groups grows with the rounds."""
 
     counts_groups: ClassVar[bool] = True
     growth: Growth = Field("exp", description="how the number of groups grows: constant, linear, log or exp")
     alpha: float | None = Field(
-        None, ge=0, description="how fast; default for exp: one client a group in the last round, otherwise 2"
+        None, ge=0, description="how fast it grows; default for exp: one client per group in the last round, else 2"
     )
-    beta: int = Field(5, ge=1, description="groups in the first round")
+    beta: int = Field(5, ge=1, description="number of groups in the first round")
     regroup: Literal["growth", "always"] = Field(
-        "growth", description="form new groups when their number grows, or always"
+        "growth", description="when to form new groups: growth (when their number grows) or always"
     )
 
     step: float = Field(
         0.0,
         ge=0,
-        description="regroup growth: only when their number has grown by this share; saves time with many clients",
+        description="regroup growth: form new groups only when their number grew by this share, to save time",
     )
 
     @model_validator(mode="after")
@@ -50,10 +50,9 @@ class Growing(GroupRouting):
         return self
 
     def plan(self, context: PlanningContext, round: int) -> RoundPlan:
-        """One route for each sampled group."""
         groups = self.groups(context, round)
         sampled = sample(context, round, len(groups))
-        routes = (Route(self.clients_of(context, round, group, groups[group])) for group in sampled)
+        routes = (Route(self.clients_in_order(context, round, group, groups[group])) for group in sampled)
         return RoundPlan(round, tuple(routes), self.handover)
 
     def groups(self, context: PlanningContext, round: int) -> tuple[tuple[int, ...], ...]:
@@ -62,11 +61,10 @@ class Growing(GroupRouting):
             return context.regroup(self.count(context, round), round)
         alpha = self._alpha(context)
         return context.regroup(
-            *formed(self.growth, alpha, self.beta, self.step, context.clients, context.rounds)[round - 1]
+            *last_regrouping(self.growth, alpha, self.beta, self.step, context.clients, context.rounds)[round - 1]
         )
 
     def count(self, context: PlanningContext, round: int) -> int:
-        """M_t."""
         return groups_in_round(round, context.clients, growth=self.growth, alpha=self._alpha(context), beta=self.beta)
 
     def _alpha(self, context: PlanningContext) -> float:
@@ -76,13 +74,15 @@ class Growing(GroupRouting):
 
 
 @lru_cache(maxsize=8)
-def formed(growth: Growth, alpha: float, beta: int, step: float, clients: int, rounds: int) -> list[tuple[int, int]]:
-    """For every round: how many groups there are since they were last formed, and the round in which that was."""
+def last_regrouping(
+    growth: Growth, alpha: float, beta: int, step: float, clients: int, rounds: int
+) -> list[tuple[int, int]]:
+    """For each round: the number of groups, and the round in which they were formed."""
     count = key = 0
-    found: list[tuple[int, int]] = []
+    by_round: list[tuple[int, int]] = []
     for round in range(1, rounds + 1):
         wanted = groups_in_round(round, clients, growth=growth, alpha=alpha, beta=beta)
         if wanted > count and (wanted >= (1 + step) * count or wanted == clients):
             count, key = wanted, round
-        found.append((count, key))
-    return found
+        by_round.append((count, key))
+    return by_round

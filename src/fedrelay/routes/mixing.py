@@ -1,4 +1,4 @@
-"""How models are mixed with those of other routes before the first hop."""
+"""Mixing: each route starts with its own model mixed with those of the other routes (FedStar)."""
 
 from __future__ import annotations
 
@@ -13,24 +13,34 @@ AccuracyAt = Callable[[Tensor, int], float]
 """The accuracy of a model on the samples of a client."""
 
 
-def mixed(
-    models: Mapping[int, Tensor], mixing: Mixing, homes: Mapping[int, int], accuracy_at: AccuracyAt
+def mix_models(
+    models: Mapping[int, Tensor], mixing: Mixing, owners: Mapping[int, int], accuracy_at: AccuracyAt
 ) -> dict[int, Tensor]:
-    """Every route's model with its share of the others'; `homes` are the clients whose models these are."""
+    """Mix the model of each route with the others.
+
+    Args:
+        models: Route number → its model.
+        mixing: The share of the others, and how they are weighted.
+        owners: Route number → the client that owns the model.
+        accuracy_at: Evaluates a model on the samples of a client.
+    """
     if len(models) < 2:
         return dict(models)
     if mixing.temperature is None:
         return with_mean_of_others(models, mixing.share)
     return {
         number: with_others(
-            models, number, mixing.share, preferences(models, number, homes[number], mixing.temperature, accuracy_at)
+            models,
+            number,
+            mixing.share,
+            accuracy_weights(models, number, owners[number], mixing.temperature, accuracy_at),
         )
         for number in models
     }
 
 
 def with_mean_of_others(models: Mapping[int, Tensor], share: float) -> dict[int, Tensor]:
-    """All others count the same, so one sum serves all."""
+    """Mix with the plain mean of the others; one sum serves all routes."""
     total = sum(models.values(), torch.zeros_like(next(iter(models.values())), dtype=torch.float64))
     others = len(models) - 1
     return {
@@ -40,7 +50,7 @@ def with_mean_of_others(models: Mapping[int, Tensor], share: float) -> dict[int,
 
 
 def with_others(models: Mapping[int, Tensor], number: int, share: float, weights: Mapping[int, float]) -> Tensor:
-    """(1 − share) of one model, and `share` of the others' mean by these weights."""
+    """(1 − share) of one model plus `share` of the weighted mean of the others."""
     own = models[number]
     blend = (1 - share) * own.double()
     for other, weight in weights.items():
@@ -48,10 +58,10 @@ def with_others(models: Mapping[int, Tensor], number: int, share: float, weights
     return blend.to(own.dtype)
 
 
-def preferences(
-    models: Mapping[int, Tensor], number: int, home: int, temperature: float, accuracy_at: AccuracyAt
+def accuracy_weights(
+    models: Mapping[int, Tensor], number: int, owner: int, temperature: float, accuracy_at: AccuracyAt
 ) -> dict[int, float]:
-    """How much each of the others counts for one client: the softmax of accuracy / temperature on its samples."""
+    """The weight of each other model for one client: softmax(accuracy / temperature) on the client's samples."""
     others = [other for other in models if other != number]
-    accuracies = torch.tensor([accuracy_at(models[other], home) for other in others], dtype=torch.float64)
+    accuracies = torch.tensor([accuracy_at(models[other], owner) for other in others], dtype=torch.float64)
     return dict(zip(others, (accuracies / temperature).softmax(0).tolist(), strict=True))

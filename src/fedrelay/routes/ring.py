@@ -1,13 +1,13 @@
-"""FedCyclic: one model travels along one ring of clients.
+"""FedCyclic: one model travels around a ring of clients.
 
 Papers: S. Jain, K. R. Jerripothula. Federated Learning for Commercial Image Sources. WACV 2023 (Fed-Cyclic); with
 sampled clients the baseline of A. Silvi et al., IEEE Access 2024; SFL(i) of H. Liang et al., SPFL, NeurIPS 2025.
 
-Rule: m = max(1, ⌊C·K⌋) clients are sampled each round and visited in the sampled order, starting from the
-global model. The output of the last hop is the next global model: nothing is averaged.
+Rule: each round samples m = max(1, ⌊C·K⌋) clients. The global model visits them in the sampled order. The output of the
+last hop is the next global model; nothing is averaged.
 
-Deviations: none. With `order: fixed`, `start: i` and fraction 1 it is the original Fed-Cyclic and SFL(i):
-always the clients in the order of their numbers, beginning with client i.
+Deviations: none. With `order: fixed`, `start: i` and fraction 1 it is the original Fed-Cyclic and SFL(i): the clients
+in the order of their numbers, starting at client i.
 """
 
 from __future__ import annotations
@@ -24,17 +24,18 @@ from fedrelay.routes.plan import RoundPlan, Route
 class Ring(Routing):
     """One route through all sampled clients."""
 
-    order: Literal["random", "fixed"] = Field("random", description="clients in the sampled order, or by number")
-    start: int = Field(0, ge=0, description="order fixed: the client that comes first")
+    order: Literal["random", "fixed"] = Field(
+        "random", description="order of the clients: random, or fixed (by client number)"
+    )
+    start: int = Field(0, ge=0, description="order fixed: the first client")
 
     @model_validator(mode="after")
     def _start_needs_an_order(self) -> Self:
         if self.start and self.order == "random":
-            raise ValueError("start: has no effect with order random")
+            raise ValueError("start: has no effect with order 'random'")
         return self
 
     def plan(self, context: PlanningContext, round: int) -> RoundPlan:
-        """A single route."""
         if self.start >= context.clients:
             raise SpecError(
                 f"route.start: must be less than the number of clients ({context.clients}), got {self.start}"

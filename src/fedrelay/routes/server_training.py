@@ -1,8 +1,8 @@
-"""Training at the server, on samples that are shared by all.
+"""Training at the server, on samples that clients shared.
 
 Paper: the Shared-Raw baseline of M. Arafeh et al., WFSL, 2025 (see `warmup.shared`).
 
-Rule: one model is trained on the shared samples, one local pass a round. Nothing is transferred.
+Rule: one model is trained on the shared samples, one local training per round. Nothing is transferred.
 
 Deviations: none.
 """
@@ -14,8 +14,7 @@ from fedrelay.routes.plan import RoundPlan, Route
 
 
 class ServerTraining(Routing):
-    """One route with one hop at the server, whose number comes after those of all clients."""
+    """One route with one hop, at the server, which has the number after the last client."""
 
     def plan(self, context: PlanningContext, round: int) -> RoundPlan:
-        """A single hop that costs no transfer."""
         return RoundPlan(round, (Route((context.clients,)),), handover="none")

@@ -16,8 +16,7 @@ from fedrelay.routes.plan import RoundPlan, Route
 
 
 class Singletons(Routing):
-    """Each route has one client."""
+    """One route for each sampled client, with one hop."""
 
     def plan(self, context: PlanningContext, round: int) -> RoundPlan:
-        """One route for each sampled client."""
         return RoundPlan(round, tuple(Route((client,)) for client in sample(context, round, context.clients)))

@@ -1,15 +1,15 @@
-"""FedSeqInter: models go from group to group and are averaged only now and then.
+"""FedSeqInter: models go from group to group and are averaged only every few rounds.
 
 Paper: R. Zaccone, A. Rizzardi, D. Caldarola, M. Ciccone, B. Caputo. Speeding up Heterogeneous Federated
-Learning with Sequentially Trained Superclients. ICPR 2022. It is also FedAsyncSeq where all groups take equally long.
+Learning with Sequentially Trained Superclients. ICPR 2022. It equals FedAsyncSeq if all groups take equally long.
 
-Rule: there are W = max(1, ⌊C·N_S⌋) models, each in a slot. Each round W groups are sampled and slot i's model goes
-through the i-th of them. After rounds R, 2R, … all slots are averaged by the samples they have seen since the last
-time, and all go on with the average. In between, the average is only looked at.
+Rule: there are W = max(1, ⌊C·N_S⌋) models, each in a slot. Each round samples W groups, and the model of slot i goes
+through the i-th of them. After rounds R, 2R, … the models are averaged, weighted by the samples since the last merge,
+and all slots continue with the average. In other rounds, the average is only evaluated.
 
-Deviations: R is the number of groups by default, as in the paper. A model does not go to the group it has just left:
-where the draw says so, it changes places with the next slot, or draws again if it is alone. With FedProx μ is 1 and
-with FedDyn α is 1 unless said otherwise, as in the paper.
+Deviations: R is the number of groups by default, as in the paper. A model does not return to the group it has just
+left: if that group is drawn, it swaps with the next slot, or draws again if there is only one slot. The defaults of
+FedProx (μ) and FedDyn (α) are 1, as in the paper.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from fedrelay.routes.plan import RoundPlan, Route
 
 
 class SlotRouting(GroupRouting):
-    """Routes of models that wait in slots between merges."""
+    """Base class of routes whose models wait in slots between merges."""
 
     period: PositiveInt | Literal["never"] | None = Field(
-        None, description="merge after every so many rounds (R), or never; default the number of groups"
+        None, description="number of rounds between merges (R), or never; default: the number of groups"
     )
 
     @field_validator("period", mode="before")
@@ -37,38 +37,38 @@ class SlotRouting(GroupRouting):
     def _rounds_or_never(cls, value: Any) -> Any:
         if value in (None, "never") or (str(value).isdecimal() and int(value) > 0):
             return value
-        raise ValueError("must be a number of rounds, at least 1, or never")
+        raise ValueError("must be a number of rounds, at least 1, or 'never'")
 
     @property
     def merges(self) -> bool:
         return self.period != "never"
 
     def rounds_between_merges(self, context: PlanningContext) -> int:
-        """R; for `never` more than there are rounds, so that nothing is merged."""
+        """R; for `never` a number larger than the number of rounds."""
         if self.period == "never":
             return context.rounds + 1
         return self.period or len(context.groups)
 
-    def in_step(self, context: PlanningContext, round: int) -> RoundPlan:
-        """One route for each slot, through one sampled group; all take a round."""
+    def synchronous_plan(self, context: PlanningContext, round: int) -> RoundPlan:
+        """One route for each slot, through one sampled group."""
         period = self.rounds_between_merges(context)
         since = round - (round - 1) % period
         routes = (
-            Route(self.clients_of(context, round, group, context.groups[group]), slot, continues=round > since)
+            Route(self.clients_in_order(context, round, group, context.groups[group]), slot, continues=round > since)
             for slot, group in enumerate(visited_groups(context, round, since))
         )
         return RoundPlan(round, tuple(routes), self.handover, merges=round % period == 0)
 
 
 class Slots(SlotRouting):
-    """Each route takes the model of one slot through one sampled group."""
+    """One route for each slot: its model goes through one sampled group."""
 
     def plan(self, context: PlanningContext, round: int) -> RoundPlan:
-        return self.in_step(context, round)
+        return self.synchronous_plan(context, round)
 
 
 def visited_groups(context: PlanningContext, round: int, since: int) -> tuple[int, ...]:
-    """The group of each slot in a round; `since` is the first round after the last merge."""
+    """The group that each slot's model visits in a round; `since` is the first round after the last merge."""
     groups: tuple[int, ...] = ()
     for each in range(since, round + 1):
         groups = next_groups(context, each, groups)
@@ -76,7 +76,7 @@ def visited_groups(context: PlanningContext, round: int, since: int) -> tuple[in
 
 
 def next_groups(context: PlanningContext, round: int, left: tuple[int | None, ...]) -> tuple[int, ...]:
-    """The sampled groups, none of them that which its slot has just left, if there are others."""
+    """The next group of each slot: never the group that its model has just left, if there are others."""
     return _next_groups(context.seed, len(context.groups), context.fraction, round, left)
 
 

@@ -1,13 +1,13 @@
-"""FedStar: every client has a model of its own and learns from all others'; there is no server.
+"""FedStar: every client has its own model and mixes it with those of all others; there is no server.
 
 Paper: S. Jain, K. R. Jerripothula. Federated Learning for Commercial Image Sources. WACV 2023 (Fed-Star).
 
-Rule: client i mixes its model with those of the other clients that take part, θ_i ← (1 − β)θ_i + β·Σ_{j≠i} s_ij θ_j,
+Rule: client i mixes its model with those of the other participating clients, θ_i ← (1 − β)θ_i + β·Σ_{j≠i} s_ij θ_j,
 trains it on its own samples and sends it to all of them. The mean of all models is evaluated.
 
-Deviations: the paper's weights s_ij for the others' models are not known. Here all count the same, or with `weights:
+Deviations: the paper's weights s_ij for the others' models are not known. Here all are equal, or with `weights:
 accuracy` s_ij = softmax_j(acc_i(θ_j)/T), where acc_i is the accuracy on the training samples of client i. m clients
-exchange m(m − 1) models a round. To look at them takes no virtual time; the simulation does it for all clients.
+exchange m(m − 1) models per round. Evaluating them takes no virtual time; the simulation does it for all clients.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from fedrelay.routes.plan import Mixing, RoundPlan, Route
 
 
 class Star(Routing):
-    """Each route takes one client's own, mixed model to this client."""
+    """One route for each participating client, with one hop, starting from its mixed model."""
 
     model_per_client: ClassVar[bool] = True
 
-    beta: float = Field(0.5, ge=0, le=1, description="how much the mean of the others counts")
+    beta: float = Field(0.5, ge=0, le=1, description="share of the other clients' models in the mix")
     weights: Literal["uniform", "accuracy"] = Field(
-        "uniform", description="how much each of the others counts: uniform, or by its accuracy on the client's samples"
+        "uniform", description="weight of each other model: uniform, or by its accuracy on the client's samples"
     )
     temperature: float = Field(
-        1.0, gt=0, description="weights accuracy: T of softmax(accuracy / T); the smaller, the more the best counts"
+        1.0, gt=0, description="weights accuracy: T of softmax(accuracy / T); a small T favours the best model"
     )
 
     @model_validator(mode="after")
@@ -45,11 +45,9 @@ class Star(Routing):
 
     @property
     def needs_client_samples(self) -> str:
-        """By accuracy: the simulation does it for all clients."""
         return "route.weights: 'accuracy'" if self.weights == "accuracy" else ""
 
     def plan(self, context: PlanningContext, round: int) -> RoundPlan:
-        """One route for each client that takes part; models stay where they are."""
         clients = sorted(sample(context, round, context.clients))
         routes = tuple(Route((client,), client) for client in clients)
         mixing = Mixing(self.beta, self.temperature if self.weights == "accuracy" else None)

@@ -1,8 +1,8 @@
-"""The cycles of WFSL's warm-up: one model goes through the chosen clients, again and again.
+"""The cycles of WFSL's warm-up: one model goes through the selected clients, cycle after cycle.
 
 Paper: M. Arafeh et al. WFSL, 2025 (see `warmup.wfsl`).
 
-Rule: in every cycle the model of the last cycle goes through all chosen clients, through the server each time.
+Rule: in every cycle, the model of the last cycle goes through all selected clients, each time through the server.
 
 Deviations: none.
 """
@@ -14,8 +14,7 @@ from fedrelay.routes.plan import RoundPlan, Route
 
 
 class WarmupCycle(Routing):
-    """One route through all clients that were chosen for the cycle."""
+    """One route through all clients that were selected for the cycle."""
 
     def plan(self, context: PlanningContext, round: int) -> RoundPlan:
-        """A single route."""
-        return RoundPlan(round, (Route(context.chosen(round)),), handover="server")
+        return RoundPlan(round, (Route(context.selected_clients(round)),), handover="server")

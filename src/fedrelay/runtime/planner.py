@@ -39,10 +39,10 @@ class Planner:
             wanted.fraction,
             wanted.seed,
             prepared.groups,
-            holds=lambda client: prepared.federation.size(client) > 0,
+            has_samples=lambda client: prepared.federation.size(client) > 0,
             regroup=lru_cache(maxsize=4)(self._regroup),
-            duration=costs.route_seconds,
-            real=data_at_nodes(wanted),
+            route_seconds=costs.route_seconds,
+            real_time=data_at_nodes(wanted),
         )
         self._select = lru_cache(maxsize=4)(self._selection)
 
@@ -65,7 +65,7 @@ class Planner:
         phase = self.prepared.phase(round)
         context = self._phase_context(phase)
         legs = phase.route.next_legs(context, state)
-        return tuple(replace(leg, clients=tuple(filter(context.holds, leg.clients))) for leg in legs)
+        return tuple(replace(leg, clients=tuple(filter(context.has_samples, leg.clients))) for leg in legs)
 
     def out_of_budget(self, round: int) -> tuple[int, ...]:
         """Clients that have no privacy budget left from this round on."""
@@ -87,7 +87,9 @@ class Planner:
         if not all(map(size, set().union(*(route.clients for route in routes)))):
             held = (route.only([i for i, client in enumerate(route.clients) if size(client)]) for route in routes)
             routes = tuple(route for route in held if route.clients or plan.real_arrivals)
-        return replace(plan, round=round, routes=routes, handover="server" if self._context.real else plan.handover)
+        return replace(
+            plan, round=round, routes=routes, handover="server" if self._context.real_time else plan.handover
+        )
 
     def _phase_context(self, phase: Phase) -> PlanningContext:
         """What the route of a phase may look at; a later phase draws anew instead of repeating the first."""
@@ -96,7 +98,7 @@ class Planner:
             self._context,
             rounds=phase.rounds,
             seed=torch_seed(self._context.seed, "phase", before) if before else self._context.seed,
-            chosen=lambda round: self._select(before + round).clients,
+            selected_clients=lambda round: self._select(before + round).clients,
         )
 
     @cached_property

@@ -20,7 +20,7 @@ from fedrelay.merge.base import MergeInput
 from fedrelay.merge.mean import Mean
 from fedrelay.models.layout import FlatModule
 from fedrelay.robustness.guard import NO_HOPS_YET, TypicalHop
-from fedrelay.routes.mixing import mixed
+from fedrelay.routes.mixing import mix_models
 from fedrelay.routes.plan import RoundPlan
 from fedrelay.runtime.planner import Planner
 from fedrelay.runtime.store import State
@@ -50,7 +50,7 @@ class Server:
         }
         if plan.mixing is not None:
             owners = {number: plan.routes[number].clients[0] for number in starts}
-            starts = mixed(starts, plan.mixing, owners, self._accuracy_at)
+            starts = mix_models(starts, plan.mixing, owners, self._accuracy_at)
         return RoundInputs(
             state.weights,
             starts,
@@ -141,9 +141,9 @@ class Server:
     def _weighted(self, arrivals: Sequence[Arrival]) -> Sequence[Arrival]:
         """Arrivals with the samples that their hops count for in a mean."""
         warmup = self.prepared.method.warmup
-        return (
-            arrivals if warmup is None else [warmup.adjust_weight(each, self.prepared.federation) for each in arrivals]
-        )
+        if warmup is None:
+            return arrivals
+        return [warmup.adjust_weight(each, self.prepared.federation) for each in arrivals]
 
     def _accuracy_at(self, weights: Tensor, client: int) -> float:
         """The accuracy of a model on the samples of a client."""

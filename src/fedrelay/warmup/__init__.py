@@ -1,1 +1,1 @@
-"""Warm-ups: what comes before a method, as a program of its own that hands over the model."""
+"""Warm-ups: rounds of another kind before the rounds of the method."""

@@ -1,4 +1,4 @@
-"""What every warm-up has in common: phases that come before the method's own rounds."""
+"""The base class of all warm-ups: phases before the method's own rounds."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ from fedrelay.selection.base import Selector
 
 @dataclass(frozen=True)
 class Phase:
-    """Some rounds that are alike. What terms and merge keep is forgotten when the phase ends; the model stays."""
+    """A number of rounds with the same route, terms and merge.
+
+    Only the model passes from one phase to the next: client state, server state and merge state are dropped.
+    """
 
     rounds: int
     route: Routing
@@ -34,31 +37,49 @@ class Phase:
 
 
 class Warmup(Section, ABC):
-    """What happens before a method begins."""
+    """Rounds before those of the method. They count among the rounds of the run.
+
+    A subclass implements `phases` and sets `length`. Its pydantic fields are settings: users set them as `warmup.NAME`.
+
+    Example:
+        >>> from typing import ClassVar
+        >>> import fedrelay as fr
+        >>> from fedrelay.merge.last import Last
+        >>> from fedrelay.routes.ring import Ring
+        >>> from fedrelay.warmup.base import Phase
+        >>> class RingFirst(fr.Warmup):
+        ...     '''Rounds of FedCyclic before the method.'''
+        ...
+        ...     length: ClassVar[str] = "rounds"
+        ...     rounds: int = 5
+        ...
+        ...     def phases(self) -> tuple[Phase, ...]:
+        ...         return (Phase(self.rounds, Ring(), (), Last()),)
+    """
 
     shares_samples: ClassVar[bool] = False
-    """Whether clients give samples away."""
+    """Whether clients share samples, which private methods refuse."""
 
     length: ClassVar[str]
-    """The option that says how many rounds it takes."""
+    """The name of the field with the number of rounds."""
 
     @abstractmethod
     def phases(self) -> tuple[Phase, ...]:
-        """One after another, then the method follows."""
+        """The phases of the warm-up, in order."""
 
-    def share(self, federation: Federation, seed: int) -> Federation:
-        """The data with what clients share among them, if they do."""
+    def prepare_data(self, federation: Federation, seed: int) -> Federation:
+        """The federation with the samples that clients share, if they do."""
         return federation
 
     def setup_steps(self, federation: Federation) -> tuple[SetupStep, ...]:
-        """What clients do once before the first round, one step after another."""
+        """The work and transfers before the first round, in order."""
         return ()
 
-    def counted(self, arrival: Arrival, federation: Federation) -> Arrival:
-        """An arrival with the samples that its hops count for in a mean."""
+    def adjust_weight(self, arrival: Arrival, federation: Federation) -> Arrival:
+        """The arrival with the number of samples by which a merge should weight it."""
         return arrival
 
     @property
     def selector(self) -> Selector | None:
-        """Who chooses the clients of its chains, if somebody does."""
+        """Selects the clients of its chains; None if all routes sample their own clients."""
         return None

@@ -1,8 +1,8 @@
-"""Rounds of FedAvg before another method, as SPFL's authors begin.
+"""Rounds of FedAvg before another method, as in the SPFL paper.
 
 Paper: H. Liang et al. SPFL, NeurIPS 2025: 100 rounds of FedAvg, then 50 of SPFL.
 
-Rule: the method's own rounds begin with the model of the last round of FedAvg; nothing else is handed over.
+Rule: the method's own rounds start with the model of the last round of FedAvg, and nothing else.
 
 Deviations: none.
 """
@@ -19,12 +19,11 @@ from fedrelay.warmup.base import Phase, Warmup
 
 
 class FedAvgFirst(Warmup):
-    """Ordinary federated learning for some rounds."""
+    """FedAvg for some rounds."""
 
     length: ClassVar[str] = "rounds"
 
-    rounds: int = Field(100, ge=1, description="rounds of FedAvg; they count among the rounds of the run")
+    rounds: int = Field(100, ge=1, description="number of rounds of FedAvg; they count among the rounds of the run")
 
     def phases(self) -> tuple[Phase, ...]:
-        """One."""
         return (Phase(self.rounds, Singletons(), (), Mean()),)

@@ -1,15 +1,15 @@
-"""WFSL: a model is warmed up by sequential training before federated learning begins.
+"""WFSL: sequential training warms up a model before federated learning starts.
 
 Paper: M. Arafeh et al. WFSL: Warmup-based Federated Sequential Learning. IEEE, 2025.
 
-Rule: in every cycle one model goes through all chosen clients (`warmup.select`), each time through the server. From the
-second client of a cycle on a regulator damps each update, θ ← (1 − α)θ + α·θ_received. After the last cycle its models
-become the model with which the method proper begins: folded by the same rule in their order (`final: ema`), their mean,
-or the last of them.
+Rule: in every cycle, one model goes through all selected clients (`warmup.select`), each time through the server. From
+the second client of a cycle on, a regulator damps each update: θ ← (1 − α)θ + α·θ_received. The models of the last
+cycle become the model with which the method starts: their moving average by the same rule (`final: ema`), their mean,
+or the last one.
 
-Deviations: the paper does not say α, nor how its last models are joined. α is 0.1, near what the authors' later
-programs have; they take the mean, and switch the regulator off in the last cycle (`plain_last_cycle`). Each cycle is
-one round of the run.
+Deviations: the paper does not give α, nor how the last models are combined. α is 0.1, close to the authors' later
+programs, which take the mean and switch off the regulator in the last cycle (`plain_last_cycle`). Each cycle is one
+round of the run.
 """
 
 from __future__ import annotations
@@ -28,18 +28,17 @@ from fedrelay.warmup.base import Phase, Warmup
 
 
 class Wfsl(Warmup):
-    """Cycles of one model through chosen clients."""
+    """Cycles of one model through selected clients."""
 
     length: ClassVar[str] = "cycles"
 
-    cycles: int = Field(50, ge=1, description="how often the model goes through the clients")
-    select: Selector = Field(Selector(), description="who is chosen for a cycle")
-    alpha: float = Field(0.1, ge=0, le=1, description="how much of the received model stays in a trained one")
-    final: Literal["ema", "mean", "last"] = Field("ema", description="how the models of the last cycle are joined")
-    plain_last_cycle: bool = Field(False, description="switch the regulator off in the last cycle")
+    cycles: int = Field(50, ge=1, description="number of cycles through the clients")
+    select: Selector = Field(Selector(), description="which clients take part in a cycle")
+    alpha: float = Field(0.1, ge=0, le=1, description="share of the received model in the trained one")
+    final: Literal["ema", "mean", "last"] = Field("ema", description="how the models of the last cycle are combined")
+    plain_last_cycle: bool = Field(False, description="switch off the regulator in the last cycle")
 
     def phases(self) -> tuple[Phase, ...]:
-        """All cycles but the last, and the last."""
         merge: Merge = Last() if self.final == "last" else FoldCycle(of=self.final)
         last = Phase(1, WarmupCycle(), (Blend(alpha=self.alpha, plain=self.plain_last_cycle),), merge)
         if self.cycles == 1:
@@ -48,5 +47,4 @@ class Wfsl(Warmup):
 
     @property
     def selector(self) -> Selector:
-        """As asked for."""
         return self.select
