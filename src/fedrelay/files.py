@@ -40,14 +40,14 @@ def make_folder(path: Path) -> None:
         raise RunFolderError(f"{path}: cannot be created ({error.strerror})") from None
 
 
-def read_whole(path: Path) -> bytes:
+def read_regular_file(path: Path) -> bytes:
     """The content of a file. Pipes and devices raise an `OSError`, because reading them may never end."""
     if path.exists() and not path.is_file():
         raise OSError(errno.EINVAL, "not a regular file")
     return path.read_bytes()
 
 
-def home_written_out(path: Path) -> Path:
+def expand_home(path: Path) -> Path:
     """Expand `~`; return the path unchanged if the home folder is unknown."""
     try:
         return path.expanduser()

@@ -64,11 +64,11 @@ def secret_normal(size: int) -> NDArray[np.float64]:
     Philox is not a cryptographic generator, even with a secret key: noise that an attacker sees (where a weight did not
     change, only the noise is sent) might reveal other noise.
     """
-    drawn = np.empty(size + size % 2)
-    for begin in range(0, len(drawn), _CHUNK):
-        part = drawn[begin : begin + _CHUNK]
+    numbers = np.empty(size + size % 2)
+    for begin in range(0, len(numbers), _CHUNK):
+        part = numbers[begin : begin + _CHUNK]
         bits = np.frombuffer(os.urandom(8 * len(part)), dtype="<u8").reshape(2, -1)
         uniform = ((bits >> np.uint64(11)) + 1.0) * 2.0**-53  # in (0, 1], because log(0) is infinite
         radius, angle = np.sqrt(-2.0 * np.log(uniform[0])), 2.0 * np.pi * uniform[1]
         part[:] = np.concatenate([radius * np.cos(angle), radius * np.sin(angle)])
-    return drawn[:size]
+    return numbers[:size]

@@ -132,7 +132,7 @@ def test_a_spy_whose_drawings_are_compared_by_own_features(program, tiny, tmp_pa
         0.0
     }  # all images look the same
     for name, message in (
-        ("flat", "one row of features for each image is needed, got (3,)"),
+        ("flat", "features must have one row per image, got (3,)"),
         ("number", "--features eyes:number: must return a network or a function, got int"),
         ("nothing", "eyes:nothing: AttributeError"),
     ):

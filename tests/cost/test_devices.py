@@ -65,7 +65,7 @@ class TestProfiles:
             ({"flop": 3}, "clock.flop: unknown key 'flop' (did you mean 'flops'?)"),
             ({"flops": 0}, "clock.flops: must be greater than or equal to 1"),
             ({"up": "nan"}, "clock.up: must be a finite number"),
-            ({"latency": True}, "clock.latency: must not be a truth value"),
+            ({"latency": True}, "clock.latency: must not be true or false"),
             ({"speed_sigma": 1}, "clock.speed_sigma: has no effect with profile 'uniform'; it is an option of 'log-"),
             ({"profile": "two-tier", "link_sigma": 1}, "clock.link_sigma: has no effect with profile 'two-tier'"),
             ({"profile": "log-normal", "slow_share": 0.1}, "clock.slow_share: has no effect with profile 'log-normal'"),

@@ -12,7 +12,7 @@ from fedrelay.experiment.catalogue import METHODS
 from fedrelay.experiment.serialize import from_plain, to_plain
 from fedrelay.grouping.profiles.clf import TrainedWeightsProfiler
 from fedrelay.grouping.profiles.probe import ImageAdapter, LargeProbe, SmallProbe
-from fedrelay.grouping.profiles.t2v import Task2VecProfiler as FisherPortrait
+from fedrelay.grouping.profiles.t2v import Task2VecProfiler
 from fedrelay.local.client_profile import ClientProfiler
 from fedrelay.local.module_builder import ModuleBuilder, ZooModelBuilder
 from fedrelay.local.terms.base import Term
@@ -25,7 +25,7 @@ PARTS = [
     (Term, Prox(mu=0.3, anchor="round")),
     (Term, Control()),
     (ClientProfiler, TrainedWeightsProfiler(parts=((0, 4), (7, 9)))),
-    (ClientProfiler, FisherPortrait(lens=ImageAdapter((1, 8, 8), 0.5, 2.0))),
+    (ClientProfiler, Task2VecProfiler(adapter=ImageAdapter((1, 8, 8), 0.5, 2.0))),
     (ModuleBuilder, ZooModelBuilder(name="mlp", shape=(1, 8, 8), classes=10, kind="image", hidden=(5,))),
     (ModuleBuilder, SmallProbe(shape=(1, 8, 8), classes=10)),
     (ModuleBuilder, LargeProbe()),

@@ -7,7 +7,7 @@ from torch import nn
 from fedrelay.data.dataset import IGNORED_LABEL
 from fedrelay.data.federation import Samples
 from fedrelay.local.evaluation import CHUNK, chunk_count, evaluate_chunk
-from fedrelay.metrics.classification import scores_of_counts
+from fedrelay.metrics.classification import scores_from_counts
 from fedrelay.models.layout import FlatLayout, FlatModule
 
 
@@ -29,7 +29,7 @@ def test_chunks_add_up_to_the_whole():
     guess = logits.argmax(-1)
     np.testing.assert_allclose(whole.mean_loss, nn.functional.cross_entropy(logits, samples.y).item(), rtol=1e-5)
     assert (
-        scores_of_counts(whole.correct, whole.predicted, whole.actual).accuracy
+        scores_from_counts(whole.correct, whole.predicted, whole.actual).accuracy
         == (guess == samples.y).double().mean().item()
     )
     assert whole.actual.tolist() == torch.bincount(samples.y, minlength=3).tolist()

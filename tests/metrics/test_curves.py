@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedrelay.metrics.curves import mean_of_last, mean_std, rounds_to_target, speed_up, targets_of
+from fedrelay.metrics.curves import mean_of_last, mean_std, rounds_to_target, speed_up, target_accuracies
 
 ROUNDS = (1, 2, 3, 4, 5)
 ACCURACIES = (0.1, 0.5, 0.66, 0.7, 0.69)
@@ -14,14 +14,14 @@ share = st.floats(0, 1)
 
 
 def test_rounds_to_shares_of_a_reference() -> None:
-    targets = targets_of(0.85)
+    targets = target_accuracies(0.85)
     assert targets == {0.7: 0.595, 0.8: 0.68, 0.9: 0.765}
     reached = {of: rounds_to_target(ROUNDS, ACCURACIES, target) for of, target in targets.items()}
     assert reached == {0.7: 3, 0.8: 4, 0.9: None}
 
 
 def test_an_accuracy_of_exactly_the_target_reaches_it() -> None:
-    assert rounds_to_target([10, 20], [0.5, 0.72], targets_of(0.9, shares=(0.8,))[0.8]) == 20
+    assert rounds_to_target([10, 20], [0.5, 0.72], target_accuracies(0.9, shares=(0.8,))[0.8]) == 20
 
 
 def test_the_round_is_that_of_the_evaluation() -> None:

@@ -58,7 +58,7 @@ def test_a_budget_allows_all_visits_within_it_and_not_one_more(noise, budget):
 
 def test_what_clients_have_spent():
     accountant = Accountant(2.0, 1e-6)
-    spent = accountant.spent({0: 3, 1: 1, 7: 99}, holders=[0, 1, 2])
+    spent = accountant.spent({0: 3, 1: 1, 7: 99}, clients=[0, 1, 2])
     assert spent == {
         "delta": 1e-6,
         "epsilon_max": accountant.epsilon(3),

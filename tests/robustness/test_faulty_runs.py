@@ -10,7 +10,7 @@ import torch
 from tests.conftest import make_federation
 
 from fedrelay import resume, run
-from fedrelay.errors import DivergedError, FruitlessError, SpecError
+from fedrelay.errors import DivergedError, NoUsableArrivalError, SpecError
 from fedrelay.experiment.prepare import prepare
 from fedrelay.experiment.spec import experiment
 from fedrelay.local.client_state import ClientStateStore
@@ -127,11 +127,11 @@ def test_a_round_without_arrivals_repeats_and_is_given_up_at_last(caplog):
 
 
 NOBODY = {
-    "everybody is away": ({"faults": [{"what": "dropout"}]}, FruitlessError, "dropout 36×, too few arrivals 6×"),
-    "nobody is fast enough": ({"recovery.deadline": 1e-9}, FruitlessError, "deadline 36×, too few arrivals 6×"),
+    "everybody is away": ({"faults": [{"what": "dropout"}]}, NoUsableArrivalError, "dropout 36×, too few arrivals 6×"),
+    "nobody is fast enough": ({"recovery.deadline": 1e-9}, NoUsableArrivalError, "deadline 36×, too few arrivals 6×"),
     "nobody need arrive": (
         {"faults": [{"what": "gone"}], "recovery.min_arrivals": 0},
-        FruitlessError,
+        NoUsableArrivalError,
         "gone 36×, too few arrivals 6×",
     ),
     "every model is refused": (
@@ -218,7 +218,7 @@ def test_looking_at_the_public_set_takes_time_in_the_ledger():
         ([{"what": "drop"}], r"faults\.0\.what: must be 'dropout'.*did you mean 'dropout'"),
         ([{"what": "nan", "rate": 2}], r"faults\.0\.rate: must be less than or equal to 1"),
         ([{"what": "nan", "speed": 2}], r"faults\.0\.speed: unknown key 'speed'; allowed: what, rate, clients"),
-        ([{"what": "nan", "factor": 2}], r"faults\.0\.factor: has no effect with 'nan'; it belongs to straggler"),
+        ([{"what": "nan", "factor": 2}], r"faults\.0\.factor: has no effect with 'nan'; only with straggler"),
         ([{"what": "gone", "last": 2}], r"faults\.0\.last: has no effect with 'gone'"),
         ([{"what": "nan", "first": 3, "last": 2}], r"faults\.0\.last: must not be before the first round \(3\), got 2"),
         ([{"what": "nan", "clients": []}], r"faults\.0\.clients: must name at least one client"),

@@ -18,10 +18,10 @@ from fedrelay.robustness.gan_attack import (
     GanAttack,
     ImageGenerator,
     ReceivedModel,
-    contact_sheet,
     feature_network,
     frechet_distance,
-    taps,
+    hops_at,
+    save_image_grid,
 )
 
 
@@ -61,7 +61,7 @@ def test_the_painter_draws_images_like_the_attackers(channels, side):
     assert drawn.shape == (3, channels, side, side)
     assert drawn.min() >= -2
     assert drawn.max() <= 5
-    with pytest.raises(SpecError, match=r"square images are needed, these samples have shape \(4,\)"):
+    with pytest.raises(SpecError, match=r"needs square images, but samples have shape \(4,\)"):
         ImageGenerator.of(torch.zeros(2, 4))
 
 
@@ -74,10 +74,10 @@ def test_it_only_looks_and_repeats_itself(module, digits):
     attacks = [GanAttack(module, own, epochs=2, seed=5) for _ in range(2)]
     pictures = []
     for attack in attacks:
-        drawn = [attack.draw(20)]
+        drawn = [attack.generate(20)]
         for received_model in seen:
-            attack.see(received_model)
-            drawn.append(attack.draw(20))
+            attack.train_on(received_model)
+            drawn.append(attack.generate(20))
         pictures.append(drawn)
     assert all(torch.equal(one, other) for one, other in zip(*pictures, strict=True))
     assert not torch.equal(pictures[0][0], pictures[0][1])  # the painter learns
@@ -86,17 +86,17 @@ def test_it_only_looks_and_repeats_itself(module, digits):
     assert all(torch.equal(module.state_dict()[name], tensor) for name, tensor in start.items())
     assert torch.equal(torch.random.get_rng_state(), before)
     another = GanAttack(module, own, epochs=2, seed=6)
-    assert not torch.equal(another.draw(20), pictures[0][0])
+    assert not torch.equal(another.generate(20), pictures[0][0])
 
 
 def test_it_comes_closer_to_what_it_looks_at(module, digits):
     own = Samples(digits.x[:256], digits.y[:256])
     attack = GanAttack(module, own, epochs=25)
     features = feature_network(digits, 10, steps=60)
-    untrained = frechet_distance(features, attack.draw(500), digits.x)
+    untrained = frechet_distance(features, attack.generate(500), digits.x)
     for received_model in sequence(module, 2):
-        attack.see(received_model)
-    assert frechet_distance(features, attack.draw(500), digits.x) < 0.7 * untrained
+        attack.train_on(received_model)
+    assert frechet_distance(features, attack.generate(500), digits.x) < 0.7 * untrained
 
 
 def test_the_distance_by_hand():
@@ -119,7 +119,7 @@ def test_alike_and_in_any_order(seed):
     there, back = frechet_distance(flat, images, others), frechet_distance(flat, others, images)
     assert there == pytest.approx(back)
     assert frechet_distance(flat, images.flip(0), others) == pytest.approx(there)
-    with pytest.raises(DataError, match="more images than features are needed, got 4 images and 4 features"):
+    with pytest.raises(DataError, match="needs more images than features, got 4 images and 4 features"):
         frechet_distance(flat, images[:4], others)
 
 
@@ -145,7 +145,7 @@ def test_a_contact_sheet(tmp_path):
     """Each pixel of 4 × 4 becomes 8 × 8; white between, and where nothing is left."""
     images = torch.zeros(5, 1, 4, 4)
     images[1, 0, 0, 0] = 1
-    contact_sheet(images, tmp_path / "sheet.png", columns=3)
+    save_image_grid(images, tmp_path / "sheet.png", columns=3)
     pixels = np.asarray(Image.open(tmp_path / "sheet.png"))
     assert pixels.shape == (32 + 2 + 32, 32 + 2 + 32 + 2 + 32)
     expected = np.full_like(pixels, 255)
@@ -153,11 +153,11 @@ def test_a_contact_sheet(tmp_path):
         expected[34 * row :, 34 * column :][:32, :32] = 0
     expected[:8, 34:42] = 255
     assert np.array_equal(pixels, expected)
-    contact_sheet(torch.rand(2, 3, 32, 32), tmp_path / "colour.png", columns=2)
+    save_image_grid(torch.rand(2, 3, 32, 32), tmp_path / "colour.png", columns=2)
     assert np.asarray(Image.open(tmp_path / "colour.png")).shape == (32, 66, 3)
 
 
 def test_where_a_client_receives_models():
-    assert taps(3, [(1, 3, 2), (3, 4), (5, 6, 3), (3,), (2,), (3, 1, 3)]) == (
+    assert hops_at(3, [(1, 3, 2), (3, 4), (5, 6, 3), (3,), (2,), (3, 1, 3)]) == (
         (0, 1), (1, 0), (2, 2), (3, 0), (5, 0), (5, 2),
     )  # fmt: skip

@@ -20,8 +20,8 @@ from fedrelay.robustness.label_flip import (
     SWAP_LISTS,
     FlippedFederation,
     draw_attackers,
-    exchange,
     flip_labels,
+    swap_table,
     swapped_classes,
 )
 
@@ -35,8 +35,8 @@ def histograms(rows):
 
 
 def test_flipping_twice_restores_the_labels(toy):
-    once = FlippedFederation(toy, {1: exchange([(0, 2)], 3)})
-    twice = FlippedFederation(once, {1: exchange([(0, 2)], 3)})
+    once = FlippedFederation(toy, {1: swap_table([(0, 2)], 3)})
+    twice = FlippedFederation(once, {1: swap_table([(0, 2)], 3)})
     before, after = toy.samples(1).y, once.samples(1).y
     assert torch.equal(after, torch.tensor([2, 1, 0])[before])
     assert not torch.equal(after, before)
@@ -47,7 +47,7 @@ def test_flipping_twice_restores_the_labels(toy):
 
 
 def test_the_histogram_of_an_attacker_has_the_two_entries_exchanged(toy):
-    flipped = FlippedFederation(toy, {3: exchange([(0, 2)], 3)})
+    flipped = FlippedFederation(toy, {3: swap_table([(0, 2)], 3)})
     clean = toy.histogram(3)
     assert flipped.histogram(3).tolist() == [clean[2], clean[1], clean[0]]
     assert flipped.flips == clean[0] + clean[2]
@@ -59,13 +59,13 @@ def test_padding_is_left_alone(toy):
         def samples(self, client):
             return Samples(torch.zeros(1, 3, dtype=torch.long), torch.tensor([[0, 2, -100]]))
 
-    flipped = FlippedFederation(Sequences(toy), {0: exchange([(0, 2)], 3)})
+    flipped = FlippedFederation(Sequences(toy), {0: swap_table([(0, 2)], 3)})
     assert flipped.samples(0).y.tolist() == [[2, 0, -100]]
 
 
 @given(st.permutations(range(12)), st.integers(1, 6))
 def test_an_exchange_is_its_own_inverse(order, pairs):
-    table = exchange(list(zip(order[:pairs], order[pairs : 2 * pairs], strict=True)), 12)
+    table = swap_table(list(zip(order[:pairs], order[pairs : 2 * pairs], strict=True)), 12)
     assert table[table].tolist() == list(range(12))
     assert sum(table != np.arange(12)) == 2 * pairs
 
@@ -89,7 +89,7 @@ def test_attackers_without_groups():
     attackers = draw_attackers(federation, attack, (), seed=1)
     assert len(attackers) == 2  # ⌊.5·.1·50⌋
     assert all(client % 2 for client in attackers)
-    with pytest.raises(fr.DataError, match=r"no client that could attack holds samples of the classes \[0, 2\]"):
+    with pytest.raises(fr.DataError, match=r"no client that can be an attacker has samples of the classes \[0, 2\]"):
         draw_attackers(histograms([[0, 1, 0]]), SWAP, (), seed=1)
 
 
@@ -120,13 +120,16 @@ def test_named_lists():
 @pytest.mark.parametrize(
     ("attack", "message"),
     [
-        ({"name": "label-flip"}, "attack.swap: label-flip needs classes to exchange"),
+        ({"name": "label-flip"}, "attack.swap: label-flip needs either swap"),
         (
             {"name": "label-flip", "swap": [0, 1, 2]},
             r"attack.swap: must be pairs of different classes, got \[0, 1, 2\]",
         ),
         ({"name": "label-flip", "swap": [0, 0]}, "attack.swap: must be pairs"),
-        ({"name": "label-flip", "swap": [0, 1], "swap_list": "intra-sc"}, "attack.swap: .*not both"),
+        (
+            {"name": "label-flip", "swap": [0, 1], "swap_list": "intra-sc"},
+            "attack.swap: .*either swap",
+        ),
         ({"swap": [0, 1]}, "attack.swap: has no effect without an attack"),
         ({"name": "label-flop", "swap": [0, 1]}, "attack.name: .*did you mean 'label-flip'"),
         ({"name": "label-flip", "swap": [0, 1], "pairing": "rnd"}, "attack.pairing: must be 'fixed' or 'random'"),
@@ -140,13 +143,13 @@ def test_impossible_attacks(attack, message):
 
 
 def test_classes_must_exist(small):
-    with pytest.raises(fr.SpecError, match=r"attack\.swap: 'digits' has the classes 0 … 9, there is no 11"):
+    with pytest.raises(fr.SpecError, match=r"attack\.swap: 'digits' has the classes 0 … 9, but no class 11"):
         fr.plan("fedavg", **small, attack={"name": "label-flip", "swap": [0, 11]})
-    with pytest.raises(fr.SpecError, match="names classes of CIFAR-100, 'digits' has 10 classes"):
+    with pytest.raises(fr.SpecError, match="needs CIFAR-100, but 'digits' has 10 classes"):
         fr.plan("fedavg", **small, attack={"name": "label-flip", "swap_list": "intra-sc"})
     with pytest.raises(fr.SpecError, match="has all data in one place, so no client can attack"):
         fr.plan("centralized", **small, attack={"name": "label-flip", "swap": [0, 1]})
-    with pytest.raises(fr.SpecError, match=r"eval\.classes: 'digits' has the classes 0 … 9, there is no 10"):
+    with pytest.raises(fr.SpecError, match=r"eval\.classes: 'digits' has the classes 0 … 9, got 10"):
         fr.plan("fedavg", **small, eval={"classes": [10]})
 
 

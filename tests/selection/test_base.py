@@ -142,7 +142,7 @@ def test_weights_by_name_and_number():
         ({"by": "genetic", "population": 1}, "selector.population: must be greater than or equal to 2"),
         ({"by": "genetic", "mutation": 2}, "selector.mutation: must be less than or equal to 1"),
         ({"by": "genetic", "similarity": 1.5}, "selector.similarity: must be less than or equal to 1"),
-        ({"by": "genetic", "similarity": True}, "selector.similarity: must not be a truth value"),
+        ({"by": "genetic", "similarity": True}, "selector.similarity: must not be true or false"),
         (
             {"by": "genetic", "similarity": "cod"},
             "selector.similarity: must be a number or a name; unknown name 'cod' (did you mean 'code'?); "

@@ -130,7 +130,7 @@ def gan(
     from fedrelay.experiment.comparison_runs import experiments
     from fedrelay.files import make_folder, write_atomically
     from fedrelay.report.terminal.attacks import HINT, HINT_OF_OWN_FEATURES, spy_facts, spy_table, unvisited_spies
-    from fedrelay.robustness.gan_attack import contact_sheet
+    from fedrelay.robustness.gan_attack import save_image_grid
     from fedrelay.robustness.gan_attack_run import GanAttackResult, run_gan_attack
     from fedrelay.runtime.store import RunFolder
     from fedrelay.user_code import call_function
@@ -155,7 +155,7 @@ def gan(
         for result in found:
             if result.images is not None:
                 seed = f"-seed-{result.result.experiment.seed}" if len(found) > 1 else ""
-                contact_sheet(result.images, out / f"{name}{seed}.png")
+                save_image_grid(result.images, out / f"{name}{seed}.png")
     write_atomically(out / "results.json", f"{json_format.dumps(finite(facts), indent=1)}\n".encode())
     output.print(
         spy_table(results, HINT if own is None else HINT_OF_OWN_FEATURES), "", f"  drawings and numbers: {out}"

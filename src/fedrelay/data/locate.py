@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from fedrelay.files import home_written_out
+from fedrelay.files import expand_home
 
 ROOT_VARIABLE = "FEDRELAY_DATA"
 """The environment variable with the folder of all data sets, one sub-folder each."""
@@ -22,7 +22,7 @@ def search_folders(name: str, *, unique_files: bool = True) -> list[Path]:
         folders.append(root / name)
         if unique_files or root.name == name:
             folders.append(root)
-    cache = _folder_from("XDG_CACHE_HOME") or home_written_out(Path("~/.cache"))
+    cache = _folder_from("XDG_CACHE_HOME") or expand_home(Path("~/.cache"))
     return [*folders, cache / "fedrelay" / name]
 
 
@@ -33,4 +33,4 @@ def plain_or_gzip(folder: Path, name: str) -> Path | None:
 
 def _folder_from(variable: str) -> Path | None:
     value = os.environ.get(variable)
-    return home_written_out(Path(value)) if value else None
+    return expand_home(Path(value)) if value else None

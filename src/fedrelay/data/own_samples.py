@@ -19,11 +19,11 @@ from fedrelay.data.dataset import IGNORED_LABEL
 from fedrelay.data.federation import ArrayFederation, federate
 from fedrelay.data.loaders.npz import read_arrays
 from fedrelay.errors import DataError, SpecError
-from fedrelay.files import home_written_out
+from fedrelay.files import expand_home
 from fedrelay.rng import generator
 from fedrelay.user_code import call_function
 
-MOST_CLASSES = 100_000
+MAX_CLASSES = 100_000
 """Larger labels are refused: the largest label of one owner determines the size of every model."""
 
 Arrays = Mapping[str, NDArray[Any]]
@@ -61,8 +61,8 @@ def owner_federation(
         rest.sort()
         x, y, x_test, y_test = x[rest], y[rest], x[held_out], y[held_out]
     has_test = len(y_test) > 0
-    if classes is not None and not 1 <= classes <= MOST_CLASSES:
-        raise SpecError(f"--classes: must be an integer from 1 to {MOST_CLASSES:,}, got {classes:,}")
+    if classes is not None and not 1 <= classes <= MAX_CLASSES:
+        raise SpecError(f"--classes: must be an integer from 1 to {MAX_CLASSES:,}, got {classes:,}")
     # `federate` needs at least one test sample; a train sample stands in and is removed again below.
     federation = federate(
         x,
@@ -84,7 +84,7 @@ def _check_values(name: str, array: NDArray[Any]) -> None:
     if array.dtype.kind == "f" and name.startswith("x"):
         wrong, problem = ~np.isfinite(array), "is not a finite number"
     elif array.dtype.kind in "iu" and name.startswith("y"):
-        wrong, problem = array >= MOST_CLASSES, f"is not a label; labels are 0, 1, … {MOST_CLASSES - 1:,}"
+        wrong, problem = array >= MAX_CLASSES, f"is not a label; labels are 0, 1, … {MAX_CLASSES - 1:,}"
         wrong |= (array < 0) & (array != IGNORED_LABEL if array.ndim > 1 else True)
     else:
         return
@@ -107,7 +107,7 @@ def read_samples(source: str, label: str | None = None, *, header: bool = True) 
         label: The name of the label column, for a CSV table.
         header: Whether a CSV table starts with column names.
     """
-    path = home_written_out(Path(source))
+    path = expand_home(Path(source))
     if label is not None and path.suffix.lower() != ".csv":
         raise SpecError("--label: has an effect only with a .csv file")
     if not header and path.suffix.lower() != ".csv":
@@ -117,7 +117,7 @@ def read_samples(source: str, label: str | None = None, *, header: bool = True) 
             raise DataError(f"{path}: file not found")
         return read_arrays(path, ("x", "y"), optional=("x_test", "y_test"))
     if path.suffix.lower() == ".csv":
-        return read_table(path, label, MOST_CLASSES, header=header)
+        return read_table(path, label, MAX_CLASSES, header=header)
     if ":" in source and os.sep not in source:
         return _named_arrays(source, call_function(source, failure=DataError))
     raise SpecError(f"{source}: must be a .npz file, a .csv file or MODULE:FUNCTION")

@@ -24,7 +24,7 @@ class PooledFederation(FederationWrapper):
         return int(self.sizes()[client])
 
     def sizes(self) -> Ints:
-        return np.array([self.members.sizes().sum()])
+        return np.array([self.inner.sizes().sum()])
 
     def samples(self, client: int) -> Samples:
         return self._pool
@@ -33,10 +33,10 @@ class PooledFederation(FederationWrapper):
     def _pool(self) -> Samples:
         # Filled in place: concatenating at the end would take twice the memory.
         total = self.size(0)
-        pool = Samples(*(values.new_empty((total, *values.shape[1:])) for values in self.members.samples(0)))
+        pool = Samples(*(values.new_empty((total, *values.shape[1:])) for values in self.inner.samples(0)))
         start = 0
-        for client in range(self.members.clients):
-            part = self.members.samples(client)
+        for client in range(self.inner.clients):
+            part = self.inner.samples(client)
             stop = start + len(part.y)
             pool.x[start:stop], pool.y[start:stop] = part.x, part.y
             start = stop
@@ -44,9 +44,9 @@ class PooledFederation(FederationWrapper):
 
     def histogram(self, client: int) -> Ints:
         total = np.zeros(self.classes, dtype=np.int64)
-        for client in range(self.members.clients):
-            total += self.members.histogram(client)
+        for client in range(self.inner.clients):
+            total += self.inner.histogram(client)
         return total
 
     def fingerprint(self) -> str:
-        return digest("pooled", self.members.fingerprint())
+        return digest("pooled", self.inner.fingerprint())

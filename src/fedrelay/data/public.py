@@ -31,15 +31,13 @@ class PublicFederation(FederationWrapper):
     seed: int
 
     def __post_init__(self) -> None:
-        if self.members.test.y.dim() > 1:
+        if self.inner.test.y.dim() > 1:
+            raise DataError(f"data.public: needs one label per sample; {self.inner.name!r} has one label per position")
+        if not len(self.inner.test.y):
+            raise DataError(f"data.public: {self.inner.name!r} has no test samples to make public")
+        if len(self._public_indices) == len(self.inner.test.y):
             raise DataError(
-                f"data.public: needs one label per sample; {self.members.name!r} has one label per position"
-            )
-        if not len(self.members.test.y):
-            raise DataError(f"data.public: {self.members.name!r} has no test samples to make public")
-        if len(self._public_indices) == len(self.members.test.y):
-            raise DataError(
-                f"data.public: {self.members.name!r} has only {len(self._public_indices)} test samples; "
+                f"data.public: {self.inner.name!r} has only {len(self._public_indices)} test samples; "
                 "none would be left to test with"
             )
 
@@ -47,22 +45,22 @@ class PublicFederation(FederationWrapper):
     def public(self) -> Samples:
         """The public samples, sorted by class."""
         rows = torch.from_numpy(self._public_indices)
-        return Samples(self.members.test.x[rows], self.members.test.y[rows])
+        return Samples(self.inner.test.x[rows], self.inner.test.y[rows])
 
     @cached_property
     def test(self) -> Samples:
         """The test samples without the public ones."""
-        kept = torch.ones(len(self.members.test.y), dtype=torch.bool)
+        kept = torch.ones(len(self.inner.test.y), dtype=torch.bool)
         kept[torch.from_numpy(self._public_indices)] = False
-        return Samples(self.members.test.x[kept], self.members.test.y[kept])
+        return Samples(self.inner.test.x[kept], self.inner.test.y[kept])
 
     def fingerprint(self) -> str:
-        return digest("public", self.per_class, self.seed, self.members.fingerprint())
+        return digest("public", self.per_class, self.seed, self.inner.fingerprint())
 
     @cached_property
     def _public_indices(self) -> NDArray[np.int64]:
         """The indices of the public test samples, sorted by class."""
-        labels = self.members.test.y.numpy()
+        labels = self.inner.test.y.numpy()
         by_class = [np.flatnonzero(labels == label) for label in range(self.classes)]
         public = [
             generator(self.seed, "public", label).choice(rows, min(self.per_class, max(1, len(rows) - 1)), False)

@@ -23,7 +23,7 @@ from fedrelay.data.loaders import (
 from fedrelay.data.locate import ROOT_VARIABLE, search_folders
 from fedrelay.errors import DataError, SpecError
 from fedrelay.experiment.spec import unknown
-from fedrelay.files import home_written_out
+from fedrelay.files import expand_home
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class DatasetSource:
 
     def search_paths(self, path: Path | None = None) -> Sequence[Path]:
         """Where the data set is searched for: only at `path`, if it is given."""
-        return self.folders() if path is None else [home_written_out(path)]
+        return self.folders() if path is None else [expand_home(path)]
 
     def find(self, path: Path | None = None) -> Path | None:
         """The first search path that has the data set, or None. Nothing is loaded."""

@@ -66,8 +66,8 @@ def _rotate(images: Tensor, degrees: float, values: Range, rng: np.random.Genera
     if degrees % 90 == 0 and height == width:
         return torch.rot90(images, int(degrees // 90), (-2, -1))
     cos, sin = math.cos(math.radians(degrees)), math.sin(math.radians(degrees))
-    turn = torch.tensor([[cos, -sin * height / width, 0.0], [sin * width / height, cos, 0.0]])
-    grid = torch.nn.functional.affine_grid(turn[None], [1, *images.shape[1:]], align_corners=False)
+    rotation = torch.tensor([[cos, -sin * height / width, 0.0], [sin * width / height, cos, 0.0]])
+    grid = torch.nn.functional.affine_grid(rotation[None], [1, *images.shape[1:]], align_corners=False)
     grid = grid.expand(len(images), -1, -1, -1)
     return torch.nn.functional.grid_sample(images, grid, padding_mode="border", align_corners=False)
 

@@ -12,44 +12,44 @@ from fedrelay.data.partition import Ints
 class FederationWrapper(ShortRepr):
     """Forwards everything to the wrapped federation. Subclasses override what they change."""
 
-    members: Federation
+    inner: Federation
 
     @property
     def name(self) -> str:
-        return self.members.name
+        return self.inner.name
 
     @property
     def kind(self) -> Kind:
-        return self.members.kind
+        return self.inner.kind
 
     @property
     def clients(self) -> int:
-        return self.members.clients
+        return self.inner.clients
 
     @property
     def classes(self) -> int:
-        return self.members.classes
+        return self.inner.classes
 
     @property
     def sample_shape(self) -> tuple[int, ...]:
-        return self.members.sample_shape
+        return self.inner.sample_shape
 
     @property
     def test(self) -> Samples:
-        return self.members.test
+        return self.inner.test
 
     def size(self, client: int) -> int:
-        return self.members.size(client)
+        return self.inner.size(client)
 
     def sizes(self) -> Ints:
-        return self.members.sizes()
+        return self.inner.sizes()
 
     def samples(self, client: int) -> Samples:
-        return self.members.samples(client)
+        return self.inner.samples(client)
 
     def histogram(self, client: int) -> Ints:
-        return self.members.histogram(client)
+        return self.inner.histogram(client)
 
     def fingerprint(self) -> str:
         """The hash of the wrapped federation; a subclass that changes data must override this."""
-        return self.members.fingerprint()
+        return self.inner.fingerprint()

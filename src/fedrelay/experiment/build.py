@@ -17,7 +17,7 @@ from fedrelay.errors import SpecError
 from fedrelay.experiment.method import Method
 from fedrelay.experiment.serialize import to_plain
 from fedrelay.experiment.spec import Experiment, FaultSettings
-from fedrelay.files import home_written_out
+from fedrelay.files import expand_home
 from fedrelay.grouping.profiles.probe import FILES
 from fedrelay.local.module_builder import ModuleBuilder, ZooModelBuilder
 from fedrelay.models.zoo import build_model, default_model
@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 def below_public(federation: Federation, change: Callable[[Federation], Federation]) -> Federation:
     """Change a federation below its public set, which profiles and guards expect outermost."""
     if isinstance(federation, PublicFederation):
-        return replace(federation, members=change(federation.members))
+        return replace(federation, inner=change(federation.inner))
     return change(federation)
 
 
@@ -87,12 +87,12 @@ def with_absolute_paths(experiment: Experiment) -> Experiment:
     path = data.path.resolve() if data.path is not None else None
     grouping, probe = experiment.grouping, experiment.grouping.get("probe")
     if isinstance(probe, str) and probe.lower().endswith(FILES):
-        grouping = {**grouping, "probe": str(home_written_out(Path(probe)).resolve())}
+        grouping = {**grouping, "probe": str(expand_home(Path(probe)).resolve())}
     clock, devices = experiment.clock, experiment.clock.get("path")
     if isinstance(devices, str):
-        clock = {**clock, "path": str(home_written_out(Path(devices)).resolve())}
+        clock = {**clock, "path": str(expand_home(Path(devices)).resolve())}
     places = {name: value for name, value in experiment.engine if isinstance(value, Path)}
-    engine = {name: home_written_out(value).resolve() for name, value in places.items()}
+    engine = {name: expand_home(value).resolve() for name, value in places.items()}
     update = {
         "data": data.model_copy(update={"name": name, "path": path}),
         "engine": experiment.engine.model_copy(update=engine),

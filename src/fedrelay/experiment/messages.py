@@ -1,4 +1,4 @@
-"""How mistakes are worded: what is unknown and what was probably meant, and pydantic's findings in plain words."""
+"""The wording of errors: unknown names with suggestions, and pydantic's messages in plain words."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import difflib
 import re
 from collections.abc import Iterable
 
-_WORDS = {
+_PLAIN_WORDS = {
     r"^Value error, ": "",
     r"^Input should be": "must be",
     r"a valid (dictionary|mapping).*": "a mapping of settings",
@@ -16,23 +16,23 @@ _WORDS = {
     r"a valid string.*": "text",
     r"^(String|Tuple|List) should have at least 1 .*": "must not be empty",
 }
-"""What pydantic says, and what users read."""
+"""Pattern in pydantic's message → what users read."""
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """` (did you mean 'x'?)` when something known is close, else nothing."""
+    """` (did you mean 'x'?)` if a known name is similar, else an empty string."""
     close = difflib.get_close_matches(name.lower(), list(known), n=1, cutoff=0.6)
     return f" (did you mean {close[0]!r}?)" if close else ""
 
 
 def unknown(what: str, name: str, known: Iterable[str], also: Iterable[str] = ()) -> str:
-    """The message for a name nobody knows; `also` are names that may be meant but are not listed."""
+    """The message for an unknown name. Names in `also` are suggested but not listed as allowed."""
     names = list(known)
     return f"unknown {what} {name!r}{nearest(name, [*names, *also])}; allowed: {', '.join(names) or 'none'}"
 
 
 def in_plain_words(message: str) -> str:
-    """A message of pydantic's as users read it."""
-    for theirs, ours in _WORDS.items():
+    """Reword a message of pydantic."""
+    for theirs, ours in _PLAIN_WORDS.items():
         message = re.sub(theirs, ours, message)
     return message

@@ -23,13 +23,13 @@ class Section(BaseModel):
 
     @field_validator("*", mode="before")
     @classmethod
-    def _no_odd_values(cls, value: Any, info: ValidationInfo) -> Any:
+    def _refuse_odd_values(cls, value: Any, info: ValidationInfo) -> Any:
         """`rounds: yes` is a mistake, not one round; and no file system knows a name with a null character."""
         field = cls.model_fields[str(info.field_name)]
         if isinstance(value, str) and "\x00" in value:
-            raise ValueError("must not hold a null character")
+            raise ValueError("must not contain a null character")
         if isinstance(value, bool) and "bool" not in str(field.annotation):
-            raise ValueError("must not be a truth value")
+            raise ValueError("must not be true or false")
         return value
 
 
@@ -73,14 +73,14 @@ class DataSettings(Section):
     )
 
     @model_validator(mode="after")
-    def _nothing_without_effect(self) -> Self:
+    def _refuse_unused_settings(self) -> Self:
         """A setting that the chosen data or partition does not use is a mistake."""
         chosen = "synthetic" if self.name == "synthetic" else self.partition or "dirichlet"
         for setting, used_by in _USED_BY.items():
             changed = getattr(self, setting) != type(self).model_fields[setting].default
             if changed and chosen not in used_by:
                 what = "synthetic data" if chosen == "synthetic" else f"the partition {chosen!r}"
-                raise ValueError(f"{setting}: has no effect with {what}; it belongs to {', '.join(used_by)}")
+                raise ValueError(f"{setting}: has no effect with {what}; only with {', '.join(used_by)}")
         return self
 
 
@@ -167,14 +167,14 @@ class AttackSettings(Section):
     )
 
     @model_validator(mode="after")
-    def _says_what_it_needs(self) -> Self:
+    def _check_attack(self) -> Self:
         if self.name == "none":
             for setting, field in type(self).model_fields.items():
                 if getattr(self, setting) != field.default:
                     raise ValueError(f"{setting}: has no effect without an attack; set attack.name=label-flip")
             return self
         if bool(self.swap) == (self.swap_list is not None):
-            raise ValueError("swap: label-flip needs classes to exchange, such as [0, 6], or a swap_list, not both")
+            raise ValueError("swap: label-flip needs either swap, such as [0, 6], or swap_list")
         if len(self.swap) % 2 or len(set(self.swap)) < len(self.swap):
             raise ValueError(f"swap: must be pairs of different classes, got {list(self.swap)}")
         return self
@@ -213,16 +213,16 @@ class EngineSettings(Section):
         return superlink
 
     @model_validator(mode="after")
-    def _nothing_without_effect(self) -> Self:
+    def _refuse_unused_settings(self) -> Self:
         """A setting that the chosen engine does not use is a mistake."""
-        for setting, owners in _OWNERS.items():
+        for setting, owners in _ENGINES_USING.items():
             if self.name not in owners and getattr(self, setting) != type(self).model_fields[setting].default:
-                belongs = " and ".join(owners)
-                raise ValueError(f"{setting}: has no effect with the {self.name} engine; it belongs to {belongs}")
+                names = " and ".join(owners)
+                raise ValueError(f"{setting}: has no effect with the {self.name} engine; only with {names}")
         return self
 
 
-_OWNERS = {
+_ENGINES_USING = {
     "address": ("ray",),
     **dict.fromkeys(("workers", "lanes"), ("local", "ray")),
     **dict.fromkeys(("superlink", "folder", "test", "wait"), ("flower",)),
@@ -258,7 +258,7 @@ class GuardSettings(Section):
         return self.on_divergence == "skip" or self.tolerance is not None
 
     @property
-    def asks_what_is_usual(self) -> bool:
+    def needs_typical_hop(self) -> bool:
         """Whether hops are compared with those of the last round."""
         return self.norm is not None or self.tolerance is not None
 
@@ -280,12 +280,12 @@ class FaultSettings(Section):
     )
 
     @model_validator(mode="after")
-    def _everything_has_an_effect(self) -> Self:
+    def _refuse_unused_settings(self) -> Self:
         scaled = ("straggler", "explode", "sign-flip", "replace")
         if self.factor is not None and self.what not in scaled:
-            raise ValueError(f"factor: has no effect with {self.what!r}; it belongs to {', '.join(scaled)}")
+            raise ValueError(f"factor: has no effect with {self.what!r}; only with {', '.join(scaled)}")
         if self.last is not None and self.what == "gone":
-            raise ValueError("last: has no effect with 'gone': who is gone stays away; 'dropout' has an end")
+            raise ValueError("last: has no effect with 'gone', which never ends; use 'dropout'")
         if self.last is not None and self.last < self.first:
             raise ValueError(f"last: must not be before the first round ({self.first}), got {self.last}")
         if self.clients == ():
@@ -315,9 +315,9 @@ class RecoverySettings(Section):
     repeats: int = Field(3, ge=0, le=1000, description="repetitions of a round before it is skipped")
 
     @model_validator(mode="after")
-    def _everything_has_an_effect(self) -> Self:
+    def _refuse_unused_settings(self) -> Self:
         if self.policy == "skip" and self.retries != 1:
-            raise ValueError("retries: has no effect with the policy 'skip'; it belongs to retry, later and backup")
+            raise ValueError("retries: has no effect with the policy 'skip'; only with retry, later and backup")
         return self
 
 

@@ -1,6 +1,6 @@
-"""Parts of a method as plain data: a name and fields, so that they can be sent to where the data are.
+"""Parts of a method as plain data: a class name and fields, to send them to workers and nodes.
 
-Whoever receives them looks the name up among the classes it has itself and checks every field. No code is ever sent.
+The receiver looks up the name among its own classes and validates every field. No code is ever sent.
 """
 
 from __future__ import annotations
@@ -15,16 +15,24 @@ from fedrelay.experiment.spec import Section, unknown, validate
 S = TypeVar("S", bound=Section)
 
 Plain = Mapping[str, Any]
-"""What JSON can say of a part: `is`, the name of its class, and its fields."""
+"""A part as JSON: its class name under `is`, and its fields."""
 
 
 def to_plain(part: Section) -> dict[str, Any]:
-    """A part as plain data."""
+    """Convert a part to plain data."""
     return {"is": type(part).__name__, **part.model_dump(mode="json")}
 
 
 def from_plain(base: Callable[..., S], plain: object) -> S:
-    """The part that plain data describe: one of the classes below the class `base`."""
+    """Build a part from plain data.
+
+    Args:
+        base: The part must be a subclass of this class.
+        plain: What `to_plain` returned.
+
+    Raises:
+        SpecError: The class is unknown, or a field is not valid.
+    """
     kinds: dict[str, type[S]] = {}
     _collect(base, kinds)
     if not isinstance(plain, Mapping):
@@ -36,7 +44,7 @@ def from_plain(base: Callable[..., S], plain: object) -> S:
 
 
 def _collect(base: Any, kinds: dict[str, type[S]]) -> None:
-    """All classes below a class, by name."""
+    """Collect all concrete subclasses by name."""
     for kind in base.__subclasses__():
         if not isabstract(kind):
             kinds[kind.__name__] = kind

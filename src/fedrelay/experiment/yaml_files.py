@@ -1,4 +1,4 @@
-"""Read YAML files as plain data, safely: no objects, no duplicate keys, bounded size and depth."""
+"""Reads YAML as plain data, safely: no Python objects, no duplicate keys, and limits on size and nesting."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ import yaml
 from fedrelay.errors import SpecError
 
 try:
-    from yaml import CSafeLoader as Loader  # ten times as fast, if PyYAML was built with it
+    from yaml import CSafeLoader as Loader  # ten times faster, if PyYAML was built with it
 except ImportError:
     from yaml import SafeLoader as Loader  # type: ignore[assignment]
 
-MOST_TEXT = 200_000
-"""The largest file, in characters."""
+MAX_CHARACTERS = 200_000
+"""The largest file that is read."""
 
-MOST_VALUES = 100_000
-"""The most values in a file, with aliases expanded."""
+MAX_VALUES = 100_000
+"""The largest number of values, with aliases expanded."""
 
-MOST_LEVELS = 50
+MAX_LEVELS = 50
 """The deepest nesting of lists and mappings."""
 
 
-def parsed(text: str) -> Any:
-    """Parse a text.
+def parse_yaml(text: str) -> Any:
+    """The value of a YAML text.
 
     Raises:
-        yaml.YAMLError, ValueError, RecursionError: The text is not valid.
+        yaml.YAMLError, ValueError, RecursionError: The text is not valid, or too large.
     """
     _check_levels(text)
     loader = _PlainLoader(text)
@@ -36,50 +36,50 @@ def parsed(text: str) -> Any:
         node = loader.get_single_node()
         if node is None:
             return None
-        if _size(node, {}) > MOST_VALUES:
-            raise yaml.MarkedYAMLError(problem=f"more than {MOST_VALUES:,} values", problem_mark=node.start_mark)
+        if _size(node, {}) > MAX_VALUES:
+            raise yaml.MarkedYAMLError(problem=f"more than {MAX_VALUES:,} values", problem_mark=node.start_mark)
         return loader.construct_document(node)
     finally:
         loader.dispose()
 
 
 def parse_assignment(text: str) -> tuple[str, Any]:
-    """`train.lr=0.1` → ("train.lr", 0.1); values are read as YAML."""
+    """`train.lr=0.1` → ("train.lr", 0.1); the value is parsed as YAML."""
     path, equals, value = text.partition("=")
     if not equals or not path.strip():
-        raise SpecError(f"--set {text}: expected KEY=VALUE, for example --set train.lr=0.1")
+        raise SpecError(f"--set {text}: must be KEY=VALUE, for example --set train.lr=0.1")
     try:
-        return path.strip(), parsed(value) if value.strip() else ""
+        return path.strip(), parse_yaml(value) if value.strip() else ""
     except (yaml.YAMLError, ValueError, RecursionError):
         raise SpecError(f"--set {text}: the value is not valid YAML") from None
 
 
 def read_file(path: Path, what: str) -> dict[str, Any]:
-    """Read a YAML file that contains a mapping; `what` describes it in messages."""
+    """The mapping in a YAML file. `what` describes it in error messages."""
     try:
         if path.exists() and not path.is_file():
             raise SpecError(f"{path}: cannot be read (not a regular file)")  # a pipe may never end
         with path.open(encoding="utf-8") as file:
-            text = file.read(MOST_TEXT + 1)
-        if len(text) > MOST_TEXT:
-            raise SpecError(f"{path}: is too long for {what} (more than {MOST_TEXT:,} characters)")
-        tree = parsed(text)
+            text = file.read(MAX_CHARACTERS + 1)
+        if len(text) > MAX_CHARACTERS:
+            raise SpecError(f"{path}: is too long for {what} (more than {MAX_CHARACTERS:,} characters)")
+        tree = parse_yaml(text)
     except OSError as error:
         raise SpecError(f"{path}: cannot be read ({error.strerror or error})") from None
-    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: an invalid date or number
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # impossible dates and numbers raise ValueError
         mark = getattr(error, "problem_mark", None)
-        last = text.count("\n") if mark else 0  # the mark may be beyond the end
+        last = text.count("\n") if mark else 0  # the mark of an end may be beyond the text
         where = f", line {min(mark.line, last) + 1}" if mark else ""
         raise SpecError(
             f"{path}{where}: not valid YAML ({getattr(error, 'problem', None) or 'unreadable text'})"
         ) from None
     if not isinstance(tree, dict) or not all(isinstance(key, str) for key in tree):
-        raise SpecError(f"{path}: {what} is a mapping of names to values, for example 'method: fedseq'")
+        raise SpecError(f"{path}: {what} must be a mapping of names to values, for example 'method: fedseq'")
     return tree
 
 
 def load_file(path: Path) -> dict[str, Any]:
-    """The settings of a YAML file, not yet validated."""
+    """The settings in a YAML file, not yet validated."""
     tree = read_file(path, "an experiment")
     if ("method" in tree) == ("methods" in tree):
         raise SpecError(f"{path}: needs either 'method' (one run) or 'methods' (a comparison)")
@@ -87,11 +87,11 @@ def load_file(path: Path) -> dict[str, Any]:
 
 
 def _size(node: yaml.Node, known: dict[int, int]) -> int:
-    """The number of values of a node with aliases expanded; too many if it contains itself."""
+    """The number of values of a node with aliases expanded; a node that contains itself exceeds the limit."""
     if isinstance(node, yaml.ScalarNode):
         return 1
     if id(node) not in known:
-        known[id(node)] = MOST_VALUES + 1  # while it is being counted
+        known[id(node)] = MAX_VALUES + 1  # until it has been counted
         pairs = isinstance(node, yaml.MappingNode)
         below = [each for pair in node.value for each in pair] if pairs else node.value
         known[id(node)] = 1 + sum(_size(each, known) for each in below)
@@ -99,19 +99,19 @@ def _size(node: yaml.Node, known: dict[int, int]) -> int:
 
 
 def _check_levels(text: str) -> None:
-    """Check the depth first, because composing nodes is recursive."""
+    """Check the nesting first, because composing nodes is recursive."""
     level = 0
     for event in yaml.parse(text, Loader=Loader):
         if isinstance(event, yaml.CollectionStartEvent):
             level += 1
         elif isinstance(event, yaml.CollectionEndEvent):
             level -= 1
-        if level > MOST_LEVELS:
-            raise yaml.MarkedYAMLError(problem=f"more than {MOST_LEVELS} levels", problem_mark=event.start_mark)
+        if level > MAX_LEVELS:
+            raise yaml.MarkedYAMLError(problem=f"more than {MAX_LEVELS} levels", problem_mark=event.start_mark)
 
 
 class _PlainLoader(Loader):
-    """Plain data only; a duplicate key is an error."""
+    """Loads plain data only, and refuses duplicate keys."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: set[str] = set()

@@ -21,7 +21,7 @@ from safetensors.torch import save as tensors_to_bytes
 from torch import Tensor
 
 from fedrelay.errors import RunFolderError
-from fedrelay.files import read_whole, write_atomically
+from fedrelay.files import read_regular_file, write_atomically
 
 BUDGET = 2 << 30
 """Bytes kept in memory."""
@@ -142,7 +142,7 @@ class ClientStateStore:
 
 def _read(path: Path) -> Mapping[str, Tensor]:
     try:
-        content = read_whole(path)
+        content = read_regular_file(path)
         if _checksum(content) != _parse(path)[3]:
             raise RunFolderError(f"{path}: is damaged (its checksum differs from its name)")
         return tensors_from_bytes(content)

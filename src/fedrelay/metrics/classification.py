@@ -42,10 +42,10 @@ def confusion(y_true: ArrayLike, y_pred: ArrayLike, classes: int) -> NDArray[np.
 
 def scores(confusion: NDArray[np.int64]) -> Scores:
     """The scores of a confusion matrix. A class without predictions or samples adds 0 to the macro averages."""
-    return scores_of_counts(confusion.diagonal(), confusion.sum(axis=0), confusion.sum(axis=1))
+    return scores_from_counts(confusion.diagonal(), confusion.sum(axis=0), confusion.sum(axis=1))
 
 
-def scores_of_counts(correct: NDArray[np.int64], predicted: NDArray[np.int64], actual: NDArray[np.int64]) -> Scores:
+def scores_from_counts(correct: NDArray[np.int64], predicted: NDArray[np.int64], actual: NDArray[np.int64]) -> Scores:
     """The scores from counts per class, for tasks with too many classes for a confusion matrix."""
     total = actual.sum()
     if total == 0:
@@ -58,7 +58,7 @@ def scores_of_counts(correct: NDArray[np.int64], predicted: NDArray[np.int64], a
     )
 
 
-def accuracy_on(classes: Sequence[int], correct: NDArray[np.int64], actual: NDArray[np.int64]) -> float | None:
+def accuracy_on_classes(classes: Sequence[int], correct: NDArray[np.int64], actual: NDArray[np.int64]) -> float | None:
     """The accuracy on the samples of some classes; None if they have no samples."""
     chosen = list(classes)
     total = int(actual[chosen].sum())

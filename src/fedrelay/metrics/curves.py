@@ -18,7 +18,7 @@ def rounds_to_target(rounds: Sequence[int], accuracies: Sequence[float], target:
     return next(reached, None)
 
 
-def targets_of(reference: float, shares: Sequence[float] = SHARES) -> dict[float, float]:
+def target_accuracies(reference: float, shares: Sequence[float] = SHARES) -> dict[float, float]:
     """Share → target accuracy, for shares of a reference accuracy."""
     # Rounded, because 0.8 * 0.9 is slightly above 0.72 and an accuracy of exactly 72 % must reach it.
     return {share: round(share * reference, 12) for share in shares}

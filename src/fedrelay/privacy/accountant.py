@@ -34,14 +34,14 @@ class Accountant:
             within, beyond = (middle, beyond) if self.epsilon(middle) <= budget else (within, middle)
         return within
 
-    def spent(self, visits: Mapping[int, int], holders: Iterable[int]) -> dict[str, Any]:
+    def spent(self, visits: Mapping[int, int], clients: Iterable[int]) -> dict[str, Any]:
         """The privacy loss of clients after these visits, for the summary of a run: maximum and median.
 
         Args:
             visits: Client → number of visits; clients that are missing had none.
-            holders: The clients that have samples.
+            clients: The clients that have samples.
         """
-        counts = [visits.get(client, 0) for client in holders]
+        counts = [visits.get(client, 0) for client in clients]
         epsilons = [self.epsilon(count) for count in counts]
         return {
             "delta": self.delta,

@@ -14,7 +14,7 @@ from typing import Any
 
 from fedrelay.cost.ledger import KINDS
 from fedrelay.experiment.method import build_method
-from fedrelay.metrics.curves import mean_std, targets_of
+from fedrelay.metrics.curves import mean_std, target_accuracies
 from fedrelay.metrics.skew import balance_ratio, median_cpd
 from fedrelay.report.figures import class_parts
 from fedrelay.report.forgetting import forgetting_matrices
@@ -145,7 +145,7 @@ def _targets(loaded: ReportRuns) -> dict[str, Any]:
     return {
         "reference": None if reference == 1 else {"accuracy": reference, "name": name},
         "targets": [
-            {"share": share, "accuracy": goal} for share, goal in targets_of(reference, settings.targets).items()
+            {"share": share, "accuracy": goal} for share, goal in target_accuracies(reference, settings.targets).items()
         ],
         "last": settings.last,
     }

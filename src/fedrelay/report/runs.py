@@ -16,7 +16,7 @@ from typing import Any, Literal, Self
 import torch
 
 from fedrelay.cost.ledger import KINDS
-from fedrelay.errors import DivergedError, FedRelayError, FruitlessError, RunFolderError
+from fedrelay.errors import DivergedError, FedRelayError, NoUsableArrivalError, RunFolderError
 from fedrelay.experiment.spec import Comparison, Experiment
 from fedrelay.report.format import duration, times
 from fedrelay.robustness.fault_events import DIVERGED, GIVEN_UP, event_label, is_fault
@@ -29,7 +29,7 @@ State = Literal["waiting", "running", "complete", "stopped", "diverged", "fruitl
 
 FAILURES: Mapping[Failure, tuple[type[FedRelayError], str]] = {
     "diverged": (DivergedError, "diverged"),
-    "fruitless": (FruitlessError, "learnt nothing"),
+    "fruitless": (NoUsableArrivalError, "learnt nothing"),
 }
 """How a run can end without a result: the error, and the words for it."""
 

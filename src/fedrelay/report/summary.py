@@ -10,8 +10,8 @@ from typing import Any
 
 from fedrelay.cost.ledger import KINDS
 from fedrelay.errors import RunFolderError
-from fedrelay.files import read_whole
-from fedrelay.metrics.curves import speed_up, targets_of
+from fedrelay.files import read_regular_file
+from fedrelay.metrics.curves import speed_up, target_accuracies
 from fedrelay.report.format import as_csv
 from fedrelay.runtime.comparison import ComparisonResult, MethodResults
 from fedrelay.runtime.result import COSTS, Row, share_name
@@ -82,7 +82,7 @@ class MethodSummary:
 
 def summarize(outcome: ComparisonResult) -> list[MethodSummary]:
     """Summarize every method, in the order of the comparison; speed-ups are relative to the first."""
-    goals = targets_of(outcome.reference, outcome.comparison.eval.targets)
+    goals = target_accuracies(outcome.reference, outcome.comparison.eval.targets)
     first = _rounds_to(outcome.contenders[0], goals)
     return [_summary(contender, goals, first) for contender in outcome.contenders]
 
@@ -105,7 +105,7 @@ def plan_facts(run: Path) -> dict[str, Any]:
     """Read the numbers of clients and parameters from `plan.json` of a run folder."""
     path = run / "plan.json"
     try:
-        facts = json.loads(read_whole(path))
+        facts = json.loads(read_regular_file(path))
         return {name: facts[name] for name in ("clients", "parameters")}
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise RunFolderError(f"{path}: is damaged ({error})") from None

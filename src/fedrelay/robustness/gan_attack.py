@@ -1,20 +1,21 @@
-"""GAN recovery: a client that only looks learns to draw what the models it receives were trained on.
+"""GAN recovery: a curious client learns to generate images like those that the received models were trained on.
 
 Paper: A. Silvi et al., IEEE Access 2024 (their GRA); after B. Hitaj, G. Ateniese, F. Perez-Cruz. Deep Models Under the
 GAN. CCS 2017.
 
-Rule: at every visit the attacker takes a copy of the model it received, puts a linear layer from its logits to one
-number over it, and has a discriminator. A DCGAN generator (100 numbers in, width 64, tanh out), kept over all visits,
-is trained against it for some epochs over the attacker's own images, in batches of 64: the discriminator on real and
-generated images with targets drawn from N(1, 0.1) and N(0, 0.1), the generator with target 1, both by Adam (step
-2·10⁻⁴, betas 0.5 and 0.999). The discriminator is thrown away. The model that is handed on is the honest one.
+Rule: at each of its hops, the attacker copies the received model and adds a linear layer from the logits to one number.
+This is the discriminator. A DCGAN generator (100 inputs, width 64, tanh output), which the attacker keeps over all
+hops, is trained against it for some epochs over the attacker's own images, in batches of 64: the discriminator on real
+and generated images with targets drawn from N(1, 0.1) and N(0, 0.1), the generator with target 1, both by Adam
+(learning rate 2·10⁻⁴, betas 0.5 and 0.999). Then the discriminator is discarded. The model that is handed on is the
+honest one.
 
-Deviations: the attacker stays where the route has it, so that the run is the honest one; the paper puts it into a chain
-behind somebody else. It looks at every visit, also at the head of a chain, where it gets the server's model as in
-FedAvg. tanh's range is stretched to that of the attacker's own images, which are standardised. For images whose side is
-no power of two, the generator starts from the smallest side that doubles to it (7 for 28). Targets stay as drawn, the
-loss takes any. The distance is the Fréchet distance of features of a network that is handed in; with the features of a
-small network trained here (`feature_network`) it is called FID-cnn and comparable only within our runs.
+Deviations: the attacker keeps its position on the route, so that the run is identical to the honest one; the paper puts
+it behind another client of a chain. It attacks at every hop, also at the start of a chain, where it receives the
+server's model as in FedAvg. The range of tanh is scaled to that of the attacker's own images, which are standardised.
+If the side of the images is not a power of two, the generator starts from the smallest side that doubles to it (7 for
+28). Targets are not clamped. Quality is the Fréchet distance of features of a given network; with the features of a
+small network trained here (`feature_network`) it is called FID-cnn and is comparable only between runs of this package.
 """
 
 from __future__ import annotations
@@ -45,23 +46,23 @@ from fedrelay.models.zoo import build_model
 from fedrelay.rng import generator, torch_seed
 
 LATENT = 100
-"""Numbers from which an image is drawn."""
+"""The number of inputs of the generator."""
 
 WIDTH = 64
-"""Channels before the last layer; each layer before has twice as many."""
+"""Channels before the last layer; each earlier layer has twice as many."""
 
 BATCH = 64
 
-LEAST_SIDE, GAP, WHITE = 32, 2, 255
-"""Of a contact sheet: pixels of an image at least, pixels between two, and their brightness."""
+MIN_SIDE, GAP, WHITE = 32, 2, 255
+"""Image grids: least size of an image in pixels, pixels between images, and their brightness."""
 
 Features = Callable[[Tensor], Tensor]
-"""Images → one row of features each."""
+"""Images → one row of features per image."""
 
 
 @dataclass(frozen=True)
 class ReceivedModel:
-    """A model as a client received it."""
+    """A model that a client received."""
 
     round: int
     client: int
@@ -69,7 +70,7 @@ class ReceivedModel:
 
 
 class ImageGenerator(nn.Module):
-    """A DCGAN generator for square images, whose values lie between `low` and `high`, channel by channel."""
+    """A DCGAN generator for square images with values between `low` and `high`, per channel."""
 
     low: Tensor
     high: Tensor
@@ -89,15 +90,14 @@ class ImageGenerator(nn.Module):
         self.register_buffer("high", high.view(1, -1, 1, 1))
 
     def forward(self, latent: Tensor) -> Tensor:
-        """Images from rows of numbers."""
-        drawn: Tensor = self.layers(latent[:, :, None, None])
-        return self.low + (drawn + 1) / 2 * (self.high - self.low)
+        images: Tensor = self.layers(latent[:, :, None, None])
+        return self.low + (images + 1) / 2 * (self.high - self.low)
 
     @classmethod
     def of(cls, images: Tensor) -> Self:
-        """One that draws images like these in shape and range."""
+        """A generator of images with the shape and range of these."""
         if images.dim() != 4 or images.shape[2] != images.shape[3]:
-            raise SpecError(f"attack: square images are needed, these samples have shape {tuple(images.shape[1:])}")
+            raise SpecError(f"attack: needs square images, but samples have shape {tuple(images.shape[1:])}")
         return cls(images.shape[2], images.amin((0, 2, 3)), images.amax((0, 2, 3)))
 
 
@@ -106,57 +106,58 @@ def _rest(width: int) -> list[nn.Module]:
 
 
 class GanAttack:
-    """An attacker who keeps a painter over all visits and learns from every model that is seen."""
+    """An attacker that keeps a generator and trains it with every model it receives."""
 
     def __init__(self, module: nn.Module, own: Samples, *, epochs: int = 300, seed: int = 1) -> None:
         self.module, self.layout = module, FlatLayout.of(module)
         self.own, self.epochs, self.seed = own, epochs, seed
         with _seeded(seed, "gan"):
-            self.painter = ImageGenerator.of(own.x)
-        self.optimiser = _adam(self.painter)
+            self.generator = ImageGenerator.of(own.x)
+        self.optimiser = _adam(self.generator)
 
-    def see(self, received_model: ReceivedModel) -> None:
-        """Learn from one visit; the model that was seen stays as it is."""
-        with _seeded(self.seed, "gan", received_model.round, received_model.client):
+    def train_on(self, received: ReceivedModel) -> None:
+        """Train the generator against a received model, which is not modified."""
+        with _seeded(self.seed, "gan", received.round, received.client):
             model = copy.deepcopy(self.module)
-            seen = self.layout.state_dict(received_model.weights)
-            model.load_state_dict({name: tensor.clone() for name, tensor in seen.items()})
+            weights = self.layout.state_dict(received.weights)
+            model.load_state_dict({name: tensor.clone() for name, tensor in weights.items()})
             with torch.no_grad():
                 classes = model.eval()(self.own.x[:1]).shape[-1]
-            critic = nn.Sequential(model, nn.Linear(classes, 1)).train()
-            against = _adam(critic)
-            self.painter.train()
-            orders = generator(self.seed, "gan-batches", received_model.round, received_model.client)
+            discriminator = nn.Sequential(model, nn.Linear(classes, 1)).train()
+            optimiser = _adam(discriminator)
+            self.generator.train()
+            orders = generator(self.seed, "gan-batches", received.round, received.client)
             for _ in range(self.epochs):
                 for rows in _batches(orders.permutation(len(self.own.y))):
-                    if len(rows) > 1:  # one image has no statistics
-                        self._step(critic, against, self.own.x[rows])
+                    if len(rows) > 1:  # BatchNorm needs more than one image
+                        self._step(discriminator, optimiser, self.own.x[rows])
 
-    def _step(self, critic: nn.Module, against: torch.optim.Optimizer, real: Tensor) -> None:
-        drawn = self.painter(torch.randn(len(real), LATENT))
-        against.zero_grad()
-        (_towards(critic(real), 1.0, 0.1) + _towards(critic(drawn.detach()), 0.0, 0.1)).backward()  # type: ignore[no-untyped-call]
-        against.step()
+    def _step(self, discriminator: nn.Module, optimiser: torch.optim.Optimizer, real: Tensor) -> None:
+        fake = self.generator(torch.randn(len(real), LATENT))
+        optimiser.zero_grad()
+        loss = _loss(discriminator(real), 1.0, 0.1) + _loss(discriminator(fake.detach()), 0.0, 0.1)
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimiser.step()
         self.optimiser.zero_grad()
-        _towards(critic(drawn), 1.0, 0.0).backward()  # type: ignore[no-untyped-call]
+        _loss(discriminator(fake), 1.0, 0.0).backward()  # type: ignore[no-untyped-call]
         self.optimiser.step()
 
-    def draw(self, count: int, key: int = 0) -> Tensor:
-        """So many images as the attacker imagines them now; the same key gives the same images."""
+    def generate(self, count: int, key: int = 0) -> Tensor:
+        """Generate images; the same key gives the same images."""
         noise = generator(self.seed, "gan-draw", key).standard_normal((count, LATENT), dtype=np.float32)
-        self.painter.eval()
+        self.generator.eval()
         with torch.no_grad():
-            return torch.cat([self.painter(part) for part in torch.split(torch.from_numpy(noise), 500)])
+            return torch.cat([self.generator(part) for part in torch.split(torch.from_numpy(noise), 500)])
 
 
 def _batches(order: NDArray[np.int64]) -> tuple[Tensor, ...]:
     return torch.split(torch.from_numpy(order), BATCH)
 
 
-def _towards(verdicts: Tensor, target: float, deviation: float) -> Tensor:
-    """The loss of verdicts against targets around one value."""
-    targets = torch.full_like(verdicts, target) + deviation * torch.randn_like(verdicts)
-    return F.binary_cross_entropy_with_logits(verdicts, targets)
+def _loss(logits: Tensor, target: float, deviation: float) -> Tensor:
+    """Binary cross-entropy with targets drawn from N(target, deviation)."""
+    targets = torch.full_like(logits, target) + deviation * torch.randn_like(logits)
+    return F.binary_cross_entropy_with_logits(logits, targets)
 
 
 def _adam(module: nn.Module) -> torch.optim.Adam:
@@ -165,16 +166,16 @@ def _adam(module: nn.Module) -> torch.optim.Adam:
 
 @contextmanager
 def _seeded(seed: int, purpose: str, *keys: int) -> Iterator[None]:
-    """torch's own stream under a key, put back afterwards."""
+    """Seed PyTorch's global generator by a key, and restore it afterwards."""
     with TORCH_GLOBALS, torch.random.fork_rng(devices=[]):
         torch.manual_seed(torch_seed(seed, purpose, *keys))
         yield
 
 
 def feature_network(samples: Samples, classes: int, *, steps: int = 1000, seed: int = 1) -> Features:
-    """What the last layer of a small CNN sees, after it was trained on these images: the features of FID-cnn.
+    """Train a small CNN on these images; its last features are those of FID-cnn.
 
-    After few steps the scale of its features, and with it every distance, would still be that of its first weights.
+    With too few steps, the scale of the features, and of all distances, would be that of the initial weights.
     """
     with _seeded(seed, "fid-cnn"):
         network = build_model("cnn-s", tuple(samples.x.shape[1:]), classes, kind="image").train()
@@ -196,50 +197,45 @@ def feature_network(samples: Samples, classes: int, *, steps: int = 1000, seed: 
 
 
 def frechet_distance(features: Features, images: Tensor, others: Tensor) -> float:
-    """‖μ₁ − μ₂‖² + Tr(Σ₁ + Σ₂ − 2(Σ₁Σ₂)^½) of the features of two sets of images: 0 where they are alike."""
+    """‖μ₁ − μ₂‖² + Tr(Σ₁ + Σ₂ − 2(Σ₁Σ₂)^½) of the features of two sets of images; 0 if they are equal."""
     (mean, spread), (other_mean, other_spread) = (_moments(features, each) for each in (images, others))
-    # The eigenvalues of a product of two such matrices are real and not negative, but for rounding.
+    # The eigenvalues of a product of covariance matrices are real and not negative, up to rounding.
     roots = np.sqrt(np.linalg.eigvals(spread @ other_spread).real.clip(min=0)).sum()
     distance = ((mean - other_mean) ** 2).sum() + np.trace(spread) + np.trace(other_spread) - 2 * roots
     return float(max(0.0, distance))
 
 
 def _moments(features: Features, images: Tensor) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Mean and covariance."""
+    """Mean and covariance of the features."""
     with torch.no_grad():
         rows = torch.cat([features(part) for part in torch.split(images, 500)]).double().numpy()
     if rows.ndim != 2 or len(rows) != len(images):
-        raise SpecError(f"FID: one row of features for each image is needed, got {rows.shape} for {len(images)} images")
+        raise SpecError(f"FID: features must have one row per image, got {rows.shape} for {len(images)} images")
     count, size = rows.shape
     if count <= size:
-        raise DataError(f"FID: more images than features are needed, got {count} images and {size} features")
+        raise DataError(f"FID: needs more images than features, got {count} images and {size} features")
     return rows.mean(axis=0), np.cov(rows, rowvar=False) + 1e-6 * np.eye(size)
 
 
-def contact_sheet(images: Tensor, path: Path, columns: int = 8) -> None:
-    """Write images side by side as one picture, dark where values are low; small ones are made larger."""
+def save_image_grid(images: Tensor, path: Path, columns: int = 8) -> None:
+    """Write a PNG file with all images in a grid, low values dark; small images are enlarged."""
     low, high = images.amin((0, 2, 3), keepdim=True), images.amax((0, 2, 3), keepdim=True)
     grey = ((images - low) / (high - low).clamp(min=1e-9) * 255).round().to(torch.uint8)
-    times = -(-LEAST_SIDE // min(grey.shape[2:]))
+    times = -(-MIN_SIDE // min(grey.shape[2:]))
     tiles = F.pad(grey.repeat_interleave(times, 2).repeat_interleave(times, 3), (0, GAP, 0, GAP), value=WHITE)
     count, channels, height, width = tiles.shape
     rows = -(-count // columns)
-    sheet = tiles.new_full((rows * columns, channels, height, width), WHITE)
-    sheet[:count] = tiles
-    grid = sheet.view(rows, columns, channels, height, width).permute(0, 3, 1, 4, 2)
+    cells = tiles.new_full((rows * columns, channels, height, width), WHITE)
+    cells[:count] = tiles
+    grid = cells.view(rows, columns, channels, height, width).permute(0, 3, 1, 4, 2)
     pixels = grid.reshape(rows * height, columns * width, channels)[:-GAP, :-GAP].numpy()
-    picture = Image.fromarray(pixels[:, :, 0] if channels == 1 else pixels[:, :, :3])
-    write_atomically(path, _png(picture))
-
-
-def _png(picture: Image.Image) -> bytes:
     content = io.BytesIO()
-    picture.save(content, "png")
-    return content.getvalue()
+    Image.fromarray(pixels[:, :, 0] if channels == 1 else pixels[:, :, :3]).save(content, "png")
+    write_atomically(path, content.getvalue())
 
 
-def taps(client: int, routes: Sequence[Sequence[int]]) -> tuple[tuple[int, int], ...]:
-    """(route, index) of the turns at which a client receives a model."""
+def hops_at(client: int, routes: Sequence[Sequence[int]]) -> tuple[tuple[int, int], ...]:
+    """(route, index) of the hops at a client."""
     return tuple(
         (number, index)
         for number, clients in enumerate(routes)

@@ -24,7 +24,14 @@ from fedrelay.local.arrival import Arrival
 from fedrelay.local.evaluation import accuracy
 from fedrelay.models.layout import FlatModule
 from fedrelay.rng import generator
-from fedrelay.robustness.gan_attack import Features, GanAttack, ReceivedModel, feature_network, frechet_distance, taps
+from fedrelay.robustness.gan_attack import (
+    Features,
+    GanAttack,
+    ReceivedModel,
+    feature_network,
+    frechet_distance,
+    hops_at,
+)
 from fedrelay.routes.plan import RoundPlan
 from fedrelay.runtime.loop import run_prepared
 from fedrelay.runtime.observer import HopTap, Observer
@@ -100,18 +107,18 @@ class GanObserver(HopTap):
         self.observations: list[GanObservation] = []
 
     def taps(self, plan: RoundPlan) -> tuple[tuple[int, int], ...]:
-        return taps(self.client, [route.clients for route in plan.routes])
+        return hops_at(self.client, [route.clients for route in plan.routes])
 
     def on_arrivals(self, plan: RoundPlan, arrivals: Sequence[Arrival]) -> None:
         """Learn from every received model, and measure what was learned."""
         for arrival in arrivals:
             for index, model in sorted(arrival.received_models.items()):
-                self.attack.see(ReceivedModel(plan.round, self.client, model))
+                self.attack.train_on(ReceivedModel(plan.round, self.client, model))
                 self.observations.append(self._observe(plan.round, _predecessor(arrival, index), model))
                 self.watch(self.observations[-1])
 
     def _observe(self, round: int, predecessor: int | None, model: Tensor) -> GanObservation:
-        drawn = self.attack.draw(MOST_COMPARED, key=round)
+        drawn = self.attack.generate(MOST_COMPARED, key=round)
         previous = None if predecessor is None else self.federation.samples(predecessor).x
         return GanObservation(
             round,
@@ -166,7 +173,7 @@ def run_gan_attack(
     attack = GanAttack(prepared.module, prepared.federation.samples(spy), epochs=epochs, seed=experiment.seed)
     tap = GanObserver(prepared, spy, attack, features, watch)
     result = run_prepared(run, observer=_StopAtOnce(), tap=tap)
-    images = attack.draw(SHOWN) if tap.observations else None
+    images = attack.generate(SHOWN) if tap.observations else None
     return GanAttackResult(spy, tuple(tap.observations), images, result)
 
 

@@ -1,18 +1,18 @@
-"""Label flipping: attackers exchange the labels of some classes of their train samples.
+"""Label flipping: attackers swap the labels of some classes in their train samples.
 
 Paper: A. Silvi, A. Rizzardi, D. Caldarola, B. Caputo, M. Ciccone. Accelerating Federated Learning via Sequential
 Training of Grouped Heterogeneous Clients. IEEE Access 2024.
 
-Rule: an attacker relabels s as t and t as s for every pair (s, t), once, before the first round, and is honest in all
-else. Fixed pairing: all attackers exchange the same pairs, neighbours in the list of classes. Random: every attacker
-draws its own pairs. A client is suitable if it holds a sample of these classes. Where there are groups,
-max(1, ⌊L_S·groups⌋) of them are drawn, and in each max(1, ⌊L·suitable clients⌋) attackers; where there are none, or
-where they change from round to round, max(1, ⌊L_S·L·suitable clients⌋) of all.
+Rule: an attacker relabels s as t and t as s for every pair (s, t), once, before the first round; otherwise it is
+honest. Fixed pairing: all attackers swap the same pairs, neighbours in the list of classes. Random pairing: every
+attacker draws its own pairs. A client is suitable if it has a sample of these classes. If there are groups, max(1,
+⌊L_S·groups⌋) of them are drawn, with max(1, ⌊L·suitable clients⌋) attackers each. If there are no groups, or if they
+change during the run, max(1, ⌊L_S·L·suitable clients⌋) of all clients attack.
 
-Deviations: of CIFAR-100 the paper swaps 20 classes of different superclasses (`extra-sc`), or 4 classes in each of 5
-superclasses, inside them (`intra-sc`), without naming them: here the first class of every superclass, and the first
-four classes of the first five. Groups are formed before labels are exchanged. A drawn group without suitable clients
-has no attacker. The authors' program draws positions among suitable clients and applies them to all; ours does not.
+Deviations: for CIFAR-100 the paper swaps 20 classes of different superclasses (`extra-sc`), or 4 classes within each of
+5 superclasses (`intra-sc`), without naming them. Here they are the first class of every superclass, and the first four
+classes of the first five. Groups are formed before labels are swapped. A drawn group without suitable clients has no
+attackers. The authors' program draws positions among suitable clients and applies them to all clients; ours does not.
 """
 
 from __future__ import annotations
@@ -42,95 +42,93 @@ CIFAR100_SUPERCLASSES = (
 """The superclass of each class of CIFAR-100."""
 
 ClassSets = tuple[tuple[int, ...], ...]
-"""Sets of classes; labels are exchanged within a set."""
+"""Sets of classes; labels are swapped within a set."""
 
 
 def _members(superclass: int) -> tuple[int, ...]:
-    return tuple(each for each, above in enumerate(CIFAR100_SUPERCLASSES) if above == superclass)
+    return tuple(label for label, above in enumerate(CIFAR100_SUPERCLASSES) if above == superclass)
 
 
 SWAP_LISTS: dict[str, ClassSets] = {
     "extra-sc": (tuple(_members(superclass)[0] for superclass in range(20)),),
     "intra-sc": tuple(_members(superclass)[:4] for superclass in range(5)),
 }
-"""The lists of classes that have a name; both are of CIFAR-100."""
+"""The named lists of classes, both of CIFAR-100."""
 
 
 @dataclass(frozen=True, repr=False)
 class FlippedFederation(FederationWrapper):
-    """A federation in which attackers have exchanged labels; `tables` holds the new label of each, by attacker."""
+    """A federation in which attackers swapped labels; `tables` has the new label of each class, by attacker."""
 
     tables: Mapping[int, Ints]
 
     def samples(self, client: int) -> Samples:
-        """The samples of one client, an attacker's with its own labels."""
-        x, y = self.members.samples(client)
+        """The samples of one client, with swapped labels for an attacker."""
+        x, y = self.inner.samples(client)
         if client not in self.tables:
             return Samples(x, y)
         table = torch.from_numpy(self.tables[client])
         return Samples(x, torch.where(y >= 0, table[y.clamp(min=0)], y))  # ignored labels are negative
 
     def histogram(self, client: int) -> Ints:
-        """How many labels of every class a client has."""
-        counts = self.members.histogram(client)
-        # A table is its own inverse, so what has become of a class comes from its partner.
+        counts = self.inner.histogram(client)
+        # A table is its own inverse, so the new count of a class is the old count of its partner.
         return counts[self.tables[client]] if client in self.tables else counts
 
     def fingerprint(self) -> str:
-        """A digest that differs from the members' own."""
-        chosen = sorted(self.tables)
-        return digest("label-flip", self.members.fingerprint(), chosen, *(self.tables[each] for each in chosen))
+        attackers = sorted(self.tables)
+        return digest("label-flip", self.inner.fingerprint(), attackers, *(self.tables[each] for each in attackers))
 
     @cached_property
     def flips(self) -> int:
-        """How many labels were changed."""
+        """The number of labels that were changed."""
         return sum(
-            int(self.members.histogram(client)[table != np.arange(len(table))].sum())
+            int(self.inner.histogram(client)[table != np.arange(len(table))].sum())
             for client, table in self.tables.items()
         )
 
     def facts(self) -> dict[str, Any]:
-        """Who attacks, and how much."""
+        """The attackers and the number of changed labels, for the summary of a run."""
         return {"name": "label-flip", "attackers": sorted(self.tables), "flips": self.flips}
 
 
 def class_sets(attack: AttackSettings) -> ClassSets:
-    """The classes whose labels are exchanged, in sets within which that happens."""
+    """The sets of classes within which labels are swapped."""
     if attack.name == "none":
         return ()
     return SWAP_LISTS[attack.swap_list] if attack.swap_list is not None else (attack.swap,)
 
 
 def swapped_classes(attack: AttackSettings) -> tuple[int, ...]:
-    """All classes whose labels are exchanged."""
-    return tuple(sorted(each for chosen in class_sets(attack) for each in chosen))
+    """All classes whose labels are swapped."""
+    return tuple(sorted(label for classes in class_sets(attack) for label in classes))
 
 
 def check_attack(attack: AttackSettings, federation: Federation) -> None:
-    """See whether the data have the classes to be swapped."""
+    """Refuse an attack on classes that the data set does not have."""
     if attack.swap_list is not None and federation.classes != len(CIFAR100_SUPERCLASSES):
         raise SpecError(
-            f"attack.swap_list: {attack.swap_list!r} names classes of CIFAR-100, {federation.name!r} has "
-            f"{federation.classes} classes; name them in attack.swap"
+            f"attack.swap_list: {attack.swap_list!r} needs CIFAR-100, but {federation.name!r} has "
+            f"{federation.classes} classes; use attack.swap"
         )
-    if beyond := [each for each in swapped_classes(attack) if each >= federation.classes]:
+    if beyond := [label for label in swapped_classes(attack) if label >= federation.classes]:
         raise SpecError(
-            f"attack.swap: {federation.name!r} has the classes 0 … {federation.classes - 1}, there is no {beyond[0]}"
+            f"attack.swap: {federation.name!r} has the classes 0 … {federation.classes - 1}, but no class {beyond[0]}"
         )
 
 
 def flip_labels(federation: Federation, attack: AttackSettings, groups: Groups, seed: int) -> FlippedFederation:
-    """The federation with labels exchanged by attackers that are drawn from the groups, or from all clients."""
+    """The federation with labels swapped by attackers, who are drawn from the groups or from all clients."""
     sets = class_sets(attack)
     tables = {
-        client: exchange(_pairs(sets, attack, seed, client), federation.classes)
+        client: swap_table(_pairs(sets, attack, seed, client), federation.classes)
         for client in draw_attackers(federation, attack, groups, seed)
     }
     return FlippedFederation(federation, tables)
 
 
 def draw_attackers(federation: Federation, attack: AttackSettings, groups: Groups, seed: int) -> tuple[int, ...]:
-    """Who attacks."""
+    """The attackers, in ascending order."""
     classes = list(swapped_classes(attack))
 
     def suitable(clients: Sequence[int]) -> list[int]:
@@ -149,20 +147,20 @@ def draw_attackers(federation: Federation, attack: AttackSettings, groups: Group
         for client in generator(seed, "attackers", group).choice(pool, sampled_count(len(pool), share), replace=False)
     ]
     if not attackers:
-        raise DataError(f"attack.swap: no client that could attack holds samples of the classes {classes}")
+        raise DataError(f"attack.swap: no client that can be an attacker has samples of the classes {classes}")
     return tuple(sorted(attackers))
 
 
-def exchange(pairs: Sequence[tuple[int, int]], classes: int) -> Ints:
-    """Label → label, with the two of every pair exchanged; its own inverse."""
+def swap_table(pairs: Sequence[tuple[int, int]], classes: int) -> Ints:
+    """Label → new label, with each pair swapped; its own inverse."""
     table = np.arange(classes)
-    for one, other in pairs:
-        table[one], table[other] = other, one
+    for first, second in pairs:
+        table[first], table[second] = second, first
     return table
 
 
 def _pairs(sets: ClassSets, attack: AttackSettings, seed: int, client: int) -> list[tuple[int, int]]:
-    """Which classes an attacker exchanges."""
+    """The pairs of classes that an attacker swaps."""
     if attack.pairing == "random":
         rng = generator(seed, "pairing", client)
         sets = tuple(tuple(rng.permutation(chosen).tolist()) for chosen in sets)

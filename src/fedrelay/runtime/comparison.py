@@ -15,7 +15,7 @@ import yaml
 from torch import nn
 
 from fedrelay.data.federation import Federation
-from fedrelay.errors import DivergedError, FruitlessError, RunFolderError, SpecError
+from fedrelay.errors import DivergedError, NoUsableArrivalError, RunFolderError, SpecError
 from fedrelay.experiment.comparison_runs import experiments
 from fedrelay.experiment.method import build_method
 from fedrelay.experiment.prepare import check_preparable
@@ -132,7 +132,7 @@ def run_comparison(
             sofar = replace(sofar, results=(*sofar.results, result))
         except DivergedError as error:
             sofar = replace(sofar, diverged=(*sofar.diverged, f"seed {experiment.seed}: {error}"))
-        except FruitlessError as error:
+        except NoUsableArrivalError as error:
             sofar = replace(sofar, fruitless=(*sofar.fruitless, f"seed {experiment.seed}: {error}"))
         contenders[entry.name] = sofar
     return ComparisonResult(comparison, tuple(contenders.values()))

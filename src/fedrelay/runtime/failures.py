@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
-from fedrelay.errors import DivergedError, EngineError, FruitlessError
+from fedrelay.errors import DivergedError, EngineError, NoUsableArrivalError
 from fedrelay.experiment.spec import Experiment
 from fedrelay.robustness.fault_events import DIVERGED, server_event
 from fedrelay.runtime.recorder import Recorder
@@ -40,8 +40,8 @@ def explain_failures(run: Resumable) -> Iterator[None]:
         if not run.finished:
             run.recorder.add_events([server_event(run.state.round + 1, DIVERGED, str(error))])
         raise DivergedError(f"{method}: {error}{_where(run)}") from None
-    except FruitlessError as error:
-        raise FruitlessError(f"{method}: {error}{_where(run)}") from None
+    except NoUsableArrivalError as error:
+        raise NoUsableArrivalError(f"{method}: {error}{_where(run)}") from None
     except EngineError as error:
         # The last checkpoint stays: client state may belong to a round that was not finished.
         how = "continue from the last checkpoint with" if run.state.round else "no round was done; try again with"
@@ -53,7 +53,7 @@ def check_anything_learned(recorder: Recorder, rounds: int) -> None:
     if recorder.given_up < rounds:
         return
     reasons = ", ".join(f"{what} {times}×" for what, times in sorted(recorder.fault_events.items()))
-    kind = DivergedError if recorder.refused else FruitlessError
+    kind = DivergedError if recorder.refused else NoUsableArrivalError
     raise kind(f"no client update was accepted in any of the {rounds} rounds ({reasons}); the model is untrained")
 
 

@@ -19,7 +19,7 @@ from fedrelay.errors import RunFolderError
 from fedrelay.experiment.prepare import PreparedRun, prepare
 from fedrelay.experiment.spec import Experiment
 from fedrelay.local.client_state import ClientStateStore
-from fedrelay.metrics.classification import accuracy_on, scores_of_counts
+from fedrelay.metrics.classification import accuracy_on_classes, scores_from_counts
 from fedrelay.runtime.attempts import Attempts, events_of_engine
 from fedrelay.runtime.failures import check_anything_learned, explain_failures
 from fedrelay.runtime.interrupt import Interrupted, finish_round_on_interrupt
@@ -115,11 +115,11 @@ class RoundLoop:
             return None
         sums = engine.evaluate(self.server.current_model(state))
         self.recorder.add_events(events_of_engine(state.round, engine.take_events()))
-        scores = scores_of_counts(sums.correct, sums.predicted, sums.actual)
+        scores = scores_from_counts(sums.correct, sums.predicted, sums.actual)
         loss = sums.mean_loss if math.isfinite(sums.mean_loss) else None
         metrics: Row = {**asdict(scores), "loss": loss, "train_loss": train_loss}
         if classes := self.experiment.eval.classes:
-            metrics["accuracy_classes"] = accuracy_on(classes, sums.correct, sums.actual)
+            metrics["accuracy_classes"] = accuracy_on_classes(classes, sums.correct, sums.actual)
         return self.recorder.add_evaluation(state.round, metrics)
 
     def _result(self) -> Result:

@@ -193,5 +193,5 @@ def profile_files(prepared: PreparedExperiment) -> dict[str, dict[str, Tensor]]:
 def attack_facts(prepared: PreparedExperiment) -> dict[str, Any]:
     """Which clients attack, and how much; empty where none does."""
     federation = prepared.federation
-    below = federation.members if isinstance(federation, PublicFederation) else federation
+    below = federation.inner if isinstance(federation, PublicFederation) else federation
     return below.facts() if isinstance(below, FlippedFederation) else {}

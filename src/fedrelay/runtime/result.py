@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from fedrelay.experiment.spec import Experiment
-from fedrelay.metrics.curves import mean_of_last, rounds_to_target, targets_of
+from fedrelay.metrics.curves import mean_of_last, rounds_to_target, target_accuracies
 from fedrelay.models.layout import weights_sha256
 
 Row = dict[str, Any]
@@ -134,7 +134,7 @@ class Result:
     def rounds_to_targets(self, reference: float | None = None) -> dict[float, int | None]:
         """Rounds to each share of `eval.targets` of the reference accuracy."""
         settings = self.experiment.eval
-        goals = targets_of(reference or settings.reference or 1.0, settings.targets)
+        goals = target_accuracies(reference or settings.reference or 1.0, settings.targets)
         return {share: self.rounds_to(goal) for share, goal in goals.items()}
 
     def load_into(self, module: torch.nn.Module) -> torch.nn.Module:

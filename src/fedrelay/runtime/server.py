@@ -63,13 +63,13 @@ class Server:
 
     def typical_hop(self, state: State) -> TypicalHop:
         """What hops are like; before the first hop, an update is as long as the model itself."""
-        if state.usual is not None or not self.prepared.experiment.guard.asks_what_is_usual:
+        if state.usual is not None or not self.prepared.experiment.guard.needs_typical_hop:
             return state.usual or NO_HOPS_YET
         return TypicalHop(float(torch.linalg.vector_norm(state.weights[: self.prepared.layout.trained_size])))
 
     def observe(self, state: State, arrivals: Sequence[Arrival]) -> State:
         """The state with what the hops of an attempt were like, even if the attempt fails."""
-        if not self.prepared.experiment.guard.asks_what_is_usual:
+        if not self.prepared.experiment.guard.needs_typical_hop:
             return state
         hops = (hop for arrival in arrivals for hop in arrival.hops)
         return replace(state, usual=self.typical_hop(state).updated(hops))

@@ -44,7 +44,7 @@ from torch import Tensor
 
 from fedrelay.errors import RunFolderError, SpecError
 from fedrelay.experiment.spec import Experiment, load_file, validate
-from fedrelay.files import read_whole, write_atomically
+from fedrelay.files import read_regular_file, write_atomically
 from fedrelay.grouping.profiles import ProfilingResult
 from fedrelay.local.arrival import Arrival, HopReport
 from fedrelay.robustness.guard import TypicalHop
@@ -113,7 +113,7 @@ class Records:
         checksums = facts["sha256"] if isinstance(facts.get("sha256"), dict) else {}
         for name in dict.fromkeys(("spec.yaml", "plan.json", *(Path(each).name for each in checksums))):
             try:
-                found = hashlib.sha256(read_whole(path / name)).hexdigest()
+                found = hashlib.sha256(read_regular_file(path / name)).hexdigest()
             except OSError as error:
                 raise RunFolderError(f"{path / name}: cannot be read ({error.strerror})") from None
             if checksums.get(name) != found:
@@ -156,7 +156,7 @@ class Records:
         if not path.is_file():
             return None
         try:
-            vectors = tensors_from_bytes(read_whole(path))["vectors"].numpy().astype(np.float64)
+            vectors = tensors_from_bytes(read_regular_file(path))["vectors"].numpy().astype(np.float64)
         except (OSError, KeyError, SafetensorError) as error:
             raise RunFolderError(f"{path}: is damaged ({error})") from None
         return ProfilingResult(vectors)
@@ -179,7 +179,7 @@ class Records:
         """All complete lines of a stream."""
         path = self.path / f"{stream}.jsonl"
         try:
-            text = read_whole(path).decode() if path.exists() else ""
+            text = read_regular_file(path).decode() if path.exists() else ""
             rows = [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
         except (OSError, ValueError, RecursionError) as error:
             raise RunFolderError(f"{path}: is damaged ({error})") from None
@@ -362,7 +362,7 @@ class RunFolder(Records):
         pointer = _read_json(pointer_path)
         try:
             round, file, checksum = int(pointer["round"]), Path(pointer["file"]).name, pointer["sha256"]
-            content = read_whole(self.path / file)
+            content = read_regular_file(self.path / file)
             if hashlib.sha256(content).hexdigest() != checksum:
                 raise RunFolderError(f"{self.path / file}: is damaged (its checksum differs from checkpoint.json)")
             state = _state(round, tensors_from_bytes(content), pointer)
@@ -494,7 +494,7 @@ def _json(value: Mapping[str, Any]) -> bytes:
 
 def _read_json(path: Path) -> dict[str, Any]:
     try:
-        value = json.loads(read_whole(path))
+        value = json.loads(read_regular_file(path))
     except (OSError, ValueError, RecursionError) as error:
         raise RunFolderError(f"{path}: is damaged ({error})") from None
     if not isinstance(value, dict):

@@ -52,7 +52,7 @@ class SharedRaw(Warmup):
             return ()
         x, y = shared.pool
         sample = sum(part[0].numel() * part.element_size() for part in (x, y))
-        clients = [client for client in range(shared.clients) if shared.members.size(client)]
+        clients = [client for client in range(shared.clients) if shared.inner.size(client)]
         sent = [len(shared.shared_indices(client)) * sample for client in clients]
         return (
             SetupStep(clients, up=SetupTransfer("samples", sent)),
@@ -66,7 +66,7 @@ class SharedRaw(Warmup):
             return arrival
         hops = zip(arrival.clients, arrival.hops, strict=True)
         adjusted = (
-            replace(hop, samples=shared.members.size(client)) if client < shared.clients and hop.samples else hop
+            replace(hop, samples=shared.inner.size(client)) if client < shared.clients and hop.samples else hop
             for client, hop in hops
         )
         return replace(arrival, hops=tuple(adjusted))
@@ -75,5 +75,5 @@ class SharedRaw(Warmup):
 def _shared(federation: Federation) -> SharedFederation | None:
     """The shared federation inside wrappers such as a public set or an attack."""
     while isinstance(federation, FederationWrapper) and not isinstance(federation, SharedFederation):
-        federation = federation.members
+        federation = federation.inner
     return federation if isinstance(federation, SharedFederation) else None

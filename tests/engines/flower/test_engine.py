@@ -79,8 +79,8 @@ def test_hops_at_a_client_keep_the_order_of_the_plan(village, through, monkeypat
     unordered = fr.run("spfl+feddyn", data=federation, workers=1, lanes=1, **settings)
     planned = Rotations.plan
 
-    def ordered(self, context, round):
-        plan = planned(self, context, round)
+    def ordered(self, scene, round):
+        plan = planned(self, scene, round)
         routes = (replace(route, order=(number,) * len(route.clients)) for number, route in enumerate(plan.routes))
         return replace(plan, routes=tuple(routes))
 
@@ -125,8 +125,8 @@ def test_histograms_leave_a_node_only_if_it_says_so(village, through):
         ("fedavg", {"eval.forgetting": 1}, "eval.forgetting: evaluates one client's model on another's samples"),
         ("fedstar", {"route.weights": "accuracy"}, "route.weights: 'accuracy' needs the samples of every client"),
         ("wfsl+fedstar", {"rounds": 60, "route.weights": "accuracy"}, "route.weights: 'accuracy' needs the samples"),
-        ("fedavg", {"workers": 2}, "engine.workers: has no effect with the flower engine; it belongs to local and ray"),
-        ("fedavg", {"lanes": 2}, "engine.lanes: has no effect with the flower engine; it belongs to local and ray"),
+        ("fedavg", {"workers": 2}, "engine.workers: has no effect with the flower engine; only with local and ray"),
+        ("fedavg", {"lanes": 2}, "engine.lanes: has no effect with the flower engine; only with local and ray"),
         ("fedavg", {"recovery.policy": "backup"}, "recovery.policy: 'backup' is for simulated faults"),
     ],
 )

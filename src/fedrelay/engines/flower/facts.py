@@ -10,7 +10,7 @@ from typing import Annotated, Any, Self
 from pydantic import Field, model_validator
 
 from fedrelay.data.federation import Kind
-from fedrelay.data.own_samples import MOST_CLASSES
+from fedrelay.data.own_samples import MAX_CLASSES
 from fedrelay.experiment.spec import Section
 
 
@@ -21,7 +21,7 @@ class NodeFacts(Section):
     tests: int = Field(ge=0, le=10**12)
     """Held-out samples for evaluation."""
 
-    classes: int = Field(ge=1, le=MOST_CLASSES)
+    classes: int = Field(ge=1, le=MAX_CLASSES)
     shape: tuple[Annotated[int, Field(ge=1, le=10**6)], ...] = Field(max_length=4)
     kind: Kind
     sequence: bool

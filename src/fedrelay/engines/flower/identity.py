@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from fedrelay.errors import SpecError
-from fedrelay.files import read_whole, write_atomically
+from fedrelay.files import read_regular_file, write_atomically
 
 CA, CA_KEY = "ca.pem", "ca.key"
 SERVER, SERVER_KEY = "server.pem", "server.key"
@@ -199,7 +199,7 @@ def _certificates(path: Path, content: bytes) -> list[x509.Certificate]:
 def read(path: Path, what: str) -> bytes:
     """The content of a file."""
     try:
-        return read_whole(path)
+        return read_regular_file(path)
     except OSError as error:
         raise SpecError(f"{path}: {what} cannot be read ({error.strerror})") from None
 

@@ -24,7 +24,7 @@ from fedrelay.data.partition import ClientIndices
 from fedrelay.data.registry import load_dataset
 from fedrelay.errors import SpecError
 from fedrelay.experiment.spec import TrainSettings
-from fedrelay.files import home_written_out
+from fedrelay.files import expand_home
 from fedrelay.grouping.profiles.base import ProfileInputs
 from fedrelay.grouping.profiles.clf import TrainedWeightsProfiler
 from fedrelay.local.module_builder import ModuleBuilder
@@ -98,7 +98,7 @@ class LargeProbe(ModuleBuilder):
 def make_probe(inputs: ProfileInputs, source: str) -> Probe:
     """A probe from a weight file, or one that is trained on a data set."""
     if source.lower().endswith(FILES):
-        return read_resnet18(home_written_out(Path(source)))
+        return read_resnet18(expand_home(Path(source)))
     return train_probe(inputs, probe_dataset(source))
 
 

@@ -23,7 +23,7 @@ from fedrelay.experiment.catalogue import MethodEntry
 from fedrelay.experiment.grammar import MethodParts
 from fedrelay.experiment.part_docs import meaning
 from fedrelay.experiment.spec import Section
-from fedrelay.files import home_written_out
+from fedrelay.files import expand_home
 from fedrelay.report.format import NONE, count
 from fedrelay.report.partition import Partition
 from fedrelay.report.terminal.tables import facts_grid, plain_table
@@ -185,7 +185,7 @@ def _place(source: DatasetSource, found: Path | None) -> Text:
 def _short(path: Path) -> str:
     """Shorten a path with `$FEDRELAY_DATA` or `~`."""
     root = os.environ.get(ROOT_VARIABLE)
-    for name, folder in ((f"${ROOT_VARIABLE}", home_written_out(Path(root)) if root else None), ("~", Path.home())):
+    for name, folder in ((f"${ROOT_VARIABLE}", expand_home(Path(root)) if root else None), ("~", Path.home())):
         if folder is not None and path.is_relative_to(folder):
             return f"{name}/{path.relative_to(folder)}".removesuffix("/.")
     return str(path)

@@ -15,7 +15,7 @@ from rich.text import Text
 from fedrelay.cost.ledger import KINDS
 from fedrelay.experiment.grammar import parse_method
 from fedrelay.experiment.spec import DataSettings, Experiment
-from fedrelay.metrics.curves import targets_of
+from fedrelay.metrics.curves import target_accuracies
 from fedrelay.report.format import (
     NONE,
     count,
@@ -231,7 +231,7 @@ def _transfers(transfers: Mapping[str, float | None]) -> str:
 
 def _quality(outcome: ComparisonResult, rows: Sequence[MethodSummary]) -> Table:
     last = outcome.comparison.eval.last
-    goals = targets_of(outcome.reference, outcome.comparison.eval.targets)
+    goals = target_accuracies(outcome.reference, outcome.comparison.eval.targets)
     heads = [f"rounds to\n{percent(goal)}" for goal in goals.values()]
     table = plain_table("\nmethod", f"accuracy %\nlast {last}", "accuracy %\nfinal", *heads, numeric=True)
     for column in table.columns[3:]:
@@ -267,7 +267,7 @@ def _factor(speed_up: float | None) -> str:
 
 def _effort(outcome: ComparisonResult, rows: Sequence[MethodSummary]) -> Table:
     """All costs to the middle target: rounds alone would favour long chains."""
-    goals = targets_of(outcome.reference, outcome.comparison.eval.targets)
+    goals = target_accuracies(outcome.reference, outcome.comparison.eval.targets)
     share = sorted(goals)[len(goals) // 2]
     heads = ("rounds", "client updates", "traffic", "virtual time")
     table = plain_table(f"to reach {percent(goals[share])}", *heads, numeric=True)

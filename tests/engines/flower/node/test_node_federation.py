@@ -17,7 +17,7 @@ def holding(ask):
 @pytest.mark.parametrize("client", [0, 5, 10**9])
 def test_every_number_is_this_client(holding, client):
     assert holding.size(client) == 8
-    assert torch.equal(holding.samples(client).x, holding.members.samples(0).x)
+    assert torch.equal(holding.samples(client).x, holding.inner.samples(0).x)
 
 
 def test_of_others_it_knows_how_many_classes_and_samples_they_have(holding):

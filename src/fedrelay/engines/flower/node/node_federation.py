@@ -28,14 +28,14 @@ class NodeFederation(FederationWrapper):
         return self.all_classes
 
     def size(self, client: int) -> int:
-        return self.members.size(0)
+        return self.inner.size(0)
 
     def sizes(self) -> NDArray[Any]:
         """All that is known of the clients' sizes: their mean."""
         return np.array([self.mean_size])
 
     def samples(self, client: int) -> Samples:
-        return self.members.samples(0)
+        return self.inner.samples(0)
 
 
 @dataclass(frozen=True)
@@ -53,4 +53,4 @@ class NodeFederationWithPublic(PublicFederation):
 
     @property
     def test(self) -> Samples:
-        return self.members.test
+        return self.inner.test

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 import fedrelay.experiment.catalogue  # noqa: F401  # all terms and profilers that a request may name
 from fedrelay.data.federation import ArrayFederation, Federation, Samples
-from fedrelay.data.own_samples import MOST_CLASSES
+from fedrelay.data.own_samples import MAX_CLASSES
 from fedrelay.engines.flower.facts import NodeFacts
 from fedrelay.engines.flower.job_description import job_from_description
 from fedrelay.engines.flower.messages import (
@@ -220,7 +220,7 @@ class NodeService:
         worker, client = self._context(request.header), int_field(request.header, "client")
         profiler = from_plain(ClientProfiler, request.header.get("profiler"))
         own = worker.job.federation
-        own = own.members if isinstance(own, NodeFederationWithPublic) else own
+        own = own.inner if isinstance(own, NodeFederationWithPublic) else own
         worker.job = replace(worker.job, federation=_with_public(own, request))
         worker.rows = unpack_models(request, worker.job.layout, ["start"])["start"].unsqueeze(0)
         with one_thread():
@@ -254,7 +254,7 @@ class NodeService:
     def _job(self, description: str) -> TrainingJob:
         try:
             fields = json.loads(description)
-            classes, mean_size = int_field(fields, "classes", MOST_CLASSES), float_field(fields, "mean_size")
+            classes, mean_size = int_field(fields, "classes", MAX_CLASSES), float_field(fields, "mean_size")
             if classes < self.data.classes:
                 raise EngineError(f"this node has labels of {self.data.classes} classes, the job has {classes}")
             if mean_size <= 0:

@@ -99,11 +99,11 @@ class RemoteFederation:
 def remote_part(federation: Federation) -> RemoteFederation | None:
     """The remote federation inside wrappers, if there is one."""
     while isinstance(federation, FederationWrapper):
-        federation = federation.members
+        federation = federation.inner
     return federation if isinstance(federation, RemoteFederation) else None
 
 
 def only_public_above(federation: Federation) -> bool:
     """Whether nothing but a public set wraps the nodes' data."""
-    inner = federation.members if isinstance(federation, PublicFederation) else federation
+    inner = federation.inner if isinstance(federation, PublicFederation) else federation
     return isinstance(inner, RemoteFederation)
