@@ -44,6 +44,8 @@ def executed_round(
     delays = [*overhead.delays, *[0.0] * (len(plan.routes) - len(overhead.delays))]
     for arrival in arrivals:
         for hop in arrival.hops:
+            if not hop.attempts:  # no message was sent: the hop is simulated
+                continue
             outcomes = Counter(hop.attempts)
             duplicates = max(0, outcomes["answered"] - 1)
             wasted.update({"s2c": outcomes["silent"] + outcomes["failed"] + duplicates, "c2s": duplicates})
