@@ -22,7 +22,7 @@ FILES = {
     "typed.yaml": "method: fedavg\nrounds: soon\n",
     "nested.yaml": "method: fedavg\ntrain: {lrr: 3}\n",
     "section.yaml": "method: fedavg\ntrain: 3\n",
-    "entrant.yaml": "methods: [{method: fedavg, colour: red}]\n",
+    "entry.yaml": "methods: [{method: fedavg, colour: red}]\n",
     "plain.txt": "occupied",
 }
 CASES = {
@@ -51,7 +51,7 @@ CASES = {
     "unknown key in a section": ("run nested.yaml", 2, "train.lrr: unknown key 'lrr' (did you mean 'lr'?)"),
     "wrong type in a file": ("run typed.yaml", 2, "rounds: must be a whole number"),
     "value for a section": ("run section.yaml", 2, "train"),
-    "unknown key of a method": ("compare entrant.yaml", 2, "colour"),
+    "unknown key of a method": ("compare entry.yaml", 2, "colour"),
     "the same method twice": ("compare fedavg fedavg", 2, "fedavg is listed twice"),
     "seeds that are none": ("compare fedavg --seeds 1,x", 2, "--seeds"),
     "seed and seeds": ("compare fedavg --seed 1 --seeds 1,2", 2, "--seed and --seeds"),

@@ -99,7 +99,7 @@ def test_what_went_wrong_is_told_of_every_method(program, tiny, tmp_path):
     assert "fault events of stormy: dropout 10×" in ended.out
     assert "fault events of calm" not in ended.out
     said = " ".join(ended.out.split())
-    assert "lost learnt nothing, seed 1: fedavg: no client update was accepted in any of the 2 rounds" in said
+    assert "lost failed, seed 1: fedavg: no client update was accepted in any of the 2 rounds" in said
     told = json.loads((tmp_path / "out" / "results.json").read_text())["methods"]
     assert (told["calm"]["fault_events"], told["stormy"]["fault_events"]) == ({}, {"dropout": 10})
     assert len(told["lost"]["fruitless"]) == 1

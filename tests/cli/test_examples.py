@@ -27,6 +27,6 @@ def test_every_example_is_valid_and_opens_with_its_command(path):
 
 def test_the_demo():
     demo = validate(Comparison, load_file(EXAMPLES / "digits.yaml"))
-    assert [entrant.method for entrant in demo.methods] == ["fedavg", "fedcyclic", "fedseq", "centralized"]
+    assert [entry.method for entry in demo.methods] == ["fedavg", "fedcyclic", "fedseq", "centralized"]
     assert (demo.data.clients, demo.data.alpha, demo.rounds, demo.fraction) == (100, 0, 60, 0.2)
     assert (demo.model.name, demo.train.batch_size, demo.train.lr, demo.seeds) == ("mlp", 8, 0.05, (1, 2, 3))

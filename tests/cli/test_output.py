@@ -29,8 +29,8 @@ def test_no_text_is_taken_for_markup(capsys, name):
 
 
 def test_a_comparison_with_odd_labels_in_an_odd_folder(program, tiny, tmp_path):
-    entrants = [{"method": "fedavg", "label": "fedavg [/old]"}, {"method": "fedavg", "label": "$x^{$ :warning:"}]
-    (tmp_path / "[two].yaml").write_text(yaml.safe_dump({"methods": entrants}))
+    entries = [{"method": "fedavg", "label": "fedavg [/old]"}, {"method": "fedavg", "label": "$x^{$ :warning:"}]
+    (tmp_path / "[two].yaml").write_text(yaml.safe_dump({"methods": entries}))
     out = "runs/[v1] new"
     ended = program("compare", "[two].yaml", *tiny, "--out", out)
     assert ended.code == 0, ended.err

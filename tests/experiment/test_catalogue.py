@@ -118,7 +118,7 @@ def test_every_name_is_documented(name):
 class TestComparisons:
     def test_methods_in_order_seeds_within(self):
         runs = experiments(comparison(["fedavg", "fedseq"], seeds=[3, 4], rounds=7))
-        assert [(entrant.name, run.seed) for entrant, run in runs] == [
+        assert [(entry.name, run.seed) for entry, run in runs] == [
             ("fedavg", 3),
             ("fedavg", 4),
             ("fedseq", 3),
@@ -130,7 +130,7 @@ class TestComparisons:
         runs = experiments(
             comparison(["fedavg", "fedseq", "fedprox"], grouping={"max_clients": 5}, terms={"prox": {"mu": 3}})
         )
-        found = {entrant.name: (dict(run.grouping), dict(run.terms)) for entrant, run in runs}
+        found = {entry.name: (dict(run.grouping), dict(run.terms)) for entry, run in runs}
         assert found == {
             "fedavg": ({}, {}),
             "fedseq": ({"max_clients": 5}, {}),

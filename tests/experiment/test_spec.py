@@ -121,7 +121,7 @@ class TestComparison:
         found = comparison(
             ["fedavg", {"method": "fedseq", "label": "pairs", "grouping": {"max_clients": 2}}], seeds=[1, 2]
         )
-        assert [entrant.name for entrant in found.methods] == ["fedavg", "pairs"]
+        assert [entry.name for entry in found.methods] == ["fedavg", "pairs"]
 
     @pytest.mark.parametrize(
         ("methods", "settings", "message"),
@@ -153,8 +153,8 @@ class TestComparison:
         [("fedseq+fedprox", "fedseq+fedprox"), ("..", "_"), ("../x", "_x"), ("a/b", "a_b"), ("µ=1", "µ_1")],
     )
     def test_folders_stay_inside(self, label, folder):
-        (entrant,) = comparison([{"method": "fedavg", "label": label}]).methods
-        assert entrant.folder == folder
+        (entry,) = comparison([{"method": "fedavg", "label": label}]).methods
+        assert entry.folder == folder
 
     def test_methods_must_be_a_list(self):
         with pytest.raises(SpecError, match="methods: "):

@@ -58,7 +58,7 @@ def outcome(tmp_path: Path) -> MakeOutcome:
     """Call with method → accuracies of every seed; an empty list is a method that diverged."""
 
     def make(methods: dict[str, list[list[float]]], **settings: object) -> ComparisonResult:
-        contenders = [
+        results = [
             MethodResults(
                 method,
                 method,
@@ -72,7 +72,7 @@ def outcome(tmp_path: Path) -> MakeOutcome:
         ]
         seeds = list(range(1, 1 + max(len(curves) for curves in methods.values())))
         return ComparisonResult(
-            comparison(list(methods), seeds=seeds or [1], out=tmp_path / "out", **settings), tuple(contenders)
+            comparison(list(methods), seeds=seeds or [1], out=tmp_path / "out", **settings), tuple(results)
         )
 
     return make

@@ -81,9 +81,9 @@ def test_a_diverged_run_has_its_reason(comparison_folder, tmp_path):
     (folder / "results.json").write_text('{"methods": {"fedavg": {"diverged": ["seed 1: fedavg: round 3: too far"]}}}')
     [run, other] = load_runs([folder]).methods[0].runs
     assert (run.state, run.reason, other.state) == ("diverged", "fedavg: round 3: too far", "complete")
-    contender = load_runs([folder]).outcome.contenders[0]
-    assert contender.diverged == ("seed 1: fedavg: round 3: too far",)
-    assert len(contender.results) == 1
+    entry = load_runs([folder]).outcome.methods[0]
+    assert entry.diverged == ("seed 1: fedavg: round 3: too far",)
+    assert len(entry.results) == 1
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,7 @@ def test_how_a_run_failed_is_read_off_its_events(tmp_path):
     assert (diverged.state, fruitless.state) == ("diverged", "fruitless")
     assert diverged.reason.startswith("round 1: the model left client")
     assert fruitless.reason == "no client update was accepted in any round"
-    (one,), (two,) = (load_runs([run.records.path]).outcome.contenders for run in (diverged, fruitless))
+    (one,), (two,) = (load_runs([run.records.path]).outcome.methods for run in (diverged, fruitless))
     assert (one.results, one.fruitless) == ((), ())
     assert one.diverged[0].startswith("seed 1: round 1: the model left")
     assert (two.results, two.diverged) == ((), ())

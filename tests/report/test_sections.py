@@ -64,7 +64,7 @@ def test_the_headline_names_the_hardest_target_and_the_time(data):
 def test_the_headline_if_the_first_method_reached_no_target(data):
     found = with_costs(data, [(None, None)] * 3, [(2, 1.0)] * 3, [(4, 1.0)] * 3)
     averaged, chained, last = found["methods"]
-    other = {**last, "name": "other", "method": "fedcyclic"}  # centralised training is no contender
+    other = {**last, "name": "other", "method": "fedcyclic"}  # centralised training is no entry
     assert headlines({**found, "methods": [averaged, chained, other]})[1] == (
         "2.0×",
         "fewer rounds with fedseq than with other to 90.0 %, the hardest target that several methods reached; "

@@ -52,7 +52,7 @@ def test_every_line_of_the_csv_has_the_same_columns(outcome):
 
 def test_labels_that_look_like_formulas_are_disarmed(outcome):
     done = outcome({"fedavg": [[0.5]]})
-    bad = replace(done, contenders=(replace(done.contenders[0], name="=1+1"),))
+    bad = replace(done, methods=(replace(done.methods[0], name="=1+1"),))
     assert comparison_csv(bad).splitlines()[1].startswith("'=1+1,fedavg,")
 
 

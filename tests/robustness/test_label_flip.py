@@ -180,7 +180,7 @@ def test_a_run_under_attack_resumes_to_the_same_bits(small, tmp_path):
     assert clean.attack == {}
 
 
-def test_an_entrant_may_be_attacked_alone():
+def test_an_entry_may_be_attacked_alone():
     from fedrelay.experiment.comparison_runs import experiments
 
     flip = {"name": "label-flip", "swap": [0, 6]}

@@ -17,14 +17,14 @@ def tiny(small):
 
 def test_means_and_deviations_over_seeds(tiny):
     outcome = fr.compare(["fedavg", "fedseq"], **tiny, seeds=[1, 2, 3])
-    contender = outcome["fedseq"]
-    values = [result.accuracy for result in contender.results]
+    entry = outcome["fedseq"]
+    values = [result.accuracy for result in entry.results]
     mean = sum(values) / 3
-    assert contender.mean_std(lambda result: result.accuracy) == pytest.approx(
+    assert entry.mean_std(lambda result: result.accuracy) == pytest.approx(
         (mean, math.sqrt(sum((value - mean) ** 2 for value in values) / 2))
     )
     alone = fr.run("fedseq", **tiny, seed=2)
-    assert contender.results[1].history == alone.history
+    assert entry.results[1].history == alone.history
 
 
 def test_centralised_training_is_the_reference(tiny):
@@ -38,7 +38,7 @@ def test_a_diverged_method_does_not_stop_the_others(tiny):
     wild = {"method": "fedavg", "label": "wild", "train": {"lr": 1e38}}
     outcome = fr.compare([wild, "fedseq"], **tiny, seeds=[1, 2])
     assert outcome["wild"].results == ()
-    with pytest.raises(KeyError, match="no contender 'tame'; there are wild, fedseq"):
+    with pytest.raises(KeyError, match="no method 'tame'; the comparison has wild, fedseq"):
         outcome["tame"]
     assert len(outcome["wild"].diverged) == 2
     assert outcome["wild"].diverged[0].startswith("seed 1: fedavg: round 1: the model left client")

@@ -178,8 +178,8 @@ def _compare(output: CommandOutput, comparison: Comparison, out: Path, loggers: 
         output.print(attack_damage_table(outcome), "")
     output.print(comparison_advice(outcome))
     output.print_json(comparison_numbers(outcome))
-    if not any(method.results for method in outcome.contenders):
-        if any(method.diverged for method in outcome.contenders):
+    if not any(method.results for method in outcome.methods):
+        if any(method.diverged for method in outcome.methods):
             raise DivergedError(f"no run has a result: models diverged or no client update was accepted; see {out}")
         raise NoUsableArrivalError(f"no client update was accepted in any run; see {out}")
 

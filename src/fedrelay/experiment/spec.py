@@ -151,20 +151,20 @@ class Comparison(CommonSettings):
 
     @model_validator(mode="after")
     def _no_duplicates(self) -> Self:
-        names, seeds = [entrant.name for entrant in self.methods], [str(seed) for seed in self.seeds]
+        names, seeds = [entry.name for entry in self.methods], [str(seed) for seed in self.seeds]
         for what, values, advice in (("methods", names, "; give each its own label"), ("seeds", seeds, "")):
             twice = sorted({value for value in values if values.count(value) > 1})
             if twice:
                 raise ValueError(f"{what}: {', '.join(twice)} is listed twice{advice}")
         folders: dict[str, str] = {}
         ordered: dict[str, str] = {}
-        for entrant in self.methods:
-            other = ordered.setdefault("+".join(sorted(map(str.strip, entrant.name.split("+")))), entrant.name)
-            if other != entrant.name and not entrant.label:
-                raise ValueError(f"methods: {entrant.name!r} is {other!r} in another order; keep one, or label one")
-            other = folders.setdefault(entrant.folder.casefold(), entrant.name)
-            if other != entrant.name:
-                raise ValueError(f"methods: the labels {other!r} and {entrant.name!r} would share a folder")
+        for entry in self.methods:
+            other = ordered.setdefault("+".join(sorted(map(str.strip, entry.name.split("+")))), entry.name)
+            if other != entry.name and not entry.label:
+                raise ValueError(f"methods: {entry.name!r} is {other!r} in another order; keep one, or label one")
+            other = folders.setdefault(entry.folder.casefold(), entry.name)
+            if other != entry.name:
+                raise ValueError(f"methods: the labels {other!r} and {entry.name!r} would share a folder")
         return self
 
 

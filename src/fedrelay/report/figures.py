@@ -386,8 +386,8 @@ def accuracy_curves(histories: Mapping[str, Sequence[Sequence[Row]]], cost: str 
 
 def comparison_curves(outcome: ComparisonResult) -> list[Figure]:
     """Accuracy over rounds and over traffic (client updates if nothing was sent); empty if no run has a result."""
-    shown = [each for each in outcome.contenders if each.results and each.method != "centralized"]
-    shown = shown or [each for each in outcome.contenders if each.results]
+    shown = [each for each in outcome.methods if each.results and each.method != "centralized"]
+    shown = shown or [each for each in outcome.methods if each.results]
     if not shown:
         return []
     histories = {each.name: [result.history for result in each.results] for each in shown}
@@ -406,17 +406,17 @@ def comparison_curves(outcome: ComparisonResult) -> list[Figure]:
 
 def privacy_curves(outcome: ComparisonResult) -> Figure | None:
     """Accuracy over the largest ε of any client; None if no run is private."""
-    private = [each for each in outcome.contenders if any(_epsilons(result) for result in each.results)]
+    private = [each for each in outcome.methods if any(_epsilons(result) for result in each.results)]
     if not private:
         return None
     marks: list[dict[str, Any]] = []
-    for number, contender in enumerate(private):
-        x, y = np.mean([_epsilons(result) for result in contender.results], axis=0).T.tolist()
-        marks.append({"kind": "line", "name": contender.name, "x": x, "y": y, **line_style("method", number)})
-    others = [each for each in outcome.contenders if each.results and each not in private]
-    for number, contender in enumerate(others, start=len(private)):
-        level = float(np.mean([result.accuracy_last for result in contender.results]))
-        name = f"{contender.name}, not private"
+    for number, entry in enumerate(private):
+        x, y = np.mean([_epsilons(result) for result in entry.results], axis=0).T.tolist()
+        marks.append({"kind": "line", "name": entry.name, "x": x, "y": y, **line_style("method", number)})
+    others = [each for each in outcome.methods if each.results and each not in private]
+    for number, entry in enumerate(others, start=len(private)):
+        level = float(np.mean([result.accuracy_last for result in entry.results]))
+        name = f"{entry.name}, not private"
         marks.append({"kind": "rule", "name": name, "y": level, **line_style("method", number)})
     return {
         "title": "Accuracy over privacy spent",

@@ -175,8 +175,8 @@ class MethodRuns:
         """Runs with at least one evaluation, without failed ones."""
         return tuple(run for run in self.runs if run.history and run.state not in FAILURES)
 
-    def as_contender(self) -> MethodResults:
-        """Return the same runs as a contender of a comparison."""
+    def as_method_results(self) -> MethodResults:
+        """Return the same runs as results of a comparison."""
         diverged, fruitless = (
             tuple(f"seed {run.seed}: {run.reason}" for run in self.runs if run.state == failure) for failure in FAILURES
         )
@@ -199,7 +199,7 @@ class ReportRuns:
     @cached_property
     def outcome(self) -> ComparisonResult:
         """The same runs as the outcome of a comparison, so far."""
-        return ComparisonResult(self.comparison, tuple(method.as_contender() for method in self.methods))
+        return ComparisonResult(self.comparison, tuple(method.as_method_results() for method in self.methods))
 
 
 def load_runs(paths: Sequence[Path]) -> ReportRuns:
@@ -243,12 +243,12 @@ def _common_settings(methods: Sequence[MethodRuns]) -> Comparison:
 def _compared(folder: Path, comparison: Comparison) -> Iterator[MethodRuns]:
     """The methods of a comparison, with their started runs."""
     failures = _recorded_failures(folder)
-    for entrant in comparison.methods:
-        failed = failures.get(entrant.name, {})
-        places = {seed: folder / entrant.folder / f"seed-{seed}" for seed in comparison.seeds}
+    for entry in comparison.methods:
+        failed = failures.get(entry.name, {})
+        places = {seed: folder / entry.folder / f"seed-{seed}" for seed in comparison.seeds}
         started = {seed: place for seed, place in places.items() if (place / "run.json").is_file()}
         runs = tuple(load_run(place, failed.get(seed)) for seed, place in started.items())
-        yield MethodRuns(entrant.name, entrant.method, runs, comparison.seeds)
+        yield MethodRuns(entry.name, entry.method, runs, comparison.seeds)
 
 
 def _recorded_failures(folder: Path) -> dict[str, dict[int, tuple[Failure, str]]]:

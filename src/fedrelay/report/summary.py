@@ -23,7 +23,7 @@ MeanStd = tuple[float, float]
 class MethodSummary:
     """Results and costs of one method over its seeds. Costs are means; None if no run has a result."""
 
-    contender: MethodResults
+    entry: MethodResults
     accuracy: MeanStd | None
     accuracy_last: MeanStd | None
     rounds_to: Mapping[float, float | None]
@@ -41,12 +41,12 @@ class MethodSummary:
     @property
     def name(self) -> str:
         """The method's name in the comparison."""
-        return self.contender.name
+        return self.entry.name
 
     def facts(self) -> dict[str, Any]:
         """Return everything, for JSON."""
         return {
-            "method": self.contender.method,
+            "method": self.entry.method,
             "accuracy": _named(self.accuracy),
             "accuracy_last": _named(self.accuracy_last),
             "rounds_to": {share_name(share): rounds for share, rounds in self.rounds_to.items()},
@@ -60,10 +60,10 @@ class MethodSummary:
             "virtual_seconds": self.virtual_seconds,
             "computing_seconds": self.computing_seconds,
             "communicating_seconds": self.communicating_seconds,
-            "fault_events": dict(sorted(self.contender.fault_events.items())),
-            "diverged": list(self.contender.diverged),
-            "fruitless": list(self.contender.fruitless),
-            "runs": [result.summary() for result in self.contender.results],
+            "fault_events": dict(sorted(self.entry.fault_events.items())),
+            "diverged": list(self.entry.diverged),
+            "fruitless": list(self.entry.fruitless),
+            "runs": [result.summary() for result in self.entry.results],
         }
 
     def row(self) -> dict[str, Any]:
@@ -83,8 +83,8 @@ class MethodSummary:
 def summarize(outcome: ComparisonResult) -> list[MethodSummary]:
     """Summarize every method, in the order of the comparison; speed-ups are relative to the first."""
     goals = target_accuracies(outcome.reference, outcome.comparison.eval.targets)
-    first = _rounds_to(outcome.contenders[0], goals)
-    return [_summary(contender, goals, first) for contender in outcome.contenders]
+    first = _rounds_to(outcome.methods[0], goals)
+    return [_summary(entry, goals, first) for entry in outcome.methods]
 
 
 def comparison_facts(outcome: ComparisonResult) -> dict[str, Any]:
@@ -111,18 +111,16 @@ def plan_facts(run: Path) -> dict[str, Any]:
         raise RunFolderError(f"{path}: is damaged ({error})") from None
 
 
-def _summary(
-    contender: MethodResults, goals: Mapping[float, float], first: Mapping[float, float | None]
-) -> MethodSummary:
-    results = contender.results
-    reached = _rounds_to(contender, goals)
+def _summary(entry: MethodResults, goals: Mapping[float, float], first: Mapping[float, float | None]) -> MethodSummary:
+    results = entry.results
+    reached = _rounds_to(entry, goals)
     return MethodSummary(
-        contender=contender,
-        accuracy=contender.mean_std(lambda result: result.accuracy),
-        accuracy_last=contender.mean_std(lambda result: result.accuracy_last),
+        entry=entry,
+        accuracy=entry.mean_std(lambda result: result.accuracy),
+        accuracy_last=entry.mean_std(lambda result: result.accuracy_last),
         rounds_to=reached,
         speed_up={share: speed_up(first[share], rounds) for share, rounds in reached.items()},
-        costs_to={share: None if contender.failed else contender.costs_to(goal) for share, goal in goals.items()},
+        costs_to={share: None if entry.failed else entry.costs_to(goal) for share, goal in goals.items()},
         client_updates=_mean(result.client_updates for result in results),
         longest_chain=_mean(result.longest_route for result in results),
         transfers={kind: _mean(result.transfers[kind] for result in results) for kind in KINDS},
@@ -134,9 +132,9 @@ def _summary(
     )
 
 
-def _rounds_to(contender: MethodResults, goals: Mapping[float, float]) -> dict[float, float | None]:
+def _rounds_to(entry: MethodResults, goals: Mapping[float, float]) -> dict[float, float | None]:
     """Mean rounds to each target; None if a seed failed or did not reach it."""
-    return {share: None if contender.failed else _whole(contender.rounds_to(goal)) for share, goal in goals.items()}
+    return {share: None if entry.failed else _whole(entry.rounds_to(goal)) for share, goal in goals.items()}
 
 
 def _mean(values: Iterable[float]) -> float | None:

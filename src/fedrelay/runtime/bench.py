@@ -54,7 +54,7 @@ class Timing:
     """Seconds for one client update: the median of several rounds, the best and the worst."""
 
     workload: str
-    contender: str
+    program: str
     median: float
     best: float
     worst: float
@@ -69,14 +69,14 @@ def bench(workers: int, rounds: int) -> Iterator[Timing]:
 def _race(workload: Workload, workers: int, rounds: int) -> Iterator[Timing]:
     federation = workload.federation()
     with _engine(workload, federation, 1) as one, _engine(workload, federation, workers) as all_of_them:
-        contenders: dict[str, Callable[[int], None]] = {
+        programs: dict[str, Callable[[int], None]] = {
             "plain PyTorch loop": _plain_loop(workload, federation),
             "FedRelay, 1 worker": one,
             f"FedRelay, {workers} workers": all_of_them,
         }
-        times: dict[str, list[float]] = {name: [] for name in contenders}
+        times: dict[str, list[float]] = {name: [] for name in programs}
         for round in range(1, rounds + 2):
-            for name, run_round in contenders.items():
+            for name, run_round in programs.items():
                 began = time.perf_counter()
                 run_round(round)
                 times[name].append((time.perf_counter() - began) / ROUTES)

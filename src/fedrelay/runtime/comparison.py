@@ -85,15 +85,13 @@ class ComparisonResult:
     """All runs of a comparison."""
 
     comparison: Comparison
-    contenders: tuple[MethodResults, ...]
+    methods: tuple[MethodResults, ...]
 
     def __repr__(self) -> str:
-        return f"ComparisonResult({', '.join(map(repr, self.contenders))})"
+        return f"ComparisonResult({', '.join(map(repr, self.methods))})"
 
     def _repr_html_(self) -> str:
-        rows = [
-            [each.name, each._accuracy(), str(len(each.results)), str(len(each.failed))] for each in self.contenders
-        ]
+        rows = [[each.name, each._accuracy(), str(len(each.results)), str(len(each.failed))] for each in self.methods]
         return html_table(["method", "accuracy", "runs", "failed"], rows)
 
     @property
@@ -101,16 +99,16 @@ class ComparisonResult:
         """The reference of targets: `eval.reference`, else the accuracy of centralised training if compared, else 1."""
         if self.comparison.eval.reference is not None:
             return self.comparison.eval.reference
-        for contender in self.contenders:
-            if contender.method == "centralized" and contender.results:
-                return mean_std([result.accuracy_last for result in contender.results])[0]
+        for entry in self.methods:
+            if entry.method == "centralized" and entry.results:
+                return mean_std([result.accuracy_last for result in entry.results])[0]
         return 1.0
 
     def __getitem__(self, name: str) -> MethodResults:
-        for contender in self.contenders:
-            if contender.name == name:
-                return contender
-        raise KeyError(f"no contender {name!r}; there are {', '.join(each.name for each in self.contenders)}")
+        for entry in self.methods:
+            if entry.name == name:
+                return entry
+        raise KeyError(f"no method {name!r}; the comparison has {', '.join(each.name for each in self.methods)}")
 
 
 def run_comparison(
@@ -124,9 +122,9 @@ def run_comparison(
     runs = experiments(comparison)
     if comparison.out is not None:
         _open_folder(comparison.out, comparison, lambda: _check_runs([run for _, run in runs], federation, module))
-    contenders = {entry.name: MethodResults(entry.name, entry.method, ()) for entry in comparison.methods}
+    methods = {entry.name: MethodResults(entry.name, entry.method, ()) for entry in comparison.methods}
     for entry, experiment in runs:
-        sofar = contenders[entry.name]
+        sofar = methods[entry.name]
         try:
             result = run_entry(entry, experiment, comparison.out, federation, module, observer)
             sofar = replace(sofar, results=(*sofar.results, result))
@@ -134,8 +132,8 @@ def run_comparison(
             sofar = replace(sofar, diverged=(*sofar.diverged, f"seed {experiment.seed}: {error}"))
         except NoUsableArrivalError as error:
             sofar = replace(sofar, fruitless=(*sofar.fruitless, f"seed {experiment.seed}: {error}"))
-        contenders[entry.name] = sofar
-    return ComparisonResult(comparison, tuple(contenders.values()))
+        methods[entry.name] = sofar
+    return ComparisonResult(comparison, tuple(methods.values()))
 
 
 def run_folder(out: Path, entry: ComparisonEntry, seed: int) -> Path:

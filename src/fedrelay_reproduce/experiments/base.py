@@ -162,7 +162,7 @@ class MethodRuns(ExperimentRuns):
     @cached_property
     def experiments(self) -> dict[tuple[str, int], tuple[ComparisonEntry, fr.Experiment]]:
         """The run of every method and seed."""
-        return {(entrant.name, each.seed): (entrant, each) for entrant, each in experiments(self.comparison)}
+        return {(entry.name, each.seed): (entry, each) for entry, each in experiments(self.comparison)}
 
     def with_seed(self, seed: int) -> dict[str, fr.Experiment]:
         """The runs of all methods with one seed."""

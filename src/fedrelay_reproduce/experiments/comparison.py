@@ -46,9 +46,9 @@ class ComparisonRuns(MethodRuns):
         return (path / "result.json").is_file() or _failure(path) is not None
 
     def execute(self, run: ClaimRun) -> None:
-        entrant, experiment = self.experiments[str(run.method), run.seed]
+        entry, experiment = self.experiments[str(run.method), run.seed]
         try:
-            run_entry(entrant, experiment, self.folder)
+            run_entry(entry, experiment, self.folder)
         except tuple(kind for kind, _ in FAILURES.values()) as error:
             failure = next(name for name, (kind, _) in FAILURES.items() if isinstance(error, kind))
             note = _note(self.path(str(run.method), run.seed), failure)

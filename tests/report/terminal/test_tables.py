@@ -73,7 +73,7 @@ def test_a_diverged_method_is_shown_with_its_reason(outcome):
 
 def test_a_method_of_which_some_seeds_diverged_is_marked(outcome):
     done = outcome({"fedavg": [[0.5]]})
-    done = replace(done, contenders=(replace(done.contenders[0], diverged=("seed 2: round 1",)),))
+    done = replace(done, methods=(replace(done.methods[0], diverged=("seed 2: round 1",)),))
     lines = lines_of(comparison_tables(done))
     assert row_of("fedavg*", lines)[0][:3] == ["50.0", "50.0", "–"]
     assert "  * fedavg: means over the seeds that did not fail" in lines

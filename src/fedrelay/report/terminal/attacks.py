@@ -62,13 +62,9 @@ class AttackDamage:
 
 def attack_damages(outcome: ComparisonResult) -> list[AttackDamage]:
     """Measure the damage to every attacked method, in the order of the comparison."""
-    entrants = {entrant.name: entrant for entrant in outcome.comparison.methods}
-    clean = {_settings(entrants[each.name]): each for each in reversed(outcome.contenders) if not _attacked(each)}
-    return [
-        _damage(contender, clean.get(_settings(entrants[contender.name])))
-        for contender in outcome.contenders
-        if _attacked(contender)
-    ]
+    entries = {entry.name: entry for entry in outcome.comparison.methods}
+    clean = {_settings(entries[each.name]): each for each in reversed(outcome.methods) if not _attacked(each)}
+    return [_damage(entry, clean.get(_settings(entries[entry.name]))) for entry in outcome.methods if _attacked(entry)]
 
 
 def attack_damage_facts(outcome: ComparisonResult) -> dict[str, Any]:
@@ -154,20 +150,20 @@ def _range(numbers: Sequence[float]) -> str:
     return least if least == most else f"{least} to {most}"
 
 
-def _attacked(contender: MethodResults) -> bool:
-    return any(result.attack for result in contender.results)
+def _attacked(entry: MethodResults) -> bool:
+    return any(result.attack for result in entry.results)
 
 
-def _settings(entrant: ComparisonEntry) -> str:
+def _settings(entry: ComparisonEntry) -> str:
     """All settings of a method except its attack and its name."""
-    return entrant.model_dump_json(exclude={"attack", "label"})
+    return entry.model_dump_json(exclude={"attack", "label"})
 
 
-def _damage(contender: MethodResults, reference: MethodResults | None) -> AttackDamage:
-    results = contender.results
+def _damage(entry: MethodResults, reference: MethodResults | None) -> AttackDamage:
+    results = entry.results
     before = {result.experiment.seed: result for result in reference.results} if reference else {}
     return AttackDamage(
-        name=contender.name,
+        name=entry.name,
         reference=reference.name if reference else None,
         runs=len(results),
         accuracy=_over(results, lambda result: result.accuracy_last),

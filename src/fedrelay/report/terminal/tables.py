@@ -60,7 +60,7 @@ def pace_table(paces: Sequence[Timing]) -> RenderableType:
     baselines = {pace.workload: pace.median for pace in reversed(paces)}
     for pace in paces:
         table.add_row(
-            f"{pace.workload}, {pace.contender}",
+            f"{pace.workload}, {pace.program}",
             f"{1e3 * pace.median:.3f}",
             f"{1e3 * pace.best:.3f} – {1e3 * pace.worst:.3f}",
             f"{baselines[pace.workload] / pace.median:.1f}×",
@@ -79,8 +79,8 @@ def heading(
     rows = {
         "clients": f"{_clients(experiment.data, plan)}{_partition(experiment.data)}",
         "model": f"{model}, {count(plan['parameters'])} parameters{f' in {names[0]}' if len(names) > 1 else ''}",
-        "training": f"{plural(train.epochs, 'epoch')} per visit, batches of {train.batch_size}, "
-        f"step size {step_size(train)}",
+        "training": f"{plural(train.epochs, 'epoch')} per hop, batch size {train.batch_size}, "
+        f"learning rate {step_size(train)}",
         "rounds": f"{experiment.rounds:,}, {_participation(names, experiment)}",
         "seeds" if len(seeds) > 1 else "seed": ", ".join(map(str, seeds)),
     }
@@ -163,8 +163,8 @@ def run_advice(result: Result) -> RenderableType:
     others = "fedavg" if method != "fedavg" else "fedseq"
     return facts_grid(
         {
-            "the model": f"{result.run}/model.safetensors",
-            "every round": f"{result.run}/metrics.jsonl",
+            "model": f"{result.run}/model.safetensors",
+            "metrics": f"{result.run}/metrics.jsonl",
             "report": f"fedrelay report {shlex.quote(str(result.run))}",
             "next": f"fedrelay compare {others} {method}, with the same options",
         }
@@ -184,11 +184,11 @@ def comparison_advice(outcome: ComparisonResult) -> RenderableType:
     rows = {
         "curves": f"{out}/curves.png",
         "table": f"{out}/table.csv",
-        "all numbers": f"{out}/results.json",
-        "every round": f"{out}/METHOD/seed-N/metrics.jsonl",
+        "results": f"{out}/results.json",
+        "metrics": f"{out}/METHOD/seed-N/metrics.jsonl",
         "report": f"fedrelay report {shlex.quote(str(out))}",
     }
-    if any(result.privacy for contender in outcome.contenders for result in contender.results):
+    if any(result.privacy for entry in outcome.methods for result in entry.results):
         rows["privacy"] = f"{out}/privacy.png"
     best = _best(outcome)
     if best is not None:
@@ -200,10 +200,10 @@ def comparison_advice(outcome: ComparisonResult) -> RenderableType:
 
 def _best(outcome: ComparisonResult) -> MethodResults | None:
     """The federated method with the highest final level."""
-    federated = [each for each in outcome.contenders if each.results and each.method != "centralized"]
+    federated = [each for each in outcome.methods if each.results and each.method != "centralized"]
     return max(
         federated,
-        key=lambda contender: sum(result.accuracy_last for result in contender.results) / len(contender.results),
+        key=lambda entry: sum(result.accuracy_last for result in entry.results) / len(entry.results),
         default=None,
     )
 
@@ -238,11 +238,11 @@ def _quality(outcome: ComparisonResult, rows: Sequence[MethodSummary]) -> Table:
         column.justify = "left"  # cells of two numbers are aligned by themselves
     reached = [_reached(rows, share) for share in goals]
     for number, standing in enumerate(rows):
-        runs = len(standing.contender.results)
-        ended = "diverged" if standing.contender.diverged else "learnt nothing"
+        runs = len(standing.entry.results)
+        ended = "diverged" if standing.entry.diverged else "failed"
         level = Text(spread(standing.accuracy_last, runs), style="bold") if runs else Text(ended, style="red")
         table.add_row(
-            standing.name + ("*" if standing.contender.failed and runs else ""),
+            standing.name + ("*" if standing.entry.failed and runs else ""),
             level,
             spread(standing.accuracy, runs),
             *(column[number] for column in reached),
@@ -298,11 +298,11 @@ def _costs(rows: Sequence[MethodSummary]) -> Table:
 
 def _privacy(outcome: ComparisonResult) -> Iterator[RenderableType]:
     """The privacy spent in the worst run of each method."""
-    for contender in outcome.contenders:
-        spent = [result.privacy for result in contender.results if result.privacy]
+    for entry in outcome.methods:
+        spent = [result.privacy for result in entry.results if result.privacy]
         if spent:
             worst = max(spent, key=lambda each: float(each["epsilon_max"]))
-            yield Text(f"  {contender.name}: {privacy_line(worst)}", style="dim")
+            yield Text(f"  {entry.name}: {privacy_line(worst)}", style="dim")
 
 
 def _notes(outcome: ComparisonResult, rows: Sequence[MethodSummary]) -> Iterator[RenderableType]:
@@ -312,12 +312,12 @@ def _notes(outcome: ComparisonResult, rows: Sequence[MethodSummary]) -> Iterator
         yield Text(f"  ×: times fewer rounds than {rows[0].name}", style="dim")
     if outcome.reference != 1:
         yield Text(f"  rounds to: shares of the reference accuracy, {percent(outcome.reference)}", style="dim")
-    for contender in outcome.contenders:
-        if contender.failed and contender.results:
-            yield Text(f"  * {contender.name}: means over the seeds that did not fail", style="yellow")
-        for reason in contender.diverged:
-            yield Text(f"  {contender.name} diverged, {reason}", style="red")
-        for reason in contender.fruitless:
-            yield Text(f"  {contender.name} learnt nothing, {reason}", style="red")
-        if contender.fault_events:
-            yield Text(f"  fault events of {contender.name}: {times(contender.fault_events)}", style="yellow")
+    for entry in outcome.methods:
+        if entry.failed and entry.results:
+            yield Text(f"  * {entry.name}: means over the seeds that did not fail", style="yellow")
+        for reason in entry.diverged:
+            yield Text(f"  {entry.name} diverged, {reason}", style="red")
+        for reason in entry.fruitless:
+            yield Text(f"  {entry.name} failed, {reason}", style="red")
+        if entry.fault_events:
+            yield Text(f"  fault events of {entry.name}: {times(entry.fault_events)}", style="yellow")
