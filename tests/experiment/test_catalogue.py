@@ -223,7 +223,7 @@ def test_a_method_that_counts_its_groups_takes_no_bounds():
 def test_options_say_which_names_they_take():
     fields = Mean.model_fields
     assert meaning(fields["weights"]) == "weight of each route: by its samples, or uniform"
-    assert meaning(Grouping.model_fields["assign"]) == "how groups are formed: random, kmeans, greedy or icg"
+    assert meaning(Grouping.model_fields["assign"]) == "the assigner: random, kmeans, greedy or icg"
     assert meaning(Grouping.model_fields["groups"]).startswith("icg: the number of groups")
 
 
