@@ -19,12 +19,11 @@ from fedrelay.experiment.grammar import refuse_misplaced_options
 from fedrelay.experiment.prepare import prepare
 from fedrelay.experiment.settings_types import DataOptions, EngineName, MoreSettings, Options, Partition
 from fedrelay.experiment.spec import DataSettings, comparison, experiment, nested, shortcuts, validate
-from fedrelay.report.loggers import CombinedObserver
 from fedrelay.report.progress import watching
 from fedrelay.routes.plan import RoundPlan
 from fedrelay.runtime.comparison import ComparisonResult, run_comparison
 from fedrelay.runtime.loop import resume_run, run_experiment
-from fedrelay.runtime.observer import Observer, as_observer
+from fedrelay.runtime.observer import CombinedObserver, Observer, as_observer
 from fedrelay.runtime.result import Result
 
 DataSource = str | Options | Federation

@@ -14,7 +14,7 @@ from fedrelay.errors import DivergedError, NoUsableArrivalError, SpecError
 from fedrelay.experiment.prepare import prepare
 from fedrelay.experiment.spec import experiment
 from fedrelay.local.client_state import ClientStateStore
-from fedrelay.report.runs import RunStatus
+from fedrelay.runtime.status import RunStatus
 from fedrelay.runtime.store import Records, RunFolder
 
 RUN = {"rounds": 6, "fraction": 0.5, "lr": 0.1, "workers": 1}

@@ -38,7 +38,7 @@ STORM = (
 
 WARM = """
 import json, os, sys
-import fedrelay.runtime.loop, fedrelay.report.loggers, sklearn.datasets
+import fedrelay.runtime.loop, fedrelay.runtime.tracking, sklearn.datasets
 from fedrelay.cli import main
 
 while line := sys.stdin.readline():

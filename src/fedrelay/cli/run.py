@@ -30,9 +30,9 @@ from fedrelay.user_code import import_from_current_folder
 if TYPE_CHECKING:  # these import torch, which would make --help slow
     from rich.console import RenderableType
 
-    from fedrelay.report.loggers import TrackingLogger
     from fedrelay.runtime.observer import Observer
     from fedrelay.runtime.result import Result
+    from fedrelay.runtime.tracking import TrackingLogger
 
 
 TensorBoard = Annotated[
@@ -82,8 +82,8 @@ def run(
 
     Give a method such as fedseq, or a YAML file.
     """
-    from fedrelay.report.loggers import tracking_loggers
     from fedrelay.runtime.loop import run_experiment
+    from fedrelay.runtime.tracking import tracking_loggers
 
     loggers = tracking_loggers(tensorboard=tensorboard, mlflow=mlflow)
     experiment = validate(Experiment, method_settings(source, settings))
@@ -110,7 +110,7 @@ def compare(
 
     Give the methods, or one YAML file.
     """
-    from fedrelay.report.loggers import tracking_loggers
+    from fedrelay.runtime.tracking import tracking_loggers
 
     loggers = tracking_loggers(tensorboard=tensorboard, mlflow=mlflow)
     compare_methods(methods_settings(sources), settings, seeds, "compare", loggers, quiet=quiet, json=json)
@@ -143,9 +143,9 @@ def resume(
 
     If it is complete, only the results are printed.
     """
-    from fedrelay.report.loggers import tracking_loggers
     from fedrelay.runtime.comparison import SPEC, load_comparison
     from fedrelay.runtime.loop import resume_run
+    from fedrelay.runtime.tracking import tracking_loggers
 
     import_from_current_folder()
     loggers = tracking_loggers(tensorboard=tensorboard, mlflow=mlflow)
@@ -218,10 +218,10 @@ def _observed(
     titles: Sequence[str] = (),
 ) -> Iterator[Observer]:
     """Yield an observer that prints a heading and progress and feeds the loggers; explain an interruption."""
-    from fedrelay.report.loggers import with_loggers
     from fedrelay.report.progress import watching
     from fedrelay.report.summary import plan_facts
     from fedrelay.report.terminal.tables import heading
+    from fedrelay.runtime.tracking import with_loggers
 
     def print_heading(experiment: Experiment) -> None:
         plan = plan_facts(experiment.out or folder)

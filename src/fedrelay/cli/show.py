@@ -32,9 +32,9 @@ def show(
 ) -> None:
     """Show the progress and the last results of a run and, if it followed chains, how much they forgot."""
     from fedrelay.report.forgetting import forgetting_table, last_forgetting
-    from fedrelay.report.runs import RunStatus
     from fedrelay.report.terminal.tables import facts_grid, progress_table
     from fedrelay.runtime.comparison import SPEC
+    from fedrelay.runtime.status import RunStatus
     from fedrelay.runtime.store import Records
 
     if (folder / SPEC).is_file():
@@ -42,7 +42,7 @@ def show(
         raise SpecError(f"{folder}: is a comparison; show one of its runs: {runs}")
     output, run = CommandOutput(quiet=quiet, json=json), Records.open(folder)
     experiment, history, chain, status = run.experiment, run.lines("metrics"), last_forgetting(run), RunStatus.of(run)
-    page = [progress_table(experiment, history, status.rows())]
+    page = [progress_table(experiment, history, status)]
     if chain is not None:
         page += ["", forgetting_table(chain)]
     if plot is not None:

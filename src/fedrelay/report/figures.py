@@ -30,9 +30,9 @@ from fedrelay.report.forgetting import ForgettingMatrix
 from fedrelay.report.format import count, percent, plural
 from fedrelay.report.palette import CLASSES, KINDS, class_colours, line_style
 from fedrelay.report.partition import Counts, Partition, merge_classes
-from fedrelay.report.runs import FAILURES
 from fedrelay.runtime.comparison import ComparisonResult
 from fedrelay.runtime.result import Result, Row
+from fedrelay.runtime.status import FAILURES
 
 Figure = dict[str, Any]
 Data = Mapping[str, Any]

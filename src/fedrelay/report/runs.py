@@ -6,97 +6,21 @@ Nothing is locked or changed, so a run can be read while it is running.
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any
 
 import torch
 
 from fedrelay.cost.ledger import KINDS
-from fedrelay.errors import DivergedError, FedRelayError, NoUsableArrivalError, RunFolderError
+from fedrelay.errors import RunFolderError
 from fedrelay.experiment.spec import Comparison, Experiment
-from fedrelay.report.format import duration, times
-from fedrelay.robustness.fault_events import DIVERGED, GIVEN_UP, event_label, is_fault
 from fedrelay.runtime.comparison import SPEC, ComparisonResult, MethodResults, load_comparison
 from fedrelay.runtime.result import Result, Row
+from fedrelay.runtime.status import FAILURES, Failure, RunState, RunStatus
 from fedrelay.runtime.store import Records
-
-Failure = Literal["diverged", "fruitless"]
-State = Literal["waiting", "running", "complete", "stopped", "diverged", "fruitless"]
-
-FAILURES: Mapping[Failure, tuple[type[FedRelayError], str]] = {
-    "diverged": (DivergedError, "diverged"),
-    "fruitless": (NoUsableArrivalError, "learnt nothing"),
-}
-"""How a run can end without a result: the error, and the words for it."""
-
-
-@dataclass(frozen=True)
-class RunStatus:
-    """How far a run is, what went wrong, and how it ended."""
-
-    state: State
-    reason: str
-    """Why the run failed; empty if it did not."""
-
-    round: int
-    """The last round that was done, or the round in which the run diverged."""
-
-    fault_events: Mapping[str, int]
-    seconds: float
-    choosing_seconds: float
-
-    @classmethod
-    def of(cls, records: Records) -> Self:
-        """Read the status from a run folder.
-
-        Raises:
-            RunFolderError: `events.jsonl` is damaged.
-        """
-        events, timings = records.lines("events"), records.lines("timings")
-        try:
-            last = events[-1] if events and events[-1]["what"] == DIVERGED else None
-            given_up = sum(event["done"] == GIVEN_UP for event in events)
-            fault_events = Counter(map(event_label, filter(is_fault, events)))
-            reason = str(last["done"]) if last else ""
-        except KeyError as error:
-            raise RunFolderError(f"{records.path / 'events.jsonl'}: is damaged (a line without {error})") from None
-        done, round = len(timings), len(timings)
-        state: State = "stopped"
-        if records.result is not None:
-            state, reason = "complete", ""
-        elif records.under_way:
-            state, reason = "running", ""
-        elif last is not None:
-            state, round = "diverged", int(last["round"])
-        elif done >= records.experiment.rounds and given_up >= done:
-            state, reason = "fruitless", "no client update was accepted in any round"
-        seconds, choosing = (sum(line.get(name, 0.0) for line in timings) for name in ("seconds", "choosing_seconds"))
-        return cls(state, reason, round, dict(sorted(fault_events.items())), seconds, choosing)
-
-    def rows(self) -> dict[str, str]:
-        """Return rows for the terminal."""
-        where = f" in round {self.round}" if self.state == "diverged" else ""
-        rows = {"state": f"{self.state}{where}" + (f" ({self.reason})" if self.reason else "")}
-        if self.seconds:
-            choosing = f", {duration(self.choosing_seconds)} of it choosing clients" if self.choosing_seconds else ""
-            rows["time in rounds"] = f"{duration(self.seconds)}{choosing}"
-        if self.fault_events:
-            rows["fault events"] = times(self.fault_events)
-        return rows
-
-    def facts(self) -> dict[str, Any]:
-        """Return what `--json` prints."""
-        return {
-            "state": self.state,
-            "diverged": {"round": self.round, "why": self.reason} if self.state == "diverged" else None,
-            "fault_events": dict(self.fault_events),
-            "seconds": round(self.seconds, 3),
-            "choosing_seconds": round(self.choosing_seconds, 3),
-        }
 
 
 @dataclass(frozen=True)
@@ -105,7 +29,7 @@ class RunView:
 
     records: Records
     experiment: Experiment
-    state: State
+    state: RunState
     reason: str = ""
     """Why the run failed; empty if it did not."""
 

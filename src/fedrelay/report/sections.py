@@ -16,7 +16,7 @@ from fedrelay.report.drawing import save_figures
 from fedrelay.report.figures import COSTS, METRICS, TRAFFIC, Data, Figure, ref
 from fedrelay.report.format import NONE, count, duration, moment, percent, size
 from fedrelay.report.palette import line_style
-from fedrelay.report.runs import FAILURES
+from fedrelay.runtime.status import FAILURES
 
 Card = dict[str, Any]
 

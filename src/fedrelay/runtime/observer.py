@@ -55,6 +55,29 @@ def as_observer(given: object | None) -> Observer:
     return observer
 
 
+class CombinedObserver(Observer):
+    """Calls several observers, in order."""
+
+    def __init__(self, *observers: Observer) -> None:
+        self.observers = observers
+
+    def on_profile(self, done: int, clients: int) -> None:
+        for each in self.observers:
+            each.on_profile(done, clients)
+
+    def on_start(self, experiment: Experiment, round: int) -> None:
+        for each in self.observers:
+            each.on_start(experiment, round)
+
+    def on_round_end(self, round: int, row: Row | None) -> None:
+        for each in self.observers:
+            each.on_round_end(round, row)
+
+    def on_stopping(self) -> None:
+        for each in self.observers:
+            each.on_stopping()
+
+
 class HopTap:
     """Sees models as clients receive them. The base class sees none."""
 

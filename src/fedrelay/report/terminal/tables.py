@@ -32,7 +32,8 @@ from fedrelay.report.format import (
 from fedrelay.report.summary import MethodSummary, summarize
 from fedrelay.runtime.bench import Timing
 from fedrelay.runtime.comparison import ComparisonResult, MethodResults
-from fedrelay.runtime.result import Result
+from fedrelay.runtime.result import Result, Row
+from fedrelay.runtime.status import RunStatus
 
 
 def facts_grid(rows: Mapping[str, RenderableType]) -> Table:
@@ -129,13 +130,13 @@ def _shares_of_time(result: Result) -> str:
     return f"   (T_comp {computing}, T_comm {communicating})"
 
 
-def progress_table(
-    experiment: Experiment, history: Sequence[Mapping[str, Any]], status: Mapping[str, str]
-) -> RenderableType:
+def progress_table(experiment: Experiment, history: Sequence[Row], status: RunStatus) -> RenderableType:
     """The progress of a run by its last evaluation, and its status."""
     title = Text(f"{experiment.method} on {experiment.data.name}, seed {experiment.seed}", style="bold")
     if not history:
-        return Group(title, facts_grid({"rounds": f"none of {count(experiment.rounds)} evaluated yet", **status}))
+        return Group(
+            title, facts_grid({"rounds": f"none of {count(experiment.rounds)} evaluated yet", **_status(status)})
+        )
     last = history[-1]
     rows = {
         "rounds": f"{count(last['round'])} of {count(experiment.rounds)}",
@@ -144,9 +145,19 @@ def progress_table(
         "client updates": count(last.get("client_updates")),
         "traffic": size(last.get("bytes")),
         "virtual time": moment(last.get("virtual_seconds")),
-        **status,
     }
-    return Group(title, facts_grid(rows))
+    return Group(title, facts_grid(rows | _status(status)))
+
+
+def _status(status: RunStatus) -> dict[str, str]:
+    where = f" in round {status.round}" if status.state == "diverged" else ""
+    rows = {"state": f"{status.state}{where}" + (f" ({status.reason})" if status.reason else "")}
+    if status.seconds:
+        choosing = f", {duration(status.choosing_seconds)} of it choosing clients" if status.choosing_seconds else ""
+        rows["time in rounds"] = f"{duration(status.seconds)}{choosing}"
+    if status.fault_events:
+        rows["fault events"] = times(status.fault_events)
+    return rows
 
 
 def privacy_line(spent: Mapping[str, Any]) -> str:

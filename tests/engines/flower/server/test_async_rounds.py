@@ -19,10 +19,10 @@ from fedrelay.engines.flower.server.hop_requests import ActiveRoute
 from fedrelay.engines.flower.server.state_versions import StateVersions
 from fedrelay.experiment.spec import DataSettings
 from fedrelay.local.client_state import ClientStateStore
-from fedrelay.report.runs import RunStatus
 from fedrelay.routes.async_state import AsyncState, Leg
 from fedrelay.routes.asynchronous import Asynchronous
 from fedrelay.routes.base import PlanningContext
+from fedrelay.runtime.status import RunStatus
 from fedrelay.runtime.store import Records
 
 pytest.importorskip("cryptography", reason="the extra 'flower' is not installed")

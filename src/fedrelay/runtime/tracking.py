@@ -17,9 +17,9 @@ from typing import Any, Literal, Protocol
 from fedrelay.errors import RunFolderError, SpecError
 from fedrelay.experiment.spec import Experiment
 from fedrelay.files import write_atomically
-from fedrelay.report.runs import FAILURES, RunStatus
-from fedrelay.runtime.observer import Observer
+from fedrelay.runtime.observer import CombinedObserver, Observer
 from fedrelay.runtime.result import Row
+from fedrelay.runtime.status import FAILURES, RunStatus
 from fedrelay.runtime.store import Records
 
 log = logging.getLogger(__name__)
@@ -32,29 +32,6 @@ LAST = "accuracy"
 
 Ending = Literal["complete", "failed", "stopped"]
 """How a run ended: with a result, without one, or resumable."""
-
-
-class CombinedObserver(Observer):
-    """Calls several observers."""
-
-    def __init__(self, *observers: Observer) -> None:
-        self.observers = observers
-
-    def on_profile(self, done: int, clients: int) -> None:
-        for each in self.observers:
-            each.on_profile(done, clients)
-
-    def on_start(self, experiment: Experiment, round: int) -> None:
-        for each in self.observers:
-            each.on_start(experiment, round)
-
-    def on_round_end(self, round: int, row: Row | None) -> None:
-        for each in self.observers:
-            each.on_round_end(round, row)
-
-    def on_stopping(self) -> None:
-        for each in self.observers:
-            each.on_stopping()
 
 
 class LogWriter(Protocol):
@@ -134,9 +111,7 @@ class TensorBoard(TrackingLogger):
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError:
-            raise SpecError(
-                "--tensorboard: needs the package tensorboard; pip install 'fedrelay[tensorboard]'"
-            ) from None
+            raise SpecError(_missing("tensorboard", "tensorboard")) from None
         self.summary_writer = SummaryWriter
 
     def open(self, experiment: Experiment, folder: Path) -> tuple[LogWriter, int]:

@@ -10,8 +10,8 @@ import pytest
 from tests.report.folders import SMALL, Stopper
 
 import fedrelay as fr
-from fedrelay.report.loggers import CombinedObserver, MLflow, TensorBoard, TrackingLogger, with_loggers
-from fedrelay.runtime.observer import Observer
+from fedrelay.runtime.observer import CombinedObserver, Observer
+from fedrelay.runtime.tracking import MLflow, TensorBoard, TrackingLogger, with_loggers
 
 
 class Log:
