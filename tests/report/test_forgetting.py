@@ -8,7 +8,7 @@ import fedrelay as fr
 from fedrelay.errors import RunFolderError
 from fedrelay.report.drawing import compose, save_figures
 from fedrelay.report.figures import forgetting
-from fedrelay.report.forgetting import ForgettingMatrix, forgetting_table, last_forgetting
+from fedrelay.report.forgetting import _checked, forgetting_table, last_forgetting
 from fedrelay.runtime.store import Records
 
 LINE = {
@@ -28,7 +28,7 @@ def shown(chain):
 
 
 def test_the_matrix_and_what_it_says():
-    lines = shown(ForgettingMatrix.of(LINE))
+    lines = shown(LINE)
     assert lines[0].split() == ["chain", "round", "4,", "3", "hops"]
     assert "-17.5 %" in lines[1]
     numbers = [line.split() for line in lines[-6:]]
@@ -39,21 +39,19 @@ def test_the_matrix_and_what_it_says():
 
 
 def test_a_chain_of_one_hop_cannot_forget():
-    alone = ForgettingMatrix.of(
-        {"round": 1, "clients": [3], "matrix": [[0.5]], "backward_transfer": None, "forgetting": None}
-    )
-    assert alone.facts()["backward_transfer"] is None
+    alone = _checked({"round": 1, "clients": [3], "matrix": [[0.5]], "backward_transfer": None, "forgetting": None})
+    assert alone["backward_transfer"] is None
     assert "–" in shown(alone)[1]
 
 
 def test_long_chains_are_left_to_the_picture():
     rows = [[1.0] * hop for hop in range(1, 31)]
-    long = ForgettingMatrix.of({**LINE, "clients": list(range(30)), "matrix": rows})
+    long = {**LINE, "clients": list(range(30)), "matrix": rows}
     assert "--plot" in shown(long)[-1]
 
 
 def test_the_figure_has_the_matrix(tmp_path):
-    figure = forgetting(ForgettingMatrix.of(LINE))
+    figure = forgetting(LINE)
     axes = compose([figure]).axes[0]
     picture = axes.images[0].get_array()
     np.testing.assert_array_equal(picture.mask, np.triu(np.ones((3, 3), bool), 1))
@@ -62,7 +60,7 @@ def test_the_figure_has_the_matrix(tmp_path):
     assert axes.get_title(loc="left") == figure["title"] == "Forgetting along a chain, round 4"
     assert figure["note"] == "Backward transfer -17.5 points: on average, the model forgets earlier clients."
     many = {**LINE, "clients": list(range(40)), "matrix": [[0.5] * hop for hop in range(1, 41)]}
-    save_figures(tmp_path / "many.png", [forgetting(ForgettingMatrix.of(many))])
+    save_figures(tmp_path / "many.png", [forgetting(many)])
     assert (tmp_path / "many.png").stat().st_size > 0
 
 

@@ -32,14 +32,15 @@ def test_durations(seconds, text):
 
 
 def test_numbers_that_are_not_there():
-    assert [percent(None), percent(math.nan), count(None), size(None), duration(math.inf), spread(None, 3)] == ["–"] * 6
+    unknown = spread({"mean": None, "std": None}, 3)
+    assert [percent(None), percent(math.nan), count(None), size(None), duration(math.inf), unknown] == ["–"] * 6
 
 
 def test_shares_are_percent():
     assert percent(0.9614) == "96.1 %"
     assert percent(0.2, 0) == "20 %"
-    assert spread((0.9614, 0.004), 3) == "96.1 ± 0.4"
-    assert spread((0.9614, 0.0), 1) == "96.1"
+    assert spread({"mean": 0.9614, "std": 0.004}, 3) == "96.1 ± 0.4"
+    assert spread({"mean": 0.9614, "std": 0.0}, 1) == "96.1"
 
 
 def test_counts():

@@ -16,22 +16,23 @@ CURVES = {
 
 def test_means_targets_and_speed_ups(outcome):
     done = outcome(CURVES, eval={"last": 2, "targets": [0.7, 0.8, 0.9], "reference": 1.0})
-    averaged, chained, central = summarize(done)
-    assert averaged.accuracy == (pytest.approx(0.75), pytest.approx(0.5**0.5 / 10))
-    assert averaged.accuracy_last == (pytest.approx(0.6), pytest.approx(0))
-    assert averaged.rounds_to == {0.7: 4, 0.8: None, 0.9: None}
-    assert chained.rounds_to == {0.7: 1.5, 0.8: 2.5, 0.9: None}
-    assert chained.speed_up == {0.7: pytest.approx(4 / 1.5), 0.8: None, 0.9: None}
-    assert averaged.speed_up[0.7] == 1
-    assert central.rounds_to[0.9] == 1
-    assert (chained.client_updates, chained.longest_chain, chained.bytes, chained.seconds) == (8, 2, 4000, 1.5)
-    assert chained.transfers == {"s2c": 4, "c2s": 4, "c2c": 4}
+    averaged, chained, central = summarize(done).values()
+    assert averaged["accuracy"] == {"mean": pytest.approx(0.75), "std": pytest.approx(0.5**0.5 / 10)}
+    assert averaged["accuracy_last"] == {"mean": pytest.approx(0.6), "std": pytest.approx(0)}
+    assert averaged["rounds_to"] == {"0.7": 4, "0.8": None, "0.9": None}
+    assert chained["rounds_to"] == {"0.7": 1.5, "0.8": 2.5, "0.9": None}
+    assert chained["speed_up"] == {"0.7": pytest.approx(4 / 1.5), "0.8": None, "0.9": None}
+    assert averaged["speed_up"]["0.7"] == 1
+    assert central["rounds_to"]["0.9"] == 1
+    costs = ("client_updates", "longest_chain", "bytes", "seconds")
+    assert [chained[name] for name in costs] == [8, 2, 4000, 1.5]
+    assert chained["transfers"] == {"s2c": 4, "c2s": 4, "c2c": 4}
 
 
 def test_the_reference_is_centralised_training_where_it_is_compared(outcome):
     done = outcome({"fedavg": [[0.5, 0.6]], "centralized": [[0.8, 0.8]]})
     assert comparison_facts(done)["reference"] == 0.8
-    assert summarize(done)[0].rounds_to == {0.7: 2, 0.8: None, 0.9: None}  # 56, 64 and 72 %
+    assert summarize(done)["fedavg"]["rounds_to"] == {"0.7": 2, "0.8": None, "0.9": None}  # 56, 64 and 72 %
 
 
 def test_a_method_that_diverged_has_no_numbers(outcome):

@@ -163,8 +163,9 @@ def resume(
 
 def _compare(output: CommandOutput, comparison: Comparison, out: Path, loggers: Sequence[TrackingLogger]) -> None:
     from fedrelay.experiment.comparison_runs import experiments
-    from fedrelay.report.comparison_files import comparison_numbers, write_comparison_files
-    from fedrelay.report.terminal.attacks import attack_damage_table, attack_damages
+    from fedrelay.report.comparison_files import write_comparison_files
+    from fedrelay.report.summary import comparison_facts
+    from fedrelay.report.terminal.attacks import attack_damage_table
     from fedrelay.report.terminal.tables import comparison_advice, comparison_tables
     from fedrelay.runtime.comparison import run_comparison
 
@@ -174,10 +175,10 @@ def _compare(output: CommandOutput, comparison: Comparison, out: Path, loggers: 
         outcome = run_comparison(comparison, observer=observer)
     write_comparison_files(outcome, out)
     output.print("", comparison_tables(outcome), "")
-    if attack_damages(outcome):
-        output.print(attack_damage_table(outcome), "")
+    if damage := attack_damage_table(outcome):
+        output.print(damage, "")
     output.print(comparison_advice(outcome))
-    output.print_json(comparison_numbers(outcome))
+    output.print_json(comparison_facts(outcome))
     if not any(method.results for method in outcome.methods):
         if any(method.diverged for method in outcome.methods):
             raise DivergedError(f"no run has a result: models diverged or no client update was accepted; see {out}")

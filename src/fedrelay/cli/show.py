@@ -63,6 +63,6 @@ def show(
             **last,
             "rounds": experiment.rounds,
             **status.facts(),
-            "forgetting": None if chain is None else chain.facts(),
+            "forgetting": chain,
         }
     )

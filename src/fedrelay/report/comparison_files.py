@@ -4,29 +4,21 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 from fedrelay.files import write_atomically
 from fedrelay.report.drawing import save_figures
 from fedrelay.report.figures import comparison_curves, privacy_curves
 from fedrelay.report.format import finite
 from fedrelay.report.summary import comparison_csv, comparison_facts
-from fedrelay.report.terminal.attacks import attack_damage_facts
 from fedrelay.runtime.comparison import ComparisonResult
 
 
 def write_comparison_files(outcome: ComparisonResult, folder: Path) -> None:
     """Write `results.json`, `table.csv`, `curves.png` and, with differential privacy, `privacy.png`."""
-    numbers = json.dumps(finite(comparison_numbers(outcome)), indent=1, ensure_ascii=False)
+    numbers = json.dumps(finite(comparison_facts(outcome)), indent=1, ensure_ascii=False)
     write_atomically(folder / "results.json", f"{numbers}\n".encode())
     write_atomically(folder / "table.csv", comparison_csv(outcome).encode())
     if curves := comparison_curves(outcome):
         save_figures(folder / "curves.png", curves, columns=2)
     if privacy := privacy_curves(outcome):
         save_figures(folder / "privacy.png", [privacy])
-
-
-def comparison_numbers(outcome: ComparisonResult) -> dict[str, Any]:
-    """All numbers of a comparison, including those of attacks if there were any."""
-    attacks = attack_damage_facts(outcome)
-    return {**comparison_facts(outcome), **({"attacks": attacks} if attacks else {})}

@@ -16,21 +16,20 @@ from fedrelay.cost.ledger import KINDS
 from fedrelay.experiment.method import build_method
 from fedrelay.metrics.curves import mean_std, target_accuracies
 from fedrelay.metrics.skew import balance_ratio, median_cpd
-from fedrelay.report.figures import class_parts
+from fedrelay.report.csv_tables import EVENTS
+from fedrelay.report.figures import COSTS, METRICS, class_parts
 from fedrelay.report.forgetting import forgetting_matrices
 from fedrelay.report.format import count, plural, step_size
 from fedrelay.report.limits import PAGE, Limits, evenly, significant
 from fedrelay.report.partition import Partition, merge_classes, partition_of_run
 from fedrelay.report.runs import MethodRuns, ReportRuns, RunView, load_runs
 from fedrelay.report.sections import with_sections
-from fedrelay.report.summary import MethodSummary, summarize
+from fedrelay.report.summary import summarize
 from fedrelay.robustness.fault_events import DIVERGED
-from fedrelay.runtime.result import COSTS, Row
+from fedrelay.runtime.result import Row
 
 Document = dict[str, Any]
 DIFFERS = "differs"
-METRICS = ("accuracy", "f1", "loss", "train_loss")
-_EVENT = ("round", "client", "route", "hop", "node", "what", "done")
 _MARKED = ("route", "client", "node", "what", "done")
 
 
@@ -163,7 +162,7 @@ def _methods(loaded: ReportRuns, limits: Limits) -> list[dict[str, Any]]:
             "summary": _summary(summary),
             "traffic": _traffic(method),
         }
-        for method, summary in zip(loaded.methods, summarize(loaded.outcome), strict=True)
+        for method, summary in zip(loaded.methods, summarize(loaded.outcome).values(), strict=True)
     ]
 
 
@@ -176,11 +175,11 @@ def _run(method: MethodRuns, seed: int) -> dict[str, Any]:
     return {"seed": seed, "state": "waiting", "reason": "", "folder": "", "rounds": 0, "planned": 0}
 
 
-def _summary(summary: MethodSummary) -> dict[str, Any]:
+def _summary(summary: Row) -> Row:
     """The summary of a method, with costs in the order of the targets."""
     left_out = ("runs", "method", "fault_events", "diverged", "fruitless", "rounds_to", "speed_up")
-    facts = {name: value for name, value in summary.facts().items() if name not in left_out}
-    return {**facts, "costs_to": list(facts["costs_to"].values())}
+    kept = {name: value for name, value in summary.items() if name not in left_out}
+    return {**kept, "costs_to": list(summary["costs_to"].values())}
 
 
 def _curves(runs: Sequence[RunView], most: int) -> dict[str, Any]:
@@ -330,15 +329,15 @@ def _round(line: Row, limits: Limits) -> dict[str, Any]:
 def _forgetting(run: RunView, runs: int, limits: Limits) -> dict[str, Any]:
     """The forgetting matrices of one run, which shares the limits with `runs` runs."""
     followed = forgetting_matrices(run.records)
-    cells = max((len(chain.clients) ** 2 // 2 for chain in followed), default=0)
+    cells = max((len(chain["clients"]) ** 2 // 2 for chain in followed), default=0)
     return {
         "in_all": len(followed),
         "chains": [
             {
-                "round": chain.round,
-                "clients": list(chain.clients),
-                "matrix": [[significant(value, 4) for value in row] for row in chain.matrix],
-                "backward_transfer": significant(chain.backward_transfer),
+                "round": chain["round"],
+                "clients": chain["clients"],
+                "matrix": [[significant(value, 4) for value in row] for row in chain["matrix"]],
+                "backward_transfer": significant(chain["backward_transfer"]),
             }
             for chain in evenly(followed, max(2, limits.cells // max(1, runs) // max(1, cells)))
         ],
@@ -369,7 +368,7 @@ def _events(loaded: ReportRuns, most: int) -> dict[str, list[Any]]:
         for number, run in loaded.runs
         for event in sorted(run.events, key=lambda event: int(event["round"]))[:share]
     ]
-    return {name: [row.get(name, "") for row in rows] for name in ("method", "seed", *_EVENT)}
+    return {name: [row.get(name, "") for row in rows] for name in EVENTS}
 
 
 def _spec(method: MethodRuns) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Mapping, Sequence
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -83,14 +84,7 @@ def save_figures(
     write_atomically(path, render(figures, kind, document, columns, width=width))
 
 
-def compose(
-    figures: Sequence[Figure | None], document: Mapping[str, Any] | None = None, columns: int = 1, width: float = WIDTH
-) -> Canvas:
-    """Return figures as one matplotlib figure, for callers that want to change it."""
-    with rc_context(STYLE):
-        return _composed(figures, document, columns, width)
-
-
+@rc_context(STYLE)
 def render(
     figures: Sequence[Figure | None],
     kind: str,
@@ -100,18 +94,18 @@ def render(
     width: float = WIDTH,
 ) -> bytes:
     """Return figures as the bytes of one file; equal figures have equal bytes."""
-    with rc_context(STYLE):
-        canvas = _composed(figures, document, columns, width)
-        FigureCanvasAgg(canvas)
-        content = io.BytesIO()
-        canvas.savefig(content, format=kind, dpi=dpi, metadata=FORMATS[kind])
+    canvas = compose(figures, document, columns, width)
+    FigureCanvasAgg(canvas)
+    content = io.BytesIO()
+    canvas.savefig(content, format=kind, dpi=dpi, metadata=FORMATS[kind])
     return content.getvalue()
 
 
-def _composed(
-    figures: Sequence[Figure | None], document: Mapping[str, Any] | None, columns: int, width: float
+@rc_context(STYLE)
+def compose(
+    figures: Sequence[Figure | None], document: Mapping[str, Any] | None = None, columns: int = 1, width: float = WIDTH
 ) -> Canvas:
-    """Draw figures as panels with one legend."""
+    """Return figures as the panels of one matplotlib figure with one legend, for callers that want to change it."""
     resolved = [None if figure is None else _resolved(figure, document or {}) for figure in figures]
     rows = [resolved[start : start + columns] for start in range(0, len(resolved), columns)]
     heights = [max(_height(each, columns) for each in row if each is not None) for row in rows]
@@ -120,27 +114,18 @@ def _composed(
     key_height = 0.2 * -(-len(keys) // across) if keys else 0
     canvas = Canvas(figsize=(width, sum(heights) + key_height), layout="constrained")
     grid = canvas.subplots(len(rows), columns, squeeze=False, height_ratios=heights)
-    for axes, figure in zip(grid.flat, resolved, strict=False):
+    for axes, figure in zip_longest(grid.flat, resolved):
         if figure is None:
             axes.set_axis_off()
-        else:
-            _draw_on(axes, figure)
-    for axes in grid.flat[len(resolved) :]:
-        axes.set_axis_off()
+            continue
+        axes.set_title(figure["title"], wrap=True)
+        axes.set(xlabel=figure.get("x", {}).get("label", ""), ylabel=figure.get("y", {}).get("label", ""))
+        for mark in figure["marks"]:
+            _MARKS[mark["kind"]](axes, mark, figure)
     if keys:
         handles = [_handle(key) for key in keys]
         canvas.legend(handles=handles, loc="outside lower center", ncols=min(across, len(keys)), handlelength=2.4)
     return canvas
-
-
-def _draw_on(axes: Axes, figure: Figure) -> None:
-    """Draw one figure without references on a panel."""
-    axes.set_title(figure["title"], wrap=True)
-    for side in ("x", "y"):
-        axis = figure.get(side, {})
-        axes.set(**{f"{side}label": axis.get("label", "")})
-    for mark in figure["marks"]:
-        _MARKS[mark["kind"]](axes, mark, figure)
 
 
 def _resolved(figure: Figure, document: Mapping[str, Any]) -> Figure:

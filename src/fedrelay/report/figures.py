@@ -26,7 +26,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedrelay.report.forgetting import ForgettingMatrix
 from fedrelay.report.format import count, percent, plural
 from fedrelay.report.palette import CLASSES, KINDS, class_colours, line_style
 from fedrelay.report.partition import Counts, Partition, merge_classes
@@ -329,11 +328,9 @@ def _order(counts: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.lexsort((-share, counts.argmax(axis=1)))
 
 
-def forgetting(chain: ForgettingMatrix | Mapping[str, Any], note: str = "", source: Any = None) -> Figure:
+def forgetting(chain: Mapping[str, Any], note: str = "", source: Any = None) -> Figure:
     """Accuracy on each earlier client after every hop of a chain."""
-    facts = chain.facts() if isinstance(chain, ForgettingMatrix) else chain
-    transfer = facts["backward_transfer"]
-    clients = list(map(str, facts["clients"]))
+    transfer, clients = chain["backward_transfer"], list(map(str, chain["clients"]))
     if transfer is not None:
         meaning = "the model forgets earlier clients" if transfer < 0 else "later clients help earlier ones"
         note = f"Backward transfer {100 * transfer:+.1f} points: on average, {meaning}. {note}"
@@ -341,14 +338,14 @@ def forgetting(chain: ForgettingMatrix | Mapping[str, Any], note: str = "", sour
         "kind": "cells",
         "rows": clients,
         "columns": clients,
-        "values": facts["matrix"] if source is None else source,
+        "values": chain["matrix"] if source is None else source,
         "format": "percent",
         "limits": [0, 1],
         "row_title": "After client",
         "column_title": "Accuracy on client",
         "since": "just after training there",
     }
-    return {"title": f"Forgetting along a chain, round {facts['round']}", "marks": [mark], "note": note.strip()}
+    return {"title": f"Forgetting along a chain, round {chain['round']}", "marks": [mark], "note": note.strip()}
 
 
 def routes(data: Data, run: int, place: int) -> Figure:

@@ -13,6 +13,9 @@ from fedrelay.experiment.spec import TrainSettings
 NONE = "–"
 """Shown for a missing value."""
 
+Level = Mapping[str, float | None]
+"""`mean` and `std` over seeds; both are None without a value."""
+
 _UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 
 
@@ -21,12 +24,12 @@ def percent(share: float | None, digits: int = 1) -> str:
     return NONE if share is None or math.isnan(share) else f"{100 * share:.{digits}f} %"
 
 
-def spread(mean_std: tuple[float, float] | None, runs: int) -> str:
+def spread(level: Level, runs: int) -> str:
     """Mean and standard deviation in percent, `96.1 ± 0.4`; no deviation for a single run."""
-    if mean_std is None or math.isnan(mean_std[0]):
+    mean, std = level["mean"], level["std"] or 0
+    if mean is None or math.isnan(mean):
         return NONE
-    mean, std = mean_std
-    return f"{100 * mean:.1f} ± {100 * std:.1f}" if runs > 1 else f"{100 * mean:.1f}"
+    return f"{100 * mean:.1f}" + (f" ± {100 * std:.1f}" if runs > 1 else "")
 
 
 def count(number: float | None) -> str:
@@ -39,6 +42,11 @@ def count(number: float | None) -> str:
 def whole(number: float | None) -> str:
     """1196.7 → `1,197`."""
     return count(None if number is None else round(number))
+
+
+def tenths(number: float | None) -> str:
+    """46.54 → `46.5`; 46.04 → `46`."""
+    return count(None if number is None else round(number, 1))
 
 
 def size(number: float | None) -> str:

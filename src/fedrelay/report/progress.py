@@ -13,7 +13,7 @@ from rich.text import Text
 from fedrelay.experiment.prepare import OnProfile
 from fedrelay.experiment.spec import Experiment
 from fedrelay.report.format import duration, percent
-from fedrelay.runtime.observer import Observer
+from fedrelay.runtime.observer import CombinedObserver, Observer
 from fedrelay.runtime.result import Row
 
 LINES_PER_RUN = 10
@@ -35,9 +35,9 @@ def watching(console: Console, titles: Sequence[str], announce: Callable[[Experi
         yield Observer()
     elif console.is_terminal or console.is_jupyter:
         with _bars(console) as progress:
-            yield Announcing(announce, Bar(progress, titles))
+            yield CombinedObserver(Heading(announce), Bar(progress, titles))
     else:
-        yield Announcing(announce, Lines(console, titles))
+        yield CombinedObserver(Heading(announce), Lines(console, titles))
 
 
 @contextmanager
@@ -47,27 +47,16 @@ def watching_profiles(console: Console) -> Iterator[OnProfile]:
         yield observer.on_profile
 
 
-class Announcing(Observer):
-    """Prints the heading when the first run starts, and passes all calls to another observer."""
+class Heading(Observer):
+    """Prints the heading when the first run starts."""
 
-    def __init__(self, announce: Callable[[Experiment], None], watcher: Observer) -> None:
-        self.announce: Callable[[Experiment], None] | None = announce
-        self.watcher = watcher
-
-    def on_profile(self, done: int, clients: int) -> None:
-        self.watcher.on_profile(done, clients)
+    def __init__(self, announce: Callable[[Experiment], None]) -> None:
+        self.announce, self.printed = announce, False
 
     def on_start(self, experiment: Experiment, round: int) -> None:
-        if self.announce is not None:
+        if not self.printed:
             self.announce(experiment)
-            self.announce = None
-        self.watcher.on_start(experiment, round)
-
-    def on_round_end(self, round: int, row: Row | None) -> None:
-        self.watcher.on_round_end(round, row)
-
-    def on_stopping(self) -> None:
-        self.watcher.on_stopping()
+            self.printed = True
 
 
 class Lines(Observer):

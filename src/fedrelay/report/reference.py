@@ -6,7 +6,7 @@ python -m fedrelay.report.reference docs
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import get_args
 
@@ -60,7 +60,7 @@ def methods_page() -> str:
 def settings_page() -> str:
     """All settings, section by section."""
     short = ", ".join(f"`{name}`" for name in shortcuts())
-    return "\n".join([_SETTINGS, _SHORT % short, *_sections(), *_clock(), *_faults(), *_top_level(), ""])
+    return "\n".join([_SETTINGS, _SHORT % short, *_sections(), ""])
 
 
 def _overview() -> Iterator[str]:
@@ -100,36 +100,32 @@ def _part(where: str, part: type[Section], sibling: type[Section] | None) -> Ite
     yield f"Described with {_link(sibling)}." if sibling else documentation(part)
     if part.model_fields:
         yield _HEAD.replace("setting", "option")
-        yield from (_row(f"{where}.{name}", field) for name, field in options_of(part).items())
+        yield from _rows(options_of(part), f"{where}.")
 
 
 def _sections() -> Iterator[str]:
-    for section, model in SECTIONS.items():
-        yield f"\n## {section}\n\n{(model.__doc__ or '').splitlines()[0]}"
-        yield _HEAD
-        yield from (_row(f"{section}.{name}", field) for name, field in model.model_fields.items())
-
-
-def _clock() -> Iterator[str]:
-    yield "\n## clock\n\nDevices and links of the clients, for virtual time (`clock.py` says how it is worked out)."
-    yield _HEAD
-    yield from (_row(f"clock.{name}", field) for name, field in Clock.model_fields.items())
-
-
-def _faults() -> Iterator[str]:
-    yield "\n## faults\n\nA list; each entry says one thing that goes wrong ([faults.md](faults.md) says more)."
-    yield _HEAD
+    for name, model in SECTIONS.items():
+        yield from _section(name, (model.__doc__ or "").splitlines()[0], _rows(model.model_fields, f"{name}."))
+    lead = "Devices and links of the clients, for virtual time (`clock.py` says how it is worked out)."
+    yield from _section("clock", lead, _rows(Clock.model_fields, "clock."))
+    lead = "A list; each entry says one thing that goes wrong ([faults.md](faults.md) says more)."
     kinds = ", ".join(f"`{kind}`" for kind in get_args(FaultKind))
-    yield f"| `faults.N.what` | required | {kinds} |"
-    yield from (_row(f"faults.N.{name}", field) for name, field in FaultSettings.model_fields.items() if name != "what")
-
-
-def _top_level() -> Iterator[str]:
-    yield "\n## The experiment itself\n\n`method` and `seed` make one run, `methods` and `seeds` a comparison."
-    yield _HEAD
+    rest = {name: field for name, field in FaultSettings.model_fields.items() if name != "what"}
+    yield from _section("faults", lead, [f"| `faults.N.what` | required | {kinds} |", *_rows(rest, "faults.N.")])
+    lead = "`method` and `seed` make one run, `methods` and `seeds` a comparison."
     fields = {**Experiment.model_fields, **Comparison.model_fields}
-    listed = {*SECTIONS, "clock", "faults"}
-    yield from (_row(name, field) for name, field in fields.items() if name not in listed)
+    own = {name: field for name, field in fields.items() if name not in (*SECTIONS, "clock", "faults")}
+    yield from _section("The experiment itself", lead, _rows(own))
+
+
+def _section(title: str, lead: str, rows: Iterable[str]) -> Iterator[str]:
+    yield f"\n## {title}\n\n{lead}"
+    yield _HEAD
+    yield from rows
+
+
+def _rows(fields: Mapping[str, FieldInfo], prefix: str = "") -> Iterator[str]:
+    return (_row(f"{prefix}{name}", field) for name, field in fields.items())
 
 
 def _row(name: str, field: FieldInfo) -> str:

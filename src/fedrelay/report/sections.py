@@ -14,7 +14,7 @@ from fedrelay.report import figures as fig
 from fedrelay.report.csv_tables import csv_blocks
 from fedrelay.report.drawing import save_figures
 from fedrelay.report.figures import COSTS, METRICS, TRAFFIC, Data, Figure, ref
-from fedrelay.report.format import NONE, count, duration, moment, percent, size
+from fedrelay.report.format import Level, count, duration, moment, percent, size, spread, tenths
 from fedrelay.report.palette import line_style
 from fedrelay.runtime.status import FAILURES
 
@@ -31,7 +31,10 @@ def with_sections(data: Data) -> dict[str, Any]:
     return {
         **whole,
         "headlines": [{"number": number, "text": text} for number, text in _headlines(whole)],
-        "sections": list(_sections(whole)),
+        "sections": [
+            {"id": name, "title": title, "lead": lead, "cards": [card(whole) for card in cards]}
+            for name, title, lead, *cards in _SECTIONS
+        ],
         "tables": csv_blocks(whole),
     }
 
@@ -89,62 +92,6 @@ def _file_names(names: Sequence[str]) -> list[str]:
             free = f"{safe}-{number}"
         found.append(free)
     return found
-
-
-def _sections(data: Data) -> Iterator[dict[str, Any]]:
-    yield _section(
-        "curves", "Learning curves", "Test metrics over rounds, client updates, traffic or virtual time.", _curves(data)
-    )
-    yield _section(
-        "relay",
-        "Relay map",
-        "How models travelled in each round. Each dot is a client, coloured by its classes. Each coloured line is the "
-        "route of one model. Click a line to highlight it.",
-        _relay(data),
-    )
-    yield _section(
-        "targets",
-        "Cost to target",
-        "The cost until each target accuracy was first reached, as a mean over seeds. A target counts as reached if "
-        "every seed reached it. Factors say how many times less than the compared method.",
-        _targets(data),
-    )
-    yield _section(
-        "results",
-        "Final results",
-        "Test accuracy in percent, mean ± standard deviation over seeds, and total costs. Bold is the best federated "
-        "method without failed seeds.",
-        _results(data),
-    )
-    yield _section(
-        "clients", "Clients", "The classes of each client, and of each group.", _clients(data), _groups(data)
-    )
-    yield _section(
-        "forgetting",
-        "Forgetting",
-        "Each row is the model after one more client. Each column is its accuracy on the samples of one client. A "
-        "column that fades downwards is forgotten.",
-        _forgetting(data),
-    )
-    yield _section(
-        "communication",
-        "Communication",
-        "Everything that was sent in the whole run, including setup; means over seeds. Payloads beside the model count "
-        "as transfers of their own.",
-        _communication(data),
-    )
-    yield _section("faults", "Fault events", "What went wrong, and how it was handled.", _faults(data))
-    yield _section(
-        "reproduce",
-        "Reproduce",
-        "The resolved specs and the package versions. The same spec and seed give the same weights bit for bit, with "
-        "any number of workers.",
-        _reproduce(data),
-    )
-
-
-def _section(name: str, title: str, lead: str, *cards: Card) -> dict[str, Any]:
-    return {"id": name, "title": title, "lead": lead, "cards": list(cards)}
 
 
 def _choice(name: str, label: str, options: Mapping[str, str], style: str = "segments") -> dict[str, Any]:
@@ -280,7 +227,7 @@ def _result_rows(data: Data) -> Iterator[list[Any]]:
     best = _best(data)
     for number, method in enumerate(data["methods"]):
         summary = method["summary"]
-        several = len(method["curves"]["runs"]) > 1
+        seeds = len(method["curves"]["runs"])
         chips = [
             {
                 "text": f"seed {run['seed']} {run['state']}"
@@ -294,10 +241,10 @@ def _result_rows(data: Data) -> Iterator[list[Any]]:
         complete = sum(run["state"] == "complete" for run in method["runs"])
         yield [
             {"text": method["name"], "dot": line_style("method", number)["colour"], "chips": chips},
-            _level(summary["accuracy_last"], several, bold=method is best),
-            _level(summary["accuracy"], several),
-            count(_rounded(summary["client_updates"])),
-            count(_rounded(summary["longest_chain"])),
+            _level(summary["accuracy_last"], seeds, bold=method is best),
+            _level(summary["accuracy"], seeds),
+            tenths(summary["client_updates"]),
+            tenths(summary["longest_chain"]),
             size(summary["bytes"]),
             moment(summary["virtual_seconds"]),
             duration(summary["seconds"]),
@@ -305,15 +252,9 @@ def _result_rows(data: Data) -> Iterator[list[Any]]:
         ]
 
 
-def _rounded(number: float | None) -> float | None:
-    return None if number is None else round(number, 1)
-
-
-def _level(level: Mapping[str, float | None], several: bool, *, bold: bool = False) -> dict[str, Any]:
-    if level["mean"] is None:
-        return {"text": NONE}
-    deviation = f" ± {100 * (level['std'] or 0):.1f}" if several else ""
-    return {"text": f"{100 * level['mean']:.1f}", "small": deviation, "bold": bold}
+def _level(level: Level, seeds: int, *, bold: bool = False) -> dict[str, Any]:
+    mean, sign, deviation = spread(level, seeds).partition(" ± ")
+    return {"text": mean, "small": sign + deviation, "bold": bold}
 
 
 def _clients(data: Data) -> Card:
@@ -517,3 +458,41 @@ def _time_factor(fast: Mapping[str, Any], slow: Mapping[str, Any]) -> str:
     if abs(factor - 1) < 0.05:
         return "the same virtual time"
     return f"{factor:.1f}× less virtual time" if factor > 1 else f"but {1 / factor:.1f}× more virtual time"
+
+
+_SECTIONS: tuple[tuple[Any, ...], ...] = (
+    ("curves", "Learning curves", "Test metrics over rounds, client updates, traffic or virtual time.", _curves),
+    (
+        "relay", "Relay map",
+        "How models travelled in each round. Each dot is a client, coloured by its classes. Each coloured line is the "
+        "route of one model. Click a line to highlight it.", _relay,
+    ),
+    (
+        "targets", "Cost to target",
+        "The cost until each target accuracy was first reached, as a mean over seeds. A target counts as reached if "
+        "every seed reached it. Factors say how many times less than the compared method.", _targets,
+    ),
+    (
+        "results", "Final results",
+        "Test accuracy in percent, mean ± standard deviation over seeds, and total costs. Bold is the best federated "
+        "method without failed seeds.", _results,
+    ),
+    ("clients", "Clients", "The classes of each client, and of each group.", _clients, _groups),
+    (
+        "forgetting", "Forgetting",
+        "Each row is the model after one more client. Each column is its accuracy on the samples of one client. A "
+        "column that fades downwards is forgotten.", _forgetting,
+    ),
+    (
+        "communication", "Communication",
+        "Everything that was sent in the whole run, including setup; means over seeds. Payloads beside the model count "
+        "as transfers of their own.", _communication,
+    ),
+    ("faults", "Fault events", "What went wrong, and how it was handled.", _faults),
+    (
+        "reproduce", "Reproduce",
+        "The resolved specs and the package versions. The same spec and seed give the same weights bit for bit, with "
+        "any number of workers.", _reproduce,
+    ),
+)  # fmt: skip
+"""The name, the title and the lead of every section, and the functions that make its cards."""

@@ -1,104 +1,59 @@
-"""A comparison in numbers: one summary per method, the same for the terminal, CSV and JSON."""
+"""A comparison in numbers, the same for the terminal, the page, CSV and JSON."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from fedrelay.cost.ledger import KINDS
 from fedrelay.errors import RunFolderError
 from fedrelay.files import read_regular_file
-from fedrelay.metrics.curves import speed_up, target_accuracies
-from fedrelay.report.format import as_csv
+from fedrelay.metrics.curves import mean_std, speed_up, target_accuracies
+from fedrelay.report.format import Level, as_csv
 from fedrelay.runtime.comparison import ComparisonResult, MethodResults
 from fedrelay.runtime.result import COSTS, Row, share_name
 
-MeanStd = tuple[float, float]
 
+def summarize(outcome: ComparisonResult) -> dict[str, Row]:
+    """Summarize every method over its seeds, by name in the order of the comparison.
 
-@dataclass(frozen=True)
-class MethodSummary:
-    """Results and costs of one method over its seeds. Costs are means; None if no run has a result."""
-
-    entry: MethodResults
-    accuracy: MeanStd | None
-    accuracy_last: MeanStd | None
-    rounds_to: Mapping[float, float | None]
-    speed_up: Mapping[float, float | None]
-    costs_to: Mapping[float, Row | None]
-    client_updates: float | None
-    longest_chain: float | None
-    transfers: Mapping[str, float | None]
-    bytes: float | None
-    seconds: float | None
-    virtual_seconds: float | None
-    computing_seconds: float | None
-    communicating_seconds: float | None
-
-    @property
-    def name(self) -> str:
-        """The method's name in the comparison."""
-        return self.entry.name
-
-    def facts(self) -> dict[str, Any]:
-        """Return everything, for JSON."""
-        return {
-            "method": self.entry.method,
-            "accuracy": _named(self.accuracy),
-            "accuracy_last": _named(self.accuracy_last),
-            "rounds_to": {share_name(share): rounds for share, rounds in self.rounds_to.items()},
-            "speed_up": {share_name(share): factor for share, factor in self.speed_up.items()},
-            "costs_to": {share_name(share): _costs(costs) for share, costs in self.costs_to.items()},
-            "client_updates": self.client_updates,
-            "longest_chain": self.longest_chain,
-            "transfers": dict(self.transfers),
-            "bytes": self.bytes,
-            "seconds": self.seconds,
-            "virtual_seconds": self.virtual_seconds,
-            "computing_seconds": self.computing_seconds,
-            "communicating_seconds": self.communicating_seconds,
-            "fault_events": dict(sorted(self.entry.fault_events.items())),
-            "diverged": list(self.entry.diverged),
-            "fruitless": list(self.entry.fruitless),
-            "runs": [result.summary() for result in self.entry.results],
-        }
-
-    def row(self) -> dict[str, Any]:
-        """Return one line of a table: everything but the runs."""
-        facts = self.facts()
-        runs, fault_events = facts.pop("runs"), facts.pop("fault_events")
-        ends = {end: len(facts.pop(end)) for end in ("diverged", "fruitless")}
-        return {
-            "label": self.name,
-            **_flat(facts),
-            "fault_events": sum(fault_events.values()),
-            "runs": len(runs),
-            **ends,
-        }
-
-
-def summarize(outcome: ComparisonResult) -> list[MethodSummary]:
-    """Summarize every method, in the order of the comparison; speed-ups are relative to the first."""
-    goals = target_accuracies(outcome.reference, outcome.comparison.eval.targets)
+    Costs are means; None if no run has a result. Speed-ups are relative to the first method.
+    """
+    goals = {
+        share_name(share): goal
+        for share, goal in target_accuracies(outcome.reference, outcome.comparison.eval.targets).items()
+    }
     first = _rounds_to(outcome.methods[0], goals)
-    return [_summary(entry, goals, first) for entry in outcome.methods]
+    return {entry.name: _summary(entry, goals, first) for entry in outcome.methods}
 
 
 def comparison_facts(outcome: ComparisonResult) -> dict[str, Any]:
     """Return the content of `results.json` and `--json`."""
+    attacks = attack_damages(outcome)
     return {
         "reference": outcome.reference,
-        "methods": {each.name: each.facts() for each in summarize(outcome)},
+        "methods": summarize(outcome),
         "out": str(outcome.comparison.out) if outcome.comparison.out else None,
+        **({"attacks": attacks} if attacks else {}),
     }
 
 
 def comparison_csv(outcome: ComparisonResult) -> str:
-    """Return the content of `table.csv`."""
-    return as_csv([each.row() for each in summarize(outcome)])
+    """Return the content of `table.csv`: everything but the runs."""
+    return as_csv([{"label": name, **_flat(_row(summary))} for name, summary in summarize(outcome).items()])
+
+
+def attack_damages(outcome: ComparisonResult) -> dict[str, Row]:
+    """Measure the damage to every attacked method, by name in the order of the comparison.
+
+    Drops are computed seed by seed against the same method without attack, the `reference` if it was compared.
+    """
+    settings = {each.name: each.model_dump_json(exclude={"attack", "label"}) for each in outcome.comparison.methods}
+    attacked = {each.name: each for each in outcome.methods if any(result.attack for result in each.results)}
+    clean = {settings[each.name]: each for each in reversed(outcome.methods) if each.name not in attacked}
+    return {name: _damage(entry, clean.get(settings[name])) for name, entry in attacked.items()}
 
 
 def plan_facts(run: Path) -> dict[str, Any]:
@@ -111,49 +66,80 @@ def plan_facts(run: Path) -> dict[str, Any]:
         raise RunFolderError(f"{path}: is damaged ({error})") from None
 
 
-def _summary(entry: MethodResults, goals: Mapping[float, float], first: Mapping[float, float | None]) -> MethodSummary:
+def _summary(entry: MethodResults, goals: Mapping[str, float], first: Mapping[str, float | None]) -> Row:
     results = entry.results
     reached = _rounds_to(entry, goals)
-    return MethodSummary(
-        entry=entry,
-        accuracy=entry.mean_std(lambda result: result.accuracy),
-        accuracy_last=entry.mean_std(lambda result: result.accuracy_last),
-        rounds_to=reached,
-        speed_up={share: speed_up(first[share], rounds) for share, rounds in reached.items()},
-        costs_to={share: None if entry.failed else entry.costs_to(goal) for share, goal in goals.items()},
-        client_updates=_mean(result.client_updates for result in results),
-        longest_chain=_mean(result.longest_route for result in results),
-        transfers={kind: _mean(result.transfers[kind] for result in results) for kind in KINDS},
-        bytes=_mean(result.bytes for result in results),
-        seconds=_mean(result.seconds for result in results),
-        virtual_seconds=_mean(result.virtual_seconds for result in results),
-        computing_seconds=_mean(result.computing_seconds for result in results),
-        communicating_seconds=_mean(result.communicating_seconds for result in results),
-    )
+
+    def mean(name: str) -> float | None:
+        return _mean([getattr(result, name) for result in results])
+
+    return {
+        "method": entry.method,
+        "accuracy": _level([result.accuracy for result in results]),
+        "accuracy_last": _level([result.accuracy_last for result in results]),
+        "rounds_to": reached,
+        "speed_up": {share: speed_up(first[share], rounds) for share, rounds in reached.items()},
+        "costs_to": {
+            share: (None if entry.failed else entry.costs_to(goal)) or dict.fromkeys(COSTS)
+            for share, goal in goals.items()
+        },
+        "client_updates": mean("client_updates"),
+        "longest_chain": mean("longest_route"),
+        "transfers": {kind: _mean([result.transfers[kind] for result in results]) for kind in KINDS},
+        "bytes": mean("bytes"),
+        **{f"{kind}seconds": mean(f"{kind}seconds") for kind in ("", "virtual_", "computing_", "communicating_")},
+        "fault_events": dict(sorted(entry.fault_events.items())),
+        "diverged": list(entry.diverged),
+        "fruitless": list(entry.fruitless),
+        "runs": [result.summary() for result in results],
+    }
 
 
-def _rounds_to(entry: MethodResults, goals: Mapping[float, float]) -> dict[float, float | None]:
+def _row(summary: Row) -> Row:
+    """The summary with numbers in place of lists."""
+    counts = {name: len(summary[name]) for name in ("runs", "diverged", "fruitless")}
+    rest = {name: value for name, value in summary.items() if name not in counts}
+    return {**rest, "fault_events": sum(summary["fault_events"].values()), **counts}
+
+
+def _damage(entry: MethodResults, reference: MethodResults | None) -> Row:
+    results = entry.results
+    before = {result.experiment.seed: result for result in reference.results} if reference else {}
+    pairs = [(before[result.experiment.seed], result) for result in results if result.experiment.seed in before]
+    levels = {}
+    for name, drop, value in (
+        ("accuracy", "drop", "accuracy_last"),
+        ("on_classes", "drop_on_classes", "accuracy_classes"),  # the swapped classes only
+    ):
+        both = [(getattr(then, value), getattr(now, value)) for then, now in pairs]
+        levels[name] = _level([getattr(result, value) for result in results])
+        levels[drop] = _level([then - now for then, now in both if then is not None and now is not None])
+    return {
+        "reference": reference.name if reference else None,
+        **levels,
+        "attackers": mean_std([len(result.attack["attackers"]) for result in results])[0],
+        "flips": mean_std([result.attack["flips"] for result in results])[0],
+    }
+
+
+def _rounds_to(entry: MethodResults, goals: Mapping[str, float]) -> dict[str, float | None]:
     """Mean rounds to each target; None if a seed failed or did not reach it."""
     return {share: None if entry.failed else _whole(entry.rounds_to(goal)) for share, goal in goals.items()}
 
 
-def _mean(values: Iterable[float]) -> float | None:
-    known = list(values)
-    return _whole(sum(known) / len(known)) if known else None
+def _level(values: Sequence[float | None]) -> Level:
+    known = [value for value in values if value is not None]
+    mean, std = mean_std(known) if known else (None, None)
+    return {"mean": mean, "std": std}
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return _whole(sum(values) / len(values)) if values else None
 
 
 def _whole(number: float | None) -> float | None:
     """Turn whole floats into integers."""
     return int(number) if number is not None and float(number).is_integer() else number
-
-
-def _costs(costs: Row | None) -> Row:
-    return dict(costs) if costs else dict.fromkeys(COSTS)
-
-
-def _named(mean_std: MeanStd | None) -> dict[str, float | None]:
-    mean, std = mean_std or (None, None)
-    return {"mean": mean, "std": std}
 
 
 def _flat(facts: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

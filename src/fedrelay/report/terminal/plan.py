@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -110,18 +110,14 @@ def _cost_of(line: Mapping[str, Any]) -> dict[str, Any]:
 def _with_setup(total: Mapping[str, Any], setup: Mapping[str, Any]) -> dict[str, Any]:
     """The costs of all rounds and of the setup."""
     once = _cost_of(setup)
-    return {
-        **total,
-        "client_updates": total["client_updates"] + once["client_updates"],
-        "transfers": {kind: total["transfers"][kind] + once["transfers"][kind] for kind in KINDS},
-        "bytes": total["bytes"] + once["bytes"],
-        **{name: total[name] + once[name] for name in _SECONDS},
-    }
+    transfers = {kind: total["transfers"][kind] + once["transfers"][kind] for kind in KINDS}
+    sums = {name: total[name] + once[name] for name in ("client_updates", "bytes", *_SECONDS)}
+    return {**total, **sums, "transfers": transfers}
 
 
 def plan_page(report: Mapping[str, Any]) -> RenderableType:
     """Show a plan in the terminal."""
-    total, chain = report["total"], report["chain"]
+    chain = report["chain"]
     groups = f" in {plural(report['groups'], 'group')}" if report["groups"] else ""
     title = Text(f"{report['method']} on {report['data']}, round {report['round']}", style="bold")
     payload = ", ".join(f"{name} {size(weight)}" for name, weight in report["payloads"].items())
@@ -140,7 +136,7 @@ def plan_page(report: Mapping[str, Any]) -> RenderableType:
     if "privacy" in report:
         facts["privacy, all rounds"] = privacy_line(report["privacy"])
     page: list[RenderableType] = [title, facts_grid(facts), Text(), _routes(report["routes"])]
-    page += [Text(), _cost(report, total), Text(), _times(report, total)]
+    page += [Text(), _table(report, _COSTS), Text(), _table(report, _TIMES)]
     if report["with_faults"]:
         page += [Text(), _fault_rows(report)]
     return Group(*page)
@@ -165,52 +161,48 @@ def _routes(routes: Sequence[Sequence[int | str]]) -> Table:
     if routes and all(len(route) == 1 for route in routes):
         clients = shortened([route[0] for route in routes], 3 * MOST_CLIENTS, ", ")
         return facts_grid({f"{plural(len(routes), 'route')} of 1": clients})
-    lines = {
-        f"route {number} of {len(routes)}": f"{shortened(route, MOST_CLIENTS, ' → ')}{_length(route)}"
-        for number, route in enumerate(routes[:MOST_ROUTES], start=1)
-    }
+    lines = {}
+    for number, route in enumerate(routes[:MOST_ROUTES], start=1):
+        length = f"  ({len(route)})" if len(route) > MOST_CLIENTS else ""
+        lines[f"route {number} of {len(routes)}"] = f"{shortened(route, MOST_CLIENTS, ' → ')}{length}"
     if len(routes) > MOST_ROUTES:
         lines["…"] = f"{len(routes) - MOST_ROUTES} more"
     return facts_grid(lines or {"routes": "none: no client has data"})
 
 
-def _length(route: Sequence[int | str]) -> str:
-    return f"  ({len(route)})" if len(route) > MOST_CLIENTS else ""
-
-
-def _rows(report: Mapping[str, Any], total: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _rows(report: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """The setup, the round and the run, each with its label."""
     if report["setup"]:
         yield "setup, before round 1", report["setup"]
     yield f"round {report['round']}", report
     if report["with_faults"]:
         yield f"round {report['round']} with faults", report["with_faults"]
-    yield f"all {count(total['rounds'])} rounds{' and setup' if report['setup'] else ''}", total
+    rounds = f"all {count(report['total']['rounds'])} rounds"
+    yield f"{rounds} and setup" if report["setup"] else rounds, report["total"]
 
 
-def _cost(report: Mapping[str, Any], total: Mapping[str, Any]) -> Table:
-    """Transfers of the round and of the run."""
-    table = _numbers("updates", *(kind.upper() for kind in KINDS), "traffic")
-    for name, costs in _rows(report, total):
-        moves = (count(costs["transfers"][kind]) for kind in KINDS)
-        table.add_row(f"  {name}", count(costs["client_updates"]), *moves, size(costs["bytes"]))
-    return table
+_COSTS: dict[str, Callable[[Mapping[str, Any]], str]] = {
+    "updates": lambda costs: count(costs["client_updates"]),
+    "S2C": lambda costs: count(costs["transfers"]["s2c"]),
+    "C2S": lambda costs: count(costs["transfers"]["c2s"]),
+    "C2C": lambda costs: count(costs["transfers"]["c2c"]),
+    "traffic": lambda costs: size(costs["bytes"]),
+}
+_TIMES: dict[str, Callable[[Mapping[str, Any]], str]] = {  # T and D are FedGSP's names
+    "virtual time": lambda costs: moment(costs["virtual_seconds"]),
+    "T_comp": lambda costs: moment(costs["computing_seconds"]),
+    "T_comm": lambda costs: moment(costs["communicating_seconds"]),
+    "D_comm": lambda costs: size(costs["bytes"]),
+}
 
 
-def _times(report: Mapping[str, Any], total: Mapping[str, Any]) -> Table:
-    """Virtual time, and FedGSP's T_comp, T_comm and D_comm."""
-    table = _numbers("virtual time", "T_comp", "T_comm", "D_comm")
-    for name, costs in _rows(report, total):
-        seconds = ("virtual_seconds", "computing_seconds", "communicating_seconds")
-        table.add_row(f"  {name}", *(moment(costs[each]) for each in seconds), size(costs["bytes"]))
-    return table
-
-
-def _numbers(*columns: str) -> Table:
-    """A table of numbers with bold column heads."""
+def _table(report: Mapping[str, Any], columns: Mapping[str, Callable[[Mapping[str, Any]], str]]) -> Table:
+    """One line each for the setup, the round and the run."""
     table = Table.grid(padding=(0, 3, 0, 0))
     table.add_column(style="dim")
     for _ in columns:
         table.add_column(justify="right")
     table.add_row("", *(Text(column, style="bold") for column in columns))
+    for name, costs in _rows(report):
+        table.add_row(f"  {name}", *(cell(costs) for cell in columns.values()))
     return table

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from statistics import fmean
 from typing import Any
 
 from rich import box
@@ -26,13 +27,14 @@ from fedrelay.report.format import (
     size,
     spread,
     step_size,
+    tenths,
     times,
     whole,
 )
-from fedrelay.report.summary import MethodSummary, summarize
+from fedrelay.report.summary import summarize
 from fedrelay.runtime.bench import Timing
-from fedrelay.runtime.comparison import ComparisonResult, MethodResults
-from fedrelay.runtime.result import Result, Row
+from fedrelay.runtime.comparison import ComparisonResult
+from fedrelay.runtime.result import Result, Row, share_name
 from fedrelay.runtime.status import RunStatus
 
 
@@ -78,7 +80,7 @@ def heading(
     model = experiment.model.name or "chosen for the data"
     title = Text(f"{', '.join(names)} on {experiment.data.name}", style="bold")
     rows = {
-        "clients": f"{_clients(experiment.data, plan)}{_partition(experiment.data)}",
+        "clients": f"{count(experiment.data.clients or plan['clients'])}{_partition(experiment.data)}",
         "model": f"{model}, {count(plan['parameters'])} parameters{f' in {names[0]}' if len(names) > 1 else ''}",
         "training": f"{plural(train.epochs, 'epoch')} per hop, batch size {train.batch_size}, "
         f"learning rate {step_size(train)}",
@@ -106,9 +108,10 @@ def result_table(result: Result) -> RenderableType:
         rows[f"rounds to {percent(share, 0)}{of}"] = count(rounds)
     rows |= {
         "client updates": count(result.client_updates),
-        "transfers": _transfers(result.transfers),
+        "transfers": "   ".join(f"{count(result.transfers[kind])} {kind.upper()}" for kind in KINDS),
         "traffic": size(result.bytes),
-        "virtual time": f"{moment(result.virtual_seconds)}{_shares_of_time(result)}",
+        "virtual time": f"{moment(result.virtual_seconds)}   "
+        f"(T_comp {moment(result.computing_seconds)}, T_comm {moment(result.communicating_seconds)})",
         "time": duration(result.seconds),
     }
     if result.choosing_seconds:
@@ -124,19 +127,12 @@ def result_table(result: Result) -> RenderableType:
     return facts_grid(rows)
 
 
-def _shares_of_time(result: Result) -> str:
-    """T_comp and T_comm."""
-    computing, communicating = moment(result.computing_seconds), moment(result.communicating_seconds)
-    return f"   (T_comp {computing}, T_comm {communicating})"
-
-
 def progress_table(experiment: Experiment, history: Sequence[Row], status: RunStatus) -> RenderableType:
     """The progress of a run by its last evaluation, and its status."""
     title = Text(f"{experiment.method} on {experiment.data.name}, seed {experiment.seed}", style="bold")
     if not history:
-        return Group(
-            title, facts_grid({"rounds": f"none of {count(experiment.rounds)} evaluated yet", **_status(status)})
-        )
+        rows = {"rounds": f"none of {count(experiment.rounds)} evaluated yet"}
+        return Group(title, facts_grid(rows | _status(status)))
     last = history[-1]
     rows = {
         "rounds": f"{count(last['round'])} of {count(experiment.rounds)}",
@@ -184,9 +180,9 @@ def run_advice(result: Result) -> RenderableType:
 
 def comparison_tables(outcome: ComparisonResult) -> RenderableType:
     """A comparison in numbers: accuracy and rounds to targets, costs, then notes."""
-    rows = summarize(outcome)
-    tables = (_quality(outcome, rows), Text(), _effort(outcome, rows), Text(), _costs(rows))
-    return Group(*tables, *_notes(outcome, rows), *_privacy(outcome))
+    found = summarize(outcome)
+    tables = (_quality(outcome, found), Text(), _effort(outcome, found), Text(), _costs(found))
+    return Group(*tables, *_notes(outcome, found))
 
 
 def comparison_advice(outcome: ComparisonResult) -> RenderableType:
@@ -201,27 +197,13 @@ def comparison_advice(outcome: ComparisonResult) -> RenderableType:
     }
     if any(result.privacy for entry in outcome.methods for result in entry.results):
         rows["privacy"] = f"{out}/privacy.png"
-    best = _best(outcome)
-    if best is not None:
+    federated = [each for each in outcome.methods if each.results and each.method != "centralized"]
+    if federated:
+        best = max(federated, key=lambda each: fmean(result.accuracy_last for result in each.results))
         rows["next"] = f"look at the curves; fedrelay methods show {best.method}"
     if len(outcome.comparison.seeds) == 1:
         rows["error bars"] = "compare with --seeds 1,2,3"
     return facts_grid(rows)
-
-
-def _best(outcome: ComparisonResult) -> MethodResults | None:
-    """The federated method with the highest final level."""
-    federated = [each for each in outcome.methods if each.results and each.method != "centralized"]
-    return max(
-        federated,
-        key=lambda entry: sum(result.accuracy_last for result in entry.results) / len(entry.results),
-        default=None,
-    )
-
-
-def _clients(data: DataSettings, plan: Mapping[str, Any]) -> str:
-    """The number of clients, as set or as planned."""
-    return count(data.clients or plan["clients"])
 
 
 def _participation(names: Sequence[str], experiment: Experiment) -> str:
@@ -236,35 +218,28 @@ def _partition(data: DataSettings) -> str:
     return "".join(f", {word}" for word in said if word)
 
 
-def _transfers(transfers: Mapping[str, float | None]) -> str:
-    return "   ".join(f"{count(transfers[kind])} {kind.upper()}" for kind in KINDS)
-
-
-def _quality(outcome: ComparisonResult, rows: Sequence[MethodSummary]) -> Table:
+def _quality(outcome: ComparisonResult, summaries: Mapping[str, Row]) -> Table:
     last = outcome.comparison.eval.last
     goals = target_accuracies(outcome.reference, outcome.comparison.eval.targets)
     heads = [f"rounds to\n{percent(goal)}" for goal in goals.values()]
     table = plain_table("\nmethod", f"accuracy %\nlast {last}", "accuracy %\nfinal", *heads, numeric=True)
     for column in table.columns[3:]:
         column.justify = "left"  # cells of two numbers are aligned by themselves
-    reached = [_reached(rows, share) for share in goals]
-    for number, standing in enumerate(rows):
-        runs = len(standing.entry.results)
-        ended = "diverged" if standing.entry.diverged else "failed"
-        level = Text(spread(standing.accuracy_last, runs), style="bold") if runs else Text(ended, style="red")
-        table.add_row(
-            standing.name + ("*" if standing.entry.failed and runs else ""),
-            level,
-            spread(standing.accuracy, runs),
-            *(column[number] for column in reached),
-        )
+    reached = [_reached(list(summaries.values()), share_name(share)) for share in goals]
+    for number, (name, summary) in enumerate(summaries.items()):
+        runs, failed = len(summary["runs"]), summary["diverged"] or summary["fruitless"]
+        ended = "diverged" if summary["diverged"] else "failed"
+        level = Text(spread(summary["accuracy_last"], runs), style="bold") if runs else Text(ended, style="red")
+        marked = f"{name}*" if failed and runs else name
+        table.add_row(marked, level, spread(summary["accuracy"], runs), *(column[number] for column in reached))
     return table
 
 
-def _reached(rows: Sequence[MethodSummary], share: float) -> list[Text]:
+def _reached(summaries: Sequence[Row], share: str) -> list[Text]:
     """One column: rounds to a target and the speed-up over the first method."""
-    rounds = [count(standing.rounds_to[share]) for standing in rows]
-    factors = ["", *(_factor(standing.speed_up[share]) for standing in rows[1:])]
+    rounds = [count(summary["rounds_to"][share]) for summary in summaries]
+    speed_ups = [None, *(summary["speed_up"][share] for summary in summaries[1:])]
+    factors = ["" if factor is None else f"  {factor:.1f}×" for factor in speed_ups]
     left, right = max(map(len, rounds)), max(map(len, factors))
     return [
         Text(f"{number:>{left}}").append(f"{factor:>{right}}", style="dim")
@@ -272,63 +247,47 @@ def _reached(rows: Sequence[MethodSummary], share: float) -> list[Text]:
     ]
 
 
-def _factor(speed_up: float | None) -> str:
-    return "" if speed_up is None else f"  {speed_up:.1f}×"
-
-
-def _effort(outcome: ComparisonResult, rows: Sequence[MethodSummary]) -> Table:
+def _effort(outcome: ComparisonResult, summaries: Mapping[str, Row]) -> Table:
     """All costs to the middle target: rounds alone would favour long chains."""
     goals = target_accuracies(outcome.reference, outcome.comparison.eval.targets)
     share = sorted(goals)[len(goals) // 2]
     heads = ("rounds", "client updates", "traffic", "virtual time")
     table = plain_table(f"to reach {percent(goals[share])}", *heads, numeric=True)
-    for standing in rows:
-        costs = standing.costs_to[share]
-        if costs is None:
-            table.add_row(standing.name, *("–" for _ in heads))
-        else:
-            numbers = (count(round(costs["round"], 1)), whole(costs["client_updates"]), size(costs["bytes"]))
-            table.add_row(standing.name, *numbers, duration(costs["virtual_seconds"]))
+    for name, summary in summaries.items():
+        costs = summary["costs_to"][share_name(share)]
+        work = (tenths(costs["round"]), whole(costs["client_updates"]), size(costs["bytes"]))
+        table.add_row(name, *work, duration(costs["virtual_seconds"]))
     return table
 
 
-def _costs(rows: Sequence[MethodSummary]) -> Table:
-    columns = ("method", "updates", "longest\nchain", "S2C", "C2S", "C2C", "traffic", "time")
-    table = plain_table(*(column if "\n" in column else f"\n{column}" for column in columns), numeric=True)
-    for standing in rows:
-        table.add_row(
-            standing.name,
-            whole(standing.client_updates),
-            whole(standing.longest_chain),
-            *(whole(standing.transfers[kind]) for kind in KINDS),
-            size(standing.bytes),
-            duration(standing.seconds),
-        )
+def _costs(summaries: Mapping[str, Row]) -> Table:
+    heads = ("\nmethod", "\nupdates", "longest\nchain", "\nS2C", "\nC2S", "\nC2C", "\ntraffic", "\ntime")
+    table = plain_table(*heads, numeric=True)
+    for name, summary in summaries.items():
+        numbers = (summary["client_updates"], summary["longest_chain"], *summary["transfers"].values())
+        table.add_row(name, *map(whole, numbers), size(summary["bytes"]), duration(summary["seconds"]))
     return table
 
 
-def _privacy(outcome: ComparisonResult) -> Iterator[RenderableType]:
-    """The privacy spent in the worst run of each method."""
-    for entry in outcome.methods:
-        spent = [result.privacy for result in entry.results if result.privacy]
-        if spent:
-            worst = max(spent, key=lambda each: float(each["epsilon_max"]))
-            yield Text(f"  {entry.name}: {privacy_line(worst)}", style="dim")
-
-
-def _notes(outcome: ComparisonResult, rows: Sequence[MethodSummary]) -> Iterator[RenderableType]:
-    """Notes below the tables."""
+def _notes(outcome: ComparisonResult, summaries: Mapping[str, Row]) -> Iterator[RenderableType]:
+    """Notes below the tables, and the privacy spent in the worst run of each method."""
     yield Text()
-    if any(factor is not None for standing in rows[1:] for factor in standing.speed_up.values()):
-        yield Text(f"  ×: times fewer rounds than {rows[0].name}", style="dim")
+    first, *others = summaries
+    if any(factor is not None for name in others for factor in summaries[name]["speed_up"].values()):
+        yield Text(f"  ×: times fewer rounds than {first}", style="dim")
     if outcome.reference != 1:
         yield Text(f"  rounds to: shares of the reference accuracy, {percent(outcome.reference)}", style="dim")
     for entry in outcome.methods:
         if entry.failed and entry.results:
             yield Text(f"  * {entry.name}: means over the seeds that did not fail", style="yellow")
-        for reason in entry.diverged:
-            yield Text(f"  {entry.name} diverged, {reason}", style="red")
-        for reason in entry.fruitless:
-            yield Text(f"  {entry.name} failed, {reason}", style="red")
+        failures = {"diverged": entry.diverged, "failed": entry.fruitless}
+        yield from (
+            Text(f"  {entry.name} {how}, {why}", style="red") for how, reasons in failures.items() for why in reasons
+        )
         if entry.fault_events:
             yield Text(f"  fault events of {entry.name}: {times(entry.fault_events)}", style="yellow")
+    for entry in outcome.methods:
+        spent = [result.privacy for result in entry.results if result.privacy]
+        if spent:
+            worst = max(spent, key=lambda each: float(each["epsilon_max"]))
+            yield Text(f"  {entry.name}: {privacy_line(worst)}", style="dim")
