@@ -10,21 +10,8 @@ from typing import Annotated
 
 import typer
 from typer.main import get_command
-from typer.models import CommandInfo, TyperInfo
 
-from fedrelay.cli import (
-    attack,
-    bench,
-    data,
-    federation,
-    group,
-    methods,
-    plan,
-    report,
-    reproduce,
-    run,
-    show,
-)
+from fedrelay.cli import attack, bench, data, federation, group, methods, plan, report, reproduce, run, show
 from fedrelay.cli.interrupts import Stopped, sigterm_as_interrupt
 from fedrelay.cli.output import print_error
 from fedrelay.cli.settings import examples
@@ -55,11 +42,12 @@ PANELS = {
 
 for _panel, _modules in PANELS.items():
     for _module in _modules:
-        _module.register(app)
-    _commands: list[CommandInfo | TyperInfo] = [*app.registered_commands, *app.registered_groups]
-    for _command in _commands:
-        if not isinstance(_command.rich_help_panel, str):
+        if _module.app.info.name:
+            app.add_typer(_module.app, rich_help_panel=_panel)
+            continue
+        for _command in _module.app.registered_commands:
             _command.rich_help_panel = _panel
+            app.registered_commands.append(_command)
 
 
 def _show_version(wanted: bool) -> None:
@@ -71,8 +59,7 @@ def _show_version(wanted: bool) -> None:
 @app.callback()
 def _program(
     _version: Annotated[
-        bool,
-        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit."),
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
     pass

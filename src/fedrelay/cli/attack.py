@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import json as json_format
-from collections.abc import Sequence
 from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fedrelay.cli.output import CommandOutput
 from fedrelay.cli.run import Seeds, compare_methods, with_seeds
-from fedrelay.cli.settings import ALL_FLAGS, Assignments, Json, Quiet, apply, examples, free_folder, takes_settings
+from fedrelay.cli.settings import (
+    ALL_FLAGS,
+    Assignments,
+    Json,
+    Quiet,
+    Tree,
+    apply,
+    examples,
+    free_folder,
+    takes_settings,
+)
 from fedrelay.errors import SpecError
 from fedrelay.experiment.spec import Comparison, validate
 from fedrelay.report.format import finite
@@ -24,56 +33,37 @@ if TYPE_CHECKING:  # imports torch, which would make --help slow
 DEFAULT_METHODS = ("fedavg", "fedseq")
 """The methods of the paper's table."""
 
+Methods = Annotated[list[str] | None, typer.Argument(metavar="[METHOD…]", help="default: fedavg fedseq")]
+_option = partial(typer.Option, rich_help_panel="Attack")
 
-def register(app: typer.Typer) -> None:
-    """Add the command group."""
-    group = typer.Typer(rich_markup_mode="rich", no_args_is_help=True)
-    group.command(
-        "label-flip",
-        epilog=examples(
-            "fedrelay attack label-flip --data fashion-mnist --alpha 100 --swap 0,6",
-            "fedrelay attack label-flip fedseq --swap 0,2,3,5 --group-share 0.1,0.5 --seeds 1,2,3",
-            "fedrelay attack label-flip --data cifar100 --alpha 100 --swap intra-sc --pairing random",
-        ),
-    )(label_flip)
-    group.command(
-        "gan",
-        epilog=examples(
-            "fedrelay attack gan fedavg fedseq --data mnist --clients 100 --alpha 100 --spy-epochs 20",
-            "fedrelay attack gan fedseq --model cnn-s --spy 7 --rounds 30 --seeds 1,2,3 --out runs/spy",
-            "fedrelay attack gan --data cifar10 --features mymodule:inception",
-        ),
-    )(gan)
-    app.add_typer(
-        group,
-        name="attack",
-        help="Run methods with an attack and without it, and compare.",
-        epilog=examples("fedrelay attack label-flip --alpha 100 --swap 3,8"),
-    )
+app = typer.Typer(
+    no_args_is_help=True,
+    name="attack",
+    help="Run methods with an attack and without it, and compare.",
+    epilog=examples("fedrelay attack label-flip --alpha 100 --swap 3,8"),
+)
 
 
+@app.command(
+    "label-flip",
+    epilog=examples(
+        "fedrelay attack label-flip --data fashion-mnist --alpha 100 --swap 0,6",
+        "fedrelay attack label-flip fedseq --swap 0,2,3,5 --group-share 0.1,0.5 --seeds 1,2,3",
+        "fedrelay attack label-flip --data cifar100 --alpha 100 --swap intra-sc --pairing random",
+    ),
+)
 @takes_settings(*ALL_FLAGS)
 def label_flip(
-    methods: Annotated[list[str] | None, typer.Argument(metavar="[METHOD…]", help="default: fedavg fedseq")] = None,
+    methods: Methods = None,
     swap: Annotated[
         str,
-        typer.Option(
-            "--swap",
-            metavar="0,6,…",
-            help="classes whose labels attackers swap, or a list for CIFAR-100: extra-sc, intra-sc",
-            rich_help_panel="Attack",
+        _option(
+            metavar="0,6,…", help="classes whose labels attackers swap, or a list for CIFAR-100: extra-sc, intra-sc"
         ),
     ] = "",
-    pairing: Annotated[
-        str,
-        typer.Option(help="how classes are paired: fixed, random, or both", rich_help_panel="Attack"),
-    ] = "fixed,random",
-    group_share: Annotated[
-        str, typer.Option(metavar="L_S,…", help="share of groups that contain attackers", rich_help_panel="Attack")
-    ] = "0.5",
-    client_share: Annotated[
-        str, typer.Option(metavar="L,…", help="share of attackers in these groups", rich_help_panel="Attack")
-    ] = "0.5",
+    pairing: Annotated[str, _option(help="how classes are paired: fixed, random, or both")] = "fixed,random",
+    group_share: Annotated[str, _option(metavar="L_S,…", help="share of groups that contain attackers")] = "0.5",
+    client_share: Annotated[str, _option(metavar="L,…", help="share of attackers in these groups")] = "0.5",
     seeds: Seeds = None,
     quiet: Quiet = False,
     json: Json = False,
@@ -94,25 +84,32 @@ def label_flip(
             _shares("--client-share", client_share),
         )
     ]
-    entries = [entry for method in methods or DEFAULT_METHODS for entry in _entries(method, attacks)]
+    entries: list[Tree] = []
+    for method in methods or DEFAULT_METHODS:
+        entries.append({"method": method, "label": f"{method} clean"})
+        entries += [{"method": method, "label": _label(method, attack), "attack": attack} for attack in attacks]
     compare_methods({"methods": entries}, settings, seeds, "label-flip", quiet=quiet, json=json)
 
 
+@app.command(
+    "gan",
+    epilog=examples(
+        "fedrelay attack gan fedavg fedseq --data mnist --clients 100 --alpha 100 --spy-epochs 20",
+        "fedrelay attack gan fedseq --model cnn-s --spy 7 --rounds 30 --seeds 1,2,3 --out runs/spy",
+        "fedrelay attack gan --data cifar10 --features mymodule:inception",
+    ),
+)
 @takes_settings(*ALL_FLAGS)
 def gan(
-    methods: Annotated[list[str] | None, typer.Argument(metavar="[METHOD…]", help="default: fedavg fedseq")] = None,
-    spy: Annotated[int, typer.Option(help="the number of the spying client", rich_help_panel="Attack")] = 0,
-    spy_epochs: Annotated[
-        int,
-        typer.Option(min=1, help="epochs of the GAN over the spy's own images per hop (E_a)", rich_help_panel="Attack"),
-    ] = 300,
+    methods: Methods = None,
+    spy: Annotated[int, _option(help="the number of the spying client")] = 0,
+    spy_epochs: Annotated[int, _option(min=1, help="epochs of the GAN over the spy's own images per hop (E_a)")] = 300,
     features: Annotated[
         str | None,
-        typer.Option(
+        _option(
             metavar="MODULE:FUNCTION",
             help="returns a network from images to features for the FID, such as Inception; "
             "default: a small network trained on the data",
-            rich_help_panel="Attack",
         ),
     ] = None,
     seeds: Seeds = None,
@@ -170,19 +167,11 @@ def _print_progress(output: CommandOutput, title: str, observation: GanObservati
     output.note(f"  {title}, round {observation.round}: the spy received a model with accuracy {accuracy}")
 
 
-def _entries(method: str, attacks: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """A method without attack, then with each attack."""
-    return [
-        {"method": method, "label": f"{method} clean"},
-        *({"method": method, "label": _label(method, each), "attack": each} for each in attacks),
-    ]
-
-
-def _label(method: str, attack: dict[str, Any]) -> str:
+def _label(method: str, attack: Tree) -> str:
     return f"{method} {attack['pairing']} {attack['group_share']:g} {attack['client_share']:g}"
 
 
-def _classes(swap: str) -> dict[str, Any]:
+def _classes(swap: str) -> Tree:
     """The settings for `0,6` or for the name of a list."""
     if not swap:
         raise SpecError("--swap: missing; name the classes whose labels are swapped, such as --swap 0,6")

@@ -11,15 +11,13 @@ from fedrelay.cli.output import CommandOutput
 from fedrelay.cli.settings import Json, Quiet, examples
 from fedrelay.errors import SpecError
 
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command(epilog=examples("fedrelay bench", "fedrelay bench --workers 4 --rounds 50 --json"))(bench)
+app = typer.Typer()
 
 
+@app.command(epilog=examples("fedrelay bench", "fedrelay bench --workers 4 --rounds 50 --json"))
 def bench(
-    workers: Annotated[int, typer.Option("--workers", help="worker processes; 0 = one per core")] = 0,
-    rounds: Annotated[int, typer.Option("--rounds", help="rounds to measure; the median counts")] = 15,
+    workers: Annotated[int, typer.Option(help="worker processes; 0 = one per core")] = 0,
+    rounds: Annotated[int, typer.Option(help="rounds to measure; the median counts")] = 15,
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:

@@ -12,21 +12,10 @@ from fedrelay.cli.settings import DATA_FLAGS, Assignments, Json, Quiet, Tree, ap
 from fedrelay.errors import SpecError
 from fedrelay.experiment.spec import Experiment, validate
 
-
-def register(app: typer.Typer) -> None:
-    """Add the command group."""
-    group = typer.Typer(rich_markup_mode="rich")
-    group.callback(invoke_without_command=True)(data)
-    group.command(
-        epilog=examples(
-            "fedrelay data show digits --clients 100 --alpha 0",
-            "fedrelay data show mnist --partition natural --plot mnist.png",
-            "fedrelay data show digits --partition shards --set shards_per_client=3",
-        )
-    )(show)
-    app.add_typer(group, name="data", epilog=examples("fedrelay data", "fedrelay data show digits --alpha 0"))
+app = typer.Typer(name="data", epilog=examples("fedrelay data", "fedrelay data show digits --alpha 0"))
 
 
+@app.callback(invoke_without_command=True)
 def data(context: typer.Context) -> None:
     """List all data sets and where they were found."""
     if context.invoked_subcommand is None:
@@ -36,15 +25,20 @@ def data(context: typer.Context) -> None:
         CommandOutput().print(*dataset_list(DATASETS.values()))
 
 
+@app.command(
+    epilog=examples(
+        "fedrelay data show digits --clients 100 --alpha 0",
+        "fedrelay data show mnist --partition natural --plot mnist.png",
+        "fedrelay data show digits --partition shards --set shards_per_client=3",
+    )
+)
 @takes_settings(*DATA_FLAGS)
 def show(
     name: Annotated[str, typer.Argument(metavar="[NAME]", help="a data set, or an .npz file")] = "digits",
     plot: Annotated[
         Path | None,
         typer.Option(
-            "--plot",
-            metavar="FILE.png",
-            help="draw the class mix of every client; in a folder, the file is NAME-partition.png",
+            metavar="FILE.png", help="draw the class mix of every client; in a folder, the file is NAME-partition.png"
         ),
     ] = None,
     quiet: Quiet = False,

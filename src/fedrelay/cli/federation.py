@@ -23,39 +23,24 @@ ServerFolder = Annotated[Path, typer.Argument(metavar="FOLDER", help="the server
 Address = Annotated[str, typer.Option("--superlink", metavar="HOST:PORT", help="address of the SuperLink")]
 DEFAULT_ADDRESS = "127.0.0.1:9092"
 
-
-def register(app: typer.Typer) -> None:
-    """Add the commands."""
-    app.command(
-        epilog=examples(
-            "fedrelay certificates server --host relay.example.org --host 10.0.0.5",
-            "fedrelay certificates server --renew",
-        )
-    )(certificates)
-    app.command(epilog=examples("fedrelay key hospital-a.key"))(key)
-    app.command(epilog=examples("fedrelay superlink server --host 0.0.0.0 --port 9092"))(superlink)
-    app.command(
-        epilog=examples(
-            "fedrelay node --data patients.npz --key a.key --ca ca.pem --superlink relay.example:9092 --holdout 0.2",
-            "fedrelay node --data mydata:load --key b.key --ca ca.pem --share-histogram",
-        )
-    )(node)
-    app.command(epilog=examples("fedrelay nodes server --superlink 127.0.0.1:9092"))(nodes)
+app = typer.Typer()
 
 
+@app.command(
+    epilog=examples(
+        "fedrelay certificates server --host relay.example.org --host 10.0.0.5", "fedrelay certificates server --renew"
+    )
+)
 def certificates(
     folder: Annotated[
         Path, typer.Argument(metavar="FOLDER", help="folder to create; existing files are never replaced")
     ],
     host: Annotated[
         list[str] | None,
-        typer.Option(
-            "--host", metavar="NAME", help="host name or address of the server; repeatable; localhost is added"
-        ),
+        typer.Option(metavar="NAME", help="host name or address of the server; repeatable; localhost is added"),
     ] = None,
     renew: Annotated[
-        bool,
-        typer.Option("--renew", help="renew the server's certificate in an existing folder for another year"),
+        bool, typer.Option("--renew", help="renew the server's certificate in an existing folder for another year")
     ] = False,
     quiet: Quiet = False,
 ) -> None:
@@ -75,6 +60,7 @@ def certificates(
     output.print(f"Give {folder / CA} to every node, and put the nodes' public keys into {folder / NODES}.")
 
 
+@app.command(epilog=examples("fedrelay key hospital-a.key"))
 def key(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="private key to create; FILE.pub is the public one")],
     quiet: Quiet = False,
@@ -89,15 +75,13 @@ def key(
     output.print("who puts it into the folder 'nodes' as NAME.pub. NAME is then the name of this node.")
 
 
+@app.command(epilog=examples("fedrelay superlink server --host 0.0.0.0 --port 9092"))
 def superlink(
     folder: ServerFolder,
-    host: Annotated[str, typer.Option("--host", help="address to listen on; 0.0.0.0: all")] = "127.0.0.1",
-    port: Annotated[int, typer.Option("--port", min=1, max=65535, help="port to listen on")] = 9092,
+    host: Annotated[str, typer.Option(help="address to listen on; 0.0.0.0: all")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=1, max=65535, help="port to listen on")] = 9092,
     database: Annotated[
-        Path | None,
-        typer.Option(
-            "--database", metavar="FILE", help="store messages on disk; slower, and not needed to resume a run"
-        ),
+        Path | None, typer.Option(metavar="FILE", help="store messages on disk; slower, and not needed to resume a run")
     ] = None,
     quiet: Quiet = False,
 ) -> None:
@@ -126,30 +110,31 @@ def superlink(
                 changes, shown = [str(error)] if str(error) != shown else [], str(error)
 
 
+@app.command(
+    epilog=examples(
+        "fedrelay node --data patients.npz --key a.key --ca ca.pem --superlink relay.example:9092 --holdout 0.2",
+        "fedrelay node --data mydata:load --key b.key --ca ca.pem --share-histogram",
+    )
+)
 def node(
     data: Annotated[
-        str,
-        typer.Option(
-            "--data", metavar="FILE|MODULE:FUNCTION", help="samples: .npz (x, y), .csv, or a function of yours"
-        ),
+        str, typer.Option(metavar="FILE|MODULE:FUNCTION", help="samples: .npz (x, y), .csv, or a function of yours")
     ],
-    key: Annotated[Path, typer.Option("--key", help="private key of this node")],
-    ca: Annotated[Path, typer.Option("--ca", help="certificate of the authority that signed the server's")],
+    key: Annotated[Path, typer.Option(help="private key of this node")],
+    ca: Annotated[Path, typer.Option(help="certificate of the authority that signed the server's")],
     superlink: Address = DEFAULT_ADDRESS,
     folder: Annotated[
-        Path | None,
-        typer.Option("--folder", help="where the node keeps client state and its budget; default: KEY.node"),
+        Path | None, typer.Option(help="where the node keeps client state and its budget; default: KEY.node")
     ] = None,
-    label: Annotated[str | None, typer.Option("--label", help=".csv: column of the labels; default: the last")] = None,
+    label: Annotated[str | None, typer.Option(help=".csv: column of the labels; default: the last")] = None,
     no_header: Annotated[
         bool, typer.Option("--no-header", help=".csv: the first line has no names; columns are 1, 2, …")
     ] = False,
     classes: Annotated[
-        int | None,
-        typer.Option("--classes", min=1, help="number of classes, if higher labels exist elsewhere"),
+        int | None, typer.Option(min=1, help="number of classes, if higher labels exist elsewhere")
     ] = None,
     holdout: Annotated[
-        float, typer.Option("--holdout", min=0.0, max=0.9, help="share of the samples kept to evaluate models")
+        float, typer.Option(min=0.0, max=0.9, help="share of the samples kept to evaluate models")
     ] = 0.0,
     share_histogram: Annotated[
         bool,
@@ -159,41 +144,32 @@ def node(
         ),
     ] = False,
     model: Annotated[
-        str | None, typer.Option("--model", metavar="MODULE:FUNCTION", help="model of your own, if the run uses one")
+        str | None, typer.Option(metavar="MODULE:FUNCTION", help="model of your own, if the run uses one")
     ] = None,
     plugin: Annotated[
-        list[str] | None,
-        typer.Option("--plugin", metavar="MODULE", help="allow runs to use this plug-in module; repeatable"),
+        list[str] | None, typer.Option(metavar="MODULE", help="allow runs to use this plug-in module; repeatable")
     ] = None,
-    device: Annotated[str, typer.Option("--device", help="where training runs: cpu, cuda, cuda:1, mps")] = "cpu",
+    device: Annotated[str, typer.Option(help="where training runs: cpu, cuda, cuda:1, mps")] = "cpu",
     patience: Annotated[
-        float, typer.Option("--patience", min=0.0, help="seconds without a SuperLink after which the node stops")
+        float, typer.Option(min=0.0, help="seconds without a SuperLink after which the node stops")
     ] = 3600.0,
     keep_states: Annotated[
         int,
         typer.Option(
-            "--keep-states",
-            min=1,
-            metavar="DAYS",
-            help="remove client state of runs that did not continue for this many days",
+            min=1, metavar="DAYS", help="remove client state of runs that did not continue for this many days"
         ),
     ] = 30,
-    largest_message: Annotated[
-        str, typer.Option("--largest-message", metavar="SIZE", help="refuse larger messages, e.g. 500 MB")
-    ] = "2 GB",
+    largest_message: Annotated[str, typer.Option(metavar="SIZE", help="refuse larger messages, e.g. 500 MB")] = "2 GB",
     require_dp: Annotated[
-        float | None,
-        typer.Option("--require-dp", metavar="NOISE", help="decline hops with less noise than this (terms.dp.noise)"),
+        float | None, typer.Option(metavar="NOISE", help="decline hops with less noise than this (terms.dp.noise)")
     ] = None,
     require_clip: Annotated[
-        float | None,
-        typer.Option("--require-clip", metavar="NORM", help="with --require-dp: decline a greater terms.dp.clip"),
+        float | None, typer.Option(metavar="NORM", help="with --require-dp: decline a greater terms.dp.clip")
     ] = None,
     budget: Annotated[
-        float | None,
-        typer.Option("--budget", metavar="EPSILON", help="with --require-dp: decline all hops once this ε is spent"),
+        float | None, typer.Option(metavar="EPSILON", help="with --require-dp: decline all hops once this ε is spent")
     ] = None,
-    delta: Annotated[float, typer.Option("--delta", help="with --budget: δ of the budget")] = 1e-5,
+    delta: Annotated[float, typer.Option(help="with --budget: δ of the budget")] = 1e-5,
     quiet: Quiet = False,
 ) -> None:
     """Hold samples and train on them on request. The samples never leave this process."""
@@ -250,10 +226,11 @@ def node(
         serve(service, superlink, ca, key, place, over=over, patience=patience, say=output.note, largest=largest)
 
 
+@app.command(epilog=examples("fedrelay nodes server --superlink 127.0.0.1:9092"))
 def nodes(
     folder: ServerFolder,
     superlink: Address = DEFAULT_ADDRESS,
-    wait: Annotated[float, typer.Option("--wait", min=0.0, help="seconds to wait for replies")] = 10.0,
+    wait: Annotated[float, typer.Option(min=0.0, help="seconds to wait for replies")] = 10.0,
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:

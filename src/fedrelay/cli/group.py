@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -29,60 +30,42 @@ if TYPE_CHECKING:  # imports torch, which would make --help slow
 
 DEFAULT_ASSIGNERS = ("kmeans", "greedy", "icg")
 
-_PANEL = "Grouping"
+_option = partial(typer.Option, rich_help_panel="Grouping")
+
+app = typer.Typer()
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command(
-        epilog=examples(
-            "fedrelay group --clients 100 --alpha 0",
-            "fedrelay group --clients 100 --alpha 0.2 --assign greedy --distance kl --plot groups.png",
-            "fedrelay group --assign greedy/kl --assign greedy/cosine --assign icg --set grouping.groups=10",
-            "fedrelay group --alpha 0 --assign greedy/kl/conf --assign greedy/clf --assign kmeans/t2v --model mlp",
-        )
-    )(group)
-
-
+@app.command(
+    epilog=examples(
+        "fedrelay group --clients 100 --alpha 0",
+        "fedrelay group --clients 100 --alpha 0.2 --assign greedy --distance kl --plot groups.png",
+        "fedrelay group --assign greedy/kl --assign greedy/cosine --assign icg --set grouping.groups=10",
+        "fedrelay group --alpha 0 --assign greedy/kl/conf --assign greedy/clf --assign kmeans/t2v --model mlp",
+    )
+)
 @takes_settings("--data", *DATA_FLAGS, *TRAINING_FLAGS)
 def group(
     assign: Annotated[
         list[str] | None,
-        typer.Option(
-            "--assign",
+        _option(
             metavar="NAME",
             help="random, kmeans, greedy or icg; add a distance and a profile with /: greedy/kl/conf; repeatable",
-            rich_help_panel=_PANEL,
         ),
     ] = None,
-    distance: Annotated[
-        str | None,
-        typer.Option("--distance", help="distance for greedy, if --assign names none", rich_help_panel=_PANEL),
-    ] = None,
+    distance: Annotated[str | None, _option(help="distance for greedy, if --assign names none")] = None,
     profile: Annotated[
         str | None,
-        typer.Option(
-            "--profile",
-            help="profile, if --assign names none: hist, counts, clf, conf, t2v, weights; the last four need training",
-            rich_help_panel=_PANEL,
+        _option(
+            help="profile, if --assign names none: hist, counts, clf, conf, t2v, weights; the last four need training"
         ),
     ] = None,
-    groups: Annotated[
-        int | None, typer.Option("--groups", help="number of groups, for icg", rich_help_panel=_PANEL)
-    ] = None,
-    max_clients: Annotated[
-        int | None, typer.Option("--max-clients", help="largest number of clients in a group", rich_help_panel=_PANEL)
-    ] = None,
-    min_samples: Annotated[
-        int | None,
-        typer.Option("--min-samples", help="a group with this many samples is complete", rich_help_panel=_PANEL),
-    ] = None,
+    groups: Annotated[int | None, _option(help="number of groups, for icg")] = None,
+    max_clients: Annotated[int | None, _option(help="largest number of clients in a group")] = None,
+    min_samples: Annotated[int | None, _option(help="a group with this many samples is complete")] = None,
     plot: Annotated[
         Path | None,
         typer.Option(
-            "--plot",
-            metavar="FILE.png",
-            help="draw class mixes and distances; in a folder, the file is NAME-groups.png",
+            metavar="FILE.png", help="draw class mixes and distances; in a folder, the file is NAME-groups.png"
         ),
     ] = None,
     quiet: Quiet = False,

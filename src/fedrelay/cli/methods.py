@@ -10,17 +10,10 @@ from fedrelay.cli.output import CommandOutput
 from fedrelay.cli.settings import examples
 from fedrelay.user_code import import_from_current_folder
 
-
-def register(app: typer.Typer) -> None:
-    """Add the command group."""
-    group = typer.Typer(rich_markup_mode="rich")
-    group.callback(invoke_without_command=True)(methods)
-    group.command(
-        epilog=examples("fedrelay methods show fedseq", "fedrelay methods show fedseq+fedprox"),
-    )(show)
-    app.add_typer(group, name="methods", epilog=examples("fedrelay methods", "fedrelay methods show fedseq+fedprox"))
+app = typer.Typer(name="methods", epilog=examples("fedrelay methods", "fedrelay methods show fedseq+fedprox"))
 
 
+@app.callback(invoke_without_command=True)
 def methods(context: typer.Context) -> None:
     """List all methods, including those of plug-ins."""
     if context.invoked_subcommand is None:
@@ -30,10 +23,11 @@ def methods(context: typer.Context) -> None:
         CommandOutput().print(method_list(METHODS, plugin_methods()))
 
 
+@app.command(epilog=examples("fedrelay methods show fedseq", "fedrelay methods show fedseq+fedprox"))
 def show(
     name: Annotated[str, typer.Argument(metavar="NAME", help="a method, or several joined with +")],
     plugin: Annotated[
-        list[str] | None, typer.Option("--plugin", metavar="MODULE", help="a module that registers methods; repeatable")
+        list[str] | None, typer.Option(metavar="MODULE", help="a module that registers methods; repeatable")
     ] = None,
 ) -> None:
     """Explain a method: its parts, their papers, rules and options."""

@@ -7,26 +7,33 @@ from typing import Annotated
 import typer
 
 from fedrelay.cli.output import CommandOutput
-from fedrelay.cli.settings import PLAN_FLAGS, Assignments, Json, Quiet, examples, method_settings, takes_settings
+from fedrelay.cli.settings import (
+    PLAN_FLAGS,
+    Assignments,
+    Json,
+    Quiet,
+    Source,
+    examples,
+    method_settings,
+    takes_settings,
+)
 from fedrelay.errors import SpecError
 from fedrelay.experiment.spec import Experiment, validate
 
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command(
-        epilog=examples(
-            "fedrelay plan fedseq --clients 100 --alpha 0",
-            "fedrelay plan fedseq --round 7 --set route.loops=2 --set grouping.max_clients=5",
-            "fedrelay plan examples/fedseq.yaml --json",
-        )
-    )(plan)
+app = typer.Typer()
 
 
+@app.command(
+    epilog=examples(
+        "fedrelay plan fedseq --clients 100 --alpha 0",
+        "fedrelay plan fedseq --round 7 --set route.loops=2 --set grouping.max_clients=5",
+        "fedrelay plan examples/fedseq.yaml --json",
+    )
+)
 @takes_settings(*PLAN_FLAGS)
 def plan(
-    source: Annotated[str, typer.Argument(metavar="METHOD|FILE", help="a method such as fedseq, or a YAML file")],
-    round: Annotated[int, typer.Option("--round", metavar="T", help="the round to show")] = 1,
+    source: Source,
+    round: Annotated[int, typer.Option(metavar="T", help="the round to show")] = 1,
     quiet: Quiet = False,
     json: Json = False,
     *,

@@ -21,24 +21,20 @@ def _folder(name: str, what: str) -> typer.models.OptionInfo:
     return option
 
 
-def register(app: typer.Typer) -> None:
-    """Add the commands."""
-    app.command(
-        epilog=examples(
-            "fedrelay report runs/compare-digits",
-            "fedrelay report runs/fedavg-digits-seed1 runs/fedseq-digits-seed1 --out both.html",
-            "fedrelay report runs/compare-digits --csv tables --pdf figures",
-        )
-    )(report)
-    app.command(
-        epilog=examples("fedrelay watch runs/fedseq-digits-seed1", "fedrelay watch runs/compare-digits --open")
-    )(watch)
+app = typer.Typer()
 
 
+@app.command(
+    epilog=examples(
+        "fedrelay report runs/compare-digits",
+        "fedrelay report runs/fedavg-digits-seed1 runs/fedseq-digits-seed1 --out both.html",
+        "fedrelay report runs/compare-digits --csv tables --pdf figures",
+    )
+)
 def report(
     runs: Runs,
     out: Annotated[
-        Path | None, typer.Option("--out", metavar="FILE.html", help="the page to write; default RUN/report.html")
+        Path | None, typer.Option(metavar="FILE.html", help="the page to write; default RUN/report.html")
     ] = None,
     png: Annotated[Path | None, _folder("--png", "all figures as PNG files")] = None,
     svg: Annotated[Path | None, _folder("--svg", "all figures as SVG files")] = None,
@@ -85,9 +81,10 @@ def report(
     )
 
 
+@app.command(epilog=examples("fedrelay watch runs/fedseq-digits-seed1", "fedrelay watch runs/compare-digits --open"))
 def watch(
     runs: Runs,
-    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="port of the page; 0 takes a free one")] = PORT,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="port of the page; 0 takes a free one")] = PORT,
     browser: Annotated[bool, typer.Option("--open", help="open the page in the browser")] = False,
     quiet: Quiet = False,
 ) -> None:

@@ -19,31 +19,27 @@ if TYPE_CHECKING:  # these import torch, which would make --help slow
 
 PAGE, PICTURES = "reproduction.md", "reproduction"
 
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command(
-        epilog=examples(
-            "fedrelay reproduce --list",
-            "fedrelay reproduce 1 2 --scale smoke",
-            "fedrelay reproduce --dry-run",
-            "fedrelay reproduce --from my_claim.py",
-            "fedrelay reproduce --write docs",
-        )
-    )(reproduce)
+app = typer.Typer()
 
 
+@app.command(
+    epilog=examples(
+        "fedrelay reproduce --list",
+        "fedrelay reproduce 1 2 --scale smoke",
+        "fedrelay reproduce --dry-run",
+        "fedrelay reproduce --from my_claim.py",
+        "fedrelay reproduce --write docs",
+    )
+)
 def reproduce(
     claims: Annotated[list[int] | None, typer.Argument(metavar="[CLAIM]…", help="numbers; default all")] = None,
     scale: Annotated[
-        str, typer.Option("--scale", help="smoke (minutes), small (hours) or full (the papers' own settings)")
+        str, typer.Option(help="smoke (minutes), small (hours) or full (the papers' own settings)")
     ] = "small",
-    seeds: Annotated[int | None, typer.Option("--seeds", min=1, help="how many; default as the claim says")] = None,
-    jobs: Annotated[int, typer.Option("--jobs", min=0, help="worker processes; 0 = one per core")] = 0,
-    device: Annotated[str | None, typer.Option("--device", help="where training runs, such as cuda")] = None,
-    out: Annotated[Path, typer.Option("--out", help="folder for all runs; unfinished ones continue")] = Path(
-        "reproduction"
-    ),
+    seeds: Annotated[int | None, typer.Option(min=1, help="how many; default as the claim says")] = None,
+    jobs: Annotated[int, typer.Option(min=0, help="worker processes; 0 = one per core")] = 0,
+    device: Annotated[str | None, typer.Option(help="where training runs, such as cuda")] = None,
+    out: Annotated[Path, typer.Option(help="folder for all runs; unfinished ones continue")] = Path("reproduction"),
     source: Annotated[
         Path | None, typer.Option("--from", metavar="PATH", help="your own claims: a Python file, or a folder of them")
     ] = None,
@@ -52,7 +48,6 @@ def reproduce(
     write: Annotated[
         Path | None,
         typer.Option(
-            "--write",
             metavar="FOLDER",
             help=f"write {PAGE} with the results at this scale or a larger one, and the short table into README.md "
             "beside FOLDER if it has a place for it; run nothing",

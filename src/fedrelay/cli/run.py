@@ -16,6 +16,7 @@ from fedrelay.cli.settings import (
     Assignments,
     Json,
     Quiet,
+    Source,
     apply,
     examples,
     free_folder,
@@ -47,30 +48,19 @@ Seeds = Annotated[
     typer.Option("--seeds", metavar="1,2,…", help="run every method once for each seed", rich_help_panel="Training"),
 ]
 
-
-def register(app: typer.Typer) -> None:
-    """Add the commands."""
-    app.command(
-        epilog=examples(
-            "fedrelay run fedseq --clients 100 --alpha 0 --rounds 60",
-            "fedrelay run fedseq+fedprox --set terms.prox.mu=0.1 --out runs/mine",
-            "fedrelay run examples/fedseq.yaml --rounds 10 --json",
-        )
-    )(run)
-    app.command(
-        epilog=examples(
-            "fedrelay compare fedavg fedseq centralized --alpha 0 --seeds 1,2,3",
-            "fedrelay compare examples/digits.yaml --rounds 20",
-        )
-    )(compare)
-    app.command(
-        epilog=examples("fedrelay resume runs/fedseq-digits-seed1", "fedrelay resume runs/compare-digits"),
-    )(resume)
+app = typer.Typer()
 
 
+@app.command(
+    epilog=examples(
+        "fedrelay run fedseq --clients 100 --alpha 0 --rounds 60",
+        "fedrelay run fedseq+fedprox --set terms.prox.mu=0.1 --out runs/mine",
+        "fedrelay run examples/fedseq.yaml --rounds 10 --json",
+    )
+)
 @takes_settings(*ALL_FLAGS)
 def run(
-    source: Annotated[str, typer.Argument(metavar="METHOD|FILE", help="a method such as fedseq, or a YAML file")],
+    source: Source,
     quiet: Quiet = False,
     json: Json = False,
     tensorboard: TensorBoard = False,
@@ -95,6 +85,12 @@ def run(
     _print_result(output, result)
 
 
+@app.command(
+    epilog=examples(
+        "fedrelay compare fedavg fedseq centralized --alpha 0 --seeds 1,2,3",
+        "fedrelay compare examples/digits.yaml --rounds 20",
+    )
+)
 @takes_settings(*ALL_FLAGS)
 def compare(
     sources: Annotated[list[str], typer.Argument(metavar="METHOD…|FILE", help="methods, or one YAML file")],
@@ -132,6 +128,7 @@ def compare_methods(
     _compare(CommandOutput(quiet=quiet, json=json), comparison.model_copy(update={"out": out}), out, loggers)
 
 
+@app.command(epilog=examples("fedrelay resume runs/fedseq-digits-seed1", "fedrelay resume runs/compare-digits"))
 def resume(
     folder: Annotated[Path, typer.Argument(metavar="RUN", help="the folder of a run or a comparison")],
     quiet: Quiet = False,

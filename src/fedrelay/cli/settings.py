@@ -47,8 +47,7 @@ class SettingOption:
         return f"{field.description}; one of {choices}" if choices else str(field.description)
 
     def as_parameter(self) -> inspect.Parameter:
-        kind: Any = self.kind | None
-        annotation = Annotated[kind, typer.Option(self.flag, help=self.help, rich_help_panel=self.panel)]
+        annotation = Annotated[self.kind | None, typer.Option(self.flag, help=self.help, rich_help_panel=self.panel)]
         return inspect.Parameter(self.parameter, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
 
 
@@ -80,6 +79,7 @@ TRAINING_FLAGS = ("--model", "--lr", "--batch-size", "--engine", "--address", "-
 PLAN_FLAGS = tuple(flag for flag in OPTIONS if flag != "--out")
 ALL_FLAGS = tuple(OPTIONS)
 
+Source = Annotated[str, typer.Argument(metavar="METHOD|FILE", help="a method such as fedseq, or a YAML file")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="print errors only")]
 Json = Annotated[bool, typer.Option("--json", help="print one JSON object to stdout, everything else to stderr")]
 _Set = Annotated[
@@ -108,9 +108,8 @@ def takes_settings(*flags: str) -> Callable[[Callable[..., None]], Callable[...,
             for name, parameter in inspect.signature(command, eval_str=True).parameters.items()
             if name != "settings"
         ]
-        added = [option.as_parameter() for option in options]
         last = inspect.Parameter("assignments", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=_Set)
-        parameters = [*own, *added, last]
+        parameters = [*own, *(option.as_parameter() for option in options), last]
         with_settings.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         with_settings.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
         return with_settings

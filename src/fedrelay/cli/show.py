@@ -11,21 +11,18 @@ from fedrelay.cli.output import CommandOutput
 from fedrelay.cli.settings import Json, Quiet, examples
 from fedrelay.errors import SpecError
 
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command(
-        epilog=examples(
-            "fedrelay show runs/fedseq-digits-seed1", "fedrelay show runs/fedseq-digits-seed1 --plot forgetting.png"
-        )
-    )(show)
+app = typer.Typer()
 
 
+@app.command(
+    epilog=examples(
+        "fedrelay show runs/fedseq-digits-seed1", "fedrelay show runs/fedseq-digits-seed1 --plot forgetting.png"
+    )
+)
 def show(
     folder: Annotated[Path, typer.Argument(metavar="RUN", help="the folder of a run")],
     plot: Annotated[
-        Path | None,
-        typer.Option("--plot", metavar="FILE.png", help="draw the forgetting matrix of the last followed chain"),
+        Path | None, typer.Option(metavar="FILE.png", help="draw the forgetting matrix of the last followed chain")
     ] = None,
     quiet: Quiet = False,
     json: Json = False,
