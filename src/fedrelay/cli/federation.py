@@ -181,6 +181,7 @@ def node(
     from fedrelay.engines.flower.node.owner_policy import OwnerPolicy, PrivacyBudget
     from fedrelay.engines.flower.node.process import serve
     from fedrelay.engines.flower.node.service import NodeService
+    from fedrelay.engines.flower.wire.node_client import NodeClient
     from fedrelay.experiment.catalogue import load_plugins
     from fedrelay.local.compatibility import check_device
     from fedrelay.user_code import call_function, import_from_current_folder
@@ -188,8 +189,7 @@ def node(
     output = CommandOutput(quiet=quiet)
     largest = _bytes("--largest-message", largest_message)
     validate(EngineSettings, {"name": "flower", "superlink": superlink}, "--")
-    authority(ca)  # before samples are read, which may take long
-    private_key(key)
+    trusted, secret = authority(ca), private_key(key)  # before samples are read, which may take long
     _check_policy(require_dp, {"--require-clip": require_clip, "--budget": budget}, holdout, share_histogram)
     policy = None if require_dp is None else OwnerPolicy(require_dp, require_clip)
     check_device(device)
@@ -223,7 +223,8 @@ def node(
         hops = f"; {left.left:,} hops are left" if left is not None else ""
         output.note(f"Only models with noise of at least {policy.noise:g} leave this node{hops}.")
     with output.showing_warnings(), _until_stopped() as over:
-        serve(service, superlink, ca, key, place, over=over, patience=patience, say=output.note, largest=largest)
+        client = NodeClient(superlink, trusted, secret, place / "node-id", largest)
+        serve(client, service, superlink, ca, place, over=over, patience=patience, say=output.note)
 
 
 @app.command(epilog=examples("fedrelay nodes server --superlink 127.0.0.1:9092"))

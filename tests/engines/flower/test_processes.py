@@ -31,7 +31,8 @@ from flwr.proto.control_pb2 import ListRunsRequest, StartRunRequest
 from fedrelay.engines.flower.identity import public_keys
 from fedrelay.engines.flower.node import process as node_process
 from fedrelay.engines.flower.server.roster import ask_for_facts
-from fedrelay.engines.flower.wire import FlowerConnection, session
+from fedrelay.engines.flower.wire import session
+from fedrelay.engines.flower.wire.server_client import FlowerConnection
 from fedrelay.engines.flower.wire.superlink_api import control
 
 NAMES = ("a", "b", "c")

@@ -27,7 +27,10 @@ from fedrelay.engines.flower.identity import (
 from fedrelay.engines.flower.messages import Message
 from fedrelay.engines.flower.server.connection import Unreachable
 from fedrelay.engines.flower.superlink import SuperLink
-from fedrelay.engines.flower.wire import FlowerConnection, NodeClient, admit, from_flower
+from fedrelay.engines.flower.wire.encoding import from_flower
+from fedrelay.engines.flower.wire.node_client import NodeClient
+from fedrelay.engines.flower.wire.server_client import FlowerConnection
+from fedrelay.engines.flower.wire.superlink_api import admit
 
 PASSED = "/v1/fleet/"
 

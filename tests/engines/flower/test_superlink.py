@@ -17,13 +17,8 @@ from fedrelay.engines.flower import superlink
 from fedrelay.engines.flower.identity import CA, SECRET, make_node_key, make_server_folder, private_key, read
 from fedrelay.engines.flower.messages import Message
 from fedrelay.engines.flower.superlink import SuperLink
-from fedrelay.engines.flower.wire import (
-    FlowerConnection,
-    NodeClient,
-    RegistrationRefused,
-    UnknownNode,
-    UnreadableMessage,
-)
+from fedrelay.engines.flower.wire.node_client import NodeClient, RegistrationRefused, UnknownNode, UnreadableMessage
+from fedrelay.engines.flower.wire.server_client import FlowerConnection
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +85,7 @@ def test_keys_count_and_not_names(link, doors, tmp_path):
 
 
 def test_keys_that_strangers_registered_are_shut_out_with_the_next_change(link, doors, tmp_path):
-    from fedrelay.engines.flower.wire import admit
+    from fedrelay.engines.flower.wire.superlink_api import admit
 
     stranger = make_node_key(tmp_path / "stranger")
     known = private_key(tmp_path / "stranger").public_key()

@@ -11,13 +11,15 @@ import ipaddress
 import os
 import re
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 from cryptography.x509.oid import NameOID
 
 from fedrelay.errors import SpecError
@@ -52,9 +54,7 @@ def write_private(path: Path, content: bytes) -> None:
 
 def make_server_folder(folder: Path, hosts: Sequence[str]) -> None:
     """Create the server's folder: an authority, a certificate for these hosts, a secret, and a folder for keys."""
-    for name in (CA, CA_KEY, SERVER, SERVER_KEY, SECRET):
-        if (folder / name).exists():
-            raise SpecError(f"{folder / name}: already exists and is not replaced")
+    _refuse_existing(*(folder / name for name in (CA, CA_KEY, SERVER, SERVER_KEY, SECRET)))
     ours, own = ec.generate_private_key(ec.SECP384R1()), ec.generate_private_key(ec.SECP384R1())
     root = _named("FedRelay development authority")
     shown = {CA: _authority_certificate(root, ours), SERVER: _server_certificate(hosts, own.public_key(), root, ours)}
@@ -62,7 +62,7 @@ def make_server_folder(folder: Path, hosts: Sequence[str]) -> None:
     for name, certificate in shown.items():
         (folder / name).write_bytes(_signed(certificate, ours))
     for name, key in ((CA_KEY, ours), (SERVER_KEY, own)):
-        write_private(folder / name, _pem(key))
+        write_private(folder / name, key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
     write_private(folder / SECRET, secrets.token_hex(32).encode())
 
 
@@ -72,10 +72,9 @@ def renew_certificate(folder: Path, more: Sequence[str] = ()) -> datetime.dateti
     The authority stays the same, so nodes need no change.
     """
     own, root = _first(folder / SERVER), _first(folder / CA)
-    try:
-        signer = serialization.load_pem_private_key(read(folder / CA_KEY, "the authority's key"), None)
-    except (TypeError, ValueError, UnsupportedAlgorithm) as error:
-        raise SpecError(f"{folder / CA_KEY}: cannot be read as a private key ({_short(error)})") from None
+    content = read(folder / CA_KEY, "the authority's key")
+    with _parsing(folder / CA_KEY, "a private key"):
+        signer = serialization.load_pem_private_key(content, None)
     if signer.public_key() != root.public_key() or not isinstance(signer, PrivateKey):
         raise SpecError(f"{folder / CA_KEY}: is not the key of {folder / CA}; ask the authority for a certificate")
     hosts, key = list(dict.fromkeys([*hosts_of(own), *more])), own.public_key()
@@ -118,15 +117,11 @@ def ends_soon(path: Path) -> str:
 def make_node_key(path: Path) -> Path:
     """Create the private key of a node, and beside it the public key, whose path is returned."""
     public = path.with_name(f"{path.name}.pub")
-    for each in (path, public):
-        if each.exists():
-            raise SpecError(f"{each}: already exists and is not replaced")
+    _refuse_existing(path, public)
     path.parent.mkdir(parents=True, exist_ok=True)
     key = ec.generate_private_key(ec.SECP384R1())
-    plain, form = serialization.NoEncryption(), serialization.PrivateFormat.OpenSSH
-    write_private(path, key.private_bytes(serialization.Encoding.PEM, form, plain))
-    ssh = serialization.PublicFormat.OpenSSH
-    public.write_bytes(key.public_key().public_bytes(serialization.Encoding.OpenSSH, ssh) + b"\n")
+    write_private(path, key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()))
+    public.write_bytes(key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH) + b"\n")
     return public
 
 
@@ -139,12 +134,11 @@ def private_key(path: Path) -> PrivateKey:
         raise SpecError(f"{path}: is a certificate; --key needs the private key of this node, made by `fedrelay key`")
     if path.stat().st_mode & 0o077:
         raise SpecError(f"{path}: others can read this key; make it private with: chmod 600 {path}")
-    try:
-        key = serialization.load_ssh_private_key(content, None)
-    except TypeError:
-        raise SpecError(f"{path}: has a password; a node needs a key without one") from None
-    except (ValueError, UnsupportedAlgorithm) as error:
-        raise SpecError(f"{path}: cannot be read as a private key ({_short(error)})") from None
+    with _parsing(path, "a private key"):
+        try:
+            key = serialization.load_ssh_private_key(content, None)
+        except TypeError:
+            raise SpecError(f"{path}: has a password; a node needs a key without one") from None
     if not isinstance(key, ec.EllipticCurvePrivateKey):
         raise SpecError(f"{path}: an elliptic curve key is needed; make one with: fedrelay key {path}")
     return key
@@ -161,10 +155,8 @@ def public_keys(folder: Path) -> dict[str, PublicKey]:
             raise SpecError(
                 f"{path}: is a private key, which must stay with its owner; ask for the .pub file of a new one"
             )
-        try:
+        with _parsing(path, "a public key"):
             key = serialization.load_ssh_public_key(content)
-        except (ValueError, UnsupportedAlgorithm) as error:
-            raise SpecError(f"{path}: cannot be read as a public key ({_short(error)})") from None
         if not isinstance(key, ec.EllipticCurvePublicKey):
             raise SpecError(f"{path}: an elliptic curve key is needed, as `fedrelay key` makes it")
         for name, other in found.items():
@@ -190,10 +182,14 @@ def _first(path: Path) -> x509.Certificate:
 def _certificates(path: Path, content: bytes) -> list[x509.Certificate]:
     if b"PRIVATE KEY" in content:
         raise SpecError(f"{path}: is a private key; a certificate is needed, such as {CA} of the server's folder")
-    try:
+    with _parsing(path, "a certificate"):
         return x509.load_pem_x509_certificates(content)
-    except (ValueError, UnsupportedAlgorithm) as error:
-        raise SpecError(f"{path}: cannot be read as a certificate ({_short(error)})") from None
+
+
+def _refuse_existing(*paths: Path) -> None:
+    for path in paths:
+        if path.exists():
+            raise SpecError(f"{path}: already exists and is not replaced")
 
 
 def read(path: Path, what: str) -> bytes:
@@ -204,9 +200,13 @@ def read(path: Path, what: str) -> bytes:
         raise SpecError(f"{path}: {what} cannot be read ({error.strerror})") from None
 
 
-def _short(error: Exception) -> str:
-    """The first sentence of a library's error message."""
-    return str(error).partition(".")[0].partition("\n")[0] or type(error).__name__
+@contextmanager
+def _parsing(path: Path, what: str) -> Iterator[None]:
+    try:
+        yield
+    except (TypeError, ValueError, UnsupportedAlgorithm) as error:
+        short = str(error).partition(".")[0].partition("\n")[0] or type(error).__name__
+        raise SpecError(f"{path}: cannot be read as {what} ({short})") from None
 
 
 def _named(name: str) -> x509.Name:
@@ -223,17 +223,9 @@ def _host(host: str) -> x509.GeneralName:
 
 
 def _authority_certificate(root: x509.Name, key: PrivateKey) -> x509.CertificateBuilder:
-    usage = x509.KeyUsage(
-        digital_signature=True,
-        key_cert_sign=True,
-        crl_sign=True,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        encipher_only=False,
-        decipher_only=False,
-    )
+    allowed = dict.fromkeys(("digital_signature", "key_cert_sign", "crl_sign"), True)
+    others = "content_commitment", "key_encipherment", "data_encipherment", "key_agreement", "encipher_only"
+    usage = x509.KeyUsage(**allowed, **dict.fromkeys((*others, "decipher_only"), False))
     identifier = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
     end = datetime.datetime.now(datetime.UTC) + VALID_AUTHORITY
     builder = _certificate(root, root, key.public_key(), end)
@@ -260,10 +252,4 @@ def _certificate(
 
 
 def _signed(builder: x509.CertificateBuilder, key: PrivateKey) -> bytes:
-    return builder.sign(key, hashes.SHA384()).public_bytes(serialization.Encoding.PEM)
-
-
-def _pem(key: PrivateKey) -> bytes:
-    return key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
+    return builder.sign(key, hashes.SHA384()).public_bytes(Encoding.PEM)

@@ -37,7 +37,7 @@ def open_connection(settings: EngineSettings) -> Connection:
     """A connection to the SuperLink, with a run of its own there."""
     check_installed()
     from fedrelay.engines.flower.identity import CA, SECRET, authority, public_keys, read
-    from fedrelay.engines.flower.wire import FlowerConnection
+    from fedrelay.engines.flower.wire.server_client import FlowerConnection
 
     folder = server_folder(settings)
     trusted, secret = authority(folder / CA), read(folder / SECRET, "the secret")
@@ -62,7 +62,7 @@ def open_remote(experiment: Experiment, plugins: Sequence[str] = ()) -> RemoteFe
 def show_roster(settings: EngineSettings) -> list[RosterEntry]:
     """All nodes whose keys are in the server's folder, and their state."""
     from fedrelay.engines.flower.identity import CA, authority, public_keys
-    from fedrelay.engines.flower.wire import last_seen
+    from fedrelay.engines.flower.wire.superlink_api import last_seen
 
     folder = server_folder(settings)
     keys, connection = public_keys(folder), open_connection(settings)

@@ -10,9 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
 
 from fedrelay.engines.flower.identity import (
     CA,
@@ -24,6 +22,7 @@ from fedrelay.engines.flower.identity import (
     check_server_folder,
     public_keys,
 )
+from fedrelay.engines.flower.wire.superlink_api import admit, listens
 from fedrelay.errors import EngineError
 
 log = logging.getLogger(__name__)
@@ -43,8 +42,6 @@ class SuperLink:
     """A running SuperLink."""
 
     def __init__(self, folder: Path, host: str, port: int, database: Path | None = None) -> None:
-        from fedrelay.engines.flower.wire import listens
-
         self.folder, self.address = folder, f"{host}:{port}"
         self.local = f"{'127.0.0.1' if host == '0.0.0.0' else host}:{port}"
         check_server_folder(folder)
@@ -63,20 +60,16 @@ class SuperLink:
             umask=0o077,  # a database holds models
             start_new_session=True,  # Ctrl-C reaches only us; we end the child
         )
-        self._await_listening(listens)
+        self._await_listening()
 
     def __enter__(self) -> SuperLink:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self.close()
 
     def register(self) -> list[str]:
         """Admit exactly the nodes whose keys are in the folder. Returns a line for each change."""
-        from fedrelay.engines.flower.wire import admit
-
         keys = public_keys(self.folder)
         if keys == self.admitted:
             return []
@@ -104,7 +97,7 @@ class SuperLink:
                 self.process.wait()
         self.log.close()
 
-    def _await_listening(self, listens: Callable[[str, bytes], bool]) -> None:
+    def _await_listening(self) -> None:
         began = time.monotonic()
         while not listens(self.local, self.authority):
             if self.process.poll() is not None or time.monotonic() - began > PATIENCE:

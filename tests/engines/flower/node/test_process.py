@@ -15,7 +15,7 @@ pytest.importorskip("flwr", reason="the extra 'flower' is not installed")
 
 from fedrelay.engines.flower.node import process
 from fedrelay.engines.flower.node.process import _locked
-from fedrelay.engines.flower.wire import RegistrationRefused, UnknownNode
+from fedrelay.engines.flower.wire.node_client import RegistrationRefused, UnknownNode
 from fedrelay.errors import EngineError
 
 HOLD = """
@@ -65,7 +65,7 @@ def test_a_refused_registration_says_why(refusal, message, monkeypatch):
 @pytest.mark.parametrize(
     "failure", [RegistrationRefused("status 412"), UnknownNode("status 401"), httpx.DecodingError("a page")]
 )
-def test_a_node_registers_again_after_any_failure(failure, monkeypatch):
+def test_a_node_registers_again_after_any_failure(failure, monkeypatch, tmp_path):
     monkeypatch.setattr(process, "PAUSE", 0.0)
     over, log = threading.Event(), []
 
@@ -83,6 +83,6 @@ def test_a_node_registers_again_after_any_failure(failure, monkeypatch):
         def close(self):
             log.append("close")
 
-    stay = partial(process._stay_registered, Failing(), None, "link:1", Path("ca.pem"), over=over, patience=60.0)
-    stay(say=lambda line: None)
+    serve = partial(process.serve, Failing(), None, "link:1", Path("ca.pem"), tmp_path, over=over, patience=60.0)
+    serve(say=lambda line: None)
     assert log == ["register", "register", "close"]

@@ -8,25 +8,16 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import httpx
 
-from fedrelay.engines.flower.identity import authority as read_authority
-from fedrelay.engines.flower.identity import private_key
 from fedrelay.engines.flower.messages import Message, one_line
 from fedrelay.engines.flower.node.service import NodeService
-from fedrelay.engines.flower.wire import (
-    LARGEST,
-    FlowerMessage,
-    NodeClient,
-    RegistrationRefused,
-    UnknownNode,
-    UnreadableMessage,
-    from_flower,
-    reason_of,
-)
+from fedrelay.engines.flower.wire.encoding import FlowerMessage, from_flower
+from fedrelay.engines.flower.wire.node_client import NodeClient, RegistrationRefused, UnknownNode, UnreadableMessage
+from fedrelay.engines.flower.wire.superlink_api import reason_of
 from fedrelay.errors import EngineError, FedRelayError
 
 log = logging.getLogger(__name__)
@@ -40,35 +31,11 @@ ATTEMPTS = 4
 PAUSE = 1.0
 """Seconds before a new attempt after a failure."""
 
-
-def serve(
-    service: NodeService,
-    superlink: str,
-    authority: Path,
-    key: Path,
-    folder: Path,
-    *,
-    over: threading.Event,
-    patience: float,
-    say: Callable[[str], None],
-    largest: int = LARGEST,
-) -> None:
-    """Answer requests until `over` is set.
-
-    Args:
-        service: Answers the requests.
-        superlink: HOST:PORT of the SuperLink.
-        authority: The certificate that the SuperLink's is checked with.
-        key: The private key of the node.
-        folder: The node's folder.
-        over: Set to end the process.
-        patience: Seconds without a SuperLink after which the node gives up.
-        say: Shows a line to the owner.
-        largest: Bytes of the largest message that is accepted.
-    """
-    client = NodeClient(superlink, read_authority(authority), private_key(key), folder / "node-id", largest)
-    with _locked(folder):
-        _stay_registered(client, service, superlink, authority, over=over, patience=patience, say=say)
+ADVICE = {
+    UnknownNode: "the signature is not accepted; do the clocks agree to a few seconds, and is the address right?",
+    RegistrationRefused: "its public key is not registered, or another node with the same key is online; put the .pub "
+    "file into the server's folder 'nodes'",
+}
 
 
 @contextmanager
@@ -84,17 +51,30 @@ def _locked(folder: Path) -> Iterator[None]:
         os.close(handle)
 
 
-def _stay_registered(
+def serve(
     client: NodeClient,
     service: NodeService,
     superlink: str,
     authority: Path,
+    folder: Path,
     *,
     over: threading.Event,
     patience: float,
     say: Callable[[str], None],
 ) -> None:
-    try:
+    """Answer requests until `over` is set.
+
+    Args:
+        client: The connection to the SuperLink.
+        service: Answers the requests.
+        superlink: HOST:PORT of the SuperLink.
+        authority: The certificate that the SuperLink's is checked with.
+        folder: The node's folder.
+        over: Set to end the process.
+        patience: Seconds without a SuperLink after which the node gives up.
+        say: Shows a line to the owner.
+    """
+    with _locked(folder), closing(client):
         while not over.is_set():
             try:
                 _register(client, over)
@@ -112,8 +92,6 @@ def _stay_registered(
                 over.wait(PAUSE)
             except (UnknownNode, RegistrationRefused):  # it was restarted; registering shows whether it accepts us
                 over.wait(PAUSE)
-    finally:
-        client.close()
 
 
 def _register(client: NodeClient, over: threading.Event) -> None:
@@ -123,17 +101,8 @@ def _register(client: NodeClient, over: threading.Event) -> None:
             return client.register()
         except (RegistrationRefused, UnknownNode) as error:
             if attempt == ATTEMPTS - 1 or over.wait(2 * PAUSE):
-                raise EngineError(f"the SuperLink does not accept this node ({error}): {_advice(error)}") from None
+                raise EngineError(f"the SuperLink does not accept this node ({error}): {ADVICE[type(error)]}") from None
     return None
-
-
-def _advice(error: RegistrationRefused | UnknownNode) -> str:
-    if isinstance(error, UnknownNode):
-        return "the signature is not accepted; do the clocks agree to a few seconds, and is the address right?"
-    return (
-        "its public key is not registered, or another node with the same key is online; put the .pub file into the "
-        "server's folder 'nodes'"
-    )
 
 
 def _answer_requests(

@@ -7,7 +7,7 @@ import json
 import time
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from secrets import token_bytes
@@ -64,42 +64,35 @@ MOST_MERGED = 10_000
 """Hops of one client that a version of its state may merge."""
 
 
+@dataclass
 class NodeService:
     """Answers the requests of a server."""
 
-    def __init__(
-        self,
-        data: ArrayFederation,
-        folder: Path,
-        *,
-        module: nn.Module | None = None,
-        device: str = "cpu",
-        share_histogram: bool = False,
-        policy: OwnerPolicy | None = None,
-        budget: PrivacyBudget | None = None,
-        keep_days: int = DAYS,
-        largest_model: int = LARGEST_MODEL,
-        plugins: tuple[str, ...] = (),
-    ) -> None:
-        """Prepare the service.
+    data: ArrayFederation
+    folder: Path
+    """Where the node keeps client state, answers and its salt."""
 
-        Args:
-            data: The node's samples.
-            folder: Where the node keeps client state, answers and its salt.
-            module: A model of the owner's, for runs whose model is not in the zoo.
-            device: Where training runs.
-            share_histogram: Whether the server may know how many samples of each class there are.
-            policy: The owner's demands on privacy.
-            budget: The privacy budget, if there is one.
-            keep_days: Days after which the state of a run that did not continue is removed.
-            largest_model: Bytes that a model may have.
-            plugins: Names of the plug-in modules that the owner allows.
-        """
-        self.data, self.module, self.device, self.share_histogram = data, module, device, share_histogram
-        self.policy, self.budget, self.largest_model, self.plugins = policy, budget, largest_model, plugins
-        self.state_files = StateFiles(folder / "states", keep_days)
+    _: KW_ONLY
+    module: nn.Module | None = None
+    """A model of the owner's, for runs whose model is not in the zoo."""
+
+    device: str = "cpu"
+    share_histogram: bool = False
+    """Whether the server may know how many samples of each class there are."""
+
+    policy: OwnerPolicy | None = None
+    budget: PrivacyBudget | None = None
+    keep_days: int = DAYS
+    """Days after which the state of a run that did not continue is removed."""
+
+    largest_model: int = LARGEST_MODEL
+    plugins: tuple[str, ...] = ()
+    """Names of the plug-in modules that the owner allows."""
+
+    def __post_init__(self) -> None:
+        self.state_files = StateFiles(self.folder / "states", self.keep_days)
         self.answers = Answers(self.state_files)
-        self.salt = _salt(folder / "salt")
+        self.salt = _salt(self.folder / "salt")
         self.contexts: OrderedDict[str, WorkerContext] = OrderedDict()
 
     def answer(self, request: Message) -> Message:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Collection
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -25,13 +24,11 @@ _SPREAD = 1 << 24
 """Nanoseconds by which ids may run ahead of the clock, at random."""
 
 
-@dataclass(frozen=True)
-class StateVersion:
-    """A version of a client's state; 0 is the initial one."""
+StateVersion = tuple[int, ...]
+"""The id of a version of a client's state; 0 is the initial one.
 
-    id: int = 0
-    merged_from: tuple[int, ...] = ()
-    """The common start of several hops, then the versions whose changes add up; empty for a single hop."""
+If it merges several hops, the id of their common start and the ids of the versions whose changes add up follow.
+"""
 
 
 class StateVersions:
@@ -61,11 +58,11 @@ class StateVersions:
 
     def request_fields(self, client: int, id: int) -> dict[str, Any]:
         """What a request with this id tells the node about its state."""
-        version = self._current(client)
+        state, *merged_from = self._current(client)
         return {
             "request": id,
-            "state": version.id,
-            "merged_from": list(version.merged_from),
+            "state": state,
+            "merged_from": merged_from,
             "oldest_needed": self.oldest_needed.get(client, 0),
         }
 
@@ -82,7 +79,7 @@ class StateVersions:
     def accept_on_arrival(self, client: int, route: int, id: int) -> None:
         """A hop counts when the model of its route arrives."""
         if self.enabled:
-            self.until_arrival[client] = StateVersion(id)
+            self.until_arrival[client] = (id,)
 
     def route_ended(self, clients: Collection[int], *, arrived: bool = True) -> None:
         """The model that visited these clients has arrived, or was given up."""
@@ -94,16 +91,15 @@ class StateVersions:
     def merge_accepted(self) -> None:
         """Make accepted hops the current versions; several hops of one client are merged in the order of routes."""
         for client, hops in self.accepted.items():
-            ids = [id for _, id in sorted(hops)]
-            start = self._current(client).id
-            self._set(client, StateVersion(self.new_id(), (start, *ids)) if len(ids) > 1 else StateVersion(ids[0]))
+            ids = tuple(id for _, id in sorted(hops))
+            start = self._current(client)[0]
+            self._set(client, (self.new_id(), start, *ids) if len(ids) > 1 else ids)
         self.accepted = {}
 
     def commit(self) -> None:
         """The round counts: write the current versions to the next checkpoint."""
         for client in sorted(self.changed):
-            version = self.current[client]
-            self.client_states.put(self.round, client, {_VERSION: torch.tensor([version.id, *version.merged_from])})
+            self.client_states.put(self.round, client, {_VERSION: torch.tensor(self.current[client])})
         self.changed = set()
 
     def _set(self, client: int, version: StateVersion) -> None:
@@ -117,7 +113,8 @@ class StateVersions:
             version = self.current[client] = self._stored(client)
             # A resume goes back to what is on disk, or, without a run folder, to the last round, and no further.
             if self.client_states.folder is None or client not in self.client_states.changed:
-                self.oldest_needed[client] = min((version.id, *(part for part in version.merged_from if part)))
+                id, *merged_from = version
+                self.oldest_needed[client] = min((id, *filter(None, merged_from)))
         return self.current[client]
 
     def _stored(self, client: int) -> StateVersion:
@@ -125,7 +122,7 @@ class StateVersions:
         if "turn" in tensors:
             raise RunFolderError("this run was started by an older FedRelay and cannot be resumed; start it again")
         if _VERSION not in tensors:
-            return StateVersion()
-        id, *merged_from = tensors[_VERSION].tolist()
-        self.last_id = max(self.last_id, id, *merged_from)  # ids grow even if the clock was set back
-        return StateVersion(id, tuple(merged_from))
+            return (0,)
+        version = tuple(tensors[_VERSION].tolist())
+        self.last_id = max(self.last_id, *version)  # ids grow even if the clock was set back
+        return version

@@ -9,31 +9,3 @@ import os
 
 os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
 os.environ.setdefault("FLWR_DISABLE_UPDATE_CHECK", "1")
-
-from flwr.app import Message as FlowerMessage
-
-from fedrelay.engines.flower.wire.encoding import from_flower
-from fedrelay.engines.flower.wire.node_client import (
-    LARGEST,
-    NodeClient,
-    RegistrationRefused,
-    UnknownNode,
-    UnreadableMessage,
-)
-from fedrelay.engines.flower.wire.server_client import FlowerConnection
-from fedrelay.engines.flower.wire.superlink_api import admit, last_seen, listens, reason_of
-
-__all__ = [
-    "LARGEST",
-    "FlowerConnection",
-    "FlowerMessage",
-    "NodeClient",
-    "RegistrationRefused",
-    "UnknownNode",
-    "UnreadableMessage",
-    "admit",
-    "from_flower",
-    "last_seen",
-    "listens",
-    "reason_of",
-]
