@@ -9,6 +9,7 @@ from importlib.metadata import version
 from typing import Annotated
 
 import typer
+from typer import Option
 from typer.main import get_command
 
 from fedrelay.cli import attack, bench, data, federation, group, methods, plan, report, reproduce, run, show
@@ -59,7 +60,7 @@ def _show_version(wanted: bool) -> None:
 @app.callback()
 def _program(
     _version: Annotated[
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+        bool, Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
     pass

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer import Argument, Option
 
 from fedrelay.cli.output import CommandOutput
 from fedrelay.cli.run import Seeds, compare_methods, with_seeds
@@ -33,8 +34,8 @@ if TYPE_CHECKING:  # imports torch, which would make --help slow
 DEFAULT_METHODS = ("fedavg", "fedseq")
 """The methods of the paper's table."""
 
-Methods = Annotated[list[str] | None, typer.Argument(metavar="[METHOD…]", help="default: fedavg fedseq")]
-_option = partial(typer.Option, rich_help_panel="Attack")
+Methods = Annotated[list[str] | None, Argument(metavar="[METHOD…]", help="default: fedavg fedseq")]
+_option = partial(Option, rich_help_panel="Attack")
 
 app = typer.Typer(
     no_args_is_help=True,

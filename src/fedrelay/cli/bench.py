@@ -6,6 +6,7 @@ from dataclasses import asdict
 from typing import Annotated
 
 import typer
+from typer import Option
 
 from fedrelay.cli.output import CommandOutput
 from fedrelay.cli.settings import Json, Quiet, examples
@@ -16,8 +17,8 @@ app = typer.Typer()
 
 @app.command(epilog=examples("fedrelay bench", "fedrelay bench --workers 4 --rounds 50 --json"))
 def bench(
-    workers: Annotated[int, typer.Option(help="worker processes; 0 = one per core")] = 0,
-    rounds: Annotated[int, typer.Option(help="rounds to measure; the median counts")] = 15,
+    workers: Annotated[int, Option(help="worker processes; 0 = one per core")] = 0,
+    rounds: Annotated[int, Option(help="rounds to measure; the median counts")] = 15,
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:

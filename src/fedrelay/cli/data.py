@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer import Argument, Option
 
 from fedrelay.cli.output import CommandOutput
 from fedrelay.cli.settings import DATA_FLAGS, Assignments, Json, Quiet, Tree, apply, examples, takes_settings
@@ -34,10 +35,10 @@ def data(context: typer.Context) -> None:
 )
 @takes_settings(*DATA_FLAGS)
 def show(
-    name: Annotated[str, typer.Argument(metavar="[NAME]", help="a data set, or an .npz file")] = "digits",
+    name: Annotated[str, Argument(metavar="[NAME]", help="a data set, or an .npz file")] = "digits",
     plot: Annotated[
         Path | None,
-        typer.Option(
+        Option(
             metavar="FILE.png", help="draw the class mix of every client; in a folder, the file is NAME-partition.png"
         ),
     ] = None,

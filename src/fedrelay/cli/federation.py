@@ -12,6 +12,7 @@ from types import FrameType
 from typing import Annotated
 
 import typer
+from typer import Argument, Option
 
 from fedrelay.cli.output import CommandOutput
 from fedrelay.cli.settings import Json, Quiet, examples
@@ -19,8 +20,8 @@ from fedrelay.engines.flower import check_installed
 from fedrelay.errors import EngineError, FedRelayError, SpecError
 from fedrelay.experiment.spec import EngineSettings, validate
 
-ServerFolder = Annotated[Path, typer.Argument(metavar="FOLDER", help="the server's folder")]
-Address = Annotated[str, typer.Option("--superlink", metavar="HOST:PORT", help="address of the SuperLink")]
+ServerFolder = Annotated[Path, Argument(metavar="FOLDER", help="the server's folder")]
+Address = Annotated[str, Option("--superlink", metavar="HOST:PORT", help="address of the SuperLink")]
 DEFAULT_ADDRESS = "127.0.0.1:9092"
 
 app = typer.Typer()
@@ -32,15 +33,13 @@ app = typer.Typer()
     )
 )
 def certificates(
-    folder: Annotated[
-        Path, typer.Argument(metavar="FOLDER", help="folder to create; existing files are never replaced")
-    ],
+    folder: Annotated[Path, Argument(metavar="FOLDER", help="folder to create; existing files are never replaced")],
     host: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="host name or address of the server; repeatable; localhost is added"),
+        Option(metavar="NAME", help="host name or address of the server; repeatable; localhost is added"),
     ] = None,
     renew: Annotated[
-        bool, typer.Option("--renew", help="renew the server's certificate in an existing folder for another year")
+        bool, Option("--renew", help="renew the server's certificate in an existing folder for another year")
     ] = False,
     quiet: Quiet = False,
 ) -> None:
@@ -62,7 +61,7 @@ def certificates(
 
 @app.command(epilog=examples("fedrelay key hospital-a.key"))
 def key(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="private key to create; FILE.pub is the public one")],
+    file: Annotated[Path, Argument(metavar="FILE", help="private key to create; FILE.pub is the public one")],
     quiet: Quiet = False,
 ) -> None:
     """Create the key that identifies a node."""
@@ -78,10 +77,10 @@ def key(
 @app.command(epilog=examples("fedrelay superlink server --host 0.0.0.0 --port 9092"))
 def superlink(
     folder: ServerFolder,
-    host: Annotated[str, typer.Option(help="address to listen on; 0.0.0.0: all")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=1, max=65535, help="port to listen on")] = 9092,
+    host: Annotated[str, Option(help="address to listen on; 0.0.0.0: all")] = "127.0.0.1",
+    port: Annotated[int, Option(min=1, max=65535, help="port to listen on")] = 9092,
     database: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="store messages on disk; slower, and not needed to resume a run")
+        Path | None, Option(metavar="FILE", help="store messages on disk; slower, and not needed to resume a run")
     ] = None,
     quiet: Quiet = False,
 ) -> None:
@@ -118,58 +117,45 @@ def superlink(
 )
 def node(
     data: Annotated[
-        str, typer.Option(metavar="FILE|MODULE:FUNCTION", help="samples: .npz (x, y), .csv, or a function of yours")
+        str, Option(metavar="FILE|MODULE:FUNCTION", help="samples: .npz (x, y), .csv, or a function of yours")
     ],
-    key: Annotated[Path, typer.Option(help="private key of this node")],
-    ca: Annotated[Path, typer.Option(help="certificate of the authority that signed the server's")],
+    key: Annotated[Path, Option(help="private key of this node")],
+    ca: Annotated[Path, Option(help="certificate of the authority that signed the server's")],
     superlink: Address = DEFAULT_ADDRESS,
     folder: Annotated[
-        Path | None, typer.Option(help="where the node keeps client state and its budget; default: KEY.node")
+        Path | None, Option(help="where the node keeps client state and its budget; default: KEY.node")
     ] = None,
-    label: Annotated[str | None, typer.Option(help=".csv: column of the labels; default: the last")] = None,
+    label: Annotated[str | None, Option(help=".csv: column of the labels; default: the last")] = None,
     no_header: Annotated[
-        bool, typer.Option("--no-header", help=".csv: the first line has no names; columns are 1, 2, …")
+        bool, Option("--no-header", help=".csv: the first line has no names; columns are 1, 2, …")
     ] = False,
-    classes: Annotated[
-        int | None, typer.Option(min=1, help="number of classes, if higher labels exist elsewhere")
-    ] = None,
-    holdout: Annotated[
-        float, typer.Option(min=0.0, max=0.9, help="share of the samples kept to evaluate models")
-    ] = 0.0,
+    classes: Annotated[int | None, Option(min=1, help="number of classes, if higher labels exist elsewhere")] = None,
+    holdout: Annotated[float, Option(min=0.0, max=0.9, help="share of the samples kept to evaluate models")] = 0.0,
     share_histogram: Annotated[
-        bool,
-        typer.Option(
-            "--share-histogram/--no-share-histogram",
-            help="share with the server how many samples of each class there are",
-        ),
+        bool, Option(help="share with the server how many samples of each class there are")
     ] = False,
     model: Annotated[
-        str | None, typer.Option(metavar="MODULE:FUNCTION", help="model of your own, if the run uses one")
+        str | None, Option(metavar="MODULE:FUNCTION", help="model of your own, if the run uses one")
     ] = None,
     plugin: Annotated[
-        list[str] | None, typer.Option(metavar="MODULE", help="allow runs to use this plug-in module; repeatable")
+        list[str] | None, Option(metavar="MODULE", help="allow runs to use this plug-in module; repeatable")
     ] = None,
-    device: Annotated[str, typer.Option(help="where training runs: cpu, cuda, cuda:1, mps")] = "cpu",
-    patience: Annotated[
-        float, typer.Option(min=0.0, help="seconds without a SuperLink after which the node stops")
-    ] = 3600.0,
+    device: Annotated[str, Option(help="where training runs: cpu, cuda, cuda:1, mps")] = "cpu",
+    patience: Annotated[float, Option(min=0.0, help="seconds without a SuperLink after which the node stops")] = 3600.0,
     keep_states: Annotated[
-        int,
-        typer.Option(
-            min=1, metavar="DAYS", help="remove client state of runs that did not continue for this many days"
-        ),
+        int, Option(min=1, metavar="DAYS", help="remove client state of runs that did not continue for this many days")
     ] = 30,
-    largest_message: Annotated[str, typer.Option(metavar="SIZE", help="refuse larger messages, e.g. 500 MB")] = "2 GB",
+    largest_message: Annotated[str, Option(metavar="SIZE", help="refuse larger messages, e.g. 500 MB")] = "2 GB",
     require_dp: Annotated[
-        float | None, typer.Option(metavar="NOISE", help="decline hops with less noise than this (terms.dp.noise)")
+        float | None, Option(metavar="NOISE", help="decline hops with less noise than this (terms.dp.noise)")
     ] = None,
     require_clip: Annotated[
-        float | None, typer.Option(metavar="NORM", help="with --require-dp: decline a greater terms.dp.clip")
+        float | None, Option(metavar="NORM", help="with --require-dp: decline a greater terms.dp.clip")
     ] = None,
     budget: Annotated[
-        float | None, typer.Option(metavar="EPSILON", help="with --require-dp: decline all hops once this ε is spent")
+        float | None, Option(metavar="EPSILON", help="with --require-dp: decline all hops once this ε is spent")
     ] = None,
-    delta: Annotated[float, typer.Option(help="with --budget: δ of the budget")] = 1e-5,
+    delta: Annotated[float, Option(help="with --budget: δ of the budget")] = 1e-5,
     quiet: Quiet = False,
 ) -> None:
     """Hold samples and train on them on request. The samples never leave this process."""
@@ -231,7 +217,7 @@ def node(
 def nodes(
     folder: ServerFolder,
     superlink: Address = DEFAULT_ADDRESS,
-    wait: Annotated[float, typer.Option(min=0.0, help="seconds to wait for replies")] = 10.0,
+    wait: Annotated[float, Option(min=0.0, help="seconds to wait for replies")] = 10.0,
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Option
 
 from fedrelay.cli.output import CommandOutput
 from fedrelay.cli.settings import (
@@ -30,7 +31,7 @@ if TYPE_CHECKING:  # imports torch, which would make --help slow
 
 DEFAULT_ASSIGNERS = ("kmeans", "greedy", "icg")
 
-_option = partial(typer.Option, rich_help_panel="Grouping")
+_option = partial(Option, rich_help_panel="Grouping")
 
 app = typer.Typer()
 
@@ -64,9 +65,7 @@ def group(
     min_samples: Annotated[int | None, _option(help="a group with this many samples is complete")] = None,
     plot: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE.png", help="draw class mixes and distances; in a folder, the file is NAME-groups.png"
-        ),
+        Option(metavar="FILE.png", help="draw class mixes and distances; in a folder, the file is NAME-groups.png"),
     ] = None,
     quiet: Quiet = False,
     json: Json = False,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
+from typer import Argument, Option
 
 from fedrelay.cli.output import CommandOutput
 from fedrelay.cli.settings import examples
@@ -25,9 +26,9 @@ def methods(context: typer.Context) -> None:
 
 @app.command(epilog=examples("fedrelay methods show fedseq", "fedrelay methods show fedseq+fedprox"))
 def show(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="a method, or several joined with +")],
+    name: Annotated[str, Argument(metavar="NAME", help="a method, or several joined with +")],
     plugin: Annotated[
-        list[str] | None, typer.Option(metavar="MODULE", help="a module that registers methods; repeatable")
+        list[str] | None, Option(metavar="MODULE", help="a module that registers methods; repeatable")
     ] = None,
 ) -> None:
     """Explain a method: its parts, their papers, rules and options."""

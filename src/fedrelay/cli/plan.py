@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
+from typer import Option
 
 from fedrelay.cli.output import CommandOutput
 from fedrelay.cli.settings import (
@@ -33,7 +34,7 @@ app = typer.Typer()
 @takes_settings(*PLAN_FLAGS)
 def plan(
     source: Source,
-    round: Annotated[int, typer.Option(metavar="T", help="the round to show")] = 1,
+    round: Annotated[int, Option(metavar="T", help="the round to show")] = 1,
     quiet: Quiet = False,
     json: Json = False,
     *,

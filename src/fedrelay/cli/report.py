@@ -7,17 +7,18 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer import Argument, Option
 
 from fedrelay.cli.output import CommandOutput
 from fedrelay.cli.settings import Json, Quiet, examples
 from fedrelay.files import make_folder, write_atomically
 
 PORT = 8642
-Runs = Annotated[list[Path], typer.Argument(metavar="RUN…", help="folders of runs or comparisons")]
+Runs = Annotated[list[Path], Argument(metavar="RUN…", help="folders of runs or comparisons")]
 
 
 def _folder(name: str, what: str) -> typer.models.OptionInfo:
-    option: typer.models.OptionInfo = typer.Option(name, metavar="FOLDER", help=f"also write {what}")
+    option: typer.models.OptionInfo = Option(name, metavar="FOLDER", help=f"also write {what}")
     return option
 
 
@@ -33,9 +34,7 @@ app = typer.Typer()
 )
 def report(
     runs: Runs,
-    out: Annotated[
-        Path | None, typer.Option(metavar="FILE.html", help="the page to write; default RUN/report.html")
-    ] = None,
+    out: Annotated[Path | None, Option(metavar="FILE.html", help="the page to write; default RUN/report.html")] = None,
     png: Annotated[Path | None, _folder("--png", "all figures as PNG files")] = None,
     svg: Annotated[Path | None, _folder("--svg", "all figures as SVG files")] = None,
     pdf: Annotated[Path | None, _folder("--pdf", "all figures as PDF files")] = None,
@@ -84,8 +83,8 @@ def report(
 @app.command(epilog=examples("fedrelay watch runs/fedseq-digits-seed1", "fedrelay watch runs/compare-digits --open"))
 def watch(
     runs: Runs,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="port of the page; 0 takes a free one")] = PORT,
-    browser: Annotated[bool, typer.Option("--open", help="open the page in the browser")] = False,
+    port: Annotated[int, Option(min=0, max=65535, help="port of the page; 0 takes a free one")] = PORT,
+    browser: Annotated[bool, Option("--open", help="open the page in the browser")] = False,
     quiet: Quiet = False,
 ) -> None:
     """Show runs live in the browser. The runs may start later; only this machine can open the page."""

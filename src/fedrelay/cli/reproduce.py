@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer import Argument, Option
 
 from fedrelay.cli.interrupts import Stopped
 from fedrelay.cli.output import CommandOutput
@@ -32,22 +33,20 @@ app = typer.Typer()
     )
 )
 def reproduce(
-    claims: Annotated[list[int] | None, typer.Argument(metavar="[CLAIM]…", help="numbers; default all")] = None,
-    scale: Annotated[
-        str, typer.Option(help="smoke (minutes), small (hours) or full (the papers' own settings)")
-    ] = "small",
-    seeds: Annotated[int | None, typer.Option(min=1, help="how many; default as the claim says")] = None,
-    jobs: Annotated[int, typer.Option(min=0, help="worker processes; 0 = one per core")] = 0,
-    device: Annotated[str | None, typer.Option(help="where training runs, such as cuda")] = None,
-    out: Annotated[Path, typer.Option(help="folder for all runs; unfinished ones continue")] = Path("reproduction"),
+    claims: Annotated[list[int] | None, Argument(metavar="[CLAIM]…", help="numbers; default all")] = None,
+    scale: Annotated[str, Option(help="smoke (minutes), small (hours) or full (the papers' own settings)")] = "small",
+    seeds: Annotated[int | None, Option(min=1, help="how many; default as the claim says")] = None,
+    jobs: Annotated[int, Option(min=0, help="worker processes; 0 = one per core")] = 0,
+    device: Annotated[str | None, Option(help="where training runs, such as cuda")] = None,
+    out: Annotated[Path, Option(help="folder for all runs; unfinished ones continue")] = Path("reproduction"),
     source: Annotated[
-        Path | None, typer.Option("--from", metavar="PATH", help="your own claims: a Python file, or a folder of them")
+        Path | None, Option("--from", metavar="PATH", help="your own claims: a Python file, or a folder of them")
     ] = None,
-    listed: Annotated[bool, typer.Option("--list", help="show the claims and run nothing")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="estimate the time and run nothing")] = False,
+    listed: Annotated[bool, Option("--list", help="show the claims and run nothing")] = False,
+    dry_run: Annotated[bool, Option("--dry-run", help="estimate the time and run nothing")] = False,
     write: Annotated[
         Path | None,
-        typer.Option(
+        Option(
             metavar="FOLDER",
             help=f"write {PAGE} with the results at this scale or a larger one, and the short table into README.md "
             "beside FOLDER if it has a place for it; run nothing",

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Argument, Option
 
 from fedrelay.cli.interrupts import explain_interruption
 from fedrelay.cli.output import CommandOutput
@@ -38,14 +39,12 @@ if TYPE_CHECKING:  # these import torch, which would make --help slow
 
 TensorBoard = Annotated[
     bool,
-    typer.Option(
-        "--tensorboard", help="also write TensorBoard event files to the run folder", rich_help_panel="Running"
-    ),
+    Option("--tensorboard", help="also write TensorBoard event files to the run folder", rich_help_panel="Running"),
 ]
-MLflow = Annotated[bool, typer.Option("--mlflow", help="also log the run to MLflow", rich_help_panel="Running")]
+MLflow = Annotated[bool, Option("--mlflow", help="also log the run to MLflow", rich_help_panel="Running")]
 Seeds = Annotated[
     str | None,
-    typer.Option("--seeds", metavar="1,2,…", help="run every method once for each seed", rich_help_panel="Training"),
+    Option("--seeds", metavar="1,2,…", help="run every method once for each seed", rich_help_panel="Training"),
 ]
 
 app = typer.Typer()
@@ -93,7 +92,7 @@ def run(
 )
 @takes_settings(*ALL_FLAGS)
 def compare(
-    sources: Annotated[list[str], typer.Argument(metavar="METHOD…|FILE", help="methods, or one YAML file")],
+    sources: Annotated[list[str], Argument(metavar="METHOD…|FILE", help="methods, or one YAML file")],
     seeds: Seeds = None,
     quiet: Quiet = False,
     json: Json = False,
@@ -130,7 +129,7 @@ def compare_methods(
 
 @app.command(epilog=examples("fedrelay resume runs/fedseq-digits-seed1", "fedrelay resume runs/compare-digits"))
 def resume(
-    folder: Annotated[Path, typer.Argument(metavar="RUN", help="the folder of a run or a comparison")],
+    folder: Annotated[Path, Argument(metavar="RUN", help="the folder of a run or a comparison")],
     quiet: Quiet = False,
     json: Json = False,
     tensorboard: TensorBoard = False,

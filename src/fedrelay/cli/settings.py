@@ -13,7 +13,7 @@ from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
 
-import typer
+from typer import Argument, Option
 
 from fedrelay.errors import SpecError
 from fedrelay.experiment.spec import SECTIONS, Comparison, Experiment, load_file, parse_assignment, set_path, shortcuts
@@ -47,7 +47,8 @@ class SettingOption:
         return f"{field.description}; one of {choices}" if choices else str(field.description)
 
     def as_parameter(self) -> inspect.Parameter:
-        annotation = Annotated[self.kind | None, typer.Option(self.flag, help=self.help, rich_help_panel=self.panel)]
+        kind: Any = self.kind | None
+        annotation = Annotated[kind, Option(self.flag, help=self.help, rich_help_panel=self.panel)]
         return inspect.Parameter(self.parameter, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
 
 
@@ -79,12 +80,12 @@ TRAINING_FLAGS = ("--model", "--lr", "--batch-size", "--engine", "--address", "-
 PLAN_FLAGS = tuple(flag for flag in OPTIONS if flag != "--out")
 ALL_FLAGS = tuple(OPTIONS)
 
-Source = Annotated[str, typer.Argument(metavar="METHOD|FILE", help="a method such as fedseq, or a YAML file")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="print errors only")]
-Json = Annotated[bool, typer.Option("--json", help="print one JSON object to stdout, everything else to stderr")]
+Source = Annotated[str, Argument(metavar="METHOD|FILE", help="a method such as fedseq, or a YAML file")]
+Quiet = Annotated[bool, Option("--quiet", "-q", help="print errors only")]
+Json = Annotated[bool, Option("--json", help="print one JSON object to stdout, everything else to stderr")]
 _Set = Annotated[
     list[str] | None,
-    typer.Option(
+    Option(
         "--set",
         metavar="KEY=VALUE",
         help="any setting, such as route.loops=2 or terms.prox.mu=0.1; repeatable; wins over files and options",

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer import Argument, Option
 
 from fedrelay.cli.output import CommandOutput
 from fedrelay.cli.settings import Json, Quiet, examples
@@ -20,9 +21,9 @@ app = typer.Typer()
     )
 )
 def show(
-    folder: Annotated[Path, typer.Argument(metavar="RUN", help="the folder of a run")],
+    folder: Annotated[Path, Argument(metavar="RUN", help="the folder of a run")],
     plot: Annotated[
-        Path | None, typer.Option(metavar="FILE.png", help="draw the forgetting matrix of the last followed chain")
+        Path | None, Option(metavar="FILE.png", help="draw the forgetting matrix of the last followed chain")
     ] = None,
     quiet: Quiet = False,
     json: Json = False,

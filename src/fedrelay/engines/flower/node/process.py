@@ -12,10 +12,11 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 import httpx
+from flwr.app import Message as FlowerMessage
 
 from fedrelay.engines.flower.messages import Message, one_line
 from fedrelay.engines.flower.node.service import NodeService
-from fedrelay.engines.flower.wire.encoding import FlowerMessage, from_flower
+from fedrelay.engines.flower.wire.encoding import from_flower
 from fedrelay.engines.flower.wire.node_client import NodeClient, RegistrationRefused, UnknownNode, UnreadableMessage
 from fedrelay.engines.flower.wire.superlink_api import reason_of
 from fedrelay.errors import EngineError, FedRelayError

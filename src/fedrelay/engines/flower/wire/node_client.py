@@ -14,12 +14,7 @@ from flwr.app import Error
 from flwr.app import Message as FlowerMessage
 from flwr.app.message import remove_content_from_message
 from flwr.common.serde import message_from_proto, message_to_proto
-from flwr.proto.fleet_pb2 import (
-    ActivateNodeRequest,
-    DeactivateNodeRequest,
-    PullMessagesRequest,
-    PushMessagesRequest,
-)
+from flwr.proto.fleet_pb2 import ActivateNodeRequest, DeactivateNodeRequest, PullMessagesRequest, PushMessagesRequest
 from flwr.proto.heartbeat_pb2 import SendNodeHeartbeatRequest
 from flwr.proto.node_pb2 import Node
 from flwr.supercore.inflatable.inflatable_object import get_object_tree
