@@ -89,7 +89,8 @@ def label_flip(
     for method in methods or DEFAULT_METHODS:
         entries.append({"method": method, "label": f"{method} clean"})
         entries += [{"method": method, "label": _label(method, attack), "attack": attack} for attack in attacks]
-    compare_methods({"methods": entries}, settings, seeds, "label-flip", quiet=quiet, json=json)
+    output = CommandOutput(quiet=quiet, json=json)
+    compare_methods(output, "label-flip", {"methods": entries}, with_seeds(settings, seeds))
 
 
 @app.command(

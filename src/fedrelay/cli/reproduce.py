@@ -56,8 +56,14 @@ def reproduce(
     json: Json = False,
 ) -> None:
     """Test what papers claim, at a scale of your choice."""
+    from fedrelay.engines.local.engine import cores
     from fedrelay_reproduce.catalogue import chosen, load_claims
-    from fedrelay_reproduce.page import claims_table
+    from fedrelay_reproduce.estimate import estimate
+    from fedrelay_reproduce.page import claims_table, estimate_table, results_table
+    from fedrelay_reproduce.progress import show_progress
+    from fedrelay_reproduce.results import entry_of, update_results
+    from fedrelay_reproduce.scaled_claim import scaled_claim
+    from fedrelay_reproduce.workers import execute_all, runs_of
 
     output = CommandOutput(quiet=quiet, json=json)
     known = load_claims(source)
@@ -65,32 +71,13 @@ def reproduce(
     if listed:
         output.print(claims_table(wanted))
         output.print_json({"claims": [claim.facts() for claim in wanted]})
-    elif write is not None:
-        _write(output, known, _scale(scale), out, write)
-    else:
-        _run(output, wanted, _scale(scale), out, seeds, jobs, device, dry_run)
-
-
-def _run(
-    output: CommandOutput,
-    claims: list[Claim],
-    scale: Scale,
-    out: Path,
-    seeds: int | None,
-    jobs: int,
-    device: str | None,
-    dry_run: bool,
-) -> None:
-    from fedrelay.engines.local.engine import cores
-    from fedrelay_reproduce.estimate import estimate
-    from fedrelay_reproduce.page import estimate_table, results_table
-    from fedrelay_reproduce.progress import show_progress
-    from fedrelay_reproduce.results import entry_of, update_results
-    from fedrelay_reproduce.scaled_claim import scaled_claim
-    from fedrelay_reproduce.workers import execute_all, runs_of
-
+        return
+    chosen_scale = _scale(scale)
+    if write is not None:
+        _write(output, known, chosen_scale, out, write)
+        return
     processes = jobs or cores()
-    scaled = [scaled_claim(claim, scale, out, seeds, device) for claim in claims]
+    scaled = [scaled_claim(claim, chosen_scale, out, seeds, device) for claim in wanted]
     runs = runs_of(scaled)
     with output.showing_warnings():
         estimates = estimate(scaled, runs)
@@ -106,9 +93,9 @@ def _run(
             raise Stopped("stopped; everything is saved, and the same command continues") from None
         finally:
             entries = [entry_of(each, problems) for each in scaled]
-            update_results(out, scale, entries)
-    table = results_table({claim.number: claim for claim in claims}, entries)
-    output.print("", table, "", f"  all numbers  {out / scale / 'results.json'}")
+            update_results(out, chosen_scale, entries)
+    table = results_table({claim.number: claim for claim in wanted}, entries)
+    output.print("", table, "", f"  all numbers  {out / chosen_scale / 'results.json'}")
     output.print_json({"claims": {str(entry["claim"]): entry for entry in entries}})
 
 

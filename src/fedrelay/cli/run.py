@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from typer import Argument, Option
@@ -18,6 +18,7 @@ from fedrelay.cli.settings import (
     Json,
     Quiet,
     Source,
+    Tree,
     apply,
     examples,
     free_folder,
@@ -107,24 +108,17 @@ def compare(
     """
     from fedrelay.runtime.tracking import tracking_loggers
 
-    loggers = tracking_loggers(tensorboard=tensorboard, mlflow=mlflow)
-    compare_methods(methods_settings(sources), settings, seeds, "compare", loggers, quiet=quiet, json=json)
+    loggers, output = tracking_loggers(tensorboard=tensorboard, mlflow=mlflow), CommandOutput(quiet=quiet, json=json)
+    compare_methods(output, "compare", methods_settings(sources), with_seeds(settings, seeds), loggers)
 
 
 def compare_methods(
-    tree: dict[str, Any],
-    settings: Assignments,
-    seeds: str | None,
-    name: str,
-    loggers: Sequence[TrackingLogger] = (),
-    *,
-    quiet: bool,
-    json: bool,
+    output: CommandOutput, name: str, tree: Tree, settings: Assignments, loggers: Sequence[TrackingLogger] = ()
 ) -> None:
     """Run a comparison; `settings` win over `tree`. Without `out`, its folder is called `name`-DATA."""
-    comparison = validate(Comparison, apply(tree, with_seeds(settings, seeds)))
+    comparison = validate(Comparison, apply(tree, settings))
     out = comparison.out or free_folder(f"{name}-{_data_name(comparison)}")
-    _compare(CommandOutput(quiet=quiet, json=json), comparison.model_copy(update={"out": out}), out, loggers)
+    _compare(output, comparison.model_copy(update={"out": out}), out, loggers)
 
 
 @app.command(epilog=examples("fedrelay resume runs/fedseq-digits-seed1", "fedrelay resume runs/compare-digits"))

@@ -67,7 +67,6 @@ class RemoteFederation:
         return np.array([facts.samples for facts in self.facts], dtype=np.int64)
 
     def samples(self, client: int) -> Samples:
-        """Not available at the server."""
         raise EngineError(f"the samples of node {self.nodes[client]!r} stay there, but this method needs them here")
 
     def histogram(self, client: int) -> Ints:

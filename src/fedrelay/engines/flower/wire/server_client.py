@@ -68,7 +68,6 @@ class FlowerConnection:
         self._warn_of_other_runs()
 
     def online(self) -> set[str]:
-        """The names of the nodes that are online."""
         if time.monotonic() - self.refreshed > REFRESH:
             with calling(self.address):
                 nodes = self.session.stub.GetNodes(GetNodesRequest()).nodes
@@ -78,7 +77,6 @@ class FlowerConnection:
         return set(self.node_ids)
 
     def send(self, node: str, message: Message, seconds: float) -> str | None:
-        """Send a request whose reply is awaited for `seconds`. Returns its id, or None if the node is offline."""
         if node not in self.online():
             return None
         session, life = self.session, seconds + SLACK + message.bytes / BYTES_PER_SECOND
@@ -119,7 +117,6 @@ class FlowerConnection:
         lost.close(success=False)
 
     def close(self, *, success: bool = True) -> None:
-        """End the run."""
         self.session.close(success=success)
         self.pool.shutdown(wait=False, cancel_futures=True)
 
