@@ -224,7 +224,7 @@ def test_options_say_which_names_they_take():
     fields = Mean.model_fields
     assert meaning(fields["weights"]) == "weight of each route: by its samples, or uniform"
     assert meaning(Grouping.model_fields["assign"]) == "the assigner: random, kmeans, greedy or icg"
-    assert meaning(Grouping.model_fields["groups"]).startswith("icg: the number of groups")
+    assert meaning(Grouping.model_fields["groups"]).startswith("icg: number of groups")
 
 
 def test_a_term_of_the_model_belongs_to_warm_ups_too():
