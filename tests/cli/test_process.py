@@ -86,7 +86,7 @@ def test_sigterm_does_what_ctrl_c_does(program, tmp_path):
         ("group --assign icg/conf", "stopped"),
     ],
 )
-def test_ctrl_c_while_clients_describe_themselves(program, tmp_path, monkeypatch, words, message):
+def test_ctrl_c_while_clients_compute_profiles(program, tmp_path, monkeypatch, words, message):
     monkeypatch.setattr(Lines, "on_profile", lambda *_: os.kill(os.getpid(), signal.SIGINT))
     assign = [] if words.startswith("group") else ["--set", "grouping.assign=icg"]
     ended = program(*words.split(" "), *assign, "--clients", "20", "--workers", "2", "--set", "grouping.epochs=1")
