@@ -26,7 +26,9 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 @pytest.mark.parametrize("name", reference.PAGES)
 def test_pages_made_from_the_code_are_up_to_date(name):
-    assert (ROOT / "docs" / name).read_text() == reference.PAGES[name](), "run: make docs"
+    assert (ROOT / "docs" / name).read_text() == reference.PAGES[name](), (
+        "run: python -m fedrelay.report.reference docs"
+    )
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -103,3 +105,11 @@ def test_the_architecture_page_points_at_functions_that_exist():
             ]
             assert found, f"{path} has no {name}"
             tree = found[0]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_files_in_backticks_exist(page):
+    places = [ROOT, ROOT / "src" / "fedrelay", ROOT / "src" / "fedrelay_reproduce", page.parent]
+    named = set(re.findall(r"`((?:[a-z_]+/)+[a-z_]+\.py)`", page.read_text()))
+    examples = {"routes/pairs.py"}
+    assert [name for name in sorted(named - examples) if not any((place / name).exists() for place in places)] == []

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import fedrelay as fr
+from fedrelay.experiment.catalogue import METHODS
 
 PLUGIN = Path(__file__).parents[1] / "examples" / "plugin"
 SETTINGS = [
@@ -151,3 +152,108 @@ def test_without_an_installation_a_spec_names_its_modules(tmp_path):
     done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["rounds"] == 1
+
+
+def test_reports_import_no_plug_in(tmp_path):
+    """A folder from somebody else must not run code, and a plug-in that is not here must not prevent a report."""
+    (tmp_path / "own.py").write_text(
+        "from pathlib import Path\nimport fedrelay as fr\n\nPath('imported').touch()\n\n\nclass Own(fr.Term):\n"
+        "    pass\n\n\nfr.register('own', summary='nothing', terms={'own': Own})\n"
+    )
+
+    def call(*arguments):
+        command = [sys.executable, "-m", "fedrelay", *arguments]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+
+    call("run", "fedseq+own", "--set", "plugins=own", "--clients", "4", "--rounds", "1", "--out", "run", "-q")
+    (tmp_path / "imported").unlink()
+    call("report", "run", "--out", "page.html", "-q")
+    call("show", "run", "-q")
+    assert not (tmp_path / "imported").exists()
+    assert "fedseq+own" in (tmp_path / "page.html").read_text()
+    (tmp_path / "own.py").unlink()
+    call("report", "run", "--out", "page.html", "-q")
+
+
+class Lacking(fr.Merge):
+    pass
+
+
+class Misspelt(fr.Term):
+    def add_gradiant(self, gradient, theta, context):
+        gradient.zero_()
+
+
+class Short(fr.Term):
+    def add_gradient(self, gradient):
+        gradient.zero_()
+
+
+class Undeclared(fr.Term):
+    tensors = ("visits",)
+
+
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        ({}, "brings no part"),
+        ({"merge": Lacking}, "Lacking must define apply"),
+        ({"terms": {"t": Misspelt}}, "Misspelt.add_gradiant is no hook; did you mean add_gradient?"),
+        ({"terms": {"t": Short}}, "Short.add_gradient must take (self, gradient, theta, context)"),
+        ({"terms": {"t": Undeclared}}, "Undeclared.tensors must hold ClientState, ServerState or Payload"),
+        ({"terms": [Short]}, "terms must be a mapping by name"),
+        ({"route": Short}, "route must be a subclass of Routing"),
+        ({"merge": 3}, "merge must be a subclass of Merge, got 3"),
+    ],
+)
+def test_parts_that_cannot_work_are_refused_when_registered(parts, message):
+    with pytest.raises(fr.SpecError) as refused:
+        fr.register("wrong", summary="", **parts)
+    assert message in str(refused.value)
+    assert "wrong" not in fr.methods()
+
+
+def test_names_that_are_taken_are_refused():
+    with pytest.raises(fr.SpecError, match=r"method 'fedavg': this name is taken by fedrelay\.routes"):
+        fr.register("fedavg", summary="", terms={"t": type("Mine", (fr.Term,), {})})
+    with pytest.raises(fr.SpecError, match="plugins: must be a list of modules"):
+        fr.run("fedavg", plugins=3)
+    with pytest.raises(fr.SpecError, match=r"name the module without \.py"):
+        fr.run("fedavg", plugins=["own.py"])
+
+
+class Nowhere(fr.Routing):
+    client: int = 999
+
+    def plan(self, context, round):
+        return fr.RoundPlan(round, (fr.Route((self.client,)),)) if self.client else None
+
+
+class Broken(fr.Merge):
+    def apply(self, inputs):
+        return inputs.global_model[:3]
+
+
+@pytest.fixture
+def own_methods():
+    fr.register("nowhere", summary="", route=Nowhere)
+    fr.register("broken", summary="", merge=Broken)
+    yield
+    for name in ("nowhere", "broken"):
+        del METHODS[name]
+
+
+@pytest.mark.parametrize(
+    ("method", "options", "message"),
+    [
+        ("nowhere", {}, "Nowhere.plan: IndexError: client 999 does not exist"),
+        ("nowhere", {"route": {"client": 0}}, "Nowhere.plan: TypeError: must return a RoundPlan, got NoneType"),
+        ("broken", {}, "Broken.apply: "),
+    ],
+)
+def test_failures_of_own_parts_are_one_line(own_methods, method, options, message):
+    with pytest.raises(fr.SpecError) as refused:
+        fr.run(method, clients=4, rounds=1, workers=1, **options)
+    assert message in str(refused.value)
+    assert "\n" not in str(refused.value)

@@ -297,8 +297,7 @@ def _given(**arguments: Any) -> dict[str, Any]:
 
 
 def _check(methods: Sequence[str], settings: Mapping[str, Any]) -> None:
-    plugins = settings.get("plugins", ())
-    load_plugins([plugins] if isinstance(plugins, str) else plugins)
+    load_plugins(settings.get("plugins", ()))
     refuse_misplaced_options(methods, nested(settings))
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -36,8 +38,10 @@ def import_module_of_user(module: str, what: str) -> None:
         import_module(module)
     except FedRelayError:
         raise
-    except (Exception, SystemExit) as error:
+    except ModuleNotFoundError as error:
         raise SpecError(f"{what}: cannot import {module} ({_one_line(error)}); install it where this runs") from None
+    except (Exception, SystemExit) as error:
+        raise SpecError(f"{what}: {module} failed when it was imported: {_one_line(error)}{_place(error)}") from None
 
 
 def find_function(source: str, failure: type[FedRelayError] = SpecError) -> Callable[..., Any]:
@@ -72,6 +76,26 @@ def call_function(source: str, *arguments: Any, failure: type[FedRelayError] = S
         raise
     except (Exception, SystemExit) as error:
         raise failure(f"{source}: {_one_line(error)}") from None
+
+
+@contextmanager
+def errors_in_own_part(part: object, hook: str) -> Iterator[None]:
+    """Turn a failure in a part from outside the package into one line; failures of built-in parts are bugs of ours."""
+    try:
+        yield
+    except FedRelayError:
+        raise
+    except Exception as error:
+        kind = type(part)
+        if kind.__module__.startswith("fedrelay."):
+            raise
+        raise SpecError(f"{kind.__module__}.{kind.__name__}.{hook}: {_one_line(error)}{_place(error)}") from None
+
+
+def _place(error: BaseException) -> str:
+    """Where the user's code failed: the last line of it in the traceback."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return f" (line {frames[-1].lineno} of {frames[-1].filename})" if frames else ""
 
 
 def _one_line(error: BaseException) -> str:

@@ -158,8 +158,7 @@ def _refuse_misplaced_options(tree: Tree) -> None:
         from fedrelay.experiment.catalogue import load_plugins
         from fedrelay.experiment.grammar import refuse_misplaced_options
 
-        plugins = tree.get("plugins", [])
-        load_plugins([plugins] if isinstance(plugins, str) else plugins)
+        load_plugins(tree.get("plugins", ()))
         refuse_misplaced_options([method for method in methods if isinstance(method, str)], tree)
 
 

@@ -6,9 +6,11 @@ built-in method, write one file for its part and add one line to `METHODS`. A pa
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from importlib.metadata import EntryPoint, entry_points
+from inspect import isfunction, signature
 from typing import Any
 
 from fedrelay.errors import SpecError
@@ -25,6 +27,7 @@ from fedrelay.local.terms.fusion import Fusion
 from fedrelay.local.terms.glam import Glam
 from fedrelay.local.terms.mmd import Mmd
 from fedrelay.local.terms.prox import Prox
+from fedrelay.local.terms.tensors import ClientState, Payload, ServerState
 from fedrelay.merge.base import Merge
 from fedrelay.merge.disco import Disco
 from fedrelay.merge.drift import DriftMean
@@ -217,25 +220,32 @@ def register(
     Raises:
         SpecError: The name is taken or not valid, a part has the wrong type, or a part's class name is taken.
     """
+    for given, what in ((terms, "terms"), (defaults, "defaults")):
+        if given is not None and not isinstance(given, Mapping):
+            raise SpecError(f"method {name!r}: {what} must be a mapping by name, got {given!r}")
     entry = MethodEntry(
         summary, route, None, grouping, dict(terms or {}), merge, default_merge, warmup, defaults=dict(defaults or {})
     )
+    if not isinstance(name, str) or not isinstance(summary, str):
+        raise SpecError(f"method {name!r}: name and summary must be text")
     if not name or any(each.isspace() or each in "+/:" for each in name):
         raise SpecError(f"method {name!r}: a name has no spaces and none of the characters + / :")
     if (known := METHODS.get(name)) is not None and not _is_redefinition(known, entry):
-        raise SpecError(f"method {name!r}: this name is taken; choose another")
+        owner = next(iter(known.parts().values())).__module__
+        raise SpecError(f"method {name!r}: this name is taken by {owner}; choose another")
     if not entry.parts():
         raise SpecError(f"method {name!r}: brings no part; give a route, grouping, terms, merge or warm-up")
     for place, part in entry.parts().items():
         _check_part(name, place, part)
+    _check_part(name, "merge", default_merge)
     METHODS[name] = entry
 
 
 def _is_redefinition(known: MethodEntry, entry: MethodEntry) -> bool:
     """Whether a method of the user's own is registered again, because a notebook cell ran again for example."""
 
-    def names(each: MethodEntry) -> dict[str, str]:
-        return {place: part.__qualname__ for place, part in each.parts().items()}
+    def names(each: MethodEntry) -> dict[str, tuple[str, str]]:
+        return {place: (part.__module__, part.__qualname__) for place, part in each.parts().items()}
 
     built_in = all(part.__module__.startswith("fedrelay.") for part in known.parts().values())
     return not built_in and names(known) == names(entry)
@@ -245,12 +255,40 @@ def _check_part(method: str, place: str, part: Any) -> None:
     base = _BASES.get(place, Term)
     if not (isinstance(part, type) and issubclass(part, base)):
         raise SpecError(f"method {method!r}: {place} must be a subclass of {base.__name__}, got {part!r}")
+    if not part.__module__.startswith("fedrelay."):
+        _check_hooks(method, part, base)
     for name, entry in METHODS.items():
         for other in entry.parts().values() if name != method else ():
             # Parts are sent to workers and nodes by class name.
             if other.__name__ == part.__name__ and other.__module__ != part.__module__:
                 taken = f"{other.__module__}.{other.__name__}"
                 raise SpecError(f"method {method!r}: the class name {part.__name__!r} is taken by {taken}; rename it")
+
+
+def _check_hooks(method: str, part: type[Section], base: type[Section]) -> None:
+    """Refuse a part that misses a hook, misspells one, gives it other arguments, or declares its tensors wrongly."""
+    if missing := sorted(getattr(part, "__abstractmethods__", ())):
+        raise SpecError(f"method {method!r}: {part.__name__} must define {', '.join(missing)}")
+    hooks = [name for name in dir(base) if not name.startswith(("_", "model_"))]
+    for name, value in vars(part).items():
+        if name.startswith("_") or not isfunction(value):
+            continue
+        own = getattr(base, name, None)
+        if own is None and (close := get_close_matches(name, hooks, 1, 0.85)):
+            raise SpecError(f"method {method!r}: {part.__name__}.{name} is no hook; did you mean {close[0]}?")
+        if isfunction(own) and len(signature(own).parameters) != len(signature(value).parameters):
+            wanted = ", ".join(signature(own).parameters)
+            raise SpecError(f"method {method!r}: {part.__name__}.{name} must take ({wanted})")
+    for tensor in getattr(part, "tensors", ()):
+        if not isinstance(tensor, ClientState | ServerState | Payload):
+            allowed = "ClientState, ServerState or Payload"
+            raise SpecError(f"method {method!r}: {part.__name__}.tensors must hold {allowed}, got {tensor!r}")
+
+
+def pools_data(method: str) -> bool:
+    """Whether a method trains on pooled data, by its built-in names alone; no plug-in is imported."""
+    names = (name.strip() for name in method.split("+"))
+    return any(METHODS[name].pools_data for name in names if name in METHODS)
 
 
 def plugin_methods() -> dict[str, EntryPoint]:
@@ -274,17 +312,22 @@ def find_method(name: str) -> MethodEntry:
         if name not in METHODS:
             raise SpecError(f"method {name!r}: {point.module} does not register it")
     if name not in METHODS:
-        raise SpecError(f"method: {unknown('name', name, method_names())}")
+        hint = "; a method of your own needs its module in 'plugins'"
+        raise SpecError(f"method: {unknown('name', name, method_names())}{hint}")
     return METHODS[name]
 
 
-def load_plugins(modules: Iterable[str]) -> None:
+def load_plugins(modules: str | Sequence[str]) -> None:
     """Import the modules that a spec names under `plugins`; each registers its methods.
 
     Raises:
         SpecError: A module cannot be imported.
     """
-    for module in modules:
+    if not isinstance(modules, str | list | tuple):
+        raise SpecError(f"plugins: must be a list of modules such as mylab.pairs, got {modules!r}")
+    for module in [modules] if isinstance(modules, str) else modules:
+        if isinstance(module, str) and module.endswith(".py"):
+            raise SpecError(f"plugins: name the module without .py, got {module!r}")
         if not isinstance(module, str) or not all(part.isidentifier() for part in module.split(".")):
             raise SpecError(f"plugins: must be names of modules such as mylab.pairs, got {module!r}")
         import_module_of_user(module, "plugins")

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from fedrelay.cost.ledger import KINDS
-from fedrelay.experiment.method import build_method
+from fedrelay.experiment.catalogue import pools_data
 from fedrelay.metrics.curves import mean_std, target_accuracies
 from fedrelay.metrics.skew import balance_ratio, median_cpd
 from fedrelay.report.csv_tables import EVENTS
@@ -114,7 +114,7 @@ def _common(values: Iterable[str | None]) -> str:
 def _clients(run: RunView, partition: Partition | str) -> str | None:
     if isinstance(partition, Partition):
         return count(partition.clients)
-    pooled = build_method(run.experiment).pools_data
+    pooled = pools_data(run.experiment.method)
     known = run.experiment.data.clients or (None if pooled else run.records.plan["clients"])
     return None if known is None else count(known)
 

@@ -16,9 +16,9 @@ from fedrelay.data.pooled import PooledFederation
 from fedrelay.engines.start import data_at_nodes
 from fedrelay.errors import FedRelayError
 from fedrelay.experiment.build import below_public
-from fedrelay.experiment.comparison_runs import with_public_samples
+from fedrelay.experiment.catalogue import METHODS, pools_data
 from fedrelay.experiment.method import build_method
-from fedrelay.experiment.spec import DataSettings
+from fedrelay.experiment.spec import DataSettings, Experiment
 from fedrelay.metrics.skew import balance_ratio, median_cpd
 from fedrelay.report.runs import RunView
 from fedrelay.warmup.base import Warmup
@@ -127,13 +127,20 @@ def partition_of_run(run: RunView) -> Partition | str:
     if data_at_nodes(run.experiment):
         return "the samples are at the nodes, and reports do not contact nodes"
     try:
-        method = build_method(run.experiment)
-        [experiment] = with_public_samples([run.experiment])
-        sharing = method.warmup if method.warmup is not None and method.warmup.shares_samples else None
-        fingerprint = str(facts.get("data_fingerprint"))
-        return _opened(experiment.data, experiment.seed, method.pools_data, sharing, fingerprint)
+        experiment, fingerprint = run.experiment, str(facts.get("data_fingerprint"))
+        return _opened(
+            experiment.data, experiment.seed, pools_data(experiment.method), _sharing(experiment), fingerprint
+        )
     except FedRelayError as error:
         return f"the data cannot be opened here: {str(error).splitlines()[0]}"  # the rest lists searched folders
+
+
+def _sharing(experiment: Experiment) -> Warmup | None:
+    """The warm-up that shares samples, if the run had one. Reports import no plug-ins, so it must be built in."""
+    names = [name.strip() for name in experiment.method.split("+")]
+    entries = [METHODS[name] for name in names if name in METHODS]
+    shares = any(entry.warmup is not None and entry.warmup.shares_samples for entry in entries)
+    return build_method(experiment).warmup if shares and len(entries) == len(names) and not experiment.plugins else None
 
 
 @lru_cache(maxsize=256)

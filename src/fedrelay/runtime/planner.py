@@ -19,6 +19,7 @@ from fedrelay.routes.async_state import AsyncState, Leg
 from fedrelay.routes.base import Groups, PlanningContext
 from fedrelay.routes.plan import RoundPlan
 from fedrelay.selection.base import Selection
+from fedrelay.user_code import errors_in_own_part
 from fedrelay.warmup.base import Phase
 
 
@@ -81,10 +82,16 @@ class Planner:
     def _routed(self, round: int) -> RoundPlan:
         """What the route asks for, with clients that have samples."""
         phase = self.prepared.phase(round)
-        plan = phase.route.plan(self._phase_context(phase), round - phase.first + 1)
+        with errors_in_own_part(phase.route, "plan"):
+            plan = phase.route.plan(self._phase_context(phase), round - phase.first + 1)
+            if not isinstance(plan, RoundPlan):
+                raise TypeError(f"must return a RoundPlan, got {type(plan).__name__}")
         size = self.prepared.federation.size
         routes = plan.routes
-        if not all(map(size, set().union(*(route.clients for route in routes)))):
+        visited = set().union(*(route.clients for route in routes))
+        with errors_in_own_part(phase.route, "plan"):  # a client that does not exist
+            complete = all(map(size, visited))
+        if not complete:
             held = (route.only([i for i, client in enumerate(route.clients) if size(client)]) for route in routes)
             routes = tuple(route for route in held if route.clients or plan.real_arrivals)
         return replace(

@@ -16,7 +16,7 @@ from fedrelay.engines.local.executor import one_thread
 from fedrelay.experiment.prepared import PreparedExperiment
 from fedrelay.local.arrival import Arrival, HopReport
 from fedrelay.local.evaluation import accuracy
-from fedrelay.merge.base import MergeInput
+from fedrelay.merge.base import MergeInput, MergeResult
 from fedrelay.merge.mean import Mean
 from fedrelay.models.layout import FlatModule
 from fedrelay.robustness.guard import NO_HOPS_YET, TypicalHop
@@ -24,6 +24,7 @@ from fedrelay.routes.mixing import mix_models
 from fedrelay.routes.plan import RoundPlan
 from fedrelay.runtime.planner import Planner
 from fedrelay.runtime.store import State
+from fedrelay.user_code import errors_in_own_part
 from fedrelay.warmup.base import Phase
 
 _MERGE = "merge/"
@@ -98,7 +99,10 @@ class Server:
     def _merge(self, state: State, arrivals: Sequence[Arrival]) -> State:
         """The state with a new global model; no model waits any more."""
         phase, layout = self.prepared.phase(state.round + 1), self.prepared.layout
-        weights, merge_state = phase.merge.apply(self.merge_input(phase, state, arrivals))
+        with errors_in_own_part(phase.merge, "apply"):
+            weights, merge_state = merged = phase.merge.apply(self.merge_input(phase, state, arrivals))
+            if not isinstance(merged, MergeResult) or weights.shape != state.weights.shape:
+                raise TypeError(f"must return a MergeResult with {len(state.weights)} weights")
         server: Mapping[str, Tensor] = {name: t for name, t in state.server.items() if not name.startswith(_MERGE)}
         for term in phase.terms:
             weights = term.adjust_merged_model(weights, state.weights, layout)
