@@ -98,7 +98,7 @@ def test_python_blocks_pass_the_linter(tmp_path):
         (tmp_path / f"{block.page.stem}_{block.line}.py").write_text(block.text)
     rules = ["--config", str(ROOT / "pyproject.toml"), "--ignore", "D100,D101,D103,F821,B018", "--line-length", "120"]
     for command in (["check", *rules], ["format", "--check", "--config", str(ROOT / "pyproject.toml")]):
-        done = subprocess.run(["ruff", *command, str(tmp_path)], capture_output=True, text=True)
+        done = subprocess.run([sys.executable, "-m", "ruff", *command, str(tmp_path)], capture_output=True, text=True)
         assert done.returncode == 0, done.stdout
 
 

@@ -140,7 +140,7 @@ def test_what_cannot_be_done_is_refused_before_anything_begins(method, settings,
 
 def test_public_samples_come_from_the_servers_own_test_set(village, through):
     through(village(digits(), test=False))
-    with pytest.raises(fr.DataError, match="'village' has no test samples here"):
+    with pytest.raises(fr.DataError, match="'village' has no test samples to make public"):
         fr.run("fedavg", engine="flower", data="village", **TRAIN, **{"guard.tolerance": 0.1})
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shutil
 from dataclasses import replace
@@ -228,17 +227,15 @@ def test_a_run_that_was_moved_finds_what_its_clients_kept(six, tmp_path):
     assert not (tmp_path / "elsewhere" / "events.jsonl").exists()
 
 
-def test_a_run_from_before_names_were_drawn_gets_one_when_it_is_resumed(six, tmp_path):
-    whole, about = run("fedseq+scaffold"), tmp_path / "run" / "run.json"
+def test_a_run_folder_without_its_name_is_refused(six, tmp_path):
+    """The name tells nodes which client state belongs to the run, so no other may take its place."""
+    about = tmp_path / "run" / "run.json"
     killed_after(2, tmp_path / "run")
     facts = json.loads(about.read_text())
-    drawn = facts.pop("name")
+    del facts["name"]
     about.write_text(json.dumps(facts))
-    by_place = hashlib.sha256(str(tmp_path / "run" / "clients").encode()).hexdigest()[:16]
-    for name in six.names:  # as nodes have it of such a run
-        (six.folder / name / "states" / drawn).rename(six.folder / name / "states" / by_place)
-    assert torch.equal(fr.resume(tmp_path / "run").weights, whole.weights)
-    assert json.loads(about.read_text())["name"] == by_place
+    with pytest.raises(fr.RunFolderError, match="the name of the run cannot be read"):
+        fr.resume(tmp_path / "run")
 
 
 def test_of_two_copies_of_a_run_neither_reads_what_the_other_wrote(six, tmp_path):
