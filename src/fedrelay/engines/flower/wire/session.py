@@ -68,7 +68,11 @@ class Session:
             self.run = int(api.StartRun(StartRunRequest(fab=app())).run_id)
             try:
                 self.stub = self._stub(self._claim(secret))
-                task = self._task_input()
+                try:
+                    task = self._task_input()
+                except httpx.HTTPError:
+                    self.stub.close()
+                    raise
             except httpx.HTTPError:
                 with suppress(httpx.HTTPError):
                     api.StopRun(StopRunRequest(run_id=self.run))  # nobody else would
