@@ -59,7 +59,7 @@ lint: equip
 	@$(BIN)/mypy
 
 docs: install
-	@$(BIN)/python -m fedrelay.report.reference docs
+	@$(BIN)/python -m fedrelay.report.reference_pages docs
 
 clean:
 	rm -rf $(VENV) $(DEMO) runs .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -24,9 +24,9 @@ from fedrelay.engines.local.engine import cores, start_local
 from fedrelay.engines.ray.engine import start_ray
 from fedrelay.experiment.spec import TrainSettings
 from fedrelay.local.trainer import TrainingJob
-from fedrelay.models.layout import FlatLayout
+from fedrelay.models.flat_layout import FlatLayout
 from fedrelay.models.zoo import build_model
-from fedrelay.routes.overlay import AS_PLANNED
+from fedrelay.routes.execution import AS_PLANNED
 from fedrelay.routes.plan import RoundPlan, Route
 
 CHAINS, LONGEST, SAMPLES, WARM_UP = 16, 10, 100, 3

@@ -16,9 +16,9 @@ import fedrelay
 SOURCE = Path(fedrelay.__file__).parent
 
 ROOMS = """
-    engines.quiet
-    errors files rng user_code experiment.messages experiment.yaml_files experiment.sections experiment.spec
-    experiment.serialize runtime.versions routes.plan routes.overlay routes.async_state grouping.growth
+    engines.quiet_logging
+    errors files rng user_code experiment.error_messages experiment.yaml_files experiment.sections experiment.spec
+    experiment.serialize runtime.versions routes.plan routes.execution routes.async_state grouping.group_counts
     data models metrics privacy.accountant
     local routes cost robustness.guard robustness.tampering
     robustness
@@ -29,8 +29,8 @@ ROOMS = """
     experiment.catalogue
     experiment.grammar experiment.method
     experiment.comparison_runs
-    runtime.store runtime.result experiment.build experiment.prepared engines.flower.node
-    cost.model
+    runtime.run_folder runtime.result experiment.data_and_model experiment.prepared_experiment engines.flower.node
+    cost.cost_model
     runtime.planner
     experiment
     runtime

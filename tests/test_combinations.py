@@ -17,7 +17,7 @@ import fedrelay as fr
 from fedrelay.errors import SpecError
 from fedrelay.experiment.catalogue import METHODS
 from fedrelay.experiment.prepare import prepare
-from fedrelay.models.layout import weights_sha256
+from fedrelay.models.flat_layout import weights_sha256
 from fedrelay.routes.plan import RoundPlan
 
 ROUTES = [name for name, entry in METHODS.items() if entry.route is not None and not entry.terms]

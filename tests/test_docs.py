@@ -18,16 +18,16 @@ from fedrelay.data.registry import DATASETS
 from fedrelay.experiment.catalogue import METHODS
 from fedrelay.experiment.spec import DataSettings, FaultKind
 from fedrelay.models.zoo import MODELS
-from fedrelay.report import reference
+from fedrelay.report import reference_pages
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
-@pytest.mark.parametrize("name", reference.PAGES)
+@pytest.mark.parametrize("name", reference_pages.PAGES)
 def test_pages_made_from_the_code_are_up_to_date(name):
-    assert (ROOT / "docs" / name).read_text() == reference.PAGES[name](), (
-        "run: python -m fedrelay.report.reference docs"
+    assert (ROOT / "docs" / name).read_text() == reference_pages.PAGES[name](), (
+        "run: python -m fedrelay.report.reference_pages docs"
     )
 
 

@@ -9,7 +9,7 @@ import torch
 import fedrelay as fr
 from fedrelay.experiment.prepare import prepare
 from fedrelay.experiment.spec import experiment
-from fedrelay.models.layout import weights_sha256
+from fedrelay.models.flat_layout import weights_sha256
 
 CLIENTS = 12
 

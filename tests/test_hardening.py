@@ -18,14 +18,14 @@ import torch
 from PIL import Image
 
 import fedrelay
-from fedrelay.data.loaders import files
+from fedrelay.data.loaders import file_checks
 from fedrelay.data.loaders.cifar import CIFAR100
 from fedrelay.data.loaders.idx import FILES
 from fedrelay.data.registry import load_dataset
 from fedrelay.errors import DataError, FedRelayError, RunFolderError, SpecError
 from fedrelay.experiment.spec import load_file
 from fedrelay.files import read_regular_file, write_atomically
-from fedrelay.grouping.profiles.probe import read_resnet18
+from fedrelay.grouping.profiles.probe_network import read_resnet18
 from fedrelay.local.client_state import ClientStateStore
 
 SOURCE = Path(fedrelay.__file__).parent
@@ -93,7 +93,7 @@ def test_a_pickle_in_an_archive_or_in_weights_calls_nothing(tmp_path, monkeypatc
 @pytest.fixture
 def little_memory(monkeypatch):
     """A machine on which a megabyte is half of the memory."""
-    monkeypatch.setattr(files, "max_bytes", lambda: 1 << 20)
+    monkeypatch.setattr(file_checks, "max_bytes", lambda: 1 << 20)
 
 
 def test_a_zip_bomb(tmp_path, little_memory):

@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedrelay.rng import Keyed, derive, generator, torch_seed
+from fedrelay.rng import KeyedRandom, derive, generator, torch_seed
 
 
 def test_a_key_always_gives_the_same_numbers():
@@ -36,7 +36,7 @@ def test_torch_seeds_fit_torch():
 
 @given(st.integers(0, 2**40), st.lists(st.integers(0, 99), min_size=1, max_size=5))
 def test_a_keyed_generator_gives_the_numbers_of_a_new_one(seed, keys):
-    keyed = Keyed(seed, "x")
+    keyed = KeyedRandom(seed, "x")
     for key in keys:
         rng = keyed.at(key)
         drawn = (

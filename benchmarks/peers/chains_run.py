@@ -15,7 +15,7 @@ from itertools import pairwise
 from statistics import median
 from typing import Any, ClassVar
 
-from fedrelay_run import Clock, federation_of, run_hops, settings_of
+from fedrelay_run import ClockSettings, federation_of, run_hops, settings_of
 from torch import Tensor
 from workload import POPULATION, SAMPLES, STEPS, WARM_UP, Case, report, task
 
@@ -59,7 +59,7 @@ def main() -> None:
         "engine": {"workers": 1 if wanted.variant == "one" else 2},
     }
     share = handover_share(federation, case, settings)
-    clock = Clock()
+    clock = ClockSettings()
     result = fr.run("fedseq", data=federation, model=case.model(), observer=clock, **settings)
     assert result.client_updates == POPULATION * rounds
     assert result.transfers["c2c"] == CHAINS * (LENGTH - 1) * rounds

@@ -16,11 +16,11 @@ from fedrelay.engines.local.engine import start_local
 from fedrelay.experiment.prepare import prepare
 from fedrelay.experiment.spec import experiment
 from fedrelay.local.terms.base import Term
-from fedrelay.routes.overlay import AS_PLANNED
+from fedrelay.routes.execution import AS_PLANNED
 from fedrelay.runtime.result import Row
 
 
-class Clock(fr.Observer):
+class ClockSettings(fr.Observer):
     """Notes the end of every round."""
 
     def __init__(self) -> None:
@@ -79,7 +79,7 @@ def main() -> None:
     if case.clients > 10:
         settings["engine"] = {"lanes": -(-case.clients // (os.cpu_count() or 1))}  # one batched model for each core
     run_hops("fedavg", federation, case, settings)
-    clock = Clock()
+    clock = ClockSettings()
     result = fr.run("fedavg", data=federation, model=case.model(), observer=clock, **settings)
     assert result.client_updates == case.clients * settings["rounds"]
     warm = fr.run("fedavg", data=federation, model=case.model(), **settings | {"rounds": WARM_UP})

@@ -44,7 +44,7 @@ class Classifier(nn.Module):
         return {"samples": Weighted.from_unweighted(len(y))}
 
 
-class Clock(TrainingProcessCallback):
+class ClockSettings(TrainingProcessCallback):
     """Notes the end of every round, and the loss after the warm-up."""
 
     def __init__(self, case: Case) -> None:
@@ -72,7 +72,7 @@ def main() -> None:
     data = FederatedDataset(users.__getitem__, get_user_sampler("minimize_reuse", range(POPULATION)))
     classifier = Classifier(case.model(channels_last=wanted.variant == "channels-last"))
     model = PyTorchModel(classifier, torch.optim.SGD, torch.optim.SGD(classifier.parameters(), lr=1.0))
-    clock = Clock(case)
+    clock = ClockSettings(case)
     FederatedAveraging().run(
         algorithm_params=NNAlgorithmParams(
             central_num_iterations=rounds,

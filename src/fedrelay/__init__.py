@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from fedrelay.grouping.profiles.base import Profile
     from fedrelay.local.hop_context import HopContext, HopOutcome
     from fedrelay.local.terms.base import AnchoredTerm, LossTerm, Term
-    from fedrelay.local.terms.tensors import ClientState, Payload, ServerState
+    from fedrelay.local.terms.tensor_declarations import ClientState, Payload, ServerState
     from fedrelay.merge.base import Merge, MergeInput, MergeResult
     from fedrelay.routes.base import PlanningContext, Routing
     from fedrelay.routes.plan import RoundPlan, Route
@@ -49,7 +49,7 @@ _HOMES = {
     "grouping.profiles.base": ("Profile",),
     "local.hop_context": ("HopContext", "HopOutcome"),
     "local.terms.base": ("AnchoredTerm", "LossTerm", "Term"),
-    "local.terms.tensors": ("ClientState", "Payload", "ServerState"),
+    "local.terms.tensor_declarations": ("ClientState", "Payload", "ServerState"),
     "merge.base": ("Merge", "MergeInput", "MergeResult"),
     "routes.base": ("PlanningContext", "Routing"),
     "routes.plan": ("RoundPlan", "Route"),

@@ -11,8 +11,8 @@ from rich.console import Console
 from torch import nn
 
 from fedrelay.data.federation import Federation
-from fedrelay.data.open import open_federation
-from fedrelay.data.public import PublicFederation
+from fedrelay.data.open_federation import open_federation
+from fedrelay.data.public_samples import PublicFederation
 from fedrelay.errors import SpecError
 from fedrelay.experiment.catalogue import METHODS, load_plugins, method_names
 from fedrelay.experiment.grammar import refuse_misplaced_options

@@ -33,7 +33,7 @@ def generator(seed: int, purpose: str, *keys: Key) -> np.random.Generator:
     return np.random.Generator(np.random.Philox(key=key))
 
 
-class Keyed:
+class KeyedRandom:
     """One generator that is given a new key for every use: the same numbers as `generator`, but much faster.
 
     Finish drawing under one key before you set the next.

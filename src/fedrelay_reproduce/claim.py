@@ -19,9 +19,9 @@ from fedrelay.experiment.spec import unknown
 from fedrelay_reproduce.criteria import MEASURES, Criterion
 from fedrelay_reproduce.verdicts import Verdict
 
-Scale = Literal["smoke", "small", "full"]
-SCALES: tuple[Scale, ...] = get_args(Scale)
-DEFAULT_SEEDS: Mapping[Scale, int] = {"smoke": 1, "small": 3, "full": 3}
+MinMaxScale = Literal["smoke", "small", "full"]
+SCALES: tuple[MinMaxScale, ...] = get_args(MinMaxScale)
+DEFAULT_SEEDS: Mapping[MinMaxScale, int] = {"smoke": 1, "small": 3, "full": 3}
 
 Kind = Literal["comparison", "groups", "transfers", "image-recovery"]
 Spec = Mapping[str, Any]
@@ -75,9 +75,9 @@ class ClaimExperiment:
         """The same experiment with some settings changed."""
         return ClaimExperiment(folder, small, smoke, full, kind or self.kind, self)
 
-    def spec(self, scale: Scale) -> dict[str, Any]:
+    def spec(self, scale: MinMaxScale) -> dict[str, Any]:
         """All settings at a scale."""
-        own: Mapping[Scale, Spec] = {"smoke": self.smoke, "full": self.full}
+        own: Mapping[MinMaxScale, Spec] = {"smoke": self.smoke, "full": self.full}
         return merged(merged(self.base.spec(scale) if self.base else {}, self.small), own.get(scale, {}))
 
 
@@ -98,7 +98,7 @@ class Claim:
     text: str | None
     criterion: Criterion
     experiments: Mapping[str, ClaimExperiment]
-    seeds: Mapping[Scale, int] = field(default_factory=dict)
+    seeds: Mapping[MinMaxScale, int] = field(default_factory=dict)
     diverged: Literal["inconclusive", "never reached"] = "inconclusive"
 
     def __post_init__(self) -> None:
@@ -141,11 +141,11 @@ class Claim:
         """Measures to show beside the checks."""
         return self.sections.get("Shows", "accuracy_last").split(", ")
 
-    def reading(self, scale: Scale, verdict: Verdict) -> str | None:
+    def reading(self, scale: MinMaxScale, verdict: Verdict) -> str | None:
         """What to make of a verdict at a scale."""
         return self.sections.get(f"Reading ({scale}, {verdict})")
 
-    def seed_count(self, scale: Scale, wanted: int | None = None) -> int:
+    def seed_count(self, scale: MinMaxScale, wanted: int | None = None) -> int:
         """How many seeds there are."""
         return wanted or self.seeds.get(scale, DEFAULT_SEEDS[scale])
 

@@ -18,7 +18,7 @@ import fedrelay as fr
 from fedrelay.data.partition import DEFAULT_CLIENTS
 from fedrelay.data.registry import load_dataset
 from fedrelay.engines.local.executor import one_thread
-from fedrelay.engines.quiet import errors_only
+from fedrelay.engines.quiet_logging import errors_only
 from fedrelay.experiment.catalogue import METHODS
 from fedrelay.experiment.method import build_method
 from fedrelay.experiment.prepare import prepare
@@ -170,7 +170,7 @@ def _without_profiles(experiment: fr.Experiment) -> fr.Experiment:
     update: dict[str, object] = {"model": experiment.model.model_copy(update={"name": "mlp", "hidden": None})}
     if method.grouping is not None and method.grouping.needs_profiling:
         bounds = {name: value for name, value in experiment.grouping.items() if name in ("max_clients", "min_samples")}
-        counted = method.route.counts_groups
+        counted = method.route.chooses_group_count
         update["grouping"] = {"assign": "icg", "profile": "counts"} if counted else {"assign": "random", **bounds}
     selector = method.warmup.selector if method.warmup is not None else None
     if selector is not None and selector.needs_vectors:

@@ -14,7 +14,7 @@ from rich.text import Text
 
 import fedrelay as fr
 from fedrelay.report.format import NONE, duration, plural
-from fedrelay.report.terminal.tables import plain_table
+from fedrelay.report.terminal.run_tables import plain_table
 from fedrelay_reproduce import claims as claims_package
 from fedrelay_reproduce import criteria, verdicts
 from fedrelay_reproduce.claim import Claim

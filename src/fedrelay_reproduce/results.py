@@ -14,7 +14,7 @@ from typing import Any
 import fedrelay as fr
 from fedrelay.files import make_folder, write_atomically
 from fedrelay.runtime.versions import versions
-from fedrelay_reproduce.claim import SCALES, Scale
+from fedrelay_reproduce.claim import SCALES, MinMaxScale
 from fedrelay_reproduce.experiments import ExperimentRuns
 from fedrelay_reproduce.experiments.base import read_json
 from fedrelay_reproduce.scaled_claim import ScaledClaim
@@ -63,7 +63,7 @@ def judged_again(entry: Entry, scaled: ScaledClaim) -> Entry:
     return entry if found["verdict"] == NOT_RUN else {**found, "versions": entry["versions"]}
 
 
-def update_results(out: Path, scale: Scale, entries: Iterable[Entry]) -> None:
+def update_results(out: Path, scale: MinMaxScale, entries: Iterable[Entry]) -> None:
     """Write entries beside those of other claims; an entry that was not run replaces no other."""
     make_folder(out / scale)
     with _locked(out / scale):
@@ -84,7 +84,7 @@ def _locked(folder: Path) -> Iterator[None]:
         yield
 
 
-def load_results(out: Path, scale: Scale) -> dict[int, Entry]:
+def load_results(out: Path, scale: MinMaxScale) -> dict[int, Entry]:
     """The entries of a scale, by claim."""
     path = out / scale / RESULTS
     if not path.is_file():
@@ -95,7 +95,7 @@ def load_results(out: Path, scale: Scale) -> dict[int, Entry]:
     return found
 
 
-def best_results(out: Path, least: Scale) -> dict[int, Entry]:
+def best_results(out: Path, least: MinMaxScale) -> dict[int, Entry]:
     """For every claim the entry at the largest scale at which it was run; smaller scales than `least` do not count."""
     found: dict[int, Entry] = {}
     for scale in SCALES[SCALES.index(least) :]:

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedrelay.models.layout import FlatLayout
+from fedrelay.models.flat_layout import FlatLayout
 from fedrelay.models.zoo import build_model
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"

@@ -76,7 +76,7 @@ def test_help_has_examples(program):
 
 @pytest.fixture
 def a_quick_look(monkeypatch):
-    """Few images, compared by a network that has hardly learnt: no test here asks how well a spy draws."""
+    """Few images, compared by a network that has hardly learnt: no test here asks how well an attacker draws."""
     monkeypatch.setattr(espionage, "MOST_COMPARED", 300)
     monkeypatch.setattr(espionage, "feature_network", partial(feature_network, steps=20))
 
@@ -93,14 +93,14 @@ def test_a_spy(program, tiny, tmp_path):
         *tiny,
         "--fraction",
         "1",
-        "--spy",
+        "--attacker",
         "3",
-        "--spy-epochs",
+        "--attacker-epochs",
         "1",
     ]
     ended = program(*words, "--out", "here", "--json")
     assert ended.code == 0, ended.err
-    assert ended.json["fedseq"]["spy"] == 3
+    assert ended.json["fedseq"]["attacker"] == 3
     (only,) = ended.json["fedavg"]["runs"]
     assert [visit["predecessor"] for visit in only["visits"]] == [None, None]
     honest = program("run", "fedavg", *tiny, "--fraction", "1", "--json").json
@@ -111,7 +111,7 @@ def test_a_spy(program, tiny, tmp_path):
     assert (tmp_path / "here/fedseq.png").read_bytes().startswith(b"\x89PNG")
     assert "FID" in ended.err
     assert max(map(len, ended.err.splitlines())) <= 120
-    assert program("attack", "gan", "--spy", "200", *tiny).code == 2
+    assert program("attack", "gan", "--attacker", "200", *tiny).code == 2
     again = program(*words, "--out", "here")
     assert "here: is not empty; choose another --out" in again.err
     assert "a model of" not in again.err  # nothing was trained
@@ -125,7 +125,7 @@ def test_a_spy_whose_drawings_are_compared_by_own_features(program, tiny, tmp_pa
         "def flat():\n    return lambda images: images.new_ones(3)\n"
         "def number():\n    return 7\n"
     )
-    words = ["attack", "gan", "fedavg", *tiny, "--fraction", "1", "--spy-epochs", "1"]
+    words = ["attack", "gan", "fedavg", *tiny, "--fraction", "1", "--attacker-epochs", "1"]
     ended = program(*words, "--features", "eyes:constant", "--json")
     assert ended.code == 0, ended.err
     assert {visit["fid_all"] for visit in ended.json["fedavg"]["runs"][0]["visits"]} == {
@@ -142,8 +142,8 @@ def test_a_spy_whose_drawings_are_compared_by_own_features(program, tiny, tmp_pa
 
 
 @pytest.mark.usefixtures("a_quick_look")
-def test_spies_in_several_runs_and_one_that_nobody_visits(program, tiny, tmp_path):
-    words = ["attack", "gan", "fedavg", *tiny, "--seeds", "1,2", "--fraction", "1", "--spy-epochs", "1", "--json"]
+def test_attackers_in_several_runs_and_one_that_nobody_visits(program, tiny, tmp_path):
+    words = ["attack", "gan", "fedavg", *tiny, "--seeds", "1,2", "--fraction", "1", "--attacker-epochs", "1", "--json"]
     ended = program(*words, "--out", "seen")
     assert ended.code == 0, ended.err
     assert [run["seed"] for run in ended.json["fedavg"]["runs"]] == [1, 2]
@@ -153,7 +153,7 @@ def test_spies_in_several_runs_and_one_that_nobody_visits(program, tiny, tmp_pat
         "results.json",
     ]
     assert "2 of 2" in ended.err
-    ended = program(*words, "--fraction", "0.1", "--rounds", "1", "--spy", "9", "--out", "unseen")
+    ended = program(*words, "--fraction", "0.1", "--rounds", "1", "--attacker", "9", "--out", "unseen")
     assert ended.code == 0, ended.err
     assert [run["visits"] for run in ended.json["fedavg"]["runs"]] == [[], []]
     assert "note: fedavg, seed 2: client 9 was never visited" in ended.err

@@ -102,7 +102,7 @@ def test_what_went_wrong_is_told_of_every_method(program, tiny, tmp_path):
     assert "lost failed, seed 1: fedavg: no client update was accepted in any of the 2 rounds" in said
     told = json.loads((tmp_path / "out" / "results.json").read_text())["methods"]
     assert (told["calm"]["fault_events"], told["stormy"]["fault_events"]) == ({}, {"dropout": 10})
-    assert len(told["lost"]["fruitless"]) == 1
+    assert len(told["lost"]["untrained"]) == 1
 
 
 def test_a_comparison_in_which_nobody_ever_answered_fails(program, tiny):

@@ -160,7 +160,7 @@ def test_sizes_in_plain_units():
 
 
 def test_who_is_there(prepared, monkeypatch):
-    from fedrelay.engines.flower.facts import NodeFacts
+    from fedrelay.engines.flower.node_facts import NodeFacts
     from fedrelay.engines.flower.server.roster import RosterEntry
 
     def member(name, classes, version):

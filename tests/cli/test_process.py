@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from fedrelay.cli import main
-from fedrelay.report.progress import Lines
+from fedrelay.report.progress import ProgressLines
 
 RUN = ["run", "fedseq", "--clients", "10", "--alpha", "0", "--seed", "3", "--set", "checkpoint.seconds=60"]
 QUICK = [*RUN, "--rounds", "40", "--batch-size", "32"]
@@ -87,7 +87,7 @@ def test_sigterm_does_what_ctrl_c_does(program, tmp_path):
     ],
 )
 def test_ctrl_c_while_clients_compute_profiles(program, tmp_path, monkeypatch, words, message):
-    monkeypatch.setattr(Lines, "on_profile", lambda *_: os.kill(os.getpid(), signal.SIGINT))
+    monkeypatch.setattr(ProgressLines, "on_profile", lambda *_: os.kill(os.getpid(), signal.SIGINT))
     assign = [] if words.startswith("group") else ["--set", "grouping.assign=icg"]
     ended = program(*words.split(" "), *assign, "--clients", "20", "--workers", "2", "--set", "grouping.epochs=1")
     assert ended.code == 130

@@ -154,7 +154,7 @@ def test_rounds_that_nobody_came_home_from_are_told_and_a_run_of_nothing_else_fa
     ended = program("run", "fedavg", *tiny, *away[:-1], "none", "--set", "faults=[{what: dropout}]")
     assert (ended.code, ended.out.count("accuracy")) == (6, 0)
     assert "no client update was accepted in any of the 2 rounds (dropout 8×, too few arrivals 4×)" in ended.err
-    assert "fruitless (no client update was accepted in any round)" in " ".join(program("show", "none").out.split())
+    assert "untrained (no client update was accepted in any round)" in " ".join(program("show", "none").out.split())
 
 
 def test_notes_of_a_kind_are_counted(program, tiny):

@@ -5,18 +5,18 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fedrelay.cost.devices import OPTIONS, Clock, Device
+from fedrelay.cost.devices import OPTIONS, ClockSettings, Device
 from fedrelay.errors import DataError, SpecError
 from fedrelay.experiment.spec import validate
 
 
 class TestProfiles:
     def test_uniform(self):
-        device = Clock(flops=7, down=5, up=3, latency=1).devices(1, 10)
+        device = ClockSettings(flops=7, down=5, up=3, latency=1).devices(1, 10)
         assert device(0) == device(9) == Device(7, 5, 3, 1)
 
     def test_log_normal_has_the_settings_as_medians(self):
-        clock = Clock(profile="log-normal", speed_sigma=0.8, link_sigma=0.3)
+        clock = ClockSettings(profile="log-normal", speed_sigma=0.8, link_sigma=0.3)
         device = clock.devices(1, 10**9)
         drawn = [device(client) for client in range(2000)]
         speed = np.log([each.flops / clock.flops for each in drawn])
@@ -29,11 +29,13 @@ class TestProfiles:
         assert {each.latency for each in drawn} == {clock.latency}
 
     def test_log_normal_without_spread_is_uniform(self):
-        device = Clock(profile="log-normal", speed_sigma=0, link_sigma=0).devices(1, 5)
-        assert {device(client) for client in range(5)} == {Clock().devices(1, 5)(0)}
+        device = ClockSettings(profile="log-normal", speed_sigma=0, link_sigma=0).devices(1, 5)
+        assert {device(client) for client in range(5)} == {ClockSettings().devices(1, 5)(0)}
 
     def test_two_tiers(self):
-        device = Clock(profile="two-tier", flops=100, down=40, up=20, slow_share=0.3, slow_factor=4).devices(1, 2000)
+        device = ClockSettings(profile="two-tier", flops=100, down=40, up=20, slow_share=0.3, slow_factor=4).devices(
+            1, 2000
+        )
         drawn = [device(client) for client in range(2000)]
         fast, slow = Device(100, 40, 20, 0.05), Device(25, 10, 5, 0.05)
         assert set(drawn) == {fast, slow}
@@ -41,18 +43,18 @@ class TestProfiles:
 
     @pytest.mark.parametrize(("share", "flops"), [(0, 1e10), (1, 1e9)])
     def test_all_or_nobody_slow(self, share, flops):
-        device = Clock(profile="two-tier", slow_share=share).devices(1, 50)
+        device = ClockSettings(profile="two-tier", slow_share=share).devices(1, 50)
         assert {device(client).flops for client in range(50)} == {flops}
 
     def test_fedgsp(self):
-        clock = Clock(profile="fedgsp")
+        clock = ClockSettings(profile="fedgsp")
         assert clock.devices(1, 5)(3) == Device(567e9, 567e6, 567e6, 0)
         assert clock.sample_flops == 96e6
-        assert Clock().sample_flops is None
+        assert ClockSettings().sample_flops is None
 
     @pytest.mark.parametrize("profile", ["log-normal", "two-tier"])
     def test_a_device_depends_on_seed_and_client_alone(self, profile):
-        clock = Clock(profile=profile)
+        clock = ClockSettings(profile=profile)
         forwards, backwards = clock.devices(3, 10), clock.devices(3, 10**12)
         expected = [forwards(client) for client in range(10)]
         assert [backwards(client) for client in reversed(range(10))] == expected[::-1]
@@ -77,19 +79,19 @@ class TestProfiles:
     )
     def test_what_cannot_be_is_refused(self, options, message):
         with pytest.raises(SpecError) as refused:
-            validate(Clock, options, "clock.")
+            validate(ClockSettings, options, "clock.")
         assert message in str(refused.value)
 
     def test_every_setting_is_somebodys_and_says_what_it_is(self):
-        assert {"profile"}.union(*OPTIONS.values()) == set(Clock.model_fields)
-        assert all(field.description for field in Clock.model_fields.values())
+        assert {"profile"}.union(*OPTIONS.values()) == set(ClockSettings.model_fields)
+        assert all(field.description for field in ClockSettings.model_fields.values())
 
 
 class TestFiles:
     def devices(self, tmp_path, text, clients=2):
         path = tmp_path / "devices.csv"
         path.write_text(text)
-        return validate(Clock, {"profile": "csv", "path": str(path)}).devices(1, clients)
+        return validate(ClockSettings, {"profile": "csv", "path": str(path)}).devices(1, clients)
 
     def test_any_order_of_rows_and_columns(self, tmp_path):
         text = "up,client, down ,latency,flops\n\n3,1,4,0,1e9\n 30,0,40,.5,2e9 \n9,7,9,9,9\n"
@@ -124,9 +126,9 @@ class TestFiles:
 
     def test_a_file_that_is_not_there(self, tmp_path):
         with pytest.raises(DataError, match=r"nowhere\.csv: cannot be read \(No such file or directory\)"):
-            Clock(profile="csv", path=tmp_path / "nowhere.csv").devices(1, 2)
+            ClockSettings(profile="csv", path=tmp_path / "nowhere.csv").devices(1, 2)
 
     def test_a_file_that_is_no_text(self, tmp_path):
         (tmp_path / "devices.csv").write_bytes(b"\xff\xfe\x00")
         with pytest.raises(DataError, match="is not a CSV file"):
-            Clock(profile="csv", path=tmp_path / "devices.csv").devices(1, 2)
+            ClockSettings(profile="csv", path=tmp_path / "devices.csv").devices(1, 2)

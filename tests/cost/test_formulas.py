@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from fedrelay.cost import formulas as cost
 from fedrelay.cost.formulas import FedGspCosts, RoundShape, equal_chains
 from fedrelay.cost.ledger import transfer_totals
-from fedrelay.grouping.growth import groups_in_round
+from fedrelay.grouping.group_counts import groups_in_round
 from fedrelay.models.zoo import build_model
 from fedrelay.routes.plan import RoundPlan, Route
 

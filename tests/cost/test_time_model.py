@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedrelay.cost.devices import Clock, Device
+from fedrelay.cost.devices import ClockSettings, Device
 from fedrelay.cost.formulas import FedGspCosts, RoundShape
 from fedrelay.cost.ledger import SERVER
 from fedrelay.cost.time_model import RoundTime, RouteTime, TimeModel
@@ -147,7 +147,7 @@ class TestRounds:
         assert slow.round_time(routes).seconds == pytest.approx(fast.round_time(routes).seconds)
 
     def test_training_time_is_that_of_fedgsps_cost_model(self):
-        clock = Clock(profile="fedgsp")
+        clock = ClockSettings(profile="fedgsp")
         watch = TimeModel(clock.devices(1, 20), lambda client: 226, clock.sample_flops, 1, {"model": 25_200_000})
         found = watch.round_time(plan((0, 1, 2, 3), (4, 5, 6), handover="server"))
         model = FedGspCosts(merge_flops=0)

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from fedrelay.data.dataset import IGNORED_LABEL, Dataset, Scaling
+from fedrelay.data.domain_shift import apply_shift
 from fedrelay.data.federation import (
     ArrayFederation,
     build_federation,
@@ -16,9 +17,8 @@ from fedrelay.data.federation import (
     federate,
 )
 from fedrelay.data.partition import ClientIndices
-from fedrelay.data.pooled import PooledFederation
+from fedrelay.data.pooled_federation import PooledFederation
 from fedrelay.data.registry import load_dataset
-from fedrelay.data.shift import apply_shift
 from fedrelay.errors import DataError, SpecError
 from fedrelay.rng import generator
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedrelay.data.pooled import PooledFederation
+from fedrelay.data.pooled_federation import PooledFederation
 from fedrelay.data.synthetic import LogNormalSizes, SyntheticFederation
 from fedrelay.errors import SpecError
 

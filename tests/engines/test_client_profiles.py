@@ -15,8 +15,8 @@ from fedrelay.engines.local.executor import ForkedExecutor, InlineExecutor
 from fedrelay.errors import DivergedError, EngineError
 from fedrelay.experiment.spec import TrainSettings
 from fedrelay.local.trainer import TrainingJob
-from fedrelay.models.layout import FlatLayout
-from fedrelay.routes.overlay import AS_PLANNED
+from fedrelay.models.flat_layout import FlatLayout
+from fedrelay.routes.execution import AS_PLANNED
 from fedrelay.routes.plan import RoundPlan, Route
 
 

@@ -14,7 +14,7 @@ from fedrelay.experiment.spec import comparison, experiment
 from fedrelay.grouping.base import Grouping
 from fedrelay.local.terms.base import Term
 from fedrelay.local.terms.prox import Prox
-from fedrelay.local.terms.tensors import ClientState, Payload, ServerState
+from fedrelay.local.terms.tensor_declarations import ClientState, Payload, ServerState
 from fedrelay.merge.last import Last
 from fedrelay.merge.mean import Mean
 from fedrelay.routes.chains import Chains

@@ -18,7 +18,7 @@ from fedrelay.experiment.comparison_runs import experiments
 from fedrelay.experiment.method import build_method
 from fedrelay.experiment.prepare import check_preparable
 from fedrelay.experiment.spec import SECTIONS, Comparison, Experiment, load_file, parse_assignment, validate
-from fedrelay.models.layout import TORCH_GLOBALS
+from fedrelay.models.flat_layout import TORCH_GLOBALS
 from fedrelay.privacy.accountant import Accountant
 from fedrelay.runtime.comparison import load_comparison
 

@@ -10,16 +10,16 @@ import torch
 from fedrelay.errors import SpecError
 from fedrelay.experiment.catalogue import METHODS
 from fedrelay.experiment.serialize import from_plain, to_plain
-from fedrelay.grouping.profiles.clf import TrainedWeightsProfiler
-from fedrelay.grouping.profiles.probe import ImageAdapter, LargeProbe, SmallProbe
-from fedrelay.grouping.profiles.t2v import Task2VecProfiler
+from fedrelay.grouping.profiles.classifier import TrainedWeightsProfiler
+from fedrelay.grouping.profiles.probe_network import ImageAdapter, LargeProbe, SmallProbe
+from fedrelay.grouping.profiles.task2vec import Task2VecProfiler
 from fedrelay.local.client_profile import ClientProfiler
 from fedrelay.local.module_builder import ModuleBuilder, ZooModelBuilder
 from fedrelay.local.terms.base import Term
 from fedrelay.local.terms.control import Control
 from fedrelay.local.terms.fusion import Fusion
 from fedrelay.local.terms.prox import Prox
-from fedrelay.models.layout import FlatLayout
+from fedrelay.models.flat_layout import FlatLayout
 
 PARTS = [
     (Term, Prox(mu=0.3, anchor="round")),

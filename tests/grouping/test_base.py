@@ -13,10 +13,10 @@ from fedrelay.data.federation import federate
 from fedrelay.errors import DivergedError, SpecError
 from fedrelay.experiment.spec import validate
 from fedrelay.grouping.base import OPTIONS, AssignerName, Grouping, default_group_count
-from fedrelay.grouping.bounds import Bounds
 from fedrelay.grouping.distances import DISTANCES, DistanceName
 from fedrelay.grouping.profiles import PROFILES, Profile, ProfileInputs, ProfileOptions, ProfilingResult
-from fedrelay.grouping.profiles.hist import CountsProfile
+from fedrelay.grouping.profiles.histogram import CountsProfile
+from fedrelay.grouping.size_bounds import SizeBounds
 
 WAYS = [
     {},
@@ -188,10 +188,10 @@ def test_names(options, name):
 @pytest.mark.parametrize(
     ("sizes", "bounds", "expected"),
     [
-        (np.full(500, 100), Bounds(11, 800), 62),
-        (np.full(100, 14), Bounds(11, 800), 10),
-        (np.full(3, 5), Bounds(11, 800), 1),
-        (np.full(3, 9000), Bounds(11, 800), 3),
+        (np.full(500, 100), SizeBounds(11, 800), 62),
+        (np.full(100, 14), SizeBounds(11, 800), 10),
+        (np.full(3, 5), SizeBounds(11, 800), 1),
+        (np.full(3, 9000), SizeBounds(11, 800), 3),
     ],
 )
 def test_icg_makes_as_many_groups_as_the_bounds_ask_for(sizes, bounds, expected):

@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedrelay.grouping.bounds import Bounds, distribute_rest
-from fedrelay.grouping.candidates import Candidates
 from fedrelay.grouping.distances import DISTANCES
 from fedrelay.grouping.greedy import greedy_groups
+from fedrelay.grouping.size_bounds import SizeBounds, distribute_rest
+from fedrelay.grouping.ungrouped_clients import UngroupedClients
 
 
 def literal(vectors, sizes, bounds, rng, distance, vector):
@@ -45,7 +45,7 @@ def literal(vectors, sizes, bounds, rng, distance, vector):
 def test_it_is_the_papers_algorithm(name, vector, clients, seed):
     rng = np.random.default_rng(seed)
     vectors, sizes = rng.dirichlet(np.full(4, 0.5), clients), rng.integers(1, 100, clients)
-    bounds = Bounds(5, 200)
+    bounds = SizeBounds(5, 200)
     found = greedy_groups(vectors, sizes, bounds, np.random.default_rng(seed), distance=DISTANCES[name], vector=vector)
     assert found == literal(vectors, sizes, bounds, np.random.default_rng(seed), DISTANCES[name], vector)
     assert sorted(client for group in found for client in group) == list(range(clients))
@@ -56,7 +56,7 @@ def test_it_is_the_papers_algorithm(name, vector, clients, seed):
 def test_every_group_covers_all_classes_once(name, start):
     vectors = np.repeat(np.eye(6), 5, axis=0)
     groups = greedy_groups(
-        vectors, np.full(30, 10), Bounds(6, 60), np.random.default_rng(1), distance=DISTANCES[name], start=start
+        vectors, np.full(30, 10), SizeBounds(6, 60), np.random.default_rng(1), distance=DISTANCES[name], start=start
     )
     assert len(groups) == 5
     assert all(sorted(client // 5 for client in group) == list(range(6)) for group in groups)
@@ -65,7 +65,12 @@ def test_every_group_covers_all_classes_once(name, start):
 def test_among_equals_the_lowest_number_wins():
     vectors = np.repeat(np.eye(3), 4, axis=0)
     groups = greedy_groups(
-        vectors, np.ones(12, int), Bounds(3, 99), np.random.default_rng(0), distance=DISTANCES["kl"], start="uniform"
+        vectors,
+        np.ones(12, int),
+        SizeBounds(3, 99),
+        np.random.default_rng(0),
+        distance=DISTANCES["kl"],
+        start="uniform",
     )
     assert groups == ((0, 4, 8), (1, 5, 9), (2, 6, 10), (3, 7, 11))
 
@@ -76,7 +81,7 @@ def test_the_highest_score_wins_even_if_all_are_negative():
     vectors[:, 0] = [1.0, 0.99, 0.9]
     vectors[:, 1] = 1 - vectors[:, 0]
     assert (DISTANCES["kl"](vectors[0], vectors) < 0).all()
-    assert Candidates(vectors, DISTANCES["kl"], 10, np.random.default_rng(0)).best(vectors[0]) == 2
+    assert UngroupedClients(vectors, DISTANCES["kl"], 10, np.random.default_rng(0)).best(vectors[0]) == 2
 
 
 @given(st.sampled_from(list(DISTANCES)), st.integers(1, 300), st.integers(2, 40), st.integers(0, 2**32))
@@ -84,7 +89,7 @@ def test_single_precision_changes_no_choice(name, clients, classes, seed):
     rng = np.random.default_rng(seed)
     vectors = rng.dirichlet(np.full(classes, 0.2), clients)
     vectors = np.concatenate([vectors, vectors + rng.normal(0, 1e-9, vectors.shape).clip(0)])  # nearly equal pairs
-    candidates = Candidates(vectors, DISTANCES[name], len(vectors), rng)
+    candidates = UngroupedClients(vectors, DISTANCES[name], len(vectors), rng)
     group = vectors[: min(3, clients)].mean(axis=0)
     assert candidates.best(group) == int(np.argmax(DISTANCES[name](group, vectors)))
 
@@ -94,7 +99,7 @@ def test_of_many_clients_only_some_are_looked_at_and_none_is_lost(most, make_cou
     vectors = make_counts(60, 5, 0.3) / 50
     form = {"distance": DISTANCES["kl"], "candidates": most}
     groups, again = (
-        greedy_groups(vectors, np.full(60, 50), Bounds(6, 999), np.random.default_rng(2), **form) for _ in range(2)
+        greedy_groups(vectors, np.full(60, 50), SizeBounds(6, 999), np.random.default_rng(2), **form) for _ in range(2)
     )
     assert groups == again
     assert sorted(client for group in groups for client in group) == list(range(60))
@@ -102,7 +107,7 @@ def test_of_many_clients_only_some_are_looked_at_and_none_is_lost(most, make_cou
 
 
 def test_candidates_come_and_go():
-    candidates = Candidates(np.eye(5)[[0, 1, 2, 3, 4] * 4], DISTANCES["gini"], 8, np.random.default_rng(0))
+    candidates = UngroupedClients(np.eye(5)[[0, 1, 2, 3, 4] * 4], DISTANCES["gini"], 8, np.random.default_rng(0))
     taken = []
     while len(candidates):
         taken.append(candidates.best(np.eye(5)[0]))

@@ -12,11 +12,11 @@ from fedrelay.experiment.prepare import prepare
 from fedrelay.experiment.spec import TrainSettings, comparison, experiment
 from fedrelay.grouping.base import Grouping
 from fedrelay.grouping.profiles import PROFILES, ProfileInputs, ProfileName
-from fedrelay.grouping.profiles.clf import linear_layers
-from fedrelay.grouping.profiles.components import principal_components
-from fedrelay.grouping.profiles.conf import normalised
+from fedrelay.grouping.profiles.classifier import linear_layers
+from fedrelay.grouping.profiles.confidence import normalised
+from fedrelay.grouping.profiles.principal_components import principal_components
 from fedrelay.local.trainer import TrainingJob
-from fedrelay.models.layout import FlatLayout
+from fedrelay.models.flat_layout import FlatLayout
 from fedrelay.models.zoo import build_model
 
 SMALL = {"data": "digits", "clients": 12, "alpha": 0, "model": "mlp", "hidden": [8], "batch_size": 16}

@@ -21,7 +21,7 @@ from fedrelay.local.batched_trainer import MAX_MULTIPLICATIONS, BatchedTrainer, 
 from fedrelay.local.hop_context import HopContext
 from fedrelay.local.terms.prox import Prox
 from fedrelay.local.trainer import EagerTrainer, TrainingJob
-from fedrelay.models.layout import FlatLayout, FlatModule
+from fedrelay.models.flat_layout import FlatLayout, FlatModule
 from fedrelay.models.zoo import build_model
 from fedrelay.routes.plan import Hop
 

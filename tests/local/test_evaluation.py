@@ -8,7 +8,7 @@ from fedrelay.data.dataset import IGNORED_LABEL
 from fedrelay.data.federation import Samples
 from fedrelay.local.evaluation import CHUNK, chunk_count, evaluate_chunk
 from fedrelay.metrics.classification import scores_from_counts
-from fedrelay.models.layout import FlatLayout, FlatModule
+from fedrelay.models.flat_layout import FlatLayout, FlatModule
 
 
 def bench_of(module):

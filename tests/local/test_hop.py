@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fedrelay.data.public import with_public
+from fedrelay.data.public_samples import with_public
 from fedrelay.engines.base import RoundInputs
 from fedrelay.engines.local.engine import start_local
 from fedrelay.errors import DivergedError
@@ -13,9 +13,9 @@ from fedrelay.experiment.spec import GuardSettings, TrainSettings
 from fedrelay.local.client_state import ClientStateStore
 from fedrelay.local.terms.control import Control
 from fedrelay.local.trainer import TrainingJob
-from fedrelay.models.layout import FlatLayout
+from fedrelay.models.flat_layout import FlatLayout
 from fedrelay.robustness.guard import TypicalHop
-from fedrelay.routes.overlay import ExecutionOverlay, Tamper
+from fedrelay.routes.execution import ExecutionOverlay, Tamper
 from fedrelay.routes.plan import RoundPlan, Route
 
 SKIP = GuardSettings(on_divergence="skip")
@@ -33,7 +33,7 @@ def run_round(job, plan, *tampers, workers=1, client_states=None, typical=0.0, r
         arrivals = engine.run_round(
             plan,
             ExecutionOverlay(tampers=tampers),
-            RoundInputs(job.layout.flatten(job.module), usual=TypicalHop(typical, rise)),
+            RoundInputs(job.layout.flatten(job.module), typical_hop=TypicalHop(typical, rise)),
         )
         engine.commit_client_state()
         return [

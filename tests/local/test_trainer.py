@@ -14,7 +14,7 @@ from fedrelay.experiment.spec import TrainSettings
 from fedrelay.local.hop_context import HopContext
 from fedrelay.local.terms.prox import Prox
 from fedrelay.local.trainer import EagerTrainer, TrainingJob
-from fedrelay.models.layout import FlatLayout, FlatModule
+from fedrelay.models.flat_layout import FlatLayout, FlatModule
 from fedrelay.rng import generator
 from fedrelay.routes.plan import Hop
 

@@ -10,7 +10,7 @@ from torch import nn
 from fedrelay.experiment.spec import TrainSettings
 from fedrelay.local.arrival import Arrival, HopReport
 from fedrelay.merge.base import MergeInput
-from fedrelay.models.layout import FlatLayout
+from fedrelay.models.flat_layout import FlatLayout
 
 
 def merge_input(models, *, samples=None, hops=None, global_model=None, dtype=torch.float64, layout=None, **others):

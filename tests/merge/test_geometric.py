@@ -10,7 +10,7 @@ from scipy.optimize import minimize
 from fedrelay.errors import SpecError
 from fedrelay.experiment.spec import validate
 from fedrelay.merge.geometric import GeometricMedian, geometric_median
-from fedrelay.merge.robust import median
+from fedrelay.merge.robust_statistics import median
 
 MODELS = np.random.default_rng(7).normal(size=(9, 4))
 

@@ -12,7 +12,7 @@ from fedrelay.local.arrival import Arrival, HopReport
 from fedrelay.merge.base import MergeInput
 from fedrelay.merge.last import Last
 from fedrelay.merge.mean import Mean
-from fedrelay.models.layout import FlatLayout
+from fedrelay.models.flat_layout import FlatLayout
 
 LAYOUT = FlatLayout.of(nn.Linear(1, 1))
 

@@ -23,8 +23,8 @@ import fedrelay as fr
 from fedrelay.report.csv_tables import csv_rows
 from fedrelay.report.document import document, report_data
 from fedrelay.report.format import as_csv
+from fedrelay.report.load_runs import load_runs
 from fedrelay.report.page import web_page
-from fedrelay.report.runs import load_runs
 from fedrelay.report.sections import with_sections
 from fedrelay.report.watch import WatchServer
 
@@ -358,19 +358,19 @@ def as_hex(colour: str) -> str:
 def test_how_a_run_failed_is_said_where_it_would_be_seen(browser, tmp_path):
     runs = [
         failed(tmp_path / "diverged", "fedavg", **{"train.lr": 1e18}),
-        failed(tmp_path / "fruitless", "fedseq", faults=[{"what": "dropout", "rate": 1.0}]),
+        failed(tmp_path / "untrained", "fedseq", faults=[{"what": "dropout", "rate": 1.0}]),
     ]
     page = tmp_path / "page.html"
     page.write_text(web_page(document(runs)))
     look(browser, page.as_uri(), 390)
     assert ask(browser, "return all('#results .chip').map((each) => each.className)") == [
-        "chip diverged", "chip fruitless",
+        "chip diverged", "chip untrained",
     ]  # fmt: skip
     for place in ("#curves .empty", "#results .note"):
         said = ask(browser, f"return document.querySelector('{place}').textContent")
         assert "fedavg, seed 1: diverged, round 1: the model left client" in said
-        assert "fedseq, seed 1: fruitless, no client update was accepted in any round." in said
-    assert "2 fruitless" not in ask(browser, "return document.querySelector('.headlines').textContent")
+        assert "fedseq, seed 1: untrained, no client update was accepted in any round." in said
+    assert "2 untrained" not in ask(browser, "return document.querySelector('.headlines').textContent")
     assert ask(browser, "return document.querySelector('#curves .controls').checkVisibility()") is False
     assert ask(browser, "return document.documentElement.scrollWidth - innerWidth") <= 0
     assert complaints(browser) == []

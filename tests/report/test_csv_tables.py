@@ -9,7 +9,7 @@ from tests.report.folders import add_event
 from fedrelay.report.csv_tables import csv_rows, write_csv_tables
 from fedrelay.report.document import document
 from fedrelay.report.format import as_csv
-from fedrelay.report.limits import EVERYTHING, Limits
+from fedrelay.report.page_limits import EVERYTHING, PageLimits
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +43,7 @@ def test_formulas_are_quoted():
 
 
 def test_tables_are_whole_however_little_the_page_shows(comparison_folder, doc):
-    few = Limits(points=2, hops=6, cells=2, routes=1, hops_of_a_route=2, faults=1)
+    few = PageLimits(points=2, hops=6, cells=2, routes=1, hops_of_a_route=2, faults=1)
     partly, wholly = csv_rows(document([comparison_folder], few)), csv_rows(document([comparison_folder], EVERYTHING))
     assert wholly == csv_rows(doc)  # the page of such small runs leaves nothing out
     for name, column in (
@@ -64,7 +64,7 @@ def test_all_fault_events_are_in_the_table(slots_folder, tmp_path):
     for number in range(3):
         add_event(run, round=1, route=0, hop=0, client=number, what="dropout", done="skipped")
     assert [row["client"] for row in csv_rows(document([run], EVERYTHING))["faults"]] == [0, 1, 2]
-    [row] = csv_rows(document([run], Limits(faults=1)))["faults"]
+    [row] = csv_rows(document([run], PageLimits(faults=1)))["faults"]
     assert row == {
         "method": "fedseqinter", "seed": 1, "round": 1, "client": 0, "route": 0, "hop": 0, "node": "",
         "what": "dropout", "done": "skipped", "faults_in_all": 3,

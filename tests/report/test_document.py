@@ -9,10 +9,10 @@ from tests.conftest import make_federation
 from tests.report.folders import add_event, ran, stopped
 
 import fedrelay as fr
-from fedrelay.report import partition
+from fedrelay.report import client_classes
 from fedrelay.report.document import DIFFERS, document
-from fedrelay.report.limits import EVERYTHING, Limits
 from fedrelay.report.page import as_json
+from fedrelay.report.page_limits import EVERYTHING, PageLimits
 
 
 @pytest.fixture(scope="module")
@@ -157,8 +157,8 @@ def test_missing_data_are_named(slots_folder, monkeypatch):
     def lost(data, seed):
         raise fr.DataError("mnist: not found\n  looked in: here")
 
-    partition._opened.cache_clear()
-    monkeypatch.setattr(partition, "open_federation", lost)
+    client_classes._opened.cache_clear()
+    monkeypatch.setattr(client_classes, "open_federation", lost)
     [run] = document([slots_folder])["runs"]
     assert run["unknown"] == "the data cannot be opened here: mnist: not found"
 
@@ -170,13 +170,13 @@ def test_data_are_opened_once_for_all_methods_that_share_them(comparison_folder,
         opened.append(seed)
         return open_federation(data, seed)
 
-    partition._opened.cache_clear()
-    open_federation = partition.open_federation
-    monkeypatch.setattr(partition, "open_federation", noted)
+    client_classes._opened.cache_clear()
+    open_federation = client_classes.open_federation
+    monkeypatch.setattr(client_classes, "open_federation", noted)
     for _ in range(2):
         document([comparison_folder])
     assert sorted(opened) == [1, 1, 2, 2]  # dealt out, and in one place
-    partition._opened.cache_clear()
+    client_classes._opened.cache_clear()
 
 
 def test_before_the_first_round_there_is_nothing_but_no_error(tmp_path):
@@ -199,7 +199,7 @@ def test_a_comparison_that_has_not_begun(comparison_folder, tmp_path):
 
 
 def test_limits_are_kept_and_said(comparison_folder):
-    found = document([comparison_folder], Limits(points=2, routes=1, hops_of_a_route=2, hops=6))
+    found = document([comparison_folder], PageLimits(points=2, routes=1, hops_of_a_route=2, hops=6))
     assert found["methods"][0]["curves"]["round"] == [1, 4]
     assert found["methods"][0]["curves"]["evaluated"] == 4
     averaged = found["runs"][0]
@@ -227,7 +227,7 @@ def test_all_faults_are_counted_however_few_are_listed(slots_folder, tmp_path):
         for number in range(times):
             add_event(run, round=2, route=0, hop=0, client=number, what="nan", done=f"refused: reason {number}")
     add_event(runs[0], round=4, route=-1, hop=-1, client=-1, what="diverged", done="round 4: the model left client 3")
-    found = document(runs, Limits(faults=4, faults_of_a_round=1))
+    found = document(runs, PageLimits(faults=4, faults_of_a_round=1))
     assert found["faults"] == [
         {"method": 0, "what": "nan", "done": "refused", "times": 5},
         {"method": 1, "what": "nan", "done": "refused", "times": 3},
@@ -245,7 +245,7 @@ def test_all_faults_are_counted_however_few_are_listed(slots_folder, tmp_path):
 def test_many_classes_are_merged_for_the_page_alone(tmp_path):
     """Distances, balance and CSV tables use every class."""
     run = ran(tmp_path / "run", "fedseq", data="synthetic", clients=8, rounds=1)
-    page, whole = document([run], Limits(classes=4)), document([run], EVERYTHING)
+    page, whole = document([run], PageLimits(classes=4)), document([run], EVERYTHING)
     merged, counted = page["federations"][0], whole["federations"][0]
     assert (len(merged["counts"][0]), len(counted["counts"][0])) == (4, counted["classes"])
     assert merged["class_names"] == ["0–1", "2–4", "5–6", "7–9"]

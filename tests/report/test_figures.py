@@ -8,6 +8,7 @@ from matplotlib.image import imread
 
 from fedrelay.errors import SpecError
 from fedrelay.report import figures
+from fedrelay.report.client_classes import Partition, merge_classes
 from fedrelay.report.document import document
 from fedrelay.report.drawing import compose, save_figures
 from fedrelay.report.figures import (
@@ -25,7 +26,6 @@ from fedrelay.report.figures import (
     traffic,
 )
 from fedrelay.report.palette import LIGHT
-from fedrelay.report.partition import Partition, merge_classes
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from fedrelay.errors import RunFolderError
 from fedrelay.report.drawing import compose, save_figures
 from fedrelay.report.figures import forgetting
 from fedrelay.report.forgetting import _checked, forgetting_table, last_forgetting
-from fedrelay.runtime.store import Records
+from fedrelay.runtime.run_folder import Records
 
 LINE = {
     "round": 4,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fedrelay.report.document import report_data
-from fedrelay.report.runs import load_runs
+from fedrelay.report.load_runs import load_runs
 from fedrelay.report.sections import _file_names, with_sections, write_figures
 
 

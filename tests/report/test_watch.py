@@ -14,7 +14,7 @@ from fedrelay.report import watch
 from fedrelay.report.document import document
 from fedrelay.report.page import as_json
 from fedrelay.report.watch import LOOPBACK, WatchServer, current_document, missing_folders
-from fedrelay.runtime.store import RunFolder
+from fedrelay.runtime.run_folder import RunFolder
 
 
 @pytest.fixture

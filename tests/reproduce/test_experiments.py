@@ -89,7 +89,7 @@ def test_a_run_in_which_nobody_answers_is_done_and_says_so(tmp_path):
     compared.execute(compared.runs[0])
     assert compared.runs[0].done
     assert compared.measured("fedavg", 1).problem == "learnt nothing with seed 1"
-    assert "no client update was accepted" in next(compared.folder.glob("*/seed-1-fruitless.txt")).read_text()
+    assert "no client update was accepted" in next(compared.folder.glob("*/seed-1-untrained.txt")).read_text()
 
 
 def test_groups_are_measured(tmp_path):

@@ -19,7 +19,7 @@ from fedrelay.local.arrival import Arrival, HopReport
 from fedrelay.robustness.executed_round import executed_round, unanswered
 from fedrelay.robustness.fault_events import events_of_arrivals
 from fedrelay.robustness.faults import SILENT, TAMPERINGS, UNANSWERED, FaultModel, FaultyRound
-from fedrelay.routes.overlay import AS_PLANNED, NO_OVERHEAD, Overhead, Tamper
+from fedrelay.routes.execution import AS_PLANNED, NO_FAULT_COSTS, FaultCosts, Tamper
 from fedrelay.routes.plan import AsyncRound, RoundPlan, Route
 
 TIMES = TimeModel(lambda client: Device(1.0, 8.0, 8.0, 0.0), lambda client: 10, 1.0, 1, {"model": 1})
@@ -35,7 +35,7 @@ def apply(*faults, plan=PLAN, spares=(8, 9), **recovery) -> FaultyRound:
 
 
 def seconds(found: FaultyRound) -> float:
-    return TIMES.round_time(found.plan, found.overhead.delays).seconds
+    return TIMES.round_time(found.plan, found.fault_costs.delays).seconds
 
 
 def away(*clients, **more):
@@ -57,7 +57,7 @@ def test_clients_that_are_away_are_passed_over():
         (3, 0, 1, 1, "dropout", "skipped"),
         (3, 1, 0, 4, "dropout", "skipped"),
     ]
-    assert found.overhead == Overhead((0.0, 0.0))
+    assert found.fault_costs == FaultCosts((0.0, 0.0))
 
 
 def test_a_route_without_clients_stays_so_that_others_keep_their_numbers():
@@ -65,7 +65,7 @@ def test_a_route_without_clients_stays_so_that_others_keep_their_numbers():
     found = apply(away(0), {"what": "hang", "clients": (1,)}, {"what": "nan", "clients": (5,)}, plan=slots)
     assert found.plan.routes == (Route((), slot=7), Route((4, 5), slot=9))
     assert [(each.route, each.index, each.what) for each in found.tampers] == [(1, 1, "nan")]
-    assert found.overhead.delays == (60.0, 0.0)
+    assert found.fault_costs.delays == (60.0, 0.0)
     assert seconds(found) == 60.0
 
 
@@ -134,8 +134,8 @@ def test_no_client_replaces_one_that_has_the_model_itself():
 def test_everybody_sent_a_model_to_a_peer_that_never_got_any():
     peers = replace(PLAN, handover="peers", routes=tuple(Route((client,), slot=client) for client in range(4)))
     found = apply({"what": "lost", "clients": (2,)}, plan=peers)
-    assert found.overhead.wasted == (("c2c", 3),)
-    assert transfer_totals(found.plan, {"model": 1}, wasted=found.overhead.wasted).c2c == 3 * 2 + 3
+    assert found.fault_costs.wasted == (("c2c", 3),)
+    assert transfer_totals(found.plan, {"model": 1}, wasted=found.fault_costs.wasted).c2c == 3 * 2 + 3
 
 
 ANSWERS = {
@@ -158,9 +158,9 @@ def test_every_policy_for_everybody_who_does_not_answer(what, policy, handover):
     assert faulty.plan.routes == (Route(visited),)
     assert [(m.hop, m.client, m.what, m.done) for m in faulty.events] == [(1, 1, what, done) for done in told]
     wasted = asked if what in SILENT else 0
-    assert faulty.overhead.delays == (7.0 * wasted,)
+    assert faulty.fault_costs.delays == (7.0 * wasted,)
     handed_on = len(visited) - 1
-    found = transfer_totals(faulty.plan, {"model": 5}, wasted=faulty.overhead.wasted)
+    found = transfer_totals(faulty.plan, {"model": 5}, wasted=faulty.fault_costs.wasted)
     if handover == "direct":
         assert (found.s2c, found.c2c, found.c2s) == (1, handed_on + wasted, 1)
     else:
@@ -174,14 +174,14 @@ def test_who_answers_with_a_bad_model_has_answered(what, policy):
     factor = {"factor": 3.0} if what in ("explode", "sign-flip", "replace") else {}
     found = apply({"what": what, "clients": (1, 5), **factor}, policy=policy)
     strength = factor.get("factor", 10.0)
-    assert (found.plan, found.events, found.overhead) == (PLAN, (), Overhead((0.0, 0.0)))
+    assert (found.plan, found.events, found.fault_costs) == (PLAN, (), FaultCosts((0.0, 0.0)))
     assert found.tampers == (Tamper(0, 1, what, strength), Tamper(1, 1, what, strength))
 
 
 @pytest.mark.parametrize(("handover", "sent"), [("direct", {"c2c": 1}), ("server", {"s2c": 1})])
 def test_a_client_that_hangs_costs_the_timeout_and_a_transfer(handover, sent):
     found = apply({"what": "hang", "clients": (1,)}, plan=replace(PLAN, handover=handover), timeout=30.0)
-    assert found.overhead == Overhead((30.0, 0.0), tuple(sent.items()))
+    assert found.fault_costs == FaultCosts((30.0, 0.0), tuple(sent.items()))
     transfers = {"direct": 4, "server": 6}[handover]
     assert seconds(found) == 30 + 30 + transfers
 
@@ -189,7 +189,7 @@ def test_a_client_that_hangs_costs_the_timeout_and_a_transfer(handover, sent):
 def test_stragglers_and_copies():
     found = apply({"what": "straggler", "clients": (2,), "factor": 4}, {"what": "duplicated", "clients": (5,)})
     assert found.plan == PLAN
-    assert found.overhead == Overhead((30.0, 0.0), (("c2c", 1),))
+    assert found.fault_costs == FaultCosts((30.0, 0.0), (("c2c", 1),))
     assert [(m.client, m.done) for m in found.events] == [(2, "waited for it"), (5, "ignored the copy")]
 
 
@@ -219,7 +219,7 @@ def test_at_the_deadline_a_route_brings_what_it_has_however_long_somebody_hangs(
     found = apply(hang, deadline=50.0)
     assert found.plan.routes[0].clients == (0, 1, 2)
     assert events_of_the_first_route(found) == [(3, 3, "hang", "skipped"), (3, 3, "deadline", "waited no longer")]
-    assert found.overhead == Overhead((50.0 - 34.0, 0.0), (("c2c", 1),))
+    assert found.fault_costs == FaultCosts((50.0 - 34.0, 0.0), (("c2c", 1),))
     assert seconds(found) == 50.0
     # In the middle: the third client answers, but only after the minute.
     hang = {"what": "hang", "clients": (1,)}
@@ -240,7 +240,7 @@ def test_what_would_have_happened_after_the_deadline_never_did():
         (1, 1, "duplicated", "ignored the copy"),
         (2, 2, "deadline", "returned after 2 of 3 clients"),
     ]
-    assert found.overhead == Overhead((0.0,), (("c2c", 1),))
+    assert found.fault_costs == FaultCosts((0.0,), (("c2c", 1),))
     assert seconds(found) == 23.0  # it knew how long the next one takes
 
 
@@ -261,7 +261,7 @@ def test_whatever_happens_a_plan_stays_a_plan(lengths, kinds, rate, policy, roun
     visited = Counter(client for route in found.plan.routes for client in route.clients)
     assert not visited or max(visited.values()) == 1
     assert [route.slot for route in found.plan.routes] == [route.slot for route in planned.routes]
-    assert len(found.plan.routes) == len(found.overhead.delays) or found == FaultyRound(planned)
+    assert len(found.plan.routes) == len(found.fault_costs.delays) or found == FaultyRound(planned)
     assert {each.what for each in found.tampers} <= set(kinds)
     assert all(each.index < len(found.plan.routes[each.route].clients) for each in found.tampers)
     skipped = sum(m.done.startswith("skipped") for m in found.events)
@@ -269,8 +269,8 @@ def test_whatever_happens_a_plan_stays_a_plan(lengths, kinds, rate, policy, roun
     assert {m.what for m in found.events} <= set(kinds) & {*UNANSWERED, "straggler", "duplicated"}
 
 
-def executed(plan, arrivals, overhead=NO_OVERHEAD):
-    return executed_round(plan, overhead, arrivals, timeout=30.0, elapsed=1.0, time_model=lambda plan: TIMES)
+def executed(plan, arrivals, fault_costs=NO_FAULT_COSTS):
+    return executed_round(plan, fault_costs, arrivals, timeout=30.0, elapsed=1.0, time_model=lambda plan: TIMES)
 
 
 def test_what_was_refused_is_an_event_and_costs_another_transfer():
@@ -281,10 +281,10 @@ def test_what_was_refused_is_an_event_and_costs_another_transfer():
         (1, 6, "a wrong shape", "refused: a wrong shape"),
         (2, 7, "non-finite weights", "refused: non-finite weights"),
     ]
-    assert executed(plan, [arrival]).overhead == Overhead((2.0,), (("c2c", 1), ("c2s", 1)))
-    assert executed(replace(plan, handover="server"), [arrival]).overhead == NO_OVERHEAD
+    assert executed(plan, [arrival]).fault_costs == FaultCosts((2.0,), (("c2c", 1), ("c2s", 1)))
+    assert executed(replace(plan, handover="server"), [arrival]).fault_costs == NO_FAULT_COSTS
     alone = Arrival(0, (5,), torch.zeros(1), hops[1:2])
-    assert executed(RoundPlan(2, (Route((5,)),)), [alone]).overhead == NO_OVERHEAD
+    assert executed(RoundPlan(2, (Route((5,)),)), [alone]).fault_costs == NO_FAULT_COSTS
 
 
 def arrived(number, *hops):
@@ -303,22 +303,22 @@ def test_an_executed_round_has_the_clients_that_answered():
     found = executed(plan, [first, second])
     assert [(route.clients, route.slot) for route in found.plan.routes] == [((5, 7), None), ((), 3)]
     # 7 was sent the model twice in vain, once for nothing and once for a bad answer; 8 twice, both for nothing
-    assert found.overhead == Overhead((30.0, 30.0), (("c2s", 1), ("s2c", 4)))
+    assert found.fault_costs == FaultCosts((30.0, 30.0), (("c2s", 1), ("s2c", 4)))
     assert (found.plan.client_updates, found.seconds) == (2, None)
     assert unanswered([first, second]) == [8]
-    counts = transfer_totals(found.plan, {"model": 10}, wasted=found.overhead.wasted)
+    counts = transfer_totals(found.plan, {"model": 10}, wasted=found.fault_costs.wasted)
     assert (counts.s2c, counts.c2s, counts.c2c, counts.bytes) == (2 + 4, 2 + 1, 0, 90)
 
 
 def test_in_simulation_the_plan_is_executed_as_it_is():
-    plan, overhead = RoundPlan(1, (Route((5, 6)),)), Overhead((2.0,), (("c2c", 1),))
+    plan, overhead = RoundPlan(1, (Route((5, 6)),)), FaultCosts((2.0,), (("c2c", 1),))
     found = executed(plan, [arrived(0, (5, ()), (6, ()))], overhead)
     assert found.plan is plan
-    assert found.overhead == overhead
+    assert found.fault_costs == overhead
 
 
 def test_where_real_arrivals_decide_the_real_clock_counts():
     plan = RoundPlan(1, (Route((5, 6), 0),), "server", asynchronous=AsyncRound(1, 9.0, real=True))
     found = executed(plan, [arrived(0, (5, ("silent", "answered")))])
     assert found.plan.routes == (Route((5,), 0),)
-    assert (found.overhead.delays, found.seconds) == ((), 1.0)
+    assert (found.fault_costs.delays, found.seconds) == ((), 1.0)

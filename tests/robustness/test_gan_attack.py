@@ -13,7 +13,7 @@ from torch import nn
 from fedrelay.data.federation import Samples
 from fedrelay.data.registry import load_dataset
 from fedrelay.errors import DataError, SpecError
-from fedrelay.models.layout import TORCH_GLOBALS, FlatLayout
+from fedrelay.models.flat_layout import TORCH_GLOBALS, FlatLayout
 from fedrelay.robustness.gan_attack import (
     GanAttack,
     ImageGenerator,

@@ -1,4 +1,4 @@
-"""A spy in a real run: the run stays as it was, and what is seen is measured."""
+"""An attacker in a real run: the run stays as it was, and what is seen is measured."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fedrelay.robustness.gan_attack_run import GanAttackResult, GanObservation, 
 SETTINGS = {"clients": 10, "alpha": 100, "rounds": 3, "fraction": 1.0, "batch_size": 32, "workers": 1}
 GROUPS = {"grouping": {"assign": "random", "max_clients": 5}}
 HARD_TIMES = {"recovery": {"repeats": 2, "min_arrivals": 7}, "faults": [{"what": "dropout", "rate": 0.4}]}
-SPY = 4
+ATTACKER = 4
 
 
 @pytest.fixture(autouse=True)
@@ -29,12 +29,12 @@ def a_quick_look(monkeypatch):
 
 
 def beside_the_honest_run(method, **more):
-    """What a spy gathers, in a run that is the one without it."""
+    """What an attacker gathers, in a run that is the one without it."""
     settings = {**SETTINGS, **more}
-    outcome, honest = run_gan_attack(experiment(method, **settings), SPY, epochs=1), fr.run(method, **settings)
+    outcome, honest = run_gan_attack(experiment(method, **settings), ATTACKER, epochs=1), fr.run(method, **settings)
     assert torch.equal(outcome.result.weights, honest.weights)
     assert outcome.result.history == honest.history
-    timeless = ("seconds", "choosing_seconds")
+    timeless = ("seconds", "selection_seconds")
     one, other = ({k: v for k, v in each.summary().items() if k not in timeless} for each in (outcome.result, honest))
     assert one == other
     return outcome
@@ -66,7 +66,7 @@ def test_the_run_is_the_one_without_a_spy(method, more):
         for plan in plans
         for route in plan.routes
         for index, client in enumerate(route.clients)
-        if client == SPY
+        if client == ATTACKER
     ]
     assert [(observation.round, observation.predecessor) for observation in outcome.observations] == expected
     assert expected
@@ -81,7 +81,7 @@ def test_visits_at_about_equal_accuracy():
     observations = [
         GanObservation(round, None, accuracy, None, round) for round, accuracy in enumerate((0.3, 0.62, 0.58, 0.9))
     ]
-    outcome = GanAttackResult(SPY, tuple(observations), None, None)
+    outcome = GanAttackResult(ATTACKER, tuple(observations), None, None)
     assert outcome.nearest_to(0.61, 0.05) is observations[1]
     assert outcome.nearest_to(0.6, 0.05) is observations[1]  # as near as the next, and earlier
     assert outcome.nearest_to(0.59, 0.05) is observations[2]
@@ -105,7 +105,7 @@ def test_where_clients_are_away_and_rounds_repeat():
 
 def test_where_the_work_of_the_client_before_is_refused():
     """The model came from the server then, as all others of the chain had sent nothing that counts."""
-    everybody_else = [client for client in range(10) if client != SPY]
+    everybody_else = [client for client in range(10) if client != ATTACKER]
     broken = [{"what": "nan", "rate": 1.0, "clients": everybody_else}]
     outcome = beside_the_honest_run("fedseq", **GROUPS, faults=broken, guard={"on_divergence": "skip"})
     assert [observation.predecessor for observation in outcome.observations] == [None] * 3
@@ -114,11 +114,11 @@ def test_where_the_work_of_the_client_before_is_refused():
 def test_a_run_without_fruit_is_one_with_a_spy_too():
     hopeless = experiment("fedavg", **SETTINGS, faults=[{"what": "dropout", "rate": 1.0}])
     with pytest.raises(NoUsableArrivalError, match="no client update was accepted in any of the 3 rounds"):
-        run_gan_attack(hopeless, SPY, epochs=1)
+        run_gan_attack(hopeless, ATTACKER, epochs=1)
 
 
 def test_a_spy_that_is_never_visited_draws_nothing():
-    outcome = beside_the_honest_run("fedavg", faults=[{"what": "gone", "rate": 1.0, "clients": [SPY]}])
+    outcome = beside_the_honest_run("fedavg", faults=[{"what": "gone", "rate": 1.0, "clients": [ATTACKER]}])
     assert outcome.observations == ()
     assert outcome.images is None
 
@@ -133,34 +133,34 @@ def test_ctrl_c_stops_at_once():
 
     before = signal.getsignal(signal.SIGINT)
     with pytest.raises(KeyboardInterrupt):
-        run_gan_attack(experiment("fedavg", **SETTINGS), SPY, epochs=1, watch=interrupt)
+        run_gan_attack(experiment("fedavg", **SETTINGS), ATTACKER, epochs=1, watch=interrupt)
     assert len(seen) == 1
     assert signal.getsignal(signal.SIGINT) == before
 
 
 @pytest.mark.parametrize(
-    ("method", "spy", "message"),
+    ("method", "attacker", "message"),
     [
-        ("fedavg", 10, "spy: must be a client, one of 0 … 9, got 10"),
-        ("fedavg", -1, "spy: must be a client, one of 0 … 9, got -1"),
-        ("centralized", 0, "spy: 'centralized' has no clients that could attack"),
+        ("fedavg", 10, "attacker: must be a client, one of 0 … 9, got 10"),
+        ("fedavg", -1, "attacker: must be a client, one of 0 … 9, got -1"),
+        ("centralized", 0, "attacker: 'centralized' has no clients that could attack"),
     ],
 )
-def test_what_cannot_be_spied_on(method, spy, message):
+def test_what_cannot_be_attacked(method, attacker, message):
     with pytest.raises(SpecError, match=message):
-        run_gan_attack(experiment(method, **SETTINGS), spy)
+        run_gan_attack(experiment(method, **SETTINGS), attacker)
 
 
 def test_a_real_federation_has_no_seat_for_a_spy():
     with pytest.raises(SpecError, match="the engine must be 'local' or 'ray', got 'flower'"):
-        run_gan_attack(experiment("fedavg", engine="flower"), SPY)
+        run_gan_attack(experiment("fedavg", engine="flower"), ATTACKER)
 
 
 def test_a_spy_needs_images_samples_and_time(toy, linear):
-    with pytest.raises(SpecError, match="spy: draws images, but the data 'toy' are tabular"):
-        run_gan_attack(experiment("fedavg", **{**SETTINGS, "clients": 6}), SPY, federation=toy, module=linear)
+    with pytest.raises(SpecError, match="attacker: draws images, but the data 'toy' are tabular"):
+        run_gan_attack(experiment("fedavg", **{**SETTINGS, "clients": 6}), ATTACKER, federation=toy, module=linear)
     wanted = experiment("fedavg", **{**SETTINGS, "clients": 1400})
-    with pytest.raises(SpecError, match="spy: needs at least two samples, client 1399 has 1"):
+    with pytest.raises(SpecError, match="attacker: needs at least two samples, client 1399 has 1"):
         run_gan_attack(wanted, 1399)
     with pytest.raises(SpecError, match="epochs: must be at least 1, got 0"):
         run_gan_attack(wanted, 0, epochs=0)

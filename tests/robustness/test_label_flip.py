@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import fedrelay as fr
 from fedrelay.data.federation import Samples
-from fedrelay.data.wrapper import FederationWrapper
+from fedrelay.data.federation_wrapper import FederationWrapper
 from fedrelay.experiment.spec import AttackSettings, Comparison, Experiment, validate
 from fedrelay.robustness.label_flip import (
     CIFAR100_SUPERCLASSES,

@@ -14,13 +14,13 @@ from fedrelay.experiment.prepare import prepare
 from fedrelay.experiment.spec import experiment, validate
 from fedrelay.local.arrival import Arrival, HopReport
 from fedrelay.local.evaluation import accuracy
-from fedrelay.models.layout import FlatLayout, FlatModule
+from fedrelay.models.flat_layout import FlatLayout, FlatModule
 from fedrelay.routes.base import PlanningContext
 from fedrelay.routes.mixing import accuracy_weights, mix_models
 from fedrelay.routes.plan import Mixing
 from fedrelay.routes.star import Star
+from fedrelay.runtime.run_folder import RunState
 from fedrelay.runtime.server import Server
-from fedrelay.runtime.store import State
 
 MODELS = {0: torch.tensor([1.0, 0.0]), 1: torch.tensor([3.0, 6.0]), 2: torch.tensor([5.0, 0.0])}
 OWNERS = {0: 10, 1: 11, 2: 12}
@@ -113,8 +113,8 @@ def test_clients_not_visited_yet_are_judged_with_the_first_model(linear, weights
     twice = (HopReport(6, 2, 0.1),)  # client 2 holds three samples and was visited twice
     waiting = {2: Arrival(2, (2,), first + 1, twice), 4: Arrival(4, (4,), first + 2, (HopReport(4, 1, 0.1),))}
     expected = first + (1 * counts[2] + 2 * counts[4]) / sum(counts)
-    torch.testing.assert_close(server.current_model(State(2, first, waiting=waiting)), expected)
-    assert torch.equal(server.current_model(State(0, first)), first)
+    torch.testing.assert_close(server.current_model(RunState(2, first, waiting=waiting)), expected)
+    assert torch.equal(server.current_model(RunState(0, first)), first)
 
 
 def test_accuracies_make_a_difference_and_no_worker_does(toy):

@@ -15,7 +15,7 @@ from tests.damage import FAIR, damaged, verdict
 from torch import nn
 
 import fedrelay as fr
-from fedrelay.models.layout import TORCH_GLOBALS
+from fedrelay.models.flat_layout import TORCH_GLOBALS
 
 
 @pytest.fixture(scope="module")

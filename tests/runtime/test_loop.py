@@ -25,12 +25,12 @@ from fedrelay.local.trainer import TrainingJob
 from fedrelay.merge.base import MergeInput
 from fedrelay.merge.last import Last
 from fedrelay.merge.mean import Mean
-from fedrelay.models.layout import FlatLayout
-from fedrelay.routes.overlay import AS_PLANNED
+from fedrelay.models.flat_layout import FlatLayout
+from fedrelay.routes.execution import AS_PLANNED
 from fedrelay.routes.plan import RoundPlan, Route
 from fedrelay.runtime.recorder import plan_summary
+from fedrelay.runtime.run_folder import RunState
 from fedrelay.runtime.server import Server
-from fedrelay.runtime.store import State
 
 
 def sha(result: fr.Result) -> str:
@@ -161,7 +161,7 @@ class TestEqualities:
 def test_merges_see_the_step_size_of_their_round():
     """FedNova with a proximal term asks for it."""
     prepared, planner, _ = prepare(experiment("fednova+fedprox", lr=0.4, lr_decay=0.5, rounds=3))
-    state = State(2, prepared.layout.flatten(prepared.module))
+    state = RunState(2, prepared.layout.flatten(prepared.module))
     assert Server(prepared, planner).merge_input(prepared.phase(3), state, []).train.lr == 0.1
 
 

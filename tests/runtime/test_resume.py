@@ -8,7 +8,7 @@ import torch
 
 import fedrelay as fr
 from fedrelay.experiment.spec import experiment
-from fedrelay.models.layout import weights_sha256
+from fedrelay.models.flat_layout import weights_sha256
 from fedrelay.runtime.loop import resume_run, run_experiment
 from fedrelay.runtime.observer import Observer
 

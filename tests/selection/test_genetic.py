@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedrelay.selection.fitness import Scale
 from fedrelay.selection.genetic import (
     GeneticSettings,
     SelectionProblem,
@@ -18,6 +17,7 @@ from fedrelay.selection.genetic import (
     search,
     try_all,
 )
+from fedrelay.selection.subset_fitness import MinMaxScale
 
 WEIGHTS = (0.8, 0.2)
 
@@ -59,7 +59,7 @@ def test_every_chromosome_ever_keeps_all_constraints(
 def test_the_score_is_that_of_the_best_on_the_first_scale():
     problem = make_problem()
     generations = list(evolve(problem, GeneticSettings(30, 20), np.random.default_rng(1)))
-    first_scale = Scale.of(problem.objectives.measure(generations[0].chromosomes))
+    first_scale = MinMaxScale.of(problem.objectives.measure(generations[0].chromosomes))
     seen = np.concatenate([generation.chromosomes for generation in generations])
     scores = first_scale.score(problem.objectives.measure(seen), WEIGHTS)
     assert generations[-1].score == pytest.approx(scores.max())
@@ -84,7 +84,7 @@ def test_the_search_beats_random_choices():
         problem, rng = make_problem(clients=60, seed=seed), np.random.default_rng(seed)
         *_, last = evolve(problem, GeneticSettings(), rng)
         drawn = problem.objectives.measure(problem.clusters.draw(2000, problem.count, rng))
-        scale = Scale.of(drawn)
+        scale = MinMaxScale.of(drawn)
         found = scale.score(problem.objectives.measure(last.best[None]), WEIGHTS)[0]
         gains.append(found - scale.score(drawn, WEIGHTS).mean())
         assert found > np.quantile(scale.score(drawn, WEIGHTS), 0.99)
@@ -96,7 +96,7 @@ def test_the_search_comes_near_the_best_of_all_choices():
     for seed in range(6):
         problem = make_problem(clients=18, clusters=3, count=4, seed=seed)
         every = try_all(problem)
-        scale = Scale.of(problem.objectives.measure(every.chromosomes))
+        scale = MinMaxScale.of(problem.objectives.measure(every.chromosomes))
         *_, last = evolve(problem, GeneticSettings(), np.random.default_rng(seed))
         shares.append(scale.score(problem.objectives.measure(last.best[None]), WEIGHTS)[0] / every.score)
     assert max(shares) <= 1 + 1e-9

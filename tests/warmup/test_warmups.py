@@ -14,7 +14,7 @@ from fedrelay.experiment.prepare import prepare
 from fedrelay.experiment.spec import experiment
 from fedrelay.local.arrival import Arrival, HopReport
 from fedrelay.report.terminal.plan import plan_report
-from fedrelay.report.terminal.tables import result_table
+from fedrelay.report.terminal.run_tables import result_table
 
 GENETIC = {"cycles": 2, "select": {"by": "genetic", "count": 3, "population": 6, "iterations": 2}}
 
@@ -60,12 +60,12 @@ def test_the_time_of_a_genetic_choice_is_told(tmp_path):
     federation = make_federation([3] * 8)
     result = fr.run("wfsl", data=federation, warmup=GENETIC, out=tmp_path / "run", **settings)
     lines = [json.loads(line) for line in (tmp_path / "run" / "timings.jsonl").read_text().splitlines()]
-    assert ["choosing_seconds" in line for line in lines] == [True, True, False]
-    told = sum(line.get("choosing_seconds", 0) for line in lines)
-    assert result.choosing_seconds == pytest.approx(told, abs=1e-3)
-    assert result.summary()["choosing_seconds"] == pytest.approx(told, abs=2e-3)
+    assert ["selection_seconds" in line for line in lines] == [True, True, False]
+    told = sum(line.get("selection_seconds", 0) for line in lines)
+    assert result.selection_seconds == pytest.approx(told, abs=1e-3)
+    assert result.summary()["selection_seconds"] == pytest.approx(told, abs=2e-3)
     again = fr.resume(tmp_path / "run", data=federation)
-    assert again.choosing_seconds == pytest.approx(told)
+    assert again.selection_seconds == pytest.approx(told)
     assert torch.equal(again.weights, result.weights)
     console = Console(width=80)
     with console.capture() as shown:
@@ -75,4 +75,4 @@ def test_the_time_of_a_genetic_choice_is_told(tmp_path):
 
 def test_where_nobody_searches_no_time_is_told(toy):
     result = fr.run("wfsl", data=toy, warmup={"cycles": 1}, rounds=2, workers=1)
-    assert result.choosing_seconds == 0
+    assert result.selection_seconds == 0

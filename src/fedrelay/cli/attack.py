@@ -96,16 +96,18 @@ def label_flip(
 @app.command(
     "gan",
     epilog=examples(
-        "fedrelay attack gan fedavg fedseq --data mnist --clients 100 --alpha 100 --spy-epochs 20",
-        "fedrelay attack gan fedseq --model cnn-s --spy 7 --rounds 30 --seeds 1,2,3 --out runs/spy",
+        "fedrelay attack gan fedavg fedseq --data mnist --clients 100 --alpha 100 --attacker-epochs 20",
+        "fedrelay attack gan fedseq --model cnn-s --attacker 7 --rounds 30 --seeds 1,2,3 --out runs/gan",
         "fedrelay attack gan --data cifar10 --features mymodule:inception",
     ),
 )
 @takes_settings(*ALL_FLAGS)
 def gan(
     methods: Methods = None,
-    spy: Annotated[int, _option(help="the number of the spying client")] = 0,
-    spy_epochs: Annotated[int, _option(min=1, help="epochs of the GAN over the spy's own images per hop (E_a)")] = 300,
+    attacker: Annotated[int, _option(help="the number of the attacking client")] = 0,
+    attacker_epochs: Annotated[
+        int, _option(min=1, help="epochs of the GAN over the attacker's own images per hop (E_a)")
+    ] = 300,
     features: Annotated[
         str | None,
         _option(
@@ -124,14 +126,20 @@ def gan(
 
     Writes the final drawings as PNG and all numbers as JSON. A larger FID means a weaker attack.
 
-    The spy does not change the run: the weights are those of 'fedrelay run'. This command cannot be resumed.
+    The attacker does not change the run: the weights are those of 'fedrelay run'. This command cannot be resumed.
     """
     from fedrelay.experiment.comparison_runs import experiments
     from fedrelay.files import make_folder, write_atomically
-    from fedrelay.report.terminal.attacks import HINT, HINT_OF_OWN_FEATURES, spy_facts, spy_table, unvisited_spies
+    from fedrelay.report.terminal.attack_results import (
+        HINT,
+        HINT_OF_OWN_FEATURES,
+        gan_attack_facts,
+        gan_attack_table,
+        unvisited_attackers,
+    )
     from fedrelay.robustness.gan_attack import save_image_grid
     from fedrelay.robustness.gan_attack_run import GanAttackResult, run_gan_attack
-    from fedrelay.runtime.store import RunFolder
+    from fedrelay.runtime.run_folder import RunFolder
     from fedrelay.user_code import call_function
 
     output = CommandOutput(quiet=quiet, json=json)
@@ -146,9 +154,9 @@ def gan(
     with output.showing_warnings():
         for entry, experiment in experiments(comparison):
             progress = partial(_print_progress, output, f"{entry.name}, seed {experiment.seed}")
-            result = run_gan_attack(experiment, spy, epochs=spy_epochs, features=own, watch=progress)
+            result = run_gan_attack(experiment, attacker, epochs=attacker_epochs, features=own, watch=progress)
             results.setdefault(entry.name, []).append(result)
-    facts = spy_facts(results)
+    facts = gan_attack_facts(results)
     make_folder(out)
     for name, found in results.items():
         for result in found:
@@ -157,16 +165,16 @@ def gan(
                 save_image_grid(result.images, out / f"{name}{seed}.png")
     write_atomically(out / "results.json", f"{json_format.dumps(finite(facts), indent=1)}\n".encode())
     output.print(
-        spy_table(results, HINT if own is None else HINT_OF_OWN_FEATURES), "", f"  drawings and numbers: {out}"
+        gan_attack_table(results, HINT if own is None else HINT_OF_OWN_FEATURES), "", f"  drawings and numbers: {out}"
     )
-    for warning in unvisited_spies(results):
+    for warning in unvisited_attackers(results):
         output.note(f"note: {warning}", "yellow")
     output.print_json(facts)
 
 
 def _print_progress(output: CommandOutput, title: str, observation: GanObservation) -> None:
     accuracy = f"{100 * observation.accuracy:.1f} %"
-    output.note(f"  {title}, round {observation.round}: the spy received a model with accuracy {accuracy}")
+    output.note(f"  {title}, round {observation.round}: the attacker received a model with accuracy {accuracy}")
 
 
 def _label(method: str, attack: Tree) -> str:

@@ -26,7 +26,7 @@ def bench(
     if workers < 0 or rounds < 1:
         raise SpecError(f"--workers must be at least 0 and --rounds at least 1, got {workers} and {rounds}")
     from fedrelay.engines.local.engine import cores
-    from fedrelay.report.terminal.tables import pace_table
+    from fedrelay.report.terminal.run_tables import pace_table
     from fedrelay.runtime.bench import bench as measure
 
     output = CommandOutput(quiet=quiet, json=json)

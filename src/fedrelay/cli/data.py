@@ -48,10 +48,10 @@ def show(
     settings: Assignments,
 ) -> None:
     """Show how a data set is partitioned: samples and classes per client."""
-    from fedrelay.data.open import open_federation
-    from fedrelay.report.partition import partition_of
+    from fedrelay.data.open_federation import open_federation
+    from fedrelay.report.client_classes import partition_of
     from fedrelay.report.terminal.catalogue import partition_page
-    from fedrelay.report.terminal.tables import facts_grid
+    from fedrelay.report.terminal.run_tables import facts_grid
 
     output = CommandOutput(quiet=quiet, json=json)
     experiment = _data_experiment(apply({"data": {"name": name}}, settings))

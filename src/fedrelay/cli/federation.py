@@ -45,7 +45,7 @@ def certificates(
 ) -> None:
     """Create a certificate authority for development, the server's certificate and its secret."""
     check_installed()
-    from fedrelay.engines.flower.identity import CA, NODES, SERVER, make_server_folder, renew_certificate
+    from fedrelay.engines.flower.certificates import CA, NODES, SERVER, make_server_folder, renew_certificate
 
     output = CommandOutput(quiet=quiet)
     if renew:
@@ -66,7 +66,7 @@ def key(
 ) -> None:
     """Create the key that identifies a node."""
     check_installed()
-    from fedrelay.engines.flower.identity import make_node_key
+    from fedrelay.engines.flower.certificates import make_node_key
 
     public = make_node_key(file)
     output = CommandOutput(quiet=quiet)
@@ -86,7 +86,7 @@ def superlink(
 ) -> None:
     """Run Flower's SuperLink with TLS. Nodes whose keys are in the folder are admitted, also keys added later."""
     check_installed()
-    from fedrelay.engines.flower.identity import SERVER, ends_soon
+    from fedrelay.engines.flower.certificates import SERVER, ends_soon
     from fedrelay.engines.flower.superlink import SuperLink
 
     output = CommandOutput(quiet=quiet)
@@ -163,13 +163,13 @@ def node(
     from torch import nn
 
     from fedrelay.data.own_samples import owner_federation, read_samples
-    from fedrelay.engines.flower.identity import authority, private_key
+    from fedrelay.engines.flower.certificates import authority, private_key
     from fedrelay.engines.flower.node.owner_policy import OwnerPolicy, PrivacyBudget
     from fedrelay.engines.flower.node.process import serve
     from fedrelay.engines.flower.node.service import NodeService
     from fedrelay.engines.flower.wire.node_client import NodeClient
     from fedrelay.experiment.catalogue import load_plugins
-    from fedrelay.local.compatibility import check_device
+    from fedrelay.local.model_checks import check_device
     from fedrelay.user_code import call_function, import_from_current_folder
 
     output = CommandOutput(quiet=quiet)

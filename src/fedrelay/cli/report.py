@@ -45,11 +45,11 @@ def report(
     """Write one self-contained web page about runs. It opens from disk and needs no network."""
     from fedrelay.report.csv_tables import write_csv_tables
     from fedrelay.report.document import describe
-    from fedrelay.report.limits import EVERYTHING
+    from fedrelay.report.load_runs import load_runs
     from fedrelay.report.page import web_page
-    from fedrelay.report.runs import load_runs
+    from fedrelay.report.page_limits import EVERYTHING
     from fedrelay.report.sections import write_figures
-    from fedrelay.report.terminal.tables import facts_grid
+    from fedrelay.report.terminal.run_tables import facts_grid
 
     output = CommandOutput(quiet=quiet, json=json)
     page = out or runs[0] / "report.html"
@@ -90,7 +90,7 @@ def watch(
     """Show runs live in the browser. The runs may start later; only this machine can open the page."""
     import webbrowser
 
-    from fedrelay.report.terminal.tables import facts_grid
+    from fedrelay.report.terminal.run_tables import facts_grid
     from fedrelay.report.watch import WatchServer, missing_folders
 
     output = CommandOutput(quiet=quiet)

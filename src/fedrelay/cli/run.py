@@ -154,9 +154,9 @@ def resume(
 def _compare(output: CommandOutput, comparison: Comparison, out: Path, loggers: Sequence[TrackingLogger]) -> None:
     from fedrelay.experiment.comparison_runs import experiments
     from fedrelay.report.comparison_files import write_comparison_files
-    from fedrelay.report.summary import comparison_facts
-    from fedrelay.report.terminal.attacks import attack_damage_table
-    from fedrelay.report.terminal.tables import comparison_advice, comparison_tables
+    from fedrelay.report.comparison_summary import comparison_facts
+    from fedrelay.report.terminal.attack_results import attack_damage_table
+    from fedrelay.report.terminal.run_tables import comparison_advice, comparison_tables
     from fedrelay.runtime.comparison import run_comparison
 
     titles = [f"{entry.name}, seed {experiment.seed}" for entry, experiment in experiments(comparison)]
@@ -176,7 +176,7 @@ def _compare(output: CommandOutput, comparison: Comparison, out: Path, loggers: 
 
 
 def _print_result(output: CommandOutput, result: Result) -> None:
-    from fedrelay.report.terminal.tables import result_table, run_advice
+    from fedrelay.report.terminal.run_tables import result_table, run_advice
 
     page = [result_table(result), ""]
     if result.experiment.eval.forgetting and result.run is not None:
@@ -190,7 +190,7 @@ def _forgetting(run: Path) -> Sequence[RenderableType]:
     from fedrelay.report.drawing import save_figures
     from fedrelay.report.figures import forgetting
     from fedrelay.report.forgetting import forgetting_table, last_forgetting
-    from fedrelay.runtime.store import Records
+    from fedrelay.runtime.run_folder import Records
 
     chain = last_forgetting(Records.open(run))
     if chain is None:
@@ -209,9 +209,9 @@ def _observed(
     titles: Sequence[str] = (),
 ) -> Iterator[Observer]:
     """Yield an observer that prints a heading and progress and feeds the loggers; explain an interruption."""
+    from fedrelay.report.comparison_summary import plan_facts
     from fedrelay.report.progress import watching
-    from fedrelay.report.summary import plan_facts
-    from fedrelay.report.terminal.tables import heading
+    from fedrelay.report.terminal.run_tables import heading
     from fedrelay.runtime.tracking import with_loggers
 
     def print_heading(experiment: Experiment) -> None:

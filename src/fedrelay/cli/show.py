@@ -30,10 +30,10 @@ def show(
 ) -> None:
     """Show the progress and the last results of a run and, if it followed chains, how much they forgot."""
     from fedrelay.report.forgetting import forgetting_table, last_forgetting
-    from fedrelay.report.terminal.tables import facts_grid, progress_table
+    from fedrelay.report.terminal.run_tables import facts_grid, progress_table
     from fedrelay.runtime.comparison import SPEC
-    from fedrelay.runtime.status import RunStatus
-    from fedrelay.runtime.store import Records
+    from fedrelay.runtime.run_folder import Records
+    from fedrelay.runtime.run_status import RunStatus
 
     if (folder / SPEC).is_file():
         runs = ", ".join(str(run.parent) for run in sorted(folder.glob("*/*/run.json"))) or "none yet"

@@ -62,7 +62,7 @@ SERVER_DEVICE = Device(math.inf, math.inf, math.inf, 0.0)
 """The server computes in no time."""
 
 
-class Clock(Section):
+class ClockSettings(Section):
     """The clients' devices and links, for times that are computed and not measured."""
 
     profile: ProfileName = Field(

@@ -24,7 +24,7 @@ def training_flops(
     import torch
     from torch.utils.flop_counter import FlopCounterMode
 
-    from fedrelay.models.layout import TORCH_GLOBALS
+    from fedrelay.models.flat_layout import TORCH_GLOBALS
 
     pair = [0, -1]  # two samples, because BatchNorm cannot train on one; they may be the same
     formulas = {

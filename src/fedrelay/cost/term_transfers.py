@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from fedrelay.cost.ledger import Kind
 from fedrelay.local.terms.base import Term
-from fedrelay.local.terms.tensors import Payload, ServerState
+from fedrelay.local.terms.tensor_declarations import Payload, ServerState
 from fedrelay.routes.plan import RoundPlan
 
 ROUND_MODEL = "round model"

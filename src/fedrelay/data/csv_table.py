@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedrelay.data.loaders.files import damaged, read_text
+from fedrelay.data.loaders.file_checks import damaged, read_text
 from fedrelay.errors import DataError
-from fedrelay.experiment.messages import unknown
+from fedrelay.experiment.error_messages import unknown
 
 LARGEST = float(np.finfo(np.float32).max)
 

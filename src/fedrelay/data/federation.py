@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedrelay.data.dataset import IGNORED_LABEL, Dataset, Scaling
+from fedrelay.data.domain_shift import Range, apply_shift, check_shifts
 from fedrelay.data.partition import ClientIndices, Ints, partition_samples
-from fedrelay.data.shift import Range, apply_shift, check_shifts
 from fedrelay.errors import DataError
 from fedrelay.rng import generator
 

@@ -20,7 +20,7 @@ from fedrelay.data.loaders import (
     shakespeare,
     stackoverflow,
 )
-from fedrelay.data.locate import ROOT_VARIABLE, search_folders
+from fedrelay.data.search_folders import ROOT_VARIABLE, search_folders
 from fedrelay.errors import DataError, SpecError
 from fedrelay.experiment.spec import unknown
 from fedrelay.files import expand_home

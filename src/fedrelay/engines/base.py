@@ -14,7 +14,7 @@ from fedrelay.local.client_profile import ClientProfiler, ProfileVector
 from fedrelay.local.evaluation import EvaluationSums
 from fedrelay.robustness.guard import NO_HOPS_YET, TypicalHop
 from fedrelay.routes.async_state import NextLegs
-from fedrelay.routes.overlay import ExecutionOverlay
+from fedrelay.routes.execution import ExecutionOverlay
 from fedrelay.routes.plan import RoundPlan
 
 
@@ -34,7 +34,7 @@ class RoundInputs:
     payload: Mapping[int, Mapping[str, Tensor]] = field(default_factory=dict)
     """Route → the payload that travels with its own model."""
 
-    usual: TypicalHop = NO_HOPS_YET
+    typical_hop: TypicalHop = NO_HOPS_YET
     """What hops are like, for a guard that asks."""
 
     legs: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
@@ -44,15 +44,15 @@ class RoundInputs:
     """Decides which model goes where, where real arrivals decide."""
 
 
-class RouteTraits(Protocol):
+class RouteNeeds(Protocol):
     """What an engine needs to know of a route before the run starts."""
 
     @property
-    def asynchronous(self) -> bool:
+    def depends_on_arrival_times(self) -> bool:
         """Whether times of arrival decide which model goes where."""
 
     @property
-    def needs_client_samples(self) -> str:
+    def setting_that_reads_samples(self) -> str:
         """The setting that makes the server look at samples of clients, if there is one."""
 
 

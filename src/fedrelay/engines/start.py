@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fedrelay.data.federation import Federation
-from fedrelay.engines.base import Engine, RouteTraits
+from fedrelay.engines.base import Engine, RouteNeeds
 from fedrelay.engines.local.engine import start_local
 from fedrelay.experiment.spec import Experiment
 from fedrelay.local.client_state import ClientStateStore
@@ -54,7 +54,7 @@ def node_names(experiment: Experiment, federation: Federation) -> Sequence[str]:
     return ()
 
 
-def check_engine(job: TrainingJob, experiment: Experiment, routes: Sequence[RouteTraits] = ()) -> None:
+def check_engine(job: TrainingJob, experiment: Experiment, routes: Sequence[RouteNeeds] = ()) -> None:
     """Refuse what the engine cannot do, before the run starts."""
     if data_at_nodes(experiment):
         from fedrelay.engines.flower.start import check_flower

@@ -14,7 +14,7 @@ from inspect import isfunction, signature
 from typing import Any
 
 from fedrelay.errors import SpecError
-from fedrelay.experiment.messages import unknown
+from fedrelay.experiment.error_messages import unknown
 from fedrelay.experiment.sections import Section
 from fedrelay.grouping.base import Grouping
 from fedrelay.local.terms.base import Term
@@ -27,7 +27,7 @@ from fedrelay.local.terms.fusion import Fusion
 from fedrelay.local.terms.glam import Glam
 from fedrelay.local.terms.mmd import Mmd
 from fedrelay.local.terms.prox import Prox
-from fedrelay.local.terms.tensors import ClientState, Payload, ServerState
+from fedrelay.local.terms.tensor_declarations import ClientState, Payload, ServerState
 from fedrelay.merge.base import Merge
 from fedrelay.merge.disco import Disco
 from fedrelay.merge.drift import DriftMean
@@ -53,8 +53,8 @@ from fedrelay.routes.slots import Slots
 from fedrelay.routes.star import Star
 from fedrelay.user_code import import_module_of_user
 from fedrelay.warmup.base import Warmup
-from fedrelay.warmup.fedavg import FedAvgFirst
-from fedrelay.warmup.shared import SharedRaw
+from fedrelay.warmup.fedavg_first import FedAvgFirst
+from fedrelay.warmup.shared_raw import SharedRaw
 from fedrelay.warmup.wfsl import Wfsl
 
 Options = Mapping[str, Any]

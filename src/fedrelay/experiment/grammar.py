@@ -18,7 +18,7 @@ from fedrelay.experiment.part_docs import options_of
 from fedrelay.experiment.spec import Comparison, Experiment, Section
 from fedrelay.grouping.base import OPTIONS_WITHOUT_COUNT, Grouping
 from fedrelay.local.terms.base import Term
-from fedrelay.local.terms.tensors import ClientState
+from fedrelay.local.terms.tensor_declarations import ClientState
 from fedrelay.merge.base import Merge
 from fedrelay.routes.base import Routing
 from fedrelay.routes.singletons import Singletons
@@ -43,7 +43,7 @@ class MethodParts:
 
     def options(self, place: str, part: type[Section]) -> dict[str, FieldInfo]:
         """The options of a part that this method accepts."""
-        counted = place == "grouping" and self.route.counts_groups
+        counted = place == "grouping" and self.route.chooses_group_count
         return {name: each for name, each in options_of(part).items() if not counted or name in OPTIONS_WITHOUT_COUNT}
 
     def parts(self) -> Iterator[tuple[str, type[Section]]]:

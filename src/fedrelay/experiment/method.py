@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from fedrelay.cost.devices import Clock
+from fedrelay.cost.devices import ClockSettings
 from fedrelay.errors import SpecError
 from fedrelay.experiment.catalogue import load_plugins
 from fedrelay.experiment.grammar import MethodParts, parse_method
@@ -31,7 +31,7 @@ class Method:
     merge: Merge
     pools_data: bool
     warmup: Warmup | None
-    clock: Clock
+    clock: ClockSettings
 
     @property
     def profiles_clients(self) -> bool:
@@ -111,9 +111,9 @@ def build_method(experiment: Experiment) -> Method:
         parts["merge"],
         given.pools_data,
         parts.get("warmup"),
-        validate(Clock, experiment.clock, "clock."),
+        validate(ClockSettings, experiment.clock, "clock."),
     )
-    if method.route.counts_groups and method.grouping is not None:
+    if method.route.chooses_group_count and method.grouping is not None:
         method.grouping.check_fixed_count(given.name)
     if not method.route.merges:
         _refuse_parts_that_need_a_merge(given)

@@ -17,12 +17,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fedrelay.cost.model import CostModel
+from fedrelay.cost.cost_model import CostModel
 from fedrelay.data.federation import Federation
-from fedrelay.data.pooled import PooledFederation
+from fedrelay.data.pooled_federation import PooledFederation
 from fedrelay.engines.start import check_engine, start_engine
 from fedrelay.errors import SpecError
-from fedrelay.experiment.build import (
+from fedrelay.experiment.comparison_runs import with_public_samples, with_watched_classes
+from fedrelay.experiment.data_and_model import (
     below_public,
     build_module,
     check_classes,
@@ -33,15 +34,14 @@ from fedrelay.experiment.build import (
     with_absolute_paths,
     with_default_model,
 )
-from fedrelay.experiment.comparison_runs import with_public_samples, with_watched_classes
 from fedrelay.experiment.method import build_method
-from fedrelay.experiment.prepared import PreparedExperiment
+from fedrelay.experiment.prepared_experiment import PreparedExperiment
 from fedrelay.experiment.spec import Experiment
 from fedrelay.grouping.profiles import PROFILES, ProfileInputs, ProfileOptions, ProfilingResult
 from fedrelay.local.client_profile import ClientProfiler, ProfileVector
-from fedrelay.local.compatibility import check_device, check_model_fits
+from fedrelay.local.model_checks import check_device, check_model_fits
 from fedrelay.local.trainer import TrainingJob
-from fedrelay.models.layout import TORCH_GLOBALS, FlatLayout
+from fedrelay.models.flat_layout import TORCH_GLOBALS, FlatLayout
 from fedrelay.privacy.checks import check_budget
 from fedrelay.rng import torch_seed
 from fedrelay.robustness.label_flip import flip_labels
@@ -87,7 +87,7 @@ def prepare(
     method, inputs = prepared.method, inputs_of_profiles(prepared, on_profile)
     began, trained = time.monotonic(), False
     if (grouping := method.grouping) is not None:
-        regroups = method.route.counts_groups  # then groups are formed when a round is planned
+        regroups = method.route.chooses_group_count  # then groups are formed when a round is planned
         if profiling is None and (groups is None or regroups):
             profiling, trained = grouping.profile_clients(inputs), grouping.needs_profiling
         if groups is None or regroups:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from fedrelay.data.open import open_federation
+from fedrelay.data.open_federation import open_federation
 from fedrelay.experiment.comparison_runs import PUBLIC_SAMPLES
 from fedrelay.experiment.prepare import OnProfile, inputs_of_profiles, prepare_without_groups
 from fedrelay.experiment.spec import Experiment

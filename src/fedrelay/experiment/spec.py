@@ -21,9 +21,9 @@ from pydantic import (
 )
 
 from fedrelay.errors import SpecError
-from fedrelay.experiment.messages import in_plain_words
-from fedrelay.experiment.messages import nearest as nearest
-from fedrelay.experiment.messages import unknown as unknown
+from fedrelay.experiment.error_messages import in_plain_words
+from fedrelay.experiment.error_messages import nearest as nearest
+from fedrelay.experiment.error_messages import unknown as unknown
 from fedrelay.experiment.sections import AttackSettings as AttackSettings
 from fedrelay.experiment.sections import CheckpointSettings as CheckpointSettings
 from fedrelay.experiment.sections import DataSettings as DataSettings

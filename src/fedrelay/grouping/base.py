@@ -26,7 +26,6 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from fedrelay.errors import DivergedError, SpecError
-from fedrelay.grouping.bounds import Bounds
 from fedrelay.grouping.distances import DISTANCES, DistanceName
 from fedrelay.grouping.greedy import GroupVector, Start, greedy_groups
 from fedrelay.grouping.icg import Leftovers, icg_groups
@@ -41,6 +40,7 @@ from fedrelay.grouping.profiles import (
     Vectors,
 )
 from fedrelay.grouping.random import random_groups
+from fedrelay.grouping.size_bounds import SizeBounds
 from fedrelay.rng import generator
 from fedrelay.routes.base import Groups
 
@@ -151,8 +151,8 @@ class Grouping(ProfileOptions):
         return "/".join(filter(None, (self.assign, distance, profile)))
 
     @property
-    def bounds(self) -> Bounds:
-        return Bounds(self.max_clients, self.min_samples)
+    def bounds(self) -> SizeBounds:
+        return SizeBounds(self.max_clients, self.min_samples)
 
     @property
     def active_profile(self) -> Profile | None:
@@ -270,7 +270,7 @@ class Grouping(ProfileOptions):
                 return icg_groups(vectors, rng, groups=count, leftovers=self.leftovers, iterations=self.iterations)
 
 
-def default_group_count(sizes: NDArray[np.int64], bounds: Bounds) -> int:
+def default_group_count(sizes: NDArray[np.int64], bounds: SizeBounds) -> int:
     """The number of groups that the bounds require: as many as have enough samples, and none with too many clients."""
     by_samples, by_clients = int(sizes.sum()) // bounds.min_samples, -(-len(sizes) // bounds.max_clients)
     return min(len(sizes), max(1, by_samples, by_clients))

@@ -20,8 +20,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from fedrelay.grouping.assignment_solver import PointSet, balanced_assignment
 from fedrelay.grouping.profiles import Vectors
-from fedrelay.grouping.transport import PointSet, balanced_assignment
 from fedrelay.routes.base import Groups
 
 Leftovers = Literal["spread", "drop"]

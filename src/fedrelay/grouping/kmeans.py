@@ -17,8 +17,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fedrelay.grouping.bounds import Bounds, fill_groups
 from fedrelay.grouping.profiles import Vectors
+from fedrelay.grouping.size_bounds import SizeBounds, fill_groups
 from fedrelay.routes.base import Groups
 
 ITERATIONS = 100
@@ -29,7 +29,7 @@ Order = Literal["random", "last"]
 def kmeans_groups(
     vectors: Vectors,
     sizes: NDArray[np.int64],
-    bounds: Bounds,
+    bounds: SizeBounds,
     rng: np.random.Generator,
     *,
     clusters: int,

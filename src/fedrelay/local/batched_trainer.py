@@ -15,14 +15,14 @@ from torch import Tensor
 from fedrelay.data.federation import Samples
 from fedrelay.experiment.spec import TrainSettings
 from fedrelay.local.arrival import HopReport
-from fedrelay.local.batch_schedule import StepBlock, schedule
 from fedrelay.local.hop_context import HopContext, HopOutcome, batch_contexts, write_back
+from fedrelay.local.lane_schedule import StepBlock, schedule
 from fedrelay.local.loss import cross_entropy
 from fedrelay.local.sgd import Sgd
 from fedrelay.local.terms.base import overriding
 from fedrelay.local.trainer import EagerTrainer, SampleOrders, Trainer, TrainingJob, run_end_hooks
 from fedrelay.models.batched import BatchedModel, BoundBatchedModel
-from fedrelay.models.layout import FlatModule
+from fedrelay.models.flat_layout import FlatModule
 from fedrelay.robustness.guard import max_abs_weights
 from fedrelay.routes.plan import Hop
 

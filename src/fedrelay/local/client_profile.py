@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fedrelay.experiment.spec import Section
 from fedrelay.local.trainer import TrainingJob
-from fedrelay.models.layout import FlatModule
+from fedrelay.models.flat_layout import FlatModule
 
 ProfileVector = NDArray[np.floating[Any]]
 """A client's profile; it has the same length for every client."""

@@ -12,7 +12,7 @@ from torch import Tensor
 from fedrelay.data.dataset import IGNORED_LABEL
 from fedrelay.data.federation import Samples
 from fedrelay.local.loss import cross_entropy
-from fedrelay.models.layout import FlatModule
+from fedrelay.models.flat_layout import FlatModule
 
 CHUNK = 512
 

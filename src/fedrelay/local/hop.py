@@ -16,7 +16,7 @@ from fedrelay.local.batched_trainer import trainer_for
 from fedrelay.local.evaluation import accuracy
 from fedrelay.local.hop_context import HopContext
 from fedrelay.local.trainer import TrainingJob
-from fedrelay.models.layout import FlatModule
+from fedrelay.models.flat_layout import FlatModule
 from fedrelay.robustness.guard import (
     NO_HOPS_YET,
     HopSnapshot,
@@ -28,7 +28,7 @@ from fedrelay.robustness.guard import (
     max_abs_weights,
 )
 from fedrelay.robustness.tampering import tamper
-from fedrelay.routes.overlay import ExecutionOverlay, Tamper
+from fedrelay.routes.execution import ExecutionOverlay, Tamper
 from fedrelay.routes.plan import Hop, RoundPlan
 
 WRONG_SHAPE = "a wrong shape"

@@ -21,16 +21,16 @@ from torch import Tensor, nn
 from fedrelay.data.federation import Federation
 from fedrelay.experiment.spec import GuardSettings, TrainSettings
 from fedrelay.local.arrival import HopReport
-from fedrelay.local.fisher import fisher_diagonal
+from fedrelay.local.fisher_information import fisher_diagonal
 from fedrelay.local.hop_context import HopContext, HopOutcome, Labels, write_back
 from fedrelay.local.loss import Loss, cross_entropy
 from fedrelay.local.module_builder import ModuleBuilder
 from fedrelay.local.sgd import Sgd
-from fedrelay.local.teachers import Teachers
+from fedrelay.local.teacher_outputs import TeacherOutputs
 from fedrelay.local.terms.base import LossTerm, Term, overriding
-from fedrelay.local.terms.tensors import ClientState, Payload, ServerState
-from fedrelay.models.layout import FlatLayout, FlatModule
-from fedrelay.rng import Keyed, generator, secret_normal, torch_seed
+from fedrelay.local.terms.tensor_declarations import ClientState, Payload, ServerState
+from fedrelay.models.flat_layout import FlatLayout, FlatModule
+from fedrelay.rng import KeyedRandom, generator, secret_normal, torch_seed
 from fedrelay.robustness.guard import clip_updates, max_abs_weights
 from fedrelay.routes.plan import Hop, RoundPlan
 
@@ -109,7 +109,7 @@ class EagerTrainer:
         self.gradient_hooks = overriding(job.terms, "add_gradient")
         self.loss_terms = [term for term in job.terms if isinstance(term, LossTerm)]
         features = any(term.needs_features for term in self.loss_terms)
-        self.teachers = Teachers(flat_module, features=features) if self.loss_terms else None
+        self.teachers = TeacherOutputs(flat_module, features=features) if self.loss_terms else None
         self.loss_sum = torch.zeros((), dtype=torch.float64, device=job.train.device)
         modules = flat_module.module.modules()
         self.norms = [part for part in modules if isinstance(part, nn.modules.batchnorm._BatchNorm)]
@@ -231,7 +231,7 @@ class SampleOrders:
 
     def __init__(self, job: TrainingJob) -> None:
         self.job = job
-        self.keyed = Keyed(job.seed, "batches")
+        self.keyed = KeyedRandom(job.seed, "batches")
         self.ahead: dict[Hop, list[NDArray[np.int64]]] = {}
 
     def draw_ahead(self, hops: Iterable[Hop]) -> None:

@@ -14,7 +14,7 @@ from torch import Tensor
 from fedrelay.experiment.spec import Section, TrainSettings
 from fedrelay.local.arrival import Arrival
 from fedrelay.local.terms.base import Term
-from fedrelay.models.layout import FlatLayout
+from fedrelay.models.flat_layout import FlatLayout
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from fedrelay.merge.base import Merge, MergeInput, MergeResult
 from fedrelay.merge.mean import Weights, precise_mean
-from fedrelay.merge.robust import median, merge_finite
+from fedrelay.merge.robust_statistics import median, merge_finite
 
 
 class GeometricMedian(Merge):

@@ -26,7 +26,7 @@ from torch import Tensor
 from fedrelay.errors import SpecError
 from fedrelay.merge.base import Merge, MergeInput, MergeResult
 from fedrelay.merge.mean import Weights, mean_of_arrivals, route_weights
-from fedrelay.merge.robust import coordinate_blocks, finite_arrivals, too_few_models
+from fedrelay.merge.robust_statistics import coordinate_blocks, finite_arrivals, too_few_models
 
 
 class Krum(Merge):

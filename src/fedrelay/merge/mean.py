@@ -19,7 +19,7 @@ from torch import Tensor
 
 from fedrelay.local.arrival import Arrival
 from fedrelay.merge.base import Merge, MergeInput, MergeResult
-from fedrelay.models.layout import FlatLayout
+from fedrelay.models.flat_layout import FlatLayout
 
 Weights = Literal["samples", "uniform"]
 

@@ -13,7 +13,7 @@ parameters; integer counters take their lower median.
 from __future__ import annotations
 
 from fedrelay.merge.base import Merge, MergeInput, MergeResult
-from fedrelay.merge.robust import median, merge_finite
+from fedrelay.merge.robust_statistics import median, merge_finite
 
 
 class Median(Merge):

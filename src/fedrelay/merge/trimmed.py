@@ -20,7 +20,7 @@ from pydantic import Field
 
 from fedrelay.errors import SpecError
 from fedrelay.merge.base import Merge, MergeInput, MergeResult
-from fedrelay.merge.robust import merge_finite, too_few_models, trimmed_mean
+from fedrelay.merge.robust_statistics import merge_finite, too_few_models, trimmed_mean
 
 
 class Trimmed(Merge):

@@ -14,7 +14,7 @@ from fedrelay.models.net import Net, Shape
 
 
 @dataclass(frozen=True)
-class Stage:
+class ConvolutionStage:
     """One convolution with ReLU, followed by a 2×2 max-pooling unless `pool` is off."""
 
     width: int
@@ -34,37 +34,39 @@ class Stage:
 
 def cnn_s(shape: Shape, classes: int, *, hidden: tuple[int, ...] = (64,)) -> Net:
     """A small CNN that trains quickly on a CPU."""
-    return _conv_net(shape, classes, (Stage(8, 3, padding=1), Stage(16, 3, padding=1)), hidden)
+    return _conv_net(shape, classes, (ConvolutionStage(8, 3, padding=1), ConvolutionStage(16, 3, padding=1)), hidden)
 
 
 def cnn_3(shape: Shape, classes: int, *, hidden: tuple[int, ...] = (64,)) -> Net:
     """A CNN with three convolutions, for papers that say no more than that."""
-    return _conv_net(shape, classes, (Stage(32, 3), Stage(64, 3), Stage(64, 3, pool=False)), hidden)
+    return _conv_net(
+        shape, classes, (ConvolutionStage(32, 3), ConvolutionStage(64, 3), ConvolutionStage(64, 3, pool=False)), hidden
+    )
 
 
 def lenet(shape: Shape, classes: int) -> Net:
     """The LeNet-5 variant of Hsu, Qi and Brown (2019)."""
-    return _conv_net(shape, classes, (Stage(64, 5), Stage(64, 5)), (384, 192))
+    return _conv_net(shape, classes, (ConvolutionStage(64, 5), ConvolutionStage(64, 5)), (384, 192))
 
 
 def simple_cnn(shape: Shape, classes: int) -> Net:
     """The small LeNet of MOON and FedDisco."""
-    return _conv_net(shape, classes, (Stage(6, 5), Stage(16, 5)), (120, 84))
+    return _conv_net(shape, classes, (ConvolutionStage(6, 5), ConvolutionStage(16, 5)), (120, 84))
 
 
 def mnist_cnn(shape: Shape, classes: int) -> Net:
     """The MNIST CNN of McMahan et al. (2017), FedAvg."""
-    return _conv_net(shape, classes, (Stage(32, 5, padding=2), Stage(64, 5, padding=2)), (512,))
+    return _conv_net(shape, classes, (ConvolutionStage(32, 5, padding=2), ConvolutionStage(64, 5, padding=2)), (512,))
 
 
 def leaf_cnn(shape: Shape, classes: int) -> Net:
     """The FEMNIST CNN of LEAF (Caldas et al., 2018)."""
-    return _conv_net(shape, classes, (Stage(32, 5, padding=2), Stage(64, 5, padding=2)), (2048,))
+    return _conv_net(shape, classes, (ConvolutionStage(32, 5, padding=2), ConvolutionStage(64, 5, padding=2)), (2048,))
 
 
 def femnist_cnn(shape: Shape, classes: int) -> Net:
     """The FEMNIST CNN of the FedSeq code, without a ReLU after the first convolution and the dense layer."""
-    stages = (Stage(32, 3, pool=False), Stage(64, 3))
+    stages = (ConvolutionStage(32, 3, pool=False), ConvolutionStage(64, 3))
     features = nn.Sequential(
         nn.Conv2d(shape[0], 32, 3),
         *stages[1].layers(32),
@@ -76,14 +78,14 @@ def femnist_cnn(shape: Shape, classes: int) -> Net:
     return Net(features, nn.Linear(128, classes))
 
 
-def _conv_net(shape: Shape, classes: int, stages: Sequence[Stage], hidden: Sequence[int]) -> Net:
+def _conv_net(shape: Shape, classes: int, stages: Sequence[ConvolutionStage], hidden: Sequence[int]) -> Net:
     channels = (shape[0], *(stage.width for stage in stages))
     convolutions = [layer for stage, width in zip(stages, channels, strict=False) for layer in stage.layers(width)]
     dense = dense_layers(_flat_size(stages, shape), hidden)
     return Net(nn.Sequential(*convolutions, nn.Flatten(), *dense), nn.Linear(hidden[-1], classes))
 
 
-def _flat_size(stages: Sequence[Stage], shape: Shape) -> int:
+def _flat_size(stages: Sequence[ConvolutionStage], shape: Shape) -> int:
     """The number of values per image after the last stage."""
     _, height, width = shape
     smallest = next(side for side in count(1) if _side_after(stages, side) >= 1)
@@ -92,7 +94,7 @@ def _flat_size(stages: Sequence[Stage], shape: Shape) -> int:
     return stages[-1].width * _side_after(stages, height) * _side_after(stages, width)
 
 
-def _side_after(stages: Iterable[Stage], side: int) -> int:
+def _side_after(stages: Iterable[ConvolutionStage], side: int) -> int:
     for stage in stages:
         side = stage.output_side(side)
     return side

@@ -6,10 +6,10 @@ import json
 from pathlib import Path
 
 from fedrelay.files import write_atomically
+from fedrelay.report.comparison_summary import comparison_csv, comparison_facts
 from fedrelay.report.drawing import save_figures
 from fedrelay.report.figures import comparison_curves, privacy_curves
 from fedrelay.report.format import finite
-from fedrelay.report.summary import comparison_csv, comparison_facts
 from fedrelay.runtime.comparison import ComparisonResult
 
 

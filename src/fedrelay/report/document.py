@@ -16,15 +16,15 @@ from fedrelay.cost.ledger import KINDS
 from fedrelay.experiment.catalogue import pools_data
 from fedrelay.metrics.curves import mean_std, target_accuracies
 from fedrelay.metrics.skew import balance_ratio, median_cpd
+from fedrelay.report.client_classes import Partition, merge_classes, partition_of_run
+from fedrelay.report.comparison_summary import summarize
 from fedrelay.report.csv_tables import EVENTS
 from fedrelay.report.figures import COSTS, METRICS, class_parts
 from fedrelay.report.forgetting import forgetting_matrices
 from fedrelay.report.format import count, plural, step_size
-from fedrelay.report.limits import PAGE, Limits, evenly, significant
-from fedrelay.report.partition import Partition, merge_classes, partition_of_run
-from fedrelay.report.runs import MethodRuns, ReportRuns, RunView, load_runs
+from fedrelay.report.load_runs import MethodRuns, ReportRuns, RunView, load_runs
+from fedrelay.report.page_limits import PAGE, PageLimits, evenly, significant
 from fedrelay.report.sections import with_sections
-from fedrelay.report.summary import summarize
 from fedrelay.robustness.fault_events import DIVERGED
 from fedrelay.runtime.result import Row
 
@@ -33,7 +33,7 @@ DIFFERS = "differs"
 _MARKED = ("route", "client", "node", "what", "done")
 
 
-def document(paths: Sequence[Path], limits: Limits = PAGE) -> Document:
+def document(paths: Sequence[Path], limits: PageLimits = PAGE) -> Document:
     """Read folders of runs and comparisons, and describe them.
 
     Args:
@@ -46,12 +46,12 @@ def document(paths: Sequence[Path], limits: Limits = PAGE) -> Document:
     return describe(load_runs(paths), limits)
 
 
-def describe(loaded: ReportRuns, limits: Limits = PAGE) -> Document:
+def describe(loaded: ReportRuns, limits: PageLimits = PAGE) -> Document:
     """Describe runs, within the limits."""
     return with_sections(report_data(loaded, limits))
 
 
-def report_data(loaded: ReportRuns, limits: Limits = PAGE) -> Document:
+def report_data(loaded: ReportRuns, limits: PageLimits = PAGE) -> Document:
     """Return the document without the sections of the page."""
     runs = [run for _, run in loaded.runs]
     partitions = [partition_of_run(run) for run in runs]
@@ -150,7 +150,7 @@ def _targets(loaded: ReportRuns) -> dict[str, Any]:
     }
 
 
-def _methods(loaded: ReportRuns, limits: Limits) -> list[dict[str, Any]]:
+def _methods(loaded: ReportRuns, limits: PageLimits) -> list[dict[str, Any]]:
     if not loaded.methods:
         return []
     return [
@@ -177,7 +177,7 @@ def _run(method: MethodRuns, seed: int) -> dict[str, Any]:
 
 def _summary(summary: Row) -> Row:
     """The summary of a method, with costs in the order of the targets."""
-    left_out = ("runs", "method", "fault_events", "diverged", "fruitless", "rounds_to", "speed_up")
+    left_out = ("runs", "method", "fault_events", "diverged", "untrained", "rounds_to", "speed_up")
     kept = {name: value for name, value in summary.items() if name not in left_out}
     return {**kept, "costs_to": list(summary["costs_to"].values())}
 
@@ -247,7 +247,7 @@ def _identity(partition: Partition) -> tuple[str, bytes]:
     return partition.name, partition.counts.tobytes()
 
 
-def _federation(partition: Partition, limits: Limits) -> dict[str, Any]:
+def _federation(partition: Partition, limits: PageLimits) -> dict[str, Any]:
     """Class counts of the clients; distances use all classes, also where the counts merge some."""
     counts, names = merge_classes(partition.counts, limits.classes)
     return {
@@ -262,7 +262,9 @@ def _federation(partition: Partition, limits: Limits) -> dict[str, Any]:
     }
 
 
-def _groups(run: RunView, found: Partition | str, federations: Sequence[Partition], limits: Limits) -> dict[str, Any]:
+def _groups(
+    run: RunView, found: Partition | str, federations: Sequence[Partition], limits: PageLimits
+) -> dict[str, Any]:
     """The federation of a run and the class counts of its groups, or why they are not known."""
     if isinstance(found, str):
         return {"federation": None, "unknown": found, "group_counts": []}
@@ -278,7 +280,7 @@ def _groups(run: RunView, found: Partition | str, federations: Sequence[Partitio
     return {"federation": number, "unknown": "", "group_counts": groups}
 
 
-def _rounds(run: RunView, runs: int, limits: Limits) -> dict[str, Any]:
+def _rounds(run: RunView, runs: int, limits: PageLimits) -> dict[str, Any]:
     """The routes of every round of one run, which shares the limits with `runs` runs."""
     lines = [line for line in run.ledger if line["round"]]
     drawn = limits.routes * limits.hops_of_a_route
@@ -299,7 +301,7 @@ def _rounds(run: RunView, runs: int, limits: Limits) -> dict[str, Any]:
     }
 
 
-def _faults(events: Sequence[Row], limits: Limits) -> dict[str, Any]:
+def _faults(events: Sequence[Row], limits: PageLimits) -> dict[str, Any]:
     """The fault events of a round: counts by kind, and those to mark on the map."""
     if not events:
         return {}
@@ -307,7 +309,7 @@ def _faults(events: Sequence[Row], limits: Limits) -> dict[str, Any]:
     return {"fault_counts": dict(Counter(str(event["what"]) for event in events)), "faults": kept}
 
 
-def _round(line: Row, limits: Limits) -> dict[str, Any]:
+def _round(line: Row, limits: PageLimits) -> dict[str, Any]:
     """One round: its routes, and whether the server merges at the end."""
     routes = line.get("routes", [])
     kept = [route[: limits.hops_of_a_route] for route in routes[: limits.routes]]
@@ -326,7 +328,7 @@ def _round(line: Row, limits: Limits) -> dict[str, Any]:
     return found
 
 
-def _forgetting(run: RunView, runs: int, limits: Limits) -> dict[str, Any]:
+def _forgetting(run: RunView, runs: int, limits: PageLimits) -> dict[str, Any]:
     """The forgetting matrices of one run, which shares the limits with `runs` runs."""
     followed = forgetting_matrices(run.records)
     cells = max((len(chain["clients"]) ** 2 // 2 for chain in followed), default=0)

@@ -26,12 +26,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedrelay.report.client_classes import Counts, Partition, merge_classes
 from fedrelay.report.format import count, percent, plural
 from fedrelay.report.palette import CLASSES, KINDS, class_colours, line_style
-from fedrelay.report.partition import Counts, Partition, merge_classes
 from fedrelay.runtime.comparison import ComparisonResult
 from fedrelay.runtime.result import Result, Row
-from fedrelay.runtime.status import FAILURES
+from fedrelay.runtime.run_status import FAILURES
 
 Figure = dict[str, Any]
 Data = Mapping[str, Any]

@@ -7,9 +7,9 @@ from rich.text import Text
 
 from fedrelay.errors import RunFolderError
 from fedrelay.report.format import NONE, percent
-from fedrelay.report.terminal.tables import facts_grid, plain_table
+from fedrelay.report.terminal.run_tables import facts_grid, plain_table
 from fedrelay.runtime.result import Row
-from fedrelay.runtime.store import Records
+from fedrelay.runtime.run_folder import Records
 
 MOST_HOPS = 9
 """The most hops that fit a table of 80 columns; a figure shows any number."""

@@ -35,9 +35,9 @@ def watching(console: Console, titles: Sequence[str], announce: Callable[[Experi
         yield Observer()
     elif console.is_terminal or console.is_jupyter:
         with _bars(console) as progress:
-            yield CombinedObserver(Heading(announce), Bar(progress, titles))
+            yield CombinedObserver(ProgressHeading(announce), ProgressBar(progress, titles))
     else:
-        yield CombinedObserver(Heading(announce), Lines(console, titles))
+        yield CombinedObserver(ProgressHeading(announce), ProgressLines(console, titles))
 
 
 @contextmanager
@@ -47,7 +47,7 @@ def watching_profiles(console: Console) -> Iterator[OnProfile]:
         yield observer.on_profile
 
 
-class Heading(Observer):
+class ProgressHeading(Observer):
     """Prints the heading when the first run starts."""
 
     def __init__(self, announce: Callable[[Experiment], None]) -> None:
@@ -59,7 +59,7 @@ class Heading(Observer):
             self.printed = True
 
 
-class Lines(Observer):
+class ProgressLines(Observer):
     """Prints about ten lines per run."""
 
     def __init__(self, console: Console, titles: Sequence[str]) -> None:
@@ -100,7 +100,7 @@ class Lines(Observer):
         self.console.print(Text(f"  {self.title}: {what}"), soft_wrap=True)
 
 
-class Bar(Observer):
+class ProgressBar(Observer):
     """One bar for the current run and, if there are several runs, one line for each finished run."""
 
     def __init__(self, progress: Progress, titles: Sequence[str]) -> None:

@@ -16,7 +16,7 @@ from fedrelay.report.drawing import save_figures
 from fedrelay.report.figures import COSTS, METRICS, TRAFFIC, Data, Figure, ref
 from fedrelay.report.format import Level, count, duration, moment, percent, size, spread, tenths
 from fedrelay.report.palette import line_style
-from fedrelay.runtime.status import FAILURES
+from fedrelay.runtime.run_status import FAILURES
 
 Card = dict[str, Any]
 

@@ -20,7 +20,7 @@ from typing import Any
 from fedrelay.errors import FedRelayError, SpecError
 from fedrelay.report.document import Document, document
 from fedrelay.report.page import as_json, web_page
-from fedrelay.runtime.store import Records, beyond_the_first
+from fedrelay.runtime.run_folder import Records, beyond_the_first
 
 LOOPBACK = "127.0.0.1"
 NAMES = (LOOPBACK, "localhost")

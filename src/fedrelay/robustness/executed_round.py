@@ -9,13 +9,13 @@ from dataclasses import replace
 from fedrelay.cost.ledger import SERVER
 from fedrelay.cost.time_model import TimeModel
 from fedrelay.local.arrival import Arrival
-from fedrelay.routes.overlay import ExecutedRound, Overhead
+from fedrelay.routes.execution import ExecutedRound, FaultCosts
 from fedrelay.routes.plan import RoundPlan
 
 
 def executed_round(
     plan: RoundPlan,
-    overhead: Overhead,
+    fault_costs: FaultCosts,
     arrivals: Sequence[Arrival],
     *,
     timeout: float,
@@ -33,15 +33,15 @@ def executed_round(
 
     Args:
         plan: The round, after simulated faults.
-        overhead: What the simulated faults cost.
+        fault_costs: What the simulated faults cost.
         arrivals: What came back.
         timeout: How long the server waits for an answer, in seconds.
         elapsed: How long the attempt took by the real clock.
         time_model: Gives the time model of a plan.
     """
     executed = reached(plan, arrivals)
-    wasted = Counter(dict(overhead.wasted))
-    delays = [*overhead.delays, *[0.0] * (len(plan.routes) - len(overhead.delays))]
+    wasted = Counter(dict(fault_costs.wasted))
+    delays = [*fault_costs.delays, *[0.0] * (len(plan.routes) - len(fault_costs.delays))]
     for arrival in arrivals:
         for hop in arrival.hops:
             if not hop.attempts:  # no message was sent: the hop is simulated
@@ -55,7 +55,7 @@ def executed_round(
             delays[arrival.route] += time_model(executed).transfer_time(source, target)
     real = plan.real_arrivals  # their clock is the real one, which has counted all delays
     lost = tuple(delays) if any(delays) and not real else ()
-    return ExecutedRound(executed, Overhead(lost, tuple(sorted((+wasted).items()))), elapsed if real else None)
+    return ExecutedRound(executed, FaultCosts(lost, tuple(sorted((+wasted).items()))), elapsed if real else None)
 
 
 def reached(plan: RoundPlan, arrivals: Sequence[Arrival]) -> RoundPlan:

@@ -8,7 +8,7 @@ from typing import Any
 
 from fedrelay.cost.ledger import SERVER
 from fedrelay.local.arrival import Arrival
-from fedrelay.routes.overlay import ExecutionOverlay
+from fedrelay.routes.execution import ExecutionOverlay
 
 GIVEN_UP = "the round was given up"
 DIVERGED = "diverged"

@@ -15,9 +15,9 @@ from typing import get_args
 
 from fedrelay.cost.time_model import TimeModel
 from fedrelay.experiment.spec import FaultSettings, RecoverySettings
-from fedrelay.rng import Keyed, generator
+from fedrelay.rng import KeyedRandom, generator
 from fedrelay.robustness.fault_events import FaultEvent
-from fedrelay.routes.overlay import NO_OVERHEAD, Overhead, Tamper, Tampering
+from fedrelay.routes.execution import NO_FAULT_COSTS, FaultCosts, Tamper, Tampering
 from fedrelay.routes.plan import RoundPlan, Route
 
 UNANSWERED = ("dropout", "gone", "hang", "lost")
@@ -37,7 +37,7 @@ class FaultyRound:
     """A route that loses all its clients stays in the plan without any, so that the others keep their numbers."""
 
     tampers: tuple[Tamper, ...] = ()
-    overhead: Overhead = NO_OVERHEAD
+    fault_costs: FaultCosts = NO_FAULT_COSTS
     events: tuple[FaultEvent, ...] = ()
 
 
@@ -109,7 +109,7 @@ class FaultModel:
         return FaultyRound(
             replace(plan, routes=_executable(plan, routes)),
             tuple(each for route in routes for each in route.tampers),
-            Overhead(tuple(route.delay for route in routes), tuple(sorted(wasted.items()))),
+            FaultCosts(tuple(route.delay for route in routes), tuple(sorted(wasted.items()))),
             tuple(event for route in routes for _, event in route.events),
         )
 
@@ -121,7 +121,7 @@ class _RoundFaults:
         self.recovery, self.plan, self.attempt = model.recovery, plan, attempt
         self.time_model = model.time_model(plan)
         self.faults = [(number, fault) for number, fault in enumerate(model.faults) if _active(fault, plan.round)]
-        self.draws, self.for_good = Keyed(model.seed, "faults"), Keyed(model.seed, "gone")
+        self.draws, self.for_good = KeyedRandom(model.seed, "faults"), KeyedRandom(model.seed, "gone")
         self.spares = self._spare_clients(model)
 
     def _spare_clients(self, model: FaultModel) -> Iterator[int]:

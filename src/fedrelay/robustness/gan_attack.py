@@ -41,7 +41,7 @@ from fedrelay.errors import DataError, SpecError
 from fedrelay.files import write_atomically
 from fedrelay.local.loss import cross_entropy
 from fedrelay.models.features import FeatureRecorder
-from fedrelay.models.layout import TORCH_GLOBALS, FlatLayout
+from fedrelay.models.flat_layout import TORCH_GLOBALS, FlatLayout
 from fedrelay.models.zoo import build_model
 from fedrelay.rng import generator, torch_seed
 

@@ -18,11 +18,11 @@ from fedrelay.data.federation import Federation, Samples
 from fedrelay.engines.start import data_at_nodes
 from fedrelay.errors import DataError, SpecError
 from fedrelay.experiment.prepare import prepare
-from fedrelay.experiment.prepared import PreparedExperiment
+from fedrelay.experiment.prepared_experiment import PreparedExperiment
 from fedrelay.experiment.spec import Experiment
 from fedrelay.local.arrival import Arrival
 from fedrelay.local.evaluation import accuracy
-from fedrelay.models.layout import FlatModule
+from fedrelay.models.flat_layout import FlatModule
 from fedrelay.rng import generator
 from fedrelay.robustness.gan_attack import (
     Features,
@@ -144,7 +144,7 @@ class _StopAtOnce(Observer):
 
 def run_gan_attack(
     experiment: Experiment,
-    spy: int,
+    attacker: int,
     *,
     epochs: int = 300,
     federation: Federation | None = None,
@@ -156,7 +156,7 @@ def run_gan_attack(
 
     Args:
         experiment: The run.
-        spy: The attacker, a client.
+        attacker: The attacker, a client.
         epochs: Epochs of the generator after each hop.
         federation: Your own data.
         module: Your own model.
@@ -166,27 +166,27 @@ def run_gan_attack(
     if epochs < 1:
         raise SpecError(f"epochs: must be at least 1, got {epochs}")
     if data_at_nodes(experiment):
-        raise SpecError("spy: attacks are simulated; the engine must be 'local' or 'ray', got 'flower'")
+        raise SpecError("attacker: attacks are simulated; the engine must be 'local' or 'ray', got 'flower'")
     run = prepare(experiment, federation=federation, module=module)
     prepared = run.prepared
-    _check(prepared, spy)
-    attack = GanAttack(prepared.module, prepared.federation.samples(spy), epochs=epochs, seed=experiment.seed)
-    tap = GanObserver(prepared, spy, attack, features, watch)
+    _check(prepared, attacker)
+    attack = GanAttack(prepared.module, prepared.federation.samples(attacker), epochs=epochs, seed=experiment.seed)
+    tap = GanObserver(prepared, attacker, attack, features, watch)
     result = run_prepared(run, observer=_StopAtOnce(), tap=tap)
     images = attack.generate(SHOWN) if tap.observations else None
-    return GanAttackResult(spy, tuple(tap.observations), images, result)
+    return GanAttackResult(attacker, tuple(tap.observations), images, result)
 
 
-def _check(prepared: PreparedExperiment, spy: int) -> None:
+def _check(prepared: PreparedExperiment, attacker: int) -> None:
     federation = prepared.federation
     if prepared.method.pools_data:
-        raise SpecError(f"spy: {prepared.experiment.method!r} has no clients that could attack")
-    if not 0 <= spy < federation.clients:
-        raise SpecError(f"spy: must be a client, one of 0 … {federation.clients - 1}, got {spy}")
-    if federation.size(spy) < 2:
-        raise SpecError(f"spy: needs at least two samples, client {spy} has {federation.size(spy)}")
+        raise SpecError(f"attacker: {prepared.experiment.method!r} has no clients that could attack")
+    if not 0 <= attacker < federation.clients:
+        raise SpecError(f"attacker: must be a client, one of 0 … {federation.clients - 1}, got {attacker}")
+    if federation.size(attacker) < 2:
+        raise SpecError(f"attacker: needs at least two samples, client {attacker} has {federation.size(attacker)}")
     if federation.kind != "image":
-        raise SpecError(f"spy: draws images, but the data {federation.name!r} are {federation.kind}")
+        raise SpecError(f"attacker: draws images, but the data {federation.name!r} are {federation.kind}")
 
 
 def _predecessor(arrival: Arrival, index: int) -> int | None:

@@ -26,8 +26,8 @@ import numpy as np
 import torch
 
 from fedrelay.data.federation import Federation, Samples, digest
+from fedrelay.data.federation_wrapper import FederationWrapper
 from fedrelay.data.partition import Ints
-from fedrelay.data.wrapper import FederationWrapper
 from fedrelay.errors import DataError, SpecError
 from fedrelay.experiment.spec import AttackSettings
 from fedrelay.rng import generator

@@ -6,7 +6,7 @@ import math
 
 from torch import Tensor
 
-from fedrelay.routes.overlay import Tamper
+from fedrelay.routes.execution import Tamper
 
 
 def tamper(model: Tensor, received: Tensor, how: Tamper) -> None:

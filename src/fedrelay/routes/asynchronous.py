@@ -33,7 +33,7 @@ from fedrelay.routes.slots import SlotRouting, next_groups
 
 
 @dataclass(frozen=True, order=True)
-class Finish:
+class RouteFinish:
     """The time at which a model has finished a group."""
 
     time: float
@@ -56,7 +56,7 @@ class Asynchronous(SlotRouting):
         return self
 
     @property
-    def asynchronous(self) -> bool:
+    def depends_on_arrival_times(self) -> bool:
         return self.mode == "latency"
 
     def plan(self, context: PlanningContext, round: int) -> RoundPlan:
@@ -86,14 +86,14 @@ class Asynchronous(SlotRouting):
 
     def _finished(
         self, context: PlanningContext, since: int, round: int, *, with_rest: bool
-    ) -> tuple[list[Finish], Set[int], float]:
+    ) -> tuple[list[RouteFinish], Set[int], float]:
         """What is finished in a round, the slots that finished something before it, and how long the round takes.
 
         With the rest, also what is under way at its end.
         """
         counts: Counter[int] = Counter()
         before: Set[int] = frozenset()
-        found: list[Finish] = []
+        found: list[RouteFinish] = []
         now, began = since, 0.0
         for batch, under_way in self._batches(context, since):
             found += batch
@@ -105,16 +105,16 @@ class Asynchronous(SlotRouting):
                 now, began, found, before = now + 1, batch[0].time, [], frozenset(counts)
         return found, before, max(finish.time for finish in found) - began
 
-    def _batches(self, context: PlanningContext, since: int) -> Iterator[tuple[list[Finish], list[Finish]]]:
+    def _batches(self, context: PlanningContext, since: int) -> Iterator[tuple[list[RouteFinish], list[RouteFinish]]]:
         """Legs that end at the same time by the virtual clock, and those still under way then, for ever."""
         state = AsyncState.after(since, [()] * len(_slots(context)))
-        under_way: list[Finish] = []
+        under_way: list[RouteFinish] = []
         time = 0.0
         while True:
             legs = self.next_legs(context, state)
             state = state.started(legs)
             for leg in legs:
-                heapq.heappush(under_way, Finish(time + context.route_seconds(leg.clients, self.handover), leg))
+                heapq.heappush(under_way, RouteFinish(time + context.route_seconds(leg.clients, self.handover), leg))
             time = under_way[0].time
             batch = []
             while under_way and under_way[0].time == time:

@@ -89,7 +89,7 @@ class Routing(Section, ABC):
     needs_groups: ClassVar[bool] = False
     """Whether clients are grouped before the first round; the groups are in `context.groups`."""
 
-    counts_groups: ClassVar[bool] = False
+    chooses_group_count: ClassVar[bool] = False
     """Whether the route determines the number of groups and calls `context.regroup`."""
 
     model_per_client: ClassVar[bool] = False
@@ -101,12 +101,12 @@ class Routing(Section, ABC):
         return True
 
     @property
-    def asynchronous(self) -> bool:
+    def depends_on_arrival_times(self) -> bool:
         """Whether arrival times decide which model goes where."""
         return False
 
     @property
-    def needs_client_samples(self) -> str:
+    def setting_that_reads_samples(self) -> str:
         """The setting that makes the server use samples of clients, or empty; a real federation refuses it."""
         return ""
 

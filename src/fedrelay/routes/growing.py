@@ -18,7 +18,7 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from fedrelay.grouping.growth import Growth, alpha_for_full_parallel, groups_in_round
+from fedrelay.grouping.group_counts import Growth, alpha_for_full_parallel, groups_in_round
 from fedrelay.routes.base import PlanningContext, sample
 from fedrelay.routes.chains import GroupRouting
 from fedrelay.routes.plan import RoundPlan, Route
@@ -27,7 +27,7 @@ from fedrelay.routes.plan import RoundPlan, Route
 class Growing(GroupRouting):
     """One route for each sampled group; the number of groups grows with the rounds."""
 
-    counts_groups: ClassVar[bool] = True
+    chooses_group_count: ClassVar[bool] = True
     growth: Growth = Field("exp", description="how the number of groups grows: constant, linear, log or exp")
     alpha: float | None = Field(
         None, ge=0, description="how fast it grows; default for exp: one client per group in the last round, else 2"

@@ -1,6 +1,6 @@
 """Training at the server, on samples that clients shared.
 
-Paper: the Shared-Raw baseline of M. Arafeh et al., WFSL, 2025 (see `warmup.shared`).
+Paper: the Shared-Raw baseline of M. Arafeh et al., WFSL, 2025 (see `warmup.shared_raw`).
 
 Rule: one model is trained on the shared samples, one local training per round. Nothing is transferred.
 

@@ -23,7 +23,7 @@ from fedrelay.engines.local.executor import one_thread
 from fedrelay.experiment.prepare import prepare
 from fedrelay.experiment.spec import experiment
 from fedrelay.local.loss import cross_entropy
-from fedrelay.routes.overlay import AS_PLANNED
+from fedrelay.routes.execution import AS_PLANNED
 from fedrelay.runtime.loop import first_state
 from fedrelay.runtime.server import Server
 

@@ -31,13 +31,13 @@ SPEC = "comparison.yaml"
 
 @dataclass(frozen=True, repr=False)
 class MethodResults:
-    """The runs of one method of a comparison; `diverged` and `fruitless` say why runs have no result."""
+    """The runs of one method of a comparison; `diverged` and `untrained` say why runs have no result."""
 
     name: str
     method: str
     results: tuple[Result, ...]
     diverged: tuple[str, ...] = ()
-    fruitless: tuple[str, ...] = ()
+    untrained: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         failed = f", {len(self.failed)} failed" if self.failed else ""
@@ -50,7 +50,7 @@ class MethodResults:
     @property
     def failed(self) -> tuple[str, ...]:
         """The reasons why runs have no result."""
-        return self.diverged + self.fruitless
+        return self.diverged + self.untrained
 
     @property
     def fault_events(self) -> Counter[str]:
@@ -131,7 +131,7 @@ def run_comparison(
         except DivergedError as error:
             sofar = replace(sofar, diverged=(*sofar.diverged, f"seed {experiment.seed}: {error}"))
         except NoUsableArrivalError as error:
-            sofar = replace(sofar, fruitless=(*sofar.fruitless, f"seed {experiment.seed}: {error}"))
+            sofar = replace(sofar, untrained=(*sofar.untrained, f"seed {experiment.seed}: {error}"))
         methods[entry.name] = sofar
     return ComparisonResult(comparison, tuple(methods.values()))
 

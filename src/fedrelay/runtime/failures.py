@@ -10,14 +10,14 @@ from fedrelay.errors import DivergedError, EngineError, NoUsableArrivalError
 from fedrelay.experiment.spec import Experiment
 from fedrelay.robustness.fault_events import DIVERGED, server_event
 from fedrelay.runtime.recorder import Recorder
-from fedrelay.runtime.store import RunFolder, State
+from fedrelay.runtime.run_folder import RunFolder, RunState
 
 
 class Resumable(Protocol):
     """A run that may fail."""
 
     experiment: Experiment
-    state: State
+    state: RunState
     folder: RunFolder | None
     recorder: Recorder
 

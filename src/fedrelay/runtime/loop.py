@@ -20,14 +20,14 @@ from fedrelay.experiment.prepare import PreparedRun, prepare
 from fedrelay.experiment.spec import Experiment
 from fedrelay.local.client_state import ClientStateStore
 from fedrelay.metrics.classification import accuracy_on_classes, scores_from_counts
-from fedrelay.runtime.attempts import Attempts, events_of_engine
 from fedrelay.runtime.failures import check_anything_learned, explain_failures
 from fedrelay.runtime.interrupt import Interrupted, finish_round_on_interrupt
 from fedrelay.runtime.observer import HopTap, Observer, as_observer
 from fedrelay.runtime.recorder import Recorder, plan_summary, profile_files
 from fedrelay.runtime.result import Result, Row
+from fedrelay.runtime.round_attempts import RoundAttempts, events_of_engine
+from fedrelay.runtime.run_folder import PROFILES, SELECTION, RunFolder, RunState
 from fedrelay.runtime.server import Server, mean_loss
-from fedrelay.runtime.store import PROFILES, SELECTION, RunFolder, State
 from fedrelay.runtime.versions import warn_about_other_versions
 
 
@@ -35,13 +35,13 @@ class RoundLoop:
     """The rounds of one run. `state` is the state after the last round that was finished."""
 
     def __init__(
-        self, run: PreparedRun, state: State, folder: RunFolder | None, observer: Observer, tap: HopTap | None = None
+        self, run: PreparedRun, state: RunState, folder: RunFolder | None, observer: Observer, tap: HopTap | None = None
     ) -> None:
         self.prepared, self.planner, _ = run
         self.experiment, self.state, self.folder, self.observer = self.prepared.experiment, state, folder, observer
         self.server = Server(self.prepared, self.planner)
         self.recorder = Recorder(run, folder)
-        self.attempts = Attempts(run, self.server, self.recorder, tap or HopTap())
+        self.attempts = RoundAttempts(run, self.server, self.recorder, tap or HopTap())
         self.client_states = (
             ClientStateStore(folder.path / "clients", run_id=folder.name) if folder else ClientStateStore()
         )
@@ -97,7 +97,7 @@ class RoundLoop:
             self.client_states.delete_outdated(self.state.round)
         self.saved = time.monotonic()
 
-    def _engine_of_phase(self) -> tuple[Engine, State]:
+    def _engine_of_phase(self) -> tuple[Engine, RunState]:
         """The engine of the next round; a new phase starts with a new engine and nothing but the model."""
         state, new_phase = self.state, self.state.round + 1 == self.prepared.phase(self.state.round + 1).first
         if self.engine is None or new_phase:
@@ -109,7 +109,7 @@ class RoundLoop:
             self.client_states.clear()
         return self.engine, state
 
-    def _evaluate(self, engine: Engine, state: State, train_loss: float | None) -> Row | None:
+    def _evaluate(self, engine: Engine, state: RunState, train_loss: float | None) -> Row | None:
         """The metrics of a round, where it is evaluated."""
         if not is_evaluated(self.experiment, state.round):
             return None
@@ -202,7 +202,7 @@ def resume_run(
         warn_about_other_versions(str(path), folder.facts.get("versions", {}))
         state = folder.restore(partial(is_evaluated, prepared.experiment))
         if state is None:
-            state = State(0, prepared.layout.flatten(prepared.module))
+            state = RunState(0, prepared.layout.flatten(prepared.module))
         if state.weights.shape != (prepared.layout.size,) or state.weights.dtype != prepared.layout.dtype:
             raise RunFolderError(f"{path}: the checkpoint does not fit the model of spec.yaml")
         return RoundLoop(run, state, folder, as_observer(observer)).run()
@@ -210,10 +210,10 @@ def resume_run(
         folder.close()
 
 
-def first_state(run: PreparedRun) -> State:
+def first_state(run: PreparedRun) -> RunState:
     """The state before the first round."""
     prepared = run.prepared
-    return State(0, prepared.layout.flatten(prepared.module), prepared.profiling_seconds)
+    return RunState(0, prepared.layout.flatten(prepared.module), prepared.profiling_seconds)
 
 
 def is_evaluated(experiment: Experiment, round: int) -> bool:

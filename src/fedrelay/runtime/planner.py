@@ -8,9 +8,9 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 
-from fedrelay.cost.model import CostModel
+from fedrelay.cost.cost_model import CostModel
 from fedrelay.engines.start import data_at_nodes
-from fedrelay.experiment.prepared import PreparedExperiment
+from fedrelay.experiment.prepared_experiment import PreparedExperiment
 from fedrelay.grouping.profiles import ProfileInputs
 from fedrelay.privacy.hop_budget import HopBudget
 from fedrelay.rng import generator, torch_seed

@@ -14,19 +14,19 @@ from torch import Tensor
 
 from fedrelay.cost.ledger import TransferTotals, ledger_line
 from fedrelay.cost.time_model import VirtualTime
-from fedrelay.data.public import PublicFederation
+from fedrelay.data.public_samples import PublicFederation
 from fedrelay.engines.start import node_names
 from fedrelay.experiment.prepare import PreparedRun
-from fedrelay.experiment.prepared import PreparedExperiment
+from fedrelay.experiment.prepared_experiment import PreparedExperiment
 from fedrelay.local.arrival import Arrival
 from fedrelay.metrics.forgetting import backward_transfer, forgetting
 from fedrelay.robustness.executed_round import unanswered
 from fedrelay.robustness.fault_events import GIVEN_UP, REFUSED, FaultEvent, event_label, is_fault
 from fedrelay.robustness.label_flip import FlippedFederation
-from fedrelay.routes.overlay import ExecutedRound
+from fedrelay.routes.execution import ExecutedRound
 from fedrelay.routes.plan import RoundPlan
 from fedrelay.runtime.result import Result, Row
-from fedrelay.runtime.store import PROBE, PROFILES, SELECTION, RunFolder, State
+from fedrelay.runtime.run_folder import PROBE, PROFILES, SELECTION, RunFolder, RunState
 
 
 class Recorder:
@@ -54,15 +54,15 @@ class Recorder:
         for line in folder.lines("ledger") if folder else [setup] if setup else []:
             self._count_costs(line)
         timings = folder.lines("timings") if folder else []
-        self.selection_seconds = sum(line.get("choosing_seconds", 0.0) for line in timings)
+        self.selection_seconds = sum(line.get("selection_seconds", 0.0) for line in timings)
         self.messages = sum(line.get("messages", 0) for line in timings)
         self.overhead = sum(line.get("overhead", 0.0) for line in timings)
 
     def add_attempt(self, executed: ExecutedRound, arrivals: Sequence[Arrival]) -> None:
         """Note what one attempt at a round cost."""
-        plan, overhead = executed.plan, executed.overhead
-        times = self.costs.virtual_time(plan, overhead, executed.seconds)
-        self.attempts.append((plan, self.costs.transfers(plan, overhead), times))
+        plan, fault_costs = executed.plan, executed.fault_costs
+        times = self.costs.virtual_time(plan, fault_costs, executed.seconds)
+        self.attempts.append((plan, self.costs.transfers(plan, fault_costs), times))
         self.unanswered += unanswered(arrivals)
         hops = (hop for arrival in arrivals for hop in arrival.hops)
         self.overheads += [hop.overhead_seconds for hop in hops if hop.overhead_seconds is not None]
@@ -130,14 +130,14 @@ class Recorder:
         line: Row = {"round": round, "seconds": float(f"{seconds:.4f}")}
         if selecting := self.planner.selection_seconds(round):
             self.selection_seconds += selecting
-            line["choosing_seconds"] = float(f"{selecting:.4f}")
+            line["selection_seconds"] = float(f"{selecting:.4f}")
         if self.overheads:
             line |= {"messages": len(self.overheads), "overhead": float(f"{sum(self.overheads):.4f}")}
             self.messages, self.overhead = self.messages + len(self.overheads), self.overhead + sum(self.overheads)
             self.overheads = []
         self._append("timings", line)
 
-    def result(self, state: State, weights: Tensor) -> Result:
+    def result(self, state: RunState, weights: Tensor) -> Result:
         """All records, with the model `weights`."""
         return Result(
             experiment=self.prepared.experiment,
@@ -151,7 +151,7 @@ class Recorder:
             bytes=self.transfers.bytes,
             seconds=state.seconds,
             fault_events=dict(sorted(self.fault_events.items())),
-            choosing_seconds=self.selection_seconds,
+            selection_seconds=self.selection_seconds,
             attack=attack_facts(self.prepared),
             privacy=self.costs.privacy(self.hops),
             **self.seconds,

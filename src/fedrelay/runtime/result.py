@@ -14,7 +14,7 @@ from torch import Tensor
 
 from fedrelay.experiment.spec import Experiment
 from fedrelay.metrics.curves import mean_of_last, rounds_to_target, target_accuracies
-from fedrelay.models.layout import weights_sha256
+from fedrelay.models.flat_layout import weights_sha256
 
 Row = dict[str, Any]
 
@@ -63,7 +63,7 @@ class Result:
     """T_comp and T_comm of FedGSP's cost model: training of the longest route of each round and merging, and all
     transfers as if they were done one after another. D_comm is `bytes`."""
 
-    choosing_seconds: float = 0.0
+    selection_seconds: float = 0.0
     """Real seconds of selecting the clients of a warm-up."""
 
     fault_events: Mapping[str, int] = field(default_factory=dict)
@@ -167,7 +167,7 @@ class Result:
             "idle_seconds": self.idle_seconds,
             "computing_seconds": self.computing_seconds,
             "communicating_seconds": self.communicating_seconds,
-            "choosing_seconds": round(self.choosing_seconds, 3),
+            "selection_seconds": round(self.selection_seconds, 3),
             "fault_events": dict(self.fault_events),
             "attack": dict(self.attack),
             "privacy": {name: value if math.isfinite(value) else None for name, value in self.privacy.items()},

@@ -13,17 +13,17 @@ from torch import Tensor
 
 from fedrelay.engines.base import RoundInputs
 from fedrelay.engines.local.executor import one_thread
-from fedrelay.experiment.prepared import PreparedExperiment
+from fedrelay.experiment.prepared_experiment import PreparedExperiment
 from fedrelay.local.arrival import Arrival, HopReport
 from fedrelay.local.evaluation import accuracy
 from fedrelay.merge.base import MergeInput, MergeResult
 from fedrelay.merge.mean import Mean
-from fedrelay.models.layout import FlatModule
+from fedrelay.models.flat_layout import FlatModule
 from fedrelay.robustness.guard import NO_HOPS_YET, TypicalHop
 from fedrelay.routes.mixing import mix_models
 from fedrelay.routes.plan import RoundPlan
 from fedrelay.runtime.planner import Planner
-from fedrelay.runtime.store import State
+from fedrelay.runtime.run_folder import RunState
 from fedrelay.user_code import errors_in_own_part
 from fedrelay.warmup.base import Phase
 
@@ -37,7 +37,7 @@ class Server:
     def __init__(self, prepared: PreparedExperiment, planner: Planner) -> None:
         self.prepared, self.planner = prepared, planner
 
-    def round_inputs(self, plan: RoundPlan, state: State) -> RoundInputs:
+    def round_inputs(self, plan: RoundPlan, state: RunState) -> RoundInputs:
         """What is sent out: the global model, or the model that waits in a route's slot."""
         waiting = {
             number: state.waiting[route.slot]
@@ -62,20 +62,20 @@ class Server:
             partial(self.planner.next_legs, plan.round) if plan.real_arrivals else None,
         )
 
-    def typical_hop(self, state: State) -> TypicalHop:
+    def typical_hop(self, state: RunState) -> TypicalHop:
         """What hops are like; before the first hop, an update is as long as the model itself."""
-        if state.usual is not None or not self.prepared.experiment.guard.needs_typical_hop:
-            return state.usual or NO_HOPS_YET
+        if state.typical_hop is not None or not self.prepared.experiment.guard.needs_typical_hop:
+            return state.typical_hop or NO_HOPS_YET
         return TypicalHop(float(torch.linalg.vector_norm(state.weights[: self.prepared.layout.trained_size])))
 
-    def observe(self, state: State, arrivals: Sequence[Arrival]) -> State:
+    def observe(self, state: RunState, arrivals: Sequence[Arrival]) -> RunState:
         """The state with what the hops of an attempt were like, even if the attempt fails."""
         if not self.prepared.experiment.guard.needs_typical_hop:
             return state
         hops = (hop for arrival in arrivals for hop in arrival.hops)
-        return replace(state, usual=self.typical_hop(state).updated(hops))
+        return replace(state, typical_hop=self.typical_hop(state).updated(hops))
 
-    def receive(self, plan: RoundPlan, state: State, arrivals: Sequence[Arrival]) -> State:
+    def receive(self, plan: RoundPlan, state: RunState, arrivals: Sequence[Arrival]) -> RunState:
         """The state after a round: the arrivals are merged, or wait in their slots.
 
         An arrival without any client's work counts as if it had not come.
@@ -96,7 +96,7 @@ class Server:
                 state = replace(state, waiting={slot: _copied(arrival) for slot, arrival in waiting.items()})
         return replace(state, round=plan.round)
 
-    def _merge(self, state: State, arrivals: Sequence[Arrival]) -> State:
+    def _merge(self, state: RunState, arrivals: Sequence[Arrival]) -> RunState:
         """The state with a new global model; no model waits any more."""
         phase, layout = self.prepared.phase(state.round + 1), self.prepared.layout
         with errors_in_own_part(phase.merge, "apply"):
@@ -110,7 +110,7 @@ class Server:
         own = {f"{_MERGE}{name}": tensor for name, tensor in merge_state.items()}
         return replace(state, weights=weights, server={**server, **own}, waiting={})
 
-    def current_model(self, state: State) -> Tensor:
+    def current_model(self, state: RunState) -> Tensor:
         """The model to evaluate and to return: the global one, or while models wait, their mean."""
         if not state.waiting:
             return state.weights
@@ -119,7 +119,7 @@ class Server:
         models = self._models_of_clients(state) if phase.route.model_per_client else list(state.waiting.values())
         return merge.apply(self.merge_input(phase, state, models)).weights
 
-    def _models_of_clients(self, state: State) -> Sequence[Arrival]:
+    def _models_of_clients(self, state: RunState) -> Sequence[Arrival]:
         """One arrival for each client with samples. A client without a hop so far has the first model."""
         found = []
         for client, samples in enumerate(self.prepared.federation.sizes().tolist()):
@@ -128,7 +128,7 @@ class Server:
                 found.append(Arrival(client, (client,), weights, (HopReport(samples, 0, 0.0),)))
         return self._weighted(found)
 
-    def merge_input(self, phase: Phase, state: State, arrivals: Sequence[Arrival]) -> MergeInput:
+    def merge_input(self, phase: Phase, state: RunState, arrivals: Sequence[Arrival]) -> MergeInput:
         """What a merge may look at."""
         memory = {name.removeprefix(_MERGE): t for name, t in state.server.items() if name.startswith(_MERGE)}
         return MergeInput(

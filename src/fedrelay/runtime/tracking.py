@@ -19,8 +19,8 @@ from fedrelay.experiment.spec import Experiment
 from fedrelay.files import write_atomically
 from fedrelay.runtime.observer import CombinedObserver, Observer
 from fedrelay.runtime.result import Row
-from fedrelay.runtime.status import FAILURES, RunStatus
-from fedrelay.runtime.store import Records
+from fedrelay.runtime.run_folder import Records
+from fedrelay.runtime.run_status import FAILURES, RunStatus
 
 log = logging.getLogger(__name__)
 

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedrelay.selection.clusters import Clusters
-from fedrelay.selection.fitness import Objectives, Scale
+from fedrelay.selection.subset_fitness import MinMaxScale, SubsetObjectives
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -51,7 +51,7 @@ class SelectionProblem:
     Clients are numbered by their position in `clusters`.
     """
 
-    objectives: Objectives
+    objectives: SubsetObjectives
     clusters: Clusters
     count: int
     weights: tuple[float, float]
@@ -63,7 +63,7 @@ class SelectionProblem:
     ) -> SelectionProblem:
         """The problem for clients with these vectors, sample counts and cluster labels."""
         clusters = Clusters.of(labels)
-        objectives = Objectives.of(vectors[clusters.clients], sizes[clusters.clients])
+        objectives = SubsetObjectives.of(vectors[clusters.clients], sizes[clusters.clients])
         return cls(objectives, clusters, min(count, len(sizes)), weights)
 
     @property
@@ -92,7 +92,7 @@ def try_all(problem: SelectionProblem) -> Generation:
     subsets = np.fromiter(every, np.int64, problem.subsets * problem.count).reshape(-1, problem.count)
     balanced = subsets[problem.clusters.balanced(subsets)]
     objectives = problem.objectives.measure(balanced)
-    scores = Scale.of(objectives).score(objectives, problem.weights)
+    scores = MinMaxScale.of(objectives).score(objectives, problem.weights)
     winner = int(np.argmax(scores))
     return Generation(balanced, balanced[winner], float(scores[winner]))
 
@@ -101,11 +101,11 @@ def evolve(problem: SelectionProblem, settings: GeneticSettings, rng: np.random.
     """Yield the first generation and one after every iteration. The best score never falls."""
     chromosomes = problem.clusters.draw(settings.population, problem.count, rng)
     objectives = problem.objectives.measure(chromosomes)
-    first_scale = Scale.of(objectives)
+    first_scale = MinMaxScale.of(objectives)
     best, best_score = chromosomes[0], -math.inf
     for iteration in range(settings.iterations + 1):
         if iteration:
-            fitness = Scale.of(objectives).score(objectives, problem.weights)
+            fitness = MinMaxScale.of(objectives).score(objectives, problem.weights)
             chromosomes = _offspring(chromosomes[_roulette_wheel(fitness, rng)], problem.clusters, settings, rng)
             chromosomes[0] = best
             objectives = problem.objectives.measure(chromosomes)

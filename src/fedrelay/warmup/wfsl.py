@@ -20,8 +20,8 @@ from pydantic import Field
 
 from fedrelay.local.terms.blend import Blend
 from fedrelay.merge.base import Merge
-from fedrelay.merge.fold import FoldCycle
 from fedrelay.merge.last import Last
+from fedrelay.merge.warmup_cycle import CombineCycle
 from fedrelay.routes.warmup_cycle import WarmupCycle
 from fedrelay.selection.base import Selector
 from fedrelay.warmup.base import Phase, Warmup
@@ -39,7 +39,7 @@ class Wfsl(Warmup):
     plain_last_cycle: bool = Field(False, description="switch off the regulator in the last cycle")
 
     def phases(self) -> tuple[Phase, ...]:
-        merge: Merge = Last() if self.final == "last" else FoldCycle(of=self.final)
+        merge: Merge = Last() if self.final == "last" else CombineCycle(of=self.final)
         last = Phase(1, WarmupCycle(), (Blend(alpha=self.alpha, plain=self.plain_last_cycle),), merge)
         if self.cycles == 1:
             return (last,)

@@ -22,7 +22,7 @@ takes 1.6 times as much virtual time.
 
 from __future__ import annotations
 
-from fedrelay.grouping.growth import alpha_for_full_parallel, mean_parallelism
+from fedrelay.grouping.group_counts import alpha_for_full_parallel, mean_parallelism
 from fedrelay_reproduce import Check, Claim, Condition, Results
 from fedrelay_reproduce.claims.c01_fedseq_against_fedavg import ALPHA_0
 

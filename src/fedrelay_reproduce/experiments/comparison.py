@@ -11,8 +11,8 @@ import yaml
 
 from fedrelay.files import make_folder, write_atomically
 from fedrelay.runtime.comparison import SPEC, load_comparison, run_entry, run_folder
-from fedrelay.runtime.status import FAILURES, Failure
-from fedrelay.runtime.store import Records
+from fedrelay.runtime.run_folder import Records
+from fedrelay.runtime.run_status import FAILURES, Failure
 from fedrelay_reproduce.criteria import Measured
 from fedrelay_reproduce.experiments.base import ClaimRun, MethodRuns, Values, other_settings, read_json
 

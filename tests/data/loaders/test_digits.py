@@ -3,7 +3,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedrelay.data.loaders.split import stratified_split
+from fedrelay.data.loaders.stratified_split import stratified_split
 from fedrelay.data.registry import DATASETS, load_dataset
 
 

@@ -10,9 +10,9 @@ import torch
 from tests.engines.flower.conftest import share_test_samples
 
 import fedrelay as fr
-from fedrelay.data.open import open_federation
+from fedrelay.data.open_federation import open_federation
 from fedrelay.experiment.spec import DataSettings
-from fedrelay.grouping.profiles import probe, t2v
+from fedrelay.grouping.profiles import probe_network, task2vec
 from fedrelay.routes.rotations import Rotations
 
 pytest.importorskip("cryptography", reason="the extra 'flower' is not installed")
@@ -94,9 +94,9 @@ def test_hops_at_a_client_keep_the_order_of_the_plan(village, through, monkeypat
 
 @pytest.mark.parametrize("profile", ["clf", "weights", "conf", "t2v"])
 def test_profiles_are_made_at_the_nodes(profile, village, through, monkeypatch):
-    monkeypatch.setattr(t2v, "BATCHES", 4)
-    monkeypatch.setattr(t2v, "EPOCHS", 1)
-    monkeypatch.setattr(probe, "SAMPLES_SEEN", 500)
+    monkeypatch.setattr(task2vec, "BATCHES", 4)
+    monkeypatch.setattr(task2vec, "EPOCHS", 1)
+    monkeypatch.setattr(probe_network, "SAMPLES_SEEN", 500)
     public = {"public": 5} if profile == "conf" else {}
     grouping = {"assign": "greedy", "profile": profile, "max_clients": 3, "min_samples": 5000}
     settings = {**TRAIN, "rounds": 1, "fraction": 1.0, "grouping": grouping}

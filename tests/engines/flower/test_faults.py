@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import fedrelay as fr
-from fedrelay.data.open import open_federation
+from fedrelay.data.open_federation import open_federation
 from fedrelay.engines.flower.messages import Message
 from fedrelay.engines.flower.server.connection import Unreachable
 from fedrelay.experiment.spec import DataSettings

@@ -23,7 +23,7 @@ from fedrelay.engines.flower.messages import (
     unpack_models,
 )
 from fedrelay.local.evaluation import EvaluationSums
-from fedrelay.models.layout import FlatLayout
+from fedrelay.models.flat_layout import FlatLayout
 
 LAYOUT = FlatLayout.of(torch.nn.Linear(2, 1))
 

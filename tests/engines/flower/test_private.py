@@ -7,7 +7,7 @@ import json
 import pytest
 
 import fedrelay as fr
-from fedrelay.data.open import open_federation
+from fedrelay.data.open_federation import open_federation
 from fedrelay.engines.flower.node.owner_policy import OwnerPolicy, PrivacyBudget
 from fedrelay.experiment.spec import DataSettings
 

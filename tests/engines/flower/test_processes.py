@@ -21,14 +21,14 @@ import torch
 
 import fedrelay as fr
 from fedrelay.cli import main
-from fedrelay.data.open import open_federation
+from fedrelay.data.open_federation import open_federation
 from fedrelay.experiment.spec import DataSettings
 
 pytest.importorskip("flwr", reason="the extra 'flower' is not installed")
 
 from flwr.proto.control_pb2 import ListRunsRequest, StartRunRequest
 
-from fedrelay.engines.flower.identity import public_keys
+from fedrelay.engines.flower.certificates import public_keys
 from fedrelay.engines.flower.node import process as node_process
 from fedrelay.engines.flower.server.roster import ask_for_facts
 from fedrelay.engines.flower.wire import session

@@ -14,7 +14,7 @@ import pytest
 
 pytest.importorskip("flwr", reason="the extra 'flower' is not installed")
 
-from fedrelay.engines.flower.identity import (
+from fedrelay.engines.flower.certificates import (
     CA,
     SECRET,
     SERVER,

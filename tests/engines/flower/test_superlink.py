@@ -14,7 +14,7 @@ from fedrelay.errors import EngineError, SpecError
 pytest.importorskip("flwr", reason="the extra 'flower' is not installed")
 
 from fedrelay.engines.flower import superlink
-from fedrelay.engines.flower.identity import CA, SECRET, make_node_key, make_server_folder, private_key, read
+from fedrelay.engines.flower.certificates import CA, SECRET, make_node_key, make_server_folder, private_key, read
 from fedrelay.engines.flower.messages import Message
 from fedrelay.engines.flower.superlink import SuperLink
 from fedrelay.engines.flower.wire.node_client import NodeClient, RegistrationRefused, UnknownNode, UnreadableMessage

@@ -20,8 +20,8 @@ from fedrelay.experiment.spec import TrainSettings
 from fedrelay.local.terms.drift import Drift
 from fedrelay.local.terms.prox import Prox
 from fedrelay.local.trainer import TrainingJob
-from fedrelay.models.layout import FlatLayout
-from fedrelay.routes.overlay import AS_PLANNED
+from fedrelay.models.flat_layout import FlatLayout
+from fedrelay.routes.execution import AS_PLANNED
 from fedrelay.routes.plan import RoundPlan, Route
 
 PLAN = RoundPlan(1, (Route((0, 1, 2, 3)), Route((4,)), Route((5, 0)), Route((2, 2, 2))))

@@ -27,8 +27,8 @@ from fedrelay.errors import DivergedError, EngineError, SpecError
 from fedrelay.experiment.spec import TrainSettings
 from fedrelay.local.terms.control import Control
 from fedrelay.local.trainer import TrainingJob
-from fedrelay.models.layout import FlatLayout
-from fedrelay.routes.overlay import ExecutionOverlay
+from fedrelay.models.flat_layout import FlatLayout
+from fedrelay.routes.execution import ExecutionOverlay
 from fedrelay.routes.plan import RoundPlan, Route
 from fedrelay.runtime.observer import Observer
 

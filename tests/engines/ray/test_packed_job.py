@@ -15,7 +15,7 @@ from fedrelay.engines.ray.packed_job import bytes_of, pack, tensor_from
 from fedrelay.errors import EngineError
 from fedrelay.experiment.spec import TrainSettings
 from fedrelay.local.trainer import TrainingJob
-from fedrelay.models.layout import FlatLayout
+from fedrelay.models.flat_layout import FlatLayout
 
 pytest.importorskip("ray", reason="the extra 'ray' is not installed", exc_type=ImportError)
 

@@ -15,11 +15,11 @@ from fedrelay.engines.local.executor import InlineExecutor
 from fedrelay.experiment.spec import TrainSettings
 from fedrelay.local.client_state import ClientStateStore
 from fedrelay.local.hop_context import HopContext
-from fedrelay.local.terms.tensors import ClientState, Payload, ServerState
+from fedrelay.local.terms.tensor_declarations import ClientState, Payload, ServerState
 from fedrelay.local.trainer import EagerTrainer, TrainingJob
 from fedrelay.merge.base import MergeInput
-from fedrelay.models.layout import FlatLayout, FlatModule
-from fedrelay.routes.overlay import AS_PLANNED
+from fedrelay.models.flat_layout import FlatLayout, FlatModule
+from fedrelay.routes.execution import AS_PLANNED
 from fedrelay.routes.plan import Hop, RoundPlan, Route
 
 

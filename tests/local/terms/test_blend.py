@@ -9,7 +9,7 @@ from tests.local.terms.conftest import Problem, four_rows
 from fedrelay.engines.base import RoundInputs
 from fedrelay.local.hop_context import HopContext, HopOutcome
 from fedrelay.local.terms.blend import Blend
-from fedrelay.routes.overlay import AS_PLANNED
+from fedrelay.routes.execution import AS_PLANNED
 from fedrelay.routes.plan import RoundPlan, Route
 
 RING = (0, 1, 2, 3)

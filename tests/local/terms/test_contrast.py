@@ -15,7 +15,7 @@ from fedrelay.local.terms.base import Batch, ModelOutputs
 from fedrelay.local.terms.contrast import Contrast, contrastive_loss
 from fedrelay.local.terms.fusion import Fusion
 from fedrelay.models.features import FeatureRecorder, last_linear
-from fedrelay.models.layout import FlatLayout
+from fedrelay.models.flat_layout import FlatLayout
 from fedrelay.models.zoo import build_model
 
 EAST, NORTH = torch.tensor([[1.0, 0.0]]), torch.tensor([[0.0, 1.0]])

@@ -17,7 +17,7 @@ from fedrelay.local.terms.prox import Prox
 from fedrelay.merge.drift import DriftMean
 from fedrelay.merge.last import Last
 from fedrelay.merge.mean import Mean
-from fedrelay.models.layout import FlatLayout
+from fedrelay.models.flat_layout import FlatLayout
 from fedrelay.rng import generator
 from fedrelay.routes.plan import Hop
 

@@ -19,7 +19,7 @@ from fedrelay.local.hop_context import HopContext
 from fedrelay.local.terms.blend import Blend
 from fedrelay.local.terms.dp import Dp
 from fedrelay.local.trainer import EagerTrainer, TrainingJob, hop_noise
-from fedrelay.models.layout import FlatLayout, FlatModule
+from fedrelay.models.flat_layout import FlatLayout, FlatModule
 from fedrelay.rng import generator
 from fedrelay.routes.plan import Hop
 

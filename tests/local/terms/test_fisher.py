@@ -12,11 +12,11 @@ from torch import nn
 
 from fedrelay.data.dataset import IGNORED_LABEL
 from fedrelay.local.arrival import Arrival, HopReport
-from fedrelay.local.fisher import draw_labels
+from fedrelay.local.fisher_information import draw_labels
 from fedrelay.local.hop_context import HopContext
 from fedrelay.local.terms.fisher import FisherPenalty
 from fedrelay.local.terms.prox import Prox
-from fedrelay.models.layout import FlatLayout
+from fedrelay.models.flat_layout import FlatLayout
 
 
 def test_the_gradient_by_hand():

@@ -19,10 +19,10 @@ from fedrelay.local.terms.contrast import Contrast
 from fedrelay.local.terms.fusion import Fusion
 from fedrelay.local.trainer import TrainingJob
 from fedrelay.models.features import last_linear
-from fedrelay.models.layout import FlatLayout
+from fedrelay.models.flat_layout import FlatLayout
 from fedrelay.models.net import Net
 from fedrelay.models.zoo import build_model
-from fedrelay.routes.overlay import AS_PLANNED
+from fedrelay.routes.execution import AS_PLANNED
 from fedrelay.routes.plan import RoundPlan, Route
 
 OPERATORS = ("conv", "multi", "single")

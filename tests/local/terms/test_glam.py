@@ -13,7 +13,7 @@ from fedrelay.data.dataset import IGNORED_LABEL
 from fedrelay.local.hop_context import HopContext
 from fedrelay.local.terms.base import Batch, ModelOutputs
 from fedrelay.local.terms.glam import Glam, soft_cross_entropy, symmetric_kl
-from fedrelay.models.layout import FlatLayout
+from fedrelay.models.flat_layout import FlatLayout
 
 PREVIOUS, EVERYBODY = torch.tensor([1.0]), torch.tensor([2.0])
 CONTEXT = HopContext(PREVIOUS, EVERYBODY)

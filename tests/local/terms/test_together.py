@@ -23,10 +23,10 @@ from fedrelay.local.terms.fisher import FisherPenalty
 from fedrelay.local.terms.glam import Glam
 from fedrelay.local.terms.mmd import Mmd
 from fedrelay.local.terms.prox import Prox
-from fedrelay.local.terms.tensors import Payload
+from fedrelay.local.terms.tensor_declarations import Payload
 from fedrelay.local.trainer import TrainingJob
-from fedrelay.models.layout import FlatLayout
-from fedrelay.routes.overlay import AS_PLANNED
+from fedrelay.models.flat_layout import FlatLayout
+from fedrelay.routes.execution import AS_PLANNED
 from fedrelay.routes.plan import RoundPlan, Route
 
 CHAINS = ((0, 1, 2), (3, 4), (5,))

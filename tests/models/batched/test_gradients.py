@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from fedrelay.models.batched import BatchedModel
-from fedrelay.models.layout import FlatLayout
+from fedrelay.models.flat_layout import FlatLayout
 from fedrelay.models.zoo import build_model
 
 CLASSES = 3

@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 
 from fedrelay.data.dataset import Dataset
 from fedrelay.data.loaders import npz
-from fedrelay.data.loaders.files import DEFLATE_LIMIT, check_size, checked_labels, damaged, reading
-from fedrelay.data.loaders.images import image_dataset
+from fedrelay.data.loaders.file_checks import DEFLATE_LIMIT, check_size, checked_labels, damaged, reading
+from fedrelay.data.loaders.image_arrays import image_dataset
 
 SHAPE = (3, 32, 32)
 

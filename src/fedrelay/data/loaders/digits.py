@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 
 from fedrelay.data.dataset import Dataset, Scaling
-from fedrelay.data.loaders.images import image_dataset
-from fedrelay.data.loaders.split import stratified_split
+from fedrelay.data.loaders.image_arrays import image_dataset
+from fedrelay.data.loaders.stratified_split import stratified_split
 
 
 def package_folder() -> list[Path]:

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from fedrelay.data.dataset import Dataset
 from fedrelay.data.loaders import leaf, npz
-from fedrelay.data.loaders.files import checked_labels, damaged, renumbered
-from fedrelay.data.loaders.images import image_dataset
+from fedrelay.data.loaders.file_checks import checked_labels, damaged, renumbered
+from fedrelay.data.loaders.image_arrays import image_dataset
 
 CLASSES = 62
 SIDE = 28
@@ -46,7 +46,7 @@ def _read_part(folder: Path) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDAr
     return np.concatenate(images), np.concatenate(labels), np.array(writers)
 
 
-def _pixels(user: leaf.User) -> NDArray[np.uint8]:
+def _pixels(user: leaf.LeafUser) -> NDArray[np.uint8]:
     """LEAF's values are multiples of 1/255 between 0 (ink) and 1 (paper)."""
     try:
         values = np.asarray(user.x, np.float64)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedrelay.data.dataset import Dataset
-from fedrelay.data.loaders.files import (
+from fedrelay.data.loaders.file_checks import (
     capacity,
     check_size,
     checked_labels,
@@ -25,9 +25,9 @@ from fedrelay.data.loaders.files import (
     reading,
     renumbered,
 )
-from fedrelay.data.loaders.images import image_dataset
+from fedrelay.data.loaders.image_arrays import image_dataset
 from fedrelay.data.loaders.npz import read_arrays
-from fedrelay.data.locate import plain_or_gzip
+from fedrelay.data.search_folders import plain_or_gzip
 
 PARTS = ("train", "t10k")
 FILES = tuple(f"{part}-{kind}-ubyte" for part in PARTS for kind in ("images-idx3", "labels-idx1"))

@@ -24,9 +24,9 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from fedrelay.data.dataset import Dataset
-from fedrelay.data.loaders.files import check_size, damaged, renumbered
-from fedrelay.data.loaders.images import image_dataset
-from fedrelay.data.loaders.split import stratified_split
+from fedrelay.data.loaders.file_checks import check_size, damaged, renumbered
+from fedrelay.data.loaders.image_arrays import image_dataset
+from fedrelay.data.loaders.stratified_split import stratified_split
 from fedrelay.errors import DataError
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm")

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedrelay.data.loaders.files import damaged, read_text
+from fedrelay.data.loaders.file_checks import damaged, read_text
 
 
 @dataclass(frozen=True)
-class User:
+class LeafUser:
     """The samples of one user in one file."""
 
     path: Path
@@ -29,7 +29,7 @@ def recognise(location: Path) -> Path | None:
     return None
 
 
-def read_users(folder: Path) -> Iterator[User]:
+def read_users(folder: Path) -> Iterator[LeafUser]:
     """All users of one part, file by file; users without samples are skipped."""
     for path in sorted(folder.glob("*.json")):
         yield from (user for user in _users(path, parse_json(path, read_text(path))) if user.x)
@@ -43,7 +43,7 @@ def parse_json(path: Path, text: str) -> Any:
         raise damaged(path, f"is not valid JSON ({error})") from error
 
 
-def _users(path: Path, content: Any) -> list[User]:
+def _users(path: Path, content: Any) -> list[LeafUser]:
     if not isinstance(content, dict) or not isinstance(content.get("user_data"), dict):
         raise damaged(path, "has no table `user_data`: not a LEAF file")
     names, data = content.get("users"), content["user_data"]
@@ -55,10 +55,10 @@ def _users(path: Path, content: Any) -> list[User]:
     return users
 
 
-def _user(path: Path, name: str, samples: Any) -> User:
+def _user(path: Path, name: str, samples: Any) -> LeafUser:
     x, y = (samples.get(key) if isinstance(samples, dict) else None for key in "xy")
     if not isinstance(x, list) or not isinstance(y, list):
         raise damaged(path, f"user {name} has no lists `x` and `y`")
     if len(x) != len(y):
         raise damaged(path, f"user {name} has {len(x)} samples and {len(y)} labels")
-    return User(path, name, x, y)
+    return LeafUser(path, name, x, y)

@@ -22,7 +22,7 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from fedrelay.data.dataset import Dataset
-from fedrelay.data.loaders.files import (
+from fedrelay.data.loaders.file_checks import (
     DEFLATE_LIMIT,
     check_size,
     checked_labels,
@@ -31,7 +31,7 @@ from fedrelay.data.loaders.files import (
     reading,
     renumbered,
 )
-from fedrelay.data.loaders.images import channels_first, image_dataset
+from fedrelay.data.loaders.image_arrays import channels_first, image_dataset
 from fedrelay.errors import DataError
 
 KEYS = ("x_train", "y_train", "x_test", "y_test")

@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedrelay.data.dataset import Dataset
-from fedrelay.data.loaders.files import damaged, existing, read_text
-from fedrelay.data.locate import plain_or_gzip
+from fedrelay.data.loaders.file_checks import damaged, existing, read_text
+from fedrelay.data.search_folders import plain_or_gzip
 
 TRAIN, TEST = "KDDTrain+.txt", "KDDTest+.txt"
 CATEGORICAL = (1, 2, 3)

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from fedrelay.data.dataset import Dataset
 from fedrelay.data.loaders import leaf
-from fedrelay.data.loaders.files import damaged, read_text, renumbered
+from fedrelay.data.loaders.file_checks import damaged, read_text, renumbered
 
 LENGTH = 80
 STRIDE = 10
@@ -117,7 +117,7 @@ def _from_leaf(folder: Path) -> dict[str, Windows]:
     return windows
 
 
-def _leaf_window(user: leaf.User, text: Any, following: Any) -> NDArray[np.uint8]:
+def _leaf_window(user: leaf.LeafUser, text: Any, following: Any) -> NDArray[np.uint8]:
     if not isinstance(text, str) or not isinstance(following, str):
         raise damaged(user.path, f"a sample of user {user.name} is not a text and its next character")
     if len(text) > LENGTH or len(following) != 1:

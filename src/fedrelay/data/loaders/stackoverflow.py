@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedrelay.data.dataset import IGNORED_LABEL, Dataset
-from fedrelay.data.loaders.files import damaged, reading
+from fedrelay.data.loaders.file_checks import damaged, reading
 from fedrelay.errors import DataError
 
 TRAIN, TEST = "stackoverflow_train.h5", "stackoverflow_test.h5"

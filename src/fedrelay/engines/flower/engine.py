@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from torch import Tensor
 
-from fedrelay.data.public import PublicFederation
+from fedrelay.data.public_samples import PublicFederation
 from fedrelay.engines.base import EngineEvent, RoundInputs
 from fedrelay.engines.flower.messages import BadMessage, Message, evaluation_from, pack_models, profile_vector
 from fedrelay.engines.flower.server.async_rounds import AsyncRoundRunner
@@ -32,9 +32,9 @@ from fedrelay.local.arrival import Arrival
 from fedrelay.local.client_profile import ClientProfiler, ProfileVector
 from fedrelay.local.client_state import ClientStateStore
 from fedrelay.local.evaluation import EvaluationSums, chunk_count, evaluate_chunk
-from fedrelay.local.terms.tensors import ClientState
+from fedrelay.local.terms.tensor_declarations import ClientState
 from fedrelay.local.trainer import TrainingJob
-from fedrelay.routes.overlay import ExecutionOverlay
+from fedrelay.routes.execution import ExecutionOverlay
 from fedrelay.routes.plan import RoundPlan
 
 log = logging.getLogger(__name__)

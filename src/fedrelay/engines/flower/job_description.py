@@ -17,7 +17,7 @@ from fedrelay.experiment.spec import GuardSettings, TrainSettings, validate
 from fedrelay.local.module_builder import ModuleBuilder
 from fedrelay.local.terms.base import Term
 from fedrelay.local.trainer import TrainingJob
-from fedrelay.models.layout import FlatLayout
+from fedrelay.models.flat_layout import FlatLayout
 
 
 def describe_job(job: TrainingJob) -> str:

@@ -19,7 +19,7 @@ from torch import Tensor
 from fedrelay.errors import FedRelayError
 from fedrelay.local.arrival import HopReport
 from fedrelay.local.evaluation import EvaluationSums
-from fedrelay.models.layout import FlatLayout
+from fedrelay.models.flat_layout import FlatLayout
 
 MODELS = "models"
 """The array whose rows are models."""

@@ -11,7 +11,7 @@ import torch
 
 from fedrelay.data.federation import Samples
 from fedrelay.data.own_samples import owner_federation, read_samples
-from fedrelay.engines.base import Engine, RouteTraits
+from fedrelay.engines.base import Engine, RouteNeeds
 from fedrelay.engines.flower import check_installed
 from fedrelay.engines.flower.engine import FlowerEngine
 from fedrelay.engines.flower.messages import can_send
@@ -36,7 +36,7 @@ def start_flower(job: TrainingJob, experiment: Experiment, client_states: Client
 def open_connection(settings: EngineSettings) -> Connection:
     """A connection to the SuperLink, with a run of its own there."""
     check_installed()
-    from fedrelay.engines.flower.identity import CA, SECRET, authority, public_keys, read
+    from fedrelay.engines.flower.certificates import CA, SECRET, authority, public_keys, read
     from fedrelay.engines.flower.wire.server_client import FlowerConnection
 
     folder = server_folder(settings)
@@ -48,7 +48,7 @@ def open_remote(experiment: Experiment, plugins: Sequence[str] = ()) -> RemoteFe
     """Register all nodes whose keys are in the server's folder; each must allow the plug-ins."""
     settings = experiment.engine
     check_installed()
-    from fedrelay.engines.flower.identity import public_keys
+    from fedrelay.engines.flower.certificates import public_keys
 
     _check_data(experiment.data)
     folder = server_folder(settings)
@@ -61,7 +61,7 @@ def open_remote(experiment: Experiment, plugins: Sequence[str] = ()) -> RemoteFe
 
 def show_roster(settings: EngineSettings) -> list[RosterEntry]:
     """All nodes whose keys are in the server's folder, and their state."""
-    from fedrelay.engines.flower.identity import CA, authority, public_keys
+    from fedrelay.engines.flower.certificates import CA, authority, public_keys
     from fedrelay.engines.flower.wire.superlink_api import last_seen
 
     folder = server_folder(settings)
@@ -90,7 +90,7 @@ def server_test(path: Path) -> Samples:
     return owner_federation({"x": arrays["x"], "y": arrays["y"]}).samples(0)
 
 
-def check_flower(job: TrainingJob, experiment: Experiment, traits: Sequence[RouteTraits] = ()) -> None:
+def check_flower(job: TrainingJob, experiment: Experiment, routes: Sequence[RouteNeeds] = ()) -> None:
     """Refuse an experiment that needs samples at the server, or that only makes sense in a simulation."""
     federation = remote_part(job.federation)
     if federation is None:
@@ -100,9 +100,9 @@ def check_flower(job: TrainingJob, experiment: Experiment, traits: Sequence[Rout
             f"method {experiment.method!r}: needs the samples of several clients in one place; with engine 'flower' "
             "they stay at the nodes"
         )
-    for setting in filter(None, (each.needs_client_samples for each in traits)):
+    for setting in filter(None, (each.setting_that_reads_samples for each in routes)):
         raise SpecError(f"{setting} needs the samples of every client at the server; with engine 'flower' they stay")
-    if any(each.asynchronous for each in traits):
+    if any(each.depends_on_arrival_times for each in routes):
         _check_asynchronous(job, experiment)
     if experiment.eval.forgetting:
         raise SpecError("eval.forgetting: evaluates one client's model on another's samples; engine 'flower' cannot")

@@ -12,7 +12,7 @@ import sys
 import time
 from pathlib import Path
 
-from fedrelay.engines.flower.identity import (
+from fedrelay.engines.flower.certificates import (
     CA,
     SECRET,
     SERVER,

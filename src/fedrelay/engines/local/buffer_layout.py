@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from fedrelay.local.hop import PlannedHop, planned_hop
-from fedrelay.local.terms.tensors import ClientState, Payload, ServerState
+from fedrelay.local.terms.tensor_declarations import ClientState, Payload, ServerState
 from fedrelay.local.trainer import TrainingJob
-from fedrelay.routes.overlay import ExecutionOverlay
+from fedrelay.routes.execution import ExecutionOverlay
 from fedrelay.routes.plan import Hop, RoundPlan
 
 Pair = tuple[int, int]

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 from fedrelay.engines.base import Engine, EngineEvent, RoundInputs
-from fedrelay.engines.local.batching import RouteBatch, batch_routes
 from fedrelay.engines.local.buffer_layout import BufferLayout, HopBuffers
 from fedrelay.engines.local.executor import Executor, ForkedExecutor, InlineExecutor, WorkerContext, WritableRows
+from fedrelay.engines.local.route_batches import RouteBatch, batch_routes
 from fedrelay.errors import DivergedError
 from fedrelay.local.arrival import Arrival, HopReport
 from fedrelay.local.batched_trainer import lanes_for
@@ -24,10 +24,10 @@ from fedrelay.local.client_state import ClientStateStore
 from fedrelay.local.evaluation import EvaluationSums, chunk_count, evaluate_chunk
 from fedrelay.local.hop import describe_errors
 from fedrelay.local.hop_context import HopContext
-from fedrelay.local.terms.tensors import ClientState, Payload, ServerState
+from fedrelay.local.terms.tensor_declarations import ClientState, Payload, ServerState
 from fedrelay.local.trainer import TrainingJob
 from fedrelay.robustness.guard import NO_HOPS_YET, TypicalHop, check_weights
-from fedrelay.routes.overlay import ExecutionOverlay
+from fedrelay.routes.execution import ExecutionOverlay
 from fedrelay.routes.plan import Hop, RoundPlan, Route
 
 SETUP_ROUND = 0
@@ -72,7 +72,7 @@ class LocalEngine:
         rows = self.executor.allocate(layout.row_count)
         self._write_inputs(layout, rows, inputs)
         reports: Reports = {number: [] for number in range(len(plan.routes))}
-        for step, items in enumerate(self._work_items(layout, inputs.usual)):
+        for step, items in enumerate(self._work_items(layout, inputs.typical_hop)):
             for result in self.executor.run_all(items):
                 for number, found in result.items():
                     reports[number] += found

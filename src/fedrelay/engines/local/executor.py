@@ -26,7 +26,7 @@ from torch import Tensor
 from fedrelay.errors import EngineError, FedRelayError
 from fedrelay.local.hop import HopRunner
 from fedrelay.local.trainer import TrainingJob
-from fedrelay.models.layout import TORCH_GLOBALS
+from fedrelay.models.flat_layout import TORCH_GLOBALS
 
 MAX_DEATHS = 3
 """The run ends when a worker died this often on the same work item."""

@@ -20,7 +20,7 @@ from typing import Any
 
 from fedrelay.engines.local.engine import cores
 from fedrelay.engines.local.executor import MAX_DEATHS
-from fedrelay.engines.quiet import errors_only
+from fedrelay.engines.quiet_logging import errors_only
 from fedrelay.errors import EngineError, FedRelayError
 
 log = logging.getLogger(__name__)

@@ -23,7 +23,7 @@ from fedrelay.engines.ray.remote_work import run_work_item
 from fedrelay.errors import SpecError
 from fedrelay.local.client_state import ClientStateStore
 from fedrelay.local.trainer import TrainingJob
-from fedrelay.models.layout import FlatLayout
+from fedrelay.models.flat_layout import FlatLayout
 
 T = TypeVar("T")
 

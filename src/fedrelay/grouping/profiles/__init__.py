@@ -3,11 +3,11 @@
 from typing import Literal
 
 from fedrelay.grouping.profiles.base import Profile, ProfileInputs, ProfileOptions, ProfilingResult, Vectors
-from fedrelay.grouping.profiles.clf import ClassifierProfile
-from fedrelay.grouping.profiles.conf import ConfidenceProfile
-from fedrelay.grouping.profiles.hist import CountsProfile, HistogramProfile
-from fedrelay.grouping.profiles.t2v import Task2VecProfile
-from fedrelay.grouping.profiles.weights import WeightsProfile
+from fedrelay.grouping.profiles.classifier import ClassifierProfile
+from fedrelay.grouping.profiles.confidence import ConfidenceProfile
+from fedrelay.grouping.profiles.histogram import CountsProfile, HistogramProfile
+from fedrelay.grouping.profiles.model_weights import WeightsProfile
+from fedrelay.grouping.profiles.task2vec import Task2VecProfile
 
 ProfileName = Literal["hist", "counts", "clf", "conf", "t2v", "weights"]
 

@@ -18,9 +18,9 @@ from fedrelay.data.dataset import IGNORED_LABEL
 from fedrelay.experiment.spec import Section, TrainSettings
 from fedrelay.local.arrival import Arrival
 from fedrelay.local.hop_context import HopContext, HopOutcome
-from fedrelay.local.terms.tensors import TermTensor
+from fedrelay.local.terms.tensor_declarations import TermTensor
 from fedrelay.models.features import last_linear
-from fedrelay.models.layout import FlatLayout, FlatModule
+from fedrelay.models.flat_layout import FlatLayout, FlatModule
 
 Noise = Callable[[str], Tensor]
 """Purpose → standard normal numbers in the shape of the model (or of the batched models), drawn for this hop only."""
@@ -56,7 +56,7 @@ class Term(Section, ABC):
     >>> import torch
     >>> from fedrelay.local.hop_context import HopContext
     >>> from fedrelay.local.terms.base import Term
-    >>> from fedrelay.local.terms.tensors import ClientState
+    >>> from fedrelay.local.terms.tensor_declarations import ClientState
     >>> class Shrink(Term):
     ...     tensors: ClassVar = (ClientState("hops"),)
     ...     strength: float = 0.5

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from fedrelay.local.hop_context import HopContext, HopOutcome
 from fedrelay.local.terms.base import Term
-from fedrelay.local.terms.tensors import Payload, TermTensor
+from fedrelay.local.terms.tensor_declarations import Payload, TermTensor
 
 
 class Blend(Term):

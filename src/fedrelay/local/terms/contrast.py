@@ -22,8 +22,8 @@ from torch import Tensor, nn
 
 from fedrelay.local.hop_context import HopContext, HopOutcome
 from fedrelay.local.terms.base import AnchoredTerm, Batch, LossTerm
-from fedrelay.local.terms.tensors import ClientState, TermTensor
-from fedrelay.models.projection import add_projection_head
+from fedrelay.local.terms.tensor_declarations import ClientState, TermTensor
+from fedrelay.models.projection_head import add_projection_head
 
 
 class Contrast(LossTerm, AnchoredTerm):

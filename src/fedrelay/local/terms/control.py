@@ -26,7 +26,7 @@ from fedrelay.experiment.spec import TrainSettings
 from fedrelay.local.arrival import Arrival
 from fedrelay.local.hop_context import HopContext, HopOutcome
 from fedrelay.local.terms.base import Term
-from fedrelay.local.terms.tensors import ClientState, Payload, ServerState, TermTensor
+from fedrelay.local.terms.tensor_declarations import ClientState, Payload, ServerState, TermTensor
 
 
 class Control(Term):

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from fedrelay.local.hop_context import HopContext, HopOutcome
 from fedrelay.local.terms.base import AnchoredTerm
-from fedrelay.local.terms.tensors import ClientState, TermTensor
+from fedrelay.local.terms.tensor_declarations import ClientState, TermTensor
 
 
 class Drift(AnchoredTerm):

@@ -23,7 +23,7 @@ from torch import Tensor
 from fedrelay.local.arrival import Arrival
 from fedrelay.local.hop_context import HopContext, HopOutcome, Labels
 from fedrelay.local.terms.base import Term
-from fedrelay.local.terms.tensors import Payload, TermTensor
+from fedrelay.local.terms.tensor_declarations import Payload, TermTensor
 
 
 class FisherPenalty(Term):

@@ -24,8 +24,8 @@ from torch import Tensor, nn
 
 from fedrelay.local.hop_context import HopContext
 from fedrelay.local.terms.base import AnchoredTerm
-from fedrelay.models.fusion import Operator, copy_features_to_reference, smooth_lambda, to_fusion_net
-from fedrelay.models.layout import FlatLayout, FlatModule
+from fedrelay.models.flat_layout import FlatLayout, FlatModule
+from fedrelay.models.fusion_net import Operator, copy_features_to_reference, smooth_lambda, to_fusion_net
 
 
 class Fusion(AnchoredTerm):

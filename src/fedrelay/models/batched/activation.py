@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from fedrelay.models.batched.base import Activations, BoundLayer, ModelBuffers
-from fedrelay.models.layout import LayoutEntry
+from fedrelay.models.flat_layout import LayoutEntry
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol, Self
 
 from torch import Tensor
 
-from fedrelay.models.layout import LayoutEntry
+from fedrelay.models.flat_layout import LayoutEntry
 
 Shape = tuple[int, ...]
 """The shape of one sample: (features,) or (channels, height, width)."""
@@ -66,7 +66,7 @@ class BoundLayer(LaneTensors, ABC):
         """Compute the gradient of the inputs. Called after `compute_gradient`, whose memory may be reused."""
 
 
-class Layer(Protocol):
+class UnboundLayer(Protocol):
     """A layer read from a module, without memory."""
 
     @property

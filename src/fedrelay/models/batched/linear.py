@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from fedrelay.models.batched.base import Activations, BoundLayer, ModelBuffers, Shape
-from fedrelay.models.layout import LayoutEntry
+from fedrelay.models.flat_layout import LayoutEntry
 
 
-class Product(NamedTuple):
+class MatrixProduct(NamedTuple):
     """A batched matrix product and where its result goes."""
 
     left: Tensor
@@ -21,7 +21,7 @@ class Product(NamedTuple):
     out: Tensor
 
     @classmethod
-    def of(cls, left: Tensor, right: Tensor, out: Tensor) -> Product:
+    def of(cls, left: Tensor, right: Tensor, out: Tensor) -> MatrixProduct:
         """The product, transposed if only that makes the output contiguous: then one call serves all lanes."""
         if out.is_contiguous():
             return cls(left, right, out)
@@ -31,7 +31,7 @@ class Product(NamedTuple):
         torch.bmm(self.left, self.right, out=self.out)
 
 
-class Matrices(NamedTuple):
+class WeightAndBias(NamedTuple):
     """Views of weights `[lanes, outputs, inputs]` and biases `[lanes, outputs, 1]` inside flat tensors."""
 
     weight: Tensor
@@ -57,17 +57,17 @@ class LinearMap:
     def bind_map(self, models: ModelBuffers, inputs: Activations, outputs: Activations) -> BoundLinear:
         """The map of all lanes from `[lanes, rows, inputs]` to `[lanes, rows, outputs]`."""
         theta = self._matrices(models.flat)
-        product = Product.of(inputs.values, theta.weight.transpose(1, 2), outputs.values)
+        product = MatrixProduct.of(inputs.values, theta.weight.transpose(1, 2), outputs.values)
         transposed = product.out is not outputs.values
         bias = theta.bias if theta.bias is None or transposed else theta.bias.transpose(1, 2)
-        backward = Product.of(outputs.gradient, theta.weight, inputs.gradient)
+        backward = MatrixProduct.of(outputs.gradient, theta.weight, inputs.gradient)
         output_gradient = outputs.gradient.transpose(1, 2)
         return BoundLinear(product, bias, backward, output_gradient, inputs.values, self._matrices(models.gradient))
 
-    def _matrices(self, flat: Tensor) -> Matrices:
+    def _matrices(self, flat: Tensor) -> WeightAndBias:
         outputs, inputs = self.weight.shape[0], prod(self.weight.shape[1:])
         weight = _columns(self.weight, flat).view(-1, outputs, inputs)
-        return Matrices(weight, _columns(self.bias, flat).unsqueeze(2) if self.bias is not None else None)
+        return WeightAndBias(weight, _columns(self.bias, flat).unsqueeze(2) if self.bias is not None else None)
 
 
 @dataclass(frozen=True)
@@ -88,14 +88,14 @@ class Dense(LinearMap):
 class BoundLinear(BoundLayer):
     """A linear map of all lanes."""
 
-    product: Product
+    product: MatrixProduct
     bias: Tensor | None
-    backward: Product
+    backward: MatrixProduct
     output_gradient: Tensor
     """`[lanes, outputs, rows]`."""
     inputs: Tensor
     """`[lanes, rows, inputs]`."""
-    gradient: Matrices
+    gradient: WeightAndBias
 
     def forward(self) -> None:
         if self.bias is None:

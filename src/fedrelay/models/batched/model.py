@@ -7,17 +7,17 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from fedrelay.models.batched.base import Activations, BoundLayer, LaneTensors, Layer, ModelBuffers, Shape
-from fedrelay.models.batched.chain import read_chain
+from fedrelay.models.batched.base import Activations, BoundLayer, LaneTensors, ModelBuffers, Shape, UnboundLayer
+from fedrelay.models.batched.layer_chain import read_chain
 from fedrelay.models.batched.linear import LinearMap
-from fedrelay.models.layout import FlatLayout
+from fedrelay.models.flat_layout import FlatLayout
 
 
 @dataclass(frozen=True)
 class BatchedModel:
     """The layers of a module that can be batched."""
 
-    layers: tuple[Layer, ...]
+    layers: tuple[UnboundLayer, ...]
 
     @classmethod
     def of(cls, module: nn.Module, layout: FlatLayout, shape: Shape) -> BatchedModel | None:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fedrelay.models.batched.base import Activations, BoundLayer, ModelBuffers
 from fedrelay.models.batched.convolution import ImageShape, Pair
-from fedrelay.models.layout import LayoutEntry
+from fedrelay.models.flat_layout import LayoutEntry
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Pooling:
         windows = Activations(*(self._windows(part) for part in inputs))
         maxima = torch.empty_like(windows.values[..., 0, :])
         rows = Activations(maxima, maxima)  # gradients come when the values are no longer needed
-        return BoundPooling(BoundMax.of(windows, 5, rows), BoundMax.of(rows, 3, outputs)), inputs
+        return BoundPooling(BoundMaxAlongAxis.of(windows, 5, rows), BoundMaxAlongAxis.of(rows, 3, outputs)), inputs
 
     def _windows(self, images: Tensor) -> Tensor:
         """`[lanes, channels, height, kernel height, width, kernel width, batch]`, without copying."""
@@ -46,7 +46,7 @@ class Pooling:
 
 
 @dataclass(frozen=True)
-class BoundMax(BoundLayer):
+class BoundMaxAlongAxis(BoundLayer):
     """The maximum along one axis. `stays` is stored as 1.0 or 0.0, because numbers multiply faster than booleans."""
 
     values: tuple[Tensor, ...]
@@ -56,7 +56,7 @@ class BoundMax(BoundLayer):
     outputs: Activations
 
     @classmethod
-    def of(cls, inputs: Activations, axis: int, outputs: Activations) -> BoundMax:
+    def of(cls, inputs: Activations, axis: int, outputs: Activations) -> BoundMaxAlongAxis:
         values, gradients = (part.unbind(axis) for part in inputs)
         return cls(values, gradients, tuple(torch.empty_like(outputs.values) for _ in values[1:]), outputs)
 
@@ -78,8 +78,8 @@ class BoundMax(BoundLayer):
 class BoundPooling(BoundLayer):
     """The pooling of all lanes: along the rows first, which keeps the reading order."""
 
-    along_rows: BoundMax
-    along_columns: BoundMax
+    along_rows: BoundMaxAlongAxis
+    along_columns: BoundMaxAlongAxis
 
     def forward(self) -> None:
         self.along_rows.forward()

@@ -17,19 +17,19 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from fedrelay.data.locate import ROOT_VARIABLE
 from fedrelay.data.registry import DatasetSource
+from fedrelay.data.search_folders import ROOT_VARIABLE
 from fedrelay.experiment.catalogue import MethodEntry
 from fedrelay.experiment.grammar import MethodParts
 from fedrelay.experiment.part_docs import meaning
 from fedrelay.experiment.spec import Section
 from fedrelay.files import expand_home
+from fedrelay.report.client_classes import Partition
 from fedrelay.report.format import NONE, count
-from fedrelay.report.partition import Partition
-from fedrelay.report.terminal.tables import facts_grid, plain_table
+from fedrelay.report.terminal.run_tables import facts_grid, plain_table
 
 if TYPE_CHECKING:  # behind an extra
-    from fedrelay.engines.flower.facts import NodeFacts
+    from fedrelay.engines.flower.node_facts import NodeFacts
     from fedrelay.engines.flower.server.roster import RosterEntry
 
 BINS = 8

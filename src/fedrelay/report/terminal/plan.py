@@ -14,7 +14,7 @@ from fedrelay.cost.ledger import KINDS
 from fedrelay.cost.time_model import VirtualTime
 from fedrelay.experiment.prepare import PreparedRun
 from fedrelay.report.format import count, moment, plural, shortened, size, times
-from fedrelay.report.terminal.tables import facts_grid, privacy_line
+from fedrelay.report.terminal.run_tables import facts_grid, privacy_line
 from fedrelay.routes.plan import RoundPlan
 
 MOST_ROUTES = 12
@@ -75,13 +75,13 @@ def _with_faults(run: PreparedRun, plan: RoundPlan) -> dict[str, Any] | None:
     if not run.planner.faults.possible:
         return None
     faulty = run.planner.faults.apply(plan)
-    transfers = run.costs.transfers(faulty.plan, faulty.overhead)
+    transfers = run.costs.transfers(faulty.plan, faulty.fault_costs)
     return {
         "routes": [[_holder(run, client) for client in route.clients] for route in faulty.plan.routes],
         "client_updates": faulty.plan.client_updates,
         "transfers": transfers.counts(),
         "bytes": transfers.bytes,
-        **run.costs.virtual_time(faulty.plan, faulty.overhead).named(),
+        **run.costs.virtual_time(faulty.plan, faulty.fault_costs).named(),
         "fault_events": dict(Counter(event.what for event in faulty.events)),
         "tampered": len(faulty.tampers),
     }

@@ -87,7 +87,7 @@ function build() {
 
 function liveState({ states, runs_in_all: all }) {
   if (states.running) return "live";
-  const over = sum(["complete", "diverged", "fruitless"].map((state) => states[state]));
+  const over = sum(["complete", "diverged", "untrained"].map((state) => states[state]));
   return !all || over < all ? "waiting" : "complete";
 }
 

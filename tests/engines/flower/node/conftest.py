@@ -17,7 +17,7 @@ from fedrelay.engines.flower.node.service import NodeService
 from fedrelay.experiment.spec import GuardSettings, TrainSettings
 from fedrelay.local.module_builder import ZooModelBuilder
 from fedrelay.local.trainer import TrainingJob
-from fedrelay.models.layout import FlatLayout
+from fedrelay.models.flat_layout import FlatLayout
 
 RUN = "0123456789abcdef"
 FEATURES, CLASSES = 3, 2

@@ -16,7 +16,7 @@ from fedrelay.errors import EngineError, SpecError
 from fedrelay.local.terms.control import Control
 from fedrelay.local.terms.dp import Dp
 from fedrelay.local.terms.prox import Prox
-from fedrelay.models.layout import FlatLayout
+from fedrelay.models.flat_layout import FlatLayout
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from fedrelay.engines.flower.messages import BadMessage, Message, pack_models
 from fedrelay.errors import EngineError
 from fedrelay.experiment.serialize import to_plain
-from fedrelay.grouping.profiles.conf import ConfidenceProfiler
+from fedrelay.grouping.profiles.confidence import ConfidenceProfiler
 from fedrelay.local.terms.control import Control
 from fedrelay.local.terms.prox import Prox
 

@@ -11,7 +11,7 @@ import torch
 from tests.engines.flower.conftest import FakeConnection, share_test_samples
 
 import fedrelay as fr
-from fedrelay.data.open import open_federation
+from fedrelay.data.open_federation import open_federation
 from fedrelay.engines.base import RoundInputs
 from fedrelay.engines.flower.server.async_rounds import AsyncRoundRunner
 from fedrelay.engines.flower.server.dispatcher import Dispatcher, Request
@@ -22,8 +22,8 @@ from fedrelay.local.client_state import ClientStateStore
 from fedrelay.routes.async_state import AsyncState, Leg
 from fedrelay.routes.asynchronous import Asynchronous
 from fedrelay.routes.base import PlanningContext
-from fedrelay.runtime.status import RunStatus
-from fedrelay.runtime.store import Records
+from fedrelay.runtime.run_folder import Records
+from fedrelay.runtime.run_status import RunStatus
 
 pytest.importorskip("cryptography", reason="the extra 'flower' is not installed")
 

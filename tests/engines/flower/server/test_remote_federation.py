@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from fedrelay.engines.flower.facts import parse_facts
+from fedrelay.engines.flower.node_facts import parse_facts
 
 GOOD = {"samples": 5, "tests": 0, "classes": 2, "shape": [3], "kind": "tabular", "sequence": False, "fingerprint": "f"}
 

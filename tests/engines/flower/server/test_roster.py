@@ -8,8 +8,8 @@ from importlib.metadata import version
 import pytest
 from pydantic import ValidationError
 
-from fedrelay.engines.flower.facts import parse_facts
 from fedrelay.engines.flower.messages import Message
+from fedrelay.engines.flower.node_facts import parse_facts
 from fedrelay.engines.flower.server.roster import KNOWN, misfit, read_roster, register_nodes, roster_warnings
 from fedrelay.errors import EngineError
 

@@ -21,7 +21,7 @@ from fedrelay.engines.flower.server.connection import Unreachable
 from fedrelay.engines.flower.wire import encoding, server_client
 from fedrelay.engines.flower.wire.encoding import to_flower
 from fedrelay.engines.flower.wire.server_client import FlowerConnection
-from fedrelay.engines.flower.wire.session import RunTaken, Session
+from fedrelay.engines.flower.wire.session import RunAlreadyTaken, Session
 
 
 class FakeLink:
@@ -189,8 +189,8 @@ def test_failures_of_the_network_are_not_the_nodes(method, trouble, words, open_
         ([httpx.ConnectError("CERTIFICATE_VERIFY_FAILED")], 60.0, "CERTIFICATE_VERIFY_FAILED"),
         ([status(503)] * 2, 0.0, "link:1 fails (status 503: no)"),
         ([CUT] * 2, 0.0, "link:1 cannot be reached (ConnectError: cut)"),
-        ([RunTaken()] * 2, 0.0, "gave our run to another server; it serves one at a time"),
-        ([CUT, status(503), RunTaken()], 60.0, None),
+        ([RunAlreadyTaken()] * 2, 0.0, "gave our run to another server; it serves one at a time"),
+        ([CUT, status(503), RunAlreadyTaken()], 60.0, None),
     ],
 )
 def test_what_waiting_may_cure_is_waited_for(troubles, wait, words, open_connection):

@@ -16,7 +16,7 @@ from tests.engines.flower.wire.stand_ins import plain_message, status
 
 from fedrelay.engines.flower.wire import session
 from fedrelay.engines.flower.wire.encoding import to_flower
-from fedrelay.engines.flower.wire.session import RunTaken, Session
+from fedrelay.engines.flower.wire.session import RunAlreadyTaken, Session
 
 
 class FakeOffice:
@@ -92,7 +92,7 @@ def test_a_run_of_somebody_else_that_is_in_the_way_is_ended(opened, caplog):
 
 def test_a_run_that_somebody_else_took_is_noticed(opened):
     found = FakeOffice(waiting=[5])
-    with pytest.raises(RunTaken):
+    with pytest.raises(RunAlreadyTaken):
         opened(found)
     assert found.log == ["start 7", "failed with token 5"]
 

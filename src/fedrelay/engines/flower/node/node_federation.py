@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedrelay.data.federation import Samples
-from fedrelay.data.public import PublicFederation
-from fedrelay.data.wrapper import FederationWrapper
+from fedrelay.data.federation_wrapper import FederationWrapper
+from fedrelay.data.public_samples import PublicFederation
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,6 @@ from torch import Tensor, nn
 import fedrelay.experiment.catalogue  # noqa: F401  # all terms and profilers that a request may name
 from fedrelay.data.federation import ArrayFederation, Federation, Samples
 from fedrelay.data.own_samples import MAX_CLASSES
-from fedrelay.engines.flower.facts import NodeFacts
 from fedrelay.engines.flower.job_description import job_from_description
 from fedrelay.engines.flower.messages import (
     BadMessage,
@@ -34,13 +33,14 @@ from fedrelay.engines.flower.messages import (
     text_field,
     unpack_models,
 )
-from fedrelay.engines.flower.node.answers import Answers
 from fedrelay.engines.flower.node.node_federation import NodeFederation, NodeFederationWithPublic
 from fedrelay.engines.flower.node.owner_policy import DeclinedByOwner, OwnerPolicy, PrivacyBudget
+from fedrelay.engines.flower.node.reply_cache import ReplyCache
 from fedrelay.engines.flower.node.state_files import DAYS, StateFiles
-from fedrelay.engines.local.batching import RouteBatch
+from fedrelay.engines.flower.node_facts import NodeFacts
 from fedrelay.engines.local.engine import SETUP_ROUND, ProfileClients
 from fedrelay.engines.local.executor import WorkerContext, one_thread
+from fedrelay.engines.local.route_batches import RouteBatch
 from fedrelay.errors import EngineError, FedRelayError
 from fedrelay.experiment.serialize import from_plain
 from fedrelay.local.client_profile import ClientProfiler
@@ -48,10 +48,10 @@ from fedrelay.local.evaluation import EvaluationSums, chunk_count, evaluate_chun
 from fedrelay.local.hop import PlannedHop
 from fedrelay.local.hop_context import HopContext
 from fedrelay.local.terms.dp import Dp
-from fedrelay.local.terms.tensors import ClientState, Payload, ServerState
+from fedrelay.local.terms.tensor_declarations import ClientState, Payload, ServerState
 from fedrelay.local.trainer import TrainingJob
 from fedrelay.robustness.guard import TypicalHop
-from fedrelay.routes.overlay import Tamper, Tampering
+from fedrelay.routes.execution import Tamper, Tampering
 from fedrelay.routes.plan import Hop
 
 LARGEST_MODEL = 2 * 10**9
@@ -70,7 +70,7 @@ class NodeService:
 
     data: ArrayFederation
     folder: Path
-    """Where the node keeps client state, answers and its salt."""
+    """Where the node keeps client state, replies and its salt."""
 
     _: KW_ONLY
     module: nn.Module | None = None
@@ -91,7 +91,7 @@ class NodeService:
 
     def __post_init__(self) -> None:
         self.state_files = StateFiles(self.folder / "states", self.keep_days)
-        self.answers = Answers(self.state_files)
+        self.replies = ReplyCache(self.state_files)
         self.salt = _salt(self.folder / "salt")
         self.contexts: OrderedDict[str, WorkerContext] = OrderedDict()
 
@@ -142,7 +142,7 @@ class NodeService:
         if self.policy is not None:
             self.policy.check(worker.job)
         noisy = any(isinstance(term, Dp) for term in worker.job.terms)
-        if noisy and (given := self.answers.get(run, request)) is not None:
+        if noisy and (given := self.replies.get(run, request)) is not None:
             return self._repeat(given, run, id)
         context, typical = self._hop_context(request, worker.job), TypicalHop(float_field(header, "typical_norm"))
         if self.budget is not None:
@@ -169,7 +169,7 @@ class NodeService:
                 fields, {"model": model} | {f"payload {name}": each for name, each in context.payload.items()}
             )
         if noisy:  # before the reply leaves: a reply that is lost must not be drawn again
-            self.answers.put(run, request, reply)
+            self.replies.put(run, request, reply)
         return reply
 
     def _repeat(self, given: Message, run: str, id: int) -> Message:
@@ -295,7 +295,7 @@ def _merged_from(header: Header) -> list[int]:
 
 def _salt(path: Path) -> bytes:
     """Random bytes of this node's own, drawn once."""
-    from fedrelay.engines.flower.identity import write_private
+    from fedrelay.engines.flower.certificates import write_private
 
     if not path.is_file():
         write_private(path, token_bytes(32))

@@ -19,7 +19,7 @@ from fedrelay.engines.flower.server.hop_requests import ActiveRoute, HopRequests
 from fedrelay.local.arrival import Arrival, HopReport
 from fedrelay.robustness.fault_events import LATE
 from fedrelay.routes.async_state import AsyncState, Leg
-from fedrelay.routes.overlay import AS_PLANNED
+from fedrelay.routes.execution import AS_PLANNED
 from fedrelay.routes.plan import AsyncRound, RoundPlan
 
 Arrived = list[tuple[Leg, ActiveRoute]]

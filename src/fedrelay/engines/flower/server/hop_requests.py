@@ -17,9 +17,9 @@ from fedrelay.engines.flower.server.reply_checks import HopReply, ReplyChecker
 from fedrelay.engines.flower.server.state_versions import StateVersions
 from fedrelay.experiment.spec import RecoverySettings
 from fedrelay.local.arrival import Arrival, Attempt, HopReport
-from fedrelay.local.terms.tensors import Payload, ServerState
+from fedrelay.local.terms.tensor_declarations import Payload, ServerState
 from fedrelay.local.trainer import TrainingJob
-from fedrelay.routes.overlay import ExecutionOverlay
+from fedrelay.routes.execution import ExecutionOverlay
 from fedrelay.routes.plan import Hop, RoundPlan
 
 Accept = Callable[[int, int, int], None]
@@ -84,7 +84,7 @@ class HopRequests:
         self, overlay: ExecutionOverlay, route: ActiveRoute, accept: Accept, *, one_hop: bool = False
     ) -> Request:
         """The request for the next hop of a route, which leads to all further hops unless `one_hop`."""
-        index, typical = len(route.reports), route.inputs.usual
+        index, typical = len(route.reports), route.inputs.typical_hop
         client = route.clients[index]
         hop = Hop(route.round, route.number, route.first + index, client, route.attempt)
         id = self.versions.new_id()
@@ -136,7 +136,7 @@ class HopRequests:
             "job": self.job_description,
             "run": self.versions.client_states.run_id,
             "hop": [hop.round, hop.route, hop.index, hop.client, hop.attempt],
-            "typical_norm": inputs.usual.update_norm,
+            "typical_norm": inputs.typical_hop.update_norm,
             "tamper": None if tamper is None else {"what": tamper.what, "factor": tamper.factor},
             **self.versions.request_fields(hop.client, id),
         }

@@ -9,9 +9,9 @@ import torch
 from numpy.typing import NDArray
 
 from fedrelay.data.federation import Federation, Kind, Samples, digest
-from fedrelay.data.public import PublicFederation
-from fedrelay.data.wrapper import FederationWrapper
-from fedrelay.engines.flower.facts import NodeFacts
+from fedrelay.data.federation_wrapper import FederationWrapper
+from fedrelay.data.public_samples import PublicFederation
+from fedrelay.engines.flower.node_facts import NodeFacts
 from fedrelay.errors import DataError, EngineError
 
 Ints = NDArray[np.int64]

@@ -13,9 +13,9 @@ from fedrelay.engines.flower.messages import BadMessage, Message, hop_report, in
 from fedrelay.engines.local.executor import one_thread
 from fedrelay.local.arrival import HopReport
 from fedrelay.local.hop import diverged
-from fedrelay.local.terms.tensors import Payload
+from fedrelay.local.terms.tensor_declarations import Payload
 from fedrelay.local.trainer import TrainingJob
-from fedrelay.models.layout import FlatModule
+from fedrelay.models.flat_layout import FlatModule
 from fedrelay.robustness.guard import (
     TypicalHop,
     check_not_zeroed,

@@ -14,8 +14,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from fedrelay.engines.flower.facts import NodeFacts, parse_facts
 from fedrelay.engines.flower.messages import Message, one_line
+from fedrelay.engines.flower.node_facts import NodeFacts, parse_facts
 from fedrelay.engines.flower.server.connection import Connection
 from fedrelay.engines.flower.server.dispatcher import OFFLINE, Dispatcher, Request
 from fedrelay.errors import EngineError

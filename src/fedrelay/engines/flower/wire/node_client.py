@@ -23,7 +23,7 @@ from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
-from fedrelay.engines.flower.identity import PrivateKey
+from fedrelay.engines.flower.certificates import PrivateKey
 from fedrelay.engines.flower.messages import Message, one_line
 from fedrelay.engines.flower.wire.encoding import MessageTooLarge, fetch, push, to_flower, with_content_id
 from fedrelay.engines.flower.wire.superlink_api import client, reason_of, status_of

@@ -23,7 +23,7 @@ from fedrelay.engines.flower.messages import Message, one_line
 from fedrelay.engines.flower.server.connection import Unreachable, no_reply
 from fedrelay.engines.flower.wire.encoding import IncompleteMessage, fetch, from_flower, push, to_flower
 from fedrelay.engines.flower.wire.node_client import HEARTBEAT
-from fedrelay.engines.flower.wire.session import RunTaken, Session
+from fedrelay.engines.flower.wire.session import RunAlreadyTaken, Session
 from fedrelay.engines.flower.wire.superlink_api import calling, status_of, unreachable
 
 log = logging.getLogger(__name__)
@@ -133,7 +133,7 @@ class FlowerConnection:
         while True:
             try:
                 return Session(self.address, self.authority, self.secret)
-            except RunTaken:
+            except RunAlreadyTaken:
                 problem = Unreachable(
                     f"the SuperLink at {self.address} gave our run to another server; it serves one at a time"
                 )

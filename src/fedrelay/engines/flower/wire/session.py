@@ -55,7 +55,7 @@ HEARTBEAT = 15.0
 """Seconds between heartbeats. A run without one for a minute is ended."""
 
 
-class RunTaken(Exception):
+class RunAlreadyTaken(Exception):
     """Another server took the run that we started: a SuperLink gives the next run to any server that asks."""
 
 
@@ -132,7 +132,7 @@ class Session:
                 )
                 with self._stub(found.token) as stray:
                     stray.PushTaskOutput(PushTaskOutputRequest(sub_status="failed", details="taken by another server"))
-        raise RunTaken
+        raise RunAlreadyTaken
 
     def _task_input(self) -> PullTaskInputResponse:
         try:

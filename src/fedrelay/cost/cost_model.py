@@ -1,0 +1,174 @@
+"""The cost model of a run: transfers, bytes, virtual time, setup costs and spent privacy. Nothing is measured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+from typing import Any
+
+from fedrelay.cost.devices import SERVER_DEVICE, DeviceOf
+from fedrelay.cost.flops import training_flops
+from fedrelay.cost.ledger import (
+    KINDS,
+    ExtraPayloads,
+    Kind,
+    SetupStep,
+    TransferTotals,
+    histograms,
+    ledger_line,
+    transfer_counts,
+    transfer_totals,
+)
+from fedrelay.cost.term_transfers import ROUND_MODEL, round_models, term_transfers
+from fedrelay.cost.time_model import TimeModel, VirtualTime
+from fedrelay.experiment.prepared_experiment import PreparedExperiment
+from fedrelay.local.loss import cross_entropy
+from fedrelay.local.model_checks import example_batch
+from fedrelay.models.batched import BatchedModel
+from fedrelay.robustness.guard import guard_forward_passes
+from fedrelay.routes.execution import NO_FAULT_COSTS, FaultCosts
+from fedrelay.routes.plan import Handover, RoundPlan, Route
+
+
+class CostModel:
+    """What rounds of a prepared experiment cost."""
+
+    def __init__(self, prepared: PreparedExperiment) -> None:
+        self.prepared = prepared
+        self.payloads = {"model": prepared.layout.bytes}
+        """What travels on every transfer: name → bytes."""
+        self._time_models: dict[tuple[tuple[str, ...], ...], TimeModel] = {}
+
+    @cached_property
+    def devices(self) -> DeviceOf:
+        """The device of each client; what comes after all clients is the server's own."""
+        clients = self.prepared.federation.clients
+        device_of = self.prepared.method.clock.devices(self.prepared.experiment.seed, clients)
+        return lambda client: device_of(client) if client < clients else SERVER_DEVICE
+
+    @cached_property
+    def sample_flops(self) -> float:
+        """FLOPs of training on one sample."""
+        prepared, known = self.prepared, self.prepared.method.clock.sample_flops
+        if known is not None:
+            return known
+        batched = BatchedModel.of(prepared.module, prepared.layout, prepared.federation.sample_shape)
+        if batched is not None:  # PyTorch's counter finds the same, but takes seconds to load
+            return batched.training_flops
+        return training_flops(prepared.module, *example_batch(prepared.federation), cross_entropy)
+
+    def extras(self, plan: RoundPlan) -> ExtraPayloads:
+        """What travels beside the model in a round, by kind of transfer.
+
+        The model of the round is part of it where at least half of the transfers of a kind carry it.
+        """
+        found, counts = self._extras_of_terms(plan), transfer_counts(plan)
+        for kind, count in round_models(self.prepared.phase(plan.round).terms, plan).items():
+            if 2 * count >= counts[kind]:
+                found[kind][ROUND_MODEL] = self.prepared.layout.bytes
+        return found
+
+    def _extras_of_terms(self, plan: RoundPlan) -> dict[Kind, dict[str, int]]:
+        """What terms send with every model."""
+        phase = self.prepared.phase(plan.round)
+        found: dict[Kind, dict[str, int]] = {kind: {} for kind in KINDS}
+        for term in phase.terms:
+            for kind, names in term_transfers(term, first=plan.round == phase.first).items():
+                found[kind] |= dict.fromkeys(names, self.prepared.layout.bytes)
+        return found
+
+    def transfers(self, plan: RoundPlan, fault_costs: FaultCosts = NO_FAULT_COSTS) -> TransferTotals:
+        """The transfers of a round; what is sent without effect carries what is usual for its kind."""
+        found = transfer_totals(plan, self.payloads, self._extras_of_terms(plan), fault_costs.wasted)
+        extras, sent = self.extras(plan), round_models(self.prepared.phase(plan.round).terms, plan)
+        for kind in KINDS:
+            wasted = sum(times for each, times in fault_costs.wasted if each == kind and ROUND_MODEL in extras[kind])
+            if count := sent[kind] + wasted:
+                found += TransferTotals.of(kind, ROUND_MODEL, count, self.prepared.layout.bytes)
+        return found
+
+    def time_model(self, plan: RoundPlan) -> TimeModel:
+        """The time model of a round; all rounds in which the same things travel share it."""
+        extras = self.extras(plan)
+        key = tuple((kind, *names) for kind, names in extras.items())
+        if key not in self._time_models:
+            prepared = self.prepared
+            checks = guard_forward_passes(prepared.experiment.guard, prepared.federation)
+            self._time_models[key] = TimeModel(
+                self.devices,
+                prepared.federation.size,
+                self.sample_flops,
+                prepared.experiment.train.epochs,
+                self.payloads,
+                extras,
+                prepared.method.clock.merge_seconds,
+                checks * self.sample_flops / 3,
+            )
+        return self._time_models[key]
+
+    def virtual_time(
+        self, plan: RoundPlan, fault_costs: FaultCosts = NO_FAULT_COSTS, measured: float | None = None
+    ) -> VirtualTime:
+        """How long a round takes, and how long models wait for the slowest.
+
+        Args:
+            plan: What travels.
+            fault_costs: What faults cost.
+            measured: Seconds by the real clock, where real arrivals decide which model goes where.
+        """
+        found = VirtualTime.of(self.time_model(plan).round_time(plan, fault_costs.delays))
+        if plan.asynchronous is None:
+            return found
+        seconds = plan.asynchronous.seconds + max(fault_costs.delays, default=0.0)
+        # Asynchronous models do not wait for each other.
+        return found._replace(seconds=seconds if measured is None else measured, idle=0.0)
+
+    def route_seconds(self, clients: tuple[int, ...], handover: Handover) -> float:
+        """How long one model takes through these clients, from the server and back."""
+        plan = RoundPlan(self.prepared.experiment.rounds, (Route(clients),), handover)
+        return self.time_model(plan).route_time(clients, handover).seconds
+
+    def total(self, plans: Iterable[RoundPlan]) -> dict[str, Any]:
+        """What rounds cost together."""
+        rounds = updates = longest = 0
+        transfers, times = TransferTotals(), []
+        for plan in plans:
+            rounds, updates, longest = rounds + 1, updates + plan.client_updates, max(longest, plan.longest)
+            transfers += self.transfers(plan)
+            times.append(self.virtual_time(plan))
+        return {
+            "rounds": rounds,
+            "client_updates": updates,
+            "longest_route": longest,
+            "transfers": transfers.counts(),
+            "bytes": transfers.bytes,
+            **VirtualTime.together(times).named(),
+        }
+
+    def setup_steps(self) -> list[SetupStep]:
+        """What clients do once before the first round, one after another."""
+        prepared = self.prepared
+        profiling = [found.setup for found in (prepared.profiling, prepared.selection) if found is not None]
+        holders = prepared.holders() if prepared.method.needs_histograms else []
+        warmup = prepared.method.warmup
+        return [
+            *(step for step in profiling if step is not None),
+            *([histograms(holders, prepared.federation.classes)] if holders else []),
+            *(warmup.setup_steps(prepared.federation) if warmup is not None else ()),
+        ]
+
+    def setup_line(self) -> dict[str, Any] | None:
+        """Line 0 of the ledger: what clients did before the first round; None if they did nothing."""
+        steps = self.setup_steps()
+        transfers = sum((step.totals() for step in steps), TransferTotals())
+        if not transfers.total:
+            return None
+        updates = sum(step.updates for step in steps)
+        line = ledger_line(0, transfers, updates=updates, longest=min(1, updates))
+        times = TimeModel(self.devices, self.prepared.federation.size, self.sample_flops, 1, {})
+        return line | VirtualTime.together(VirtualTime.of(times.setup_time(step)) for step in steps).named()
+
+    def privacy(self, hops: Mapping[int, int]) -> dict[str, Any]:
+        """The privacy that clients have spent after this number of hops each; empty without differential privacy."""
+        term = self.prepared.method.privacy
+        return {} if term is None else term.accountant.spent(hops, self.prepared.holders())

@@ -1,0 +1,52 @@
+"""All samples at one client, for the centralised baseline."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from fedrelay.data.federation import Samples, digest
+from fedrelay.data.federation_wrapper import FederationWrapper
+from fedrelay.data.partition import Ints
+
+
+@dataclass(frozen=True, repr=False)
+class PooledFederation(FederationWrapper):
+    """A federation with one client that has the samples of all clients."""
+
+    @property
+    def clients(self) -> int:
+        return 1
+
+    def size(self, client: int) -> int:
+        return int(self.sizes()[client])
+
+    def sizes(self) -> Ints:
+        return np.array([self.inner.sizes().sum()])
+
+    def samples(self, client: int) -> Samples:
+        return self._pool
+
+    @cached_property
+    def _pool(self) -> Samples:
+        # Filled in place: concatenating at the end would take twice the memory.
+        total = self.size(0)
+        pool = Samples(*(values.new_empty((total, *values.shape[1:])) for values in self.inner.samples(0)))
+        start = 0
+        for client in range(self.inner.clients):
+            part = self.inner.samples(client)
+            stop = start + len(part.y)
+            pool.x[start:stop], pool.y[start:stop] = part.x, part.y
+            start = stop
+        return pool
+
+    def histogram(self, client: int) -> Ints:
+        total = np.zeros(self.classes, dtype=np.int64)
+        for client in range(self.inner.clients):
+            total += self.inner.histogram(client)
+        return total
+
+    def fingerprint(self) -> str:
+        return digest("pooled", self.inner.fingerprint())

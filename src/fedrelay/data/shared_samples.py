@@ -1,0 +1,74 @@
+"""Shared samples: every client shares a few of its samples with all others.
+
+Paper: the Shared-Raw baseline of M. Arafeh et al., WFSL, 2025.
+
+Rule: the server collects a share of every client's samples, at least one. Every client then has its own samples and all
+that others shared.
+
+Deviations: none. A client does not get its own shared samples twice.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+
+from fedrelay.data.federation import Samples, class_counts, digest
+from fedrelay.data.federation_wrapper import FederationWrapper
+from fedrelay.data.partition import Ints
+from fedrelay.rng import generator
+
+
+@dataclass(frozen=True, repr=False)
+class SharedFederation(FederationWrapper):
+    """Clients that also have the samples that others share. Client number `clients` is the server, with only the
+    pool."""
+
+    ratio: float
+    seed: int
+
+    def size(self, client: int) -> int:
+        if client == self.clients:
+            return len(self.pool.y)
+        own = self.inner.size(client)
+        return own + len(self.pool.y) - len(self.shared_indices(client)) if own else 0
+
+    def sizes(self) -> Ints:
+        return np.array([self.size(client) for client in range(self.clients)])
+
+    def samples(self, client: int) -> Samples:
+        """A client's own samples, then the shared samples of others."""
+        if client == self.clients:
+            return self.pool
+        own, others = self.inner.samples(client), self._owners != client
+        return Samples(torch.cat([own.x, self.pool.x[others]]), torch.cat([own.y, self.pool.y[others]]))
+
+    def histogram(self, client: int) -> Ints:
+        return class_counts(self.samples(client).y.numpy(), self.classes)
+
+    def fingerprint(self) -> str:
+        return digest("shared", self.inner.fingerprint(), f"{self.ratio}", f"{self.seed}")
+
+    def shared_indices(self, client: int) -> Ints:
+        """The indices of the samples that a client shares."""
+        own = self.inner.size(client)
+        count = max(1, int(self.ratio * own + 1e-9)) if own and self.ratio else 0
+        return np.sort(generator(self.seed, "shared", client).choice(own, count, replace=False))
+
+    @cached_property
+    def pool(self) -> Samples:
+        """All shared samples, client by client."""
+        parts = [self.inner.samples(client) for client in range(self.clients)]
+        shared = [torch.from_numpy(self.shared_indices(client)) for client in range(self.clients)]
+        return Samples(
+            torch.cat([part.x[index] for part, index in zip(parts, shared, strict=True)]),
+            torch.cat([part.y[index] for part, index in zip(parts, shared, strict=True)]),
+        )
+
+    @cached_property
+    def _owners(self) -> torch.Tensor:
+        counts = torch.tensor([len(self.shared_indices(client)) for client in range(self.clients)])
+        return torch.repeat_interleave(torch.arange(self.clients), counts)

@@ -1,0 +1,156 @@
+"""The data and the model of an experiment, and checks of its settings against them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from torch import nn
+
+from fedrelay.data.federation import Federation
+from fedrelay.data.open_federation import open_federation
+from fedrelay.data.public_samples import PublicFederation, with_public
+from fedrelay.engines.start import open_node_data
+from fedrelay.errors import SpecError
+from fedrelay.experiment.method import Method
+from fedrelay.experiment.serialize import to_plain
+from fedrelay.experiment.spec import Experiment, FaultSettings
+from fedrelay.files import expand_home
+from fedrelay.grouping.profiles.probe_network import FILES
+from fedrelay.local.module_builder import ModuleBuilder, ZooModelBuilder
+from fedrelay.models.zoo import build_model, default_model
+from fedrelay.robustness.label_flip import check_attack
+from fedrelay.user_code import call_function
+
+log = logging.getLogger(__name__)
+
+
+def below_public(federation: Federation, change: Callable[[Federation], Federation]) -> Federation:
+    """Change a federation below its public set, which profiles and guards expect outermost."""
+    if isinstance(federation, PublicFederation):
+        return replace(federation, inner=change(federation.inner))
+    return change(federation)
+
+
+def check_classes(experiment: Experiment, method: Method, federation: Federation) -> None:
+    """Check that the data have all classes that the experiment names."""
+    if experiment.attack.name != "none" and method.pools_data:
+        raise SpecError(f"attack: method {method.name!r} has all data in one place, so no client can attack")
+    check_attack(experiment.attack, federation)
+    if beyond := [each for each in experiment.eval.classes if each >= federation.classes]:
+        raise SpecError(
+            f"eval.classes: {federation.name!r} has the classes 0 … {federation.classes - 1}, got {beyond[0]} "
+            "(the default are the classes that attacks swap)"
+        )
+
+
+def check_faults(faults: Sequence[FaultSettings], clients: int) -> None:
+    """Check that all clients that faults name exist."""
+    for number, fault in enumerate(faults):
+        for client in fault.clients or ():
+            if client >= clients:
+                raise SpecError(f"faults.{number}.clients: must be clients, 0 to {clients - 1}, got {client}")
+
+
+def warn_about_unreached_rounds(experiment: Experiment) -> None:
+    """Warn about settings for rounds that the run does not reach."""
+    for number, fault in enumerate(experiment.faults):
+        if fault.first > experiment.rounds:
+            late = (number, fault.what, fault.first, experiment.rounds)
+            log.warning("faults.%d: has no effect: %s begins in round %d, the last round is %d", *late)
+    if experiment.eval.forgetting > experiment.rounds:
+        late_chain = (experiment.eval.forgetting, experiment.rounds)
+        log.warning("eval.forgetting: has no effect: the first followed route would be in round %d of %d", *late_chain)
+
+
+def open_data(experiment: Experiment, method: Method, own: Federation | None) -> Federation:
+    """The data of an experiment, or the caller's own, with the public set taken out."""
+    own = own or open_node_data(experiment, method.node_plugins)
+    if own is None:
+        return open_federation(experiment.data, experiment.seed)
+    wanted = experiment.data.public or 0
+    if not isinstance(own, PublicFederation):
+        return with_public(own, wanted, experiment.seed)
+    if wanted != own.per_class:
+        raise SpecError(
+            f"data.public: these data already have a public set of {own.per_class} samples per class, got {wanted}"
+        )
+    return own
+
+
+def with_absolute_paths(experiment: Experiment) -> Experiment:
+    """The experiment with absolute paths, so that a run can be resumed from any working directory."""
+    data = experiment.data
+    name = str(Path(data.name).resolve()) if data.name.endswith(".npz") else data.name
+    path = data.path.resolve() if data.path is not None else None
+    grouping, probe = experiment.grouping, experiment.grouping.get("probe")
+    if isinstance(probe, str) and probe.lower().endswith(FILES):
+        grouping = {**grouping, "probe": str(expand_home(Path(probe)).resolve())}
+    clock, devices = experiment.clock, experiment.clock.get("path")
+    if isinstance(devices, str):
+        clock = {**clock, "path": str(expand_home(Path(devices)).resolve())}
+    places = {name: value for name, value in experiment.engine if isinstance(value, Path)}
+    engine = {name: expand_home(value).resolve() for name, value in places.items()}
+    update = {
+        "data": data.model_copy(update={"name": name, "path": path}),
+        "engine": experiment.engine.model_copy(update=engine),
+        "grouping": grouping,
+        "clock": clock,
+    }
+    return experiment.model_copy(update=update)
+
+
+def with_default_model(experiment: Experiment, federation: Federation) -> Experiment:
+    """The experiment with the default model written out, so that a run folder does not depend on the default."""
+    if experiment.model.name is not None:
+        return experiment
+    at_every_position = federation.test.y.dim() > 1
+    name = "word-lstm" if at_every_position else default_model(federation.kind, federation.sample_shape)
+    return experiment.model_copy(update={"model": experiment.model.model_copy(update={"name": name})})
+
+
+def build_module(experiment: Experiment, federation: Federation) -> nn.Module:
+    """A new model: one of the zoo, or what the user's own `MODULE:FUNCTION` returns for (sample shape, classes)."""
+    model = experiment.model
+    assert model.name is not None
+    if is_own_model(experiment):
+        if model.hidden is not None or model.stem is not None:
+            raise SpecError(f"model.hidden, model.stem: have no effect on a model of your own ({model.name})")
+        module = call_function(model.name, federation.sample_shape, federation.classes)
+        if not isinstance(module, nn.Module):
+            raise SpecError(f"model.name: {model.name} must return a torch.nn.Module, got {type(module).__name__}")
+        return module
+    try:
+        return build_model(
+            model.name,
+            federation.sample_shape,
+            federation.classes,
+            kind=federation.kind,
+            hidden=model.hidden,
+            stem=model.stem,
+        )
+    except (RuntimeError, MemoryError, OverflowError, TypeError) as error:
+        raise SpecError(f"model: cannot be built ({str(error).splitlines()[0]})") from None
+
+
+def is_own_model(experiment: Experiment) -> bool:
+    """Whether the model is a function of the user's own, `MODULE:FUNCTION`."""
+    return experiment.model.name is not None and ":" in experiment.model.name
+
+
+def module_builder(experiment: Experiment, federation: Federation, method: Method) -> ModuleBuilder | None:
+    """How workers and nodes build the same model; None for a model of the user's own, which nodes bring themselves."""
+    model = experiment.model
+    if model.name is None or is_own_model(experiment):
+        return None
+    return ZooModelBuilder(
+        name=model.name,
+        shape=federation.sample_shape,
+        classes=federation.classes,
+        kind=federation.kind,
+        hidden=model.hidden,
+        stem=model.stem,
+        terms=tuple(to_plain(term) for term in method.terms),
+    )

@@ -1,0 +1,65 @@
+"""The prepared experiment: everything that stays the same during a run, as plain data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from torch import nn
+
+from fedrelay.data.federation import Federation
+from fedrelay.experiment.method import Method
+from fedrelay.experiment.spec import Experiment
+from fedrelay.grouping.profiles import ProfilingResult
+from fedrelay.local.module_builder import ModuleBuilder
+from fedrelay.local.trainer import TrainingJob
+from fedrelay.models.flat_layout import FlatLayout
+from fedrelay.routes.base import Groups
+from fedrelay.warmup.base import Phase
+
+
+@dataclass(frozen=True)
+class PreparedExperiment:
+    """The data, the model, the parts of the method and the groups of one experiment."""
+
+    experiment: Experiment
+    method: Method
+    phases: tuple[Phase, ...]
+    federation: Federation
+    module: nn.Module
+    layout: FlatLayout
+    module_builder: ModuleBuilder | None = None
+    """How other processes build the module; None where the caller brought the module."""
+
+    groups: Groups = ()
+    profiling: ProfilingResult | None = None
+    """The clients' profiles, where groups depend on them."""
+
+    selection: ProfilingResult | None = None
+    """The clients' profiles, where the clients of a warm-up are chosen by them."""
+
+    profiling_seconds: float = 0.0
+
+    def phase(self, round: int) -> Phase:
+        """The phase that a round belongs to."""
+        return next(phase for phase in self.phases if round <= phase.last)
+
+    def holders(self) -> list[int]:
+        """All clients with samples."""
+        found: list[int] = np.flatnonzero(self.federation.sizes()).tolist()
+        return found
+
+    def job(self, round: int = 1) -> TrainingJob:
+        """What an engine needs for the rounds of one phase."""
+        wanted = self.experiment
+        return TrainingJob(
+            module=self.module,
+            layout=self.layout,
+            federation=self.federation,
+            train=wanted.train,
+            terms=self.phase(round).terms,
+            seed=wanted.seed,
+            lanes=wanted.engine.lanes,
+            guard=wanted.guard,
+            module_builder=self.module_builder,
+        )

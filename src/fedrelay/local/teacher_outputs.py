@@ -1,0 +1,39 @@
+"""Outputs of other, frozen models for the batch in training."""
+
+from __future__ import annotations
+
+import copy
+
+import torch
+from torch import Tensor
+
+from fedrelay.local.terms.base import Batch, ModelOutputs
+from fedrelay.models.features import FeatureRecorder
+from fedrelay.models.flat_layout import FlatModule
+
+
+class TeacherOutputs:
+    """A second copy of the module, into which other models are loaded one at a time, in eval mode."""
+
+    def __init__(self, student: FlatModule, *, features: bool) -> None:
+        self.teacher = FlatModule(copy.deepcopy(student.module), student.layout, student.flat.device)
+        self.teacher.module.eval()
+        self.student_features = FeatureRecorder(student.module) if features else None
+        self.teacher_features = FeatureRecorder(self.teacher.module) if features else None
+
+    def batch(self, inputs: Tensor, targets: Tensor, logits: Tensor) -> Batch:
+        """The batch that was just run through the student. Each teacher is run at most once per batch."""
+        cache: dict[int, ModelOutputs] = {}
+
+        def outputs_of_model(model: Tensor) -> ModelOutputs:
+            if model.data_ptr() not in cache:
+                with torch.no_grad():
+                    self.teacher.load(model)
+                    cache[model.data_ptr()] = _outputs(self.teacher.module(inputs), self.teacher_features)
+            return cache[model.data_ptr()]
+
+        return Batch(targets, _outputs(logits, self.student_features), outputs_of_model)
+
+
+def _outputs(logits: Tensor, recorder: FeatureRecorder | None) -> ModelOutputs:
+    return ModelOutputs(logits, recorder.features if recorder is not None else logits[..., :0])

@@ -1,0 +1,153 @@
+"""A comparison in numbers, the same for the terminal, the page, CSV and JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from fedrelay.cost.ledger import KINDS
+from fedrelay.errors import RunFolderError
+from fedrelay.files import read_regular_file
+from fedrelay.metrics.curves import mean_std, speed_up, target_accuracies
+from fedrelay.report.format import Level, as_csv
+from fedrelay.runtime.comparison import ComparisonResult, MethodResults
+from fedrelay.runtime.result import COSTS, Row, share_name
+
+
+def summarize(outcome: ComparisonResult) -> dict[str, Row]:
+    """Summarize every method over its seeds, by name in the order of the comparison.
+
+    Costs are means; None if no run has a result. Speed-ups are relative to the first method.
+    """
+    goals = {
+        share_name(share): goal
+        for share, goal in target_accuracies(outcome.reference, outcome.comparison.eval.targets).items()
+    }
+    first = _rounds_to(outcome.methods[0], goals)
+    return {entry.name: _summary(entry, goals, first) for entry in outcome.methods}
+
+
+def comparison_facts(outcome: ComparisonResult) -> dict[str, Any]:
+    """Return the content of `results.json` and `--json`."""
+    attacks = attack_damages(outcome)
+    return {
+        "reference": outcome.reference,
+        "methods": summarize(outcome),
+        "out": str(outcome.comparison.out) if outcome.comparison.out else None,
+        **({"attacks": attacks} if attacks else {}),
+    }
+
+
+def comparison_csv(outcome: ComparisonResult) -> str:
+    """Return the content of `table.csv`: everything but the runs."""
+    return as_csv([{"label": name, **_flat(_row(summary))} for name, summary in summarize(outcome).items()])
+
+
+def attack_damages(outcome: ComparisonResult) -> dict[str, Row]:
+    """Measure the damage to every attacked method, by name in the order of the comparison.
+
+    Drops are computed seed by seed against the same method without attack, the `reference` if it was compared.
+    """
+    settings = {each.name: each.model_dump_json(exclude={"attack", "label"}) for each in outcome.comparison.methods}
+    attacked = {each.name: each for each in outcome.methods if any(result.attack for result in each.results)}
+    clean = {settings[each.name]: each for each in reversed(outcome.methods) if each.name not in attacked}
+    return {name: _damage(entry, clean.get(settings[name])) for name, entry in attacked.items()}
+
+
+def plan_facts(run: Path) -> dict[str, Any]:
+    """Read the numbers of clients and parameters from `plan.json` of a run folder."""
+    path = run / "plan.json"
+    try:
+        facts = json.loads(read_regular_file(path))
+        return {name: facts[name] for name in ("clients", "parameters")}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise RunFolderError(f"{path}: is damaged ({error})") from None
+
+
+def _summary(entry: MethodResults, goals: Mapping[str, float], first: Mapping[str, float | None]) -> Row:
+    results = entry.results
+    reached = _rounds_to(entry, goals)
+
+    def mean(name: str) -> float | None:
+        return _mean([getattr(result, name) for result in results])
+
+    return {
+        "method": entry.method,
+        "accuracy": _level([result.accuracy for result in results]),
+        "accuracy_last": _level([result.accuracy_last for result in results]),
+        "rounds_to": reached,
+        "speed_up": {share: speed_up(first[share], rounds) for share, rounds in reached.items()},
+        "costs_to": {
+            share: (None if entry.failed else entry.costs_to(goal)) or dict.fromkeys(COSTS)
+            for share, goal in goals.items()
+        },
+        "client_updates": mean("client_updates"),
+        "longest_chain": mean("longest_route"),
+        "transfers": {kind: _mean([result.transfers[kind] for result in results]) for kind in KINDS},
+        "bytes": mean("bytes"),
+        **{f"{kind}seconds": mean(f"{kind}seconds") for kind in ("", "virtual_", "computing_", "communicating_")},
+        "fault_events": dict(sorted(entry.fault_events.items())),
+        "diverged": list(entry.diverged),
+        "untrained": list(entry.untrained),
+        "runs": [result.summary() for result in results],
+    }
+
+
+def _row(summary: Row) -> Row:
+    """The summary with numbers in place of lists."""
+    counts = {name: len(summary[name]) for name in ("runs", "diverged", "untrained")}
+    rest = {name: value for name, value in summary.items() if name not in counts}
+    return {**rest, "fault_events": sum(summary["fault_events"].values()), **counts}
+
+
+def _damage(entry: MethodResults, reference: MethodResults | None) -> Row:
+    results = entry.results
+    before = {result.experiment.seed: result for result in reference.results} if reference else {}
+    pairs = [(before[result.experiment.seed], result) for result in results if result.experiment.seed in before]
+    levels = {}
+    for name, drop, value in (
+        ("accuracy", "drop", "accuracy_last"),
+        ("on_classes", "drop_on_classes", "accuracy_classes"),  # the swapped classes only
+    ):
+        both = [(getattr(then, value), getattr(now, value)) for then, now in pairs]
+        levels[name] = _level([getattr(result, value) for result in results])
+        levels[drop] = _level([then - now for then, now in both if then is not None and now is not None])
+    return {
+        "reference": reference.name if reference else None,
+        **levels,
+        "attackers": mean_std([len(result.attack["attackers"]) for result in results])[0],
+        "flips": mean_std([result.attack["flips"] for result in results])[0],
+    }
+
+
+def _rounds_to(entry: MethodResults, goals: Mapping[str, float]) -> dict[str, float | None]:
+    """Mean rounds to each target; None if a seed failed or did not reach it."""
+    return {share: None if entry.failed else _whole(entry.rounds_to(goal)) for share, goal in goals.items()}
+
+
+def _level(values: Sequence[float | None]) -> Level:
+    known = [value for value in values if value is not None]
+    mean, std = mean_std(known) if known else (None, None)
+    return {"mean": mean, "std": std}
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return _whole(sum(values) / len(values)) if values else None
+
+
+def _whole(number: float | None) -> float | None:
+    """Turn whole floats into integers."""
+    return int(number) if number is not None and float(number).is_integer() else number
+
+
+def _flat(facts: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Join nested names: `accuracy_mean`."""
+    flat: dict[str, Any] = {}
+    for name, value in facts.items():
+        if isinstance(value, Mapping):
+            flat |= _flat(value, f"{prefix}{name}_")
+        else:
+            flat[prefix + name] = value
+    return flat

@@ -1,0 +1,220 @@
+"""Reads run folders and comparisons for reports, in whatever state they are.
+
+Nothing is locked or changed, so a run can be read while it is running.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fedrelay.cost.ledger import KINDS
+from fedrelay.errors import RunFolderError
+from fedrelay.experiment.spec import Comparison, Experiment
+from fedrelay.runtime.comparison import SPEC, ComparisonResult, MethodResults, load_comparison
+from fedrelay.runtime.result import Result, Row
+from fedrelay.runtime.run_folder import Records
+from fedrelay.runtime.run_status import FAILURES, Failure, RunStatus, StatusName
+
+
+@dataclass(frozen=True)
+class RunView:
+    """One run as its folder shows it now."""
+
+    records: Records
+    experiment: Experiment
+    state: StatusName
+    reason: str = ""
+    """Why the run failed; empty if it did not."""
+
+    @cached_property
+    def ledger(self) -> list[Row]:
+        """Costs and routes, round by round; round 0 is the setup."""
+        return self.records.lines("ledger")
+
+    @cached_property
+    def history(self) -> list[Row]:
+        """All evaluations."""
+        return self.records.lines("metrics")
+
+    @cached_property
+    def events(self) -> list[Row]:
+        """Fault events and how each was handled."""
+        return self.records.lines("events")
+
+    @property
+    def rounds(self) -> int:
+        """The number of finished rounds."""
+        return int(self.ledger[-1]["round"]) if self.ledger else 0
+
+    @property
+    def seed(self) -> int:
+        return self.experiment.seed
+
+    @cached_property
+    def result(self) -> Result:
+        """The result so far, without the model's weights."""
+
+        def total(name: str) -> Any:
+            return sum(line.get(name, 0) for line in self.ledger)
+
+        summary = self.records.result or {}
+        return Result(
+            experiment=self.experiment,
+            history=self.history,
+            weights=torch.zeros(0),
+            model={},
+            rounds=self.rounds,
+            client_updates=total("client_updates"),
+            longest_route=max((line["longest_route"] for line in self.ledger), default=0),
+            transfers={kind: total(kind) for kind in KINDS},
+            bytes=total("bytes"),
+            seconds=summary.get("seconds") or sum(line["seconds"] for line in self.records.lines("timings")),
+            virtual_seconds=total("virtual_seconds"),
+            idle_seconds=total("idle_seconds"),
+            computing_seconds=total("computing_seconds"),
+            communicating_seconds=total("communicating_seconds"),
+            run=self.records.path,
+        )
+
+
+@dataclass(frozen=True)
+class MethodRuns:
+    """The runs of one method; they differ only in the seed."""
+
+    name: str
+    method: str
+    runs: tuple[RunView, ...]
+    seeds: tuple[int, ...]
+    """All planned seeds, started or not."""
+
+    @property
+    def evaluated(self) -> tuple[RunView, ...]:
+        """Runs with at least one evaluation, without failed ones."""
+        return tuple(run for run in self.runs if run.history and run.state not in FAILURES)
+
+    def as_method_results(self) -> MethodResults:
+        """Return the same runs as results of a comparison."""
+        diverged, untrained = (
+            tuple(f"seed {run.seed}: {run.reason}" for run in self.runs if run.state == failure) for failure in FAILURES
+        )
+        return MethodResults(self.name, self.method, tuple(run.result for run in self.evaluated), diverged, untrained)
+
+
+@dataclass(frozen=True)
+class ReportRuns:
+    """All runs of a report, method by method."""
+
+    paths: tuple[Path, ...]
+    comparison: Comparison
+    methods: tuple[MethodRuns, ...]
+
+    @property
+    def runs(self) -> Iterator[tuple[int, RunView]]:
+        """All runs, each with the number of its method."""
+        yield from ((number, run) for number, method in enumerate(self.methods) for run in method.runs)
+
+    @cached_property
+    def outcome(self) -> ComparisonResult:
+        """The same runs as the outcome of a comparison, so far."""
+        return ComparisonResult(self.comparison, tuple(method.as_method_results() for method in self.methods))
+
+
+def load_runs(paths: Sequence[Path]) -> ReportRuns:
+    """Read run folders and comparison folders.
+
+    Raises:
+        RunFolderError: a folder is missing, is no run folder, or is damaged.
+    """
+    methods: list[MethodRuns] = []
+    comparisons = []
+    single: dict[Path, RunView] = {}
+    for path in paths:
+        if (path / SPEC).is_file():
+            comparisons.append(load_comparison(path))
+            methods += _compared(path, comparisons[-1])
+        else:
+            single.setdefault(path.resolve(), load_run(path))
+    methods += _grouped_by_method(single.values())
+    settings = comparisons[0] if len(paths) == len(comparisons) == 1 else _common_settings(methods)
+    return ReportRuns(tuple(paths), settings, tuple(_with_unique_names(methods)))
+
+
+def load_run(path: Path, failed: tuple[Failure, str] | None = None) -> RunView:
+    """Read one run folder; `failed` is how and why it failed, if the comparison recorded that."""
+    records = Records.open(path)
+    status = RunStatus.of(records)
+    state, reason = status.state, status.reason
+    if failed is not None and state not in ("complete", "running"):
+        state, reason = failed
+    return RunView(records, records.experiment, state, reason)
+
+
+def _common_settings(methods: Sequence[MethodRuns]) -> Comparison:
+    """A comparison that holds the evaluation settings of the first run; it is never run."""
+    first = next((method.runs[0].experiment for method in methods if method.runs), None)
+    if first is None:
+        return Comparison.model_construct(methods=(), seeds=())
+    return Comparison.model_construct(methods=(), seeds=(), eval=first.eval, data=first.data)
+
+
+def _compared(folder: Path, comparison: Comparison) -> Iterator[MethodRuns]:
+    """The methods of a comparison, with their started runs."""
+    failures = _recorded_failures(folder)
+    for entry in comparison.methods:
+        failed = failures.get(entry.name, {})
+        places = {seed: folder / entry.folder / f"seed-{seed}" for seed in comparison.seeds}
+        started = {seed: place for seed, place in places.items() if (place / "run.json").is_file()}
+        runs = tuple(load_run(place, failed.get(seed)) for seed, place in started.items())
+        yield MethodRuns(entry.name, entry.method, runs, comparison.seeds)
+
+
+def _recorded_failures(folder: Path) -> dict[str, dict[int, tuple[Failure, str]]]:
+    """Method → seed → how and why it failed, from the comparison's `results.json`."""
+    path = folder / "results.json"
+    try:
+        methods = json.loads(path.read_bytes())["methods"] if path.is_file() else {}
+        return {name: dict(_failures_by_seed(facts)) for name, facts in methods.items()}
+    except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
+        raise RunFolderError(f"{path}: is damaged ({error})") from None
+
+
+def _failures_by_seed(facts: Mapping[str, Any]) -> Iterator[tuple[int, tuple[Failure, str]]]:
+    for failure in FAILURES:
+        for line in facts.get(failure, ()):
+            seed, _, reason = line.partition(": ")
+            yield int(seed.split()[1]), (failure, reason)
+
+
+def _grouped_by_method(runs: Iterable[RunView]) -> Iterator[MethodRuns]:
+    """Put single runs that differ only in the seed together."""
+    alike: dict[str, dict[int, RunView]] = {}
+    for run in runs:
+        key = run.experiment.model_dump_json(exclude={"seed", "out"})
+        while run.seed in alike.get(key, {}):  # the same experiment twice is shown twice
+            key += "+"
+        alike.setdefault(key, {})[run.seed] = run
+    for found in alike.values():
+        method = next(iter(found.values())).experiment.method
+        yield MethodRuns(method, method, tuple(found.values()), tuple(found))
+
+
+def _with_unique_names(methods: Sequence[MethodRuns]) -> Iterator[MethodRuns]:
+    """Add the folder to names that occur twice, and a number where that is not enough."""
+    names = [method.name for method in methods]
+    taken: set[str] = set()
+    for method in methods:
+        name = method.name
+        if names.count(name) > 1 and method.runs:
+            name = f"{method.name} ({method.runs[0].records.path.name})"
+        number, free = 2, name
+        while free in taken:
+            free, number = f"{name} {number}", number + 1
+        taken.add(free)
+        yield replace(method, name=free)

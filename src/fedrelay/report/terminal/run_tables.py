@@ -1,0 +1,293 @@
+"""Tables of runs and comparisons for a terminal of 80 columns."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from statistics import fmean
+from typing import Any
+
+from rich import box
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from fedrelay.cost.ledger import KINDS
+from fedrelay.experiment.grammar import parse_method
+from fedrelay.experiment.spec import DataSettings, Experiment
+from fedrelay.metrics.curves import target_accuracies
+from fedrelay.report.comparison_summary import summarize
+from fedrelay.report.format import (
+    NONE,
+    count,
+    duration,
+    moment,
+    percent,
+    plural,
+    size,
+    spread,
+    step_size,
+    tenths,
+    times,
+    whole,
+)
+from fedrelay.runtime.bench import Timing
+from fedrelay.runtime.comparison import ComparisonResult
+from fedrelay.runtime.result import Result, Row, share_name
+from fedrelay.runtime.run_status import RunStatus
+
+
+def facts_grid(rows: Mapping[str, RenderableType]) -> Table:
+    """Names and values in two columns."""
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    grid.add_column(style="dim", no_wrap=True)
+    grid.add_column(overflow="fold")
+    for name, value in rows.items():
+        grid.add_row(f"  {name}", value)
+    return grid
+
+
+def plain_table(*columns: str, numeric: bool = False) -> Table:
+    """A table with one rule below its head; with `numeric` all columns but the first hold numbers."""
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=True, header_style="bold", show_edge=False)
+    for index, column in enumerate(columns):
+        number = numeric and index > 0
+        table.add_column(column, justify="right" if number else "left", no_wrap=number, overflow="fold")
+    return table
+
+
+def pace_table(paces: Sequence[Timing]) -> RenderableType:
+    """Milliseconds of a client update, and the speed-up over the first engine of the workload."""
+    table = plain_table("one client update", "ms", "best – worst", "times faster", numeric=True)
+    baselines = {pace.workload: pace.median for pace in reversed(paces)}
+    for pace in paces:
+        table.add_row(
+            f"{pace.workload}, {pace.program}",
+            f"{1e3 * pace.median:.3f}",
+            f"{1e3 * pace.best:.3f} – {1e3 * pace.worst:.3f}",
+            f"{baselines[pace.workload] / pace.median:.1f}×",
+        )
+    hint = "5 SGD steps of batch 20 on 100 samples, 10 clients a round; compare within one run only"
+    return Group(table, Text(), Text(f"  {hint}", style="dim"))
+
+
+def heading(
+    names: Sequence[str], experiment: Experiment, plan: Mapping[str, Any], seeds: Sequence[int]
+) -> RenderableType:
+    """Describe what is about to run; `plan` comes from `plan.json`."""
+    train = experiment.train
+    model = experiment.model.name or "chosen for the data"
+    title = Text(f"{', '.join(names)} on {experiment.data.name}", style="bold")
+    rows = {
+        "clients": f"{count(experiment.data.clients or plan['clients'])}{_partition(experiment.data)}",
+        "model": f"{model}, {count(plan['parameters'])} parameters{f' in {names[0]}' if len(names) > 1 else ''}",
+        "training": f"{plural(train.epochs, 'epoch')} per hop, batch size {train.batch_size}, "
+        f"learning rate {step_size(train)}",
+        "rounds": f"{experiment.rounds:,}, {_participation(names, experiment)}",
+        "seeds" if len(seeds) > 1 else "seed": ", ".join(map(str, seeds)),
+    }
+    if "dp" in parse_method(experiment.method).terms and experiment.engine.name != "flower":
+        rows["noise"] = "from the seed: anybody with the seed can subtract it; simulation only"
+    return Group(title, facts_grid(rows))
+
+
+def result_table(result: Result) -> RenderableType:
+    """One run in numbers."""
+    settings = result.experiment.eval
+    last = result.history[-1] if result.history else {}
+    reached = result.rounds_to_targets()
+    of = f" of {percent(settings.reference)}" if settings.reference is not None else ""
+    rows: dict[str, RenderableType] = {
+        "accuracy": Text(percent(result.accuracy), style="bold"),
+        f"mean of last {min(settings.last, len(result.history))}": percent(result.accuracy_last),
+        "loss": f"{last['loss']:.3f}" if "loss" in last else NONE,
+        "macro F1": percent(last.get("f1")),
+    }
+    for share, rounds in reached.items():
+        rows[f"rounds to {percent(share, 0)}{of}"] = count(rounds)
+    rows |= {
+        "client updates": count(result.client_updates),
+        "transfers": "   ".join(f"{count(result.transfers[kind])} {kind.upper()}" for kind in KINDS),
+        "traffic": size(result.bytes),
+        "virtual time": f"{moment(result.virtual_seconds)}   "
+        f"(T_comp {moment(result.computing_seconds)}, T_comm {moment(result.communicating_seconds)})",
+        "time": duration(result.seconds),
+    }
+    if result.selection_seconds:
+        rows["choosing clients"] = f"{moment(result.selection_seconds)} of that"
+    if result.fault_events:
+        rows["fault events"] = times(result.fault_events)
+    if result.privacy:
+        rows["privacy"] = privacy_line(result.privacy)
+    if result.hop_overhead is not None:
+        rows["overhead per hop"] = f"{result.hop_overhead:.2f} s in addition to the clients' time"
+    if result.run is not None:
+        rows["run folder"] = str(result.run)
+    return facts_grid(rows)
+
+
+def progress_table(experiment: Experiment, history: Sequence[Row], status: RunStatus) -> RenderableType:
+    """The progress of a run by its last evaluation, and its status."""
+    title = Text(f"{experiment.method} on {experiment.data.name}, seed {experiment.seed}", style="bold")
+    if not history:
+        rows = {"rounds": f"none of {count(experiment.rounds)} evaluated yet"}
+        return Group(title, facts_grid(rows | _status(status)))
+    last = history[-1]
+    rows = {
+        "rounds": f"{count(last['round'])} of {count(experiment.rounds)}",
+        "accuracy": percent(last["accuracy"]),
+        "macro F1": percent(last.get("f1")),
+        "client updates": count(last.get("client_updates")),
+        "traffic": size(last.get("bytes")),
+        "virtual time": moment(last.get("virtual_seconds")),
+    }
+    return Group(title, facts_grid(rows | _status(status)))
+
+
+def _status(status: RunStatus) -> dict[str, str]:
+    where = f" in round {status.round}" if status.state == "diverged" else ""
+    rows = {"state": f"{status.state}{where}" + (f" ({status.reason})" if status.reason else "")}
+    if status.seconds:
+        choosing = f", {duration(status.selection_seconds)} of it choosing clients" if status.selection_seconds else ""
+        rows["time in rounds"] = f"{duration(status.seconds)}{choosing}"
+    if status.fault_events:
+        rows["fault events"] = times(status.fault_events)
+    return rows
+
+
+def privacy_line(spent: Mapping[str, Any]) -> str:
+    """The privacy spent by clients: maximum and median ε, and δ."""
+    if spent["epsilon_max"] is None or math.isinf(spent["epsilon_max"]):
+        return "none: no noise was added"
+    most, middle = (f"{spent[f'epsilon_{which}']:.3g}" for which in ("max", "median"))
+    return f"ε at most {most}, median {middle}, δ {spent['delta']:g}, up to {plural(spent['visits_max'], 'visit')}"
+
+
+def run_advice(result: Result) -> RenderableType:
+    """Where the files of a run are, and what to do next."""
+    method = result.experiment.method
+    others = "fedavg" if method != "fedavg" else "fedseq"
+    return facts_grid(
+        {
+            "model": f"{result.run}/model.safetensors",
+            "metrics": f"{result.run}/metrics.jsonl",
+            "report": f"fedrelay report {shlex.quote(str(result.run))}",
+            "next": f"fedrelay compare {others} {method}, with the same options",
+        }
+    )
+
+
+def comparison_tables(outcome: ComparisonResult) -> RenderableType:
+    """A comparison in numbers: accuracy and rounds to targets, costs, then notes."""
+    found = summarize(outcome)
+    tables = (_quality(outcome, found), Text(), _effort(outcome, found), Text(), _costs(found))
+    return Group(*tables, *_notes(outcome, found))
+
+
+def comparison_advice(outcome: ComparisonResult) -> RenderableType:
+    """Where the files of a comparison are, and what to do next."""
+    out = outcome.comparison.out
+    rows = {
+        "curves": f"{out}/curves.png",
+        "table": f"{out}/table.csv",
+        "results": f"{out}/results.json",
+        "metrics": f"{out}/METHOD/seed-N/metrics.jsonl",
+        "report": f"fedrelay report {shlex.quote(str(out))}",
+    }
+    if any(result.privacy for entry in outcome.methods for result in entry.results):
+        rows["privacy"] = f"{out}/privacy.png"
+    federated = [each for each in outcome.methods if each.results and each.method != "centralized"]
+    if federated:
+        best = max(federated, key=lambda each: fmean(result.accuracy_last for result in each.results))
+        rows["next"] = f"look at the curves; fedrelay methods show {best.method}"
+    if len(outcome.comparison.seeds) == 1:
+        rows["error bars"] = "compare with --seeds 1,2,3"
+    return facts_grid(rows)
+
+
+def _participation(names: Sequence[str], experiment: Experiment) -> str:
+    if len(names) == 1 and parse_method(experiment.method).pools_data:
+        return "all data in one place"
+    return f"{percent(experiment.fraction, 0)} take part in each"
+
+
+def _partition(data: DataSettings) -> str:
+    """The partition and its alpha, if they are set."""
+    said = [data.partition or "", "" if data.alpha is None else f"alpha {data.alpha:g}"]
+    return "".join(f", {word}" for word in said if word)
+
+
+def _quality(outcome: ComparisonResult, summaries: Mapping[str, Row]) -> Table:
+    last = outcome.comparison.eval.last
+    goals = target_accuracies(outcome.reference, outcome.comparison.eval.targets)
+    heads = [f"rounds to\n{percent(goal)}" for goal in goals.values()]
+    table = plain_table("\nmethod", f"accuracy %\nlast {last}", "accuracy %\nfinal", *heads, numeric=True)
+    for column in table.columns[3:]:
+        column.justify = "left"  # cells of two numbers are aligned by themselves
+    reached = [_reached(list(summaries.values()), share_name(share)) for share in goals]
+    for number, (name, summary) in enumerate(summaries.items()):
+        runs, failed = len(summary["runs"]), summary["diverged"] or summary["untrained"]
+        ended = "diverged" if summary["diverged"] else "failed"
+        level = Text(spread(summary["accuracy_last"], runs), style="bold") if runs else Text(ended, style="red")
+        marked = f"{name}*" if failed and runs else name
+        table.add_row(marked, level, spread(summary["accuracy"], runs), *(column[number] for column in reached))
+    return table
+
+
+def _reached(summaries: Sequence[Row], share: str) -> list[Text]:
+    """One column: rounds to a target and the speed-up over the first method."""
+    rounds = [count(summary["rounds_to"][share]) for summary in summaries]
+    speed_ups = [None, *(summary["speed_up"][share] for summary in summaries[1:])]
+    factors = ["" if factor is None else f"  {factor:.1f}×" for factor in speed_ups]
+    left, right = max(map(len, rounds)), max(map(len, factors))
+    return [
+        Text(f"{number:>{left}}").append(f"{factor:>{right}}", style="dim")
+        for number, factor in zip(rounds, factors, strict=True)
+    ]
+
+
+def _effort(outcome: ComparisonResult, summaries: Mapping[str, Row]) -> Table:
+    """All costs to the middle target: rounds alone would favour long chains."""
+    goals = target_accuracies(outcome.reference, outcome.comparison.eval.targets)
+    share = sorted(goals)[len(goals) // 2]
+    heads = ("rounds", "client updates", "traffic", "virtual time")
+    table = plain_table(f"to reach {percent(goals[share])}", *heads, numeric=True)
+    for name, summary in summaries.items():
+        costs = summary["costs_to"][share_name(share)]
+        work = (tenths(costs["round"]), whole(costs["client_updates"]), size(costs["bytes"]))
+        table.add_row(name, *work, duration(costs["virtual_seconds"]))
+    return table
+
+
+def _costs(summaries: Mapping[str, Row]) -> Table:
+    heads = ("\nmethod", "\nupdates", "longest\nchain", "\nS2C", "\nC2S", "\nC2C", "\ntraffic", "\ntime")
+    table = plain_table(*heads, numeric=True)
+    for name, summary in summaries.items():
+        numbers = (summary["client_updates"], summary["longest_chain"], *summary["transfers"].values())
+        table.add_row(name, *map(whole, numbers), size(summary["bytes"]), duration(summary["seconds"]))
+    return table
+
+
+def _notes(outcome: ComparisonResult, summaries: Mapping[str, Row]) -> Iterator[RenderableType]:
+    """Notes below the tables, and the privacy spent in the worst run of each method."""
+    yield Text()
+    first, *others = summaries
+    if any(factor is not None for name in others for factor in summaries[name]["speed_up"].values()):
+        yield Text(f"  ×: times fewer rounds than {first}", style="dim")
+    if outcome.reference != 1:
+        yield Text(f"  rounds to: shares of the reference accuracy, {percent(outcome.reference)}", style="dim")
+    for entry in outcome.methods:
+        if entry.failed and entry.results:
+            yield Text(f"  * {entry.name}: means over the seeds that did not fail", style="yellow")
+        failures = {"diverged": entry.diverged, "failed": entry.untrained}
+        yield from (
+            Text(f"  {entry.name} {how}, {why}", style="red") for how, reasons in failures.items() for why in reasons
+        )
+        if entry.fault_events:
+            yield Text(f"  fault events of {entry.name}: {times(entry.fault_events)}", style="yellow")
+    for entry in outcome.methods:
+        spent = [result.privacy for result in entry.results if result.privacy]
+        if spent:
+            worst = max(spent, key=lambda each: float(each["epsilon_max"]))
+            yield Text(f"  {entry.name}: {privacy_line(worst)}", style="dim")

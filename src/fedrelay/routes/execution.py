@@ -1,0 +1,70 @@
+"""What happens to a round plan while it is executed, beside the plan: faults, taps, followed routes, repetitions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from fedrelay.routes.plan import RoundPlan
+
+Tampering = Literal["nan", "inf", "shape", "zero", "explode", "sign-flip", "replace"]
+"""What may be done to a model after training and before it is handed on."""
+
+
+@dataclass(frozen=True)
+class Tamper:
+    """One hop whose model is tampered with."""
+
+    route: int
+    index: int
+    what: Tampering
+    factor: float = 1.0
+
+
+@dataclass(frozen=True)
+class FaultCosts:
+    """What a round costs beside its routes: time and transfers lost to clients that are slow or do not answer."""
+
+    delays: tuple[float, ...] = ()
+    """Seconds that each route loses; empty if none does."""
+
+    wasted: tuple[tuple[str, int], ...] = ()
+    """(kind of transfer, number of models sent without effect)."""
+
+
+NO_FAULT_COSTS = FaultCosts()
+
+
+@dataclass(frozen=True)
+class ExecutionOverlay:
+    """How one attempt at a round differs from its plan. It is built once, before the first hop."""
+
+    attempt: int = 0
+    """How often the round was tried before."""
+
+    tampers: tuple[Tamper, ...] = ()
+    taps: tuple[tuple[int, int], ...] = ()
+    """(route, index) of hops whose received model is copied for an observer."""
+
+    followed: tuple[int, ...] = ()
+    """Routes on which every hop measures what the model still knows of the clients before."""
+
+    fault_costs: FaultCosts = NO_FAULT_COSTS
+
+    def tamper_at(self, route: int, index: int) -> Tamper | None:
+        return next((each for each in self.tampers if (each.route, each.index) == (route, index)), None)
+
+
+AS_PLANNED = ExecutionOverlay()
+
+
+@dataclass(frozen=True)
+class ExecutedRound:
+    """What really travelled in one attempt at a round, for the ledger and the virtual clock."""
+
+    plan: RoundPlan
+    """The plan with the clients that were reached."""
+
+    fault_costs: FaultCosts = NO_FAULT_COSTS
+    seconds: float | None = None
+    """How long the round took by the real clock, where real arrivals decide which model goes where."""

@@ -1,0 +1,503 @@
+"""The run folder: everything that is known of a run, and everything that is needed to continue it.
+
+    run.json              format, versions, the run's name, the data's fingerprint; written once
+    spec.yaml             the resolved experiment; written once
+    plan.json             groups and a summary of what travels; written once
+    clients/              client state, one file for each client
+    selection.safetensors profiles of clients, where the clients of a warm-up are chosen by them; written once
+    profiles.safetensors  profiles of clients, where groups depend on them; written once
+    probe.safetensors     the probe network of the profiles, where there is one; written once
+    metrics.jsonl         one line for each evaluated round; equal runs have equal bytes
+    ledger.jsonl          one line for each round: routes, transfers, bytes; line 0 is the setup
+    forgetting.jsonl      one line for each followed route: accuracy on each client's samples after each hop
+    events.jsonl          one line for each fault event; −1 stands for the server or the round as a whole
+    timings.jsonl         one line for each round: real seconds, the only thing that differs between equal runs
+    checkpoint.json       names the newest checkpoint and its checksum
+    round-N.safetensors   the state after round N
+    model.safetensors     the final model under the module's own names
+    result.json           the summary; a run with this file is complete
+
+Files are replaced atomically, and lines are appended with one write. The checkpoint is the commit point: lines after it
+are dropped on resume and written again.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import re
+import secrets
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import yaml
+from safetensors import SafetensorError
+from safetensors.torch import load as tensors_from_bytes
+from safetensors.torch import save as tensors_to_bytes
+from torch import Tensor
+
+from fedrelay.errors import RunFolderError, SpecError
+from fedrelay.experiment.spec import Experiment, load_file, validate
+from fedrelay.files import read_regular_file, write_atomically
+from fedrelay.grouping.profiles import ProfilingResult
+from fedrelay.local.arrival import Arrival, HopReport
+from fedrelay.robustness.guard import TypicalHop
+from fedrelay.runtime.versions import versions
+
+FORMAT = 2
+STREAMS: dict[str, tuple[str, ...]] = {
+    "metrics": ("round", "accuracy"),
+    "ledger": ("round", "s2c", "c2s", "c2c", "bytes", "client_updates", "longest_route"),
+    "timings": ("round", "seconds"),
+    "forgetting": ("round",),
+    "events": ("round", "route", "hop", "client", "what", "done"),
+}
+"""The streams of a run, and the keys that each of their lines must have."""
+
+PROFILES, SELECTION, PROBE = (f"{name}.safetensors" for name in ("profiles", "selection", "probe"))
+_WRITTEN_FIRST = (".lock", "spec.yaml", "plan.json", PROFILES, SELECTION, PROBE)
+_OPEN: set[Path] = set()
+"""Folders that are open in this process; file locks only work between processes."""
+
+_NAME = re.compile(r"[0-9a-f]{16}")
+"""The name of a run, which stays the same when its folder is moved."""
+
+_FLOCK = "hhqqi4x"
+"""The layout of `struct flock` on Linux: kind, whence, start, length, owner."""
+
+
+@dataclass(frozen=True)
+class RunState:
+    """Everything that changes from round to round."""
+
+    round: int
+    weights: Tensor
+    """The global model."""
+
+    seconds: float = 0.0
+    server: Mapping[str, Tensor] = field(default_factory=dict)
+    """Server state of the terms and of the merge."""
+
+    waiting: Mapping[int, Arrival] = field(default_factory=dict)
+    """Slot → the model that waits there for a merge."""
+
+    typical_hop: TypicalHop | None = None
+    """What hops are like, where the guard needs it."""
+
+
+class Records:
+    """The records of a run, for reading; the run may still be going on."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @classmethod
+    def open(cls, path: Path) -> Self:
+        """Open an existing run folder. Anything else is refused and left untouched."""
+        if not path.is_dir():
+            raise RunFolderError(f"{path}: there is no such run folder")
+        if not (path / "run.json").is_file():
+            raise RunFolderError(f"{path}: is not a run folder (run.json is missing)")
+        facts = _read_json(path / "run.json")
+        if facts.get("format") != FORMAT:
+            raise RunFolderError(
+                f"{path}: run.json has format {facts.get('format')!r}, this version reads format {FORMAT}; read the "
+                "folder with the version of FedRelay that wrote it, or run the experiment again"
+            )
+        checksums = facts["sha256"] if isinstance(facts.get("sha256"), dict) else {}
+        for name in dict.fromkeys(("spec.yaml", "plan.json", *(Path(each).name for each in checksums))):
+            try:
+                found = hashlib.sha256(read_regular_file(path / name)).hexdigest()
+            except OSError as error:
+                raise RunFolderError(f"{path / name}: cannot be read ({error.strerror})") from None
+            if checksums.get(name) != found:
+                raise RunFolderError(f"{path / name}: is not what the run was started with (its checksum differs)")
+        return cls(path)
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """The content of `run.json`."""
+        return _read_json(self.path / "run.json")
+
+    @property
+    def plan(self) -> dict[str, Any]:
+        """The content of `plan.json`."""
+        return _read_json(self.path / "plan.json")
+
+    @property
+    def groups(self) -> tuple[tuple[int, ...], ...]:
+        """The groups that were formed before the first round; they are never formed twice."""
+        path = self.path / "plan.json"
+        facts = self.plan
+        try:
+            groups = tuple(tuple(int(client) for client in group) for group in facts["groups"])
+            members = [client for group in groups for client in group]
+            if len(set(members)) < len(members) or not set(members) <= set(range(int(facts["clients"]))):
+                raise ValueError
+        except (KeyError, TypeError, ValueError):
+            raise RunFolderError(f"{path}: is damaged (its groups cannot be read)") from None
+        return groups
+
+    @property
+    def setup_line(self) -> dict[str, Any] | None:
+        """Line 0 of the ledger, if clients did anything before the first round."""
+        setup = self.plan.get("setup")
+        return setup if isinstance(setup, dict) else None
+
+    def profiling(self, name: str) -> ProfilingResult | None:
+        """The profiles in a file of the folder, if there are any; they are never computed twice."""
+        path = self.path / name
+        if not path.is_file():
+            return None
+        try:
+            vectors = tensors_from_bytes(read_regular_file(path))["vectors"].numpy().astype(np.float64)
+        except (OSError, KeyError, SafetensorError) as error:
+            raise RunFolderError(f"{path}: is damaged ({error})") from None
+        return ProfilingResult(vectors)
+
+    @property
+    def experiment(self) -> Experiment:
+        """The resolved experiment."""
+        try:
+            return validate(Experiment, {**load_file(self.path / "spec.yaml"), "out": self.path})
+        except SpecError as error:
+            raise RunFolderError(f"{self.path}: spec.yaml is damaged: {error}") from None
+
+    @property
+    def result(self) -> dict[str, Any] | None:
+        """The summary of a complete run."""
+        path = self.path / "result.json"
+        return _read_json(path) if path.is_file() else None
+
+    def lines(self, stream: str) -> list[dict[str, Any]]:
+        """All complete lines of a stream."""
+        path = self.path / f"{stream}.jsonl"
+        try:
+            text = read_regular_file(path).decode() if path.exists() else ""
+            rows = [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
+        except (OSError, ValueError, RecursionError) as error:
+            raise RunFolderError(f"{path}: is damaged ({error})") from None
+        for row in rows:
+            numbers = row if isinstance(row, dict) else {}
+            missing = [name for name in STREAMS[stream] if not _VALUES.get(name, _is_number)(numbers.get(name))]
+            if missing:
+                raise RunFolderError(f"{path}: is damaged (a line without {', '.join(missing)})")
+            odd = [name for name, value in numbers.items() if not _VALUES.get(name, _is_number_or_none)(value)]
+            if odd:
+                raise RunFolderError(f"{path}: is damaged (a line with an impossible {odd[0]})")
+        return rows
+
+    @property
+    def under_way(self) -> bool:
+        """Whether a process is working on the run now."""
+        if self.path.resolve() in _OPEN:
+            return True
+        try:
+            handle = os.open(self.path / ".lock", os.O_RDONLY | os.O_NOFOLLOW)
+        except OSError:
+            return False
+        try:
+            # The lock is only tested, never taken, so that readers do not block the run.
+            wanted = struct.pack(_FLOCK, fcntl.F_RDLCK, os.SEEK_SET, 0, 0, 0)
+            found: tuple[int, ...] = struct.unpack(_FLOCK, fcntl.fcntl(handle, fcntl.F_GETLK, wanted))
+            return found[0] != fcntl.F_UNLCK
+        finally:
+            os.close(handle)
+
+
+def beyond_the_first(path: Path) -> set[str]:
+    """The names in a folder, without files that are written before a run has begun."""
+    return {file.name for file in path.iterdir() if file.name not in _WRITTEN_FIRST and not _is_temporary(file.name)}
+
+
+class RunFolder(Records):
+    """The folder of a run that this process works on; it is locked against other processes."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self._place = path.resolve()
+        if self._place in _OPEN:
+            raise RunFolderError(f"{path}: is open in this process already")
+        self._lock = _lock(path)
+        _OPEN.add(self._place)
+        self._streams: dict[str, int] = {}
+
+    @classmethod
+    def check(cls, path: Path) -> None:
+        """Check that a new run can start in a folder; the folder stays as it is."""
+        try:
+            foreign = beyond_the_first(path) if path.is_dir() else set()
+            nearest = next(each for each in (path, *path.absolute().parents) if each.exists())
+        except OSError as error:
+            raise RunFolderError(f"{path}: cannot be created ({error.strerror})") from None
+        if "run.json" in foreign:
+            raise RunFolderError(
+                f"{path}: holds a run; continue it with 'fedrelay resume {path}' or choose another --out"
+            )
+        if foreign:
+            raise RunFolderError(f"{path}: is not empty; choose another --out")
+        if not nearest.is_dir():
+            raise RunFolderError(f"{path}: cannot be created ({nearest} is a file)")
+        if not os.access(nearest, os.W_OK | os.X_OK):
+            raise RunFolderError(f"{path}: cannot be written (no permission for {nearest})")
+
+    @classmethod
+    def create(
+        cls,
+        path: Path,
+        experiment: Experiment,
+        facts: Mapping[str, Any],
+        plan: Mapping[str, Any],
+        profiles: Mapping[str, Mapping[str, Tensor]] | None = None,
+    ) -> RunFolder:
+        """Start a new run in a new or empty folder, or in one whose run died before it had begun.
+
+        Args:
+            path: The folder.
+            experiment: The resolved experiment.
+            facts: More entries of `run.json`.
+            plan: The content of `plan.json`.
+            profiles: File name → tensors that are stored beside the plan.
+        """
+        cls.check(path)
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise RunFolderError(f"{path}: cannot be created ({error.strerror})") from None
+        folder = cls(path)
+        spec = yaml.safe_dump(experiment.model_dump(mode="json", exclude={"out"}), sort_keys=False).encode()
+        files = {name: tensors_to_bytes(dict(tensors)) for name, tensors in (profiles or {}).items()}
+        contents = {"spec.yaml": spec, "plan.json": _json(plan), **files}
+        for name in (PROFILES, SELECTION, PROBE):
+            (path / name).unlink(missing_ok=True)
+        for name, content in contents.items():
+            folder.write(name, content)
+        checksums = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
+        about = {"format": FORMAT, "versions": dict(versions()), "name": secrets.token_hex(8), "sha256": checksums}
+        folder.write("run.json", _json({**about, **facts}))
+        if (setup := folder.setup_line) is not None:
+            folder.append("ledger", setup)
+        return folder
+
+    @property
+    def name(self) -> str:
+        """The name of the run among all runs; it stays the same when the folder is moved."""
+        name = self.facts.get("name")
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
+            raise RunFolderError(f"{self.path / 'run.json'}: is damaged (the name of the run cannot be read)")
+        return name
+
+    def close(self) -> None:
+        for stream in self._streams.values():
+            os.close(stream)
+        self._streams = {}
+        os.close(self._lock)
+        _OPEN.discard(self._place)
+
+    def append(self, stream: str, row: Mapping[str, Any]) -> None:
+        """Append a line with one write, so that it is never written in part."""
+        path = self.path / f"{stream}.jsonl"
+        line = _json(row)
+        try:
+            if stream not in self._streams:
+                self._streams[stream] = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o644)
+            written = os.write(self._streams[stream], line)
+        except OSError as error:
+            raise RunFolderError(f"{path}: cannot be written ({error.strerror})") from None
+        if written < len(line):
+            raise RunFolderError(f"{path}: cannot be written (the disk is full)")
+
+    def save(self, state: RunState, client_files: Sequence[str] = ()) -> None:
+        """Write a checkpoint: tensors first, then the pointer to them; then old tensors are deleted."""
+        name = f"round-{state.round}.safetensors"
+        content = tensors_to_bytes(_tensors(state))
+        for stream in self._streams.values():
+            os.fsync(stream)
+        self.write(name, content)
+        pointer = {
+            "round": state.round,
+            "seconds": state.seconds,
+            "typical_hop": state.typical_hop,
+            "file": name,
+            "sha256": hashlib.sha256(content).hexdigest(),
+            "clients": list(client_files),
+            "waiting": {
+                slot: {"clients": each.clients, "hops": [asdict(hop) for hop in each.hops], "legs": each.visited_groups}
+                for slot, each in state.waiting.items()
+            },
+        }
+        self.write("checkpoint.json", _json(pointer))
+        for old in self.path.glob("round-*.safetensors"):
+            if old.name != name:
+                old.unlink()
+
+    @property
+    def client_files(self) -> list[str]:
+        """The files of client state that belong to the newest checkpoint."""
+        path = self.path / "checkpoint.json"
+        names = _read_json(path).get("clients", []) if path.is_file() else []
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            raise RunFolderError(f"{path}: is damaged (its clients cannot be read)")
+        return names
+
+    def restore(self, evaluated: Callable[[int], bool]) -> RunState | None:
+        """The state of the newest checkpoint; later lines are dropped. None: there is no checkpoint yet.
+
+        Args:
+            evaluated: Says which rounds must have a line of metrics.
+        """
+        pointer_path = self.path / "checkpoint.json"
+        setup = [self.setup_line] if self.setup_line is not None else []
+        if not pointer_path.is_file():
+            if any(row["round"] for row in self.lines("ledger")):
+                raise RunFolderError(f"{self.path}: checkpoint.json is missing; the run is damaged")
+            self.write("ledger.jsonl", b"".join(_json(row) for row in setup))
+            return None
+        pointer = _read_json(pointer_path)
+        try:
+            round, file, checksum = int(pointer["round"]), Path(pointer["file"]).name, pointer["sha256"]
+            content = read_regular_file(self.path / file)
+            if hashlib.sha256(content).hexdigest() != checksum:
+                raise RunFolderError(f"{self.path / file}: is damaged (its checksum differs from checkpoint.json)")
+            state = _state(round, tensors_from_bytes(content), pointer)
+        except (KeyError, TypeError, ValueError, OSError, SafetensorError) as error:
+            raise RunFolderError(f"{pointer_path}: does not lead to a checkpoint ({error})") from None
+        valid = {stream: [row for row in self.lines(stream) if row["round"] <= round] for stream in STREAMS}
+        recorded = [row["round"] for row in valid["ledger"]]
+        if recorded != [*(0 for _ in setup), *range(1, round + 1)]:
+            done = sum(1 <= each <= round for each in recorded)
+            what = f"{done} of {round} rounds" if done != round else "another setup"
+            raise RunFolderError(f"{self.path}: ledger.jsonl has {what}; the run is damaged")
+        due = [each for each in range(1, round + 1) if evaluated(each)]
+        if [row["round"] for row in valid["metrics"]] != due:
+            raise RunFolderError(f"{self.path}: metrics.jsonl lacks rounds; the run is damaged")
+        for stream, rows in valid.items():
+            if rows or (self.path / f"{stream}.jsonl").exists():
+                self.write(f"{stream}.jsonl", b"".join(_json(row) for row in rows))
+        for leftover in self.path.iterdir():
+            if _is_temporary(leftover.name):
+                leftover.unlink()
+        return state
+
+    def finish(self, summary: Mapping[str, Any], model: Mapping[str, Tensor]) -> None:
+        """Write the final model and the summary that marks the run complete."""
+        self.write(
+            "model.safetensors",
+            tensors_to_bytes({name: tensor.contiguous() for name, tensor in model.items()}),
+        )
+        self.write("result.json", _json(summary))
+
+    def write(self, name: str, content: bytes) -> None:
+        """Replace a file atomically."""
+        write_atomically(self.path / name, content)
+
+
+def _tensors(state: RunState) -> dict[str, Tensor]:
+    """All tensors of a state, each under a name."""
+    named = {"weights": state.weights} | {f"server/{name}": tensor for name, tensor in state.server.items()}
+    for slot, arrival in state.waiting.items():
+        named[f"waiting/{slot}"] = arrival.weights
+        named |= {f"waiting/{slot}/{name}": tensor for name, tensor in arrival.payload.items()}
+    return named
+
+
+def _state(round: int, named: Mapping[str, Tensor], pointer: Mapping[str, Any]) -> RunState:
+    """The state from its tensors and the pointer to them."""
+
+    def below(prefix: str) -> dict[str, Tensor]:
+        return {name.removeprefix(prefix): tensor for name, tensor in named.items() if name.startswith(prefix)}
+
+    arrivals = {
+        int(slot): Arrival(
+            int(slot),
+            tuple(int(client) for client in facts["clients"]),
+            named[f"waiting/{slot}"],
+            tuple(_hop(hop) for hop in facts["hops"]),
+            below(f"waiting/{slot}/"),
+            visited_groups=tuple(int(group) for group in facts.get("legs", ())),
+        )
+        for slot, facts in pointer.get("waiting", {}).items()
+    }
+    saved = pointer.get("typical_hop")
+    typical_hop = None if saved is None else TypicalHop(*map(float, saved))
+    return RunState(round, named["weights"], float(pointer["seconds"]), below("server/"), arrivals, typical_hop)
+
+
+def _hop(facts: Mapping[str, Any]) -> HopReport:
+    """A hop report from the pointer of a checkpoint."""
+    accuracies = tuple(float(share) for share in facts["accuracy_on_visited"])
+    numbers = [facts[name] for name in ("samples", "steps", "loss", "max_abs_weight", "update_norm")]
+    if not all(_is_number(number) for number in numbers) or not isinstance(facts["refused"], str):
+        raise ValueError("a report of a client without numbers")
+    attempts = tuple(map(str, facts.get("attempts", ())))
+    return HopReport(**{**facts, "accuracy_on_visited": accuracies, "attempts": attempts})
+
+
+def _is_temporary(name: str) -> bool:
+    return name.startswith(".") and name.endswith(".tmp")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_number_or_none(value: Any) -> bool:
+    return value is None or _is_number(value)
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _are_numbers(value: Any) -> bool:
+    return isinstance(value, list) and all(_is_number(each) for each in value)
+
+
+_VALUES: dict[str, Callable[[Any], bool]] = {
+    "payloads": lambda value: isinstance(value, dict) and all(_is_number(each) for each in value.values()),
+    "routes": lambda value: isinstance(value, list) and all(_are_numbers(route) for route in value),
+    "matrix": lambda value: isinstance(value, list) and all(_are_numbers(row) for row in value),
+    "clients": _are_numbers,
+    "unanswered": _are_numbers,
+    "what": _is_text,
+    "done": _is_text,
+    "node": _is_text,
+    "handover": _is_text,
+    "merges": lambda value: isinstance(value, bool),
+    "slots": lambda value: isinstance(value, list) and all(_is_number_or_none(each) for each in value),
+    "forgetting": lambda value: value is None or _are_numbers(value),
+}
+"""Key of a line → what its value must be; all other values are numbers or None."""
+
+
+def _lock(path: Path) -> int:
+    """Lock the folder against other processes. The system releases the lock when this process ends."""
+    try:
+        handle = os.open(path / ".lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
+        fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(handle)
+        raise RunFolderError(f"{path}: another process is working on this run") from None
+    except OSError as error:
+        raise RunFolderError(f"{path}: cannot be written ({error.strerror})") from None
+    return handle
+
+
+def _json(value: Mapping[str, Any]) -> bytes:
+    return (json.dumps(value) + "\n").encode()
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        value = json.loads(read_regular_file(path))
+    except (OSError, ValueError, RecursionError) as error:
+        raise RunFolderError(f"{path}: is damaged ({error})") from None
+    if not isinstance(value, dict):
+        raise RunFolderError(f"{path}: is damaged (not an object)")
+    return value

@@ -1,0 +1,79 @@
+"""Shared-Raw: clients share a few of their samples, and the server trains the first model on them.
+
+Paper: the baseline of M. Arafeh et al., WFSL, 2025.
+
+Rule: the server collects a share of every client's samples, trains the first model on them, and sends them to all
+clients. Then every client trains on its own samples and the shared ones. Any method can follow.
+
+Deviations: the paper trains the first model for 500 rounds. Here they count among the rounds of the run, so the default
+is smaller. The paper weights clients by all samples they train on, n_k + |G|; here by their own, n_k, unless `weights`
+is all.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from fedrelay.cost.ledger import SetupStep, SetupTransfer
+from fedrelay.data.federation import Federation
+from fedrelay.data.federation_wrapper import FederationWrapper
+from fedrelay.data.shared_samples import SharedFederation
+from fedrelay.local.arrival import Arrival
+from fedrelay.merge.last import Last
+from fedrelay.routes.server_training import ServerTraining
+from fedrelay.warmup.base import Phase, Warmup
+
+
+class SharedRaw(Warmup):
+    """Rounds at the server on the shared samples, which all clients then have too."""
+
+    shares_samples: ClassVar[bool] = True
+    length: ClassVar[str] = "pretrain"
+
+    ratio: float = Field(0.05, ge=0, le=1, description="share of its samples that every client shares")
+    weights: Literal["own", "all"] = Field(
+        "own", description="weight of a client in merges: its own samples, or all (own and shared)"
+    )
+    pretrain: int = Field(20, ge=0, description="number of rounds at the server, on the shared samples")
+
+    def phases(self) -> tuple[Phase, ...]:
+        return (Phase(self.pretrain, ServerTraining(), (), Last()),) if self.pretrain and self.ratio else ()
+
+    def prepare_data(self, federation: Federation, seed: int) -> Federation:
+        return SharedFederation(federation, self.ratio, seed) if self.ratio else federation
+
+    def setup_steps(self, federation: Federation) -> tuple[SetupStep, ...]:
+        """Every client sends the samples it shares, then receives all shared samples."""
+        shared = _shared(federation)
+        if shared is None:
+            return ()
+        x, y = shared.pool
+        sample = sum(part[0].numel() * part.element_size() for part in (x, y))
+        clients = [client for client in range(shared.clients) if shared.inner.size(client)]
+        sent = [len(shared.shared_indices(client)) * sample for client in clients]
+        return (
+            SetupStep(clients, up=SetupTransfer("samples", sent)),
+            SetupStep(clients, down=SetupTransfer("samples", len(y) * sample)),
+        )
+
+    def adjust_weight(self, arrival: Arrival, federation: Federation) -> Arrival:
+        """Weight clients by their own samples with `weights: own`; the server's hops keep their weight."""
+        shared = _shared(federation)
+        if shared is None or self.weights == "all":
+            return arrival
+        hops = zip(arrival.clients, arrival.hops, strict=True)
+        adjusted = (
+            replace(hop, samples=shared.inner.size(client)) if client < shared.clients and hop.samples else hop
+            for client, hop in hops
+        )
+        return replace(arrival, hops=tuple(adjusted))
+
+
+def _shared(federation: Federation) -> SharedFederation | None:
+    """The shared federation inside wrappers such as a public set or an attack."""
+    while isinstance(federation, FederationWrapper) and not isinstance(federation, SharedFederation):
+        federation = federation.inner
+    return federation if isinstance(federation, SharedFederation) else None

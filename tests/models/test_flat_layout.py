@@ -1,0 +1,169 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from fedrelay.errors import SpecError
+from fedrelay.models.flat_layout import FlatLayout, FlatModule, weights_sha256
+
+
+def network() -> nn.Module:
+    return nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.Flatten(), nn.Linear(8, 3))
+
+
+def test_trained_come_first_then_buffers_then_counters():
+    layout = FlatLayout.of(network())
+    assert [(entry.name, entry.part) for entry in layout.entries] == [
+        ("0.weight", "trained"),
+        ("0.bias", "trained"),
+        ("1.weight", "trained"),
+        ("1.bias", "trained"),
+        ("3.weight", "trained"),
+        ("3.bias", "trained"),
+        ("1.running_mean", "untrained"),
+        ("1.running_var", "untrained"),
+        ("1.num_batches_tracked", "integer"),
+    ]
+    assert layout.trained_size == 18 + 2 + 2 + 2 + 24 + 3
+    assert layout.float_size == layout.trained_size + 4
+    assert layout.size == layout.float_size + 1
+    assert layout.bytes == 4 * layout.size
+
+
+@settings(max_examples=20)
+@given(st.integers(0, 2**32))
+def test_flat_and_named_forms_are_the_same(seed):
+    torch.manual_seed(seed)
+    module = network()
+    module(torch.randn(4, 1, 4, 4))  # moves the statistics and the counter
+    layout = FlatLayout.of(module)
+    flat = layout.flatten(module)
+    named = layout.state_dict(flat)
+    assert named.keys() == module.state_dict().keys()
+    for name, tensor in module.state_dict().items():
+        assert named[name].dtype == tensor.dtype
+        assert torch.equal(named[name], tensor)
+
+
+def test_a_bench_trains_in_the_flat_tensor():
+    module = network()
+    layout = FlatLayout.of(module)
+    flat_module = FlatModule(module, layout)
+    flat_module.module(torch.randn(4, 1, 4, 4)).sum().backward()
+    flat_module.trained.sub_(flat_module.gradient)
+    out = torch.empty(layout.size)
+    out.copy_(flat_module.collect())
+    assert torch.equal(out, layout.flatten(module))
+    assert module[3].bias.grad is not None
+    assert out[-1].item() == 1.0  # the batch counter travels
+    assert torch.count_nonzero(flat_module.gradient) > 0
+
+
+def test_loading_moves_every_tensor_of_the_module():
+    layout = FlatLayout.of(network())
+    flat_module = FlatModule(network(), layout)
+    flat = torch.arange(layout.size, dtype=torch.float32)
+    flat_module.load(flat)
+    assert flat_module.module[1].num_batches_tracked.item() == layout.size - 1
+    assert torch.equal(layout.flatten(flat_module.module), flat)
+
+
+def test_frozen_parameters_travel_but_are_not_trained():
+    module = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+    module[0].requires_grad_(False)
+    layout = FlatLayout.of(module)
+    assert (layout.trained_size, layout.size) == (6, 12)
+    assert [entry.name for entry in layout.entries if entry.part == "untrained"] == ["0.weight", "0.bias"]
+
+
+def test_tied_weights_are_one_entry_under_two_names():
+    module = nn.ModuleDict({"a": nn.Linear(2, 2), "b": nn.Linear(2, 2)})
+    module["b"].weight = module["a"].weight
+    layout = FlatLayout.of(module)
+    assert layout.size == 8
+    named = layout.state_dict(layout.flatten(module))
+    assert torch.equal(named["b.weight"], named["a.weight"])
+    module.load_state_dict(named)
+
+
+def test_double_precision_is_kept():
+    assert FlatLayout.of(nn.Linear(2, 2).double()).dtype == torch.float64
+
+
+@pytest.mark.parametrize(
+    ("module", "message"),
+    [
+        (nn.ReLU(), "no trainable parameters"),
+        (
+            nn.Sequential(nn.Linear(1, 1), nn.Linear(1, 1).double()),
+            r"share one floating-point type, found torch\.float32, torch\.float64",
+        ),
+    ],
+)
+def test_modules_that_cannot_be_flat_are_refused(module, message):
+    with pytest.raises(SpecError, match=message):
+        FlatLayout.of(module)
+
+
+def test_integers_too_large_to_travel_are_refused():
+    module = nn.Linear(1, 1)
+    module.register_buffer("ids", torch.tensor([2**24 + 1]))
+    with pytest.raises(SpecError, match=r"'ids' holds values too large to be stored exactly as torch\.float32"):
+        FlatLayout.of(module)
+
+
+def test_the_fingerprint_sees_every_bit():
+    flat = torch.zeros(3)
+    assert weights_sha256(flat) == "15ec7bf0b50732b49f8228e07d24365338f9e3ab994b00af08e5a3bffe55fd8b"
+    flat[1] = -0.0
+    assert weights_sha256(flat) != "15ec7bf0b50732b49f8228e07d24365338f9e3ab994b00af08e5a3bffe55fd8b"
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_images_run_channels_last_through_convolutions(channels):
+    module = nn.Conv2d(channels, 4, 3)
+    flat_module = FlatModule(module, FlatLayout.of(module))
+    x = torch.randn(5, channels, 8, 8)
+    assert module(flat_module.to_inputs(x)).is_contiguous(memory_format=torch.channels_last)
+    assert torch.equal(flat_module.to_inputs(x), x)
+    assert flat_module.to_inputs(x[0, 0].long()).dtype == torch.int64
+
+
+class Wandering(nn.Module):
+    """Replaces its buffers instead of changing them."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(2, 2)
+        self.register_buffer("mean", torch.zeros(2))
+        self.register_buffer("count", torch.tensor(0))
+        self.register_buffer("scratch", torch.zeros(1), persistent=False)
+
+    def forward(self, x):
+        self.mean = 0.5 * self.mean + x.mean(0)
+        self.count = self.count + 1
+        self.scratch = self.scratch + 1
+        return self.linear(x) + self.scratch
+
+
+def test_replaced_buffers_travel_and_private_ones_do_not_leak():
+    module = Wandering()
+    layout = FlatLayout.of(module)
+    flat_module = FlatModule(module, layout)
+    start, out = layout.flatten(module), torch.empty(layout.size)
+    for _ in range(2):  # the second client gets the same model and must not see what the first left behind
+        flat_module.load(start)
+        outputs = [flat_module.module(torch.ones(3, 2)) for _ in range(2)]
+        out.copy_(flat_module.collect())
+        named = layout.state_dict(out)
+        assert named["mean"].tolist() == [1.5, 1.5]
+        assert named["count"].item() == 2
+        assert module.scratch.item() == 2.0
+        assert torch.equal(outputs[1], outputs[0] + 1)
+
+
+def test_half_precision_has_a_fingerprint():
+    assert len(weights_sha256(torch.zeros(3, dtype=torch.bfloat16))) == 64

@@ -1,0 +1,349 @@
+"""The run folder: what is written, what survives, what is refused."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from safetensors.torch import load_file
+
+import fedrelay as fr
+from fedrelay.experiment.spec import experiment
+from fedrelay.runtime.run_folder import RunFolder, RunState, write_atomically
+
+
+@pytest.fixture
+def run(tmp_path, small) -> Path:
+    """A complete run."""
+    fr.run("fedseq", **small, out=tmp_path / "run")
+    return tmp_path / "run"
+
+
+def stop_after(round_to_stop: int):
+    class Stop:
+        def on_start(self, experiment, round):
+            pass
+
+        def on_stopping(self):
+            pass
+
+        def on_round_end(self, round, row):
+            if round == round_to_stop:
+                raise ZeroDivisionError("the process dies here")
+
+    return Stop()
+
+
+def begun(tmp_path, small, *, checkpoint_seconds=0.0, dies_after=2) -> Path:
+    """A run whose process died."""
+    out = tmp_path / "begun"
+    with pytest.raises(ZeroDivisionError):
+        fr.run(
+            "fedseq",
+            **small,
+            out=out,
+            **{"checkpoint.seconds": checkpoint_seconds},
+            observer=stop_after(dies_after),
+        )
+    return out
+
+
+def snapshot(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.name != ".lock"}
+
+
+def test_a_complete_run_folder(run, small):
+    names = {path.name for path in run.iterdir()}
+    assert names == {
+        ".lock",
+        "run.json",
+        "spec.yaml",
+        "plan.json",
+        "metrics.jsonl",
+        "ledger.jsonl",
+        "timings.jsonl",
+        "checkpoint.json",
+        "round-3.safetensors",
+        "model.safetensors",
+        "result.json",
+    }
+    metrics = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    ledger = [json.loads(line) for line in (run / "ledger.jsonl").read_text().splitlines()]
+    result = json.loads((run / "result.json").read_text())
+    assert [row["round"] for row in metrics] == [row["round"] for row in ledger] == [1, 2, 3]
+    assert result["accuracy"] == metrics[-1]["accuracy"]
+    assert sum(row["c2c"] for row in ledger) == result["transfers"]["c2c"]
+    assert all(len(route) for row in ledger for route in row["routes"])
+    assert json.loads((run / "run.json").read_text())["versions"]["torch"] == torch.__version__
+    spec = yaml.safe_load((run / "spec.yaml").read_text())
+    assert (spec["method"], spec["rounds"], spec["data"]["clients"]) == ("fedseq", 3, 20)
+
+
+def test_the_final_model_loads_into_the_module(run, small):
+    result = fr.resume(run)
+    saved = load_file(run / "model.safetensors")
+    assert saved.keys() == result.model.keys()
+    assert all(torch.equal(saved[name], result.model[name]) for name in saved)
+
+
+def test_a_complete_run_is_simply_read(run):
+    before = snapshot(run)
+    result = fr.resume(run)
+    assert result.complete
+    assert result.summary() == json.loads((run / "result.json").read_text())
+    assert snapshot(run) == before
+
+
+@pytest.mark.parametrize("checkpoint_seconds", [0.0, 1000.0])
+def test_a_dead_run_goes_on_to_the_same_end(tmp_path, small, run, checkpoint_seconds):
+    folder = begun(tmp_path, small, checkpoint_seconds=checkpoint_seconds)
+    assert not (folder / "result.json").exists()
+    fr.resume(folder)
+    for name in ("metrics.jsonl", "ledger.jsonl", "round-3.safetensors", "model.safetensors", "plan.json"):
+        assert (folder / name).read_bytes() == (run / name).read_bytes()
+
+
+def test_a_half_written_line_is_dropped(tmp_path, small, run):
+    folder = begun(tmp_path, small)
+    for stream in ("metrics", "ledger", "timings"):
+        with (folder / f"{stream}.jsonl").open("a") as file:
+            file.write('{"round": 3, "accu')
+    fr.resume(folder)
+    assert (folder / "metrics.jsonl").read_bytes() == (run / "metrics.jsonl").read_bytes()
+
+
+def test_a_stray_temporary_file_does_no_harm(tmp_path, small, run):
+    folder = begun(tmp_path, small)
+    (folder / ".checkpoint.json.123.tmp").write_bytes(b"{")
+    assert fr.resume(folder).summary()["weights_sha256"] == fr.resume(run).summary()["weights_sha256"]
+
+
+def damage(name: str, content: bytes | None):
+    def apply(folder: Path) -> None:
+        if content is None:
+            (folder / name).unlink()
+        else:
+            (folder / name).write_bytes(content)
+
+    return apply
+
+
+def flip_a_byte(folder: Path) -> None:
+    path = folder / "round-2.safetensors"
+    content = bytearray(path.read_bytes())
+    content[-5] ^= 1
+    path.write_bytes(content)
+
+
+def reseal(folder: Path) -> None:
+    """Make the checksums fit, as somebody who wants to deceive would."""
+    facts = json.loads((folder / "run.json").read_text())
+    facts["sha256"] = {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in facts["sha256"]}
+    (folder / "run.json").write_text(json.dumps(facts))
+
+
+def resealed(name: str, content: bytes):
+    def apply(folder: Path) -> None:
+        (folder / name).write_bytes(content)
+        reseal(folder)
+
+    return apply
+
+
+def lose_a_round(folder: Path) -> None:
+    lines = (folder / "ledger.jsonl").read_text().splitlines(keepends=True)
+    (folder / "ledger.jsonl").write_text(lines[1])
+
+
+def other_model(folder: Path) -> None:
+    spec = yaml.safe_load((folder / "spec.yaml").read_text())
+    spec["model"]["hidden"] = [7]
+    (folder / "spec.yaml").write_text(yaml.safe_dump(spec))
+    reseal(folder)
+
+
+def other_data(folder: Path) -> None:
+    spec = yaml.safe_load((folder / "spec.yaml").read_text())
+    spec["data"]["alpha"] = 100.0
+    (folder / "spec.yaml").write_text(yaml.safe_dump(spec))
+    reseal(folder)
+
+
+@pytest.mark.parametrize(
+    ("harm", "message"),
+    [
+        (damage("run.json", None), r"is not a run folder \(run\.json is missing\)"),
+        (damage("run.json", b"\x00garbage"), r"run\.json: is damaged"),
+        (damage("run.json", b"[1]"), r"run\.json: is damaged \(not an object\)"),
+        (
+            damage("run.json", b'{"format": 99}'),
+            r"has format 99, this version reads format 2; read the folder with the version",
+        ),
+        (damage("spec.yaml", b"method: fedavg"), r"spec\.yaml: is not what the run was started with"),
+        (resealed("spec.yaml", b"method: [unclosed"), r"spec\.yaml is damaged"),
+        (resealed("spec.yaml", b"method: fedseq\nbogus: 1\n"), r"spec\.yaml is damaged: bogus: unknown key"),
+        (damage("spec.yaml", None), r"spec\.yaml"),
+        (resealed("plan.json", b"{}"), r"plan\.json: is damaged"),
+        (damage("checkpoint.json", b"{}"), r"does not lead to a checkpoint"),
+        (damage("checkpoint.json", b"\xff\xfe"), r"checkpoint\.json: is damaged"),
+        (damage("round-2.safetensors", None), r"does not lead to a checkpoint"),
+        (damage("round-2.safetensors", b"short"), r"its checksum differs"),
+        (flip_a_byte, r"its checksum differs"),
+        (damage("metrics.jsonl", b"not json\n"), r"metrics\.jsonl: is damaged"),
+        (damage("metrics.jsonl", b"[1]\n"), r"metrics\.jsonl: is damaged \(a line without round, accuracy\)"),
+        (damage("ledger.jsonl", b'{"round": 1}\n{"round": 2}\n'), r"a line without s2c, c2s, c2c"),
+        (damage("checkpoint.json", None), r"checkpoint\.json is missing; the run is damaged"),
+        (resealed("plan.json", b'{"clients": 20, "groups": [[0, 999]]}'), r"plan\.json: is damaged"),
+        (resealed("plan.json", b'{"clients": 20, "groups": [[0, 1], [1]]}'), r"plan\.json: is damaged"),
+        (damage("metrics.jsonl", None), r"metrics\.jsonl lacks rounds"),
+        (damage("metrics.jsonl", b'{"round": 1, "accuracy": 0.5}\n'), r"metrics\.jsonl lacks rounds"),
+        (damage("run.json", b"[" * 100_000), r"run\.json: is damaged"),
+        (lose_a_round, r"ledger\.jsonl has 1 of 2 rounds"),
+        (other_model, r"does not fit the model of spec\.yaml"),
+        (other_data, r"the data are not those the run was started with"),
+    ],
+)
+def test_damaged_folders_are_refused_and_left_untouched(tmp_path, small, harm, message):
+    folder = begun(tmp_path, small)
+    harm(folder)
+    before = snapshot(folder)
+    with pytest.raises(fr.RunFolderError, match=message):
+        fr.resume(folder)
+    assert snapshot(folder) == before
+
+
+def test_a_pointer_cannot_lead_out_of_the_folder(tmp_path, small):
+    folder = begun(tmp_path, small)
+    secret = tmp_path / "secret.safetensors"
+    secret.write_bytes((folder / "round-2.safetensors").read_bytes())
+    pointer = json.loads((folder / "checkpoint.json").read_text())
+    (folder / "checkpoint.json").write_text(json.dumps({**pointer, "file": "../secret.safetensors"}))
+    with pytest.raises(fr.RunFolderError, match="does not lead to a checkpoint"):
+        fr.resume(folder)
+
+
+def test_foreign_folders_are_refused(tmp_path, small):
+    with pytest.raises(fr.RunFolderError, match="there is no such run folder"):
+        fr.resume(tmp_path / "nowhere")
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis" / "chapter1.tex").write_text("precious")
+    with pytest.raises(fr.RunFolderError, match="is not a run folder"):
+        fr.resume(tmp_path / "thesis")
+    with pytest.raises(fr.RunFolderError, match="is not empty"):
+        fr.run("fedavg", **small, out=tmp_path / "thesis")
+    (tmp_path / "thesis" / "run.json").write_text("{}")
+    with pytest.raises(fr.RunFolderError, match="holds a run; continue it with"):
+        fr.run("fedavg", **small, out=tmp_path / "thesis")
+    (tmp_path / "thesis" / "run.json").unlink()
+    assert [path.name for path in (tmp_path / "thesis").iterdir()] == ["chapter1.tex"]
+
+
+def test_a_folder_in_use_is_refused(run):
+    holder = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            "import sys; from pathlib import Path; from fedrelay.runtime.run_folder import RunFolder\n"
+            f"RunFolder.open(Path({str(run)!r})); print('held', flush=True); sys.stdin.read()",
+        ],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    try:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        with pytest.raises(fr.RunFolderError, match="another process is working on this run"):
+            fr.resume(run)
+    finally:
+        holder.communicate()
+    assert fr.resume(run).complete
+
+
+def test_runs_with_own_data_and_model_need_them_again(tmp_path, toy, linear):
+    settings = {"data": toy, "model": linear, "rounds": 3, "fraction": 1.0, "lr": 0.2}
+    expected = fr.run("fedseq", **settings)
+    out = tmp_path / "own"
+    with pytest.raises(ZeroDivisionError):
+        fr.run("fedseq", **settings, out=out, observer=stop_after(2))
+    with pytest.raises(fr.RunFolderError, match=r"continue it with fedrelay\.resume\(.*, data=…\)"):
+        fr.resume(out)
+    with pytest.raises(fr.RunFolderError, match=r"model=…\)"):
+        fr.resume(out, data=toy)
+    assert torch.equal(fr.resume(out, data=toy, model=linear).weights, expected.weights)
+
+
+def test_a_file_is_replaced_whole_or_not_at_all(tmp_path, monkeypatch):
+    path = tmp_path / "file"
+    write_atomically(path, b"old")
+    monkeypatch.setattr(os, "fsync", lambda _: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+    with pytest.raises(fr.RunFolderError, match="cannot be written"):
+        write_atomically(path, b"new")
+    assert path.read_bytes() == b"old"
+
+
+def test_only_the_newest_checkpoint_is_kept(tmp_path):
+    folder = RunFolder.create(tmp_path / "run", experiment("fedavg"), {}, {"groups": []})
+    for round in range(3):
+        folder.save(RunState(round, torch.zeros(2)))
+    folder.close()
+    assert [path.name for path in (tmp_path / "run").glob("*.safetensors")] == ["round-2.safetensors"]
+
+
+def test_a_run_that_died_before_it_began_is_begun_anew(tmp_path, small, run):
+    half = tmp_path / "half"
+    half.mkdir()
+    for name in (".lock", "spec.yaml", ".plan.json.77.tmp"):
+        (half / name).write_bytes(b"")
+    assert fr.run("fedseq", **small, out=half).history == fr.resume(run).history
+
+
+def test_a_folder_is_open_only_once_in_a_process(run):
+    folder = RunFolder.open(run)
+    with pytest.raises(fr.RunFolderError, match="is open in this process already"):
+        fr.resume(run)
+    folder.close()
+    assert fr.resume(run).complete
+
+
+def test_links_are_not_followed_out_of_the_folder(tmp_path, small):
+    folder = begun(tmp_path, small)
+    (folder / ".lock").unlink()
+    (folder / ".lock").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(fr.RunFolderError, match="cannot be written"):
+        fr.resume(folder)
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_a_run_is_resumed_from_any_directory(tmp_path, monkeypatch):
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(40, 5)).astype(np.float32), rng.integers(0, 3, 40)
+    np.savez(tmp_path / "own.npz", x_train=x, y_train=y, x_test=x, y_test=y)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ZeroDivisionError):
+        fr.run("fedavg", data="own.npz", clients=4, rounds=3, out="run", observer=stop_after(1))
+    (tmp_path / "deeper").mkdir()
+    monkeypatch.chdir(tmp_path / "deeper")
+    assert fr.resume("../run").complete
+
+
+def test_other_versions_are_noted(tmp_path, small, caplog):
+    folder = begun(tmp_path, small)
+    facts = json.loads((folder / "run.json").read_text())
+    facts["versions"]["torch"] = "1.0"
+    (folder / "run.json").write_text(json.dumps(facts))
+    assert fr.resume(folder).complete
+    assert f"torch 1.0 → {torch.__version__}" in caplog.text
+
+
+def test_odd_paths_do_no_harm(tmp_path, small):
+    odd = tmp_path / os.fsdecode(b"bad\xff \xc3\xbc")
+    assert fr.run("fedavg", **small, out=odd).complete
+    assert fr.resume(odd).complete
