@@ -78,7 +78,7 @@ class Task:
         """What was run, and why."""
         facts = (
             f"{self.train:,} train and {self.test:,} test samples, `{self.model}`, {self.rounds} rounds, one epoch "
-            f"per hop, batches of {self.batch_size}, step size {self.lr:g}."
+            f"per hop, batches of {self.batch_size}, learning rate {self.lr:g}."
         )
         return f"{self.note} {facts}".lstrip()
 

@@ -112,7 +112,7 @@ class Race:
         say(f"{table.brief(1000 * found['seconds'])} ms")
         self.times.setdefault((contender.name, case), []).append(found["seconds"])
         if contender.name == table.CHAINS:
-            self.times.setdefault((table.HAND_OVER, case), []).append(found["handover"])
+            self.times.setdefault((table.HANDOVER, case), []).append(found["handover"])
 
     def attempt(self, case: str, command: Sequence[str]) -> dict[str, Any]:
         """Measure, a second time where the first fails: nobody should lose to a port that was taken."""
@@ -178,7 +178,7 @@ def page(race: Race, versions: Mapping[str, str]) -> str:
     return f"""# Speed against peers
 
 Written by `.venv/bin/python benchmarks/peers.py --write`. A client update is one epoch of five SGD steps of batch 20
-over 100 samples; a round takes 10 or 100 of 100 clients. Times are whole rounds (sampling, hand-over, training,
+over 100 samples; a round takes 10 or 100 of 100 clients. Times are whole rounds (sampling, handover, training,
 aggregation; no evaluation, no start-up) divided by their client updates. All frameworks train the same network from the
 same weights on the same data; a fingerprint, the number of steps and the loss after three rounds are checked. They take
 turns, each time in a new process. Shown are the median and, in brackets, the minimum and maximum of the repetitions.
@@ -200,7 +200,7 @@ What to know about the comparison:
 
 - FedRelay runs through `fedrelay.run` with its default settings, including merging and records. Only with 100 clients a
   round, `engine.lanes` is set to the number of clients divided by the number of cores.
-- Bare PyTorch is a baseline: training loops in one process per core, without server or hand-over, with channels-last
+- Bare PyTorch is a baseline: training loops in one process per core, without server or handover, with channels-last
   weights and the same memory settings as FedRelay's workers.
 - Flower runs its simulation on Ray with one CPU per client and its message API. Model and data stay in the actors. Its
   rounds contain waits of a tenth of a second, so its time per update falls with larger rounds.
@@ -209,7 +209,7 @@ What to know about the comparison:
   simulator, not of a federation over a network.
 - Peers train the network as their users would write it. Channels-last memory, keeping freed memory and batching small
   models are part of FedRelay. One row shows what pfl gains if its user sets channels-last by hand.
-- The hand-over is all CPU time between the last step at one client and the first at the next: reports, a check for
+- The handover is all CPU time between the last step at one client and the first at the next: reports, a check for
   non-finite weights, two copies of the model, and shuffling and gathering the next client's samples. A term that reads
   the clock measures it and lengthens it a little, so the share is an upper bound.
 """

@@ -1,4 +1,4 @@
-"""Bare PyTorch: nothing but client updates in plain channels-last loops, one process per core; no server, no hand-over.
+"""Bare PyTorch: nothing but client updates in plain channels-last loops, one process per core; no server, no handover.
 
 Variants: `all` cores, or `one`.
 """

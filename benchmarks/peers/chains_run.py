@@ -1,9 +1,9 @@
-"""FedRelay's FedSeq: ten models travel through ten clients each. Times hops, and the hand-over from client to client.
+"""FedRelay's FedSeq: ten models travel through ten clients each. Times hops, and the handover from client to client.
 
-A hand-over is everything between the last step at one client and the first step at the next: noting the report, storing
+A handover is everything between the last step at one client and the first step at the next: noting the report, storing
 and loading the model, drawing and gathering the next client's batches. It is measured apart from the timed rounds, in
 one process and in CPU time, with a term that reads the clock at every step. The time between two steps is longer by the
-hand-over where they belong to different clients. A term lengthens the hand-over itself, so the share is an upper bound.
+handover where they belong to different clients. A term lengthens the handover itself, so the share is an upper bound.
 
 Variants: `two` workers, or `one` (`engine.workers: 1`: everything in the main process).
 """
@@ -37,7 +37,7 @@ class Stopwatch(Term):
 
 
 def handover_share(federation: fr.Federation, case: Case, settings: dict[str, Any]) -> float:
-    """The hand-over as a share of a hop; from medians, because some intervals contain an interrupt."""
+    """The handover as a share of a hop; from medians, because some intervals contain an interrupt."""
     Stopwatch.moments.clear()
     run_hops("fedseq", federation, case, settings, rounds=HANDOVER_ROUNDS, terms=(Stopwatch(),))
     # One reading for all models that are trained side by side; those go through their chains from end to end.

@@ -15,7 +15,7 @@ BARE = "bare PyTorch, all cores"
 FLOWER, NVFLARE = "Flower", "NVFlare cyclic"
 PFL = ("pfl, one process per core", "pfl, one process")
 PFL_BY_HAND = "pfl, one process per core, channels-last by hand"
-HAND_OVER = "hand-over"
+HANDOVER = "handover"
 """Not a contender: the share of a hop that is spent between clients."""
 
 
@@ -88,7 +88,7 @@ GOALS = (
     Goal("dense, 10 clients: Flower / FedRelay", "dense", (FLOWER,), 80),
     Goal("dense, 10 clients: pfl / FedRelay", "dense", PFL, 8),
     Goal("dense, 100 clients: pfl / FedRelay", "dense-100", PFL, 20),
-    Goal("FedSeq, convolutional: hand-over as a share of a hop", "conv", (HAND_OVER,), 0.02, than=None),
+    Goal("FedSeq, convolutional: handover as a share of a hop", "conv", (HANDOVER,), 0.02, than=None),
     Goal("FedSeq, convolutional: one worker / two workers", "conv", (ONE_WORKER,), 1.8, than=CHAINS),
     Goal("hop of NVFlare's cyclic workflow / hop with one worker", "conv", (NVFLARE,), 30, than=ONE_WORKER),
 )
@@ -106,7 +106,7 @@ def goals_table(times: Measured, goals: Sequence[Goal] = GOALS) -> str:
 
 def times_table(times: Measured, cases: Mapping[str, str]) -> str:
     """Milliseconds for one client update: a row for each contender, a column for each case (name → title)."""
-    contenders = dict.fromkeys(contender for contender, _ in times if contender != HAND_OVER)
+    contenders = dict.fromkeys(contender for contender, _ in times if contender != HANDOVER)
 
     def rows() -> Iterator[tuple[str, ...]]:
         for contender in contenders:

@@ -65,7 +65,7 @@ def run(
         fraction: Share of clients, or of groups, that take part in a round.
         epochs: Passes over a client's samples at every hop.
         batch_size: Samples per step.
-        lr: Step size.
+        lr: Learning rate.
         seed: The root of all randomness.
         engine: `"local"`, `"ray"`, `"flower"`, or a mapping of `engine` settings.
         workers: Number of worker processes; 0 uses all cores.

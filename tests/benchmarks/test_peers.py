@@ -82,14 +82,14 @@ def test_goal_nobody_measured() -> None:
 
 
 def test_share_must_stay_below_its_bound() -> None:
-    goal = table.Goal("x", "conv", (table.HAND_OVER,), 0.02, than=None)
-    low, high = ({(table.HAND_OVER, "conv"): [value]} for value in (0.0199, 0.0201))
+    goal = table.Goal("x", "conv", (table.HANDOVER,), 0.02, than=None)
+    low, high = ({(table.HANDOVER, "conv"): [value]} for value in (0.0199, 0.0201))
     assert goal.row(low) == ("x", "≤ 2 %", "1.99 % (1.99–1.99)", "met")
     assert goal.row(high)[3] == "**not met**"
 
 
 def test_times_are_milliseconds_and_the_hand_over_is_no_contender() -> None:
-    times = {("A", "conv"): [0.001, 0.003, 0.002], ("B", "dense"): [1.25], (table.HAND_OVER, "conv"): [0.1]}
+    times = {("A", "conv"): [0.001, 0.003, 0.002], ("B", "dense"): [1.25], (table.HANDOVER, "conv"): [0.1]}
     assert table.times_table(times, {"conv": "Conv", "dense": "Dense"}).splitlines() == [
         "| ms per client update | Conv | Dense |",
         "| --- | --- | --- |",
@@ -99,7 +99,7 @@ def test_times_are_milliseconds_and_the_hand_over_is_no_contender() -> None:
 
 
 def test_every_goal_names_contenders_that_are_measured(peers: ModuleType) -> None:
-    timed = {(each.name, case) for each in peers.CONTENDERS for case in each.rounds} | {(table.HAND_OVER, "conv")}
+    timed = {(each.name, case) for each in peers.CONTENDERS for case in each.rounds} | {(table.HANDOVER, "conv")}
     for goal in table.GOALS:
         assert {(name, goal.case) for name in (*goal.others, *([goal.than] if goal.than else []))} <= timed
 
@@ -191,7 +191,7 @@ def test_command_prints_the_page_and_writes_it(
     peers.main()
     page = (tmp_path / "peers.md").read_text()
     assert capsys.readouterr().out == page + "\n"
-    assert "| FedSeq, convolutional: hand-over as a share of a hop | ≤ 2 % | 1 % (1–1) | met |" in page
+    assert "| FedSeq, convolutional: handover as a share of a hop | ≤ 2 % | 1 % (1–1) | met |" in page
     assert "| convolutional: Flower / FedRelay | ≥ 4× | not measured | — |" in page
 
 

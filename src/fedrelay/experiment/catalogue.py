@@ -102,22 +102,30 @@ _SLOW_MERGES = {"terms.prox": {"mu": 1.0}, "terms.drift": {"alpha": 1.0}}
 METHODS: dict[str, MethodEntry] = {
     "fedavg": MethodEntry("clients train side by side, the server averages", route=Singletons),
     "fedcyclic": MethodEntry("one model travels around a ring of clients", route=Ring, default_merge=Last),
-    "fedstar": MethodEntry("every client mixes its model with everybody's", route=Star, defaults=_UNIFORM),
-    "fedseq": MethodEntry("models travel through groups, groups are averaged", route=Chains, grouping=Grouping),
+    "fedstar": MethodEntry("every client mixes its model with those of all others", route=Star, defaults=_UNIFORM),
+    "fedseq": MethodEntry(
+        "one model travels through each group, then these models are averaged", route=Chains, grouping=Grouping
+    ),
     "fedseqinter": MethodEntry(
-        "models go from group to group, averaged now and then",
+        "models go from group to group and are averaged every few rounds",
         route=Slots,
         grouping=Grouping,
         defaults=_SLOW_MERGES,
     ),
     "fedasyncseq": MethodEntry(
-        "the same without waiting for slow groups", route=Asynchronous, grouping=Grouping, defaults=_SLOW_MERGES
+        "models go from group to group without waiting for slow groups",
+        route=Asynchronous,
+        grouping=Grouping,
+        defaults=_SLOW_MERGES,
     ),
     "fedseq2par": MethodEntry(
-        "from few long groups to many short ones", route=Growing, grouping=Grouping, defaults={"grouping": _ICG}
+        "few large groups at first, many small groups at the end",
+        route=Growing,
+        grouping=Grouping,
+        defaults={"grouping": _ICG},
     ),
     "fedgsp": MethodEntry(
-        "the same, with new balanced groups every round",
+        "few large groups at first, many small ones later, formed anew every round",
         route=Growing,
         grouping=Grouping,
         defaults={
@@ -127,36 +135,36 @@ METHODS: dict[str, MethodEntry] = {
         },
     ),
     "naivegsp": MethodEntry(
-        "fixed random groups, always in the same order",
+        "fixed random groups, clients always in the same order",
         route=Chains,
         grouping=Grouping,
         defaults={"route": _FEDGSP_ROUTE, **_UNIFORM},
     ),
     "naivegsp-icg": MethodEntry(
-        "fixed balanced groups, always in the same order",
+        "fixed balanced groups, clients always in the same order",
         route=Chains,
         grouping=Grouping,
         defaults={"route": _FEDGSP_ROUTE, "grouping": {**_ICG, "profile": "counts"}, **_UNIFORM},
     ),
     "astraea": MethodEntry(
-        "groups that come closest to uniform classes",
+        "models travel through groups whose classes are nearly uniform",
         route=Chains,
         grouping=Grouping,
         defaults={"grouping": {"assign": "greedy", "distance": "kl"}},
     ),
     "spfl": MethodEntry(
-        "every model visits all who take part, each from another start", route=Rotations, defaults=_UNIFORM
+        "every model visits all sampled clients, each from another start", route=Rotations, defaults=_UNIFORM
     ),
-    "wfsl": MethodEntry("one model is warmed up through chosen clients first", warmup=Wfsl),
-    "shared-raw": MethodEntry("clients share a few samples, the server begins with those", warmup=SharedRaw),
+    "wfsl": MethodEntry("first, one model travels through selected clients as a warm-up", warmup=Wfsl),
+    "shared-raw": MethodEntry("clients share a few samples, and the server first trains on them", warmup=SharedRaw),
     "fedavg-first": MethodEntry("rounds of FedAvg before another method", warmup=FedAvgFirst),
     "ewc": MethodEntry(
-        "clients keep what mattered to the last; on a ring",
+        "a ring whose clients protect the weights that mattered to earlier ones",
         default_route=Ring,
         terms={"fisher": FisherPenalty},
         default_merge=Last,
     ),
-    "glam": MethodEntry("clients also learn from the last and the global model", terms={"glam": Glam}),
+    "glam": MethodEntry("clients also learn from the received and the global model", terms={"glam": Glam}),
     "fedprox": MethodEntry("clients stay close to the model they received", terms={"prox": Prox}),
     "scaffold": MethodEntry("control variates correct the drift of clients", terms={"control": Control}),
     "feddyn": MethodEntry("a dynamic penalty brings clients' optima together", terms={"drift": Drift}, merge=DriftMean),
@@ -167,24 +175,24 @@ METHODS: dict[str, MethodEntry] = {
         defaults={"terms.drift": {"alpha": 0.01}},
     ),
     "moon": MethodEntry(
-        "features stay close to the anchor's, away from the client's last", terms={"contrast": Contrast}
+        "features stay close to the received model's, away from the client's last model's", terms={"contrast": Contrast}
     ),
-    "fedmmd": MethodEntry("outputs stay close to the anchor's in distribution", terms={"mmd": Mmd}),
-    "fedfusion": MethodEntry("features are fused with the anchor's", terms={"fusion": Fusion}),
-    "fednova": MethodEntry("updates are normalised by the steps taken", merge=Nova),
-    "feddisco": MethodEntry("clients with unlike classes count less", merge=Disco),
-    "fedadagrad": MethodEntry("the server steps by Adagrad", merge=Adagrad),
-    "fedadam": MethodEntry("the server steps by Adam", merge=Adam),
-    "fedyogi": MethodEntry("the server steps by Yogi", merge=Yogi),
-    "fedavgm": MethodEntry("the server steps with momentum", merge=Momentum),
-    "ida": MethodEntry("models far from the mean count less", merge=Ida),
+    "fedmmd": MethodEntry("outputs stay close in distribution to those of the received model", terms={"mmd": Mmd}),
+    "fedfusion": MethodEntry("features are fused with those of the received model", terms={"fusion": Fusion}),
+    "fednova": MethodEntry("updates are divided by the number of local steps", merge=Nova),
+    "feddisco": MethodEntry("clients whose classes are far from uniform get less weight", merge=Disco),
+    "fedadagrad": MethodEntry("the server applies the mean update with Adagrad", merge=Adagrad),
+    "fedadam": MethodEntry("the server applies the mean update with Adam", merge=Adam),
+    "fedyogi": MethodEntry("the server applies the mean update with Yogi", merge=Yogi),
+    "fedavgm": MethodEntry("the server applies the mean update with momentum", merge=Momentum),
+    "ida": MethodEntry("models far from the mean get less weight", merge=Ida),
     "median": MethodEntry("the coordinate-wise median, robust to bad clients", merge=Median),
     "trimmed-mean": MethodEntry("the mean without the extremes of every coordinate", merge=Trimmed),
     "krum": MethodEntry("the model closest to its neighbours", merge=Krum),
     "geometric-median": MethodEntry("the point closest to all models", merge=GeometricMedian),
     "dp": MethodEntry("clients clip their changes and add noise: differential privacy", terms={"dp": Dp}),
     "centralized": MethodEntry(
-        "all data in one place: the upper bound", route=Pooled, default_merge=Last, pools_data=True
+        "all samples in one place: the centralised baseline", route=Pooled, default_merge=Last, pools_data=True
     ),
 }
 """The methods by name: the built-in ones, then those that plug-ins register."""

@@ -119,7 +119,7 @@ class TrainSettings(Section):
     device: str = Field("cpu", description="device for training: cpu, cuda, cuda:1, mps")
 
     def at(self, round: int) -> Self:
-        """The same with the step size of a round, for which nothing decays any more."""
+        """These settings with the decayed learning rate of a round as `lr`, and without further decay."""
         if self.lr_decay == 1:
             return self
         shrunk = self.lr * self.lr_decay ** max(0, round - 1)  # profiles are taken before the first round

@@ -246,6 +246,8 @@ def _explain(model: type[BaseModel], detail: Any, prefix: str) -> str:
     key = prefix + ".".join(str(part) for part in location)
     if kind == "extra_forbidden":
         short = shortcuts() if len(location) == 1 and issubclass(model, CommonSettings) else {}
+        if key in short:  # commands and Python functions have replaced short names before
+            return f"{key}: in a file, put it into the section {short[key].split('.')[0]!r}"
         return f"{key}: {unknown('key', str(location[-1]), _fields_at(model, location[:-1]), also=short)}"
     if kind == "missing":
         return f"{key}: is required"

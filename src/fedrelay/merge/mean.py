@@ -1,11 +1,13 @@
-"""The weighted mean of FedAvg.
+"""The mean of FedAvg, weighted by samples or uniform.
 
 Paper: B. McMahan et al. Communication-Efficient Learning of Deep Networks from Decentralized Data. AISTATS 2017.
 
-Rule: w = Σ pᵢ θᵢ with pᵢ ∝ samples seen on the route, or pᵢ equal (`weights: uniform`). Sums are computed in float64.
-Floating-point buffers take the same mean, integer counters their maximum.
+Rule: w = Σ pᵢ θᵢ with pᵢ ∝ the samples of route i, or pᵢ equal (`weights: uniform`). The samples of a route are the
+sum of its clients' numbers of samples over all accepted hops: a client with two hops counts twice, and the number of
+epochs makes no difference. Sums are computed in float64. Floating-point buffers take the same mean, integer counters
+their maximum.
 
-Deviations: none. If no route saw a sample, the global model does not change.
+Deviations: none. If no route has samples, the global model does not change.
 """
 
 from __future__ import annotations

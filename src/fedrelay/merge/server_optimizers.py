@@ -1,4 +1,4 @@
-"""FedAdagrad, FedAdam and FedYogi: server step sizes that adapt to each parameter.
+"""FedAdagrad, FedAdam and FedYogi: server learning rates that adapt to each parameter.
 
 Paper: S. J. Reddi, Z. Charles, M. Zaheer, Z. Garrett, K. Rush, J. Konečný, S. Kumar, H. B. McMahan. Adaptive Federated
 Optimization. ICLR 2021.
@@ -30,7 +30,7 @@ class Adaptive(ServerStep):
     """What the three optimisers have in common."""
 
     lr: float = Field(0.1, gt=0, description="server learning rate η")
-    epsilon: float = Field(1e-3, gt=0, description="added to √v; the smaller it is, the more step sizes adapt")
+    epsilon: float = Field(1e-3, gt=0, description="added to √v; the smaller it is, the more the learning rates adapt")
     first_v: float | None = Field(None, ge=0, description="v before the first merge; default epsilon squared")
 
     def stored_v(self, state: MergeState, change: Tensor) -> Tensor:
@@ -38,7 +38,7 @@ class Adaptive(ServerStep):
 
 
 class Adagrad(Adaptive):
-    """FedAdagrad: step sizes that only shrink."""
+    """FedAdagrad: server learning rates that only shrink."""
 
     def step(self, change: Tensor, state: MergeState) -> tuple[Tensor, MergeState]:
         v = self.stored_v(state, change) + change**2
@@ -46,7 +46,7 @@ class Adagrad(Adaptive):
 
 
 class Adam(Adaptive):
-    """FedAdam: step sizes that follow recent changes."""
+    """FedAdam: server learning rates that follow recent changes."""
 
     beta1: float = Field(0.9, ge=0, lt=1, description="share of m that is kept")
     beta2: float = Field(0.99, ge=0, le=1, description="share of v that is kept")
@@ -64,7 +64,7 @@ class Adam(Adaptive):
 
 
 class Yogi(Adaptive):
-    """FedYogi: step sizes that can grow again, but slowly."""
+    """FedYogi: server learning rates that can grow again, but slowly."""
 
     beta1: float = Field(0.9, ge=0, lt=1, description="share of m that is kept")
     beta2: float = Field(0.99, ge=0, le=1, description="1 − β₂ scales the change of v")

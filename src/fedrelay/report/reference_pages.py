@@ -21,16 +21,18 @@ from fedrelay.experiment.spec import SECTIONS, Comparison, Experiment, FaultKind
 _METHODS = """\
 # Methods
 
-Every method is a route, a grouping, local terms and a merge, some after a warm-up; names join with `+`. Terms add up;
-two names that bring the same other part, or the same term, are refused. This page is made from the text that opens each
-part's file: paper, rule, deviations. Options are set as `--set NAME=VALUE`, or under the same names in YAML and Python.
+A method has a route and a merge, and may have a grouping, local terms and a warm-up. Join names with `+` to combine
+methods. A combination can have several terms, but two names that bring the same term, or the same other part, are
+refused. The text below opens the file of each part: paper, rule, deviations. Set options as `--set NAME=VALUE`, or
+under the same names in YAML and Python.
 """
 
 _SETTINGS = """\
 # Settings
 
-One experiment is one set of names: nested in YAML and Python, dotted after `--set`, or short. An unknown key, a wrong
-type or an impossible value is refused with one message.
+A setting has one name everywhere. `train.lr` is the key `lr` in the section `train` of a YAML file, `--set
+train.lr=0.1` on the command line and `train={"lr": 0.1}` in Python. An unknown key, a wrong type or an impossible value
+is refused with one message.
 
 ```yaml
 method: fedseq            # or methods: [fedavg, fedseq] to compare
@@ -40,14 +42,25 @@ rounds: 60
 grouping: {max_clients: 10}
 ```
 
-Options of a method's parts are listed by `fedrelay methods show NAME` and in [methods.md](methods.md). Lists are
-written as in YAML, in quotes that keep the shell away: `--set 'faults=[{what: dropout, rate: 0.3}]'`.
+`fedrelay methods show NAME` and [methods.md](methods.md) list the options of a method's parts. Write lists as in YAML,
+and quote them in a shell: `--set 'faults=[{what: dropout, rate: 0.3}]'`.
 """
 
 _SHORT = """\
-Short names, on the command line and in Python, are those that a single section below has: %s. Options of a method's
-parts have none: it is `route.loops` and `terms.prox.mu`, and `alpha` and `lr` mean `data.alpha` and `train.lr` even
-where a part has an option of that name."""
+## Short names
+
+If only one section has a setting of some name, the section can be left out on the command line and in Python: `alpha`
+is short for `data.alpha`. So `--set alpha=0` means `--set data.alpha=0`, and `fr.run("fedseq", alpha=0)` works too. The
+most used settings are also options of the commands: `--alpha 0` means the same again. The options `--data`, `--model`
+and `--engine` set `data.name`, `model.name` and `engine.name`; `--data-path` sets `data.path`. YAML files need the
+section.
+
+| section | short names |
+|---|---|
+%s
+
+Options of a method's parts have no short names: write `route.loops` and `terms.prox.mu`. `alpha` and `lr` always mean
+`data.alpha` and `train.lr`, even if a part has an option of that name."""
 
 _HEAD = "\n| setting | default | meaning |\n|---|---|---|"
 
@@ -59,8 +72,13 @@ def methods_page() -> str:
 
 def settings_page() -> str:
     """All settings, section by section."""
-    short = ", ".join(f"`{name}`" for name in shortcuts())
-    return "\n".join([_SETTINGS, _SHORT % short, *_sections(), ""])
+    names = {path: name for name, path in shortcuts().items()}
+    short = (
+        (section, ", ".join(f"`{name}`" for path, name in names.items() if path.split(".")[0] == section))
+        for section in SECTIONS
+    )
+    rows = "\n".join(f"| `{section}` | {each} |" for section, each in short if each)
+    return "\n".join([_SETTINGS, _SHORT % rows, *_sections(), ""])
 
 
 def _overview() -> Iterator[str]:

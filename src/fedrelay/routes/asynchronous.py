@@ -6,14 +6,14 @@ Training of Grouped Heterogeneous Clients. IEEE Access 2024.
 Rule: W = max(1, ⌊C·N_S⌋) models start at time 0 in different groups. How long a group takes is given by the virtual
 clock or, in a real federation, by the model's arrival. A model that is done goes at once to a random idle group other
 than the one it left. A round ends when the fastest model has done one group more. After R rounds the latest finished
-models are averaged by the samples they have seen; a model that has not finished a group yet is left out, work under way
-is given up, and all start again.
+models are averaged, weighted by the samples since the last merge. A model that has not finished a group yet is left
+out, unfinished work is discarded, and all start again.
 
-Deviations: the paper gives no rule for idle groups, ties and work under way; those above are ours. What is given up
-counts neither as traffic nor as client updates by the virtual clock; in a real federation what was sent counts, because
-it was sent. With `wait` it is finished and counts. If no group is idle, a model waits for the first that is. Where two
-models go through a group in one round, the later one finds the client state that the earlier one left. Where all groups
-take equally long it is FedSeqInter, bit for bit.
+Deviations: the paper gives no rule for idle groups, ties and unfinished work; those above are ours. With the virtual
+clock, discarded work counts neither as traffic nor as client updates; in a real federation everything that was sent
+counts. With `wait`, the work is finished and counts. If no group is idle, a model waits for the first that is. If two
+models go through a group in one round, the later one finds the client state that the earlier one left. If all groups
+take equally long, the result is FedSeqInter, bit for bit.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ class Asynchronous(SlotRouting):
 
     mode: Literal["latency", "sync"] = Field(
         "latency",
-        description="groups take as long as the virtual clock says, in a real federation as they take; or all the same",
+        description="how long groups take: latency (virtual clock; in a federation, real time) or sync (all the same)",
     )
-    wait: bool = Field(False, description="finish work under way before merging, instead of giving it up")
+    wait: bool = Field(False, description="finish work under way before merging, instead of discarding it")
 
     @model_validator(mode="after")
     def _waiting_needs_time(self) -> Self:

@@ -87,7 +87,8 @@ class Routing(Section, ABC):
     """
 
     needs_groups: ClassVar[bool] = False
-    """Whether clients are grouped before the first round; the groups are in `context.groups`."""
+    """Whether models travel through groups of clients. Register such a route together with a grouping: clients are
+    then grouped before round 1, and `plan` finds the groups in `context.groups`. Other routes refuse a grouping."""
 
     chooses_group_count: ClassVar[bool] = False
     """Whether the route determines the number of groups and calls `context.regroup`."""

@@ -1,4 +1,4 @@
-"""Centralised training: the upper bound for federated methods.
+"""Centralised training: the baseline with all samples in one place.
 
 Rule: one model is trained on the samples of all clients, one local training per round. Nothing is transferred.
 

@@ -8,8 +8,8 @@ Published: Accuracy at α = 0: FedSeq 81.89 % against FedAvg 71.27 % on CIFAR-10
 
 Holds if: FedSeq's mean accuracy over the last 10 rounds is at least 5 points above FedAvg's.
 
-Scale small: Fashion-MNIST instead of CIFAR-10, 100 clients with 200 images of one class each, a small CNN, step size
-0.05, batches of 20, one epoch, a fifth of the clients a round, groups of 10 (greedy, KL of confidence vectors), 60
+Scale small: Fashion-MNIST instead of CIFAR-10, 100 clients with 200 images of one class each, a small CNN, learning
+rate 0.05, batches of 20, one epoch, a fifth of the clients a round, groups of 10 (greedy, KL of confidence vectors), 60
 rounds.
 
 Shows: accuracy_last, client_updates, longest_route, virtual_seconds

@@ -10,8 +10,8 @@ FedFusion > FedAdam > IDA > FedAdagrad > FedMMD > FedAvg > FedProx.
 Holds if: FedGSP ends highest of all; it comes to 80 % in at most half of FedAvg's rounds; NaiveGSP ends within 3
 points of FedAvg but comes to 60 % in fewer rounds.
 
-Scale small: MNIST instead of FEMNIST: 100 clients with two shards of 50 images, a small CNN, step size 0.01, batches
-of 5, κ = 0.3, groups that grow logarithmically from 4, 80 rounds; NaiveGSP with 10 groups.
+Scale small: MNIST instead of FEMNIST: 100 clients with two shards of 50 images, a small CNN, learning rate 0.01,
+batches of 5, κ = 0.3, groups that grow logarithmically from 4, 80 rounds; NaiveGSP with 10 groups.
 
 Shows: accuracy_last, accuracy_best, client_updates, transfers, virtual_seconds
 
@@ -20,7 +20,7 @@ Reading (small, does not hold): FedGSP is 8.6 points above FedAvg and at 80 % in
 FedGSP (94.8 %): growing to 39 groups of 2 or 3 clients makes its late rounds those of FedAvg, which is far from done.
 In 200 rounds (one seed) FedGSP comes to 96.5 %, FedYogi to 97.5, NaiveGSP to 98.0, so more rounds alone do not put it
 first. (2) NaiveGSP is 10 points above FedAvg after 80 rounds and 5 after 200, when FedAvg has come from 86 to 93: it
-is FedAvg that catches up. Server optimisers are stronger here than in the paper, whose step sizes for them are not
+is FedAvg that catches up. Server optimisers are stronger here than in the paper, whose learning rates for them are not
 known to us.
 """
 

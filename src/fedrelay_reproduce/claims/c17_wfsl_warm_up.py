@@ -10,7 +10,7 @@ Published: MNIST in shards, 50 cycles: all clients 95.3 %, genetic choice 89.2 %
 Holds if: All clients are better than the genetic choice, which is at most 1 point below the random choice; all three
 are at least 20 points above EWC; the genetic choice takes fewer turns than all clients.
 
-Scale small: MNIST, 60 clients with two shards of 400 images, a dense network with one hidden layer of 64, step size
+Scale small: MNIST, 60 clients with two shards of 400 images, a dense network with one hidden layer of 64, learning rate
 0.01, batches of 50, 30 cycles, ten clients chosen; EWC with strength 0.5 on rings of ten; the regulator keeps α = 0.1
 of the model received, and α is not varied. The same on NSL-KDD with Dirichlet 0.1 is shown, not judged.
 

@@ -11,7 +11,7 @@ FedDyn 77.91 → 80.90, FedDC 80.52 → 85.90, FedNova 76.02 → 79.31, MOON 78.
 Holds if: With as many rounds SPFL is better than FedAvg, after FedAvg and from scratch; SPFL with FedNova and with
 FedDisco is within half a point of SPFL alone.
 
-Scale small: 5,000 images of Fashion-MNIST, ten clients, Dirichlet 0.5, the small LeNet, step size 0.02, batches of
+Scale small: 5,000 images of Fashion-MNIST, ten clients, Dirichlet 0.5, the small LeNet, learning rate 0.02, batches of
 32; ten rounds from scratch, and ten rounds after 15 of FedAvg. SPFL does ten times the work of FedAvg in a round:
 'fedavg, 10 epochs' does as much.
 
@@ -22,7 +22,7 @@ the paper, where FedAvg had 100 rounds. All of it is the tenfold work: FedAvg wi
 against 75.7 %), in half the virtual time. The criterion looks at FedAvg, FedNova and FedDisco only. Of the others
 FedProx and FedDyn gain as well, and SPFL with FedDyn ends highest (79.1 %); SCAFFOLD and FedDC, which gains most in
 the paper, collapse with SPFL (45 → 33 and 63 → 28 %), most likely because their server's variate stands still while
-ten clients build on it; a smaller step size helps (docs/combinations.md). MOON was not run.
+ten clients build on it; a smaller learning rate helps (docs/combinations.md). MOON was not run.
 """
 
 from __future__ import annotations

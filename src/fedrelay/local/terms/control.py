@@ -10,8 +10,8 @@ c_k.
 Deviations: in chains every hop counts: the changes of all clients of a route are summed on the way and come back with
 the model. c is sent to the first client and on to the next ones; the sum is passed on and sent back. This doubles the
 bytes from and to the server and triples those between clients. The merge is the mean weighted by samples unless another
-one is named; the paper's is uniform (`merge.weights: uniform`) with a server step size of 1. With momentum or weight
-decay (recv − θ)/(τη) is not the mean gradient, so c_k is biased.
+one is named; the paper's is uniform (`merge.weights: uniform`) with a server learning rate of 1. With momentum or
+weight decay, (recv − θ)/(τη) is not the mean gradient, so c_k is biased.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ ATTACKS = {
     "another round model": (Dp(noise=2), (), {}, {"round": 0.5}, {}),
     "another received model": (Dp(noise=2), (), {}, {"recv": 1e-7}, {}),
     "another payload": (Dp(noise=2), (), {}, {"baggage sum": 1.0}, {}),
-    "another step size": (Dp(noise=2), (), {"lr": 0.500001}, {}, {}),
+    "another learning rate": (Dp(noise=2), (), {"lr": 0.500001}, {}, {}),
     "no training": (Dp(noise=2), (), {"lr": 1e-30}, {}, {}),
     "more epochs": (Dp(noise=2), (), {"epochs": 2}, {}, {}),
     "another term": (Dp(noise=2), (Blend(alpha=0.0),), {}, {}, {}),
