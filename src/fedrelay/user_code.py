@@ -17,8 +17,8 @@ from fedrelay.errors import FedRelayError, SpecError
 def import_from_current_folder() -> None:
     """Let imports find modules of the current folder, as `python -m` does.
 
-    Only commands that train call this. A command that merely reads a folder, such as `fedrelay report`, does not, so
-    that a folder from somebody else cannot bring code along.
+    Commands that run or plan an experiment call this. Commands that only read folders, such as `fedrelay report`, do
+    not, so that a folder from somebody else cannot bring code along.
     """
     if str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))

@@ -53,7 +53,7 @@ MEASURES: dict[str, str] = {
     "model_60": "accuracy of the received model nearest to 60 %",
     "model_70": "the same for 70 %",
     "model_80": "the same for 80 %",
-    "visits": "how often a model visited the attacker",
+    "visits": "number of hops at the attacker",
 }
 """Every measure that a criterion may use."""
 

@@ -138,7 +138,7 @@ def test_an_attacker_is_measured_at_equal_accuracy(tmp_path):
 
 
 def test_a_model_far_from_a_level_says_nothing_there():
-    """One visit with a model of 84 % is not three measurements."""
+    """One hop with a model of 84 % is not three measurements."""
     haul = GanAttackResult(1, (GanObservation(1, None, 0.84, None, 653.8),), None, None)
     assert distances(haul) == {
         "visits": 1, "fid_60": None, "model_60": None, "fid_70": None, "model_70": None,

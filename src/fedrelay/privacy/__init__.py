@@ -1,1 +1,1 @@
-"""Differential privacy: accounting, visit budgets and what is refused."""
+"""Differential privacy: accounting, hop budgets, and combinations that are refused."""

@@ -20,11 +20,11 @@ class Accountant:
     delta: float
 
     def epsilon(self, visits: int) -> float:
-        """ε after this many visits; infinite without noise."""
+        """ε after this many hops; infinite without noise."""
         return _epsilon(self.noise, self.delta, visits)
 
     def most_visits(self, budget: float) -> int:
-        """The largest number of visits within the ε budget; 0 if a single visit exceeds it."""
+        """The largest number of hops within the ε budget; 0 if a single hop exceeds it."""
         beyond = 1
         while self.epsilon(beyond) <= budget:
             beyond *= 2
@@ -35,10 +35,10 @@ class Accountant:
         return within
 
     def spent(self, visits: Mapping[int, int], clients: Iterable[int]) -> dict[str, Any]:
-        """The privacy loss of clients after these visits, for the summary of a run: maximum and median.
+        """The privacy loss of clients after these hops, for the summary of a run: maximum and median.
 
         Args:
-            visits: Client → number of visits; clients that are missing had none.
+            visits: Client → number of its hops; clients that are missing had none.
             clients: The clients that have samples.
         """
         counts = [visits.get(client, 0) for client in clients]

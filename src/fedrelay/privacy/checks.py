@@ -33,16 +33,16 @@ def check_private(
 
 
 def check_budget(term: Dp | None) -> None:
-    """Refuse a budget that does not allow a single visit."""
+    """Refuse a budget that does not allow a single hop."""
     if term is not None and term.most_visits == 0:
         raise SpecError(
-            f"terms.dp.epsilon: a single visit costs {term.accountant.epsilon(1):.3g}, more than the budget of "
+            f"terms.dp.epsilon: a single hop costs {term.accountant.epsilon(1):.3g}, more than the budget of "
             f"{term.epsilon:g}; raise terms.dp.epsilon or terms.dp.noise"
         )
 
 
 def check_fresh_noise(experiment: Experiment) -> None:
-    """Refuse recovery that causes visits which the privacy budget does not count."""
+    """Refuse recovery that causes hops which the privacy budget does not count."""
     recovery = experiment.recovery
     can_fail = (
         recovery.deadline is not None or experiment.faults or experiment.guard.refuses or data_at_nodes(experiment)
@@ -51,6 +51,6 @@ def check_fresh_noise(experiment: Experiment) -> None:
         raise SpecError("terms.dp: the privacy budget does not count repeated rounds; set recovery.repeats=0")
     if can_fail and recovery.policy not in ("skip", "retry"):
         raise SpecError(
-            f"recovery.policy: the privacy budget of 'dp' does not count visits made by {recovery.policy!r}; "
+            f"recovery.policy: the privacy budget of 'dp' does not count hops caused by {recovery.policy!r}; "
             "set recovery.policy to skip or retry"
         )

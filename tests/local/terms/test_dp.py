@@ -146,7 +146,7 @@ def test_clients_without_budget_are_passed_over(small):
 
 
 def test_a_budget_without_room_for_one_visit_is_refused(small):
-    said = r"epsilon: a single visit costs [\d.]+, more than the budget of 0\.1"
+    said = r"epsilon: a single hop costs [\d.]+, more than the budget of 0\.1"
     with pytest.raises(fr.SpecError, match=said):
         fr.run("fedseq+dp", **small, terms={"dp": {"epsilon": 0.1}})
 
@@ -191,7 +191,7 @@ def test_what_cannot_be(method, options, message):
         ({"recovery": {"deadline": 3.0}}, "the privacy budget does not count repeated rounds"),
         (
             {"faults": [{"what": "gone"}], "recovery": {"policy": "backup", "repeats": 0}},
-            "does not count visits made by 'backup'",
+            "does not count hops caused by 'backup'",
         ),
     ],
 )

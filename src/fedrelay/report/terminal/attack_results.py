@@ -71,7 +71,7 @@ def gan_attack_table(outcomes: GanOutcomes, hint: str = HINT) -> RenderableType:
 
     Means are over the runs that reached the accuracy.
     """
-    table = plain_table("method", "visits", "behind others", "model", "runs", "FID previous", "FID all", numeric=True)
+    table = plain_table("method", "hops", "behind others", "model", "runs", "FID previous", "FID all", numeric=True)
     for method, found in outcomes.items():
         visits = (
             fmean(len(outcome.observations) for outcome in found),

@@ -102,7 +102,7 @@ def test_two_strengths_do_not_give_the_model_by_subtraction(option, values, atta
 
 
 def test_averaging_costs_budget_for_every_answer(attacked, ask):
-    """A mean of n answers has noise of 1/√n of one, no less, and n visits are charged; then the budget ends it."""
+    """A mean of n answers has noise of 1/√n of one, no less, and n hops are charged; then the budget ends it."""
     service = attacked()
     job = wide_job(ask, Dp(noise=2))
     recv = torch.zeros(job.layout.size)

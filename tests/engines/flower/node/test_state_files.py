@@ -1,4 +1,4 @@
-"""Client state at a node: by version, merged if two routes visited at once, removed when no longer needed."""
+"""Client state at a node: by version, merged if two routes have hops there at once, removed when no longer needed."""
 
 from __future__ import annotations
 
