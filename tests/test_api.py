@@ -1,4 +1,4 @@
-"""The public door: what Python users call and see."""
+"""The public functions: what Python users call and see."""
 
 import inspect
 import subprocess

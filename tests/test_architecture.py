@@ -1,4 +1,4 @@
-"""The shape of the package: one public door, and imports that point one way."""
+"""The shape of the package: one public module, and imports that point one way."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ ROOMS = """
 """The rooms of the package, lowest first. A module imports from its own line and the lines above it in this list.
 
 A room is a package, a module, or one module of a package that is used lower than the rest (`routes.plan`).
-`__init__` is the public door.
+`__init__` is the public module.
 """
 
 FORBIDDEN = {
@@ -103,7 +103,7 @@ def dotted_names(source: str, package: str) -> Iterator[str]:
 
 
 def imported_modules(source: str, package: str) -> list[str]:
-    """The modules of FedRelay that a source imports: `data.table`, or `__init__` for the public door."""
+    """The modules of FedRelay that a source imports: `data.table`, or `__init__` for the public module."""
     found = []
     for name in dotted_names(source, package):
         if name.split(".")[0] == "fedrelay":
@@ -215,7 +215,7 @@ def test_published_claims_are_known_to_their_command_alone():
         assert not any(name.split(".")[0] == "cli" for name in imported), path
 
 
-def test_the_public_door():
+def test_the_public_names():
     assert fedrelay.__all__ == sorted(fedrelay.__all__)
     assert all(getattr(fedrelay, name).__doc__ for name in fedrelay.__all__)
     assert not [name for name in fedrelay.__all__ if name in MODULES]  # a submodule would hide the function

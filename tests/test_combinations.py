@@ -1,7 +1,7 @@
 """Every way of travelling with every term and every merge: two rounds on tiny data.
 
-Each must run and transfer what a list of its trips says, written down here one by one from the plan and from what each
-method is known to send beside the model. With two workers each must give the same bits.
+Each must run, and its transfers must be those of a list that is written down here one by one, from the plan and from
+what each method is known to send beside the model. With two workers each must give the same bits.
 """
 
 from __future__ import annotations
@@ -121,14 +121,14 @@ def assert_the_ledger_is_the_list_of_transfers(result, data, route, addition):
         plan = planner.plan(number)
         with_method = number > warmed_up
         extras = beside_the_model(addition, plan, first=number == 1 + warmed_up) if with_method else {}
-        found += [(kind, size) for kind in trips(plan) for _ in ("model", *extras.get(kind, ()))]
+        found += [(kind, size) for kind in transfer_kinds(plan) for _ in ("model", *extras.get(kind, ()))]
         found += [(kind, size) for kind in round_models(plan, since[number]) if with_method and addition == "glam"]
     assert Counter(kind for kind, _ in found) == Counter(result.transfers), (route, addition)
     assert sum(weight for _, weight in found) == result.bytes, (route, addition)
 
 
-def trips(plan: RoundPlan) -> Iterator[str]:
-    """Every trip of a round by its kind."""
+def transfer_kinds(plan: RoundPlan) -> Iterator[str]:
+    """The kind of every transfer of a round."""
     for route in plan.routes:
         if plan.handover == "none":
             continue
@@ -142,7 +142,7 @@ def trips(plan: RoundPlan) -> Iterator[str]:
 
 
 def beside_the_model(addition: str | None, plan: RoundPlan, *, first: bool) -> dict[str, tuple[str, ...]]:
-    """What travels besides on each kind of trip: none of it is smaller than the model."""
+    """What travels besides on each kind of transfer: none of it is smaller than the model."""
     if addition in ("scaffold", "feddc"):  # twice the bytes down and up
         return {"s2c": ("control",), "c2s": ("change",), "c2c": ("control", "change")}
     if addition == "ewc":  # nobody has a Fisher before the first turn

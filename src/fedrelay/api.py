@@ -57,7 +57,7 @@ def run(
     Args:
         method: A method, or several joined with `+`: `"fedseq+fedprox"`. `fr.methods()` lists them.
         data: A known data set, a mapping of `data` settings, or a federation made with `federate` or `load_data`.
-        model: A model of the zoo, `"module:function"`, or your own `nn.Module`, whose present weights are the start.
+        model: A model of the zoo, `"module:function"`, or your own `nn.Module`, whose weights are the initial ones.
         clients: Number of clients.
         partition: How samples are distributed over the clients.
         alpha: Concentration of the Dirichlet partition; 0 gives every client one class.
@@ -66,12 +66,12 @@ def run(
         epochs: Passes over a client's samples at every hop.
         batch_size: Samples per step.
         lr: Learning rate.
-        seed: The root of all randomness.
+        seed: Seed of all random draws.
         engine: `"local"`, `"ray"`, `"flower"`, or a mapping of `engine` settings.
         workers: Number of worker processes; 0 uses all cores.
         out: Folder to keep the run in, so that it can be resumed and reported.
         plugins: Modules that register methods of your own.
-        observer: Sees the run as it goes: an `Observer`, or any object with some of its hooks.
+        observer: Is called during the run: an `Observer`, or any object with some of its hooks.
         progress: Whether to show a progress bar; by default in terminals and notebooks.
         **settings: Any other setting: a section (`train={"clip": 1.0}`) or a short name (`clip=1.0`).
 
@@ -137,7 +137,7 @@ def compare(
     Args:
         methods: Methods, or mappings such as `{"method": "fedseq", "label": "two loops", "route": {"loops": 2}}`.
         seeds: One run of every method for each seed.
-        out: Folder to keep all runs, the table and the curves in. Calling again continues what is not complete.
+        out: Folder to keep all runs, the table and the curves in. Calling again continues unfinished runs.
 
     All other arguments are those of `run`.
 
@@ -192,7 +192,7 @@ def resume(
         run: The folder of the run.
         data: Your own federation, if the run was started with one.
         model: Your own module, if the run was started with one.
-        observer: Sees the run as it goes.
+        observer: Is called during the run, as in `run`.
         progress: Whether to show a progress bar; by default in terminals and notebooks.
 
     Returns:

@@ -70,7 +70,7 @@ def test_the_fastest_variant_of_a_peer_counts() -> None:
     assert table.Goal("x", "conv", ("slow", "fast"), 3.0).measured(times) == table.Spread(2.5, 2.0, 3.0)
 
 
-def test_goal_is_not_judged_without_all_variants_of_a_peer() -> None:
+def test_goal_is_not_decided_without_all_variants_of_a_peer() -> None:
     times = {("slow", "conv"): [9.0], ("FedRelay", "conv"): [2.0]}
     assert table.Goal("x", "conv", ("slow", "fast"), 3.0).measured(times) is None
 
@@ -88,7 +88,7 @@ def test_share_must_stay_below_its_bound() -> None:
     assert goal.row(high)[3] == "**not met**"
 
 
-def test_times_are_milliseconds_and_the_hand_over_is_no_contender() -> None:
+def test_times_are_milliseconds_and_the_handover_is_no_framework() -> None:
     times = {("A", "conv"): [0.001, 0.003, 0.002], ("B", "dense"): [1.25], (table.HANDOVER, "conv"): [0.1]}
     assert table.times_table(times, {"conv": "Conv", "dense": "Dense"}).splitlines() == [
         "| ms per client update | Conv | Dense |",

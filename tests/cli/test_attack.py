@@ -5,7 +5,7 @@ from functools import partial
 
 import pytest
 
-from fedrelay.robustness import gan_attack_run as espionage
+from fedrelay.robustness import gan_attack_run
 from fedrelay.robustness.gan_attack import feature_network
 
 FLIP = ["attack", "label-flip", "--swap", "3,8", "--alpha", "100"]
@@ -77,12 +77,12 @@ def test_help_has_examples(program):
 @pytest.fixture
 def a_quick_look(monkeypatch):
     """Few images, compared by a network that has hardly learnt: no test here asks how well an attacker draws."""
-    monkeypatch.setattr(espionage, "MOST_COMPARED", 300)
-    monkeypatch.setattr(espionage, "feature_network", partial(feature_network, steps=20))
+    monkeypatch.setattr(gan_attack_run, "MOST_COMPARED", 300)
+    monkeypatch.setattr(gan_attack_run, "feature_network", partial(feature_network, steps=20))
 
 
 @pytest.mark.usefixtures("a_quick_look")
-def test_a_spy(program, tiny, tmp_path):
+def test_a_gan_attack(program, tiny, tmp_path):
     words = [
         "attack",
         "gan",
@@ -118,7 +118,7 @@ def test_a_spy(program, tiny, tmp_path):
 
 
 @pytest.mark.usefixtures("a_quick_look")
-def test_a_spy_whose_drawings_are_compared_by_own_features(program, tiny, tmp_path, monkeypatch):
+def test_a_gan_attack_with_features_of_the_user(program, tiny, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "eyes.py").write_text(
         "def constant():\n    return lambda images: images.new_ones(len(images), 2)\n"
@@ -142,7 +142,7 @@ def test_a_spy_whose_drawings_are_compared_by_own_features(program, tiny, tmp_pa
 
 
 @pytest.mark.usefixtures("a_quick_look")
-def test_attackers_in_several_runs_and_one_that_nobody_visits(program, tiny, tmp_path):
+def test_attackers_in_several_runs_and_one_without_a_hop(program, tiny, tmp_path):
     words = ["attack", "gan", "fedavg", *tiny, "--seeds", "1,2", "--fraction", "1", "--attacker-epochs", "1", "--json"]
     ended = program(*words, "--out", "seen")
     assert ended.code == 0, ended.err

@@ -87,7 +87,7 @@ def test_a_comparison_in_which_everything_diverged_fails(program, tiny, tmp_path
     assert not (tmp_path / "here/curves.png").exists()
 
 
-def test_what_went_wrong_is_told_of_every_method(program, tiny, tmp_path):
+def test_fault_events_of_every_method_are_shown(program, tiny, tmp_path):
     (tmp_path / "two.yaml").write_text(
         "methods:\n"
         "  - {method: fedavg, label: calm, faults: []}\n"

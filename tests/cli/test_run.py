@@ -143,7 +143,7 @@ def test_privacy_is_planned_and_shown(program, tiny, tmp_path):
     assert "none: no noise was added" in free.err
 
 
-def test_rounds_that_nobody_came_home_from_are_told_and_a_run_of_nothing_else_fails(program, tiny):
+def test_rounds_without_arrivals_are_reported_and_a_run_of_only_those_fails(program, tiny):
     away = ["--set", "recovery.repeats=1", "--out", "run"]
     some = program("run", "fedavg", *tiny, *away, "--set", "faults=[{what: dropout, first: 2}]")
     assert some.code == 0

@@ -39,7 +39,7 @@ class Transfer:
 
 
 def transfers(plan: RoundPlan, payloads: Mapping[str, int], extras: ExtraPayloads = NOTHING) -> Iterator[Transfer]:
-    """Every transfer of a round, one for each payload and trip."""
+    """Every transfer of a round, one for each payload and way."""
     for kind, source, target in ledger.transfers(plan):
         for payload, size in (*payloads.items(), *extras.get(kind, {}).items()):
             yield Transfer(kind, source, target, payload, size)
@@ -74,7 +74,7 @@ def test_closed_forms(plan, s2c, c2s, c2c):
     assert found.bytes == 40 * found.total
 
 
-def test_baggage_is_counted_beside_the_model():
+def test_payloads_are_counted_beside_the_model():
     doubled = transfer_totals(chains(*[1] * 20), {"model": 40, "control": 40})
     assert (doubled.total, doubled.bytes) == (80, 3200)  # SCAFFOLD with m = 20
     assert doubled.bytes_by_payload == {"model": 1600, "control": 1600}
@@ -106,7 +106,7 @@ def test_tallies_add_up():
     assert one + two == TransferTotals(3, 3, 2, 320, {"model": 320}, {"s2c": 120, "c2s": 120, "c2c": 80})
 
 
-def test_an_errand_is_one_parcel_to_every_client_and_one_back():
+def test_setup_is_one_message_to_every_client_and_one_back():
     model, profile = SetupTransfer("model", 100), SetupTransfer("profile", 4)
     assert SetupStep(range(12), model, profile).totals() == TransferTotals(
         12, 12, 0, 1248, {"model": 1200, "profile": 48}, {"s2c": 1200, "c2s": 48}

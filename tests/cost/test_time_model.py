@@ -45,13 +45,13 @@ class TestRoutes:
         assert loaded.transfer_time(SERVER, 0) == 160 / 80 + 1
 
     def test_a_direct_route(self):
-        trip = TIMES.route_time((0, 1, 2))
-        assert trip == RouteTime(training=30, travelling=2 + 7 + 10 + 0.5, hops=3, samples=35)
-        assert trip.seconds == 49.5
+        found = TIMES.route_time((0, 1, 2))
+        assert found == RouteTime(training=30, travelling=2 + 7 + 10 + 0.5, hops=3, samples=35)
+        assert found.seconds == 49.5
 
     def test_a_route_through_the_server(self):
-        trip = TIMES.route_time((0, 1, 2), "server")
-        assert trip.travelling == 2 + (3 + 6) + (10 + 0.5) + 0.5
+        found = TIMES.route_time((0, 1, 2), "server")
+        assert found.travelling == 2 + (3 + 6) + (10 + 0.5) + 0.5
 
     def test_a_route_without_transfers(self):
         assert TIMES.route_time((2,), "none") == RouteTime(training=10, hops=1, samples=20)
@@ -132,8 +132,8 @@ class TestRounds:
         assert all(route.waiting >= 0 for route in found.routes)
         alone = [TIMES.route_time(route, handover) for route in routes]
         assert all(
-            route.seconds >= trip.seconds - 1e-9 and (route.hops, route.samples) == (trip.hops, trip.samples)
-            for route, trip in zip(found.routes, alone, strict=True)
+            route.seconds >= single.seconds - 1e-9 and (route.hops, route.samples) == (single.hops, single.samples)
+            for route, single in zip(found.routes, alone, strict=True)
         )
         clients = [client for route in routes for client in route]
         if len(set(clients)) == len(clients):

@@ -87,7 +87,7 @@ class TestArrayFederation:
         assert x.shape == (0, 2, 4, 4)
         assert y.shape == (0,)
 
-    def test_small_data_are_converted_once_and_large_data_at_every_visit(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_small_data_are_converted_once_and_large_data_at_every_hop(self, monkeypatch: pytest.MonkeyPatch) -> None:
         once, again = self.federation.samples(2), self.federation.samples(2)
         assert once.x.data_ptr() == again.x.data_ptr()
         monkeypatch.setattr("fedrelay.data.federation._CONVERTED_BYTES", 0)
@@ -137,10 +137,10 @@ class TestShifts:
         assert self.federation.samples(1).x.shape == (0, 2, 4, 4)
         torch.testing.assert_close(self.federation.samples(2).x, self.expected("noise", 2))
 
-    def test_every_visit_sees_the_same_noise(self) -> None:
+    def test_every_hop_sees_the_same_noise(self) -> None:
         assert torch.equal(self.federation.samples(2).x, self.federation.samples(2).x)
 
-    def test_test_set_is_plain_unless_told(self) -> None:
+    def test_test_set_is_plain_by_default(self) -> None:
         plain = ArrayFederation(IMAGES, THREE, seed=4).test.x
         assert torch.equal(self.federation.test.x, plain)
         mixed = replace(self.federation, test_shifts=("none", "inversion")).test.x
@@ -170,7 +170,7 @@ class TestFingerprint:
         changed.flat[-1] += 1
         assert replace(self.base, dataset=replace(IMAGES, **{field: changed})).fingerprint() != self.base.fingerprint()
 
-    def test_holdings_scaling_and_shifts_count(self) -> None:
+    def test_samples_scaling_and_shifts_count(self) -> None:
         others = [
             replace(self.base, client_indices=ClientIndices(THREE.indices, np.array([0, 2, 3, 12]))),
             replace(self.base, dataset=replace(IMAGES, scaling=None)),

@@ -57,7 +57,7 @@ def same(left: ClientIndices, right: ClientIndices) -> bool:
     return np.array_equal(left.indices, right.indices) and np.array_equal(left.offsets, right.offsets)
 
 
-def test_holdings() -> None:
+def test_class_counts_of_clients() -> None:
     client_indices = ClientIndices(np.array([2, 4, 0, 1, 3]), np.array([0, 2, 2, 5]))
     assert client_indices.clients == 3
     assert client_indices.sizes().tolist() == [2, 0, 3]

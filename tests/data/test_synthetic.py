@@ -49,7 +49,7 @@ def test_a_million_clients_and_the_same_first_ones() -> None:
     assert len(many.samples(999_999).y) == many.size(999_999)
 
 
-def test_every_visit_is_the_same_and_every_client_its_own() -> None:
+def test_every_hop_sees_the_same_samples_and_clients_differ() -> None:
     federation = SyntheticFederation(3, seed=3, size_rule=FIXED)
     assert torch.equal(federation.samples(1).x, federation.samples(1).x)
     assert not torch.equal(federation.samples(1).x, federation.samples(2).x)

@@ -40,11 +40,11 @@ def job(toy, linear):
     return TrainingJob(linear, FlatLayout.of(linear), toy, TrainSettings(batch_size=2, epochs=2), (), 3)
 
 
-def profiles_of(engine, clients, portrait=None):
+def profiles_of(engine, clients, profiler=None):
     start = engine.job.layout.flatten(engine.job.module)
-    pictures = dict(engine.profile_clients(portrait or Everything(), clients, start))
+    profiles = dict(engine.profile_clients(profiler or Everything(), clients, start))
     engine.close()
-    return np.stack([pictures[place] for place in range(len(clients))])
+    return np.stack([profiles[place] for place in range(len(clients))])
 
 
 @pytest.mark.parametrize("lanes", [1, 2, 8])
@@ -83,9 +83,9 @@ def test_without_training_the_model_is_the_one_that_was_sent(job):
 def test_vectors_come_while_others_are_under_way(job, monkeypatch):
     monkeypatch.setattr(local, "PROFILES_PER_WORKER", 1)
     engine = LocalEngine(job, InlineExecutor(job))
-    pictures = engine.profile_clients(Everything(), [0, 1, 2], job.layout.flatten(job.module))
-    assert next(pictures)[0] == 1  # the client with the most samples
-    assert len(list(pictures)) == 2
+    profiles = engine.profile_clients(Everything(), [0, 1, 2], job.layout.flatten(job.module))
+    assert next(profiles)[0] == 1  # the client with the most samples
+    assert len(list(profiles)) == 2
 
 
 def test_nobody_to_portray(job):

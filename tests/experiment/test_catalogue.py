@@ -189,7 +189,7 @@ def test_what_makes_no_sense_together_is_refused(method, message):
         build_method(experiment(method))
 
 
-def test_ewc_travels_on_a_ring_unless_told_otherwise():
+def test_ewc_travels_on_a_ring_by_default():
     assert build_method(experiment("ewc")).route == Ring()
     assert build_method(experiment("ewc")).merge == Last()
     assert build_method(experiment("fedseq+ewc")).merge == Mean()

@@ -124,7 +124,7 @@ TOLD = {
 
 
 @pytest.mark.parametrize("method", TOLD)
-def test_histograms_are_told_once_whoever_needs_them(toy, method):
+def test_histograms_are_sent_once_for_all_parts_that_need_them(toy, method):
     line = prepare(experiment(method), federation=toy).costs.setup_line()
     assert (0 if line is None else line["c2s"]) == 6 * TOLD[method]
     if line is not None:
@@ -150,11 +150,11 @@ def test_the_slowest_client_decides_how_long_profiles_take(tmp_path):
         training = 2 * run.prepared.federation.size(client) * run.costs.sample_flops / flops
         return training, 8 * 4810 * 4 / down + latency + 8 * 10 * 4 / up + latency
 
-    trips = [seconds(c, *((1e9, 1e7, 2e6, 0.5) if c == 3 else (1e10, 1e8, 2e7, 0.05))) for c in range(CLIENTS)]
-    assert line["virtual_seconds"] == pytest.approx(sum(trips[3]))
-    assert line["idle_seconds"] == pytest.approx(sum(sum(trips[3]) - sum(trip) for trip in trips))
-    assert line["computing_seconds"] == pytest.approx(trips[3][0])
-    assert line["communicating_seconds"] == pytest.approx(sum(way for _, way in trips))
+    times = [seconds(c, *((1e9, 1e7, 2e6, 0.5) if c == 3 else (1e10, 1e8, 2e7, 0.05))) for c in range(CLIENTS)]
+    assert line["virtual_seconds"] == pytest.approx(sum(times[3]))
+    assert line["idle_seconds"] == pytest.approx(sum(sum(times[3]) - sum(each) for each in times))
+    assert line["computing_seconds"] == pytest.approx(times[3][0])
+    assert line["communicating_seconds"] == pytest.approx(sum(way for _, way in times))
 
 
 def test_profiles_and_histograms_come_one_after_another(toy):

@@ -122,7 +122,7 @@ def test_clients_without_samples_hand_the_model_on(sizes):
     assert_alike(both(make_federation(sizes), range(len(sizes)), batch_size=4, lr=0.1))
 
 
-def test_the_same_bits_at_every_visit():
+def test_the_same_bits_at_every_hop():
     torch.manual_seed(4)
     module = build_model("cnn-s", (1, 8, 8), 3)
     layout = FlatLayout.of(module)

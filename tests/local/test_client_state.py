@@ -15,7 +15,7 @@ def held(client_states: ClientStateStore, clients: int) -> list[float | None]:
     return [kept["drift"][0].item() if (kept := client_states.get(client)) else None for client in range(clients)]
 
 
-def test_who_was_never_visited_has_nothing():
+def test_a_client_without_a_hop_has_no_state():
     assert ClientStateStore().get(3) == {}
 
 

@@ -44,7 +44,7 @@ def test_padding_counts_nowhere():
     assert sums.predicted.sum() == 3
 
 
-def test_models_are_judged_in_evaluation_mode():
+def test_models_are_evaluated_in_evaluation_mode():
     module = nn.Sequential(nn.Dropout(0.9), nn.Linear(4, 2)).train()
     flat_module, weights = bench_of(module)
     samples = Samples(torch.randn(50, 4), torch.randint(0, 2, (50,)))

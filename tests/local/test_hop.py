@@ -143,7 +143,7 @@ def test_a_loss_may_rise_by_the_tolerance_beyond_what_is_usual(toy, linear):
         assert torch.equal(found, FlatLayout.of(linear).flatten(linear)) == refused
 
 
-def test_a_refused_client_keeps_what_it_kept_and_adds_nothing_to_what_travels(toy, linear):
+def test_a_refused_client_keeps_its_state_and_adds_nothing_to_the_payload(toy, linear):
     job = job_of(toy, linear, terms=(Control(),))
     client_states = ClientStateStore()
     plan, tamper = RoundPlan(1, (Route((0, 1)), Route((2,)))), Tamper(0, 1, "nan")

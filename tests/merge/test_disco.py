@@ -89,7 +89,7 @@ def test_weights_sum_to_one_and_fall_with_distance(routes, a, b):
     assert all(one >= two - 1e-12 for one, two in pairwise(by_distance))
 
 
-def test_a_client_visited_twice_counts_once(make_inputs):
+def test_a_client_with_two_hops_counts_once(make_inputs):
     inputs = make_inputs(
         [[0.0], [1.0]], clients=4, label_histogram=np.array([[8, 0], [0, 4], [6, 2], [0, 0]]).__getitem__
     )

@@ -230,7 +230,7 @@ def test_refusals(arguments: tuple[Any, ...], options: dict[str, Any], message: 
         build_model(*arguments, **options)
 
 
-def test_options_are_told_with_their_defaults() -> None:
+def test_options_are_listed_with_their_defaults() -> None:
     assert MODELS["mlp"].options == {"hidden": (64,)}
     assert MODELS["resnet18"].options == {"stem": None}
     assert MODELS["lenet"].options == {}

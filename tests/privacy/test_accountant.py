@@ -49,7 +49,7 @@ def test_nothing_spent_and_nothing_guarded():
 
 @settings(max_examples=20)
 @given(st.floats(0.5, 20), st.floats(0.01, 50))
-def test_a_budget_allows_all_visits_within_it_and_not_one_more(noise, budget):
+def test_a_budget_allows_all_hops_within_it_and_not_one_more(noise, budget):
     accountant = Accountant(noise, 1e-5)
     most = accountant.most_visits(budget)
     assert most == 0 or accountant.epsilon(most) <= budget

@@ -146,7 +146,7 @@ def test_an_unchanged_document_is_written_out_once(serve, slots_folder, monkeypa
     assert len(written) == 1
 
 
-def test_a_folder_that_breaks_is_told_and_the_page_lives_on(serve, slots_folder, tmp_path):
+def test_a_folder_that_breaks_is_reported_and_the_page_lives_on(serve, slots_folder, tmp_path):
     run = shutil.copytree(slots_folder, tmp_path / "run")
     server = serve(run)
     metrics = run / "metrics.jsonl"

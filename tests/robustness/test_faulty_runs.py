@@ -64,7 +64,7 @@ def test_whatever_goes_wrong_feddyn_remembers_every_clients_drift(norm, tmp_path
 
 
 @pytest.mark.parametrize("final", ["ema", "mean"])
-def test_refused_turns_do_not_thin_out_what_a_warm_up_adds_up(final):
+def test_refused_hops_do_not_dilute_the_sum_of_a_warm_up(final):
     faults = {"what": "nan", "clients": tuple(range(6))}
     more = {"guard": {"on_divergence": "skip"}, "warmup": {"cycles": 6, "final": final}, "lr": 1e-6}
     result = small("wfsl", faults, **more)
@@ -79,7 +79,7 @@ def test_models_that_wait_are_merged_even_if_nobody_comes_home_in_time():
     torch.testing.assert_close(after_two.weights, one_long.weights)
 
 
-def test_a_lost_first_turn_costs_rotations_one_more_round_model():
+def test_a_lost_first_hop_costs_rotations_one_more_round_model():
     model = small("fedavg").bytes // 72  # six clients, six rounds, down and up
     lost = {"what": "dropout", "first": 1, "last": 1, "clients": tuple(range(12)), "rate": 0.1}
     extra = {}

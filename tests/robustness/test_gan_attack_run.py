@@ -12,7 +12,7 @@ import fedrelay as fr
 from fedrelay.errors import NoUsableArrivalError, SpecError
 from fedrelay.experiment.prepare import prepare
 from fedrelay.experiment.spec import experiment
-from fedrelay.robustness import gan_attack_run as espionage
+from fedrelay.robustness import gan_attack_run
 from fedrelay.robustness.gan_attack_run import GanAttackResult, GanObservation, run_gan_attack
 
 SETTINGS = {"clients": 10, "alpha": 100, "rounds": 3, "fraction": 1.0, "batch_size": 32, "workers": 1}
@@ -24,8 +24,8 @@ ATTACKER = 4
 @pytest.fixture(autouse=True)
 def a_quick_look(monkeypatch):
     """Few images, compared by a few of their pixels."""
-    monkeypatch.setattr(espionage, "MOST_COMPARED", 300)
-    monkeypatch.setattr(espionage, "feature_network", lambda *_, **__: lambda images: images[:, 0, 3:5, 3])
+    monkeypatch.setattr(gan_attack_run, "MOST_COMPARED", 300)
+    monkeypatch.setattr(gan_attack_run, "feature_network", lambda *_, **__: lambda images: images[:, 0, 3:5, 3])
 
 
 def beside_the_honest_run(method, **more):
@@ -57,7 +57,7 @@ def beside_the_honest_run(method, **more):
     ],
     ids=lambda part: part if isinstance(part, str) else "+".join(part) or "plain",
 )
-def test_the_run_is_the_one_without_a_spy(method, more):
+def test_the_run_is_the_one_without_an_attacker(method, more):
     outcome = beside_the_honest_run(method, **more)
     planner = prepare(experiment(method, **SETTINGS, **more)).planner
     plans = [planner.plan(round) for round in (1, 2, 3)]
@@ -77,7 +77,7 @@ def test_the_run_is_the_one_without_a_spy(method, more):
     assert outcome.first_at(1.1) is None
 
 
-def test_visits_at_about_equal_accuracy():
+def test_hops_at_about_equal_accuracy():
     observations = [
         GanObservation(round, None, accuracy, None, round) for round, accuracy in enumerate((0.3, 0.62, 0.58, 0.9))
     ]
@@ -111,13 +111,13 @@ def test_where_the_work_of_the_client_before_is_refused():
     assert [observation.predecessor for observation in outcome.observations] == [None] * 3
 
 
-def test_a_run_without_fruit_is_one_with_a_spy_too():
+def test_a_run_without_accepted_updates_fails_with_an_attacker_too():
     hopeless = experiment("fedavg", **SETTINGS, faults=[{"what": "dropout", "rate": 1.0}])
     with pytest.raises(NoUsableArrivalError, match="no client update was accepted in any of the 3 rounds"):
         run_gan_attack(hopeless, ATTACKER, epochs=1)
 
 
-def test_a_spy_that_is_never_visited_draws_nothing():
+def test_an_attacker_without_a_hop_draws_nothing():
     outcome = beside_the_honest_run("fedavg", faults=[{"what": "gone", "rate": 1.0, "clients": [ATTACKER]}])
     assert outcome.observations == ()
     assert outcome.images is None
@@ -151,12 +151,12 @@ def test_what_cannot_be_attacked(method, attacker, message):
         run_gan_attack(experiment(method, **SETTINGS), attacker)
 
 
-def test_a_real_federation_has_no_seat_for_a_spy():
+def test_a_real_federation_refuses_the_attack():
     with pytest.raises(SpecError, match="the engine must be 'local' or 'ray', got 'flower'"):
         run_gan_attack(experiment("fedavg", engine="flower"), ATTACKER)
 
 
-def test_a_spy_needs_images_samples_and_time(toy, linear):
+def test_an_attacker_needs_images_samples_and_epochs(toy, linear):
     with pytest.raises(SpecError, match="attacker: draws images, but the data 'toy' are tabular"):
         run_gan_attack(experiment("fedavg", **{**SETTINGS, "clients": 6}), ATTACKER, federation=toy, module=linear)
     wanted = experiment("fedavg", **{**SETTINGS, "clients": 1400})

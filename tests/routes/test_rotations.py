@@ -36,7 +36,7 @@ def test_the_order_stays_unless_it_is_reshuffled():
     assert Rotations(reshuffle=True).plan(context, 1).routes != Rotations(reshuffle=True).plan(context, 2).routes
 
 
-def test_random_orders_visit_everybody_once():
+def test_random_orders_visit_every_client_once():
     context = PlanningContext(8, 1.0, 1)
     plan = Rotations(orders="random").plan(context, 1)
     assert all(sorted(route.clients) == list(range(8)) for route in plan.routes)

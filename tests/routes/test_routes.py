@@ -39,7 +39,7 @@ def test_a_ring_is_one_route_over_the_same_sample(clients, fraction, seed):
     assert route.clients == tuple(r.clients[0] for r in Singletons().plan(context, 3).routes)
 
 
-def test_a_fixed_ring_starts_where_it_is_told():
+def test_a_fixed_ring_starts_at_the_given_client():
     context = PlanningContext(5, 1.0, 1)
     assert Ring(order="fixed", start=3).plan(context, 1).routes[0].clients == (3, 4, 0, 1, 2)
     with pytest.raises(SpecError, match=r"route\.start: must be less than the number of clients \(5\)"):

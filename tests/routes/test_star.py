@@ -105,7 +105,7 @@ def test_accuracy_is_that_on_the_samples_of_the_client(toy, linear):
 
 
 @pytest.mark.parametrize(("weights", "counts"), [("uniform", [1, 0, 1, 1, 1, 1]), ("samples", [5, 0, 3, 8, 4, 7])])
-def test_clients_not_visited_yet_are_judged_with_the_first_model(linear, weights, counts):
+def test_clients_without_a_hop_are_evaluated_with_the_first_model(linear, weights, counts):
     federation = make_federation([5, 0, 3, 8, 4, 7])
     wanted = experiment("fedstar", fraction=0.5, merge={"weights": weights})
     server = server_of(prepare(wanted, federation=federation, module=linear))

@@ -103,7 +103,7 @@ def alive(pid: int) -> bool:
 @pytest.mark.parametrize(
     ("checkpoint_seconds", "options"),
     [("0", STORM), ("0.3", ("grouping.assign=greedy", "grouping.profile=conf", "grouping.epochs=1"))],
-    ids=["a checkpoint every round of a storm", "groups by confidence"],
+    ids=["a checkpoint every round, with many faults", "groups by confidence"],
 )
 def test_a_run_killed_again_and_again_ends_with_the_same_bits(programs, tmp_path, capsys, checkpoint_seconds, options):
     settings = [*ARGUMENTS, "--set", f"checkpoint.seconds={checkpoint_seconds}"]

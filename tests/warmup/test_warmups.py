@@ -25,7 +25,7 @@ def shared_raw(toy, **warmup):
 
 
 @pytest.mark.parametrize(("weights", "expected"), [("own", [5, 9, 3, 8, 4, 7]), ("all", [14, 16, 12, 16, 13, 15])])
-def test_shared_raw_counts_clients_by_their_own_samples_unless_told_otherwise(toy, weights, expected):
+def test_shared_raw_weights_clients_by_their_own_samples_by_default(toy, weights, expected):
     prepared = shared_raw(toy, weights=weights).prepared
     assert prepared.federation.sizes().tolist() == [14, 16, 12, 16, 13, 15]
     hops = [HopReport(prepared.federation.size(client), 1, 0.0) for client in range(7)]
@@ -55,7 +55,7 @@ def test_a_plan_says_what_is_shared_and_who_trains_on_it(toy):
     assert plan_report(shared_raw(toy), 2)["routes"] != [["server"]]
 
 
-def test_the_time_of_a_genetic_choice_is_told(tmp_path):
+def test_the_time_of_a_genetic_selection_is_recorded(tmp_path):
     settings = {"model": {"name": "mlp", "hidden": (3,)}, "rounds": 3, "fraction": 0.5, "workers": 1}
     federation = make_federation([3] * 8)
     result = fr.run("wfsl", data=federation, warmup=GENETIC, out=tmp_path / "run", **settings)
@@ -73,6 +73,6 @@ def test_the_time_of_a_genetic_choice_is_told(tmp_path):
     assert "choosing clients" in shown.get()
 
 
-def test_where_nobody_searches_no_time_is_told(toy):
+def test_without_a_search_no_time_is_recorded(toy):
     result = fr.run("wfsl", data=toy, warmup={"cycles": 1}, rounds=2, workers=1)
     assert result.selection_seconds == 0

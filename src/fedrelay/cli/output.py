@@ -15,7 +15,7 @@ from fedrelay.report.format import finite
 
 
 class CommandOutput:
-    """Prints what a command has to say, as far as `--quiet` and `--json` allow."""
+    """Prints the output of a command; `--quiet` and `--json` decide how much and where."""
 
     def __init__(self, *, quiet: bool = False, json: bool = False) -> None:
         self.json = json

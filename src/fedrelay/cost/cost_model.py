@@ -78,7 +78,7 @@ class CostModel:
         return found
 
     def transfers(self, plan: RoundPlan, fault_costs: FaultCosts = NO_FAULT_COSTS) -> TransferTotals:
-        """The transfers of a round; what is sent without effect carries what is usual for its kind."""
+        """The transfers of a round. Transfers without effect have the usual bytes of their kind."""
         found = transfer_totals(plan, self.payloads, self._extras_of_terms(plan), fault_costs.wasted)
         extras, sent = self.extras(plan), round_models(self.prepared.phase(plan.round).terms, plan)
         for kind in KINDS:

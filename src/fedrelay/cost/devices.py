@@ -71,8 +71,12 @@ class ClockSettings(Section):
         "(that paper's constants)",
     )
     flops: float = Field(1e10, ge=1, description="FLOP/s of a client; its median if log-normal, the fast tier's")
-    down: float = Field(1e8, ge=1, description="bit/s from the net to a client; median or fast tier's likewise")
-    up: float = Field(2e7, ge=1, description="bit/s from a client to the net; median or fast tier's likewise")
+    down: float = Field(
+        1e8, ge=1, description="bit/s from the network to a client; log-normal: the median; two-tier: the fast tier"
+    )
+    up: float = Field(
+        2e7, ge=1, description="bit/s from a client to the network; log-normal: the median; two-tier: the fast tier"
+    )
     latency: float = Field(0.05, ge=0, description="seconds between a client and the net")
     speed_sigma: float = Field(0.5, ge=0, le=5, description="log-normal: standard deviation of the log of the speed")
     link_sigma: float = Field(

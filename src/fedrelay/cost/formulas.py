@@ -38,7 +38,7 @@ class RoundShape(NamedTuple):
 
 
 def equal_chains(groups: Iterable[int], clients: int, samples: float) -> list[RoundShape]:
-    """Rounds with so many groups each, all clients having the same number of samples."""
+    """Rounds with given numbers of groups; all clients have the same number of samples."""
     return [RoundShape(count, samples * clients / min(clients, count)) for count in groups]
 
 
@@ -72,11 +72,11 @@ class FedGspCosts:
         )
 
     def communicating_seconds(self, rounds: int) -> float:
-        """T_comm: every transfer of so many rounds, one after another."""
+        """T_comm: the time of all transfers of a number of rounds, one after another."""
         return 8 * self.fraction * self.clients * self.model_bytes * rounds * (1 / self.bits_in + 1 / self.bits_out)
 
     def traffic_bytes(self, rounds: int) -> float:
-        """D_comm: what so many rounds transfer when a manager relays every hop."""
+        """D_comm: the bytes of a number of rounds if a manager relays every hop."""
         return 2 * self.fraction * self.clients * self.model_bytes * rounds
 
 
@@ -119,7 +119,7 @@ def rotation_exchanges(clients: int) -> Exchanges:
 
 
 def star_exchanges(clients: int) -> Exchanges:
-    """FedStar: everybody sends to everybody else."""
+    """FedStar: every client sends to every other client."""
     return Exchanges(0, 0, clients * (clients - 1))
 
 

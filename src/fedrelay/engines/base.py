@@ -58,7 +58,7 @@ class RouteNeeds(Protocol):
 
 @dataclass(frozen=True)
 class EngineEvent:
-    """Something that happened beside the hops, and what was done about it."""
+    """A fault event that belongs to no hop, and the reaction to it."""
 
     what: str
     done: str
@@ -76,7 +76,7 @@ class Engine(Protocol):
         """
 
     def commit_client_state(self) -> None:
-        """Keep the client state that the last round wrote. Without this call, clients go on with what they had."""
+        """Keep the client state that the last round wrote; without this call, clients keep their earlier state."""
 
     def profile_clients(
         self, profiler: ClientProfiler, clients: Sequence[int], weights: Tensor

@@ -1,4 +1,4 @@
-"""Loggers that say nothing but errors for a while."""
+"""Silences loggers below the level of errors for a while."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def errors_only(logger: str) -> Iterator[None]:
-    """Of what this logger and those below it have to say, let errors pass and nothing else."""
+    """Let this logger and those below it emit errors only."""
     found = logging.getLogger(logger)
     before = found.level
     found.setLevel(logging.ERROR)

@@ -14,7 +14,7 @@ clients go to groups with room. `icg` forms a given number of groups of equal si
 cluster. Every client is in one group, unless icg drops it.
 
 Deviations: a last group with too few samples is kept if no other group has room. Without `groups`, icg forms as many
-groups as the bounds require. The modules bounds, random, kmeans, greedy, distances, icg and profiles say more.
+groups as the bounds require. The files in `fedrelay/grouping` describe each assigner, distance and profile.
 """
 
 from __future__ import annotations

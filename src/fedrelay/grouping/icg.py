@@ -9,7 +9,7 @@ assignment repeats or `iterations` are done. Each group then gets one random cli
 clients are left out (`leftovers: drop`) or join one group each (`spread`), so that some groups have one client more.
 
 Deviations: the paper clusters L·⌊K/L⌋ clients, which can be more than the groups need. It does not specify the start or
-the solver (see the module `transport`). With more groups than clients, there are as many groups as clients. The paper
+the solver (see `assignment_solver`). With more groups than clients, there are as many groups as clients. The paper
 uses the profile `counts`; any other profile works too.
 """
 

@@ -1,4 +1,4 @@
-"""Evaluation in chunks of fixed size: sums over chunks give the same bits, whichever process computes a chunk."""
+"""Evaluation in chunks of fixed size: sums over chunks give the same bits on any number of processes."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ MergeState = Mapping[str, Tensor]
 
 
 class ServerStep(Merge):
-    """A merge that turns the mean change of a round into a step of its own."""
+    """A merge that computes the server's step from the mean change of a round."""
 
     weights: Weights = Field("samples", description="weight of each route: by its samples, or uniform")
 

@@ -60,7 +60,7 @@ class HopBudget:
             self.round += 1
 
     def _cut(self, plan: RoundPlan) -> tuple[tuple[Route, ...], set[int]]:
-        """What is left of the routes, and the clients that are left out of them."""
+        """The routes without clients that have no budget left, and those clients."""
         hops, routes, left_out = self.hops.copy(), [], set()
         for route in plan.routes:
             allowed = []

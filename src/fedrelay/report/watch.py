@@ -28,7 +28,7 @@ NAMES = (LOOPBACK, "localhost")
 
 
 def folder_state(paths: Sequence[Path]) -> list[tuple[str, int, int, bool]]:
-    """Names, times and sizes of the files of runs, and whether a process holds them; changes if there is news."""
+    """Names, times and sizes of the files of runs, and whether a process holds them; it changes when a run does."""
     found = []
     for file in (file for path in paths for place in ("", "*/*/") for file in path.glob(f"{place}[!.]*.json*")):
         try:

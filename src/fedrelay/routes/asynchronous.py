@@ -87,9 +87,9 @@ class Asynchronous(SlotRouting):
     def _finished(
         self, context: PlanningContext, since: int, round: int, *, with_rest: bool
     ) -> tuple[list[RouteFinish], Set[int], float]:
-        """What is finished in a round, the slots that finished something before it, and how long the round takes.
+        """The groups finished in a round, the slots that finished one before it, and the time the round takes.
 
-        With the rest, also what is under way at its end.
+        With `with_rest`, the groups under way at its end are included.
         """
         counts: Counter[int] = Counter()
         before: Set[int] = frozenset()

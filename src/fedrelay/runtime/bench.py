@@ -1,7 +1,8 @@
 """A short speed check for users: how fast client updates are on this machine, against a plain PyTorch loop.
 
-One client update is one epoch of five steps of batch 20 over 100 samples; ten routes run side by side. Contenders
-take turns, so that a busy moment does not fall on one of them alone, and only ratios within one run mean something.
+One client update is one epoch of five steps of batch 20 over 100 samples; ten routes run side by side. FedRelay
+and the plain loop take turns, so that other load on the machine slows both, and only ratios within one run are
+meaningful.
 """
 
 from __future__ import annotations
@@ -106,7 +107,7 @@ def _engine(workload: Workload, federation: Federation, workers: int) -> Iterato
 
 
 def _plain_loop(workload: Workload, federation: Federation) -> Callable[[int], None]:
-    """What everybody would write first: one model, torch's SGD, one client after another."""
+    """The plain PyTorch loop: one model, torch's SGD, one client after another."""
     module: nn.Module = prepare(experiment("fedavg", model=workload.model), federation=federation).prepared.module
 
     def run_round(round: int) -> None:

@@ -16,7 +16,7 @@ SAME_PRESS = 0.5
 
 
 class Interrupted(KeyboardInterrupt):
-    """Ctrl-C after which the round was finished and everything saved; `result` holds what was done."""
+    """Ctrl-C stopped the run after a finished and saved round; `result` is the result up to there."""
 
     def __init__(self, result: Result) -> None:
         super().__init__(f"stopped after round {result.rounds} of {result.experiment.rounds}")

@@ -148,7 +148,7 @@ def when_judging(spoil):
     return lambda question, answer: spoil(question, answer) if question.header["kind"] == "evaluate" else answer
 
 
-def test_a_judge_that_fails_is_asked_again(village, through, tmp_path):
+def test_a_node_that_fails_to_evaluate_is_asked_again(village, through, tmp_path):
     federation, seen = digits(), []
     here = fr.run("fedavg", data=federation, workers=1, lanes=1, **TRAIN)
     found = village(federation, test=False)
@@ -177,7 +177,7 @@ def test_a_judge_that_fails_is_asked_again(village, through, tmp_path):
         ({"loss": -1.0}, "its loss is negative"),
     ],
 )
-def test_a_verdict_that_cannot_be_is_left_out_and_said(header, reason, village, through, tmp_path):
+def test_an_impossible_evaluation_is_left_out_and_reported(header, reason, village, through, tmp_path):
     found = village(digits(), test=False)
     share_test_samples(found)
     through(found)
@@ -192,7 +192,7 @@ def test_a_verdict_that_cannot_be_is_left_out_and_said(header, reason, village, 
     assert events[0]["done"].startswith(f"evaluated without its {tests} samples: bad reply: {reason}")
 
 
-def test_nodes_judge_where_the_server_has_no_test_samples(village, through):
+def test_nodes_evaluate_if_the_server_has_no_test_samples(village, through):
     federation = digits()
     here = fr.run("fedavg", data=federation, workers=1, lanes=1, fraction=0.5, **TRAIN)
     found = village(federation, test=False)

@@ -145,7 +145,7 @@ def test_a_node_that_comes_back_is_used_again(six, tmp_path):
     assert [(event["round"], event["client"], event["what"]) for event in events] == [(1, 1, "offline")]
 
 
-def test_a_turn_that_was_never_accepted_leaves_no_trace(make_six):
+def test_a_hop_that_was_never_accepted_leaves_no_trace(make_six):
     """A node that trains but whose answers get lost is the same as a node that is not there."""
     lossy = make_six()
     lossy.connection.spoil["n03"] = lambda question, answer: None if question.header["hop"][0] < 3 else answer
@@ -219,7 +219,7 @@ def killed_after(round, folder, method="fedseq+scaffold"):
         run(method, out=folder, observer=Watcher(kill), **{"checkpoint": {"seconds": 0}})
 
 
-def test_a_run_that_was_moved_finds_what_its_clients_kept(six, tmp_path):
+def test_a_run_that_was_moved_finds_its_client_state(six, tmp_path):
     whole = run("fedseq+scaffold")
     killed_after(2, tmp_path / "run")
     (tmp_path / "run").rename(tmp_path / "elsewhere")
@@ -303,7 +303,7 @@ def test_all_routes_are_in_flight_at_once(six):
     assert six.connection.most == 6
 
 
-def test_what_a_node_kept_and_lost_is_said(six, tmp_path):
+def test_lost_client_state_is_reported(six, tmp_path):
     def empty(round):
         for path in (six.folder / "n05" / "states").rglob("*.safetensors"):
             path.unlink()

@@ -78,7 +78,7 @@ def test_reports():
             hop_report(Message({**said, **wrong}), 5)
 
 
-def test_verdicts():
+def test_evaluations():
     verdict = EvaluationSums(3.5, np.array([1, 2]), np.array([2, 3]), np.array([3, 2]))
     back = evaluation_from(Message(json.loads(json.dumps(evaluation_header(verdict)))), 2, range(5, 6))
     assert (back.loss, back.correct.tolist(), back.actual.tolist()) == (3.5, [1, 2], [3, 2])

@@ -207,8 +207,8 @@ def test_several_servers_at_one_superlink_do_not_steal_runs(federation, caplog):
     authority, secret = (server / "ca.pem").read_bytes(), (server / "secret").read_bytes()
     opened = partial(FlowerConnection, federation.address, authority, secret, public_keys(server), wait=PATIENCE)
     opened().close()  # as soon as there is a SuperLink
-    with control(federation.address, authority) as office:
-        left_behind = office.StartRun(StartRunRequest(fab=session.app())).run_id
+    with control(federation.address, authority) as stub:
+        left_behind = stub.StartRun(StartRunRequest(fab=session.app())).run_id
         with ThreadPoolExecutor(3) as pool:
             posts = [started.result() for started in [pool.submit(opened) for _ in range(3)]]
         assert "had another run waiting" in caplog.text
@@ -218,7 +218,7 @@ def test_several_servers_at_one_superlink_do_not_steal_runs(federation, caplog):
             found, reasons = ask_for_facts(connection, NAMES, NAMES, PATIENCE)
             assert (set(found), reasons) == (set(NAMES), {})
             connection.close()
-        runs = office.ListRuns(ListRunsRequest()).run_dict
+        runs = stub.ListRuns(ListRunsRequest()).run_dict
     assert len({connection.session.run for connection in posts}) == 3
     assert runs[left_behind].status.sub_status == "failed"
     assert {runs[connection.session.run].status.sub_status for connection in posts} == {"completed"}

@@ -93,20 +93,20 @@ def test_a_node_works_through_it(link, proxy, tmp_path):
     address, paths = proxy
     key = private_key(link.folder / "a.key")
     secret = read(link.folder / SECRET, "the secret")
-    door = NodeClient(address, link.authority, key, tmp_path / "id")
-    door.register()
+    client = NodeClient(address, link.authority, key, tmp_path / "id")
+    client.register()
     model = np.arange(2_000_000, dtype=np.float32)  # more than one piece of Flower's
     with closing(FlowerConnection(link.local, link.authority, secret, {"a": key.public_key()}, wait=20)) as connection:
         number = connection.send("a", Message({"kind": "describe"}, {"models": model}), 60)
         question = None
         while question is None:
-            question = door.receive()
+            question = client.receive()
         assert np.array_equal(from_flower(question).arrays["models"], model)
-        door.reply(question, Message({"kind": "describe"}, {"models": model + 1}))
+        client.reply(question, Message({"kind": "describe"}, {"models": model + 1}))
         answers = []
         while not answers:
             answers = [each for each in connection.receive([number], 10**8) if each[1] is not None]
-    door.close()
+    client.close()
     assert np.array_equal(answers[0][1].arrays["models"], model + 1)
     assert {path for path in paths if path.startswith(PASSED)} == set(paths)
 

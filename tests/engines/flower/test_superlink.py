@@ -33,23 +33,23 @@ def link(tmp_path_factory):
 
 
 @pytest.fixture
-def doors(link, tmp_path):
-    """A door for the private key of a name, made on the way."""
+def node_clients(link, tmp_path):
+    """A node client for the private key of a name; creates the key."""
     opened = []
 
-    def door(name: str) -> NodeClient:
+    def client(name: str) -> NodeClient:
         found = NodeClient(
             link.local, read(link.folder / CA, "ca"), private_key(tmp_path / name), tmp_path / f"{name}.id"
         )
         opened.append(found)
         return found
 
-    yield door
+    yield client
     for each in opened:
         each.close()
 
 
-def test_keys_count_and_not_names(link, doors, tmp_path):
+def test_keys_count_and_not_names(link, node_clients, tmp_path):
     place = link.folder / "nodes" / "clinic.pub"
     first, second = (make_node_key(tmp_path / name).read_bytes() for name in ("first", "second"))
     assert link.register() == []
@@ -57,14 +57,14 @@ def test_keys_count_and_not_names(link, doors, tmp_path):
     place.write_bytes(first)
     assert link.register() == ["clinic is admitted"]
     assert link.register() == []
-    old = doors("first")
+    old = node_clients("first")
     old.register()
     with pytest.raises(RegistrationRefused):
-        doors("second").register()
+        node_clients("second").register()
 
     place.write_bytes(second)  # the clinic has another key now
     assert link.register() == ["clinic is admitted", "the former key of clinic is removed"]
-    doors("second").register()
+    node_clients("second").register()
     with pytest.raises(UnknownNode):
         old.receive()
     with pytest.raises(RegistrationRefused):
@@ -77,26 +77,26 @@ def test_keys_count_and_not_names(link, doors, tmp_path):
     place.unlink()
     assert link.register() == ["the former key of clinic is removed"]
     with pytest.raises(RegistrationRefused):
-        doors("second").register()
+        node_clients("second").register()
 
     place.write_bytes(first)
     [line] = link.register()
     assert line.startswith("clinic is not admitted: its key was removed before")
 
 
-def test_keys_that_strangers_registered_are_shut_out_with_the_next_change(link, doors, tmp_path):
+def test_keys_that_strangers_registered_are_shut_out_with_the_next_change(link, node_clients, tmp_path):
     from fedrelay.engines.flower.wire.superlink_api import admit
 
     stranger = make_node_key(tmp_path / "stranger")
     known = private_key(tmp_path / "stranger").public_key()
     link.register()
     admit(link.local, link.authority, {**link.admitted, "stranger": known})  # as anybody can who reaches the port
-    doors("stranger").register()
+    node_clients("stranger").register()
     stranger.rename(tmp_path / "stranger.old")
     make_node_key(tmp_path / "other").rename(link.folder / "nodes" / "other.pub")
     assert link.register() == ["other is admitted", "keys that are in no file were removed: 1"]
     with pytest.raises(RegistrationRefused):
-        doors("stranger").register()
+        node_clients("stranger").register()
 
 
 def test_a_message_that_is_too_large_is_refused_and_reply(link, tmp_path):
@@ -104,20 +104,20 @@ def test_a_message_that_is_too_large_is_refused_and_reply(link, tmp_path):
     key = make_node_key(tmp_path / "small")
     key.rename(link.folder / "nodes" / "small.pub")
     link.register()
-    door = NodeClient(link.local, link.authority, private_key(tmp_path / "small"), tmp_path / "id", largest=10_000)
-    door.register()
+    client = NodeClient(link.local, link.authority, private_key(tmp_path / "small"), tmp_path / "id", largest=10_000)
+    client.register()
     secret = read(link.folder / SECRET, "secret")
     keys = {"small": private_key(tmp_path / "small").public_key()}
     with closing(FlowerConnection(link.local, link.authority, secret, keys, wait=20)) as connection:
         large = connection.send("small", Message({"kind": "describe"}, {"models": np.zeros(10_000, np.float32)}), 60)
         with pytest.raises(UnreadableMessage, match="the request has more than 10000 bytes") as caught:
-            door.receive()
-        door.reply(caught.value.message, str(caught.value))
+            client.receive()
+        client.reply(caught.value.message, str(caught.value))
         answers = []
         while not answers:
             answers = [each for each in connection.receive([large], 10_000) if each[1] is not None]
     assert answers == [(large, "failed: the request has more than 10000 bytes; see fedrelay node --largest-message")]
-    door.close()
+    client.close()
 
 
 def test_a_bad_key_at_the_start_is_refused_and_later_only_said(tmp_path, monkeypatch, capsys):

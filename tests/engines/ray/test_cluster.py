@@ -211,7 +211,7 @@ def test_without_ray_the_message_names_the_extra(monkeypatch):
     assert str(error.value) == "engine.name=ray: needs Ray; install it with: pip install 'fedrelay[ray]'"
 
 
-def test_what_ray_is_told_unless_the_user_says_otherwise(monkeypatch):
+def test_options_of_ray_unless_the_user_sets_them(monkeypatch):
     for name in clusters.SETTINGS:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "1")

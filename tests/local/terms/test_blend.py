@@ -41,7 +41,7 @@ def test_alpha_has_the_precision_of_the_model(dtype):
     assert torch.equal(theta, torch.tensor([0.1], dtype=dtype))
 
 
-def test_a_chain_is_damped_from_its_second_turn_on():
+def test_a_chain_is_damped_from_its_second_hop_on():
     """Client k, alone and with one step of length η, goes the share η·a_k of the way to b_k."""
     rows = four_rows()
     (home,) = Problem(rows, (Blend(alpha=0.25),), lr=0.1).travel(RING)

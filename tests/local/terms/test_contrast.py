@@ -48,7 +48,7 @@ def network():
     return nn.Sequential(nn.BatchNorm1d(4), nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 3))
 
 
-def test_the_first_turn_is_plain_and_the_whole_model_is_kept(toy):
+def test_the_first_hop_is_plain_and_the_client_keeps_the_whole_model(toy):
     module = network()
     plain, _ = run_hop(copy.deepcopy(module), toy, batch_size=4)
     out, left = run_hop(copy.deepcopy(module), toy, (Contrast(),), batch_size=4)
@@ -56,7 +56,7 @@ def test_the_first_turn_is_plain_and_the_whole_model_is_kept(toy):
     assert torch.equal(left.new_client_state["previous"], out)  # statistics and counters too
 
 
-def test_later_turns_move_away_from_the_previous_model(toy):
+def test_later_hops_move_away_from_the_previous_model(toy):
     module = network()
     received = FlatLayout.of(module).flatten(module)
     previous = received + 0.3

@@ -60,7 +60,7 @@ def test_secret_noise_is_fresh_normal_and_never_from_the_seed(linear, toy):
     assert hop_noise(job, hops[:1], torch.zeros(7), "dp").dtype == torch.float32
 
 
-def test_a_turn_by_hand(linear, toy):
+def test_a_hop_by_hand(linear, toy):
     received = FlatLayout.of(linear).flatten(linear)
     plain, _ = run_hop(linear, toy, received=received, lr=0.5)
     guarded, _ = run_hop(linear, toy, (Dp(clip=0.25, noise=0.5),), received=received, lr=0.5)
@@ -120,7 +120,7 @@ def test_the_same_for_any_number_of_workers_and_after_an_interruption(method, sm
     assert whole.privacy["epsilon_max"] == whole.history[-1]["epsilon"] > whole.history[0]["epsilon"]
 
 
-def test_visits_of_a_warm_up_count_and_are_guarded(small):
+def test_hops_of_a_warm_up_count_and_are_guarded(small):
     plain, guarded = (
         fr.run("wfsl+dp", **small, warmup={"cycles": 3}, terms={"dp": {"noise": noise, "clip": 0.01}})
         for noise in (0, 1)
@@ -145,7 +145,7 @@ def test_clients_without_budget_are_passed_over(small):
     assert fr.plan("fedseq+dp", 2, **settings, terms={"dp": {"epsilon": term.epsilon}}).client_updates == 20
 
 
-def test_a_budget_without_room_for_one_visit_is_refused(small):
+def test_a_budget_without_room_for_one_hop_is_refused(small):
     said = r"epsilon: a single hop costs [\d.]+, more than the budget of 0\.1"
     with pytest.raises(fr.SpecError, match=said):
         fr.run("fedseq+dp", **small, terms={"dp": {"epsilon": 0.1}})

@@ -75,7 +75,7 @@ def test_a_fisher_of_ones_is_fedprox(toy, linear):
     torch.testing.assert_close(held, prox, rtol=1e-6, atol=1e-7)
 
 
-def test_the_first_turn_is_free_and_the_second_is_held():
+def test_the_first_hop_has_no_penalty_and_the_second_has_one():
     """A client's Fisher is the square of its slope at the model it hands on."""
     problem = Problem([[1, 1], [1, 3]], (FisherPenalty(strength=2.0),), lr=0.1, epochs=2)
     (home,) = problem.travel((0, 1))

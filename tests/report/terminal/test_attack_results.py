@@ -44,7 +44,7 @@ def test_means_are_over_the_runs_that_came_so_far():
     ]
 
 
-def test_who_was_never_visited():
+def test_attackers_without_a_hop_are_named():
     assert [line.split(": client")[0] for line in unvisited_attackers(OUTCOMES)] == ["fedavg, seed 1", "fedavg, seed 2"]
     facts = gan_attack_facts(OUTCOMES)
     assert facts["fedavg"]["attacker"] == 7

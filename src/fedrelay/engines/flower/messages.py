@@ -29,7 +29,7 @@ Header = Mapping[str, Any]
 
 
 class BadMessage(FedRelayError):
-    """A message that is not what was expected."""
+    """A message has missing, unknown or impossible content."""
 
 
 @dataclass(frozen=True)

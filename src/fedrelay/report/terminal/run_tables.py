@@ -88,7 +88,7 @@ def heading(
         "seeds" if len(seeds) > 1 else "seed": ", ".join(map(str, seeds)),
     }
     if "dp" in parse_method(experiment.method).terms and experiment.engine.name != "flower":
-        rows["noise"] = "from the seed: anybody with the seed can subtract it; simulation only"
+        rows["noise"] = "from the seed: anyone who knows the seed can subtract it; for simulation only"
     return Group(title, facts_grid(rows))
 
 

@@ -61,7 +61,7 @@ def test_statistics_in_buffers_are_declined(make_service, ask):
         make_service(policy=OwnerPolicy(2), module=Counting()).answer(ask.hop(wanted))
 
 
-def test_nothing_else_is_told(make_service, ask):
+def test_nothing_else_is_sent(make_service, ask):
     service = make_service(policy=OwnerPolicy(2))
     assert (service.facts().tests, service.facts().least_noise) == (0, 2)
     wanted = ask.hop(ask.job(Dp(noise=2)))

@@ -150,7 +150,7 @@ def test_a_repeated_request_is_answered_although_the_budget_is_spent(attacked, a
     assert np.array_equal(service.answer(request).arrays["models"], first.arrays["models"])
 
 
-def test_what_the_client_kept_goes_with_the_repeated_answer(attacked, ask):
+def test_client_state_goes_with_the_repeated_answer(attacked, ask):
     service = attacked()
     job = ask.job(Drift(), Dp(noise=2))
     service.answer(ask.hop(job, request=100))

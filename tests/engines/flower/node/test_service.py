@@ -55,7 +55,7 @@ def test_a_hop_is_a_step_of_gradient_descent(service, ask):
     assert answer.header["names"] == ["model"]
 
 
-def test_what_a_client_keeps_is_read_by_the_turn_that_wrote_it(service, ask):
+def test_client_state_is_read_by_the_hop_that_wrote_it(service, ask):
     wanted = ask.job(Control())
     first = service.answer(ask.hop(wanted, request=100))
     again = service.answer(ask.hop(wanted, request=101, state=0))

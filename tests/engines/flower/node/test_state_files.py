@@ -109,11 +109,11 @@ def test_nobody_else_looks_into_it(tmp_path):
     assert [path.stat().st_mode & 0o777 for path in (tmp_path / "states", tmp_path / "states" / RUN)] == [0o700, 0o700]
 
 
-def test_a_turn_may_be_named_more_than_once(states):
+def test_a_version_may_be_named_more_than_once(states):
     assert states.get(RUN, 20, [10, 11, 11, 12, 11], {"control"})["control"].item() == 1 + 2 + 2 + 5 + 2
 
 
-def test_turns_of_different_methods_cannot_be_joined(states):
+def test_versions_of_different_methods_cannot_be_joined(states):
     states.put(RUN, 13, {"drift": torch.zeros(1)})
     with pytest.raises(EngineError, match="belongs to different methods"):
         states.get(RUN, 20, [10, 11, 13], {"control"})

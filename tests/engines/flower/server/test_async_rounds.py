@@ -274,7 +274,7 @@ def test_a_group_whose_nodes_all_fail_is_passed_over(slow, tmp_path):
     assert result.transfers["s2c"] == found.connection.versions
 
 
-def test_nodes_that_judge_finish_their_turn_first(village, through, tmp_path):
+def test_nodes_that_evaluate_finish_their_hop_first(village, through, tmp_path):
     """A node has one message at a time, and models go on while others are asked."""
     found = village(open_federation(DataSettings(name="digits", clients=6, alpha=0.3), 3), test=False)
     found.connection = SlowConnection(found.connection.services)
@@ -308,7 +308,7 @@ def test_a_race_in_which_everybody_fails_ends(slow):
         ),
     ],
 )
-def test_what_has_to_know_the_visits_beforehand_is_refused(method, settings, message, slow):
+def test_settings_that_need_all_hops_in_advance_are_refused(method, settings, message, slow):
     found = slow()
     with pytest.raises(fr.SpecError, match=message):
         run(method, **SINGLES, rounds=2, **settings)

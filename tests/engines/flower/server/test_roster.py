@@ -87,7 +87,7 @@ def test_a_node_that_does_not_fit_is_refused_when_it_registers(tmp_path):
     assert not (tmp_path / KNOWN).exists()
 
 
-def test_facts_of_an_offline_node_are_those_it_told_last(tmp_path, caplog):
+def test_facts_of_an_offline_node_are_those_it_sent_last(tmp_path, caplog):
     with pytest.raises(EngineError, match=r"node 'b' has never registered \(offline\); start it, or remove its key"):
         register_nodes(Replies(a=header()), ("a", "b"), tmp_path, 0.0)
     register_nodes(Replies(a=header(), b=header(7)), ("a", "b"), tmp_path, 0.0)

@@ -33,7 +33,7 @@ def take(versions, round, *visits, waves=False):
     return numbers
 
 
-def test_a_turn_reads_what_the_last_accepted_one_wrote(versions):
+def test_a_hop_reads_what_the_last_accepted_one_wrote(versions):
     assert versions.request_fields(4, 1) == {"request": 1, "state": 0, "merged_from": [], "oldest_needed": 0}
     [first] = take(versions, 1, (4, 0))
     versions.start_round(2)
@@ -41,14 +41,14 @@ def test_a_turn_reads_what_the_last_accepted_one_wrote(versions):
     assert versions.request_fields(5, 9)["state"] == 0
 
 
-def test_a_second_visit_on_a_route_reads_what_the_first_wrote(versions):
+def test_a_second_hop_on_a_route_reads_what_the_first_wrote(versions):
     versions.start_round(1)
     versions.accept(4, 0, 7)
     versions.merge_accepted()
     assert versions.request_fields(4, 8)["state"] == 7
 
 
-def test_visits_side_by_side_are_joined_in_the_order_of_routes(versions):
+def test_hops_side_by_side_are_joined_in_the_order_of_routes(versions):
     [base] = take(versions, 1, (4, 0))
     late, early = take(versions, 2, (4, 3), (4, 1), waves=True)
     versions.start_round(3)
@@ -58,7 +58,7 @@ def test_visits_side_by_side_are_joined_in_the_order_of_routes(versions):
     assert found["oldest_needed"] == base  # needed to put it together
 
 
-def test_what_was_not_kept_counts_for_nothing(versions):
+def test_uncommitted_versions_count_for_nothing(versions):
     [first] = take(versions, 1, (4, 0))
     versions.start_round(2)
     for client in (4, 5):
@@ -69,7 +69,7 @@ def test_what_was_not_kept_counts_for_nothing(versions):
     assert [versions.request_fields(client, 9)["state"] for client in (4, 5)] == [first, 0]
 
 
-def test_nothing_is_settled_before_it_is_on_disk(tmp_path):
+def test_no_version_is_final_before_it_is_on_disk(tmp_path):
     client_states = ClientStateStore(tmp_path / "clients")
     versions = StateVersions(client_states)
     [first] = take(versions, 1, (4, 0))

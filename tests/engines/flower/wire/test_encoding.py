@@ -36,7 +36,7 @@ from fedrelay.engines.flower.wire.encoding import IncompleteMessage, fetch, from
     st.dictionaries(st.text(), st.none() | st.booleans() | st.integers() | st.text() | st.lists(st.integers())),
     st.dictionaries(st.text(min_size=1), st.tuples(st.sampled_from(["f4", "f8", "i8"]), st.integers(0, 5))),
 )
-def test_a_parcel_comes_back_as_it_was(header, shapes):
+def test_a_message_is_decoded_as_it_was_encoded(header, shapes):
     arrays = {name: np.arange(2 * size, dtype=kind).reshape(2, size) for name, (kind, size) in shapes.items()}
     found = from_flower(flower_message(to_flower(Message(header, arrays))))
     assert found.header == header

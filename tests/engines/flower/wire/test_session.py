@@ -31,8 +31,8 @@ class FakeOffice:
 
 
 class FakeClient:
-    def __init__(self, office, token=""):
-        self.office, self.token = office, token
+    def __init__(self, superlink, token=""):
+        self.superlink, self.token = superlink, token
 
     def __enter__(self):
         return self
@@ -44,28 +44,28 @@ class FakeClient:
         """Nothing to do."""
 
     def StartRun(self, request):
-        self.office.log.append("start 7")
+        self.superlink.log.append("start 7")
         return SimpleNamespace(run_id=7)
 
     def StopRun(self, request):
-        self.office.log.append(f"stop {request.run_id}")
+        self.superlink.log.append(f"stop {request.run_id}")
 
     def ListRuns(self, request):
-        runs = self.office.runs.items()
+        runs = self.superlink.runs.items()
         return SimpleNamespace(run_dict={run: SimpleNamespace(status=SimpleNamespace(status=now)) for run, now in runs})
 
     def AcquireTask(self, request):
-        if self.office.trouble is not None:
-            raise self.office.trouble
-        run = self.office.waiting.pop(0) if self.office.waiting else 0
+        if self.superlink.trouble is not None:
+            raise self.superlink.trouble
+        run = self.superlink.waiting.pop(0) if self.superlink.waiting else 0
         return SimpleNamespace(task=SimpleNamespace(run_id=run), token=f"token {run}" if run else "")
 
     def PullTaskInput(self, request):
-        self.office.log.append(f"begin with {self.token}")
+        self.superlink.log.append(f"begin with {self.token}")
         return SimpleNamespace(task_id=70, context=SimpleNamespace(node_id=1))
 
     def PushTaskOutput(self, request):
-        self.office.log.append(f"{request.sub_status} with {self.token}")
+        self.superlink.log.append(f"{request.sub_status} with {self.token}")
 
 
 @pytest.fixture

@@ -1,1 +1,1 @@
-"""The server's side: what it asks of nodes, and what it does with their replies."""
+"""The server's side: it sends requests to nodes and checks their replies."""

@@ -1,4 +1,4 @@
-"""Hop requests: what a node is asked when a model visits its client, and what becomes of the model."""
+"""Hop requests: the request to a node for one hop, and the model that goes on from there."""
 
 from __future__ import annotations
 

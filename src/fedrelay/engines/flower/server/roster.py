@@ -79,7 +79,7 @@ def ask_for_facts(
 def register_nodes(
     connection: Connection, names: Sequence[str], folder: Path, wait: float, plugins: Collection[str] = ()
 ) -> dict[str, NodeFacts]:
-    """Facts of all nodes. Facts of an offline node are those it told last.
+    """Facts of all nodes. Facts of an offline node are those it sent last.
 
     Args:
         connection: The connection to the nodes.
@@ -122,7 +122,7 @@ def register_nodes(
 
 
 def remembered_facts(folder: Path, names: Sequence[str]) -> dict[str, NodeFacts]:
-    """What nodes told the last time."""
+    """The facts that nodes sent last."""
     found = {}
     for name in names:
         path = folder / KNOWN / f"{name}.json"
