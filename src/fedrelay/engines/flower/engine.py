@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections import Counter
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import replace
+from functools import reduce
+from operator import add
 
 from torch import Tensor
 
@@ -19,7 +21,7 @@ from fedrelay.engines.base import EngineEvent, RoundInputs
 from fedrelay.engines.flower.messages import BadMessage, Message, evaluation_from, pack_models, profile_vector
 from fedrelay.engines.flower.server.async_rounds import AsyncRoundRunner
 from fedrelay.engines.flower.server.connection import Connection
-from fedrelay.engines.flower.server.dispatcher import POLL, SMALL, Dispatcher, Request
+from fedrelay.engines.flower.server.dispatcher import POLL, SMALL, Dispatcher
 from fedrelay.engines.flower.server.hop_requests import HopRequests
 from fedrelay.engines.flower.server.remote_federation import remote_part
 from fedrelay.engines.flower.server.reply_checks import ReplyChecker
@@ -31,7 +33,7 @@ from fedrelay.experiment.spec import RecoverySettings
 from fedrelay.local.arrival import Arrival
 from fedrelay.local.client_profile import ClientProfiler, ProfileVector
 from fedrelay.local.client_state import ClientStateStore
-from fedrelay.local.evaluation import EvaluationSums, chunk_count, evaluate_chunk
+from fedrelay.local.evaluation import EvaluationSums, evaluate_chunks
 from fedrelay.local.terms.tensor_declarations import ClientState
 from fedrelay.local.trainer import TrainingJob
 from fedrelay.routes.execution import ExecutionOverlay
@@ -63,7 +65,7 @@ class FlowerEngine:
         self.dispatcher = Dispatcher(connection, federation.nodes, recovery.timeout, poll, wait)
         self.versions = StateVersions(client_states or ClientStateStore(), enabled=bool(job.tensor_names(ClientState)))
         self.checker = ReplyChecker(job)
-        self.hops = HopRequests(job, federation, self.versions, self.checker, recovery)
+        self.hops = HopRequests(job, self.versions, self.checker, recovery)
         self.async_rounds = AsyncRoundRunner(self.hops, self.dispatcher)
         self.empty = 0
         self.events: list[EngineEvent] = []
@@ -87,7 +89,10 @@ class FlowerEngine:
         steps = plan.steps if stepwise else ((0,),) * len(plan.routes)
         for step in sorted(set().union(*steps)):
             moving = [route for route in routes if step in steps[route.number]]
-            self._run(self.hops.next_request(overlay, route, accept, one_hop=stepwise) for route in moving)
+            for _ in self.dispatcher.run(
+                self.hops.next_request(overlay, route, accept, one_hop=stepwise) for route in moving
+            ):
+                pass
             self.versions.merge_accepted()
         return [route.arrival() for route in routes]
 
@@ -99,47 +104,40 @@ class FlowerEngine:
         self, profiler: ClientProfiler, clients: Sequence[int], weights: Tensor
     ) -> Iterator[tuple[int, ProfileVector]]:
         """Ask clients for their profiles. All must reply, because groups are formed from all."""
-        found: deque[tuple[int, ProfileVector]] = deque()
         shapes: set[tuple[int, ...]] = set()
         public = self.job.federation.public if isinstance(self.job.federation, PublicFederation) else None
         samples = {} if public is None else {"public x": public.x.numpy(), "public y": public.y.numpy()}
+        header = {"kind": "profile", "job": self.hops.job_description, "profiler": to_plain(profiler)}
 
-        def request(place: int, client: int) -> Request:
-            header = {"kind": "profile", "job": self.hops.job_description, "profiler": to_plain(profiler)}
+        def build(client: int) -> Message:
+            message = pack_models({**header, "client": client}, {"start": weights})
+            return replace(message, arrays={**message.arrays, **samples})
 
-            def build() -> Message:
-                message = pack_models({**header, "client": client}, {"start": weights})
-                return replace(message, arrays={**message.arrays, **samples})
-
-            def on_reply(reply: Message, seconds: float) -> None:
-                vector = profile_vector(reply, self.job.layout.size + SMALL)
-                if shapes and vector.shape not in shapes:
-                    raise BadMessage("its profile has another length than the others")
-                shapes.add(vector.shape)
-                found.append((place, vector))
-
-            def on_failure(reason: str) -> None:
-                raise EngineError(f"node {self.federation.nodes[client]!r} did not send its profile: {reason}")
-
-            largest = 2 * self.job.layout.bytes + SMALL
-            return Request(client, build, on_reply, on_failure, largest, 1 + self.recovery.retries)
+        def parse(client: int, reply: Message) -> ProfileVector:
+            vector = profile_vector(reply, self.job.layout.size + SMALL)
+            if shapes and vector.shape not in shapes:
+                raise BadMessage("its profile has another length than the others")
+            shapes.add(vector.shape)
+            return vector
 
         self._await_any_node(set(clients))
-        for _ in self.dispatcher.run([request(place, client) for place, client in enumerate(clients)]):
-            while found:
-                yield found.popleft()
+        largest, tries = 2 * self.job.layout.bytes + SMALL, 1 + self.recovery.retries
+        for client, vector in self.dispatcher.ask(clients, build, parse, largest, tries):
+            if isinstance(vector, str):
+                raise EngineError(f"node {self.federation.nodes[client]!r} did not send its profile: {vector}")
+            yield clients.index(client), vector
 
     def evaluate(self, weights: Tensor) -> EvaluationSums:
         """Evaluate at the server if it has test samples; otherwise add up the evaluations of the nodes."""
         test = self.job.federation.test
         if len(test.y):
             with one_thread():
-                return _total([evaluate_chunk(self.checker.module, weights, test, n) for n in range(chunk_count(test))])
+                return reduce(add, evaluate_chunks(self.checker.module, weights, test))
         clients = [client for client, facts in enumerate(self.federation.facts) if facts.tests]
         sums = self._evaluate_at_nodes(clients, weights)
         if not sums:
             raise EngineError("no node evaluated the model; resume the run when nodes are back")
-        return _total([sums[client] for client in sorted(sums)])
+        return reduce(add, (sums[client] for client in sorted(sums)))
 
     def _evaluate_at_nodes(self, clients: Sequence[int], weights: Tensor) -> dict[int, EvaluationSums]:
         """Client → its evaluation. Nodes that fail are asked again; more often as long as none has replied."""
@@ -147,21 +145,18 @@ class FlowerEngine:
         reasons: dict[int, str] = {}
         message = pack_models({"kind": "evaluate", "job": self.hops.job_description}, {"model": weights})
 
-        def request(client: int) -> Request:
-            def on_reply(reply: Message, seconds: float) -> None:
-                facts = self.federation.facts[client]
-                sums[client] = evaluation_from(reply, self.federation.classes, facts.predictions)
-
-            def on_failure(reason: str) -> None:
-                reasons[client] = reason
-
-            return Request(client, lambda: message, on_reply, on_failure)
+        def parse(client: int, reply: Message) -> EvaluationSums:
+            return evaluation_from(reply, self.federation.classes, self.federation.facts[client].predictions)
 
         missing, asked = list(clients), 0
         while missing and asked <= (self.recovery.retries if sums else self.recovery.repeats):
             if not sums:
                 self._await_any_node(set(missing))
-            self._run(request(client) for client in missing)
+            for client, reply in self.dispatcher.ask(missing, lambda _: message, parse):
+                if isinstance(reply, str):
+                    reasons[client] = reply
+                else:
+                    sums[client] = reply
             missing, asked = [client for client in clients if client not in sums], asked + 1
         for client in missing if sums else ():
             log.warning("node %r did not evaluate the model: %s", self.federation.nodes[client], reasons[client])
@@ -182,10 +177,6 @@ class FlowerEngine:
         """End the run at the SuperLink; nodes stay connected."""
         self.connection.close()
 
-    def _run(self, requests: Iterable[Request]) -> None:
-        for _ in self.dispatcher.run(requests):
-            pass
-
     def _await_any_node(self, clients: Set[int]) -> None:
         """Wait until the node of one of these clients is online: a round without any would train nothing."""
         wanted, began = {self.federation.nodes[client] for client in clients}, time.monotonic()
@@ -205,7 +196,3 @@ class FlowerEngine:
             raise EngineError(
                 f"no usable model arrived in {self.empty} attempts in a row; most common reason: {reason}"
             )
-
-
-def _total(sums: Sequence[EvaluationSums]) -> EvaluationSums:
-    return sum(sums[1:], sums[0])

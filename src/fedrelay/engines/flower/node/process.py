@@ -12,12 +12,10 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 import httpx
-from flwr.app import Message as FlowerMessage
 
-from fedrelay.engines.flower.messages import Message, one_line
+from fedrelay.engines.flower.messages import one_line
 from fedrelay.engines.flower.node.service import NodeService
-from fedrelay.engines.flower.wire.encoding import from_flower
-from fedrelay.engines.flower.wire.node_client import NodeClient, RegistrationRefused, UnknownNode, UnreadableMessage
+from fedrelay.engines.flower.wire.node_client import NodeClient, RegistrationRefused, UnknownNode
 from fedrelay.engines.flower.wire.superlink_api import reason_of
 from fedrelay.errors import EngineError, FedRelayError
 
@@ -111,26 +109,16 @@ def _answer_requests(
 ) -> None:
     pause = SHORTEST
     while not over.is_set():
-        try:
-            message = client.receive()
-            if message is None:
-                over.wait(pause)
-                pause = min(LONGEST, pause * 1.05)
-                continue
-            reply = _reply(service, message)
-        except UnreadableMessage as error:
-            message, reply = error.message, str(error)
+        if (found := client.receive()) is None:
+            over.wait(pause)
+            pause = min(LONGEST, pause * 1.05)
+            continue
         pause = SHORTEST
+        message, request = found
+        try:
+            reply = request if isinstance(request, str) else service.answer(request)
+        except FedRelayError as error:
+            reply = one_line(str(error))
         if isinstance(reply, str):
             say(f"a request was not answered: {reply}")
         client.reply(message, reply)
-
-
-def _reply(service: NodeService, message: FlowerMessage) -> Message | str:
-    """The reply, or why there is none: no request ends the node."""
-    try:
-        return service.answer(from_flower(message))
-    except FedRelayError as error:
-        return one_line(str(error))
-    except Exception as error:
-        return one_line(f"{type(error).__name__}: {error}")

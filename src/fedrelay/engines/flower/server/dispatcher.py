@@ -12,12 +12,15 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from fedrelay.engines.flower.messages import BadMessage, Message
 from fedrelay.engines.flower.server.connection import Connection, Unreachable, no_reply
 from fedrelay.local.arrival import Attempt
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 POLL = 0.1
 """Seconds between two polls for replies."""
@@ -111,6 +114,30 @@ class Dispatcher:
                     yield request
             if not finished:
                 time.sleep(self.poll)
+
+    def ask(
+        self,
+        clients: Iterable[int],
+        build: Callable[[int], Message],
+        parse: Callable[[int, Message], T],
+        largest: int = SMALL,
+        tries: int = 1,
+    ) -> Iterator[tuple[int, T | str]]:
+        """Send each client a request. Yields (client, parsed reply), or (client, why there is none), as they come."""
+        found: deque[tuple[int, T | str]] = deque()
+
+        def request(client: int) -> Request:
+            def on_reply(reply: Message, seconds: float) -> None:
+                found.append((client, parse(client, reply)))
+
+            def on_failure(reason: str) -> None:
+                found.append((client, reason))
+
+            return Request(client, lambda: build(client), on_reply, on_failure, largest, tries)
+
+        for _ in self.run(map(request, clients)):
+            while found:
+                yield found.popleft()
 
     def poll_once(self) -> list[Finished]:
         """Send what can be sent and take in what has arrived."""

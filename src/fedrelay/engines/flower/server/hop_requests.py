@@ -12,11 +12,10 @@ from fedrelay.engines.base import RoundInputs
 from fedrelay.engines.flower.job_description import describe_job
 from fedrelay.engines.flower.messages import Message, pack_models
 from fedrelay.engines.flower.server.dispatcher import SMALL, Request
-from fedrelay.engines.flower.server.remote_federation import RemoteFederation
-from fedrelay.engines.flower.server.reply_checks import HopReply, ReplyChecker
+from fedrelay.engines.flower.server.reply_checks import ReplyChecker
 from fedrelay.engines.flower.server.state_versions import StateVersions
 from fedrelay.experiment.spec import RecoverySettings
-from fedrelay.local.arrival import Arrival, Attempt, HopReport
+from fedrelay.local.arrival import Arrival, HopReport
 from fedrelay.local.terms.tensor_declarations import Payload, ServerState
 from fedrelay.local.trainer import TrainingJob
 from fedrelay.routes.execution import ExecutionOverlay
@@ -60,14 +59,9 @@ class HopRequests:
     """Builds the requests of routes, hop by hop."""
 
     def __init__(
-        self,
-        job: TrainingJob,
-        federation: RemoteFederation,
-        versions: StateVersions,
-        checker: ReplyChecker,
-        recovery: RecoverySettings,
+        self, job: TrainingJob, versions: StateVersions, checker: ReplyChecker, recovery: RecoverySettings
     ) -> None:
-        self.job, self.federation, self.versions, self.checker = job, federation, versions, checker
+        self.job, self.versions, self.checker = job, versions, checker
         self.tries = 1 + (recovery.retries if recovery.policy == "retry" else 0)
         self.job_description = describe_job(job)
 
@@ -94,21 +88,19 @@ class HopRequests:
         def on_reply(message: Message, seconds: float) -> Request | None:
             if route.given_up:
                 return None
-            reply, worked = self.checker.parse(message, id, self.federation.size(client))
-            reply = replace(reply, report=replace(reply.report, overhead_seconds=max(0.0, seconds - worked)))
-            return finish(self.checker.check(hop, route.model, reply, typical), (*request.attempts, "answered"))
+            report, model, payload = self.checker.check(hop, route.model, typical, id, message, seconds)
+            if not report.refused:
+                route.model, route.payload = model, payload
+                accept(client, hop.route, id)
+            return finish(replace(report, attempts=(*request.attempts, "answered")))
 
         def on_failure(reason: str) -> Request | None:
-            nothing = HopReport(0, 0, 0.0, refused=reason)
-            return finish(HopReply(route.model, route.payload, nothing), tuple(request.attempts))
+            return finish(HopReport(0, 0, 0.0, refused=reason, attempts=tuple(request.attempts)))
 
-        def finish(reply: HopReply, attempts: tuple[Attempt, ...]) -> Request | None:
+        def finish(report: HopReport) -> Request | None:
             if route.given_up:
                 return None
-            if not reply.report.refused:
-                route.model, route.payload = reply.model, reply.payload
-                accept(client, hop.route, id)
-            route.reports.append(replace(reply.report, attempts=attempts))
+            route.reports.append(report)
             route.request = None
             return None if one_hop or route.done else self.next_request(overlay, route, accept)
 

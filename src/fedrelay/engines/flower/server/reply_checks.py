@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 
 import torch
@@ -30,57 +30,58 @@ ROUNDING = 1e-4
 """Relative tolerance for the norm of an update that the node has shortened."""
 
 
-@dataclass(frozen=True)
-class HopReply:
-    """What a client made of the model."""
-
-    model: Tensor
-    payload: dict[str, Tensor]
-    report: HopReport
-
-
 class ReplyChecker:
     """Parses replies to hop requests and applies the guard to them."""
 
     def __init__(self, job: TrainingJob) -> None:
         self.job = job
 
-    def parse(self, reply: Message, id: int, samples: int) -> tuple[HopReply, float]:
-        """The content of the reply to request `id`, and the seconds the node worked; `samples` is what it holds."""
-        if int_field(reply.header, "request") != id:
-            raise BadMessage("it answers another request")
-        report, seconds = hop_report(reply, samples)
-        if report.refused:
-            return HopReply(torch.empty(0), {}, report), seconds
-        names = {f"payload {name}": name for name in self.job.tensor_names(Payload)}
-        models = unpack_models(reply, self.job.layout, ["model", *names])
-        return HopReply(models["model"], {name: models[row] for row, name in names.items()}, report), seconds
+    def check(
+        self, hop: Hop, recv: Tensor, typical: TypicalHop, id: int, message: Message, took: float
+    ) -> tuple[HopReport, Tensor, dict[str, Tensor]]:
+        """Parse a reply and apply the guard.
 
-    def check(self, hop: Hop, recv: Tensor, reply: HopReply, typical: TypicalHop) -> HopReply:
-        """Apply the guard; `recv` is the model that was sent to the node."""
-        guard, layout, report = self.job.guard, self.job.layout, reply.report
+        Args:
+            hop: The hop that the node was asked for.
+            recv: The model that was sent to the node.
+            typical: The medians of the last round.
+            id: The id of the request.
+            message: The reply.
+            took: Seconds between request and reply.
+
+        Returns:
+            The report of the hop, and the model and its payload, which may be used if the report refuses nothing.
+        """
+        if int_field(message.header, "request") != id:
+            raise BadMessage("it answers another request")
+        guard, layout, model, payload = self.job.guard, self.job.layout, recv, dict[str, Tensor]()
+        report, worked = hop_report(message, self.job.federation.size(hop.client))
+        report = replace(report, overhead_seconds=max(0.0, took - worked))
         if not report.refused:
-            [largest] = max_abs_weights(reply.model[: layout.float_size])
-            refused = check_weights(guard, largest, reply.payload.values())
-            report = replace(report, max_abs_weight=largest, refused=refused)
+            names = self.job.tensor_names(Payload)
+            models = unpack_models(message, layout, ["model", *(f"payload {name}" for name in names)])
+            model, payload = models["model"], {name: models[f"payload {name}"] for name in names}
+            [largest] = max_abs_weights(model[: layout.float_size])
+            report = replace(report, max_abs_weight=largest, refused=check_weights(guard, largest, payload.values()))
         if report.refused and guard.on_divergence == "stop":
             raise diverged(hop, report.refused)
         if not report.refused:
-            report = self._clip(report, reply.model, recv, typical.update_norm)
+            report = self._clip(report, model, recv, typical.update_norm)
             report = replace(report, refused=check_not_zeroed(guard, report.max_abs_weight, recv[: layout.float_size]))
         if not report.refused:
             with one_thread():
-                reason, increase = check_public_loss(
-                    guard, self.module, reply.model, recv, self.job.federation, typical
-                )
+                reason, increase = check_public_loss(guard, self.module, model, recv, self.job.federation, typical)
             report = replace(report, refused=reason, public_loss_increase=increase)
         if report.refused:
-            report = replace(
-                HopReport(0, 0, 0.0, refused=report.refused),
+            report = HopReport(
+                0,
+                0,
+                0.0,
+                refused=report.refused,
                 overhead_seconds=report.overhead_seconds,
                 public_loss_increase=report.public_loss_increase,
             )
-        return replace(reply, report=report)
+        return report, model, payload
 
     def _clip(self, report: HopReport, model: Tensor, recv: Tensor, typical: float) -> HopReport:
         """An honest node has clipped its update; for others the server does it."""

@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from fedrelay.engines.flower.messages import Message, one_line
 from fedrelay.engines.flower.node_facts import NodeFacts, parse_facts
 from fedrelay.engines.flower.server.connection import Connection
-from fedrelay.engines.flower.server.dispatcher import OFFLINE, Dispatcher, Request
+from fedrelay.engines.flower.server.dispatcher import OFFLINE, Dispatcher
 from fedrelay.errors import EngineError
 from fedrelay.files import write_atomically
 from fedrelay.local.terms.base import Term
@@ -54,26 +54,19 @@ def ask_for_facts(
     connection: Connection, names: Sequence[str], wanted: Collection[str], timeout: float
 ) -> tuple[dict[str, NodeFacts], dict[str, str]]:
     """Ask nodes to describe themselves: the facts of those that did, and a reason for each of the others."""
-    found: dict[str, NodeFacts] = {}
-    reasons: dict[str, str] = {}
 
-    def request(client: int, name: str) -> Request:
-        def on_reply(reply: Message, seconds: float) -> None:
-            try:
-                found[name] = parse_facts(reply.header)
-            except ValidationError as error:
-                first = error.errors()[0]
-                reasons[name] = one_line(f"its facts are invalid: {first['loc']} {first['msg']}")
+    def parse(client: int, reply: Message) -> NodeFacts | str:
+        try:
+            return parse_facts(reply.header)
+        except ValidationError as error:
+            first = error.errors()[0]
+            return one_line(f"its facts are invalid: {first['loc']} {first['msg']}")
 
-        def on_failure(reason: str) -> None:
-            reasons[name] = reason
-
-        return Request(client, lambda: Message({"kind": "describe"}), on_reply, on_failure)
-
-    requests = [request(client, name) for client, name in enumerate(names) if name in wanted]
-    for _ in Dispatcher(connection, names, timeout).run(requests):
-        pass
-    return found, reasons
+    clients = [client for client, name in enumerate(names) if name in wanted]
+    asked = Dispatcher(connection, names, timeout).ask(clients, lambda _: Message({"kind": "describe"}), parse)
+    replies = {names[client]: reply for client, reply in asked}
+    found = {name: reply for name, reply in replies.items() if not isinstance(reply, str)}
+    return found, {name: reply for name, reply in replies.items() if isinstance(reply, str)}
 
 
 def register_nodes(

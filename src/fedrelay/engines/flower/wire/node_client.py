@@ -25,7 +25,7 @@ from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
 from fedrelay.engines.flower.certificates import PrivateKey
 from fedrelay.engines.flower.messages import Message, one_line
-from fedrelay.engines.flower.wire.encoding import MessageTooLarge, fetch, push, to_flower, with_content_id
+from fedrelay.engines.flower.wire.encoding import MessageTooLarge, fetch, from_flower, push, to_flower, with_content_id
 from fedrelay.engines.flower.wire.superlink_api import client, reason_of, status_of
 from fedrelay.files import write_atomically
 
@@ -49,14 +49,6 @@ class RegistrationRefused(Exception):
     """The SuperLink refuses to register this node."""
 
 
-class UnreadableMessage(Exception):
-    """A message that did not arrive completely, or is too large. The sender can still be told."""
-
-    def __init__(self, message: FlowerMessage, why: str) -> None:
-        super().__init__(why)
-        self.message = message
-
-
 class NodeClient:
     """Registers a node, receives requests and sends replies."""
 
@@ -77,21 +69,21 @@ class NodeClient:
         self.node = Node(node_id=self._call(self.stub.ActivateNode, request).node_id)
         write_atomically(self.id_file, str(self.node.node_id).encode())
 
-    def receive(self) -> FlowerMessage | None:
-        """The next request, if there is one. Raises `UnreadableMessage` if it cannot be fetched."""
+    def receive(self) -> tuple[FlowerMessage, Message | str] | None:
+        """The next request and its content, if there is one. A string says why the content cannot be read."""
         found = self._call(self.stub.PullMessages, PullMessagesRequest(node=self.node))
         if not found.messages_list:
             return None
-        run = found.messages_list[0].metadata.run_id
+        bare = message_from_proto(found.messages_list[0])
         try:
-            return fetch(self.stub, self._me, run, found.message_object_trees[0], self.largest)
+            whole = fetch(self.stub, self._me, bare.metadata.run_id, found.message_object_trees[0], self.largest)
+            return whole, from_flower(whole)
         except httpx.HTTPError:
             raise
         except MessageTooLarge as error:
-            why = f"the request has {error}; see fedrelay node --largest-message"
-        except Exception as error:
-            why = one_line(f"the request did not arrive completely ({type(error).__name__}: {error})")
-        raise UnreadableMessage(message_from_proto(found.messages_list[0]), why)
+            return bare, f"the request has {error}; see fedrelay node --largest-message"
+        except Exception as error:  # no request ends the node
+            return bare, one_line(f"the request cannot be read ({type(error).__name__}: {error})")
 
     def reply(self, message: FlowerMessage, answer: Message | str) -> None:
         """Reply to a request; a string says what went wrong."""

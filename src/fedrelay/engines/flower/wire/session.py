@@ -22,7 +22,6 @@ from flwr.proto.node_pb2 import Node
 from flwr.proto.runtime_pb2 import (
     AcquireTaskRequest,
     PullTaskInputRequest,
-    PullTaskInputResponse,
     PushTaskOutputRequest,
     SendTaskHeartbeatRequest,
 )
@@ -69,7 +68,7 @@ class Session:
             try:
                 self.stub = self._stub(self._claim(secret))
                 try:
-                    task = self._task_input()
+                    task = self.stub.PullTaskInput(PullTaskInputRequest())
                 except httpx.HTTPError:
                     self.stub.close()
                     raise
@@ -133,13 +132,6 @@ class Session:
                 with self._stub(found.token) as stray:
                     stray.PushTaskOutput(PushTaskOutputRequest(sub_status="failed", details="taken by another server"))
         raise RunAlreadyTaken
-
-    def _task_input(self) -> PullTaskInputResponse:
-        try:
-            return self.stub.PullTaskInput(PullTaskInputRequest())
-        except httpx.HTTPError:
-            self.stub.close()
-            raise
 
     def _stub(self, token: str) -> RuntimeHttpClient:
         proof = RuntimeTokenHttpInterceptor(token)
