@@ -1,4 +1,4 @@
-"""Where the tensors of a round are in the memory that all processes share: one row each.
+"""Where the tensors of a round are in the memory that all processes share: one row each, in the order of first use.
 
 A work item may be run again when its worker died, so it never writes to a row that it reads first. A whole route reads
 its start and then continues in its own rows. Routes that run in waves alternate between two rows.
@@ -6,8 +6,8 @@ its start and then continues in its own rows. Routes that run in waves alternate
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Set
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from fedrelay.local.hop import PlannedHop, planned_hop
@@ -42,68 +42,52 @@ class HopBuffers:
             yield self.received_model
 
 
-@dataclass(frozen=True)
+@dataclass
 class BufferLayout:
-    """The rows of a round, one kind after another."""
+    """The rows of a round. Row 0 is the model of the round."""
 
     job: TrainingJob
     plan: RoundPlan
     overlay: ExecutionOverlay
-    started: tuple[int, ...]
+    started: Set[int]
     """Routes that start with their own model."""
 
-    @cached_property
-    def waves(self) -> bool:
+    rows: dict[tuple[str, int], int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.waves = self.job.needs_waves(self.plan)
         """Whether all hops of a step come before those of the next step."""
-        return self.job.needs_waves(self.plan)
+        shared = [f"server {name}" for name in self.job.tensor_names(ServerState)]
+        shared += [f"payload start {name}" for name in self.job.tensor_names(Payload)]
+        for kind in ("round", *shared):
+            self.row(kind)
 
     @cached_property
-    def clients(self) -> dict[int, int]:
-        """Each client of the round → its number in the round."""
-        clients = dict.fromkeys(client for route in self.plan.routes for client in route.clients)
-        return {client: number for number, client in enumerate(clients)}
+    def clients(self) -> tuple[int, ...]:
+        """All clients of the round, each once."""
+        return tuple(dict.fromkeys(client for route in self.plan.routes for client in route.clients))
 
-    @cached_property
-    def ranges(self) -> dict[str, tuple[int, int]]:
-        """Each kind of rows → (first row, number of rows)."""
-        routes, clients, twice = len(self.plan.routes), len(self.clients), 2 if self.waves else 1
-        payloads, states = self.job.tensor_names(Payload), self.job.tensor_names(ClientState)
-        counts = {"round": 1, "start": len(self.started), "model": twice * routes}
-        counts |= {f"server {name}": 1 for name in self.job.tensor_names(ServerState)}
-        counts |= {f"payload start {name}": 1 + len(self.started) for name in payloads}
-        counts |= {f"payload {name}": twice * routes for name in payloads}
-        counts |= {f"state {name}": clients for name in states}
-        counts |= {f"new state {name}": routes if self.waves else clients for name in states}
-        counts["received model"] = len(self.overlay.taps)
-        first, found = 0, {}
-        for kind, count in counts.items():
-            found[kind] = (first, count)
-            first += count
-        return found
+    def row(self, kind: str, number: int = -1) -> int:
+        """The row of a tensor, by the number of its route or client; -1: all routes share it. The first call adds it.
 
-    @property
-    def row_count(self) -> int:
-        return sum(count for _, count in self.ranges.values())
-
-    def row(self, kind: str, number: int = 0) -> int:
-        first, count = self.ranges[kind]
-        assert number < count
-        return first + number
+        Memory is allocated when all work items are known, so rows can only be added before.
+        """
+        return self.rows.setdefault((kind, number), len(self.rows))
 
     def after_hop(self, kind: str, route: int, index: int) -> int:
         """The row of a route's model, or of one of its payloads, after a hop."""
-        return self.row(kind, (index % 2) * len(self.plan.routes) + route if self.waves else route)
+        return self.row(kind, 2 * route + index % 2 if self.waves else route)
 
     def after_last_hop(self, kind: str, route: int) -> int:
         return self.after_hop(kind, route, len(self.plan.routes[route].clients) - 1)
 
     def start(self, route: int) -> int:
         """The row of the model that a route starts with."""
-        return self.row("start", self.started.index(route)) if route in self.started else self.row("round")
+        return self.row("start", route) if route in self.started else self.row("round")
 
     def payload_start(self, name: str, route: int) -> int:
         """The row of the payload that a route starts with."""
-        return self.row(f"payload start {name}", 1 + self.started.index(route) if route in self.started else 0)
+        return self.row(f"payload start {name}", route if route in self.started else -1)
 
     def of_hop(self, hop: Hop) -> HopBuffers:
         place, taps = (hop.route, hop.index), self.overlay.taps
@@ -117,12 +101,11 @@ class BufferLayout:
         )
 
     def _client_state(self, name: str, hop: Hop) -> Pair:
-        number = self.clients[hop.client]
         if self.waves:
-            return self.row(f"state {name}", number), self.row(f"new state {name}", hop.route)
-        new = self.row(f"new state {name}", number)
+            return self.row(f"state {name}", hop.client), self.row(f"new state {name}", hop.route)
+        new = self.row(f"new state {name}", hop.client)
         again = hop.client in self.plan.routes[hop.route].clients[: hop.index]
-        return (new if again else self.row(f"state {name}", number)), new
+        return (new if again else self.row(f"state {name}", hop.client)), new
 
     def _payload(self, name: str, hop: Hop) -> Pair:
         kind = f"payload {name}"

@@ -68,11 +68,13 @@ class LocalEngine:
         self.lanes = lanes_for(job)
 
     def run_round(self, plan: RoundPlan, overlay: ExecutionOverlay, inputs: RoundInputs) -> list[Arrival]:
-        layout = BufferLayout(self.job, plan, overlay, tuple(inputs.starts))
-        rows = self.executor.allocate(layout.row_count)
+        moving = {number for number, route in enumerate(plan.routes) if route.clients}
+        layout = BufferLayout(self.job, plan, overlay, moving & inputs.starts.keys())
+        work = list(self._work_items(layout, inputs.typical_hop))
+        rows = self.executor.allocate(len(layout.rows))
         self._write_inputs(layout, rows, inputs)
-        reports: Reports = {number: [] for number in range(len(plan.routes))}
-        for step, items in enumerate(self._work_items(layout, inputs.typical_hop)):
+        reports: Reports = {number: [] for number in moving}
+        for step, items in enumerate(work):
             for result in self.executor.run_all(items):
                 for number, found in result.items():
                     reports[number] += found
@@ -96,7 +98,7 @@ class LocalEngine:
                 },
             )
             for number, route in enumerate(plan.routes)
-            if route.clients
+            if number in moving
         ]
 
     def commit_client_state(self) -> None:
@@ -145,20 +147,20 @@ class LocalEngine:
     def _write_inputs(self, layout: BufferLayout, rows: WritableRows, inputs: RoundInputs) -> None:
         """Write everything that first hops read."""
         rows[layout.row("round")] = inputs.weights
-        for route, model in inputs.starts.items():
-            rows[layout.start(route)] = model
+        for route in layout.started:
+            rows[layout.start(route)] = inputs.starts[route]
         for name in self.job.tensor_names(ServerState):
             rows[layout.row(f"server {name}")] = inputs.server.get(name, 0.0)
         for name in self.job.tensor_names(Payload):
             start = inputs.server.get(name, 0.0)
             rows[layout.row(f"payload start {name}")] = start
-            for route in inputs.starts:
+            for route in layout.started:
                 rows[layout.payload_start(name, route)] = inputs.payload.get(route, {}).get(name, start)
         if names := self.job.tensor_names(ClientState):
-            for client, number in layout.clients.items():
+            for client in layout.clients:
                 state = self.client_states.get(client)
                 for name in names:
-                    rows[layout.row(f"state {name}", number)] = state.get(name, 0.0)
+                    rows[layout.row(f"state {name}", client)] = state.get(name, 0.0)
 
     def _update_client_state(
         self, layout: BufferLayout, rows: WritableRows, hops: Sequence[tuple[int, int]], reports: Reports
@@ -168,7 +170,7 @@ class LocalEngine:
         accepted = [(route, routes[route].clients[index]) for route, index in hops if not reports[route][index].refused]
         routes_at = Counter(client for _, client in accepted)
         for name in self.job.tensor_names(ClientState):
-            row_of = {client: layout.row(f"state {name}", layout.clients[client]) for client in routes_at}
+            row_of = {client: layout.row(f"state {name}", client) for client in routes_at}
             before = {client: rows[row].clone() for client, row in row_of.items()}
             for route, client in accepted:
                 row, new = row_of[client], rows[layout.row(f"new state {name}", route)]
@@ -178,8 +180,8 @@ class LocalEngine:
     def _read_client_states(self, layout: BufferLayout, rows: WritableRows) -> dict[int, dict[str, Tensor]]:
         names, kind = self.job.tensor_names(ClientState), "state" if layout.waves else "new state"
         return {
-            client: {name: rows[layout.row(f"{kind} {name}", number)].clone() for name in names}
-            for client, number in (layout.clients.items() if names else ())
+            client: {name: rows[layout.row(f"{kind} {name}", client)].clone() for name in names}
+            for client in (layout.clients if names else ())
         }
 
 
