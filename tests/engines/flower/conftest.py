@@ -90,7 +90,7 @@ class FakeConnection:
         self.reconnected += 1
         self.boxes.clear()
 
-    def close(self, *, success: bool = True) -> None:
+    def close(self) -> None:
         self.closed += 1
 
 

@@ -42,8 +42,8 @@ class Replies:
     def receive(self, ids, largest):
         yield from ((node, Message(self.headers[node])) for node in ids)
 
-    def close(self, *, success=True):
-        self.closed = success
+    def close(self):
+        self.closed = True
 
 
 def test_similar_nodes_are_not_warned_about():

@@ -44,7 +44,7 @@ from fedrelay.engines.local.route_batches import RouteBatch
 from fedrelay.errors import EngineError, FedRelayError
 from fedrelay.experiment.serialize import from_plain
 from fedrelay.local.client_profile import ClientProfiler
-from fedrelay.local.evaluation import EvaluationSums, chunk_count, evaluate_chunk
+from fedrelay.local.evaluation import EvaluationSums, evaluate_chunks
 from fedrelay.local.hop import PlannedHop
 from fedrelay.local.hop_context import HopContext
 from fedrelay.local.terms.dp import Dp
@@ -225,11 +225,9 @@ class NodeService:
             raise self.policy.refusal("an evaluation")
         worker = self._context(request.header)
         model = unpack_models(request, worker.job.layout, ["model"])["model"]
-        classes, test = worker.job.federation.classes, self.data.test
-        sums = EvaluationSums(0.0, *(np.zeros(classes, dtype=np.int64) for _ in range(3)))
+        nothing = EvaluationSums(0.0, *np.zeros((3, worker.job.federation.classes), dtype=np.int64))
         with one_thread():
-            for chunk in range(chunk_count(test)):
-                sums += evaluate_chunk(worker.hop_runner.flat_module, model, test, chunk)
+            sums = sum(evaluate_chunks(worker.hop_runner.flat_module, model, self.data.test), nothing)
         return Message({"kind": "evaluate", **evaluation_header(sums)})
 
     def _context(self, header: Header) -> WorkerContext:

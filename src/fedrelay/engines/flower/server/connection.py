@@ -32,7 +32,7 @@ class Connection(Protocol):
     def reconnect(self) -> None:
         """Wait until requests can be sent again. Requests in flight are lost."""
 
-    def close(self, *, success: bool = True) -> None:
+    def close(self) -> None:
         """End the run at the SuperLink."""
 
 

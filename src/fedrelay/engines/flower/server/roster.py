@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -130,7 +129,7 @@ def remembered_facts(folder: Path, names: Sequence[str]) -> dict[str, NodeFacts]
 def misfit(facts: NodeFacts, plugins: Collection[str] = ()) -> str:
     """Why a node does not fit the server, in its version or its plug-ins; empty if it does."""
     own = version("fedrelay")
-    if _minor(facts.version) != _minor(own):
+    if facts.version.split(".")[:2] != own.split(".")[:2]:
         theirs = one_line(facts.version, 40) or "an unknown version"
         return f"it runs FedRelay {theirs}, the server runs {own}; install the same version on both"
     if missing := sorted(set(plugins) - set(facts.plugins)):
@@ -178,8 +177,3 @@ def read_roster(
         return RosterEntry(name, f"refused: {problem}" if problem else "ready", seen.get(name), found[name])
 
     return [entry(name) for name in names]
-
-
-def _minor(version: str) -> tuple[str, ...]:
-    found = re.match(r"(\d+)\.(\d+)", version)
-    return found.groups() if found else ()

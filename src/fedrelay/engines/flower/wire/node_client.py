@@ -57,7 +57,7 @@ class NodeClient:
         proof = NodeAuthHttpInterceptor(key, key.public_key())
         self.stub = client(FleetHttpClient, address, authority, "SuperNode", proof)
         self.id_file, self.largest = id_file, largest
-        self.node: Node | None = None
+        self.node = Node()
         self.last_contact = time.monotonic()
         self.over = threading.Event()
         threading.Thread(target=self._send_heartbeats, daemon=True).start()
@@ -76,7 +76,7 @@ class NodeClient:
             return None
         bare = message_from_proto(found.messages_list[0])
         try:
-            whole = fetch(self.stub, self._me, bare.metadata.run_id, found.message_object_trees[0], self.largest)
+            whole = fetch(self.stub, self.node, bare.metadata.run_id, found.message_object_trees[0], self.largest)
             return whole, from_flower(whole)
         except httpx.HTTPError:
             raise
@@ -101,7 +101,7 @@ class NodeClient:
         found = self._call(self.stub.PushMessages, request)
         missing, run = set(found.objects_to_push), message.metadata.run_id
         try:
-            push(self.stub, self._me, run, found.session_id, reply, missing)
+            push(self.stub, self.node, run, found.session_id, reply, missing)
         except ObjectPushError:
             log.warning("the server no longer waits for this reply; it is dropped")
 
@@ -110,11 +110,6 @@ class NodeClient:
         self.over.set()
         self._deregister()
         self.stub.close()
-
-    @property
-    def _me(self) -> Node:
-        assert self.node is not None
-        return self.node
 
     def _deregister(self) -> None:
         if self.id_file.is_file():
@@ -140,7 +135,7 @@ class NodeClient:
 
     def _send_heartbeats(self) -> None:
         while not self.over.wait(0.7 * HEARTBEAT):
-            if self.node is not None:
+            if self.node.node_id:
                 try:
                     self.stub.SendNodeHeartbeat(SendNodeHeartbeatRequest(node=self.node, heartbeat_interval=HEARTBEAT))
                 except (httpx.HTTPError, ValueError, RuntimeError) as error:  # the client may be closed meanwhile

@@ -61,11 +61,16 @@ class FlowerConnection:
     ) -> None:
         self.address, self.authority, self.secret, self.wait = address, authority, secret, wait
         self.names = {public_key_to_bytes(key): name for name, key in keys.items()}
-        self.refreshed = float("-inf")
-        self.node_ids: dict[str, int] = {}
         self.pool = futures.ThreadPoolExecutor(AT_ONCE)
         self._use(self._open_session())
         self._warn_of_other_runs()
+
+    def _use(self, session: Session) -> None:
+        self.session = session
+        self.refreshed = float("-inf")
+        self.node_ids: dict[str, int] = {}
+        self.seconds: dict[str, float] = {}
+        self.arriving: dict[str, futures.Future[Message | str]] = {}
 
     def online(self) -> set[str]:
         if time.monotonic() - self.refreshed > REFRESH:
@@ -95,11 +100,10 @@ class FlowerConnection:
 
     def receive(self, ids: Sequence[str], largest: int) -> Iterator[tuple[str, Message | str | None]]:
         """Replies that are complete. Those that begin to arrive are fetched in the background."""
-        announced = self._announced([id for id in ids if id not in self.arriving])
-        for number, tree in announced.items():
+        for number, tree in self._announced([id for id in ids if id not in self.arriving]).items():
             seconds = self.seconds.pop(number)
             self.arriving[number] = self.pool.submit(_fetch_reply, self.session, tree, largest, seconds)
-        yield from ((number, None) for number in announced)
+            yield number, None
         coming = {number: self.arriving[number] for number in ids if number in self.arriving}
         if coming:
             futures.wait(coming.values(), COMPLETION_WAIT, futures.FIRST_COMPLETED)
@@ -116,16 +120,9 @@ class FlowerConnection:
         self._use(self._open_session())
         lost.close(success=False)
 
-    def close(self, *, success: bool = True) -> None:
-        self.session.close(success=success)
+    def close(self) -> None:
+        self.session.close(success=True)
         self.pool.shutdown(wait=False, cancel_futures=True)
-
-    def _use(self, session: Session) -> None:
-        self.session = session
-        self.refreshed = float("-inf")
-        self.node_ids = {}
-        self.seconds: dict[str, float] = {}
-        self.arriving: dict[str, futures.Future[Message | str]] = {}
 
     def _open_session(self) -> Session:
         """Open a run, as soon as there is a SuperLink. Errors that waiting cannot cure are raised at once."""
@@ -184,10 +181,9 @@ def _fetch_reply(session: Session, tree: ObjectTree, largest: int, seconds: floa
 
 def _error(message: FlowerMessage, seconds: float) -> str:
     """What a node or the SuperLink says instead of a reply."""
-    match message.error.code:
-        case code if code in (REQUEST_EXPIRED, REPLY_EXPIRED):
-            return no_reply(seconds)
-        case code if code == NODE_OFFLINE:
-            return f"offline: no heartbeat for {2 * HEARTBEAT:g} s"
-        case code:
-            return f"failed: {one_line(str(message.error.reason or '')) or f'error {code} of Flower'}"
+    code = message.error.code
+    if code in (REQUEST_EXPIRED, REPLY_EXPIRED):
+        return no_reply(seconds)
+    if code == NODE_OFFLINE:
+        return f"offline: no heartbeat for {2 * HEARTBEAT:g} s"
+    return f"failed: {one_line(str(message.error.reason or '')) or f'error {code} of Flower'}"
