@@ -23,8 +23,8 @@ from fedrelay.errors import FedRelayError
 
 
 @pytest.fixture
-def stand_still(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
-    """The clock of a module: seconds pass when somebody sleeps, and no other way."""
+def fake_clock(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """Replaces the clock of a module: seconds pass only when it sleeps."""
 
     def stopped(module: Any, now: float = 0.0) -> Any:
         found = SimpleNamespace(now=now)
@@ -38,63 +38,63 @@ def stand_still(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     return stopped
 
 
-Spoil = Callable[[Message, Message | str], "Message | str | None"]
-"""What becomes of an answer to a question; None: it never comes."""
+ReplyFault = Callable[[Message, Message | str], "Message | str | None"]
+"""Takes a request and its reply. Returns what arrives instead; None: nothing arrives."""
 
 
 class FakeConnection:
-    """Every node answers as soon as somebody looks; `spoil` says what goes wrong at a node."""
+    """Nodes reply at the next poll, unless they are offline; `reply_faults` change what a node replies."""
 
     def __init__(self, services: dict[str, NodeService]) -> None:
         self.services = services
-        self.away: set[str] = set()
-        self.spoil: dict[str, Spoil] = {}
-        self.boxes: dict[str, tuple[str, Message]] = {}
+        self.offline: set[str] = set()
+        self.reply_faults: dict[str, ReplyFault] = {}
+        self.pending: dict[str, tuple[str, Message]] = {}
         self.log: list[tuple[str, str]] = []
         self.most = 0
         self.closed = self.reconnected = 0
 
     def online(self) -> set[str]:
-        return set(self.services) - self.away
+        return set(self.services) - self.offline
 
     def send(self, node: str, message: Message, seconds: float) -> str | None:
-        if node in self.away:
+        if node in self.offline:
             return None
         json.dumps(dict(message.header))
         assert all(array.dtype.kind in "fi" for array in message.arrays.values())
         self.log.append((node, str(message.header["kind"])))
         number = str(len(self.log))
-        self.boxes[number] = (node, message)
-        self.most = max(self.most, len(self.boxes))
+        self.pending[number] = (node, message)
+        self.most = max(self.most, len(self.pending))
         return number
 
     def receive(self, ids: Sequence[str], largest: int) -> Iterator[tuple[str, Message | str]]:
         for number in ids:
-            if number not in self.boxes:
+            if number not in self.pending:
                 continue
-            node, question = self.boxes.pop(number)
-            answer = self._answer(node, question)
-            if answer is not None:
-                assert isinstance(answer, str) or answer.bytes <= largest
-                yield number, answer
+            node, request = self.pending.pop(number)
+            reply = self._reply(node, request)
+            if reply is not None:
+                assert isinstance(reply, str) or reply.bytes <= largest
+                yield number, reply
 
-    def _answer(self, node: str, question: Message) -> Message | str | None:
+    def _reply(self, node: str, request: Message) -> Message | str | None:
         try:
-            copy = Message(json.loads(json.dumps(dict(question.header))), question.arrays)
-            answer: Message | str = self.services[node].answer(copy)
+            copy = Message(json.loads(json.dumps(dict(request.header))), request.arrays)
+            reply: Message | str = self.services[node].answer(copy)
         except FedRelayError as error:
-            answer = f"failed: {error}"
-        return self.spoil[node](question, answer) if node in self.spoil else answer
+            reply = f"failed: {error}"
+        return self.reply_faults[node](request, reply) if node in self.reply_faults else reply
 
     def reconnect(self) -> None:
         self.reconnected += 1
-        self.boxes.clear()
+        self.pending.clear()
 
     def close(self) -> None:
         self.closed += 1
 
 
-class Village:
+class InProcessNodes:
     """Nodes that hold what the clients of a federation hold."""
 
     def __init__(self, federation: Federation, folder: Path, *, test: bool = True, **options: Any) -> None:
@@ -104,7 +104,7 @@ class Village:
         self.connection = FakeConnection({})
         self.restart()
         facts = tuple(service.facts() for service in self.connection.services.values())
-        self.remote = RemoteFederation("village", self.names, facts, federation.test if test else None)
+        self.remote = RemoteFederation("nodes", self.names, facts, federation.test if test else None)
 
     def _samples(self, client: int):
         x, y = self.federation.samples(client)
@@ -117,8 +117,8 @@ class Village:
             self.connection.services[name] = NodeService(data, self.folder / name, **self.options)
 
 
-def share_test_samples(found: Village) -> None:
-    """Have three nodes judge, each on a third of the test samples."""
+def share_test_samples(found: InProcessNodes) -> None:
+    """Have three nodes evaluate models, each on a third of the test samples."""
     test = found.federation.test
     for client, third in enumerate(np.array_split(np.arange(len(test.y)), 3)):
         x, y = (part.numpy() for part in found.federation.samples(client))
@@ -129,27 +129,25 @@ def share_test_samples(found: Village) -> None:
 
 
 @pytest.fixture
-def village(tmp_path) -> Callable[..., Village]:
-    return lambda federation, **options: Village(federation, tmp_path / "nodes", **options)
+def make_nodes(tmp_path) -> Callable[..., InProcessNodes]:
+    return lambda federation, **options: InProcessNodes(federation, tmp_path / "nodes", **options)
 
 
 @pytest.fixture
-def through(monkeypatch) -> Callable[[Village], None]:
-    """Have experiments run on a village instead of a SuperLink."""
+def use_nodes(monkeypatch) -> Callable[[InProcessNodes], None]:
+    """Run experiments on these nodes, without a SuperLink."""
 
-    def install(village: Village) -> None:
+    def install(nodes: InProcessNodes) -> None:
         from fedrelay.engines.flower import start
         from fedrelay.engines.flower.server import dispatcher
 
-        monkeypatch.setattr(
-            dispatcher, "SENDING", math.inf
-        )  # who is asked at the same look must not depend on the load
-        monkeypatch.setattr(start, "open_remote", lambda experiment, plugins=(): village.remote)
+        monkeypatch.setattr(dispatcher, "SENDING", math.inf)  # what is sent in one poll must not depend on the load
+        monkeypatch.setattr(start, "open_remote", lambda experiment, plugins=(): nodes.remote)
         monkeypatch.setattr(
             start,
             "start_flower",
             lambda job, experiment, client_states: FlowerEngine(
-                job, village.connection, experiment.recovery, client_states, wait=0.2, poll=0.001
+                job, nodes.connection, experiment.recovery, client_states, wait=0.2, poll=0.001
             ),
         )
 

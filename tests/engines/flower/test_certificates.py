@@ -118,7 +118,7 @@ def test_a_superlink_does_not_start_with_a_certificate_that_has_ended(tmp_path, 
         certificates.check_server_folder(tmp_path)
 
 
-def test_only_whoever_signed_a_certificate_can_renew_it(tmp_path):
+def test_only_the_authority_that_signed_a_certificate_can_renew_it(tmp_path):
     for name in ("ours", "theirs"):
         make_server_folder(tmp_path / name, ["localhost"])
     (tmp_path / "ours" / "ca.key").write_bytes((tmp_path / "theirs" / "ca.key").read_bytes())
@@ -152,7 +152,7 @@ def test_a_private_key_among_the_public_ones_is_said_to_be_one(tmp_path):
         public_keys(tmp_path)
 
 
-def test_nobody_is_there_under_two_names(tmp_path):
+def test_no_key_has_two_names(tmp_path):
     make_server_folder(tmp_path, ["localhost"])
     public = make_node_key(tmp_path / "a.key").read_bytes()
     for name in ("a", "b"):

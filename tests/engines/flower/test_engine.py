@@ -40,12 +40,12 @@ def digits(clients=6):
         ("ewc", {"fraction": 1.0, "rounds": 2}),
     ],
 )
-def test_the_same_weights_as_the_local_engine(method, settings, village, through):
+def test_the_same_weights_as_the_local_engine(method, settings, make_nodes, use_nodes):
     federation = digits()
     both = {**TRAIN, **settings}
     here = fr.run(method, data=federation, workers=1, lanes=1, **both)
-    through(village(federation))
-    there = fr.run(method, engine="flower", data="village", **both)
+    use_nodes(make_nodes(federation))
+    there = fr.run(method, engine="flower", data="nodes", **both)
     torch.testing.assert_close(there.weights, here.weights, rtol=0, atol=1e-6)
     assert there.accuracy == pytest.approx(here.accuracy, abs=1e-9)
     assert there.transfers["c2c"] == 0  # every model goes through the server, and is counted so
@@ -56,44 +56,47 @@ def test_the_same_weights_as_the_local_engine(method, settings, village, through
 
 
 @pytest.mark.parametrize("method", ["fedseq+glam", "fedseqinter+glam", "spfl+glam"])
-def test_the_round_model_is_sent_as_often_as_the_ledger_says(method, village, through, tmp_path):
+def test_the_round_model_is_sent_as_often_as_the_ledger_says(method, make_nodes, use_nodes, tmp_path):
     groups = {} if method.startswith("spfl") else {"grouping": {"max_clients": 3, "min_samples": 5000}}
     federation, settings = digits(), {**TRAIN, "fraction": 1.0, **groups}
     here = fr.run(method, data=federation, workers=1, lanes=1, **settings)
-    found, sent = village(federation), []
+    found, sent = make_nodes(federation), []
+
+    def note_models(request, reply):
+        sent.extend(request.header.get("names", ()))
+        return reply
+
     for node in found.connection.services:
-        found.connection.spoil[node] = lambda question, answer: (sent.extend(question.header.get("names", ())), answer)[
-            1
-        ]
-    through(found)
-    there = fr.run(method, engine="flower", data="village", out=tmp_path / "run", **settings)
+        found.connection.reply_faults[node] = note_models
+    use_nodes(found)
+    there = fr.run(method, engine="flower", data="nodes", out=tmp_path / "run", **settings)
     torch.testing.assert_close(there.weights, here.weights, rtol=0, atol=1e-6)
     lines = [json.loads(line) for line in (tmp_path / "run" / "ledger.jsonl").read_text().splitlines()]
     carried = sum(line["payloads"].get("round model", 0) for line in lines)
     assert carried == sent.count("round") * 4 * len(here.weights) > 0
 
 
-def test_hops_at_a_client_keep_the_order_of_the_plan(village, through, monkeypatch):
+def test_hops_at_a_client_keep_the_order_of_the_plan(make_nodes, use_nodes, monkeypatch):
     """Rotations, but one model after another, as the local engine has them too."""
     federation, settings = digits(), {**TRAIN, "fraction": 0.5}
     unordered = fr.run("spfl+feddyn", data=federation, workers=1, lanes=1, **settings)
     planned = Rotations.plan
 
-    def ordered(self, scene, round):
-        plan = planned(self, scene, round)
+    def ordered(self, context, round):
+        plan = planned(self, context, round)
         routes = (replace(route, order=(number,) * len(route.clients)) for number, route in enumerate(plan.routes))
         return replace(plan, routes=tuple(routes))
 
     monkeypatch.setattr(Rotations, "plan", ordered)
     here = fr.run("spfl+feddyn", data=federation, workers=1, lanes=1, **settings)
-    through(village(federation))
-    there = fr.run("spfl+feddyn", engine="flower", data="village", **settings)
+    use_nodes(make_nodes(federation))
+    there = fr.run("spfl+feddyn", engine="flower", data="nodes", **settings)
     torch.testing.assert_close(there.weights, here.weights, rtol=0, atol=1e-6)
     assert not torch.allclose(here.weights, unordered.weights, rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("profile", ["clf", "weights", "conf", "t2v"])
-def test_profiles_are_made_at_the_nodes(profile, village, through, monkeypatch):
+def test_profiles_are_made_at_the_nodes(profile, make_nodes, use_nodes, monkeypatch):
     monkeypatch.setattr(task2vec, "BATCHES", 4)
     monkeypatch.setattr(task2vec, "EPOCHS", 1)
     monkeypatch.setattr(probe_network, "SAMPLES_SEEN", 500)
@@ -103,18 +106,18 @@ def test_profiles_are_made_at_the_nodes(profile, village, through, monkeypatch):
     here = fr.run(
         "fedseq", data={"name": "digits", "clients": 6, "alpha": 0.3, **public}, workers=1, lanes=1, **settings
     )
-    through(village(digits()))
-    there = fr.run("fedseq", engine="flower", data={"name": "village", **public}, **settings)
+    use_nodes(make_nodes(digits()))
+    there = fr.run("fedseq", engine="flower", data={"name": "nodes", **public}, **settings)
     torch.testing.assert_close(there.weights, here.weights, rtol=0, atol=1e-6)
 
 
-def test_histograms_leave_a_node_only_if_it_says_so(village, through):
+def test_histograms_leave_a_node_only_if_it_says_so(make_nodes, use_nodes):
     settings = {**TRAIN, "rounds": 1, "fraction": 1.0, "grouping": {"assign": "greedy", "profile": "hist"}}
-    through(village(digits()))
+    use_nodes(make_nodes(digits()))
     with pytest.raises(fr.EngineError, match="node 'n00' does not share how many samples of each class"):
-        fr.run("fedseq", engine="flower", data="village", **settings)
-    through(village(digits(), share_histogram=True))
-    assert fr.run("fedseq", engine="flower", data="village", **settings).complete
+        fr.run("fedseq", engine="flower", data="nodes", **settings)
+    use_nodes(make_nodes(digits(), share_histogram=True))
+    assert fr.run("fedseq", engine="flower", data="nodes", **settings).complete
 
 
 @pytest.mark.parametrize(
@@ -130,37 +133,37 @@ def test_histograms_leave_a_node_only_if_it_says_so(village, through):
         ("fedavg", {"recovery.policy": "backup"}, "recovery.policy: 'backup' is for simulated faults"),
     ],
 )
-def test_what_cannot_be_done_is_refused_before_anything_begins(method, settings, message, village, through):
-    found = village(digits())
-    through(found)
+def test_unsupported_experiments_are_refused_at_the_start(method, settings, message, make_nodes, use_nodes):
+    found = make_nodes(digits())
+    use_nodes(found)
     with pytest.raises(fr.FedRelayError, match=message):
-        fr.run(method, engine="flower", data="village", **{**TRAIN, **settings})
+        fr.run(method, engine="flower", data="nodes", **{**TRAIN, **settings})
     assert not found.connection.log
 
 
-def test_public_samples_come_from_the_servers_own_test_set(village, through):
-    through(village(digits(), test=False))
-    with pytest.raises(fr.DataError, match="'village' has no test samples to make public"):
-        fr.run("fedavg", engine="flower", data="village", **TRAIN, **{"guard.tolerance": 0.1})
+def test_public_samples_come_from_the_servers_own_test_set(make_nodes, use_nodes):
+    use_nodes(make_nodes(digits(), test=False))
+    with pytest.raises(fr.DataError, match="'nodes' has no test samples to make public"):
+        fr.run("fedavg", engine="flower", data="nodes", **TRAIN, **{"guard.tolerance": 0.1})
 
 
-def when_judging(spoil):
-    return lambda question, answer: spoil(question, answer) if question.header["kind"] == "evaluate" else answer
+def when_evaluating(fault):
+    return lambda request, reply: fault(request, reply) if request.header["kind"] == "evaluate" else reply
 
 
-def test_a_node_that_fails_to_evaluate_is_asked_again(village, through, tmp_path):
+def test_a_node_that_fails_to_evaluate_is_asked_again(make_nodes, use_nodes, tmp_path):
     federation, seen = digits(), []
     here = fr.run("fedavg", data=federation, workers=1, lanes=1, **TRAIN)
-    found = village(federation, test=False)
+    found = make_nodes(federation, test=False)
     share_test_samples(found)
-    through(found)
+    use_nodes(found)
 
-    def every_other_time(question, answer):
-        seen.append(answer)
-        return answer if len(seen) % 2 == 0 else "busy"
+    def every_other_time(request, reply):
+        seen.append(reply)
+        return reply if len(seen) % 2 == 0 else "busy"
 
-    found.connection.spoil["n01"] = when_judging(every_other_time)
-    there = fr.run("fedavg", engine="flower", data="village", out=tmp_path / "run", **TRAIN)
+    found.connection.reply_faults["n01"] = when_evaluating(every_other_time)
+    there = fr.run("fedavg", engine="flower", data="nodes", out=tmp_path / "run", **TRAIN)
     assert len(seen) == 4
     assert there.accuracy == pytest.approx(here.accuracy, abs=1e-9)
     assert not (tmp_path / "run" / "events.jsonl").exists()
@@ -177,12 +180,14 @@ def test_a_node_that_fails_to_evaluate_is_asked_again(village, through, tmp_path
         ({"loss": -1.0}, "its loss is negative"),
     ],
 )
-def test_an_impossible_evaluation_is_left_out_and_reported(header, reason, village, through, tmp_path):
-    found = village(digits(), test=False)
+def test_an_impossible_evaluation_is_left_out_and_reported(header, reason, make_nodes, use_nodes, tmp_path):
+    found = make_nodes(digits(), test=False)
     share_test_samples(found)
-    through(found)
-    found.connection.spoil["n02"] = when_judging(lambda _, answer: replace(answer, header={**answer.header, **header}))
-    fr.run("fedavg", engine="flower", data="village", out=tmp_path / "run", **TRAIN)
+    use_nodes(found)
+    found.connection.reply_faults["n02"] = when_evaluating(
+        lambda _, reply: replace(reply, header={**reply.header, **header})
+    )
+    fr.run("fedavg", engine="flower", data="nodes", out=tmp_path / "run", **TRAIN)
     events = [json.loads(line) for line in (tmp_path / "run" / "events.jsonl").read_text().splitlines()]
     assert [(each["round"], each["client"], each["what"]) for each in events] == [
         (1, 2, "no evaluation"),
@@ -192,45 +197,45 @@ def test_an_impossible_evaluation_is_left_out_and_reported(header, reason, villa
     assert events[0]["done"].startswith(f"evaluated without its {tests} samples: bad reply: {reason}")
 
 
-def test_nodes_evaluate_if_the_server_has_no_test_samples(village, through):
+def test_nodes_evaluate_if_the_server_has_no_test_samples(make_nodes, use_nodes):
     federation = digits()
     here = fr.run("fedavg", data=federation, workers=1, lanes=1, fraction=0.5, **TRAIN)
-    found = village(federation, test=False)
-    through(found)
+    found = make_nodes(federation, test=False)
+    use_nodes(found)
     with pytest.raises(fr.EngineError, match="there are no test samples"):
-        fr.run("fedavg", engine="flower", data="village", fraction=0.5, **TRAIN)
+        fr.run("fedavg", engine="flower", data="nodes", fraction=0.5, **TRAIN)
     share_test_samples(found)
-    there = fr.run("fedavg", engine="flower", data="village", fraction=0.5, **TRAIN)
+    there = fr.run("fedavg", engine="flower", data="nodes", fraction=0.5, **TRAIN)
     assert there.accuracy == pytest.approx(here.accuracy, abs=1e-9)
     assert there.history[-1]["loss"] == pytest.approx(here.history[-1]["loss"], rel=1e-5)
 
 
-def test_a_model_of_ones_own(village, through):
+def test_a_model_of_ones_own(make_nodes, use_nodes):
     federation, net = digits(), torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 10))
     here = fr.run("fedavg", data=federation, model=net, workers=1, lanes=1, **TRAIN)
-    found = village(federation)
-    through(found)
+    found = make_nodes(federation)
+    use_nodes(found)
     with pytest.raises(fr.EngineError, match="start this node with --model"):
-        fr.run("fedavg", engine="flower", data="village", model=net, **{**TRAIN, "rounds": 9})
+        fr.run("fedavg", engine="flower", data="nodes", model=net, **{**TRAIN, "rounds": 9})
     for service in found.connection.services.values():
         service.module = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 10))
-    there = fr.run("fedavg", engine="flower", data="village", model=net, **TRAIN)
+    there = fr.run("fedavg", engine="flower", data="nodes", model=net, **TRAIN)
     torch.testing.assert_close(there.weights, here.weights, rtol=0, atol=1e-6)
 
 
-def test_noise_that_protects_samples_is_the_nodes_own(village, through):
+def test_noise_that_protects_samples_is_the_nodes_own(make_nodes, use_nodes):
     federation = digits()
     settings = {**TRAIN, "fraction": 0.5, "terms.dp.clip": 1.0, "terms.dp.noise": 0.5, "recovery.repeats": 0}
     here = fr.run("fedavg+dp", data=federation, workers=1, lanes=1, **settings)
-    found = village(federation)
-    through(found)
-    there = fr.run("fedavg+dp", engine="flower", data="village", **settings)
+    found = make_nodes(federation)
+    use_nodes(found)
+    there = fr.run("fedavg+dp", engine="flower", data="nodes", **settings)
     assert not torch.allclose(there.weights, here.weights, atol=1e-3)  # nobody who knows the seed can take it away
-    again = fr.run("fedavg+dp", engine="flower", data="village", **settings)
+    again = fr.run("fedavg+dp", engine="flower", data="nodes", **settings)
     assert not torch.allclose(again.weights, there.weights, atol=1e-3)  # another run, other noise
 
 
-def test_attacks_are_simulated(village, through):
-    through(village(digits()))
+def test_attacks_are_simulated(make_nodes, use_nodes):
+    use_nodes(make_nodes(digits()))
     with pytest.raises(fr.SpecError, match=r"attack\.name: attacks are simulated"):
-        fr.run("fedavg", engine="flower", data="village", **TRAIN, attack={"name": "label-flip", "swap": [0, 1]})
+        fr.run("fedavg", engine="flower", data="nodes", **TRAIN, attack={"name": "label-flip", "swap": [0, 1]})

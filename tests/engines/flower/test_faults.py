@@ -36,7 +36,7 @@ class Watcher:
 
 def run(method="fedseq", **settings):
     groups = GROUPS if method.startswith("fedseq") else {}
-    return fr.run(method, engine="flower", data="village", **{**USUAL, **groups, **settings})
+    return fr.run(method, engine="flower", data="nodes", **{**USUAL, **groups, **settings})
 
 
 def lines(folder, name):
@@ -44,10 +44,10 @@ def lines(folder, name):
 
 
 @pytest.fixture
-def make_six(village, through):
+def make_six(make_nodes, use_nodes):
     def make():
-        found = village(open_federation(DataSettings(name="digits", clients=6, alpha=0.3), 3))
-        through(found)
+        found = make_nodes(open_federation(DataSettings(name="digits", clients=6, alpha=0.3), 3))
+        use_nodes(found)
         return found
 
     return make
@@ -60,19 +60,19 @@ def six(make_six):
 
 
 def with_header(**changes):
-    return lambda question, answer: replace(answer, header={**answer.header, **changes})
+    return lambda request, reply: replace(reply, header={**reply.header, **changes})
 
 
 def with_models(change):
-    return lambda question, answer: replace(answer, arrays={"models": change(answer.arrays["models"])})
+    return lambda request, reply: replace(reply, arrays={"models": change(reply.arrays["models"])})
 
 
 @pytest.mark.parametrize(
-    ("spoil", "done"),
+    ("fault", "done"),
     [
-        (lambda question, answer: None, "passed over: no reply in 0.05 s"),
-        (lambda question, answer: "the disk is full", "passed over: the disk is full"),
-        (lambda question, answer: Message({}), "refused: bad reply: request must be a whole number"),
+        (lambda request, reply: None, "passed over: no reply in 0.05 s"),
+        (lambda request, reply: "the disk is full", "passed over: the disk is full"),
+        (lambda request, reply: Message({}), "refused: bad reply: request must be a whole number"),
         (with_header(request=7), "refused: bad reply: it answers another request"),
         (with_header(samples=10**9), "refused: bad reply: it reports 1000000000 samples instead of"),
         (with_header(loss="low"), "refused: bad reply: loss must be a finite number"),
@@ -83,33 +83,33 @@ def with_models(change):
         (with_models(lambda models: models + 1e9), "refused: weights beyond 1e+08"),
     ],
 )
-def test_a_chain_goes_on_past_a_node_that_fails(spoil, done, six, make_six, tmp_path):
-    six.connection.spoil["n02"] = spoil
+def test_a_chain_goes_on_past_a_node_that_fails(fault, done, six, make_six, tmp_path):
+    six.connection.reply_faults["n02"] = fault
     skip = {"guard.on_divergence": "skip"}
     result = run(out=tmp_path / "run", **skip)
     events = lines(tmp_path / "run", "events.jsonl")
     assert [(event["round"], event["client"]) for event in events] == [(1, 2), (2, 2), (3, 2)]
     assert all(event["done"].startswith(done) and event["node"] == "n02" for event in events)
-    six.connection.spoil.clear()
-    six.connection.away = {"n02"}
+    six.connection.reply_faults.clear()
+    six.connection.offline = {"n02"}
     assert torch.equal(run(**skip).weights, result.weights)
 
 
 @pytest.mark.parametrize(
-    ("spoil", "transfers", "updates"),
+    ("fault", "transfers", "updates"),
     [
         (None, (36, 36), 18),  # six a round
         ("away", (30, 30), 15),
-        (lambda question, answer: None, (36, 30), 15),
-        (lambda question, answer: "no graphics card", (36, 30), 15),
+        (lambda request, reply: None, (36, 30), 15),
+        (lambda request, reply: "no graphics card", (36, 30), 15),
         (with_models(lambda models: models[:, :-1]), (36, 36), 18),
     ],
     ids=["all well", "away", "silent", "failed", "a bad reply"],
 )
-def test_the_ledger_counts_what_really_travelled(spoil, transfers, updates, six, tmp_path):
+def test_the_ledger_counts_what_really_travelled(fault, transfers, updates, six, tmp_path):
     """SCAFFOLD sends a model and a correction each way."""
-    six.connection.away = {"n02"} if spoil == "away" else set()
-    six.connection.spoil = {"n02": spoil} if callable(spoil) else {}
+    six.connection.offline = {"n02"} if fault == "away" else set()
+    six.connection.reply_faults = {"n02": fault} if callable(fault) else {}
     result = run("fedavg+scaffold", out=tmp_path / "run")
     assert result.transfers == {"s2c": transfers[0], "c2s": transfers[1], "c2c": 0}
     assert result.client_updates == updates
@@ -119,42 +119,42 @@ def test_the_ledger_counts_what_really_travelled(spoil, transfers, updates, six,
 
 
 def test_a_warning_says_who_failed(six, caplog):
-    six.connection.spoil = dict.fromkeys(six.names, lambda question, answer: "no graphics card")
+    six.connection.reply_faults = dict.fromkeys(six.names, lambda request, reply: "no graphics card")
     with pytest.raises(fr.EngineError):
         run(rounds=9)
     assert "the round repeats (node 'n00': no graphics card; node 'n01': no graphics card;" in caplog.text
 
 
 def test_garbage_ends_the_run_where_the_guard_says_so(six):
-    six.connection.spoil["n02"] = with_models(lambda models: np.full_like(models, np.nan))
+    six.connection.reply_faults["n02"] = with_models(lambda models: np.full_like(models, np.nan))
     with pytest.raises(fr.DivergedError, match=r"left client 2 .* with non-finite weights"):
         run()
 
 
 def test_long_updates_are_shortened_at_the_server(six, tmp_path):
-    six.connection.spoil["n02"] = with_models(lambda models: models + 1)
+    six.connection.reply_faults["n02"] = with_models(lambda models: models + 1)
     run(out=tmp_path / "run", **{"guard.norm": 1.5})
     events = lines(tmp_path / "run", "events.jsonl")
     assert (2, "long update", "shortened") in {(each["client"], each["what"], each["done"]) for each in events}
 
 
 def test_a_node_that_comes_back_is_used_again(six, tmp_path):
-    six.connection.away = {"n01"}
-    run("fedseq+scaffold", out=tmp_path / "run", observer=Watcher(lambda round: six.connection.away.clear()))
+    six.connection.offline = {"n01"}
+    run("fedseq+scaffold", out=tmp_path / "run", observer=Watcher(lambda round: six.connection.offline.clear()))
     events = lines(tmp_path / "run", "events.jsonl")
     assert [(event["round"], event["client"], event["what"]) for event in events] == [(1, 1, "offline")]
 
 
 def test_a_hop_that_was_never_accepted_leaves_no_trace(make_six):
-    """A node that trains but whose answers get lost is the same as a node that is not there."""
+    """A node that trains but whose replies get lost is the same as a node that is not there."""
     lossy = make_six()
-    lossy.connection.spoil["n03"] = lambda question, answer: None if question.header["hop"][0] < 3 else answer
+    lossy.connection.reply_faults["n03"] = lambda request, reply: None if request.header["hop"][0] < 3 else reply
     lost = run("fedseq+scaffold", rounds=4)
     late = make_six()
-    late.connection.away = {"n03"}
+    late.connection.offline = {"n03"}
 
     def come_back(round):
-        late.connection.away = {"n03"} if round < 2 else set()
+        late.connection.offline = {"n03"} if round < 2 else set()
 
     assert torch.equal(run("fedseq+scaffold", rounds=4, observer=Watcher(come_back)).weights, lost.weights)
 
@@ -162,27 +162,27 @@ def test_a_hop_that_was_never_accepted_leaves_no_trace(make_six):
 def test_retries_ask_the_same_node_again(six, tmp_path):
     seen = []
 
-    def second_time(question, answer):
-        seen.append(question.header["request"])
-        return None if seen.count(question.header["request"]) == 1 else answer
+    def second_time(request, reply):
+        seen.append(request.header["request"])
+        return None if seen.count(request.header["request"]) == 1 else reply
 
-    six.connection.spoil["n04"] = second_time
+    six.connection.reply_faults["n04"] = second_time
     result = run("fedseq+scaffold", out=tmp_path / "run", **{"recovery.policy": "retry", "recovery.retries": 1})
     assert not (tmp_path / "run" / "events.jsonl").exists()
-    six.connection.spoil.clear()
+    six.connection.reply_faults.clear()
     assert torch.equal(run("fedseq+scaffold").weights, result.weights)
 
 
-def test_a_round_that_repeats_reads_what_was_there_before_it(six):
-    """All answers of one attempt get lost, although the nodes have written what they keep."""
+def test_a_repeated_round_reads_the_state_from_before_it(six):
+    """All replies of one attempt get lost, although the nodes have written what they keep."""
     read = {}
 
-    def lost(question, answer):
-        round, _, _, client, attempt = question.header["hop"]
-        read[round, client, attempt] = question.header["state"]
-        return None if (round, attempt) == (2, 0) else answer
+    def lost(request, reply):
+        round, _, _, client, attempt = request.header["hop"]
+        read[round, client, attempt] = request.header["state"]
+        return None if (round, attempt) == (2, 0) else reply
 
-    six.connection.spoil = dict.fromkeys(six.names, lost)
+    six.connection.reply_faults = dict.fromkeys(six.names, lost)
     assert run("fedavg+scaffold").fault_events == {
         **{f"no reply in 0.05 s (n0{node})": 1 for node in range(6)},
         "too few arrivals": 1,
@@ -246,34 +246,34 @@ def test_of_two_copies_of_a_run_neither_reads_what_the_other_wrote(six, tmp_path
     assert torch.equal(fr.resume(tmp_path / "run").weights, whole.weights)
     read, kept = set(), {int(path.stem) for path in six.folder.rglob("*.safetensors")}
 
-    def note(question, answer):
-        read.add(question.header["state"])
-        return answer
+    def note(request, reply):
+        read.add(request.header["state"])
+        return reply
 
-    six.connection.spoil = dict.fromkeys(six.names, note)
+    six.connection.reply_faults = dict.fromkeys(six.names, note)
     with pytest.raises(fr.EngineError, match="the state of this client is lost"):
         fr.resume(tmp_path / "copy")
     assert read
     assert not read & kept
 
 
-def test_nodes_forget_what_nobody_will_ask_for(six, tmp_path):
+def test_nodes_remove_state_that_is_not_needed_any_more(six, tmp_path):
     run("fedseq+scaffold", rounds=6, out=tmp_path / "run", **{"checkpoint": {"seconds": 0}})
     for name in six.names:
         [states] = (six.folder / name / "states").iterdir()
         assert 1 <= len(list(states.iterdir())) <= 2
 
 
-def test_a_run_with_nobody_there_says_so_and_can_be_resumed(six, tmp_path):
-    six.connection.away = set(six.names)
+def test_a_run_without_online_nodes_ends_and_can_be_resumed(six, tmp_path):
+    six.connection.offline = set(six.names)
     with pytest.raises(fr.EngineError, match=r"no node is online \(waited 0.2 s for n00"):
         run(out=tmp_path / "run")
-    six.connection.away = set()
+    six.connection.offline = set()
     assert fr.resume(tmp_path / "run").complete
 
 
 def test_a_run_that_trains_nothing_ends(six):
-    six.connection.spoil = dict.fromkeys(six.names, lambda question, answer: "no graphics card")
+    six.connection.reply_faults = dict.fromkeys(six.names, lambda request, reply: "no graphics card")
     with pytest.raises(
         fr.EngineError, match="no usable model arrived in 8 attempts in a row; most common reason: no graphics card"
     ):

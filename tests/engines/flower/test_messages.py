@@ -36,7 +36,7 @@ def test_models_come_back_under_their_names(names):
     assert {name: model.tolist() for name, model in back.items()} == {n: m.tolist() for n, m in models.items()}
 
 
-def test_what_came_over_the_net_may_be_written_to():
+def test_received_models_are_writable():
     array = np.zeros((1, 3), dtype=np.float32)
     array.flags.writeable = False
     assert unpack_models(Message({"names": ["m"]}, {"models": array}), LAYOUT)["m"].add_(1).tolist() == [1.0] * 3
@@ -62,7 +62,7 @@ def test_models_that_are_not_accepted(header, array, message):
 
 
 @given(st.one_of(st.none(), st.booleans(), st.floats(), st.text(), st.integers(max_value=-1), st.lists(st.integers())))
-def test_what_is_no_whole_number(value):
+def test_values_that_are_not_whole_numbers(value):
     with pytest.raises(BadMessage):
         int_field({"request": value}, "request")
 
@@ -79,10 +79,10 @@ def test_reports():
 
 
 def test_evaluations():
-    verdict = EvaluationSums(3.5, np.array([1, 2]), np.array([2, 3]), np.array([3, 2]))
-    back = evaluation_from(Message(json.loads(json.dumps(evaluation_header(verdict)))), 2, range(5, 6))
+    evaluation = EvaluationSums(3.5, np.array([1, 2]), np.array([2, 3]), np.array([3, 2]))
+    back = evaluation_from(Message(json.loads(json.dumps(evaluation_header(evaluation)))), 2, range(5, 6))
     assert (back.loss, back.correct.tolist(), back.actual.tolist()) == (3.5, [1, 2], [3, 2])
-    header = evaluation_header(verdict)
+    header = evaluation_header(evaluation)
     for wrong in ({"correct": [9, 9]}, {"actual": [1]}, {"predicted": [2.5, 3]}, {"loss": "high"}, {"actual": [30, 2]}):
         with pytest.raises(BadMessage):
             evaluation_from(Message({**header, **wrong}), 2, range(5, 6))
@@ -101,5 +101,5 @@ def test_vectors_that_are_not_accepted(vector):
         profile_vector(Message({}, {} if vector is None else {"vector": vector}), 8)
 
 
-def test_words_of_others_are_fit_to_be_shown():
+def test_text_from_others_is_safe_to_print():
     assert one_line("a\x1b[31m\nb" + "c" * 999, 10) == "a [31m bcc"

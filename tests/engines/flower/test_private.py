@@ -1,4 +1,4 @@
-"""Nodes that ask for privacy, and a server that gives it or does not."""
+"""Nodes that demand privacy, and runs with and without enough noise."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from fedrelay.experiment.spec import DataSettings
 pytest.importorskip("cryptography", reason="the extra 'flower' is not installed")
 pytest.importorskip("dp_accounting", reason="the extra 'dp' is not installed")
 
-SETTINGS = {"engine": "flower", "data": "village", "rounds": 2, "batch_size": 32, "fraction": 1.0}
+SETTINGS = {"engine": "flower", "data": "nodes", "rounds": 2, "batch_size": 32, "fraction": 1.0}
 
 
 @pytest.fixture
-def careful(village, through):
-    through(village(open_federation(DataSettings(name="digits", clients=3, alpha=1), 3), policy=OwnerPolicy(1.5)))
+def careful(make_nodes, use_nodes):
+    use_nodes(make_nodes(open_federation(DataSettings(name="digits", clients=3, alpha=1), 3), policy=OwnerPolicy(1.5)))
 
 
 def test_a_run_with_enough_noise_does_without_losses(careful, tmp_path):
@@ -36,11 +36,13 @@ def test_a_run_without_noise_is_declined_and_warned_of(careful, caplog):
     assert "node 'n00' takes part only with +dp and terms.dp.noise at least 1.5; without, it will be skipped" in said
 
 
-def test_a_resumed_run_gets_the_answers_that_it_had_and_is_charged_once(village, through, tmp_path):
-    floor = OwnerPolicy(1.5)
-    budget = PrivacyBudget(tmp_path, floor, 1e4, 1e-5)
-    found = village(open_federation(DataSettings(name="digits", clients=3, alpha=1), 3), policy=floor, budget=budget)
-    through(found)
+def test_a_resumed_run_gets_the_same_replies_and_is_charged_once(make_nodes, use_nodes, tmp_path):
+    policy = OwnerPolicy(1.5)
+    budget = PrivacyBudget(tmp_path, policy, 1e4, 1e-5)
+    found = make_nodes(
+        open_federation(DataSettings(name="digits", clients=3, alpha=1), 3), policy=policy, budget=budget
+    )
+    use_nodes(found)
 
     class Die:
         def on_start(self, experiment, round):

@@ -202,30 +202,30 @@ def test_a_server_with_another_secret_is_refused(federation, tmp_path):
 
 
 def test_several_servers_at_one_superlink_do_not_steal_runs(federation, caplog):
-    """A SuperLink cannot be asked for a run: whoever gets somebody else's ends it, and that one begins anew."""
+    """A SuperLink gives the next run to any server. A server that gets another's run ends it."""
     server = federation.folder / "server"
     authority, secret = (server / "ca.pem").read_bytes(), (server / "secret").read_bytes()
     opened = partial(FlowerConnection, federation.address, authority, secret, public_keys(server), wait=PATIENCE)
     opened().close()  # as soon as there is a SuperLink
-    with control(federation.address, authority) as stub:
-        left_behind = stub.StartRun(StartRunRequest(fab=session.app())).run_id
+    with control(federation.address, authority) as api:
+        left_behind = api.StartRun(StartRunRequest(fab=session.app())).run_id
         with ThreadPoolExecutor(3) as pool:
-            posts = [started.result() for started in [pool.submit(opened) for _ in range(3)]]
+            connections = [started.result() for started in [pool.submit(opened) for _ in range(3)]]
         assert "had another run waiting" in caplog.text
         assert "has other runs too" in caplog.text
-        for connection in posts:
+        for connection in connections:
             until(lambda connection=connection: connection.online() == set(NAMES), "all nodes are there")
             found, reasons = ask_for_facts(connection, NAMES, NAMES, PATIENCE)
             assert (set(found), reasons) == (set(NAMES), {})
             connection.close()
-        runs = stub.ListRuns(ListRunsRequest()).run_dict
-    assert len({connection.session.run for connection in posts}) == 3
+        runs = api.ListRuns(ListRunsRequest()).run_dict
+    assert len({connection.session.run for connection in connections}) == 3
     assert runs[left_behind].status.sub_status == "failed"
-    assert {runs[connection.session.run].status.sub_status for connection in posts} == {"completed"}
+    assert {runs[connection.session.run].status.sub_status for connection in connections} == {"completed"}
 
 
 def test_models_that_do_not_wait_for_each_other(federation, tmp_path):
-    """Who is fast nobody knows; that the fastest is done with one group more in every round, everybody."""
+    """In every round the fastest model finishes one more group, whichever it is."""
     singles = {"grouping.max_clients": 1, "grouping.min_samples": 1, "fraction": 0.7, "route.period": 2, "rounds": 4}
     result = fr.run("fedasyncseq+scaffold", **{**federation.settings, **singles}, out=tmp_path / "run")
     ledger = [json.loads(line) for line in (tmp_path / "run" / "ledger.jsonl").read_text().splitlines()]
@@ -254,7 +254,7 @@ def test_a_node_that_is_killed_in_a_chain_and_comes_back(federation, tmp_path):
     assert [(event["round"], event["client"]) for event in events(tmp_path / "run")] == [(2, 1)]
     assert events(tmp_path / "run")[0]["done"].startswith("passed over: ")
     assert result.complete
-    assert (result.client_updates, result.longest_route) == (8, 3)  # one turn was never taken
+    assert (result.client_updates, result.longest_route) == (8, 3)  # one hop did not happen
 
 
 def test_deaths_of_the_server_side_change_nothing(federation, tmp_path, caplog):
@@ -293,7 +293,7 @@ def test_deaths_of_the_server_side_change_nothing(federation, tmp_path, caplog):
     there = fr.resume(tmp_path / "run", model=net)
     here = fr.run("fedseq+scaffold", data=federation.data, workers=1, **{**TRAIN, **settings})
     torch.testing.assert_close(there.weights, here.weights, rtol=0, atol=1e-6)
-    assert not [event for event in events(tmp_path / "run") if event["client"] >= 0]  # nobody was passed over
+    assert not [event for event in events(tmp_path / "run") if event["client"] >= 0]  # no node was passed over
     written = [path for path in (tmp_path / "run").rglob("*") if path.is_file()]
     logs = [*federation.folder.glob("*.log"), federation.folder / "server" / "superlink.log"]
     secret = (federation.folder / "server" / "secret").read_bytes()

@@ -27,7 +27,6 @@ from fedrelay.engines.flower.certificates import (
 from fedrelay.engines.flower.messages import Message
 from fedrelay.engines.flower.server.connection import Unreachable
 from fedrelay.engines.flower.superlink import SuperLink
-from fedrelay.engines.flower.wire.encoding import from_flower
 from fedrelay.engines.flower.wire.node_client import NodeClient
 from fedrelay.engines.flower.wire.server_client import FlowerConnection
 from fedrelay.engines.flower.wire.superlink_api import admit
@@ -64,9 +63,9 @@ def proxy(link):
             status, headers, body = 403, {}, b""
             if self.path.startswith(PASSED):
                 kept = {name: value for name, value in self.headers.items() if name.lower() != "host"}
-                answer = behind.post(self.path, content=content, headers=kept)
-                status, body = answer.status_code, answer.content
-                headers = {"Content-Type": answer.headers.get("content-type", "")}
+                reply = behind.post(self.path, content=content, headers=kept)
+                status, body = reply.status_code, reply.content
+                headers = {"Content-Type": reply.headers.get("content-type", "")}
             self.send_response(status)
             for name, value in {**headers, "Content-Length": str(len(body))}.items():
                 self.send_header(name, value)
@@ -98,16 +97,17 @@ def test_a_node_works_through_it(link, proxy, tmp_path):
     model = np.arange(2_000_000, dtype=np.float32)  # more than one piece of Flower's
     with closing(FlowerConnection(link.local, link.authority, secret, {"a": key.public_key()}, wait=20)) as connection:
         number = connection.send("a", Message({"kind": "describe"}, {"models": model}), 60)
-        question = None
-        while question is None:
-            question = client.receive()
-        assert np.array_equal(from_flower(question).arrays["models"], model)
-        client.reply(question, Message({"kind": "describe"}, {"models": model + 1}))
-        answers = []
-        while not answers:
-            answers = [each for each in connection.receive([number], 10**8) if each[1] is not None]
+        found = None
+        while found is None:
+            found = client.receive()
+        message, request = found
+        assert np.array_equal(request.arrays["models"], model)
+        client.reply(message, Message({"kind": "describe"}, {"models": model + 1}))
+        replies = []
+        while not replies:
+            replies = [each for each in connection.receive([number], 10**8) if each[1] is not None]
     client.close()
-    assert np.array_equal(answers[0][1].arrays["models"], model + 1)
+    assert np.array_equal(replies[0][1].arrays["models"], model + 1)
     assert {path for path in paths if path.startswith(PASSED)} == set(paths)
 
 

@@ -1,4 +1,4 @@
-"""Whom a SuperLink lets in: exactly those whose keys are in the folder, however the folder changes."""
+"""A SuperLink admits exactly the nodes whose keys are in the folder, also when the folder changes."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def link(tmp_path_factory):
 
 
 @pytest.fixture
-def node_clients(link, tmp_path):
-    """A node client for the private key of a name; creates the key."""
+def make_client(link, tmp_path):
+    """Makes a client with the private key of this name."""
     opened = []
 
     def client(name: str) -> NodeClient:
@@ -49,7 +49,7 @@ def node_clients(link, tmp_path):
         each.close()
 
 
-def test_keys_count_and_not_names(link, node_clients, tmp_path):
+def test_keys_count_and_not_names(link, make_client, tmp_path):
     place = link.folder / "nodes" / "clinic.pub"
     first, second = (make_node_key(tmp_path / name).read_bytes() for name in ("first", "second"))
     assert link.register() == []
@@ -57,49 +57,49 @@ def test_keys_count_and_not_names(link, node_clients, tmp_path):
     place.write_bytes(first)
     assert link.register() == ["clinic is admitted"]
     assert link.register() == []
-    old = node_clients("first")
+    old = make_client("first")
     old.register()
     with pytest.raises(RegistrationRefused):
-        node_clients("second").register()
+        make_client("second").register()
 
     place.write_bytes(second)  # the clinic has another key now
     assert link.register() == ["clinic is admitted", "the former key of clinic is removed"]
-    node_clients("second").register()
+    make_client("second").register()
     with pytest.raises(UnknownNode):
         old.receive()
     with pytest.raises(RegistrationRefused):
         old.register()
 
-    place.write_bytes(b"half a k")  # whoever is in stays in
+    place.write_bytes(b"half a k")  # admitted nodes stay
     with pytest.raises(SpecError, match="cannot be read as a public key"):
         link.register()
 
     place.unlink()
     assert link.register() == ["the former key of clinic is removed"]
     with pytest.raises(RegistrationRefused):
-        node_clients("second").register()
+        make_client("second").register()
 
     place.write_bytes(first)
     [line] = link.register()
     assert line.startswith("clinic is not admitted: its key was removed before")
 
 
-def test_keys_that_strangers_registered_are_shut_out_with_the_next_change(link, node_clients, tmp_path):
+def test_keys_that_others_registered_are_removed_with_the_next_change(link, make_client, tmp_path):
     from fedrelay.engines.flower.wire.superlink_api import admit
 
     stranger = make_node_key(tmp_path / "stranger")
     known = private_key(tmp_path / "stranger").public_key()
     link.register()
     admit(link.local, link.authority, {**link.admitted, "stranger": known})  # as anybody can who reaches the port
-    node_clients("stranger").register()
+    make_client("stranger").register()
     stranger.rename(tmp_path / "stranger.old")
     make_node_key(tmp_path / "other").rename(link.folder / "nodes" / "other.pub")
     assert link.register() == ["other is admitted", "keys that are in no file were removed: 1"]
     with pytest.raises(RegistrationRefused):
-        node_clients("stranger").register()
+        make_client("stranger").register()
 
 
-def test_a_message_that_is_too_large_is_refused_and_reply(link, tmp_path):
+def test_a_message_that_is_too_large_is_refused_in_a_reply(link, tmp_path):
     """The node says why, and the server hears it at once instead of waiting."""
     key = make_node_key(tmp_path / "small")
     key.rename(link.folder / "nodes" / "small.pub")
@@ -120,7 +120,7 @@ def test_a_message_that_is_too_large_is_refused_and_reply(link, tmp_path):
     client.close()
 
 
-def test_a_bad_key_at_the_start_is_refused_and_later_only_said(tmp_path, monkeypatch, capsys):
+def test_a_bad_key_is_an_error_at_the_start_and_a_note_later(tmp_path, monkeypatch, capsys):
     """The command: keys that cannot be read end it at the start; afterwards those who are in stay."""
     from fedrelay.cli import federation, main
 

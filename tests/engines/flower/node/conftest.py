@@ -32,8 +32,8 @@ def job(
     *terms: Any, guard: GuardSettings | None = None, hidden: tuple[int, ...] | None = None, **train: Any
 ) -> TrainingJob:
     name = "logistic" if hidden is None else "mlp"
-    origin = ZooModelBuilder(name=name, shape=(FEATURES,), classes=CLASSES, kind="tabular", hidden=hidden)
-    module = origin.build()
+    builder = ZooModelBuilder(name=name, shape=(FEATURES,), classes=CLASSES, kind="tabular", hidden=hidden)
+    module = builder.build()
     settings = TrainSettings(**{"batch_size": 4, "lr": 0.1, **train})
     return TrainingJob(
         module,
@@ -43,12 +43,12 @@ def job(
         terms,
         7,
         guard=guard or GuardSettings(),
-        module_builder=origin,
+        module_builder=builder,
     )
 
 
 def hop(wanted: TrainingJob, models: dict[str, torch.Tensor] | None = None, **header: Any) -> Message:
-    """A request for a turn of client 5 of a federation in which this node is that client."""
+    """A request for a hop of client 5 of a federation in which this node is that client."""
     usual = {
         "kind": "hop",
         "job": describe_job(wanted),

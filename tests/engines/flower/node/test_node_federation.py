@@ -20,13 +20,13 @@ def test_every_number_is_this_client(holding, client):
     assert torch.equal(holding.samples(client).x, holding.inner.samples(0).x)
 
 
-def test_of_others_it_knows_how_many_classes_and_samples_they_have(holding):
+def test_it_knows_the_classes_and_mean_size_of_all_clients(holding):
     assert holding.classes == 7
     assert holding.sizes().tolist() == [12.5]
     assert holding.sample_shape == (3,)
 
 
-def test_shown_samples_are_public_and_take_nothing_away(holding):
+def test_public_samples_are_not_taken_from_the_nodes_own(holding):
     public = Samples(torch.ones(2, 3), torch.tensor([0, 6]))
     shown = NodeFederationWithPublic(holding, 0, 0, public)
     assert shown.public is public

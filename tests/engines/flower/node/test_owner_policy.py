@@ -37,13 +37,13 @@ def test_hops_with_less_privacy_are_declined_before_training(terms, message, mak
 
 
 def test_a_hop_with_enough_privacy_is_taken_and_its_loss_stays(make_service, ask):
-    answer = make_service(policy=OwnerPolicy(2, 1)).answer(ask.hop(ask.job(Dp(noise=2.5, clip=0.5))))
-    assert answer.arrays["models"].any()
-    assert answer.header["loss"] is None
-    report, _ = hop_report(answer, 8)
+    reply = make_service(policy=OwnerPolicy(2, 1)).answer(ask.hop(ask.job(Dp(noise=2.5, clip=0.5))))
+    assert reply.arrays["models"].any()
+    assert reply.header["loss"] is None
+    report, _ = hop_report(reply, 8)
     assert (report.samples, report.steps) == (8, 2)
     assert math.isnan(report.loss)
-    json.dumps(dict(answer.header))
+    json.dumps(dict(reply.header))
 
 
 def test_statistics_in_buffers_are_declined(make_service, ask):
@@ -61,24 +61,24 @@ def test_statistics_in_buffers_are_declined(make_service, ask):
         make_service(policy=OwnerPolicy(2), module=Counting()).answer(ask.hop(wanted))
 
 
-def test_nothing_else_is_sent(make_service, ask):
+def test_profiles_and_evaluations_are_declined(make_service, ask):
     service = make_service(policy=OwnerPolicy(2))
     assert (service.facts().tests, service.facts().least_noise) == (0, 2)
     wanted = ask.hop(ask.job(Dp(noise=2)))
     with pytest.raises(DeclinedByOwner, match="a profile would leave this node without noise"):
         service.answer(Message({**wanted.header, "kind": "profile"}, wanted.arrays))
-    judged = pack_models({**wanted.header, "kind": "evaluate"}, {"model": torch.zeros(8)})
+    evaluation = pack_models({**wanted.header, "kind": "evaluate"}, {"model": torch.zeros(8)})
     with pytest.raises(DeclinedByOwner, match="an evaluation would leave this node"):
-        service.answer(judged)
+        service.answer(evaluation)
     assert make_service().facts().tests == 4
 
 
 def test_a_budget_is_counted_over_restarts_and_ends(make_service, ask, tmp_path):
     pytest.importorskip("dp_accounting", reason="the extra 'dp' is not installed")
-    floor = OwnerPolicy(1.0)
+    policy = OwnerPolicy(1.0)
 
     def service():
-        return make_service(policy=floor, budget=PrivacyBudget(tmp_path / "node", floor, 8.0, 1e-5))
+        return make_service(policy=policy, budget=PrivacyBudget(tmp_path / "node", policy, 8.0, 1e-5))
 
     (tmp_path / "node").mkdir()
     request = ask.hop(ask.job(Dp(noise=3)))

@@ -1,4 +1,4 @@
-"""Noise cannot be removed by asking again: every new answer is charged, a repeated request gets its first answer."""
+"""Noise cannot be removed by asking again: every new reply is charged, a repeated request gets its first reply."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ WIDE = 2_000
 @pytest.fixture
 def attacked(make_service, tmp_path):
     """A node whose owner demands noise of at least 2, with a budget for some 50 hops; call it again to restart it."""
-    floor = OwnerPolicy(2.0)
+    policy = OwnerPolicy(2.0)
 
     def start():
         (tmp_path / "node").mkdir(exist_ok=True)
-        return make_service(policy=floor, budget=PrivacyBudget(tmp_path / "node", floor, 40.0, 1e-5))
+        return make_service(policy=policy, budget=PrivacyBudget(tmp_path / "node", policy, 40.0, 1e-5))
 
     return start
 
@@ -36,8 +36,8 @@ def wide_job(ask, dp, *terms, **train):
     return ask.job(*terms, dp, hidden=(WIDE // 6,), **{"lr": 0.5, **train})
 
 
-def model_of(answer):
-    return torch.from_numpy(np.array(answer.arrays["models"][0])).double()
+def model_of(reply):
+    return torch.from_numpy(np.array(reply.arrays["models"][0])).double()
 
 
 def ask_twice(ask, first, second):
@@ -68,18 +68,18 @@ ATTACKS = {
     "more epochs": (Dp(noise=2), (), {"epochs": 2}, {}, {}),
     "another term": (Dp(noise=2), (Blend(alpha=0.0),), {}, {}, {}),
     "another usual length": (Dp(noise=2), (), {}, {}, {"typical_norm": 1.0}),
-    "a scaled answer": (Dp(noise=2), (), {}, {}, {"tamper": {"what": "replace", "factor": 2.0}}),
+    "a scaled reply": (Dp(noise=2), (), {}, {}, {"tamper": {"what": "replace", "factor": 2.0}}),
 }
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
-def test_two_answers_have_independent_noise_and_both_are_charged(attack, attacked, ask):
+def test_two_replies_have_independent_noise_and_both_are_charged(attack, attacked, ask):
     service = attacked()
     first, second = ask_twice(ask, PLAIN, ATTACKS[attack])
-    answers = [model_of(service.answer(request)) for request in (first, second)]
+    replies = [model_of(service.answer(request)) for request in (first, second)]
     assert service.budget.spent == 2
     # The clipped change has a norm of at most 2, the noise of some 2·√2000 ≈ 90: what is seen is noise.
-    noise = [answer / answer.std() for answer in answers]
+    noise = [reply / reply.std() for reply in replies]
     assert abs(float((noise[0] * noise[1]).mean())) < 6 / np.sqrt(len(noise[0]))
     assert abs(float(torch.corrcoef(torch.stack(noise))[0, 1])) < 6 / np.sqrt(len(noise[0]))
 
@@ -101,18 +101,18 @@ def test_two_strengths_do_not_give_the_model_by_subtraction(option, values, atta
     assert service.budget.spent == 2
 
 
-def test_averaging_costs_budget_for_every_answer(attacked, ask):
-    """A mean of n answers has noise of 1/√n of one, no less, and n hops are charged; then the budget ends it."""
+def test_averaging_costs_budget_for_every_reply(attacked, ask):
+    """A mean of n replies has noise of 1/√n of one, no less, and n hops are charged; then the budget ends it."""
     service = attacked()
     job = wide_job(ask, Dp(noise=2))
     recv = torch.zeros(job.layout.size)
     requests = (ask.hop(job, {"recv": recv}, hop=[round, 0, 0, 5, 0]) for round in count(1))
-    answers = [model_of(service.answer(request)) for request in islice(requests, service.budget.most)]
-    assert service.budget.spent == service.budget.most == len(answers) > 20
+    replies = [model_of(service.answer(request)) for request in islice(requests, service.budget.most)]
+    assert service.budget.spent == service.budget.most == len(replies) > 20
     with pytest.raises(DeclinedByOwner, match="the privacy budget of this node is spent"):
         service.answer(next(requests))
-    mean = torch.stack(answers).mean(dim=0)
-    assert float(mean.std()) == pytest.approx(2.0 / np.sqrt(len(answers)), rel=0.1)
+    mean = torch.stack(replies).mean(dim=0)
+    assert float(mean.std()) == pytest.approx(2.0 / np.sqrt(len(replies)), rel=0.1)
 
 
 def test_a_known_part_of_the_noise_tells_nothing_of_the_rest(attacked, ask):
@@ -126,7 +126,7 @@ def test_a_known_part_of_the_noise_tells_nothing_of_the_rest(attacked, ask):
 
 def test_the_same_request_is_answered_the_same_and_charged_once(attacked, ask):
     """After a lost reply, after a restart of the node, and after a resume, which numbers requests anew."""
-    request, renumbered = (ask.hop(wide_job(ask, Dp(noise=2)), zeros(ask), request=turn) for turn in (100, 200))
+    request, renumbered = (ask.hop(wide_job(ask, Dp(noise=2)), zeros(ask), request=id) for id in (100, 200))
     service = attacked()
     first = service.answer(request)
     restarted = attacked()
@@ -150,25 +150,25 @@ def test_a_repeated_request_is_answered_although_the_budget_is_spent(attacked, a
     assert np.array_equal(service.answer(request).arrays["models"], first.arrays["models"])
 
 
-def test_client_state_goes_with_the_repeated_answer(attacked, ask):
+def test_client_state_goes_with_the_repeated_reply(attacked, ask):
     service = attacked()
     job = ask.job(Drift(), Dp(noise=2))
     service.answer(ask.hop(job, request=100))
     service.answer(ask.hop(job, request=101))
-    kept = [service.state_files.get(ask.run, turn, (), ()) for turn in (100, 101)]
+    kept = [service.state_files.get(ask.run, version, (), ()) for version in (100, 101)]
     assert kept[0].keys() == kept[1].keys() != set()
     assert all(torch.equal(kept[0][name], kept[1][name]) for name in kept[0])
     assert service.budget.spent == 1
 
 
-def test_old_and_damaged_answers_are_drawn_and_charged_anew(attacked, ask, caplog):
+def test_old_and_damaged_replies_are_drawn_and_charged_anew(attacked, ask, caplog):
     service = attacked()
     requests = [ask.hop(ask.job(Dp(noise=2)), hop=[n, 0, 0, 5, 0]) for n in range(1, REMEMBERED + 2)]
-    answers = [service.answer(request) for request in requests]
+    replies = [service.answer(request) for request in requests]
     kept = sorted((service.state_files.folder / ask.run).glob("answer-*"))
     assert len(kept) == REMEMBERED
     again = service.answer(requests[0])
-    assert not np.array_equal(again.arrays["models"], answers[0].arrays["models"])
+    assert not np.array_equal(again.arrays["models"], replies[0].arrays["models"])
     assert service.budget.spent == REMEMBERED + 2
     for path in kept:
         path.write_bytes(b"no tensors")
@@ -177,6 +177,6 @@ def test_old_and_damaged_answers_are_drawn_and_charged_anew(attacked, ask, caplo
     assert "is damaged; the request is answered and charged anew" in caplog.text
 
 
-def test_answers_without_noise_are_not_kept(service, ask):
+def test_replies_without_noise_are_not_kept(service, ask):
     service.answer(ask.hop(ask.job()))
     assert not list(service.state_files.folder.rglob("answer-*"))

@@ -1,4 +1,4 @@
-"""Questions in, answers out; a request that cannot be answered does nothing but say so in one line."""
+"""Requests in, replies out; a request that cannot be answered does nothing but say so in one line."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from fedrelay.local.terms.prox import Prox
 
 
 def with_job(request, **changes):
-    brief = {**json.loads(request.header["job"]), **changes}
-    return replace(request, header={**request.header, "job": json.dumps(brief)})
+    fields = {**json.loads(request.header["job"]), **changes}
+    return replace(request, header={**request.header, "job": json.dumps(fields)})
 
 
-def test_who_tells_facts_and_no_histogram_unless_allowed(make_service):
+def test_facts_have_no_histogram_unless_the_owner_shares_it(make_service):
     facts = make_service().answer(Message({"kind": "describe"})).header
     assert {name: facts[name] for name in ("samples", "tests", "classes", "shape", "kind", "histogram")} == {
         "samples": 8,
@@ -45,17 +45,17 @@ def test_facts_name_the_plug_ins_that_the_owner_allows(make_service):
 def test_a_hop_is_a_step_of_gradient_descent(service, ask):
     """All eight samples in one batch, from zero weights: every class has a chance of one half."""
     wanted = ask.job(batch_size=8, lr=0.1)
-    answer = service.answer(ask.hop(wanted))
+    reply = service.answer(ask.hop(wanted))
     x, y = (part.numpy() for part in service.data.samples(0))
     error = 0.5 - np.eye(2)[y]
     expected = np.concatenate([(error.T @ x / 8).ravel(), error.mean(axis=0)]) * -0.1
-    np.testing.assert_allclose(answer.arrays["models"], [expected], atol=1e-7)
-    assert (answer.header["request"], answer.header["samples"], answer.header["steps"]) == (100, 8, 1)
-    assert answer.header["loss"] == pytest.approx(np.log(2), abs=1e-6)
-    assert answer.header["names"] == ["model"]
+    np.testing.assert_allclose(reply.arrays["models"], [expected], atol=1e-7)
+    assert (reply.header["request"], reply.header["samples"], reply.header["steps"]) == (100, 8, 1)
+    assert reply.header["loss"] == pytest.approx(np.log(2), abs=1e-6)
+    assert reply.header["names"] == ["model"]
 
 
-def test_client_state_is_read_by_the_hop_that_wrote_it(service, ask):
+def test_client_state_is_read_by_its_version(service, ask):
     wanted = ask.job(Control())
     first = service.answer(ask.hop(wanted, request=100))
     again = service.answer(ask.hop(wanted, request=101, state=0))
@@ -71,8 +71,8 @@ def test_an_evaluation_counts_the_owners_test_samples(service, ask):
     wanted = ask.hop(ask.job())
     model = torch.zeros(8)
     model[6] = 1.0  # the first class, always
-    verdict = service.answer(pack_models({**wanted.header, "kind": "evaluate"}, {"model": model})).header
-    assert (verdict["correct"], verdict["predicted"], verdict["actual"]) == ([2, 0], [4, 0], [2, 2])
+    evaluation = service.answer(pack_models({**wanted.header, "kind": "evaluate"}, {"model": model})).header
+    assert (evaluation["correct"], evaluation["predicted"], evaluation["actual"]) == ([2, 0], [4, 0], [2, 2])
 
 
 def profile_request(ask, **changes):
@@ -84,9 +84,9 @@ def profile_request(ask, **changes):
 
 
 def test_a_profile_is_one_vector(service, ask):
-    answer = service.answer(profile_request(ask))
-    assert answer.arrays["vector"].shape == (2,)
-    assert answer.arrays["vector"].sum() == pytest.approx(1)
+    reply = service.answer(profile_request(ask))
+    assert reply.arrays["vector"].shape == (2,)
+    assert reply.arrays["vector"].sum() == pytest.approx(1)
 
 
 @pytest.mark.parametrize(
@@ -198,7 +198,7 @@ def test_bad_jobs(changes, message, service, ask):
     assert service.answer(ask.hop(ask.job())).header["steps"] == 2  # the next request is answered as ever
 
 
-def test_a_public_set_in_the_guard_is_the_servers_affair(service, ask):
+def test_a_node_ignores_the_guards_check_on_public_samples(service, ask):
     guard = json.loads(ask.hop(ask.job()).header["job"])["guard"]
     assert service.answer(with_job(ask.hop(ask.job()), guard={**guard, "tolerance": 0.1})).header["steps"] == 2
 
@@ -223,9 +223,9 @@ def test_wrong_arrays(array, message, service, ask):
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 def test_a_model_that_is_not_finite_is_refused_in_words(value, service, ask):
-    answer = service.answer(ask.hop(ask.job(), {"recv": torch.full((8,), value)}))
-    assert answer.header["refused"]
-    assert not answer.arrays
+    reply = service.answer(ask.hop(ask.job(), {"recv": torch.full((8,), value)}))
+    assert reply.header["refused"]
+    assert not reply.arrays
 
 
 values = st.recursive(
@@ -259,11 +259,11 @@ def test_no_request_does_more_than_fail_in_one_line(kind, header, service, ask):
     request = ask.hop(ask.job(Control()), kind=kind)
     said = replace(request, header={**request.header, **header})
     try:
-        answer = service.answer(said)
+        reply = service.answer(said)
     except (BadMessage, EngineError) as error:
         words = str(error)
     else:
-        words = str(answer.header["kind"])
+        words = str(reply.header["kind"])
     assert len(words.splitlines()) == 1
     assert len(words) <= 400
 
@@ -294,9 +294,9 @@ def test_a_context_that_failed_in_the_middle_of_a_step_is_not_used_again(service
 
 def test_no_server_has_a_model_built_that_is_too_large(make_service, ask):
     request = ask.hop(ask.job())
-    origin = json.loads(request.header["job"])["model"]
-    origin |= {"name": "mlp", "hidden": [10**6, 10**6]}  # terabytes, if anybody built it
-    giant = with_job(request, model=origin)
+    builder = json.loads(request.header["job"])["model"]
+    builder |= {"name": "mlp", "hidden": [10**6, 10**6]}  # terabytes, if anybody built it
+    giant = with_job(request, model=builder)
     with pytest.raises(EngineError, match=r"the model has 4,\d{3},\d{3},\d{3},\d{3} bytes"):
         make_service().answer(giant)
     with pytest.raises(EngineError, match="this node accepts at most 10"):

@@ -16,8 +16,8 @@ RUN = "0123456789abcdef"
 @pytest.fixture
 def states(tmp_path):
     found = StateFiles(tmp_path / "states")
-    for turn, value in ((10, 1.0), (11, 3.0), (12, 6.0)):
-        found.put(RUN, turn, {"control": torch.tensor([value]), "model": torch.tensor([value])})
+    for version, value in ((10, 1.0), (11, 3.0), (12, 6.0)):
+        found.put(RUN, version, {"control": torch.tensor([value]), "model": torch.tensor([value])})
     return found
 
 
@@ -38,7 +38,7 @@ def test_parallel_hops_of_a_client_without_state(states):
     assert states.get(RUN, 20, [0, 11, 12], {"control"})["control"].item() == 9
 
 
-def test_what_is_gone_is_said(states):
+def test_lost_state_is_an_error(states):
     states.remove_before(RUN, 12)
     with pytest.raises(EngineError, match="the state of this client is lost"):
         states.get(RUN, 11, [], ())
@@ -59,7 +59,7 @@ def aged(folder, days):
     os.utime(folder, (old, old))
 
 
-def test_runs_that_did_not_go_on_are_forgotten(states, tmp_path):
+def test_state_of_abandoned_runs_is_removed(states, tmp_path):
     folder = tmp_path / "states" / RUN
     aged(folder, DAYS - 1)
     StateFiles(tmp_path / "states")
@@ -71,7 +71,7 @@ def test_runs_that_did_not_go_on_are_forgotten(states, tmp_path):
     assert list((tmp_path / "states").iterdir()) == []
 
 
-def test_a_new_run_is_a_moment_to_forget_old_ones(states, tmp_path):
+def test_a_new_run_removes_abandoned_ones(states, tmp_path):
     aged(tmp_path / "states" / RUN, DAYS + 1)
     states.put("f" * 16, 1, {"control": torch.zeros(1)})
     assert [found.name for found in (tmp_path / "states").iterdir()] == ["f" * 16]
@@ -99,7 +99,7 @@ def test_what_is_not_ours_or_cannot_be_removed_stays(states, tmp_path, monkeypat
     assert (tmp_path / "elsewhere" / "precious").exists()
 
 
-def test_nobody_else_looks_into_it(tmp_path):
+def test_only_the_owner_can_read_the_folder(tmp_path):
     before = os.umask(0)
     try:
         (tmp_path / "states").mkdir(mode=0o755)
@@ -109,11 +109,11 @@ def test_nobody_else_looks_into_it(tmp_path):
     assert [path.stat().st_mode & 0o777 for path in (tmp_path / "states", tmp_path / "states" / RUN)] == [0o700, 0o700]
 
 
-def test_a_version_may_be_named_more_than_once(states):
+def test_a_version_may_be_merged_more_than_once(states):
     assert states.get(RUN, 20, [10, 11, 11, 12, 11], {"control"})["control"].item() == 1 + 2 + 2 + 5 + 2
 
 
-def test_versions_of_different_methods_cannot_be_joined(states):
+def test_versions_of_different_methods_cannot_be_merged(states):
     states.put(RUN, 13, {"drift": torch.zeros(1)})
     with pytest.raises(EngineError, match="belongs to different methods"):
         states.get(RUN, 20, [10, 11, 13], {"control"})

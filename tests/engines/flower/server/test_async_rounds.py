@@ -37,25 +37,27 @@ class SlowConnection(FakeConnection):
 
     def __init__(self, services):
         super().__init__(services)
-        self.looks, self.latencies, self.sent, self.answers = 0, {}, {}, []
+        self.polls, self.latencies, self.sent, self.replies = 0, {}, {}, []
 
     def send(self, node, message, seconds):
         number = super().send(node, message, seconds)
         if number is not None:
             assert node not in self.busy, "a node has one message at a time"
-            self.sent[number] = self.looks
+            self.sent[number] = self.polls
         return number
 
     @property
     def busy(self):
-        return {self.boxes[number][0] for number in self.sent if number in self.boxes and number != str(len(self.log))}
+        return {
+            self.pending[number][0] for number in self.sent if number in self.pending and number != str(len(self.log))
+        }
 
     def receive(self, ids, largest):
-        self.looks += 1
-        due = [n for n in ids if n in self.boxes and self.looks - self.sent[n] >= self.latency(self.boxes[n])]
-        for number, answer in super().receive(due, largest):
-            self.answers.append((self.looks, self.names[number], answer))
-            yield number, answer
+        self.polls += 1
+        due = [n for n in ids if n in self.pending and self.polls - self.sent[n] >= self.latency(self.pending[n])]
+        for number, reply in super().receive(due, largest):
+            self.replies.append((self.polls, self.names[number], reply))
+            yield number, reply
 
     def latency(self, box):
         return self.latencies.get(box[0], 1) if box[1].header["kind"] == "hop" else 1
@@ -70,20 +72,20 @@ class SlowConnection(FakeConnection):
 
 
 @pytest.fixture
-def slow(village, through):
+def slow(make_nodes, use_nodes):
     """Nodes of which each takes its time."""
 
     def make(clients=6):
-        found = village(open_federation(DataSettings(name="digits", clients=clients, alpha=0.3), 3))
+        found = make_nodes(open_federation(DataSettings(name="digits", clients=clients, alpha=0.3), 3))
         found.connection = SlowConnection(found.connection.services)
-        through(found)
+        use_nodes(found)
         return found
 
     return make
 
 
 def run(method="fedasyncseq", **settings):
-    return fr.run(method, engine="flower", data="village", **{**USUAL, **settings})
+    return fr.run(method, engine="flower", data="nodes", **{**USUAL, **settings})
 
 
 def lines(folder, name):
@@ -95,13 +97,13 @@ def groups_of(folder):
     return json.loads((folder / "plan.json").read_text())["groups"]
 
 
-def model_of(answer):
-    return torch.from_numpy(answer.arrays["models"][0].copy())
+def model_of(reply):
+    return torch.from_numpy(reply.arrays["models"][0].copy())
 
 
 @pytest.fixture
 def timeline(slow, tmp_path):
-    """W = 2, R = 2: slot 0 takes one look at its first group and one at its second, slot 1 takes five at its first."""
+    """W = 2, R = 2: slot 0 takes one poll at its first group and one at its second, slot 1 takes five at its first."""
 
     def play(wait):
         found = slow(4)
@@ -122,8 +124,8 @@ def timeline(slow, tmp_path):
 
 def test_a_slow_model_is_left_out_of_the_merge(timeline, tmp_path):
     found, (a, b, c), result = timeline(wait=False)
-    assert [(look, node) for look, node, _ in found.connection.answers] == [(1, a), (2, c)]
-    torch.testing.assert_close(result.weights, model_of(found.connection.answers[1][2]), rtol=0, atol=0)
+    assert [(poll, node) for poll, node, _ in found.connection.replies] == [(1, a), (2, c)]
+    torch.testing.assert_close(result.weights, model_of(found.connection.replies[1][2]), rtol=0, atol=0)
     clients = {name: client for client, name in enumerate(found.names)}
     first, second = lines(tmp_path / "run", "ledger.jsonl")
     assert (first["routes"], first["merges"]) == ([[clients[a]], []], False)
@@ -139,9 +141,9 @@ def test_a_slow_model_is_left_out_of_the_merge(timeline, tmp_path):
 
 def test_a_slow_model_is_waited_for(timeline, tmp_path):
     found, (a, b, c), result = timeline(wait=True)
-    assert [(look, node) for look, node, _ in found.connection.answers] == [(1, a), (2, c), (5, b)]
+    assert [(poll, node) for poll, node, _ in found.connection.replies] == [(1, a), (2, c), (5, b)]
     sizes = {name: found.remote.facts[client].samples for client, name in enumerate(found.names)}
-    fast, slow = model_of(found.connection.answers[1][2]).double(), model_of(found.connection.answers[2][2]).double()
+    fast, slow = model_of(found.connection.replies[1][2]).double(), model_of(found.connection.replies[2][2]).double()
     seen = sizes[a] + sizes[c]
     expected = (seen * fast + sizes[b] * slow) / (seen + sizes[b])
     torch.testing.assert_close(result.weights, expected.float(), rtol=0, atol=1e-6)
@@ -194,7 +196,7 @@ def test_the_ledger_is_what_was_sent(method, wait, slow, tmp_path):
     assert {event["what"] for event in events} == (set() if wait else {"given up"})
 
 
-def test_what_is_under_way_when_the_run_ends_was_sent_too(slow, tmp_path):
+def test_hops_in_flight_at_the_end_of_the_run_are_counted(slow, tmp_path):
     found = slow()
     found.connection.latencies = LATENCIES
     result = run(**SINGLES, rounds=3, fraction=0.5, out=tmp_path / "run", **{"route.period": 4})
@@ -202,18 +204,21 @@ def test_what_is_under_way_when_the_run_ends_was_sent_too(slow, tmp_path):
     assert lines(tmp_path / "run", "ledger.jsonl")[-1]["unanswered"]
 
 
-def test_what_is_under_way_when_a_round_is_given_up_was_sent_too(slow, tmp_path):
+def test_hops_in_flight_when_a_round_is_given_up_are_counted(slow, tmp_path):
     """The models merge at the end of a round that nobody finished; who was on the way is given up in the next one."""
 
-    def fail_in_round_two(question, answer):
-        return "no disk" if question.header["hop"][0] == 2 else answer
+    def fail_in_round_two(request, reply):
+        return "no disk" if request.header["hop"][0] == 2 else reply
 
     found = slow(4)
     settings = {**SINGLES, "rounds": 4, "fraction": 0.5, "route.period": 2, "recovery.repeats": 0}
     run(**{**settings, "rounds": 1})
     [_, slowest] = [node for node, kind in found.connection.log if kind == "hop"]
     found.connection = SlowConnection(found.connection.services)
-    found.connection.spoil, found.connection.latencies = dict.fromkeys(found.names, fail_in_round_two), {slowest: 1000}
+    found.connection.reply_faults, found.connection.latencies = (
+        dict.fromkeys(found.names, fail_in_round_two),
+        {slowest: 1000},
+    )
     result = run(out=tmp_path / "run", **settings)
     events = lines(tmp_path / "run", "events.jsonl")
     assert "the round was given up" in {event["done"] for event in events if event["round"] == 2}
@@ -221,15 +226,15 @@ def test_what_is_under_way_when_a_round_is_given_up_was_sent_too(slow, tmp_path)
     assert result.transfers["s2c"] == found.connection.versions
 
 
-def test_a_question_that_failed_before_it_was_given_up_was_sent_too(slow, tmp_path):
-    """One node answers and one fails at the same look: the first ends the round, before the other is asked again."""
+def test_a_request_that_failed_before_it_was_given_up_is_counted(slow, tmp_path):
+    """One node replies and one fails at the same poll: the first ends the round, before the other is asked again."""
     found = slow(4)
     settings = {**SINGLES, "rounds": 1, "fraction": 0.5, "route.period": 1}
     settings |= {"recovery.policy": "retry", "recovery.retries": 2}
     run(**settings)
     [_, second] = [node for node, kind in found.connection.log if kind == "hop"]
     found.connection = SlowConnection(found.connection.services)
-    found.connection.spoil = {second: lambda question, answer: "no disk"}
+    found.connection.reply_faults = {second: lambda request, reply: "no disk"}
     result = run(out=tmp_path / "run", **settings)
     assert result.transfers["s2c"] == found.connection.versions == 2
     [event] = lines(tmp_path / "run", "events.jsonl")
@@ -263,7 +268,7 @@ def test_a_killed_run_resumes(method, after, slow, tmp_path):
 
 def test_a_group_whose_nodes_all_fail_is_passed_over(slow, tmp_path):
     found = slow()
-    found.connection.away = {"n02"}
+    found.connection.offline = {"n02"}
     result = run(**SINGLES, rounds=6, fraction=0.5, out=tmp_path / "run", **{"route.period": 3})
     assert result.complete
     events = lines(tmp_path / "run", "events.jsonl")
@@ -274,12 +279,12 @@ def test_a_group_whose_nodes_all_fail_is_passed_over(slow, tmp_path):
     assert result.transfers["s2c"] == found.connection.versions
 
 
-def test_nodes_that_evaluate_finish_their_hop_first(village, through, tmp_path):
+def test_nodes_finish_their_hop_before_they_evaluate(make_nodes, use_nodes, tmp_path):
     """A node has one message at a time, and models go on while others are asked."""
-    found = village(open_federation(DataSettings(name="digits", clients=6, alpha=0.3), 3), test=False)
+    found = make_nodes(open_federation(DataSettings(name="digits", clients=6, alpha=0.3), 3), test=False)
     found.connection = SlowConnection(found.connection.services)
     share_test_samples(found)
-    through(found)
+    use_nodes(found)
     found.connection.latencies = LATENCIES
     result = run(**SINGLES, rounds=4, fraction=0.5, out=tmp_path / "run", **{"route.period": 4})
     assert [row["round"] for row in result.history] == [1, 2, 3, 4]
@@ -287,9 +292,9 @@ def test_nodes_that_evaluate_finish_their_hop_first(village, through, tmp_path):
     assert result.transfers["s2c"] == found.connection.versions
 
 
-def test_a_race_in_which_everybody_fails_ends(slow):
+def test_an_asynchronous_run_in_which_all_nodes_fail_ends(slow):
     found = slow()
-    found.connection.spoil = dict.fromkeys(found.names, lambda question, answer: "no graphics card")
+    found.connection.reply_faults = dict.fromkeys(found.names, lambda request, reply: "no graphics card")
     with pytest.raises(
         fr.EngineError, match="no usable model arrived in 8 attempts in a row; most common reason: no graphics card"
     ):
@@ -308,15 +313,15 @@ def test_a_race_in_which_everybody_fails_ends(slow):
         ),
     ],
 )
-def test_settings_that_need_all_hops_in_advance_are_refused(method, settings, message, slow):
+def test_settings_that_need_the_plan_in_advance_are_refused(method, settings, message, slow):
     found = slow()
     with pytest.raises(fr.SpecError, match=message):
         run(method, **SINGLES, rounds=2, **settings)
     assert not found.connection.log
 
 
-def test_a_leg_that_was_never_asked_leaves_nothing_behind():
-    """Of the other, it is known that its question was sent; nobody will ask it again."""
+def test_a_request_that_was_never_sent_is_not_reported():
+    """The other request was sent, so its hop is reported."""
     dispatcher, weights = Dispatcher(None, (), 1.0), torch.zeros(1)
     asked, unasked = (Request(client, None, None, None) for client in (0, 1))
     dispatcher.waiting.append(unasked)

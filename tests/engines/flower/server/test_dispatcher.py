@@ -17,18 +17,18 @@ POLL = 0.125  # a number that adds up without rounding
 
 
 @pytest.fixture
-def clock(stand_still):
-    return stand_still(module, 100.0)
+def clock(fake_clock):
+    return fake_clock(module, 100.0)
 
 
 class ScriptedConnection:
     """A connection whose nodes reply after some seconds: `(2.0, GOOD)`; a third number says when they begin to."""
 
-    def __init__(self, clock, **answers):
-        self.clock, self.answers = clock, {name: list(each) for name, each in answers.items()}
+    def __init__(self, clock, **replies):
+        self.clock, self.replies = clock, {name: list(each) for name, each in replies.items()}
         self.there, self.under_way, self.announced = set(NODES), {}, set()
         self.log, self.calls, self.broken = [], [], {}
-        self.away_for, self.reconnected, self.upload = {}, 0, 0.0
+        self.offline_until, self.reconnected, self.upload = {}, 0, 0.0
 
     def _called(self, what):
         """Fails at those calls that are said to fail."""
@@ -38,27 +38,27 @@ class ScriptedConnection:
 
     def online(self):
         self._called("online")
-        return {name for name in self.there if self.clock.now >= self.away_for.get(name, 0)}
+        return {name for name in self.there if self.clock.now >= self.offline_until.get(name, 0)}
 
     def send(self, node, message, seconds):
         self._called("send")
-        if self.clock.now < self.away_for.get(node, 0) or node not in self.there:
+        if self.clock.now < self.offline_until.get(node, 0) or node not in self.there:
             return None
         self.clock.now += self.upload
-        self.log.append((self.clock.now - 100.0, node, message.header["question"], seconds))
+        self.log.append((self.clock.now - 100.0, node, message.header["label"], seconds))
         number = str(len(self.log))
-        self.under_way[number] = (self.clock.now, *self.answers[node].pop(0))
+        self.under_way[number] = (self.clock.now, *self.replies[node].pop(0))
         return number
 
     def receive(self, ids, largest):
         self._called("receive")
         for number in ids:
-            sent, whole, answer, *begins = self.under_way[number]
+            sent, whole, reply, *begins = self.under_way[number]
             if begins and number not in self.announced and self.clock.now >= sent + begins[0]:
                 self.announced.add(number)
                 yield number, None
             if self.clock.now >= sent + whole:
-                yield number, answer
+                yield number, reply
 
     def reconnect(self):
         self.reconnected += 1
@@ -68,19 +68,19 @@ class ScriptedConnection:
 
 
 def carried_out(connection, *wanted, tries=1, **options):
-    """What became of questions `(client, question)`, and the dispatcher that sent them."""
+    """What became of requests `(client, label)`, and the dispatcher that sent them."""
     outcomes = {}
 
-    def request(client, question):
-        def answered(answer, seconds):
-            if answer.header.get("said") != "good":
+    def request(client, label):
+        def on_reply(reply, seconds):
+            if reply.header.get("said") != "good":
                 raise BadMessage("nothing good")
-            outcomes[question] = seconds
+            outcomes[label] = seconds
 
-        def failed(reason):
-            outcomes[question] = reason
+        def on_failure(reason):
+            outcomes[label] = reason
 
-        return Request(client, lambda: Message({"question": question}), answered, failed, tries=tries)
+        return Request(client, lambda: Message({"label": label}), on_reply, on_failure, tries=tries)
 
     at_work = Dispatcher(connection, NODES, TIMEOUT, POLL, **options)
     over = list(at_work.run([request(*each) for each in wanted]))
@@ -91,7 +91,7 @@ def carried_out(connection, *wanted, tries=1, **options):
 def test_a_node_has_one_message_at_a_time_and_others_do_not_wait(clock):
     connection = ScriptedConnection(clock, a=[(2.0, GOOD), (1.0, GOOD)], b=[(4.0, GOOD)])
     outcomes, _ = carried_out(connection, (0, "first"), (0, "second"), (1, "other"))
-    assert [(node, question) for _, node, question, _ in connection.log] == [
+    assert [(node, label) for _, node, label, _ in connection.log] == [
         ("a", "first"),
         ("b", "other"),
         ("a", "second"),
@@ -108,14 +108,14 @@ def test_a_request_may_return_the_next_one(clock):
             heard.append(client)
             return hop(client + 1) if client < 2 else None
 
-        return Request(client, lambda: Message({"question": client}), then, then)
+        return Request(client, lambda: Message({"label": client}), then, then)
 
     assert [request.client for request in Dispatcher(connection, NODES, TIMEOUT).run([hop(0)])] == [0, 1, 2]
     assert heard == [0, 1, 2]
 
 
 @pytest.mark.parametrize(
-    ("answers", "tries", "outcome"),
+    ("replies", "tries", "outcome"),
     [
         ([(1.0, "failed: no disk"), (1.0, GOOD)], 2, 1.0),
         ([(1.0, "failed: no disk"), (1.0, "failed: no card")], 2, "failed: no card"),
@@ -127,12 +127,12 @@ def test_a_request_may_return_the_next_one(clock):
         ([(9.0, "incomplete reply: nothing more of it came", 4.0)], 1, "incomplete reply: nothing more of it came"),
     ],
 )
-def test_answers_and_reasons(answers, tries, outcome, clock):
-    outcomes, _ = carried_out(ScriptedConnection(clock, a=answers), (0, "it"), tries=tries)
+def test_replies_and_reasons(replies, tries, outcome, clock):
+    outcomes, _ = carried_out(ScriptedConnection(clock, a=replies), (0, "it"), tries=tries)
     assert outcomes == {"it": outcome}
 
 
-def test_a_node_that_is_not_there_is_not_waited_for(clock):
+def test_an_offline_node_is_not_waited_for(clock):
     connection = ScriptedConnection(clock, a=[(1.0, GOOD)])
     connection.there = {"a"}
     outcomes, _ = carried_out(connection, (1, "absent"), (0, "online"))
@@ -149,7 +149,7 @@ def test_requests_in_flight_are_sent_again_when_the_connection_is_back(what, whe
     [said] = at_work.interruptions
     assert said == f"the SuperLink is gone; back after 2 s, requests sent again: {lost}"
     assert [record.getMessage() for record in caplog.records] == ["the SuperLink is gone; waiting for it", said]
-    assert [(node, question, seconds) for _, node, question, seconds in connection.log[-2:]] == [
+    assert [(node, label, seconds) for _, node, label, seconds in connection.log[-2:]] == [
         ("a", "first", 10.0),  # its node may have to finish the first asking before
         ("b", "second", 10.0 if lost == 2 else 5.0),
     ]
@@ -163,7 +163,7 @@ def test_a_node_may_come_back_later_than_the_connection(returns, outcome, clock)
 
     def then_away():
         reconnect()
-        connection.away_for["a"] = clock.now + returns
+        connection.offline_until["a"] = clock.now + returns
 
     connection.reconnect = then_away
     outcomes, _ = carried_out(connection, (0, "it"))
@@ -196,7 +196,7 @@ def test_a_connection_that_does_not_come_back_ends_it(clock):
         carried_out(connection, (0, "it"))
 
 
-def test_who_is_there_can_be_asked_beside_requests(clock):
+def test_online_nodes_after_a_failure_of_the_connection(clock):
     connection = ScriptedConnection(clock)
     connection.broken = {"online": [1]}
     at_work = Dispatcher(connection, NODES, TIMEOUT)
@@ -204,14 +204,14 @@ def test_who_is_there_can_be_asked_beside_requests(clock):
     assert at_work.interruptions == ["the SuperLink is gone; back after 2 s, requests sent again: 0"]
 
 
-def test_what_nobody_wants_to_know_any_more_is_not_asked_again(clock):
-    """Its node stays busy until it has answered, or until the connection has lost the request."""
+def test_a_cancelled_request_is_not_sent_again(clock):
+    """Its node stays busy until it has replied, or until the connection has lost the request."""
     connection, heard = ScriptedConnection(clock, a=[(4.0, GOOD)] * 2, b=[(1.0, GOOD)] * 2), []
     connection.broken = {"receive": [4]}
     at_work = Dispatcher(connection, NODES, TIMEOUT, POLL)
 
-    def request(client, question):
-        return Request(client, lambda: Message({"question": question}), lambda *_: heard.append(question), heard.append)
+    def request(client, label):
+        return Request(client, lambda: Message({"label": label}), lambda *_: heard.append(label), heard.append)
 
     unwanted = request(0, "unwanted")
     at_work.waiting.append(unwanted)
@@ -219,11 +219,11 @@ def test_what_nobody_wants_to_know_any_more_is_not_asked_again(clock):
     unwanted.tries = 0
     list(at_work.run([request(0, "next"), request(1, "other")]))
     assert sorted(heard) == ["next", "other"]
-    assert [question for _, _, question, _ in connection.log] == ["unwanted", "other", "other", "next"]
+    assert [label for _, _, label, _ in connection.log] == ["unwanted", "other", "other", "next"]
     assert at_work.interruptions[0].endswith("requests sent again: 1")
 
 
-def test_answers_are_looked_for_between_large_requests(clock):
+def test_replies_are_polled_between_large_requests(clock):
     connection = ScriptedConnection(clock, a=[(1.0, GOOD)], b=[(1.0, GOOD)], c=[(1.0, GOOD)])
     connection.upload = 3.0
     outcomes, _ = carried_out(connection, (0, "first"), (1, "second"), (2, "third"))

@@ -11,7 +11,7 @@ GOOD = {"samples": 5, "tests": 0, "classes": 2, "shape": [3], "kind": "tabular",
 
 
 def test_facts_as_a_node_tells_them():
-    found = parse_facts({**GOOD, "histogram": [2, 3], "kind of question": "who"})
+    found = parse_facts({**GOOD, "histogram": [2, 3], "kind of request": "who"})
     assert (found.samples, found.shape, found.histogram) == (5, (3,), (2, 3))
     everywhere = parse_facts({**GOOD, "histogram": [90, 3], "sequence": True})  # a label at every position
     assert everywhere.histogram == (90, 3)
@@ -33,6 +33,6 @@ def test_facts_as_a_node_tells_them():
     ],
     ids=str,
 )
-def test_facts_that_cannot_be_are_refused(lie):
+def test_impossible_facts_are_refused(lie):
     with pytest.raises(ValidationError):
         parse_facts({**GOOD, **lie})

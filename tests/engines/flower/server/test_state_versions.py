@@ -1,4 +1,4 @@
-"""Which turns count: those that were accepted, in the order of waves, as the checkpoint has them."""
+"""Which hops count: those that were accepted, in the order of waves, as the checkpoint has them."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ def versions():
     return StateVersions(ClientStateStore())
 
 
-def take(versions, round, *visits, waves=False):
-    """One round: (client, route) of every accepted turn; gives the numbers of the turns."""
+def take(versions, round, *hops, waves=False):
+    """One round: (client, route) of every accepted hop. Returns the ids of the hops."""
     versions.start_round(round)
     numbers = []
-    for client, route in visits:
+    for client, route in hops:
         number = versions.new_id()
         versions.request_fields(client, number)
         versions.accept(client, route, number)
@@ -41,14 +41,14 @@ def test_a_hop_reads_what_the_last_accepted_one_wrote(versions):
     assert versions.request_fields(5, 9)["state"] == 0
 
 
-def test_a_second_hop_on_a_route_reads_what_the_first_wrote(versions):
+def test_a_second_hop_at_a_client_reads_what_the_first_wrote(versions):
     versions.start_round(1)
     versions.accept(4, 0, 7)
     versions.merge_accepted()
     assert versions.request_fields(4, 8)["state"] == 7
 
 
-def test_hops_side_by_side_are_joined_in_the_order_of_routes(versions):
+def test_parallel_hops_at_a_client_are_merged_in_the_order_of_routes(versions):
     [base] = take(versions, 1, (4, 0))
     late, early = take(versions, 2, (4, 3), (4, 1), waves=True)
     versions.start_round(3)
@@ -58,7 +58,7 @@ def test_hops_side_by_side_are_joined_in_the_order_of_routes(versions):
     assert found["oldest_needed"] == base  # needed to put it together
 
 
-def test_uncommitted_versions_count_for_nothing(versions):
+def test_hops_that_were_not_committed_do_not_count(versions):
     [first] = take(versions, 1, (4, 0))
     versions.start_round(2)
     for client in (4, 5):
@@ -69,7 +69,7 @@ def test_uncommitted_versions_count_for_nothing(versions):
     assert [versions.request_fields(client, 9)["state"] for client in (4, 5)] == [first, 0]
 
 
-def test_no_version_is_final_before_it_is_on_disk(tmp_path):
+def test_versions_stay_needed_until_the_checkpoint_is_on_disk(tmp_path):
     client_states = ClientStateStore(tmp_path / "clients")
     versions = StateVersions(client_states)
     [first] = take(versions, 1, (4, 0))
@@ -93,7 +93,7 @@ def test_two_copies_choose_other_numbers_even_if_the_clock_stands_still(monkeypa
     assert not set(first[1:]) & set(second[1:])
 
 
-def test_where_clients_keep_nothing_nothing_is_written(tmp_path):
+def test_without_client_state_nothing_is_written(tmp_path):
     client_states = ClientStateStore(tmp_path / "clients")
     versions = StateVersions(client_states, enabled=False)
     take(versions, 1, (4, 0), (5, 1))

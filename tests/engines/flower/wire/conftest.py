@@ -1,4 +1,4 @@
-"""Time that passes as tests want it; Flower, which may not be installed, is looked for by the tests themselves."""
+"""Short pauses and a fake clock. Tests check by themselves whether Flower is installed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def quick(monkeypatch):
 
 
 @pytest.fixture
-def clock(stand_still):
+def clock(fake_clock):
     from fedrelay.engines.flower.wire import encoding
 
-    return stand_still(encoding)
+    return fake_clock(encoding)

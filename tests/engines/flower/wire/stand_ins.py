@@ -42,17 +42,17 @@ def plain_message(size=1000):
 
 
 class StoredParts:
-    """The parts of messages at a SuperLink; `look` is called with the number of looks before one is handed out."""
+    """The parts of messages at a SuperLink; `is_available` is called with the number of polls."""
 
-    def __init__(self, *messages, look=lambda looks: True):
+    def __init__(self, *messages, is_available=lambda polls: True):
         self.parts = {name: part.deflate() for each in messages for name, part in get_all_nested_objects(each).items()}
-        self.look, self.looks, self.confirmed, self.lock = look, 0, [], threading.Lock()
+        self.is_available, self.polls, self.confirmed, self.lock = is_available, 0, [], threading.Lock()
 
     def PullObject(self, request):
         with self.lock:
-            self.looks += 1
+            self.polls += 1
             content = self.parts.get(request.object_id)
-            there = content is not None and self.look(self.looks)
+            there = content is not None and self.is_available(self.polls)
         return SimpleNamespace(object_found=content is not None, object_available=there, object_content=content)
 
     def ConfirmMessageReceived(self, request):

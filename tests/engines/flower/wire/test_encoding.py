@@ -1,4 +1,4 @@
-"""Parcels as messages, how their parts are sent and fetched, and the limits of both."""
+"""Our messages as Flower's, how their parts are sent and fetched, and the limits of both."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from fedrelay.engines.flower.wire.encoding import IncompleteMessage, fetch, from
     st.dictionaries(st.text(), st.none() | st.booleans() | st.integers() | st.text() | st.lists(st.integers())),
     st.dictionaries(st.text(min_size=1), st.tuples(st.sampled_from(["f4", "f8", "i8"]), st.integers(0, 5))),
 )
-def test_a_message_is_decoded_as_it_was_encoded(header, shapes):
+def test_a_message_comes_back_unchanged(header, shapes):
     arrays = {name: np.arange(2 * size, dtype=kind).reshape(2, size) for name, (kind, size) in shapes.items()}
     found = from_flower(flower_message(to_flower(Message(header, arrays))))
     assert found.header == header
@@ -77,37 +77,37 @@ def test_all_parts_come():
     message = flower_message(to_flower(plain_message()))
     stored = StoredParts(message)
     assert from_flower(fetched(stored, message)).arrays["models"].sum() == 499500
-    assert stored.looks == len(stored.parts) == 6
+    assert stored.polls == len(stored.parts) == 6
     assert stored.confirmed == [message.metadata.message_id]
 
 
 def test_a_slow_upload_is_waited_for_as_long_as_parts_come(clock):
     """Far longer altogether than a single part is waited for."""
 
-    def look(looks):
+    def is_available(polls):
         clock.now += 9.0
-        return looks % 3 == 0
+        return polls % 3 == 0
 
     message = flower_message(to_flower(plain_message()))
-    assert from_flower(fetched(StoredParts(message, look=look), message)).header == {"kind": "hop"}
+    assert from_flower(fetched(StoredParts(message, is_available=is_available), message)).header == {"kind": "hop"}
     assert clock.now > 4 * encoding.PATIENCE
 
 
 def test_an_upload_that_stops_is_given_up(clock):
-    def look(looks):
+    def is_available(polls):
         clock.now += 9.0
-        return looks < 4
+        return polls < 4
 
     message = flower_message(to_flower(plain_message()))
     with pytest.raises(IncompleteMessage, match="no further part in 30 s"):
-        fetched(StoredParts(message, look=look), message)
+        fetched(StoredParts(message, is_available=is_available), message)
     assert clock.now < 3 * encoding.PATIENCE
 
 
 def test_an_upload_that_takes_too_long_altogether_is_given_up():
     message = flower_message(to_flower(plain_message()))
     with pytest.raises(IncompleteMessage, match=r"not complete after 0\.02 s"):
-        fetched(StoredParts(message, look=lambda looks: False), message, longest=0.02)
+        fetched(StoredParts(message, is_available=lambda polls: False), message, longest=0.02)
 
 
 def test_a_part_that_is_lost_is_not_waited_for():
@@ -135,7 +135,7 @@ def test_too_many_parts():
     stored, tree = StoredParts(), ObjectTree(object_id="x", children=[ObjectTree(object_id="y")] * 65)
     with pytest.raises(ValueError, match="too many parts"):
         fetch(stored, ME, 7, tree, LARGEST - 1)
-    assert stored.looks == 0
+    assert stored.polls == 0
 
 
 def test_a_piece_that_is_named_many_times_counts_as_often():
@@ -160,26 +160,26 @@ def test_something_that_is_no_message():
 def test_a_moment_without_network_costs_nothing(clock):
     message, failures = flower_message(to_flower(plain_message())), Counter()
 
-    def look(looks):
-        failures["all"] += looks < 4
-        if looks < 4:
+    def is_available(polls):
+        failures["all"] += polls < 4
+        if polls < 4:
             raise CUT
         return True
 
-    stored = StoredParts(message, look=look)
-    stored.ConfirmMessageReceived = lambda request: look(0)  # that it arrived need not be known
+    stored = StoredParts(message, is_available=is_available)
+    stored.ConfirmMessageReceived = lambda request: is_available(0)  # that it arrived need not be known
     assert from_flower(fetched(stored, message)).header == {"kind": "hop"}
     assert failures["all"] == 4
 
 
-def test_a_network_that_stays_away_is_said(clock):
-    def look(looks):
+def test_a_network_that_stays_down_is_an_error(clock):
+    def is_available(polls):
         clock.now += 2.0
         raise CUT
 
     message = flower_message(to_flower(plain_message()))
     with pytest.raises(httpx.ConnectError):
-        fetched(StoredParts(message, look=look), message)
+        fetched(StoredParts(message, is_available=is_available), message)
     assert clock.now <= encoding.BLIP + 4.0
 
 

@@ -32,7 +32,7 @@ def failing(error):
 
 
 @pytest.mark.parametrize(
-    ("trouble", "kind"),
+    ("failure", "kind"),
     [
         (status(401), UnknownNode),
         (status(404), UnknownNode),
@@ -41,16 +41,16 @@ def failing(error):
         (ValueError("Invalid protobuf response payload"), httpx.DecodingError),
     ],
 )
-def test_what_a_superlink_means(trouble, kind, client):
+def test_errors_of_a_superlink(failure, kind, client):
     with pytest.raises(kind):
-        client._call(failing(trouble), None)
+        client._call(failing(failure), None)
     assert (client.last_contact > 0) == isinstance(
-        trouble, httpx.HTTPStatusError
+        failure, httpx.HTTPStatusError
     )  # a page of a proxy is no sign of life
 
 
-@pytest.mark.parametrize("trouble", [httpx.ConnectError("cut"), ValueError("a page"), RuntimeError("closed")])
-def test_signs_of_life_go_on_after_a_failure(trouble, client, monkeypatch):
+@pytest.mark.parametrize("failure", [httpx.ConnectError("cut"), ValueError("a page"), RuntimeError("closed")])
+def test_heartbeats_continue_after_a_failure(failure, client, monkeypatch):
     monkeypatch.setattr(module, "HEARTBEAT", 0.0)
     beats = []
 
@@ -58,7 +58,7 @@ def test_signs_of_life_go_on_after_a_failure(trouble, client, monkeypatch):
         beats.append(request.heartbeat_interval)
         if len(beats) == 3:
             client.over.set()
-        raise trouble
+        raise failure
 
     client.stub = SimpleNamespace(SendNodeHeartbeat=beat)
     client._send_heartbeats()

@@ -1,4 +1,4 @@
-"""The server's side: questions out, answers in, and what is made of a SuperLink's failures."""
+"""The server's side: requests out, replies in, and what is made of a SuperLink's failures."""
 
 # ruff: noqa: N802  # the methods of stand-ins are called what Flower calls them
 
@@ -25,13 +25,13 @@ from fedrelay.engines.flower.wire.session import RunAlreadyTaken, Session
 
 
 class FakeLink:
-    """What of a SuperLink the server's side sees: nodes 'a' and 'b', who have answered already if `answers` says so."""
+    """A SuperLink as the server sees it, with nodes 'a' and 'b'; `replies` have already arrived there."""
 
-    def __init__(self, answers=()):
-        self.answers, self.stored = {}, StoredParts()
-        for number, content in dict(answers).items():
+    def __init__(self, replies=()):
+        self.replies, self.stored = {}, StoredParts()
+        for number, content in dict(replies).items():
             message = flower_message(content, reply_to=number)
-            self.answers[number] = message
+            self.replies[number] = message
             self.stored.parts |= StoredParts(message).parts
         self.PullObject, self.ConfirmMessageReceived = self.stored.PullObject, self.stored.ConfirmMessageReceived
         self.asked, self.lives = [], []
@@ -50,21 +50,21 @@ class FakeLink:
 
     def PullMessages(self, request):
         self.asked.append(list(request.message_ids))
-        found = [self.answers[number] for number in request.message_ids if number in self.answers]
+        found = [self.replies[number] for number in request.message_ids if number in self.replies]
         about = [SimpleNamespace(metadata=each.metadata) for each in found]
         return SimpleNamespace(messages_list=about, message_object_trees=[get_object_tree(each) for each in found])
 
 
 class FakeSession(Session):
-    """A session at a fake SuperLink; `troubles` keep it from being opened, one after the other."""
+    """A session at a fake SuperLink; `failures` keep it from being opened, one after the other."""
 
     links: list[FakeLink]
-    troubles: list[Exception]
+    failures: list[Exception]
     closed: list[bool]
 
     def __init__(self, address, authority, secret):
-        if self.troubles:
-            raise self.troubles.pop(0)
+        if self.failures:
+            raise self.failures.pop(0)
         self.run, self.task, self.node, self.stub = 7, 8, ME, self.links[0]
         if len(self.links) > 1:
             self.links.pop(0)
@@ -81,8 +81,8 @@ def open_connection(monkeypatch):
     """Connections to fake SuperLinks, one after the other."""
     connections = []
 
-    def make(*links, troubles=(), wait=60.0):
-        FakeSession.links, FakeSession.troubles, FakeSession.closed = list(links), list(troubles), []
+    def make(*links, failures=(), wait=60.0):
+        FakeSession.links, FakeSession.failures, FakeSession.closed = list(links), list(failures), []
         monkeypatch.setattr(server_client, "Session", FakeSession)
         connections.append(FlowerConnection("link:1", b"", b"", {}, wait=wait))
         connections[-1].names = {"a": "a", "b": "b"}
@@ -93,9 +93,9 @@ def open_connection(monkeypatch):
         connection.close()
 
 
-def test_a_slow_answer_does_not_keep_others_waiting(open_connection):
+def test_a_slow_reply_does_not_delay_others(open_connection):
     link = FakeLink({"a": to_flower(plain_message(1000)), "b": to_flower(Message({"kind": "describe"}))})
-    slow, released = set(StoredParts(link.answers["a"]).parts), threading.Event()
+    slow, released = set(StoredParts(link.replies["a"]).parts), threading.Event()
     pull = link.PullObject
 
     def held_up(request):
@@ -109,15 +109,15 @@ def test_a_slow_answer_does_not_keep_others_waiting(open_connection):
     assert dict(connection.receive(numbers, LARGEST)) == {"a": None, "b": Message({"kind": "describe"})}
     assert list(connection.receive(["a"], LARGEST)) == []
     released.set()
-    [(number, answer)] = until_some(lambda: connection.receive(["a"], LARGEST))
-    assert (number, answer.bytes) == ("a", 4000)
+    [(number, reply)] = until_some(lambda: connection.receive(["a"], LARGEST))
+    assert (number, reply.bytes) == ("a", 4000)
     assert link.asked == [["a", "b"]]  # what is on its way is not asked for again: the SuperLink has handed it out
 
 
-def until_some(look):
-    """What a look finds at last."""
+def until_some(poll):
+    """Poll until something is found."""
     for _ in range(100):
-        if found := list(look()):
+        if found := list(poll()):
             return found
     raise AssertionError("nothing came")
 
@@ -142,7 +142,7 @@ def test_reasons_are_one_line_in_plain_words(content, words, open_connection):
     assert (found[1:] or until_some(lambda: connection.receive(["a"], LARGEST))) == [("a", words)]
 
 
-def test_a_question_lives_longer_than_its_answer_is_waited_for(open_connection):
+def test_a_request_expires_later_than_the_wait_for_its_reply(open_connection):
     connection = open_connection(FakeLink())
     connection.send("a", plain_message(25 * 10**5), 6.0)
     assert connection.session.stub.lives == [6.0 + 10.0 + 2.0]
@@ -151,7 +151,7 @@ def test_a_question_lives_longer_than_its_answer_is_waited_for(open_connection):
 
 @pytest.mark.parametrize("method", ["GetNodes", "PushMessages", "PullMessages", "PullObject"])
 @pytest.mark.parametrize(
-    ("trouble", "words"),
+    ("failure", "words"),
     [
         (CUT, "the SuperLink at link:1 cannot be reached (ConnectError: cut)"),
         (status(401), "the SuperLink at link:1 no longer knows this run (status 401: no)"),
@@ -159,11 +159,11 @@ def test_a_question_lives_longer_than_its_answer_is_waited_for(open_connection):
         (status(502), "the SuperLink at link:1 fails (status 502: no)"),
     ],
 )
-def test_failures_of_the_network_are_not_the_nodes(method, trouble, words, open_connection, monkeypatch):
+def test_failures_of_the_network_are_not_the_nodes(method, failure, words, open_connection, monkeypatch):
     monkeypatch.setattr(encoding, "BLIP", 0.0)
 
     def fail(request):
-        raise trouble
+        raise failure
 
     def all_of_it():
         connection.online()
@@ -182,7 +182,7 @@ def test_failures_of_the_network_are_not_the_nodes(method, trouble, words, open_
 
 
 @pytest.mark.parametrize(
-    ("troubles", "wait", "words"),
+    ("failures", "wait", "words"),
     [
         ([status(401)], 60.0, "link:1 does not accept the secret of the folder (status 401: no)"),
         ([status(403)], 60.0, "link:1 refuses the request (status 403: no)"),
@@ -193,10 +193,10 @@ def test_failures_of_the_network_are_not_the_nodes(method, trouble, words, open_
         ([CUT, status(503), RunAlreadyTaken()], 60.0, None),
     ],
 )
-def test_what_waiting_may_cure_is_waited_for(troubles, wait, words, open_connection):
+def test_temporary_failures_are_waited_for(failures, wait, words, open_connection):
     if words is None:
-        assert open_connection(FakeLink(), troubles=troubles, wait=wait).online() == {"a", "b"}
+        assert open_connection(FakeLink(), failures=failures, wait=wait).online() == {"a", "b"}
         return
     with pytest.raises(Unreachable) as caught:
-        open_connection(FakeLink(), troubles=troubles, wait=wait)
+        open_connection(FakeLink(), failures=failures, wait=wait)
     assert words in str(caught.value)

@@ -1,4 +1,4 @@
-"""Whose run it is, where a SuperLink gives runs to whoever asks."""
+"""Which run is ours: a SuperLink gives the next run to any server that asks."""
 
 # ruff: noqa: N802  # the methods of stand-ins are called what Flower calls them
 
@@ -19,11 +19,11 @@ from fedrelay.engines.flower.wire.encoding import to_flower
 from fedrelay.engines.flower.wire.session import RunAlreadyTaken, Session
 
 
-class FakeOffice:
+class FakeSuperLink:
     """Starts run 7, and gives away the runs in `waiting`, oldest first."""
 
-    def __init__(self, waiting=(), trouble=None):
-        self.waiting, self.trouble, self.log = list(waiting), trouble, []
+    def __init__(self, waiting=(), failure=None):
+        self.waiting, self.failure, self.log = list(waiting), failure, []
 
     def made(self, kind, address, authority, component, *more):
         token = getattr(more[-1], "_token", "") if more else ""
@@ -55,8 +55,8 @@ class FakeClient:
         return SimpleNamespace(run_dict={run: SimpleNamespace(status=SimpleNamespace(status=now)) for run, now in runs})
 
     def AcquireTask(self, request):
-        if self.superlink.trouble is not None:
-            raise self.superlink.trouble
+        if self.superlink.failure is not None:
+            raise self.superlink.failure
         run = self.superlink.waiting.pop(0) if self.superlink.waiting else 0
         return SimpleNamespace(task=SimpleNamespace(run_id=run), token=f"token {run}" if run else "")
 
@@ -83,36 +83,36 @@ def opened(monkeypatch):
         each.over.set()
 
 
-def test_a_run_of_somebody_else_that_is_in_the_way_is_ended(opened, caplog):
-    found = FakeOffice(waiting=[5, 7])
+def test_another_run_that_waits_is_ended(opened, caplog):
+    found = FakeSuperLink(waiting=[5, 7])
     assert opened(found).run == 7
     assert found.log == ["start 7", "failed with token 5", "begin with token 7"]
     assert "had another run waiting" in caplog.text
 
 
-def test_a_run_that_somebody_else_took_is_noticed(opened):
-    found = FakeOffice(waiting=[5])
+def test_a_run_that_another_server_took_is_noticed(opened):
+    found = FakeSuperLink(waiting=[5])
     with pytest.raises(RunAlreadyTaken):
         opened(found)
     assert found.log == ["start 7", "failed with token 5"]
 
 
 def test_a_run_that_cannot_be_claimed_is_not_left_behind(opened):
-    found = FakeOffice(trouble=status(401))
+    found = FakeSuperLink(failure=status(401))
     with pytest.raises(httpx.HTTPStatusError):
         opened(found)
     assert found.log == ["start 7", "stop 7"]
 
 
 def test_other_runs_under_way_are_counted(opened):
-    found = FakeOffice(waiting=[7])
+    found = FakeSuperLink(waiting=[7])
     found.runs = {3: "finished", 4: "running", 5: "starting", 6: "pending", 7: "running"}
     assert opened(found).other_runs() == 2
 
 
 def test_messages_name_their_run_themselves(opened):
     """Nothing is taken from what Flower keeps for the whole process: there may be several sessions."""
-    message = opened(FakeOffice(waiting=[7])).message(to_flower(plain_message()), 5, 6.0)
+    message = opened(FakeSuperLink(waiting=[7])).message(to_flower(plain_message()), 5, 6.0)
     about = message.metadata
     assert isinstance(message, FlowerMessage)
     assert (about.run_id, about.src_node_id, about.dst_node_id, about.src_task_id, about.ttl) == (7, 1, 5, 70, 6.0)
