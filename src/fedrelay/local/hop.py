@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -100,53 +100,78 @@ class HopRunner:
         typical: TypicalHop,
     ) -> HopReport:
         """Do everything that comes after training; returns the final report."""
-        guard, reason = self.job.guard, ""
         if planned.tamper is not None and snapshot is not None:
-            report, reason = self._tamper(planned.tamper, model, snapshot.received, context.max_update_norm, report)
+            report = self._tamper(planned.tamper, model, snapshot.received, context.max_update_norm, report)
         others = (*context.new_client_state.values(), *context.payload.values())
-        reason = reason or check_weights(guard, report.max_abs_weight, others)
-        if reason and guard.on_divergence == "stop":
-            raise diverged(planned.hop, reason)
-        if snapshot is not None:
-            received = snapshot.received
-            reason = reason or check_not_zeroed(guard, report.max_abs_weight, received[: self.job.layout.float_size])
-            if not reason:
-                reason, increase = check_public_loss(
-                    guard, self.flat_module, model, received, self.job.federation, typical
-                )
-                report = replace(report, public_loss_increase=increase)
-            if reason:
-                snapshot.restore(context, model)
-                report = HopReport(0, 0, 0.0, refused=reason, public_loss_increase=report.public_loss_increase)
+        received = snapshot.received if snapshot is not None else None
+        report = apply_guard(self.job, self.flat_module, planned.hop, model, received, others, report, typical)
+        if report.refused and snapshot is not None:
+            snapshot.restore(context, model)
         samples = map(self.job.federation.samples, planned.visited)
         found = tuple(accuracy(self.flat_module, model, each) for each in samples)
         return replace(report, accuracy_on_visited=found) if found else report
 
     def _tamper(
         self, how: Tamper, model: Tensor, received: Tensor, max_update_norm: Tensor, report: HopReport
-    ) -> tuple[HopReport, str]:
-        """Tamper with a model; returns its report, and why it is refused at once, if it is.
+    ) -> HopReport:
+        """Tamper with a model; returns its report, which refuses a model with a wrong shape at once.
 
         An honest client clips its own update. A malicious one does not, so the receiver clips it, after measuring the
         weights as they came: a clipped step towards zero weights is no longer zero.
         """
         if how.what == "shape":
-            return report, WRONG_SHAPE
+            return replace(report, refused=WRONG_SHAPE)
         floats, trained = self.job.layout.float_size, self.job.layout.trained_size
         tamper(model[:floats], received[:floats], how)
         report = replace(report, max_abs_weight=max_abs_weights(model[:floats])[0])
         if self.job.guard.norm is not None:
             norm = float(clip_updates(model[:trained], received[:trained], max_update_norm))
             report = replace(report, update_norm=norm, update_clipped=norm > float(max_update_norm))
-        return report, ""
+        return report
 
 
-def diverged(hop: Hop, reason: str) -> DivergedError:
-    """The error that ends a run after a bad model, unless `guard.on_divergence` is skip."""
-    return DivergedError(
-        f"round {hop.round}: the model left client {hop.client} (route {hop.route}, hop {hop.index}) with "
-        f"{reason}; lower train.lr, set train.clip, or go on without such hops with guard.on_divergence=skip"
-    )
+def apply_guard(
+    job: TrainingJob,
+    flat_module: FlatModule,
+    hop: Hop,
+    model: Tensor,
+    received: Tensor | None,
+    others: Iterable[Tensor],
+    report: HopReport,
+    typical: TypicalHop,
+) -> HopReport:
+    """Check a model after a hop; returns the final report, which says why the model is refused, if it is.
+
+    Args:
+        job: The job.
+        flat_module: Evaluates models on the public set.
+        hop: The hop.
+        model: The model after the hop.
+        received: The model before the hop; None if the guard refuses no models.
+        others: Other tensors that the client sends or keeps.
+        report: The client's report. It may already refuse the model.
+        typical: The medians of the last round.
+
+    Raises:
+        DivergedError: The model is bad, and `guard.on_divergence` is stop.
+    """
+    guard = job.guard
+    reason = report.refused or check_weights(guard, report.max_abs_weight, others)
+    if reason and guard.on_divergence == "stop":
+        raise DivergedError(
+            f"round {hop.round}: the model left client {hop.client} (route {hop.route}, hop {hop.index}) with "
+            f"{reason}; lower train.lr, set train.clip, or go on without such hops with guard.on_divergence=skip"
+        )
+    if received is None:
+        return report
+    increase = None
+    reason = reason or check_not_zeroed(guard, report.max_abs_weight, received[: job.layout.float_size])
+    if not reason:
+        reason, increase = check_public_loss(guard, flat_module, model, received, job.federation, typical)
+    if not reason:
+        return replace(report, public_loss_increase=increase)
+    overhead = report.overhead_seconds
+    return HopReport(0, 0, 0.0, refused=reason, public_loss_increase=increase, overhead_seconds=overhead)
 
 
 @contextmanager

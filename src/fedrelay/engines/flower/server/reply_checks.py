@@ -12,18 +12,11 @@ from torch import Tensor
 from fedrelay.engines.flower.messages import BadMessage, Message, hop_report, int_field, unpack_models
 from fedrelay.engines.local.executor import one_thread
 from fedrelay.local.arrival import HopReport
-from fedrelay.local.hop import diverged
+from fedrelay.local.hop import apply_guard
 from fedrelay.local.terms.tensor_declarations import Payload
 from fedrelay.local.trainer import TrainingJob
 from fedrelay.models.flat_layout import FlatModule
-from fedrelay.robustness.guard import (
-    TypicalHop,
-    check_not_zeroed,
-    check_public_loss,
-    check_weights,
-    clip_updates,
-    max_abs_weights,
-)
+from fedrelay.robustness.guard import TypicalHop, clip_updates, max_abs_weights
 from fedrelay.routes.plan import Hop
 
 ROUNDING = 1e-4
@@ -54,33 +47,17 @@ class ReplyChecker:
         """
         if int_field(message.header, "request") != id:
             raise BadMessage("it answers another request")
-        guard, layout, model, payload = self.job.guard, self.job.layout, recv, dict[str, Tensor]()
+        layout, model, payload = self.job.layout, recv, dict[str, Tensor]()
         report, worked = hop_report(message, self.job.federation.size(hop.client))
         report = replace(report, overhead_seconds=max(0.0, took - worked))
         if not report.refused:
             names = self.job.tensor_names(Payload)
             models = unpack_models(message, layout, ["model", *(f"payload {name}" for name in names)])
             model, payload = models["model"], {name: models[f"payload {name}"] for name in names}
-            [largest] = max_abs_weights(model[: layout.float_size])
-            report = replace(report, max_abs_weight=largest, refused=check_weights(guard, largest, payload.values()))
-        if report.refused and guard.on_divergence == "stop":
-            raise diverged(hop, report.refused)
-        if not report.refused:
+            report = replace(report, max_abs_weight=max_abs_weights(model[: layout.float_size])[0])
             report = self._clip(report, model, recv, typical.update_norm)
-            report = replace(report, refused=check_not_zeroed(guard, report.max_abs_weight, recv[: layout.float_size]))
-        if not report.refused:
-            with one_thread():
-                reason, increase = check_public_loss(guard, self.module, model, recv, self.job.federation, typical)
-            report = replace(report, refused=reason, public_loss_increase=increase)
-        if report.refused:
-            report = HopReport(
-                0,
-                0,
-                0.0,
-                refused=report.refused,
-                overhead_seconds=report.overhead_seconds,
-                public_loss_increase=report.public_loss_increase,
-            )
+        with one_thread():
+            report = apply_guard(self.job, self.module, hop, model, recv, payload.values(), report, typical)
         return report, model, payload
 
     def _clip(self, report: HopReport, model: Tensor, recv: Tensor, typical: float) -> HopReport:
