@@ -89,9 +89,7 @@ class FlowerEngine:
         steps = plan.steps if stepwise else ((0,),) * len(plan.routes)
         for step in sorted(set().union(*steps)):
             moving = [route for route in routes if step in steps[route.number]]
-            for _ in self.dispatcher.run(
-                self.hops.next_request(overlay, route, accept, one_hop=stepwise) for route in moving
-            ):
+            for _ in self.dispatcher.run(self.hops.next_request(each, accept, one_hop=stepwise) for each in moving):
                 pass
             self.versions.merge_accepted()
         return [route.arrival() for route in routes]
@@ -168,9 +166,7 @@ class FlowerEngine:
     def take_events(self) -> list[EngineEvent]:
         """Interruptions of the connection and missing evaluations since the last call."""
         interrupted = [EngineEvent("interrupted", line) for line in self.dispatcher.interruptions]
-        events = [*interrupted, *self.events]
-        self.events.clear()
-        self.dispatcher.interruptions.clear()
+        events, self.events, self.dispatcher.interruptions = [*interrupted, *self.events], [], []
         return events
 
     def close(self) -> None:

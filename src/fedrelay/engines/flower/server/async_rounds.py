@@ -83,14 +83,10 @@ class AsyncRoundRunner:
             model, payload = self.latest.get(leg.slot, (route.model, route.payload))
             first = self.hops_started[leg.slot, round]
             self.hops_started[leg.slot, round] += len(leg.clients)
-            route = replace(
-                route, clients=leg.clients, model=model, payload=payload, round=round, attempt=0, first=first
-            )
+            route = replace(route, clients=leg.clients, model=model, payload=payload, round=round, first=first)
             self.in_flight[leg] = route
             if leg.clients:
-                self.dispatcher.waiting.append(
-                    self.hops.next_request(AS_PLANNED, route, self.versions.accept_on_arrival)
-                )
+                self.dispatcher.waiting.append(self.hops.next_request(route, self.versions.accept_on_arrival))
         return state.started(legs)
 
     def _await_arrivals(self) -> Arrived:

@@ -18,7 +18,7 @@ from fedrelay.experiment.spec import RecoverySettings
 from fedrelay.local.arrival import Arrival, HopReport
 from fedrelay.local.terms.tensor_declarations import Payload, ServerState
 from fedrelay.local.trainer import TrainingJob
-from fedrelay.routes.execution import ExecutionOverlay
+from fedrelay.routes.execution import AS_PLANNED, ExecutionOverlay
 from fedrelay.routes.plan import Hop, RoundPlan
 
 Accept = Callable[[int, int, int], None]
@@ -35,7 +35,7 @@ class ActiveRoute:
     payload: dict[str, Tensor]
     inputs: RoundInputs
     round: int
-    attempt: int = 0
+    overlay: ExecutionOverlay = AS_PLANNED
     first: int = 0
     """The index of its first hop. Round, attempt and index key the randomness of a hop."""
 
@@ -72,17 +72,15 @@ class HopRequests:
         zeros = torch.zeros_like(inputs.weights)
         payload = {name: own.get(name, inputs.server.get(name, zeros)) for name in names}
         model = inputs.starts.get(number, inputs.weights)
-        return ActiveRoute(number, plan.routes[number].clients, model, payload, inputs, plan.round, overlay.attempt)
+        return ActiveRoute(number, plan.routes[number].clients, model, payload, inputs, plan.round, overlay)
 
-    def next_request(
-        self, overlay: ExecutionOverlay, route: ActiveRoute, accept: Accept, *, one_hop: bool = False
-    ) -> Request:
+    def next_request(self, route: ActiveRoute, accept: Accept, *, one_hop: bool = False) -> Request:
         """The request for the next hop of a route, which leads to all further hops unless `one_hop`."""
         index, typical = len(route.reports), route.inputs.typical_hop
         client = route.clients[index]
-        hop = Hop(route.round, route.number, route.first + index, client, route.attempt)
+        hop = Hop(route.round, route.number, route.first + index, client, route.overlay.attempt)
         id = self.versions.new_id()
-        if (hop.route, hop.index) in overlay.taps:
+        if (hop.route, hop.index) in route.overlay.taps:
             route.received_models[hop.index] = route.model
 
         def on_reply(message: Message, seconds: float) -> Request | None:
@@ -102,26 +100,21 @@ class HopRequests:
                 return None
             route.reports.append(report)
             route.request = None
-            return None if one_hop or route.done else self.next_request(overlay, route, accept)
+            return None if one_hop or route.done else self.next_request(route, accept)
 
         largest = (1 + len(route.payload)) * self.job.layout.bytes + SMALL
-        request = Request(
-            client, lambda: self._message(overlay, hop, id, route), on_reply, on_failure, largest, self.tries
-        )
+        request = Request(client, lambda: self._message(route, hop, id), on_reply, on_failure, largest, self.tries)
         route.request = request
         return request
 
-    def _message(self, overlay: ExecutionOverlay, hop: Hop, id: int, route: ActiveRoute) -> Message:
+    def _message(self, route: ActiveRoute, hop: Hop, id: int) -> Message:
         """The request on the wire. Tensors that are not sent are zero, or equal to the model."""
-        tamper, inputs = overlay.tamper_at(hop.route, hop.index), route.inputs
+        tamper, inputs = route.overlay.tamper_at(hop.route, hop.index), route.inputs
         models = {"recv": route.model}
         if route.model is not inputs.weights and any(term.needs_round_model for term in self.job.terms):
             models["round"] = inputs.weights
-        models |= {
-            f"server {name}": inputs.server[name]
-            for name in self.job.tensor_names(ServerState)
-            if name in inputs.server
-        }
+        server = self.job.tensor_names(ServerState)
+        models |= {f"server {name}": inputs.server[name] for name in server if name in inputs.server}
         models |= {f"payload {name}": tensor for name, tensor in route.payload.items() if tensor.any()}
         header = {
             "kind": "hop",
