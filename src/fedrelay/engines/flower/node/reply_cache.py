@@ -1,9 +1,9 @@
-"""Answers with noise, kept for requests that arrive a second time.
+"""Replies with noise, kept for requests that arrive a second time.
 
-Noise is drawn fresh for every answer, and every answer is charged to the owner's budget. A reply can be lost on the
-way, and a run can be resumed from a checkpoint: then the server sends a request again. A second answer would be a
-second look at the samples, with other noise. So the node keeps its replies and sends the same one again, which tells
-nobody anything new and costs nothing.
+Noise is drawn fresh for every reply, and every reply is charged to the owner's budget. A reply can be lost on the way,
+and a run can be resumed from a checkpoint: then the server sends a request again. A second reply with other noise would
+reveal more about the samples. So the node keeps its replies and sends the same one again, which reveals nothing new and
+costs nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from fedrelay.engines.flower.node.state_files import StateFiles
 from fedrelay.files import write_atomically
 
 REMEMBERED = 16
-"""Answers kept for each run. A request older than that is answered with new noise and charged again."""
+"""Replies kept for each run. A request older than that is answered with new noise and charged again."""
 
 _BOOKKEEPING = frozenset({"request", "oldest_needed"})
 """Fields that name files of client state. They do not enter the computation, and they change on resume."""
@@ -36,7 +36,7 @@ class ReplyCache:
         self.state_files = state_files
 
     def get(self, run: str, request: Message) -> Message | None:
-        """The answer to an identical request; None if there was none, or if it is no longer kept or readable."""
+        """The reply to an identical request; None if there was none, or if it is no longer kept or readable."""
         path = self._path(run, request)
         try:
             with safe_open(path, "np") as file:
@@ -48,10 +48,10 @@ class ReplyCache:
             log.warning("%s: is damaged; the request is answered and charged anew", path)
             return None
 
-    def put(self, run: str, request: Message, answer: Message) -> None:
-        """Keep an answer; the oldest ones make room."""
+    def put(self, run: str, request: Message, reply: Message) -> None:
+        """Keep a reply; the oldest ones make room."""
         path = self._path(run, request)
-        write_atomically(path, save(dict(answer.arrays), {"header": json.dumps(dict(answer.header))}))
+        write_atomically(path, save(dict(reply.arrays), {"header": json.dumps(dict(reply.header))}))
         kept = sorted(path.parent.glob("answer-*.safetensors"), key=lambda each: each.stat().st_mtime_ns)
         for old in kept[:-REMEMBERED]:
             old.unlink(missing_ok=True)
@@ -61,7 +61,7 @@ class ReplyCache:
 
 
 def digest(request: Message) -> str:
-    """A digest of everything in a request that its answer depends on: run, hop, model, method with all options, …"""
+    """A digest of everything in a request that its reply depends on: run, hop, model, method with all options, …"""
     header = {name: value for name, value in request.header.items() if name not in _BOOKKEEPING}
     found = hashlib.sha256(json.dumps(header, sort_keys=True).encode())
     for name in sorted(request.arrays):

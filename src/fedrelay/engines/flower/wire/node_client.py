@@ -85,12 +85,10 @@ class NodeClient:
         except Exception as error:  # no request ends the node
             return bare, one_line(f"the request cannot be read ({type(error).__name__}: {error})")
 
-    def reply(self, message: FlowerMessage, answer: Message | str) -> None:
+    def reply(self, message: FlowerMessage, content: Message | str) -> None:
         """Reply to a request; a string says what went wrong."""
-        if isinstance(answer, str):
-            reply = with_content_id(FlowerMessage(Error(code=FAILED, reason=one_line(answer)), reply_to=message))
-        else:
-            reply = with_content_id(FlowerMessage(to_flower(answer), reply_to=message))
+        inner = Error(code=FAILED, reason=one_line(content)) if isinstance(content, str) else to_flower(content)
+        reply = with_content_id(FlowerMessage(inner, reply_to=message))
         bare = message_to_proto(remove_content_from_message(reply) if reply.has_content() else reply)
         request = PushMessagesRequest(
             node=self.node,
@@ -120,9 +118,9 @@ class NodeClient:
 
     def _call(self, method: Callable[[Any], Any], request: Any) -> Any:
         try:
-            answer = method(request)
+            response = method(request)
             self.last_contact = time.monotonic()
-            return answer
+            return response
         except httpx.HTTPStatusError as error:
             self.last_contact = time.monotonic()
             if status_of(error) in (401, 403, 404):

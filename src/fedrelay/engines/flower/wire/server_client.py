@@ -107,10 +107,10 @@ class FlowerConnection:
         coming = {number: self.arriving[number] for number in ids if number in self.arriving}
         if coming:
             futures.wait(coming.values(), COMPLETION_WAIT, futures.FIRST_COMPLETED)
-        for number, answer in coming.items():
-            if answer.done():
+        for number, reply in coming.items():
+            if reply.done():
                 with calling(self.address):
-                    found = answer.result()
+                    found = reply.result()
                 del self.arriving[number]
                 yield number, found
 
