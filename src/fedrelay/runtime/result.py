@@ -120,6 +120,11 @@ class Result:
         known = [row["accuracy_classes"] for row in self.history if row.get("accuracy_classes") is not None]
         return mean_of_last(known, self.experiment.eval.last) if known else None
 
+    @property
+    def weights_sha256(self) -> str:
+        """SHA-256 of the final weights: the same for all runs of a spec, on every engine, resumed or not."""
+        return weights_sha256(self.weights)
+
     def rounds_to(self, accuracy: float) -> int | None:
         """The first evaluated round with at least this test accuracy."""
         return rounds_to_target(
@@ -174,5 +179,5 @@ class Result:
             "hop_overhead": None if self.hop_overhead is None else round(self.hop_overhead, 4),
             "seconds": round(self.seconds, 3),
             "run": str(self.run) if self.run else None,
-            "weights_sha256": weights_sha256(self.weights),
+            "weights_sha256": self.weights_sha256,
         }

@@ -9,7 +9,6 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from fedrelay.models.flat_layout import weights_sha256
 from fedrelay.report.comparison_summary import attack_damages
 from fedrelay.report.format import NONE, count, percent, spread, whole
 from fedrelay.report.terminal.run_tables import plain_table
@@ -56,7 +55,7 @@ def gan_attack_facts(outcomes: GanOutcomes) -> dict[str, Any]:
                 {
                     "seed": outcome.result.experiment.seed,
                     "accuracy": outcome.result.accuracy,
-                    "weights_sha256": weights_sha256(outcome.result.weights),
+                    "weights_sha256": outcome.result.weights_sha256,
                     "visits": [observation.facts() for observation in outcome.observations],
                 }
                 for outcome in found
