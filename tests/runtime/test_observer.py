@@ -44,6 +44,45 @@ def test_an_object_without_hooks_is_refused_before_the_run():
         fr.run("fedavg", **SMALL, observer=Old())
 
 
+class Short(fr.Observer):
+    def on_round_end(self, round):
+        """The row is missing."""
+
+
+class Long:
+    def on_start(self, experiment, round, more):
+        """One parameter too many."""
+
+
+class Flag:
+    on_stopping = True
+
+
+@pytest.mark.parametrize(
+    ("observer", "message"),
+    [
+        (Short(), r"Short.on_round_end must be a method with the parameters \(round, row\), got \(round\)"),
+        (Long(), r"Long.on_start must be .* \(experiment, round\), got \(experiment, round, more\)"),
+        (Flag(), r"Flag.on_stopping must be a method with the parameters \(\), got True"),
+    ],
+)
+def test_a_hook_with_other_parameters_is_refused_before_the_run(observer, message):
+    with pytest.raises(fr.SpecError, match=f"^observer: {message}$"):
+        fr.run("fedavg", **SMALL, observer=observer)
+
+
+def test_a_hook_may_take_any_arguments():
+    class Any:
+        seen = 0
+
+        def on_round_end(self, *arguments, more=None):
+            self.seen += len(arguments)
+
+    observer = Any()
+    fr.run("fedavg", **SMALL, observer=observer)
+    assert observer.seen == 4
+
+
 def test_without_an_observer_all_hooks_do_nothing():
     observer = as_observer(None)
     assert all(callable(getattr(observer, hook)) for hook in HOOKS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from inspect import signature
 
 from fedrelay.errors import SpecError
 from fedrelay.experiment.spec import Experiment
@@ -42,17 +43,31 @@ def as_observer(given: object | None) -> Observer:
     """An observer with all hooks, from an observer, from any object with some of the hooks, or from None.
 
     Raises:
-        SpecError: The object has none of the hooks.
+        SpecError: The object has none of the hooks, or one of them takes other parameters.
     """
+    kind = type(given).__name__
+    own = {name: getattr(given, name) for name in HOOKS if hasattr(given, name)}
+    if given is not None and not own:
+        raise SpecError(f"observer: {kind} has none of the hooks {', '.join(HOOKS)}")
+    for name, hook in own.items():
+        _check_parameters(f"{kind}.{name}", hook, list(signature(getattr(Observer, name)).parameters)[1:])
     if isinstance(given, Observer):
         return given
     observer = Observer()
-    own = {name: getattr(given, name) for name in HOOKS if hasattr(given, name)}
-    if given is not None and not own:
-        raise SpecError(f"observer: {type(given).__name__} has none of the hooks {', '.join(HOOKS)}")
     for name, hook in own.items():
         setattr(observer, name, hook)
     return observer
+
+
+def _check_parameters(name: str, hook: object, expected: Sequence[str]) -> None:
+    wanted = f"must be a method with the parameters ({', '.join(expected)})"
+    if not callable(hook):
+        raise SpecError(f"observer: {name} {wanted}, got {hook!r}")
+    given = signature(hook)
+    try:
+        given.bind(*expected)  # hooks are called with positional arguments
+    except TypeError:
+        raise SpecError(f"observer: {name} {wanted}, got ({', '.join(given.parameters)})") from None
 
 
 class CombinedObserver(Observer):
