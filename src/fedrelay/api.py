@@ -327,6 +327,11 @@ def _separate_own(
         if useless:
             raise SpecError(f"{', '.join(useless)}: has no effect on a model of your own")
         plain = {"model": {"name": type(model).__name__}, **plain}
-    elif model is not None:
-        plain = {"model": model, **plain}
+    elif model is None or isinstance(model, str | Mapping):
+        plain = {**_given(model=model), **plain}
+    else:
+        got = f"the class {model.__name__}; call it" if isinstance(model, type) else type(model).__name__
+        raise SpecError(
+            f"model: must be a model of the zoo, 'module:function', a mapping of settings or an nn.Module, got {got}"
+        )
     return plain, federation, module

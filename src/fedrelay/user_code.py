@@ -9,7 +9,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Any
+
+from pydantic import BaseModel, ValidationError
 
 from fedrelay.errors import FedRelayError, SpecError
 
@@ -24,24 +27,39 @@ def import_from_current_folder() -> None:
         sys.path.insert(0, str(Path.cwd()))
 
 
-def import_module_of_user(module: str, what: str) -> None:
+def is_built_in(part: type) -> bool:
+    """Whether a class belongs to the package itself."""
+    return part.__module__.startswith("fedrelay.")
+
+
+def is_module_name(name: object) -> bool:
+    """Whether a value looks like the dotted name of a module."""
+    if not isinstance(name, str) or name.endswith(".py"):
+        return False
+    return all(part.isidentifier() for part in name.split("."))
+
+
+def import_module_of_user(module: str, what: str, failure: type[FedRelayError] = SpecError) -> ModuleType:
     """Import a module of the user's own; any failure in it becomes one line.
 
     Args:
         module: The dotted name of the module.
         what: The setting that names it, for the message.
+        failure: The error to raise.
 
     Raises:
-        SpecError: The module cannot be imported.
+        failure: The module cannot be imported.
     """
     try:
-        import_module(module)
-    except FedRelayError:
-        raise
+        return import_module(module)
+    except FedRelayError as error:
+        raise failure(f"{what}: {module}: {error}") from None
     except ModuleNotFoundError as error:
-        raise SpecError(f"{what}: cannot import {module} ({_one_line(error)}); install it where this runs") from None
+        advice = "install it, or run in the folder that holds it"
+        raise failure(f"{what}: cannot import {module} ({_one_line(error)}); {advice}") from None
     except (Exception, SystemExit) as error:
-        raise SpecError(f"{what}: {module} failed when it was imported: {_one_line(error)}{_place(error)}") from None
+        where = _place(error, module)
+        raise failure(f"{what}: {module} failed when it was imported: {_one_line(error)}{where}") from None
 
 
 def find_function(source: str, failure: type[FedRelayError] = SpecError) -> Callable[..., Any]:
@@ -50,15 +68,14 @@ def find_function(source: str, failure: type[FedRelayError] = SpecError) -> Call
     Raises:
         failure: There is no such module or function.
     """
-    module, _, name = source.partition(":")
-    try:
-        function = getattr(import_module(module), name)
-    except FedRelayError:
-        raise
-    except (Exception, SystemExit) as error:
-        raise failure(f"{source}: {_one_line(error)}") from None
+    name, _, function_name = source.partition(":")
+    if not is_module_name(name) or not function_name.isidentifier():
+        raise failure(f"{source!r}: must be MODULE:FUNCTION, such as mylab.nets:make_net")
+    module = import_module_of_user(name, source, failure)
+    function = getattr(module, function_name, None)
     if not callable(function):
-        raise failure(f"{source}: is not a function")
+        own = [key for key, value in vars(module).items() if callable(value) and value.__module__ == name]
+        raise failure(f"{source}: {name} has no function {function_name!r}; it has {', '.join(own) or 'none'}")
     return function  # type: ignore[no-any-return]
 
 
@@ -79,24 +96,65 @@ def call_function(source: str, *arguments: Any, failure: type[FedRelayError] = S
 
 
 @contextmanager
-def errors_in_own_part(part: object, hook: str) -> Iterator[None]:
-    """Turn a failure in a part from outside the package into one line; failures of built-in parts are bugs of ours."""
+def errors_in_own_part(part: BaseModel | None = None, hook: str = "") -> Iterator[None]:
+    """Turn a failure in a part from outside the package into one line; failures of built-in parts are bugs of ours.
+
+    Args:
+        part: The part that is called; None to find it in the traceback.
+        hook: The hook that is called.
+
+    Raises:
+        SpecError: The part failed. Its `__cause__` is the original error, with the whole traceback.
+    """
     try:
         yield
     except FedRelayError:
         raise
     except Exception as error:
-        kind = type(part)
-        if kind.__module__.startswith("fedrelay."):
+        found = (part, hook) if part is not None else _part_in(error)
+        if found is None or is_built_in(type(found[0])):
             raise
-        raise SpecError(f"{kind.__module__}.{kind.__name__}.{hook}: {_one_line(error)}{_place(error)}") from None
+        kind = type(found[0])
+        what = next((_KINDS[base.__name__] for base in kind.__mro__ if base.__name__ in _KINDS), "part")
+        where = f"{what} {kind.__name__!r}, {found[1]}"
+        raise SpecError(f"{where}: {_one_line(error)}{_place(error, kind.__module__)}") from error
 
 
-def _place(error: BaseException) -> str:
-    """Where the user's code failed: the last line of it in the traceback."""
-    frames = traceback.extract_tb(error.__traceback__)
-    return f" (line {frames[-1].lineno} of {frames[-1].filename})" if frames else ""
+_KINDS = {
+    "Term": "term",
+    "Routing": "route",
+    "Merge": "merge",
+    "Grouping": "grouping",
+    "Warmup": "warm-up",
+    "ClientProfiler": "profiler",
+}
+"""What the base classes of parts are called in messages."""
+
+
+def _part_in(error: BaseException) -> tuple[BaseModel, str] | None:
+    """The first part from outside the package in a traceback, and its hook."""
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        part = frame.f_locals.get("self")
+        if isinstance(part, BaseModel) and not is_built_in(type(part)):
+            return part, frame.f_code.co_name
+    return None
+
+
+def _place(error: BaseException, module: str) -> str:
+    """Where the user's code failed: the last line of its package in the traceback."""
+    package = module.partition(".")[0]
+    lines = [
+        f" (line {line} of {frame.f_code.co_filename})"
+        for frame, line in traceback.walk_tb(error.__traceback__)
+        if str(frame.f_globals.get("__name__")).partition(".")[0] == package
+    ]
+    return lines[-1] if lines else ""
 
 
 def _one_line(error: BaseException) -> str:
+    if isinstance(error, ValidationError):
+        first = error.errors()[0]
+        if first["type"] == "frozen_instance":
+            return f"{first['loc'][0]} cannot be set: parts are frozen; declare what is kept in 'tensors'"
+        return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
     return " ".join(f"{type(error).__name__}: {error}".split())

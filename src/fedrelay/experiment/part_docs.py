@@ -11,11 +11,17 @@ from typing import Any, Literal, get_args, get_origin
 from pydantic.fields import FieldInfo
 
 from fedrelay.experiment.sections import Section
+from fedrelay.user_code import is_built_in
 
 
 def documentation(part: type[Section]) -> str:
-    """The opening of the file that defines a part: what it is, its paper, its rule, its deviations."""
-    return inspect.getdoc(sys.modules[part.__module__]) or ""
+    """What a part is, its paper, its rule, its deviations.
+
+    A file of the package holds one part and opens with its description. A plug-in's file may hold several parts, so the
+    docstring of the class comes first there.
+    """
+    of_file = inspect.getdoc(sys.modules[part.__module__]) or ""
+    return of_file if is_built_in(part) else inspect.cleandoc(part.__doc__ or of_file)
 
 
 def options_of(part: type[Section]) -> dict[str, FieldInfo]:

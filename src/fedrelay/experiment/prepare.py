@@ -47,6 +47,7 @@ from fedrelay.rng import torch_seed
 from fedrelay.robustness.label_flip import flip_labels
 from fedrelay.routes.base import Groups
 from fedrelay.runtime.planner import Planner
+from fedrelay.user_code import errors_in_own_part
 
 log = logging.getLogger(__name__)
 
@@ -62,6 +63,7 @@ class PreparedRun(NamedTuple):
     costs: CostModel
 
 
+@errors_in_own_part()
 def prepare(
     experiment: Experiment,
     *,
@@ -164,7 +166,10 @@ def prepare_without_groups(
             builder = module_builder(experiment, federation, method)
         check_model_fits(module, federation)
         for term in method.terms:
-            module = term.adapt_model(module)
+            with errors_in_own_part(term, "adapt_model"):
+                module = term.adapt_model(module)
+                if not isinstance(module, nn.Module):
+                    raise TypeError(f"must return a torch.nn.Module, got {type(module).__name__}")
     phases = method.phases(experiment.rounds)
     prepared = PreparedExperiment(experiment, method, phases, federation, module, FlatLayout.of(module), builder)
     check_engine(prepared.job(), experiment, [phase.route for phase in phases])

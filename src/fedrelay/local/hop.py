@@ -30,6 +30,7 @@ from fedrelay.robustness.guard import (
 from fedrelay.robustness.tampering import tamper
 from fedrelay.routes.execution import ExecutionOverlay, Tamper
 from fedrelay.routes.plan import Hop, RoundPlan
+from fedrelay.user_code import errors_in_own_part
 
 WRONG_SHAPE = "a wrong shape"
 
@@ -178,7 +179,8 @@ def apply_guard(
 def describe_errors(action: str) -> Iterator[None]:
     """Turn unexpected errors, such as those of a user's own module, into an EngineError that names the action."""
     try:
-        yield
+        with errors_in_own_part():
+            yield
     except FedRelayError:
         raise
     except Exception as error:

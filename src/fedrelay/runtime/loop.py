@@ -29,6 +29,7 @@ from fedrelay.runtime.round_attempts import RoundAttempts, events_of_engine
 from fedrelay.runtime.run_folder import PROFILES, SELECTION, RunFolder, RunState
 from fedrelay.runtime.server import Server, mean_loss
 from fedrelay.runtime.versions import warn_about_other_versions
+from fedrelay.user_code import errors_in_own_part
 
 
 class RoundLoop:
@@ -136,6 +137,7 @@ class RoundLoop:
             self.client_states.close()
 
 
+@errors_in_own_part()
 def run_experiment(
     experiment: Experiment,
     *,
@@ -167,11 +169,13 @@ def run_experiment(
         folder.close()
 
 
+@errors_in_own_part()
 def run_prepared(run: PreparedRun, *, observer: Observer | None = None, tap: HopTap | None = None) -> Result:
     """Run what was prepared from the start, without a run folder."""
     return RoundLoop(run, first_state(run), None, as_observer(observer), tap).run()
 
 
+@errors_in_own_part()
 def resume_run(
     path: Path,
     *,

@@ -105,8 +105,14 @@ class Server:
                 raise TypeError(f"must return a MergeResult with {len(state.weights)} weights")
         server: Mapping[str, Tensor] = {name: t for name, t in state.server.items() if not name.startswith(_MERGE)}
         for term in phase.terms:
-            weights = term.adjust_merged_model(weights, state.weights, layout)
-            server = term.after_merge(server, arrivals, self.prepared.federation.clients)
+            with errors_in_own_part(term, "adjust_merged_model"):
+                weights = term.adjust_merged_model(weights, state.weights, layout)
+                if getattr(weights, "shape", None) != state.weights.shape:
+                    raise TypeError(f"must return a model with {len(state.weights)} weights")
+            with errors_in_own_part(term, "after_merge"):
+                server = term.after_merge(server, arrivals, self.prepared.federation.clients)
+                if not isinstance(server, Mapping):
+                    raise TypeError(f"must return the server state, got {type(server).__name__}")
         own = {f"{_MERGE}{name}": tensor for name, tensor in merge_state.items()}
         return replace(state, weights=weights, server={**server, **own}, waiting={})
 
