@@ -8,8 +8,9 @@ import pytest
 import torch
 
 from fedrelay.errors import SpecError
-from fedrelay.experiment.catalogue import METHODS
-from fedrelay.experiment.serialize import from_plain, to_plain
+from fedrelay.experiment.catalogue import METHODS, register
+from fedrelay.experiment.grammar import parse_method
+from fedrelay.experiment.serialize import REGISTERED, from_plain, to_plain
 from fedrelay.grouping.profiles.classifier import TrainedWeightsProfiler
 from fedrelay.grouping.profiles.probe_network import ImageAdapter, LargeProbe, SmallProbe
 from fedrelay.grouping.profiles.task2vec import Task2VecProfiler
@@ -19,6 +20,7 @@ from fedrelay.local.terms.base import Term
 from fedrelay.local.terms.control import Control
 from fedrelay.local.terms.fusion import Fusion
 from fedrelay.local.terms.prox import Prox
+from fedrelay.merge.mean import Mean
 from fedrelay.models.flat_layout import FlatLayout
 
 PARTS = [
@@ -27,6 +29,10 @@ PARTS = [
     (ClientProfiler, TrainedWeightsProfiler(parts=((0, 4), (7, 9)))),
     (ClientProfiler, Task2VecProfiler(adapter=ImageAdapter((1, 8, 8), 0.5, 2.0))),
     (ModuleBuilder, ZooModelBuilder(name="mlp", shape=(1, 8, 8), classes=10, kind="image", hidden=(5,))),
+    (
+        ModuleBuilder,
+        ZooModelBuilder(name="mlp", shape=(64,), classes=10, kind="tabular", terms=(Prox(mu=0.3), Control())),
+    ),
     (ModuleBuilder, SmallProbe(shape=(1, 8, 8), classes=10)),
     (ModuleBuilder, LargeProbe()),
 ]
@@ -52,6 +58,55 @@ def test_names_are_unique_below_their_base():
         assert len(names) == len(set(names))
 
 
+class Own(Prox):
+    def add_gradient(self, gradient, theta, context):
+        """A plug-in's term that does nothing."""
+
+
+def renamed(name):
+    return type(name, (Own,), {"__module__": __name__})
+
+
+@pytest.fixture
+def own():
+    register("own", summary="", terms={"own": Own})
+    yield Own
+    del METHODS["own"], REGISTERED[f"{__name__}.Own"]
+
+
+def test_a_plug_in_is_named_with_its_module(own):
+    plain = json.loads(json.dumps(to_plain(own(mu=0.3))))
+    assert plain["is"] == f"{__name__}.Own"
+    assert from_plain(Term, plain) == own(mu=0.3)
+    with pytest.raises(SpecError, match="unknown part 'Own'"):
+        from_plain(Term, {**plain, "is": "Own"})
+    with pytest.raises(SpecError, match="unknown part"):
+        from_plain(ClientProfiler, plain)
+
+
+@pytest.mark.parametrize("name", ["Own", "Prox", "Other"])
+def test_a_class_that_was_not_registered_is_refused(own, name):
+    stranger = renamed(name)
+    with pytest.raises(SpecError, match=rf"^{__name__}\.{name}: cannot be sent to nodes; [^\n]*$"):
+        to_plain(stranger())
+    if name != "Own":
+        with pytest.raises(SpecError, match=f"unknown part '{__name__}.{name}'"):
+            from_plain(Term, {"is": f"{__name__}.{name}"})
+    assert type(from_plain(Term, to_plain(Prox()))) is Prox
+    assert type(from_plain(Term, to_plain(own()))) is own
+
+
+def test_a_plug_in_may_use_the_class_names_of_the_package():
+    mean = type("Mean", (Mean,), {"__module__": __name__})
+    prox = renamed("Prox")
+    register("own-mean", summary="", merge=mean, terms={"own": prox})
+    assert parse_method("own-mean").merge is mean
+    assert parse_method("fedavg").merge is Mean
+    assert type(from_plain(Term, to_plain(prox()))) is prox
+    assert type(from_plain(Term, to_plain(Prox()))) is Prox
+    del METHODS["own-mean"], REGISTERED[f"{__name__}.Prox"]
+
+
 @pytest.mark.parametrize(
     ("plain", "message"),
     [
@@ -70,6 +125,6 @@ def test_anything_else_is_refused(plain, message):
 
 def test_a_model_is_built_in_the_form_that_terms_need():
     plain = ZooModelBuilder(name="cnn-s", shape=(1, 8, 8), classes=4, kind="image")
-    fused = plain.model_copy(update={"terms": (to_plain(Fusion()),)})
+    fused = plain.model_copy(update={"terms": (Fusion(),)})
     assert FlatLayout.of(fused.build()).size > FlatLayout.of(plain.build()).size
     assert plain.build()(torch.zeros(2, 1, 8, 8)).shape == (2, 4)

@@ -16,7 +16,9 @@ from typing import Any
 from fedrelay.errors import SpecError
 from fedrelay.experiment.error_messages import unknown
 from fedrelay.experiment.sections import Section
+from fedrelay.experiment.serialize import REGISTERED, part_name
 from fedrelay.grouping.base import Grouping
+from fedrelay.local.client_profile import ClientProfiler
 from fedrelay.local.terms.base import Term
 from fedrelay.local.terms.contrast import Contrast
 from fedrelay.local.terms.control import Control
@@ -51,7 +53,7 @@ from fedrelay.routes.rotations import Rotations
 from fedrelay.routes.singletons import Singletons
 from fedrelay.routes.slots import Slots
 from fedrelay.routes.star import Star
-from fedrelay.user_code import import_module_of_user
+from fedrelay.user_code import import_module_of_user, is_built_in, is_module_name
 from fedrelay.warmup.base import Warmup
 from fedrelay.warmup.fedavg_first import FedAvgFirst
 from fedrelay.warmup.shared_raw import SharedRaw
@@ -197,7 +199,13 @@ METHODS: dict[str, MethodEntry] = {
 }
 """The methods by name: the built-in ones, then those that plug-ins register."""
 
-_BASES: dict[str, type[Section]] = {"warmup": Warmup, "route": Routing, "grouping": Grouping, "merge": Merge}
+_BASES: dict[str, type[Section]] = {
+    "warmup": Warmup,
+    "route": Routing,
+    "grouping": Grouping,
+    "merge": Merge,
+    "profiler": ClientProfiler,
+}
 
 
 def register(
@@ -210,6 +218,7 @@ def register(
     merge: type[Merge] | None = None,
     default_merge: type[Merge] = Mean,
     warmup: type[Warmup] | None = None,
+    profiler: type[ClientProfiler] | None = None,
     defaults: Mapping[str, Options] | None = None,
 ) -> None:
     """Add a method to the catalogue, so that specs, the command line and reports know it by name.
@@ -223,10 +232,11 @@ def register(
         merge: How the server merges arrivals; a subclass of `Merge`.
         default_merge: The merge that is used when no name of a combination brings one.
         warmup: What comes before the first round; a subclass of `Warmup`.
+        profiler: What nodes compute for the grouping, if it has a profile of its own; a subclass of `ClientProfiler`.
         defaults: Options that differ from the parts' own defaults, by place: `{"route": {"loops": 2}}`.
 
     Raises:
-        SpecError: The name is taken or not valid, a part has the wrong type, or a part's class name is taken.
+        SpecError: The name is taken or not valid, or a part has the wrong type or cannot work.
     """
     for given, what in ((terms, "terms"), (defaults, "defaults")):
         if given is not None and not isinstance(given, Mapping):
@@ -246,7 +256,11 @@ def register(
     for place, part in entry.parts().items():
         _check_part(name, place, part)
     _check_part(name, "merge", default_merge)
+    if profiler is not None:
+        _check_part(name, "profiler", profiler)
     METHODS[name] = entry
+    sent = [*entry.terms.values(), *([profiler] if profiler is not None else [])]
+    REGISTERED.update({part_name(part): part for part in sent if not is_built_in(part)})
 
 
 def _is_redefinition(known: MethodEntry, entry: MethodEntry) -> bool:
@@ -255,7 +269,7 @@ def _is_redefinition(known: MethodEntry, entry: MethodEntry) -> bool:
     def names(each: MethodEntry) -> dict[str, tuple[str, str]]:
         return {place: (part.__module__, part.__qualname__) for place, part in each.parts().items()}
 
-    built_in = all(part.__module__.startswith("fedrelay.") for part in known.parts().values())
+    built_in = all(map(is_built_in, known.parts().values()))
     return not built_in and names(known) == names(entry)
 
 
@@ -263,14 +277,8 @@ def _check_part(method: str, place: str, part: Any) -> None:
     base = _BASES.get(place, Term)
     if not (isinstance(part, type) and issubclass(part, base)):
         raise SpecError(f"method {method!r}: {place} must be a subclass of {base.__name__}, got {part!r}")
-    if not part.__module__.startswith("fedrelay."):
+    if not is_built_in(part):
         _check_hooks(method, part, base)
-    for name, entry in METHODS.items():
-        for other in entry.parts().values() if name != method else ():
-            # Parts are sent to workers and nodes by class name.
-            if other.__name__ == part.__name__ and other.__module__ != part.__module__:
-                taken = f"{other.__module__}.{other.__name__}"
-                raise SpecError(f"method {method!r}: the class name {part.__name__!r} is taken by {taken}; rename it")
 
 
 def _check_hooks(method: str, part: type[Section], base: type[Section]) -> None:
@@ -325,17 +333,19 @@ def find_method(name: str) -> MethodEntry:
     return METHODS[name]
 
 
-def load_plugins(modules: str | Sequence[str]) -> None:
-    """Import the modules that a spec names under `plugins`; each registers its methods.
+def load_plugins(modules: str | Sequence[str], what: str = "plugins") -> None:
+    """Import plug-in modules; each registers its methods.
+
+    Args:
+        modules: The modules, as in `plugins` of a spec.
+        what: The setting or option that names them, for messages.
 
     Raises:
         SpecError: A module cannot be imported.
     """
     if not isinstance(modules, str | list | tuple):
-        raise SpecError(f"plugins: must be a list of modules such as mylab.pairs, got {modules!r}")
+        raise SpecError(f"{what}: must be a list of modules such as mylab.pairs, got {modules!r}")
     for module in [modules] if isinstance(modules, str) else modules:
-        if isinstance(module, str) and module.endswith(".py"):
-            raise SpecError(f"plugins: name the module without .py, got {module!r}")
-        if not isinstance(module, str) or not all(part.isidentifier() for part in module.split(".")):
-            raise SpecError(f"plugins: must be names of modules such as mylab.pairs, got {module!r}")
-        import_module_of_user(module, "plugins")
+        if not is_module_name(module):
+            raise SpecError(f"{what}: must be names of modules such as mylab.pairs, without .py, got {module!r}")
+        import_module_of_user(module, what)

@@ -15,7 +15,6 @@ from fedrelay.data.public_samples import PublicFederation, with_public
 from fedrelay.engines.start import open_node_data
 from fedrelay.errors import SpecError
 from fedrelay.experiment.method import Method
-from fedrelay.experiment.serialize import to_plain
 from fedrelay.experiment.spec import Experiment, FaultSettings
 from fedrelay.files import expand_home
 from fedrelay.grouping.profiles.probe_network import FILES
@@ -152,5 +151,5 @@ def module_builder(experiment: Experiment, federation: Federation, method: Metho
         kind=federation.kind,
         hidden=model.hidden,
         stem=model.stem,
-        terms=tuple(to_plain(term) for term in method.terms),
+        terms=method.terms,
     )

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, Literal
+from typing import Annotated, Literal
 
+from pydantic import BeforeValidator, PlainSerializer
 from torch import nn
 
-from fedrelay.experiment.serialize import from_plain
+from fedrelay.experiment.serialize import from_plain, to_plain
 from fedrelay.experiment.spec import Section
 from fedrelay.local.terms.base import Term
 from fedrelay.models.net import Kind
 from fedrelay.models.zoo import build_model
+
+SentTerm = Annotated[
+    Term,
+    PlainSerializer(to_plain),
+    BeforeValidator(lambda term: term if isinstance(term, Term) else from_plain(Term, term)),
+]
+"""A term that becomes plain data when its section does."""
 
 
 class ModuleBuilder(Section, ABC):
@@ -30,12 +38,12 @@ class ZooModelBuilder(ModuleBuilder):
     kind: Kind
     hidden: tuple[int, ...] | None = None
     stem: Literal["cifar", "imagenet"] | None = None
-    terms: tuple[dict[str, Any], ...] = ()
+    terms: tuple[SentTerm, ...] = ()
 
     def build(self) -> nn.Module:
         module: nn.Module = build_model(
             self.name, self.shape, self.classes, kind=self.kind, hidden=self.hidden, stem=self.stem
         )
         for term in self.terms:
-            module = from_plain(Term, term).adapt_model(module)
+            module = term.adapt_model(module)
         return module
