@@ -66,7 +66,7 @@ def test_methods_of_installed_packages_are_listed_without_importing_them(fedrela
     printed = subprocess.check_output([sys.executable, "-c", code], env=environment, cwd=tmp_path, text=True)
     assert printed.split() == ["True", "False"]
     page = fedrelay("methods", "show", "pairs+l1prox")
-    assert "Pairs: every model visits two clients" in page
+    assert "route: One route for every pair of sampled clients." in page
     assert "--set terms.l1prox.strength=0.001" in page
 
 
@@ -154,6 +154,34 @@ def test_without_an_installation_a_spec_names_its_modules(tmp_path):
     assert json.loads(done.stdout)["rounds"] == 1
 
 
+def test_an_option_names_modules_too(tmp_path):
+    """In addition to those of a file; a method wins over the plug-in's folder of the same name."""
+    source = "import fedrelay as fr\n\n\nclass {}(fr.Term):\n    pass\n\n\n"
+    source += "fr.register('{}', summary='does nothing', terms={{'{}': {}}})\n"
+    (tmp_path / "lazy").mkdir()
+    (tmp_path / "lazy" / "__init__.py").write_text(source.format("Lazy", "lazy", "lazy", "Lazy"))
+    (tmp_path / "idle.py").write_text(source.format("Idle", "idle", "idle", "Idle"))
+    (tmp_path / "spec.yaml").write_text("method: idle+lazy\nplugins: idle\n")
+    small = ["--clients", "4", "--rounds", "1", "--workers", "1", "--json"]
+
+    def call(*arguments, code=0):
+        command = [sys.executable, "-m", "fedrelay", *arguments]
+        environment = {**os.environ, "COLUMNS": "200"}
+        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+        assert done.returncode == code, done.stderr
+        return done.stdout if code == 0 else done.stderr
+
+    assert "does nothing" in call("methods", "--plugin", "lazy")
+    assert json.loads(call("plan", "lazy", "--plugin", "lazy", *small))["routes"]
+    both = ["--plugin", "lazy", "--plugin", "idle"]
+    assert json.loads(call("compare", "lazy", "idle", *both, *small, "--out", "compared"))
+    assert json.loads(call("run", "spec.yaml", "--plugin", "lazy", *small, "--out", "run"))["complete"]
+    assert "plugins:\n- idle\n- lazy\n" in (tmp_path / "run" / "spec.yaml").read_text()
+    assert json.loads(call("resume", "run", "--json"))["complete"]
+    refused = call("run", "lazy", "--plugin", "nobody_has_this", code=2)
+    assert (refused.count("\n"), refused.count("--plugin: cannot import nobody_has_this")) == (1, 1)
+
+
 def test_reports_import_no_plug_in(tmp_path):
     """A folder from somebody else must not run code, and a plug-in that is not here must not prevent a report."""
     (tmp_path / "own.py").write_text(
@@ -219,7 +247,7 @@ def test_names_that_are_taken_are_refused():
         fr.register("fedavg", summary="", terms={"t": type("Mine", (fr.Term,), {})})
     with pytest.raises(fr.SpecError, match="plugins: must be a list of modules"):
         fr.run("fedavg", plugins=3)
-    with pytest.raises(fr.SpecError, match=r"name the module without \.py"):
+    with pytest.raises(fr.SpecError, match=r"must be names of modules such as mylab\.pairs, without \.py"):
         fr.run("fedavg", plugins=["own.py"])
 
 
@@ -235,25 +263,74 @@ class Broken(fr.Merge):
         return inputs.global_model[:3]
 
 
+class Shrink(fr.Term):
+    def add_gradient(self, gradient, theta, context):
+        self.x = 1
+
+
+class Grow(fr.Term):
+    fails: str = "update_state"
+
+    def adapt_model(self, module):
+        return module if self.fails != "adapt_model" else None
+
+    def update_state(self, context, outcome):
+        if self.fails == "update_state":
+            self._helper(context)
+
+    def _helper(self, context):
+        context.payload["nothing"].zero_()
+
+    def adjust_merged_model(self, merged, before, layout):
+        return merged if self.fails != "adjust_merged_model" else merged[:3]
+
+    def after_merge(self, server_state, arrivals, clients):
+        return server_state if self.fails != "after_merge" else None
+
+
+OWN = {
+    "nowhere": {"route": Nowhere},
+    "broken": {"merge": Broken},
+    "shrink": {"terms": {"shrink": Shrink}},
+    "grow": {"terms": {"grow": Grow}},
+}
+
+
 @pytest.fixture
 def own_methods():
-    fr.register("nowhere", summary="", route=Nowhere)
-    fr.register("broken", summary="", merge=Broken)
+    for name, parts in OWN.items():
+        fr.register(name, summary="", **parts)
     yield
-    for name in ("nowhere", "broken"):
+    for name in OWN:
         del METHODS[name]
 
 
 @pytest.mark.parametrize(
     ("method", "options", "message"),
     [
-        ("nowhere", {}, "Nowhere.plan: IndexError: client 999 does not exist"),
-        ("nowhere", {"route": {"client": 0}}, "Nowhere.plan: TypeError: must return a RoundPlan, got NoneType"),
-        ("broken", {}, "Broken.apply: "),
+        ("nowhere", {}, "route 'Nowhere', plan: IndexError: client 999 does not exist"),
+        (
+            "nowhere",
+            {"route": {"client": 0}},
+            "route 'Nowhere', plan: TypeError: must return a RoundPlan, got None",
+        ),
+        ("broken", {}, "merge 'Broken', apply: "),
+        (
+            "shrink",
+            {},
+            "term 'Shrink', add_gradient: x cannot be set: parts are frozen",
+        ),
+        ("grow", {}, "term 'Grow', update_state: KeyError: 'nothing' (line "),
+        *(
+            ("grow", {"terms": {"grow": {"fails": hook}}}, f"term 'Grow', {hook}: TypeError: must return ")
+            for hook in ("adapt_model", "adjust_merged_model", "after_merge")
+        ),
     ],
 )
-def test_failures_of_own_parts_are_one_line(own_methods, method, options, message):
+@pytest.mark.parametrize("workers", [1, 2])
+def test_failures_of_own_parts_are_one_line(own_methods, method, options, message, workers):
     with pytest.raises(fr.SpecError) as refused:
-        fr.run(method, clients=4, rounds=1, workers=1, **options)
-    assert message in str(refused.value)
+        fr.run(method, clients=4, rounds=1, fraction=1.0, workers=workers, **options)
+    assert str(refused.value).startswith(message)
     assert "\n" not in str(refused.value)
+    assert ".py)" not in str(refused.value) or f"of {__file__})" in str(refused.value)

@@ -29,6 +29,7 @@ app = typer.Typer()
         "fedrelay plan fedseq --clients 100 --alpha 0",
         "fedrelay plan fedseq --round 7 --set route.loops=2 --set grouping.max_clients=5",
         "fedrelay plan examples/fedseq.yaml --json",
+        "fedrelay plan pairs --plugin mylab.pairs",
     )
 )
 @takes_settings(*PLAN_FLAGS)

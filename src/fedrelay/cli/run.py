@@ -56,6 +56,7 @@ app = typer.Typer()
         "fedrelay run fedseq --clients 100 --alpha 0 --rounds 60",
         "fedrelay run fedseq+fedprox --set terms.prox.mu=0.1 --out runs/mine",
         "fedrelay run examples/fedseq.yaml --rounds 10 --json",
+        "fedrelay run pairs+fedprox --plugin mylab.pairs",
     )
 )
 @takes_settings(*ALL_FLAGS)

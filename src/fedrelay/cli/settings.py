@@ -77,12 +77,23 @@ DATA_FLAGS = ("--data-path", "--clients", "--partition", "--alpha", "--seed")
 TRAINING_FLAGS = ("--model", "--lr", "--batch-size", "--engine", "--address", "--workers")
 """Options that matter if clients train for their profiles."""
 
-PLAN_FLAGS = tuple(flag for flag in OPTIONS if flag != "--out")
-ALL_FLAGS = tuple(OPTIONS)
+PLUGIN = "--plugin"
+"""Also the path, in `Assignments`, of modules that are added to `plugins`."""
+
+ALL_FLAGS = (*OPTIONS, PLUGIN)
+PLAN_FLAGS = tuple(flag for flag in ALL_FLAGS if flag != "--out")
 
 Source = Annotated[str, Argument(metavar="METHOD|FILE", help="a method such as fedseq, or a YAML file")]
 Quiet = Annotated[bool, Option("--quiet", "-q", help="print errors only")]
 Json = Annotated[bool, Option("--json", help="print one JSON object to stdout, everything else to stderr")]
+Plugin = Annotated[
+    list[str] | None,
+    Option(
+        "--plugin",
+        metavar="MODULE",
+        help="a module that registers your own methods, such as mylab.pairs; repeatable; adds to 'plugins' of a file",
+    ),
+]
 _Set = Annotated[
     list[str] | None,
     Option(
@@ -95,13 +106,17 @@ _Set = Annotated[
 
 def takes_settings(*flags: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Add options and `--set` to a command, which gets all their values as its argument `settings`."""
-    options = [OPTIONS[flag] for flag in flags]
+    options = [OPTIONS[flag] for flag in flags if flag != PLUGIN]
+    plugin = {"plugin": Plugin} if PLUGIN in flags else {}
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         @wraps(command)
         def with_settings(**given: Any) -> None:
             chosen = [(option.path, given.pop(option.parameter)) for option in options]
             assigned = [parse_assignment(text) for text in given.pop("assignments") or ()]
+            if plugins := given.pop("plugin", None):
+                load_plugin_options(plugins)  # now, because the names of methods tell METHOD from FILE
+                assigned.append((PLUGIN, plugins))
             command(**given, settings=[*((path, value) for path, value in chosen if value is not None), *assigned])
 
         own = [
@@ -109,8 +124,11 @@ def takes_settings(*flags: str) -> Callable[[Callable[..., None]], Callable[...,
             for name, parameter in inspect.signature(command, eval_str=True).parameters.items()
             if name != "settings"
         ]
-        last = inspect.Parameter("assignments", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=_Set)
-        parameters = [*own, *(option.as_parameter() for option in options), last]
+        repeatable = [
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
+            for name, kind in {**plugin, "assignments": _Set}.items()
+        ]
+        parameters = [*own, *(option.as_parameter() for option in options), *repeatable]
         with_settings.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         with_settings.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
         return with_settings
@@ -122,10 +140,22 @@ def apply(tree: Tree, settings: Assignments) -> Tree:
     """Put settings into a tree, in place, and return it."""
     short = shortcuts()
     for path, value in settings:
-        set_path(tree, short.get(path, path), value)
+        if path == PLUGIN:
+            named = tree.get("plugins", [])
+            tree["plugins"] = [*([named] if isinstance(named, str) else named), *value]
+        else:
+            set_path(tree, short.get(path, path), value)
     import_from_current_folder()
     _refuse_misplaced_options(tree)
     return tree
+
+
+def load_plugin_options(modules: Sequence[str]) -> None:
+    """Import the modules of `--plugin`, also from the current folder."""
+    from fedrelay.experiment.catalogue import load_plugins
+
+    import_from_current_folder()
+    load_plugins(modules, PLUGIN)
 
 
 def method_settings(source: str, settings: Assignments) -> Tree:
