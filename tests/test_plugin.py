@@ -5,13 +5,16 @@ import os
 import socket
 import subprocess
 import sys
+from importlib.metadata import EntryPoint, EntryPoints
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import fedrelay as fr
+from fedrelay.experiment import catalogue
 from fedrelay.experiment.catalogue import METHODS
+from fedrelay.merge.mean import Mean
 
 PLUGIN = Path(__file__).parents[1] / "examples" / "plugin"
 SETTINGS = [
@@ -218,8 +221,13 @@ class Short(fr.Term):
         gradient.zero_()
 
 
-class Undeclared(fr.Term):
-    tensors = ("visits",)
+class Swapped(fr.Term):
+    def add_gradient(self, theta, gradient, context):
+        gradient.zero_()
+
+
+def with_tensors(*tensors):
+    return {"terms": {"t": type("Own", (fr.Term,), {"tensors": tensors})}}
 
 
 @pytest.mark.parametrize(
@@ -229,7 +237,15 @@ class Undeclared(fr.Term):
         ({"merge": Lacking}, "Lacking must define apply"),
         ({"terms": {"t": Misspelt}}, "Misspelt.add_gradiant is no hook; did you mean add_gradient?"),
         ({"terms": {"t": Short}}, "Short.add_gradient must take (self, gradient, theta, context)"),
-        ({"terms": {"t": Undeclared}}, "Undeclared.tensors must hold ClientState, ServerState or Payload"),
+        ({"terms": {"t": Swapped}}, "Swapped.add_gradient must take (self, gradient, theta, context)"),
+        (with_tensors("visits"), "Own.tensors must hold ClientState, ServerState or Payload, got 'visits'"),
+        (with_tensors(fr.ClientState("a"), fr.ClientState("a")), "Own.tensors: duplicate name 'a'"),
+        (with_tensors(fr.ServerState("merge/x")), "Own.tensors: names must be letters, digits, - and _, got 'merge/x'"),
+        ({"terms": {"t": type("One", (fr.Term,), {"tensors": 3})}}, "One.tensors must be a tuple, got 3"),
+        ({"terms": {"a.b": Lacking}}, "the name of a term must be letters, digits, - and _, got 'a.b'"),
+        ({"defaults": {"routes": {}}}, "defaults must be like {'route': {'loops': 2}}, got 'routes': {}"),
+        ({"defaults": {"route": 3}}, "got 'route': 3"),
+        ({"merge": Mean, "profiler": Short}, "profiler must be a subclass of ClientProfiler"),
         ({"terms": [Short]}, "terms must be a mapping by name"),
         ({"route": Short}, "route must be a subclass of Routing"),
         ({"merge": 3}, "merge must be a subclass of Merge, got 3"),
@@ -240,6 +256,20 @@ def test_parts_that_cannot_work_are_refused_when_registered(parts, message):
         fr.register("wrong", summary="", **parts)
     assert message in str(refused.value)
     assert "wrong" not in fr.methods()
+
+
+def test_entry_points_that_cannot_work_are_refused(monkeypatch):
+    points = [("gone", "my_gone.module"), ("twice", "my_one"), ("twice", "my_two"), ("silent", "json")]
+    found = EntryPoints(EntryPoint(name, module, catalogue.ENTRY_POINTS) for name, module in points)
+    monkeypatch.setattr(catalogue, "entry_points", found.select)
+    assert {"gone", "twice", "silent"} <= set(fr.methods())
+    for name, message in {
+        "gone": r"method 'gone' \(entry point 'my_gone.module'\): cannot import my_gone.module",
+        "twice": r"method 'twice': several packages list it \(my_one, my_two\); uninstall all but one",
+        "silent": "method 'silent': json does not register it",
+    }.items():
+        with pytest.raises(fr.SpecError, match=message):
+            fr.run(name)
 
 
 def test_names_that_are_taken_are_refused():

@@ -2,12 +2,38 @@
 
 from __future__ import annotations
 
+import json
+import sys
+from types import ModuleType
+
 import pytest
 from torch import nn
 
 import fedrelay as fr
+from fedrelay.experiment.catalogue import METHODS
+from fedrelay.runtime.versions import source_digests
 
 SMALL = {"clients": 4, "rounds": 1, "workers": 1}
+TERM = """
+import fedrelay as fr
+from my_lab.helpers import FACTOR
+
+
+class MyTerm(fr.Term):
+    factor: float = FACTOR
+
+
+fr.register("my-term", summary="", terms={"mine": MyTerm})
+"""
+NETS = """
+from math import prod
+
+from torch import nn
+
+
+def make(shape, classes):
+    return nn.Sequential(nn.Flatten(), nn.Linear(prod(shape), classes))
+"""
 
 
 @pytest.fixture
@@ -38,3 +64,31 @@ def test_a_model_that_cannot_be_found_is_refused_in_one_line(modules, model, mes
         fr.run("fedavg", model=model, **SMALL)
     assert message in str(refused.value)
     assert "\n" not in str(refused.value)
+
+
+def test_resume_warns_if_the_source_of_a_plug_in_or_a_model_changed(tmp_path, monkeypatch, caplog):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "my_lab").mkdir()
+    helpers, nets, run = tmp_path / "my_lab" / "helpers.py", tmp_path / "my_linear_nets.py", tmp_path / "run"
+    helpers.write_text("FACTOR = 0.5\n")
+    (tmp_path / "my_lab" / "terms.py").write_text(TERM)
+    nets.write_text(NETS)
+    try:
+        fr.run("my-term", plugins=["my_lab.terms"], model="my_linear_nets:make", out=run, **SMALL)
+        assert sorted(json.loads((run / "run.json").read_text())["sources"]) == ["my_lab", "my_linear_nets"]
+        fr.resume(run)
+        assert caplog.messages == []
+        helpers.write_text("FACTOR = 0.25\n")
+        fr.resume(run)
+        nets.write_text(NETS + "\n")
+        fr.resume(run)
+    finally:
+        METHODS.pop("my-term", None)
+    end = "changed since the run was started; results may differ"
+    changed = ["my_lab", "my_lab and my_linear_nets"]
+    assert caplog.messages == [f"{run}: the source of {each} {end}" for each in changed]
+
+
+def test_only_code_with_a_file_has_a_digest(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "my_notebook", ModuleType("my_notebook"))
+    assert source_digests(["my_notebook", "my_nowhere"]) == {}

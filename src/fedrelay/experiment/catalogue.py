@@ -241,6 +241,13 @@ def register(
     for given, what in ((terms, "terms"), (defaults, "defaults")):
         if given is not None and not isinstance(given, Mapping):
             raise SpecError(f"method {name!r}: {what} must be a mapping by name, got {given!r}")
+    for term in terms or ():
+        if not _is_plain_name(term):
+            raise SpecError(f"method {name!r}: the name of a term must be letters, digits, - and _, got {term!r}")
+    for place, options in (defaults or {}).items():
+        if not isinstance(options, Mapping) or not (place in _BASES or str(place).startswith("terms.")):
+            got = f"{place!r}: {options!r}"
+            raise SpecError(f"method {name!r}: defaults must be like {{'route': {{'loops': 2}}}}, got {got}")
     entry = MethodEntry(
         summary, route, None, grouping, dict(terms or {}), merge, default_merge, warmup, defaults=dict(defaults or {})
     )
@@ -292,13 +299,33 @@ def _check_hooks(method: str, part: type[Section], base: type[Section]) -> None:
         own = getattr(base, name, None)
         if own is None and (close := get_close_matches(name, hooks, 1, 0.85)):
             raise SpecError(f"method {method!r}: {part.__name__}.{name} is no hook; did you mean {close[0]}?")
-        if isfunction(own) and len(signature(own).parameters) != len(signature(value).parameters):
+        if isfunction(own) and not _same_order(list(signature(own).parameters), list(signature(value).parameters)):
             wanted = ", ".join(signature(own).parameters)
             raise SpecError(f"method {method!r}: {part.__name__}.{name} must take ({wanted})")
-    for tensor in getattr(part, "tensors", ()):
+    if issubclass(part, Term):
+        _check_tensors(f"method {method!r}: {part.__name__}.tensors", part.tensors)
+
+
+def _same_order(wanted: Sequence[str], given: Sequence[str]) -> bool:
+    """Whether a hook takes as many parameters, none of them in another's place: hooks are called by position."""
+    swapped = (one != other and one in wanted for one, other in zip(given, wanted, strict=False))
+    return len(given) == len(wanted) and not any(swapped)
+
+
+def _is_plain_name(name: object) -> bool:
+    return isinstance(name, str) and name.replace("-", "_").isidentifier()
+
+
+def _check_tensors(what: str, tensors: object) -> None:
+    if not isinstance(tensors, tuple | list):
+        raise SpecError(f"{what} must be a tuple, got {tensors!r}")
+    for tensor in tensors:
         if not isinstance(tensor, ClientState | ServerState | Payload):
-            allowed = "ClientState, ServerState or Payload"
-            raise SpecError(f"method {method!r}: {part.__name__}.tensors must hold {allowed}, got {tensor!r}")
+            raise SpecError(f"{what} must hold ClientState, ServerState or Payload, got {tensor!r}")
+        if not _is_plain_name(tensor.name):
+            raise SpecError(f"{what}: names must be letters, digits, - and _, got {tensor.name!r}")
+        if sum((type(tensor), tensor.name) == (type(other), other.name) for other in tensors) > 1:
+            raise SpecError(f"{what}: duplicate name {tensor.name!r}")
 
 
 def pools_data(method: str) -> bool:
@@ -324,6 +351,10 @@ def find_method(name: str) -> MethodEntry:
         SpecError: Nobody knows the name, or its package cannot be imported.
     """
     if name not in METHODS and (point := plugin_methods().get(name)) is not None:
+        listed = {each.module for each in entry_points(group=ENTRY_POINTS, name=name)}
+        if len(listed) > 1:
+            rivals = ", ".join(sorted(listed))
+            raise SpecError(f"method {name!r}: several packages list it ({rivals}); uninstall all but one")
         import_module_of_user(point.module, f"method {name!r} (entry point {point.value!r})")
         if name not in METHODS:
             raise SpecError(f"method {name!r}: {point.module} does not register it")

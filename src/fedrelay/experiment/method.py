@@ -17,6 +17,7 @@ from fedrelay.local.terms.dp import Dp
 from fedrelay.merge.base import Merge
 from fedrelay.privacy.checks import check_fresh_noise, check_private
 from fedrelay.routes.base import Routing
+from fedrelay.user_code import is_built_in
 from fedrelay.warmup.base import Phase, Warmup
 
 
@@ -56,8 +57,7 @@ class Method:
         """Modules from outside the package whose terms clients run; nodes need them too."""
         warmup = self.warmup.phases() if self.warmup is not None else ()
         terms = [*self.terms, *(term for phase in warmup for term in phase.terms)]
-        modules = {type(term).__module__ for term in terms}
-        return tuple(sorted(module for module in modules if not module.startswith("fedrelay.")))
+        return tuple(sorted({type(term).__module__ for term in terms if not is_built_in(type(term))}))
 
     @property
     def describes_samples(self) -> bool:

@@ -15,6 +15,7 @@ from fedrelay.local.module_builder import ModuleBuilder
 from fedrelay.local.trainer import TrainingJob
 from fedrelay.models.flat_layout import FlatLayout
 from fedrelay.routes.base import Groups
+from fedrelay.user_code import is_built_in
 from fedrelay.warmup.base import Phase
 
 
@@ -43,6 +44,14 @@ class PreparedExperiment:
     def phase(self, round: int) -> Phase:
         """The phase that a round belongs to."""
         return next(phase for phase in self.phases if round <= phase.last)
+
+    def user_modules(self) -> set[str]:
+        """The modules of the user's own: plug-ins, and the one whose function builds the model."""
+        parts = [part for phase in self.phases for part in (phase.route, phase.merge, *phase.terms)]
+        kinds = {type(part) for part in (*parts, self.method.grouping, self.method.warmup) if part is not None}
+        model, colon, _ = (self.experiment.model.name or "").partition(":")
+        own = {kind.__module__ for kind in kinds if not is_built_in(kind)}
+        return {*own, *self.experiment.plugins, *([model] if colon else [])}
 
     def holders(self) -> list[int]:
         """All clients with samples."""

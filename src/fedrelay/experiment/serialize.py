@@ -55,11 +55,12 @@ def from_plain(base: Callable[..., S], plain: object) -> S:
     if not isinstance(plain, Mapping):
         raise SpecError(f"a part must be a mapping of settings, got {type(plain).__name__}")
     kinds = {part_name(kind): kind for kind in _concrete(base) if is_built_in(kind)}
-    kinds |= {name: kind for name, kind in REGISTERED.items() if issubclass(kind, base)}
+    kinds |= {name: kind for name, kind in REGISTERED.items() if base in kind.__mro__}
     name = str(plain.get("is"))
     if name not in kinds:
         raise SpecError(unknown("part", name, kinds))
-    return validate(kinds[name], {key: value for key, value in plain.items() if key != "is"}, f"{name}.")
+    part: S = validate(kinds[name], {key: value for key, value in plain.items() if key != "is"}, f"{name}.")
+    return part
 
 
 def _concrete(base: Any) -> Iterator[Any]:

@@ -28,7 +28,7 @@ from fedrelay.runtime.result import Result, Row
 from fedrelay.runtime.round_attempts import RoundAttempts, events_of_engine
 from fedrelay.runtime.run_folder import PROFILES, SELECTION, RunFolder, RunState
 from fedrelay.runtime.server import Server, mean_loss
-from fedrelay.runtime.versions import warn_about_other_versions
+from fedrelay.runtime.versions import source_digests, warn_about_other_sources, warn_about_other_versions
 from fedrelay.user_code import errors_in_own_part
 
 
@@ -158,6 +158,7 @@ def run_experiment(
         "data_fingerprint": prepared.federation.fingerprint(),
         "own_data": federation is not None,
         "own_model": module is not None,
+        "sources": source_digests(prepared.user_modules()),
     }
     files = profile_files(prepared)
     folder = RunFolder.create(experiment.out, prepared.experiment, facts, plan_summary(run), files)
@@ -204,6 +205,7 @@ def resume_run(
         if prepared.federation.fingerprint() != folder.facts.get("data_fingerprint"):
             raise RunFolderError(f"{path}: the data are not those the run was started with")
         warn_about_other_versions(str(path), folder.facts.get("versions", {}))
+        warn_about_other_sources(str(path), folder.facts.get("sources", {}), source_digests(prepared.user_modules()))
         state = folder.restore(partial(is_evaluated, prepared.experiment))
         if state is None:
             state = RunState(0, prepared.layout.flatten(prepared.module))

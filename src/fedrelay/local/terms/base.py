@@ -206,6 +206,13 @@ class AnchoredTerm(Term):
         return context.received if self.anchor == "recv" else context.round_model
 
 
+def check_in_place(term: Term, hook: str, tensor: Tensor, returned: object) -> None:
+    """Refuse a hook that returns a new tensor instead of changing the given one: its work would be lost."""
+    if returned is not None and returned is not tensor:
+        what = f"must change its first tensor in place, but returned a {type(returned).__name__}"
+        raise SpecError(f"term {type(term).__name__!r}, {hook}: {what}")
+
+
 def overriding(terms: Sequence[Term], hook: str) -> list[Term]:
     """The terms that override a hook of `Term`."""
     return [term for term in terms if getattr(type(term), hook) is not getattr(Term, hook)]
