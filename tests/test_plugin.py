@@ -298,6 +298,11 @@ class Shrink(fr.Term):
         self.x = 1
 
 
+class Lost(fr.Term):
+    def add_gradient(self, gradient, theta, context):
+        return gradient + theta
+
+
 class Grow(fr.Term):
     fails: str = "update_state"
 
@@ -322,6 +327,7 @@ OWN = {
     "nowhere": {"route": Nowhere},
     "broken": {"merge": Broken},
     "shrink": {"terms": {"shrink": Shrink}},
+    "lost": {"terms": {"lost": Lost}},
     "grow": {"terms": {"grow": Grow}},
 }
 
@@ -349,6 +355,11 @@ def own_methods():
             "shrink",
             {},
             "term 'Shrink', add_gradient: x cannot be set: parts are frozen",
+        ),
+        (
+            "lost",
+            {},
+            "term 'Lost', add_gradient: must change its first tensor in place and return nothing, got a Tensor",
         ),
         ("grow", {}, "term 'Grow', update_state: KeyError: 'nothing' (line "),
         *(

@@ -19,7 +19,7 @@ from fedrelay.local.hop_context import HopContext, HopOutcome, batch_contexts, w
 from fedrelay.local.lane_schedule import StepBlock, schedule
 from fedrelay.local.loss import cross_entropy
 from fedrelay.local.sgd import Sgd
-from fedrelay.local.terms.base import overriding
+from fedrelay.local.terms.base import call_in_place, overriding
 from fedrelay.local.trainer import EagerTrainer, SampleOrders, Trainer, TrainingJob, run_end_hooks
 from fedrelay.models.batched import BatchedModel, BoundBatchedModel
 from fedrelay.models.flat_layout import FlatModule
@@ -151,7 +151,7 @@ class BatchedTrainer:
                 step_logits.copy_(bound.compute_gradient(step_target_gradient, step_weights))
                 if active is not None:
                     for term in self.gradient_hooks:
-                        term.add_gradient(bound.gradient, bound.flat, active)
+                        call_in_place(term.add_gradient, bound.gradient, bound.flat, active)
                 optimiser.step(bound.flat, bound.gradient)
         log_likelihoods = torch.log_softmax(logits, dim=2).gather(2, targets)
         return log_likelihoods.mul_(weights).sum((0, 2, 3), dtype=torch.float64).neg_()

@@ -27,7 +27,7 @@ from fedrelay.local.loss import Loss, cross_entropy
 from fedrelay.local.module_builder import ModuleBuilder
 from fedrelay.local.sgd import Sgd
 from fedrelay.local.teacher_outputs import TeacherOutputs
-from fedrelay.local.terms.base import LossTerm, Term, overriding
+from fedrelay.local.terms.base import LossTerm, Term, call_in_place, overriding
 from fedrelay.local.terms.tensor_declarations import ClientState, Payload, ServerState
 from fedrelay.models.flat_layout import FlatLayout, FlatModule
 from fedrelay.rng import KeyedRandom, generator, secret_normal, torch_seed
@@ -139,7 +139,7 @@ class EagerTrainer:
             gradient.zero_()
             loss.backward()  # type: ignore[no-untyped-call]
             for term in self.gradient_hooks:
-                term.add_gradient(gradient, theta, trained_context)
+                call_in_place(term.add_gradient, gradient, theta, trained_context)
             optimiser.step(theta, gradient)
             loss_sum += loss.detach()
             steps += 1
@@ -206,9 +206,9 @@ def run_end_hooks(job: TrainingJob, hops: Sequence[Hop], context: HopContext, ou
     if end_hooks or send_hooks:
         outcome = replace(outcome, trained=theta.clone())
     for term in end_hooks:
-        term.on_hop_end(theta, context)
+        call_in_place(term.on_hop_end, theta, context)
     for term in send_hooks:
-        term.before_send(theta, context, partial(hop_noise, job, hops, theta))
+        call_in_place(term.before_send, theta, context, partial(hop_noise, job, hops, theta))
     norms = clip_updates(theta, context.received, context.max_update_norm)
     for name, tensor in outcome.full_context.new_client_state.items():
         tensor.copy_(outcome.full_context.client_state[name])

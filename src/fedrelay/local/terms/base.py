@@ -15,6 +15,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from fedrelay.data.dataset import IGNORED_LABEL
+from fedrelay.errors import SpecError
 from fedrelay.experiment.spec import Section, TrainSettings
 from fedrelay.local.arrival import Arrival
 from fedrelay.local.hop_context import HopContext, HopOutcome
@@ -206,11 +207,17 @@ class AnchoredTerm(Term):
         return context.received if self.anchor == "recv" else context.round_model
 
 
-def check_in_place(term: Term, hook: str, tensor: Tensor, returned: object) -> None:
-    """Refuse a hook that returns a new tensor instead of changing the given one: its work would be lost."""
+def call_in_place(hook: Callable[..., object], tensor: Tensor, *arguments: object) -> None:
+    """Call a hook that changes `tensor` in place.
+
+    Raises:
+        SpecError: The hook returned something else instead, so its work would be lost.
+    """
+    returned = hook(tensor, *arguments)
     if returned is not None and returned is not tensor:
-        what = f"must change its first tensor in place, but returned a {type(returned).__name__}"
-        raise SpecError(f"term {type(term).__name__!r}, {hook}: {what}")
+        term, name = hook.__qualname__.split(".")[-2:]
+        got = type(returned).__name__
+        raise SpecError(f"term {term!r}, {name}: must change its first tensor in place and return nothing, got a {got}")
 
 
 def overriding(terms: Sequence[Term], hook: str) -> list[Term]:
