@@ -74,7 +74,8 @@ def find_function(source: str, failure: type[FedRelayError] = SpecError) -> Call
     module = import_module_of_user(name, source, failure)
     function = getattr(module, function_name, None)
     if not callable(function):
-        own = [key for key, value in vars(module).items() if callable(value) and value.__module__ == name]
+        callables = [(key, value) for key, value in vars(module).items() if callable(value)]
+        own = [key for key, value in callables if getattr(value, "__module__", None) == name]
         raise failure(f"{source}: {name} has no function {function_name!r}; it has {', '.join(own) or 'none'}")
     return function  # type: ignore[no-any-return]
 
@@ -92,7 +93,7 @@ def call_function(source: str, *arguments: Any, failure: type[FedRelayError] = S
     except FedRelayError:
         raise
     except (Exception, SystemExit) as error:
-        raise failure(f"{source}: {_one_line(error)}") from None
+        raise failure(f"{source}: {_one_line(error)}{_place(error, source.partition(':')[0])}") from None
 
 
 @contextmanager

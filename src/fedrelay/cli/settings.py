@@ -141,8 +141,8 @@ def apply(tree: Tree, settings: Assignments) -> Tree:
     short = shortcuts()
     for path, value in settings:
         if path == PLUGIN:
-            named = tree.get("plugins", [])
-            tree["plugins"] = [*([named] if isinstance(named, str) else named), *value]
+            named = tree.get("plugins") or []
+            tree["plugins"] = [*(named if isinstance(named, list) else [named]), *value]
         else:
             set_path(tree, short.get(path, path), value)
     import_from_current_folder()
