@@ -15,6 +15,7 @@ import fedrelay as fr
 from fedrelay.experiment import catalogue
 from fedrelay.experiment.catalogue import METHODS
 from fedrelay.merge.mean import Mean
+from fedrelay.routes.chains import Chains
 
 PLUGIN = Path(__file__).parents[1] / "examples" / "plugin"
 SETTINGS = [
@@ -323,7 +324,12 @@ class Grow(fr.Term):
         return server_state if self.fails != "after_merge" else None
 
 
+class Ungrouped(Chains):
+    pass
+
+
 OWN = {
+    "ungrouped": {"route": Ungrouped},
     "nowhere": {"route": Nowhere},
     "broken": {"merge": Broken},
     "shrink": {"terms": {"shrink": Shrink}},
@@ -351,6 +357,7 @@ def own_methods():
             "route 'Nowhere', plan: TypeError: must return a RoundPlan, got None",
         ),
         ("broken", {}, "merge 'Broken', apply: "),
+        ("ungrouped", {}, "method 'ungrouped': 'ungrouped' needs groups; register it with grouping=fedrelay.Grouping"),
         (
             "shrink",
             {},

@@ -159,8 +159,8 @@ def _overview(claims: Claims, entries: Entries) -> str:
         costs = (entry["scale"], duration(entry["seconds"])) if ran else (NONE, NONE)
         lines.append(_row(claim, entry, f"[{claim.title}](#claim-{number})", *costs))
     about = (
-        "Time is what all runs of a claim took by the clock, each on one core, beside whatever else the machine had to "
-        "do; claims that share runs count them twice."
+        "The time is the wall-clock time of all runs of a claim, each on one core of a machine that also did other "
+        "work; claims that share runs count them twice."
     )
     return "\n".join([*lines, "", tally(claims, entries), about, ""])
 

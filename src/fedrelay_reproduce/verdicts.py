@@ -5,12 +5,12 @@ Rule 5 has been made stricter since, so that more is inconclusive. No rule was e
 1. Every check of a criterion gives one margin for each seed: by how much it is met, negative if it is not.
 2. A check holds if its mean margin over seeds is positive (or zero, where equality is allowed). Otherwise it fails.
 3. With two or more seeds, a check is inconclusive if the absolute value of its mean margin is smaller than its standard
-   error over seeds. That is a low bar: of checks between equals, with three seeds, a fifth would hold and a fifth would
-   fail. Equalities (`==`) are exact: every seed must agree, and they are never inconclusive.
+   error over seeds. That is a low bar: if two methods are in truth equal, then with three seeds a fifth of such checks
+   hold and a fifth fail. Equalities (`==`) are exact: every seed must agree, and they are never inconclusive.
 4. A check is inconclusive if a number is missing, or if a run diverged, unless the claim says how divergence counts.
-5. A target that a run never reached counts as reached one round after its last. A check is inconclusive if it would
-   change the outcome, for a seed or for the mean over seeds, that the target might be reached much later, or if neither
-   side reached it.
+5. A target that a run never reached counts as reached one round after its last. A check is inconclusive if a
+   much later round would change the outcome, for a seed or for the mean over seeds, or if neither side reached the
+   target.
 6. A claim holds if all its checks hold, does not hold if any of them fails, and is inconclusive otherwise. Checks that
    are combined with `any_of` and `negated` follow the same logic.
 """

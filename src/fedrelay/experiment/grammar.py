@@ -82,6 +82,8 @@ def parse_method(method: str) -> MethodParts:
     route = route_entry.route or route_entry.default_route or Singletons
     if route_name and grouping and not route.needs_groups:
         raise SpecError(f"method {method!r}: {route_name!r} does not use groups")
+    if route.needs_groups and grouping is None:
+        raise SpecError(f"method {method!r}: {route_name!r} needs groups; register it with grouping=fedrelay.Grouping")
     pools_data = any(entry.pools_data for entry in entries.values())
     if pools_data and warmup:
         raise SpecError(f"method {method!r}: all data are pooled, so there is nothing to warm up")

@@ -14,9 +14,10 @@ rounds.
 
 Shows: accuracy_last, client_updates, longest_route, virtual_seconds
 
-Reading (small, holds): A wider gap than in the paper, where FedAvg had 10,000 rounds instead of 60. As many clients
-train in a round, but one after the other: by the virtual clock FedSeq's rounds take about ten times as long as
-FedAvg's, and its groups take ten epochs of every client beforehand.
+Reading (small, holds): The gap is wider than in the paper, where FedAvg had 10,000 rounds instead of 60. In both
+methods the same number of clients train in a round, but in FedSeq one after the other: by the virtual clock its
+rounds take about ten times as long as FedAvg's. Forming its groups also takes ten epochs of every client before round
+1.
 """
 
 from __future__ import annotations

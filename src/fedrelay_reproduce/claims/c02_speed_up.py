@@ -13,8 +13,8 @@ Scale small: The runs of claim 1; centralised training is ten epochs on the same
 
 Shows: accuracy_last, accuracy_best, client_updates, longest_route, virtual_seconds
 
-Reading (small, holds): 4.2 to 4.5 times fewer rounds, less than the paper's 6.8. By the virtual clock it is the other
-way round: a round of FedSeq takes about ten times as long, so FedAvg is there first.
+Reading (small, holds): 4.2 to 4.5 times fewer rounds, less than the paper's 6.8. By the virtual clock FedAvg reaches
+the target first, because a round of FedSeq takes about ten times as long.
 """
 
 from __future__ import annotations

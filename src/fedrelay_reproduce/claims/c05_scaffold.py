@@ -11,8 +11,8 @@ Holds if: SCAFFOLD is better than FedAvg at α = 0, by plain SGD without momentu
 Scale small: FedAvg of claim 1, and SCAFFOLD (option II) with the same settings.
 
 Reading (small, does not hold): SCAFFOLD ends 9 points below FedAvg in the mean, in one seed of three above it. A
-client is seen twelve times in 60 rounds, and between two hops its control variate is five rounds old; with one
-class each, old variates point far off. The paper's gain is that of 10,000 rounds.
+client has about twelve hops in 60 rounds, so its control variate is about five rounds old when it is used again; with
+one class per client, old variates point in wrong directions. The paper's gain is that after 10,000 rounds.
 """
 
 from __future__ import annotations

@@ -14,9 +14,9 @@ Scale small: FedSeq and centralised training of claims 1 and 2; FedDyn with α =
 
 Shows: accuracy_last, accuracy_best, client_updates, virtual_seconds
 
-Reading (small, does not hold): FedSeq+FedDyn is there up to four rounds after FedSeq alone, in no seed before it, and
-FedDyn alone is the slowest. It ends highest (78.0 %; FedSeq 76.7, FedDyn 69.3): the penalty pays later than the
-target is reached. No run diverged.
+Reading (small, does not hold): FedSeq+FedDyn reaches the target up to four rounds after FedSeq alone and in no seed
+before it; FedDyn alone is the slowest. But FedSeq+FedDyn ends highest (78.0 %; FedSeq 76.7, FedDyn 69.3): the penalty
+helps only after the target is reached. No run diverged.
 """
 
 from __future__ import annotations

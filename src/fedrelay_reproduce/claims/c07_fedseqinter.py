@@ -14,9 +14,9 @@ Scale small: As claim 1, with 150 rounds; slots are merged every 10 rounds, as m
 
 Shows: accuracy_last, accuracy_best, client_updates, virtual_seconds
 
-Reading (small, holds): FedSeqInter ends .7 to .9 points higher in every seed. That it starts more slowly holds by the
-narrowest margin, one exactly as large as its standard error: two seeds reach the target in the same round, one two
-rounds later. Groups of all classes leave little to wait for.
+Reading (small, holds): FedSeqInter ends .7 to .9 points higher in every seed. It starts more slowly by the narrowest
+margin, exactly as large as its standard error: two seeds reach the target in the same round, one two rounds later.
+Groups that hold all classes lose little by merging rarely.
 """
 
 from __future__ import annotations

@@ -14,10 +14,10 @@ Scale small: As claim 1 with 100 rounds; FedSeq2Par grows exponentially from 2 g
 
 Shows: accuracy_last, accuracy_best, client_updates, virtual_seconds
 
-Reading (small, holds): FedSeq2Par ends 5 to 9 points higher, more than in the paper, and swings less: short chains of
-all clients at the end average what long ones have learnt. By our sum there are 105.09 groups on average in the
-paper's setting, which prints 104. It has a fifth more client updates than FedSeq and, its first chains being long,
-takes 1.6 times as much virtual time.
+Reading (small, holds): FedSeq2Par ends 5 to 9 points higher, more than in the paper, and swings less: at the end,
+short chains of all clients average what long chains have learnt. In the paper's setting we compute 105.09 groups on
+average; the paper prints 104. FedSeq2Par has a fifth more client updates than FedSeq and takes 1.6 times as much
+virtual time, because its first chains are long.
 """
 
 from __future__ import annotations

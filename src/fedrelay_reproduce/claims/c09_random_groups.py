@@ -14,9 +14,9 @@ Scale small: As claim 1; greedy, k-means and ICG by confidence vectors.
 Shows: accuracy_last, balance_ratio, covered_classes, median_cpd
 
 Reading (small, does not hold): Within 60 rounds greedy and ICG groups end 4 to 5 points above random ones; the
-paper's figures are those after 10,000 rounds, when everybody has caught up. Balance is not all of it: k-means groups
-are as balanced as greedy ones here (all hold every class equally) and end 3 points lower, about as much as accuracy
-swings from round to round.
+paper's figures are those after 10,000 rounds, when all groupings have caught up. Balance does not explain everything:
+k-means groups are as balanced as greedy ones here (all hold every class equally) and end 3 points lower, about as
+much as accuracy swings from round to round.
 """
 
 from __future__ import annotations

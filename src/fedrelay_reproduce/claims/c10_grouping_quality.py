@@ -10,16 +10,16 @@ KL .271, k-means .207, Wasserstein .08, random .068; groups cover 75 to 90 % of 
 Holds if: Greedy groups by cosine, KL and Gini have a higher balance ratio than k-means groups, those a higher one
 than random groups, and groups by the Wasserstein distance are within 0.05 of random ones.
 
-Scale small: Groups alone, nothing is trained but profiles (10 epochs): Fashion-MNIST, 200 clients with 100 images, α
-= 0.2, groups of 800 images. That Wasserstein groups are about random allows for .05, more than k-means groups gain
+Scale small: Groups only; nothing is trained except profiles (10 epochs): Fashion-MNIST, 200 clients with 100 images,
+α = 0.2, groups of 800 images. The tolerance for Wasserstein groups, .05, is larger than the gain of k-means groups
 over random ones.
 
 Shows: balance_ratio, covered_classes, median_cpd, groups
 
-Reading (small, holds): The order of the paper. Greedy groups by cosine of classifiers come out best at .33, as there;
-k-means gains less over random groups (.13 against .10) than there (.21 against .07). Groups by KL, Gini and cosine of
-confidence lie so close together that their order among each other says nothing. Nearly all groups cover all classes,
-which the paper's do not: its α is not known to us.
+Reading (small, holds): The order is that of the paper. Greedy groups by cosine of classifiers are best at .33, as in
+the paper; k-means gains less over random groups (.13 against .10) than in the paper (.21 against .07). Groups by KL,
+Gini and cosine of confidence are too close together to rank them. Nearly all groups cover all classes, unlike in the
+paper, whose α we do not know.
 """
 
 from __future__ import annotations

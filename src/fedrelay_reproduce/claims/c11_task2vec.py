@@ -10,14 +10,14 @@ Published: FedSeq on CIFAR-10 at α = 0, 0.2 and 0.5: grouped by Task2Vec 82.28 
 Holds if: With a probe network trained on another data set, clients with the same main class are closer to each other
 than those with different ones.
 
-Scale small: Profiles alone: a small CNN trained on MNIST looks at 50 clients with 100 images of one class of
+Scale small: Profiles only: a small CNN trained on MNIST describes 50 clients with 100 images of one class of
 Fashion-MNIST each.
 
 Shows: same_class, other_class, balance_ratio, covered_classes
 
 Reading (small, holds): Clients with the same class are half as far from each other as others. Greedy groups by these
-vectors still cover only 63 % of the classes, about as many as random groups would: that vectors tell classes apart
-does not yet make good groups. The paper's accuracies were not tried.
+vectors still cover only 63 % of the classes, about as many as random groups would: vectors that tell classes apart
+are not enough for good groups. The paper's accuracies were not tested.
 """
 
 from __future__ import annotations

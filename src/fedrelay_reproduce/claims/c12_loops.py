@@ -13,9 +13,9 @@ over the last sixth of each.
 
 Shows: accuracy_last, client_updates, transfers, virtual_seconds
 
-Reading (small, does not hold): Two loops end 2.0 and four .8 points above one, in the mean of the last rounds, which
-swing by as much; and the criterion holds one mean against the greater of two. Their best rounds are equally good
-(81.7, 82.0 and 81.1 %). We see no clear difference between one loop and several.
+Reading (small, does not hold): In the mean of the last rounds, two loops end 2.0 points and four loops .8 points
+above one, but single rounds swing by as much, and the criterion compares one mean with the greater of two. Their best
+rounds are equally good (81.7, 82.0 and 81.1 %). We see no clear difference between one loop and several.
 """
 
 from __future__ import annotations

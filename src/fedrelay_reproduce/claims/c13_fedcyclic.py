@@ -13,8 +13,8 @@ Scale small: FedAvg of claim 1, and FedCyclic with the same settings.
 
 Shows: accuracy_last, virtual_seconds, longest_route, transfers
 
-Reading (small, holds): FedCyclic ends 11 points above FedAvg and, through 20 clients one after the other, takes 18.7
-times as long. FedSeq is 8 points higher still, in half that time.
+Reading (small, holds): FedCyclic ends 11 points above FedAvg and takes 18.7 times as long, because 20 clients train
+one after the other. FedSeq is 8 points higher still, in half that time.
 """
 
 from __future__ import annotations

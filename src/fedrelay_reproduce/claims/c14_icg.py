@@ -8,7 +8,7 @@ Published: Median class probability distance on FEMNIST: ICG is 82 % below clien
 
 Holds if: ICG is below random groups, those are below clients, and ICG is at least 30 % below random groups.
 
-Scale small: Groups alone: 120 clients of Fashion-MNIST with 100 images each, α = 0.3, 10 groups of 12.
+Scale small: Groups only: 120 clients of Fashion-MNIST with 100 images each, α = 0.3, 10 groups of 12.
 
 Shows: median_cpd, balance_ratio, covered_classes
 

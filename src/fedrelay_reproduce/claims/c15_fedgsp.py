@@ -15,13 +15,13 @@ batches of 5, κ = 0.3, groups that grow logarithmically from 4, 80 rounds; Naiv
 
 Shows: accuracy_last, accuracy_best, client_updates, transfers, virtual_seconds
 
-Reading (small, does not hold): FedGSP is 8.6 points above FedAvg and at 80 % in a quarter of its rounds (7 against
-30); NaiveGSP, too, starts faster. Two parts fail. (1) FedAdam and FedYogi (97.5 %) and NaiveGSP (96.5 %) end above
-FedGSP (94.8 %): growing to 39 groups of 2 or 3 clients makes its late rounds those of FedAvg, which is far from done.
-In 200 rounds (one seed) FedGSP comes to 96.5 %, FedYogi to 97.5, NaiveGSP to 98.0, so more rounds alone do not put it
-first. (2) NaiveGSP is 10 points above FedAvg after 80 rounds and 5 after 200, when FedAvg has come from 86 to 93: it
-is FedAvg that catches up. Server optimisers are stronger here than in the paper, whose learning rates for them are not
-known to us.
+Reading (small, does not hold): FedGSP is 8.6 points above FedAvg and reaches 80 % in a quarter of its rounds (7
+against 30); NaiveGSP also starts faster than FedAvg. Two parts fail. (1) FedAdam and FedYogi (97.5 %) and NaiveGSP
+(96.5 %) end above FedGSP (94.8 %): with 39 groups of 2 or 3 clients, its late rounds are like those of FedAvg, which
+is far from converged. After 200 rounds (one seed) FedGSP reaches 96.5 %, FedYogi 97.5 and NaiveGSP 98.0, so more
+rounds alone do not put it first. (2) NaiveGSP is 10 points above FedAvg after 80 rounds and 5 after 200, because
+FedAvg rises from 86 to 93 %. Server optimisers are stronger here than in the paper, whose learning rates for them we
+do not know.
 """
 
 from __future__ import annotations

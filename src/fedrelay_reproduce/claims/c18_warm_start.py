@@ -8,15 +8,16 @@ Published: CIFAR-10, 120 clients, Dirichlet 0.1: WFSL 69.6 %, FedAvg 49.1 %; Sha
 
 Holds if: WFSL ends at least 3 points above FedAvg, and Shared-Raw changes less than FedAvg from round to round.
 
-Scale small: 6,000 images of CIFAR-10, 30 clients, Dirichlet 0.1, a small CNN; 90 rounds for everybody, of which
-WFSL's first 30 are cycles through all clients and Shared-Raw's first 20 are training on shared images; a third of the
-clients a round.
+Scale small: 6,000 images of CIFAR-10, 30 clients, Dirichlet 0.1, a small CNN; 90 rounds for every method; WFSL's
+first 30 are cycles through all clients, Shared-Raw's first 20 are training on shared images; a third of the clients
+per round.
 
 Shows: accuracy_last, accuracy_best, oscillation, client_updates, virtual_seconds
 
-Reading (small, holds): About the gain of the paper (20 against 20.5 points), after far fewer rounds. It is not free:
-WFSL has 1,500 client updates where FedAvg has 900, and by the virtual clock takes ten times as long, nearly all of it
-in the 30 cycles through everybody. Shared-Raw is steadier and, unlike in the paper, better as well (41 against 33 %).
+Reading (small, holds): The gain is about that of the paper (20 against 20.5 points), after far fewer rounds. It has a
+price: WFSL has 1,500 client updates and FedAvg 900, and by the virtual clock WFSL takes ten times as long, nearly all
+of it in the 30 cycles through all clients. Shared-Raw is steadier and, unlike in the paper, better as well (41
+against 33 %).
 """
 
 from __future__ import annotations

@@ -14,10 +14,11 @@ Scale small: As claim 19 from scratch with Dirichlet 0.1: ten rounds of SPFL, an
 
 Shows: accuracy_last, client_updates, transfers, virtual_seconds
 
-Reading (small, does not hold): With as much work, 100 rounds of FedAvg with one epoch end 7 points above SPFL's ten
-rounds (70.9 against 63.8 %). SPFL is a little better than ten rounds of ten epochs (61.6 %) and much better than five
-of twenty (55.5 %): of the ways to put much work into few rounds it is the best here, but many short rounds are better
-still, for twice the transfers and a quarter more virtual time. The paper compares with many local epochs only.
+Reading (small, does not hold): With the same amount of work, 100 rounds of FedAvg with one epoch end 7 points above
+SPFL's ten rounds (70.9 against 63.8 %). SPFL is a little better than ten rounds of ten epochs (61.6 %) and much
+better than five of twenty (55.5 %): among ways to do much work in few rounds it is the best here, but many short
+rounds are better still, with twice the transfers and a quarter more virtual time. The paper compares with many local
+epochs only.
 """
 
 from __future__ import annotations

@@ -13,11 +13,11 @@ Scale small: As claim 19, from scratch. SPFL does ten times the work; claim 20 h
 
 Shows: accuracy_last, accuracy_best, client_updates, virtual_seconds
 
-Reading (small, does not hold): From scratch and after ten rounds the gains are 28, 26 and 42 points, and say how far
-ten times the work goes where FedAvg has hardly begun (36, 50 and 37 %), not how clients differ; in the paper FedAvg
-had 100 rounds before. Against FedAvg with ten epochs, which does as much work, SPFL gains about 2 points with
-Dirichlet .1 (claim 20, where seeds differ by 6 to 9), loses .3 with .5 and gains .1 with 100 (78.9 against 78.8 %,
-three runs beside these): if skew leaves anything to gain, it is little.
+Reading (small, does not hold): From scratch and after ten rounds the gains are 28, 26 and 42 points. They show the
+effect of ten times the work while FedAvg has hardly begun to learn (36, 50 and 37 %), not the effect of skew; in the
+paper FedAvg had 100 rounds before. Against FedAvg with ten epochs, which does as much work, SPFL gains about 2 points
+with Dirichlet .1 (claim 20, where seeds differ by 6 to 9), loses .3 with .5 and gains .1 with 100 (78.9 against 78.8
+%, three runs beside these): if skew leaves anything to gain, it is little.
 """
 
 from __future__ import annotations

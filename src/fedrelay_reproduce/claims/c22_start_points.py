@@ -14,9 +14,9 @@ each client. SPFL has five models and so does five times the work; there is no c
 
 Shows: accuracy_last, accuracy_best, client_updates, virtual_seconds
 
-Reading (small, holds): SPFL is 23 points above the mean of all rings and 11 to 19 above the best, further than in the
-paper; five models of five turns each are also five times the work of one ring. Starting points are 12 to 25 points
-apart.
+Reading (small, holds): SPFL is 23 points above the mean of all rings and 11 to 19 above the best, more than in the
+paper; but five models with five hops each are also five times the work of one ring. Starting points are 12 to 25
+points apart.
 """
 
 from __future__ import annotations

@@ -9,14 +9,14 @@ Published: From 10 % to 100 % participation SPFL goes from 51.7 % to 90.0 %, Fed
 Holds if: From 20 % to 100 % of the clients SPFL gains more than FedAvg.
 
 Scale small: 5,000 images of Fashion-MNIST, 20 clients, Dirichlet 0.1, the small LeNet, ten rounds; 20, 50 and 100 %
-of the clients. There is no control with as much work: with all clients SPFL does 20 times that of FedAvg, with a
-fifth of them four times.
+of the clients. There is no control with the same amount of work: with all clients SPFL does 20 times the work of
+FedAvg, with a fifth of them four times.
 
 Shows: accuracy_last, client_updates, transfers, virtual_seconds
 
 Reading (small, holds): SPFL goes from 36 to 58 and 69 % as more take part, FedAvg from 18 to 17 and 29 %. Both are
-far from done after ten rounds, and SPFL's work grows with the square of its participants (160, 1,000 and 4,000
-turns): how much of the gain that is cannot be told from these runs.
+far from converged after ten rounds, and SPFL's work grows with the square of its participants (160, 1,000 and 4,000
+hops). These runs do not show how much of the gain comes from that work.
 """
 
 from __future__ import annotations

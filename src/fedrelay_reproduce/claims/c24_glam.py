@@ -15,7 +15,8 @@ three domains, tested on the fourth; a dense network, 30 rounds. Both sides do t
 
 Reading (small, does not hold): All three seeds agree: GLAM costs .1 to .4 points in the mean over the four domains.
 Its gain in the paper is 1.6 points on photographs of real domains; four ways of showing an 8 × 8 digit are a poor
-stand-in. Inverted digits tell nothing: nobody who has not seen any recognises them (.3 %, below chance).
+stand-in. Inverted digits show nothing: a model that was not trained on any does not recognise them (.3 %, below
+chance).
 """
 
 from __future__ import annotations

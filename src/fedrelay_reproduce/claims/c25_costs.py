@@ -17,7 +17,7 @@ Scale small: The second round of each method, planned and counted; nothing is tr
 Shows: hops, chains, s2c, c2s, c2c, transfers
 
 Reading (small, holds): Counts are exact in every line, FedGSP's seconds and bytes to the digits that are printed.
-SPFL's own tables imply M(M + 2) transfers a round where one by one there are M(M + 1).
+SPFL's own tables imply M(M + 2) transfers per round; counted one by one there are M(M + 1).
 """
 
 from __future__ import annotations

@@ -17,8 +17,8 @@ Shows: accuracy_last, accuracy_classes
 
 Reading (small, does not hold): FedSeq stays ahead of FedAvg under attack (84.5 against 81.1 % with fixed pairs, 85.2
 against 80.4 % with random ones), and loses more to fixed pairs than to random ones (3.8 against 3.1 points), as
-published. FedAvg does not: random pairs cost it 1.8 points, fixed ones 1.1. Differences of this size are those of
-single rounds. In all FedSeq loses more than FedAvg, from a higher place.
+published. FedAvg does not: random pairs cost it 1.8 points, fixed ones 1.1. Differences of this size also occur
+between single rounds. Overall FedSeq loses more than FedAvg, but starts higher.
 """
 
 from __future__ import annotations

@@ -12,9 +12,9 @@ than against FedAvg in at least two of the three.
 
 Scale small: MNIST, 100 clients with 200 images, α = 100, half of them in each of 26 rounds, otherwise as claim 1.
 Client 0 is the attacker, with 20 epochs a hop; images are compared by features of a small CNN trained here, not of
-Inception. Learning rate 0.01 for FedAvg and 0.001 for FedSeq, whose chains are ten clients long: so both learn about
-equally fast, and both attackers see models of every accuracy. A first version had the settings of claim 1: models went
-from below 60 to above 80 % between two hops, and one hop stood for all three levels.
+Inception. Learning rate 0.01 for FedAvg and 0.001 for FedSeq, whose chains are ten clients long: with these, both
+learn about equally fast, and both attackers see models of every accuracy. A first version had the settings of claim
+1: models went from below 60 to above 80 % between two hops, and one hop counted for all three levels.
 
 Shows: fid_60, model_60, fid_70, model_70, fid_80, model_80, visits
 

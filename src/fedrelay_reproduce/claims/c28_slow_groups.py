@@ -14,8 +14,8 @@ Scale small: As claim 1 with 100 rounds; speeds and bandwidths are log-normal wi
 Shows: accuracy_last, virtual_seconds, client_updates
 
 Reading (small, inconclusive): FedAsyncSeq needs less virtual time for as many rounds (277 to 289 against 311 to 337
-s) and 6 % fewer client updates, but is there sooner in one seed of three. Slots are merged every ten rounds, so early
-rounds judge the mean of models that have not met.
+s) and 6 % fewer client updates, but reaches the target sooner in only one seed of three. Slots are merged every ten
+rounds, so early rounds evaluate the mean of models that were never merged.
 """
 
 from __future__ import annotations

@@ -125,9 +125,9 @@ def test_histograms_leave_a_node_only_if_it_says_so(make_nodes, use_nodes):
     [
         ("centralized", {}, "method 'centralized': needs the samples of several clients in one place"),
         ("shared-raw+fedavg", {"rounds": 30}, "needs the samples of several clients in one place"),
-        ("fedavg", {"eval.forgetting": 1}, "eval.forgetting: evaluates one client's model on another's samples"),
-        ("fedstar", {"route.weights": "accuracy"}, "route.weights: 'accuracy' needs the samples of every client"),
-        ("wfsl+fedstar", {"rounds": 60, "route.weights": "accuracy"}, "route.weights: 'accuracy' needs the samples"),
+        ("fedavg", {"eval.forgetting": 1}, "eval.forgetting: evaluates models on other clients' samples"),
+        ("fedstar", {"route.weights": "accuracy"}, "route.weights: 'accuracy' needs all clients' samples"),
+        ("wfsl+fedstar", {"rounds": 60, "route.weights": "accuracy"}, "route.weights: 'accuracy' needs all clients'"),
         ("fedavg", {"workers": 2}, "engine.workers: has no effect with the flower engine; only with local and ray"),
         ("fedavg", {"lanes": 2}, "engine.lanes: has no effect with the flower engine; only with local and ray"),
         ("fedavg", {"recovery.policy": "backup"}, "recovery.policy: 'backup' is for simulated faults"),

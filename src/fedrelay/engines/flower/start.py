@@ -101,11 +101,15 @@ def check_flower(job: TrainingJob, experiment: Experiment, routes: Sequence[Rout
             "they stay at the nodes"
         )
     for setting in filter(None, (each.setting_that_reads_samples for each in routes)):
-        raise SpecError(f"{setting} needs the samples of every client at the server; with engine 'flower' they stay")
+        raise SpecError(
+            f"{setting} needs all clients' samples at the server; with engine 'flower' they stay at the nodes"
+        )
     if any(each.depends_on_arrival_times for each in routes):
         _check_asynchronous(job, experiment)
     if experiment.eval.forgetting:
-        raise SpecError("eval.forgetting: evaluates one client's model on another's samples; engine 'flower' cannot")
+        raise SpecError(
+            "eval.forgetting: evaluates models on other clients' samples; with engine 'flower' they stay at the nodes"
+        )
     if experiment.attack.name != "none":
         raise SpecError("attack.name: attacks are simulated; engine 'flower' works with the nodes' real data")
     if experiment.recovery.policy not in ("skip", "retry"):
