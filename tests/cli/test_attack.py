@@ -134,7 +134,7 @@ def test_a_gan_attack_with_features_of_the_user(program, tiny, tmp_path, monkeyp
     for name, message in (
         ("flat", "features must have one row per image, got (3,)"),
         ("number", "--features eyes:number: must return a network or a function, got int"),
-        ("nothing", "eyes:nothing: AttributeError"),
+        ("nothing", "eyes:nothing: eyes has no function 'nothing'; it has constant, flat, number"),
     ):
         ended = program(*words, "--features", f"eyes:{name}")
         assert ended.code in (2, 3)
