@@ -20,8 +20,6 @@ rounds take about ten times as long as FedAvg's. Forming its groups also takes t
 1.
 """
 
-from __future__ import annotations
-
 from fedrelay_reproduce import Check, Claim, ClaimExperiment, Condition, Results
 
 ALPHA_0 = ClaimExperiment(

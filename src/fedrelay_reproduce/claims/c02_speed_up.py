@@ -17,8 +17,6 @@ Reading (small, holds): 4.2 to 4.5 times fewer rounds, less than the paper's 6.8
 the target first, because a round of FedSeq takes about ten times as long.
 """
 
-from __future__ import annotations
-
 from fedrelay_reproduce import Check, Claim, Condition, Results, speed_up
 from fedrelay_reproduce.claims.c01_fedseq_against_fedavg import ALPHA_0
 

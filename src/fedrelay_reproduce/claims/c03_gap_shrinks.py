@@ -18,8 +18,6 @@ FedAvg is still behind even if all clients are alike: the remaining gap comes fr
 steps, not from skew.
 """
 
-from __future__ import annotations
-
 from fedrelay_reproduce import Check, Claim, Condition, Number, Results
 from fedrelay_reproduce.claims.c01_fedseq_against_fedavg import ALPHA_0
 

@@ -11,8 +11,6 @@ Holds if: With μ = 0.01 the two differ by at most 1.5 points.
 Scale small: FedAvg of claim 1, and FedProx with the same settings.
 """
 
-from __future__ import annotations
-
 from fedrelay_reproduce import Check, Claim, Condition, Results
 from fedrelay_reproduce.claims.c01_fedseq_against_fedavg import ALPHA_0
 

@@ -15,8 +15,6 @@ client has about twelve hops in 60 rounds, so its control variate is about five 
 one class per client, old variates point in wrong directions. The paper's gain is that after 10,000 rounds.
 """
 
-from __future__ import annotations
-
 from fedrelay_reproduce import Check, Claim, Condition, Results
 from fedrelay_reproduce.claims.c01_fedseq_against_fedavg import ALPHA_0
 

@@ -19,8 +19,6 @@ before it; FedDyn alone is the slowest. But FedSeq+FedDyn ends highest (78.0 %; 
 helps only after the target is reached. No run diverged.
 """
 
-from __future__ import annotations
-
 from fedrelay_reproduce import Check, Claim, Condition, Results, least, rounds_to
 from fedrelay_reproduce.claims.c01_fedseq_against_fedavg import ALPHA_0
 from fedrelay_reproduce.claims.c02_speed_up import CENTRALISED

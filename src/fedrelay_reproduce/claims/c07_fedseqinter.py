@@ -19,8 +19,6 @@ margin, exactly as large as its standard error: two seeds reach the target in th
 Groups that hold all classes lose little by merging rarely.
 """
 
-from __future__ import annotations
-
 from fedrelay_reproduce import Check, Claim, Condition, Results, rounds_to
 from fedrelay_reproduce.claims.c01_fedseq_against_fedavg import ALPHA_0
 from fedrelay_reproduce.claims.c02_speed_up import CENTRALISED

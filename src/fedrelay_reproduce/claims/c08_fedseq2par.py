@@ -20,39 +20,31 @@ average; the paper prints 104. FedSeq2Par has a fifth more client updates than F
 virtual time, because its first chains are long.
 """
 
-from __future__ import annotations
+from typing import Any
 
 from fedrelay.grouping.group_counts import alpha_for_full_parallel, mean_parallelism
 from fedrelay_reproduce import Check, Claim, Condition, Results
 from fedrelay_reproduce.claims.c01_fedseq_against_fedavg import ALPHA_0
 
-GREEDY = {"assign": "greedy", "distance": "kl", "profile": "conf"}
-ICG = {"assign": "icg", "profile": "conf"}
+
+def methods(beta: int, max_clients: int, min_samples: int, **profile: int) -> list[Any]:
+    """FedSeq with groups of these limits, and FedSeq2Par that begins with β groups."""
+    greedy = {"assign": "greedy", "distance": "kl", "max_clients": max_clients, "min_samples": min_samples}
+    return [
+        {"method": "fedseq", "grouping": {**greedy, "profile": "conf", **profile}},
+        {
+            "method": "fedseq2par",
+            "route": {"growth": "exp", "beta": beta},
+            "grouping": {"assign": "icg", "profile": "conf", **profile},
+        },
+    ]
+
 
 GROWING = ALPHA_0.but(
     "08/growing",
-    {
-        "methods": [
-            {"method": "fedseq", "grouping": {**GREEDY, "max_clients": 10, "min_samples": 2000}},
-            {"method": "fedseq2par", "route": {"growth": "exp", "beta": 2}, "grouping": ICG},
-        ],
-        "grouping": None,
-        "rounds": 100,
-    },
-    smoke={
-        "methods": [
-            {"method": "fedseq", "grouping": {**GREEDY, "max_clients": 10, "min_samples": 270, "epochs": 3}},
-            {"method": "fedseq2par", "route": {"growth": "exp", "beta": 2}, "grouping": {**ICG, "epochs": 3}},
-        ],
-        "rounds": 16,
-    },
-    full={
-        "methods": [
-            {"method": "fedseq", "grouping": {**GREEDY, "max_clients": 11, "min_samples": 800}},
-            {"method": "fedseq2par", "route": {"growth": "exp", "beta": 5}, "grouping": ICG},
-        ],
-        "rounds": 10000,
-    },
+    {"methods": methods(2, 10, 2000), "grouping": None, "rounds": 100},
+    smoke={"methods": methods(2, 10, 270, epochs=3), "rounds": 16},
+    full={"methods": methods(5, 11, 800), "rounds": 10000},
 )
 
 

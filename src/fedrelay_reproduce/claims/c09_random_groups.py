@@ -19,8 +19,6 @@ k-means groups are as balanced as greedy ones here (all hold every class equally
 much as accuracy swings from round to round.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from fedrelay_reproduce import Check, Claim, Condition, Results, spread

@@ -22,8 +22,6 @@ Gini and cosine of confidence are too close together to rank them. Nearly all gr
 paper, whose α we do not know.
 """
 
-from __future__ import annotations
-
 from fedrelay_reproduce import Check, Claim, ClaimExperiment, Condition, Results, least
 
 GROUPINGS = {

@@ -20,8 +20,6 @@ vectors still cover only 63 % of the classes, about as many as random groups wou
 are not enough for good groups. The paper's accuracies were not tested.
 """
 
-from __future__ import annotations
-
 from fedrelay_reproduce import Check, Claim, ClaimExperiment, Condition, Results
 
 PROFILES = ClaimExperiment(

@@ -17,8 +17,6 @@ Reading (small, holds): FedCyclic ends 11 points above FedAvg and takes 18.7 tim
 one after the other. FedSeq is 8 points higher still, in half that time.
 """
 
-from __future__ import annotations
-
 from fedrelay_reproduce import Check, Claim, Condition, Results
 from fedrelay_reproduce.claims.c01_fedseq_against_fedavg import ALPHA_0
 

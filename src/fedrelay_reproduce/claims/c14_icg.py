@@ -16,9 +16,7 @@ Reading (small, holds): ICG is 69 % below random groups and 97 % below clients, 
 easier to balance than the 62 of FEMNIST.
 """
 
-from __future__ import annotations
-
-from fedrelay_reproduce import Check, Claim, ClaimExperiment, Condition, Results, all_of
+from fedrelay_reproduce import Check, Claim, ClaimExperiment, Condition, Results
 
 GROUPS = ClaimExperiment(
     "14/groups",
@@ -41,10 +39,8 @@ GROUPS = ClaimExperiment(
 def criterion(groups: Results) -> list[Condition]:
     icg, random, clients = (groups[name].median_cpd for name in ("icg", "random", "clients"))
     return [
-        all_of(
-            Check("ICG groups differ less than random groups", icg, "<", random),
-            Check("random groups differ less than clients", random, "<", clients),
-        ),
+        Check("ICG groups differ less than random groups", icg, "<", random),
+        Check("random groups differ less than clients", random, "<", clients),
         Check("ICG groups differ at least 30 % less than random groups", icg, "<=", 0.7 * random),
     ]
 

@@ -24,8 +24,6 @@ FedAvg rises from 86 to 93 %. Server optimisers are stronger here than in the pa
 do not know.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from fedrelay_reproduce import Check, Claim, ClaimExperiment, Condition, Results, greatest, rounds_to

@@ -20,8 +20,6 @@ counts once, with any share (120 of 1,206 transfers with a tenth). The criterion
 it was written.
 """
 
-from __future__ import annotations
-
 from fedrelay_reproduce import Check, Claim, Condition, Results, spread
 from fedrelay_reproduce.claims.c15_fedgsp import SHARDS
 

@@ -20,8 +20,6 @@ of it in the 30 cycles through all clients. Shared-Raw is steadier and, unlike i
 against 33 %).
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from fedrelay_reproduce import Check, Claim, ClaimExperiment, Condition, Results

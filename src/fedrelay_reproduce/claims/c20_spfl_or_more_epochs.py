@@ -21,8 +21,6 @@ rounds are better still, with twice the transfers and a quarter more virtual tim
 epochs only.
 """
 
-from __future__ import annotations
-
 from fedrelay_reproduce import Check, Claim, Condition, Results, greatest
 from fedrelay_reproduce.claims.c21_spfl_and_skew import STRONG
 

@@ -19,8 +19,6 @@ paper; but five models with five hops each are also five times the work of one r
 points apart.
 """
 
-from __future__ import annotations
-
 from fedrelay_reproduce import Check, Claim, Condition, Results, mean, spread
 from fedrelay_reproduce.claims.c19_spfl import SCRATCH
 

@@ -19,8 +19,6 @@ far from converged after ten rounds, and SPFL's work grows with the square of it
 hops). These runs do not show how much of the gain comes from that work.
 """
 
-from __future__ import annotations
-
 from fedrelay_reproduce import Check, Claim, Condition, Number, Results
 from fedrelay_reproduce.claims.c19_spfl import SCRATCH
 

@@ -19,8 +19,6 @@ stand-in. Inverted digits show nothing: a model that was not trained on any does
 chance).
 """
 
-from __future__ import annotations
-
 from fedrelay_reproduce import Check, Claim, ClaimExperiment, Condition, Results, mean
 
 PLAIN = ClaimExperiment(

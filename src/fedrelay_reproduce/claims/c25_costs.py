@@ -20,8 +20,6 @@ Reading (small, holds): Counts are exact in every line, FedGSP's seconds and byt
 SPFL's own tables imply M(M + 2) transfers per round; counted one by one there are M(M + 1).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from fedrelay.cost.formulas import FedGspCosts, paper_cost

@@ -21,44 +21,21 @@ published. FedAvg does not: random pairs cost it 1.8 points, fixed ones 1.1. Dif
 between single rounds. Overall FedSeq loses more than FedAvg, but starts higher.
 """
 
-from __future__ import annotations
-
-from fedrelay_reproduce import Check, Claim, Condition, Number, Results
+from fedrelay_reproduce import Check, Claim, ClaimExperiment, Condition, Number, Results
 from fedrelay_reproduce.claims.c03_gap_shrinks import ALPHA_100
 
-FIXED = ALPHA_100.but(
-    "26/fixed",
-    {
-        "attack": {
-            "name": "label-flip",
-            "swap": [0, 6, 3, 5],
-            "pairing": "fixed",
-            "group_share": 0.5,
-            "client_share": 0.5,
-        }
-    },
-)
 
-RANDOM = ALPHA_100.but(
-    "26/random",
-    {
-        "attack": {
-            "name": "label-flip",
-            "swap": [0, 6, 3, 5],
-            "pairing": "random",
-            "group_share": 0.5,
-            "client_share": 0.5,
-        }
-    },
-)
+def attacked(pairing: str) -> ClaimExperiment:
+    attack = {"name": "label-flip", "swap": [0, 6, 3, 5], "pairing": pairing, "group_share": 0.5, "client_share": 0.5}
+    return ALPHA_100.but(f"26/{pairing}", {"attack": attack})
 
 
 def criterion(clean: Results, fixed: Results, random: Results) -> list[Condition]:
-    def harm(method: str, attacked: Results) -> Number:
-        return clean[method].accuracy_last - attacked[method].accuracy_last
+    def harm(method: str, results: Results) -> Number:
+        return clean[method].accuracy_last - results[method].accuracy_last
 
-    def ahead(text: str, attacked: Results) -> Check:
-        return Check(text, attacked["fedseq"].accuracy_last, ">", attacked["fedavg"].accuracy_last)
+    def ahead(text: str, results: Results) -> Check:
+        return Check(text, results["fedseq"].accuracy_last, ">", results["fedavg"].accuracy_last)
 
     return [
         Check("fixed pairs harm FedSeq at least as much", harm("fedseq", fixed), ">=", harm("fedseq", random)),
@@ -68,4 +45,4 @@ def criterion(clean: Results, fixed: Results, random: Results) -> list[Condition
     ]
 
 
-CLAIM = Claim(26, __doc__, criterion, {"clean": ALPHA_100, "fixed": FIXED, "random": RANDOM})
+CLAIM = Claim(26, __doc__, criterion, {"clean": ALPHA_100, "fixed": attacked("fixed"), "random": attacked("random")})

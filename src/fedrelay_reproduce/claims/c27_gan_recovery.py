@@ -24,8 +24,6 @@ drawings are further from the images against FedSeq (60 %: 273 against 208; 80 %
 differ far more than methods do. We see no protection by the chain.
 """
 
-from __future__ import annotations
-
 from fedrelay_reproduce import Check, Claim, Condition, Results, all_of, any_of
 from fedrelay_reproduce.claims.c03_gap_shrinks import ALPHA_100
 

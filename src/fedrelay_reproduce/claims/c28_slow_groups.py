@@ -18,8 +18,6 @@ s) and 6 % fewer client updates, but reaches the target sooner in only one seed 
 rounds, so early rounds evaluate the mean of models that were never merged.
 """
 
-from __future__ import annotations
-
 from fedrelay_reproduce import Check, Claim, Condition, Results, time_to
 from fedrelay_reproduce.claims.c01_fedseq_against_fedavg import ALPHA_0
 from fedrelay_reproduce.claims.c02_speed_up import CENTRALISED

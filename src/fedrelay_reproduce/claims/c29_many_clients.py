@@ -22,8 +22,6 @@ as in the paper, for 17 times the virtual time. On Shakespeare nothing was learn
 the commonest character, and one run of FedSeq is below it.
 """
 
-from __future__ import annotations
-
 from fedrelay_reproduce import Check, Claim, ClaimExperiment, Condition, Results
 from fedrelay_reproduce.claims.c01_fedseq_against_fedavg import ALPHA_0
 from fedrelay_reproduce.claims.c06_feddyn import DYN
