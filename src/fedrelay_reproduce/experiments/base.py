@@ -26,7 +26,7 @@ Values = dict[str, float | None]
 
 @dataclass(frozen=True)
 class ExperimentRuns(ABC):
-    """One experiment of a claim at one scale."""
+    """One experiment of a claim at one scale, measured as a whole: one JSON file for each seed."""
 
     title: str
     folder: Path
@@ -43,36 +43,58 @@ class ExperimentRuns(ABC):
     def data(self) -> DataSettings:
         """The data it needs."""
 
-    @property
-    @abstractmethod
-    def runs(self) -> list[ClaimRun]:
-        """All there is to run."""
-
-    @abstractmethod
-    def open(self) -> None:
-        """Create the folder, or check that it holds this very experiment."""
-
-    @abstractmethod
-    def done(self, run: ClaimRun) -> bool:
-        """Whether a run is complete or has failed for good."""
-
-    @abstractmethod
-    def execute(self, run: ClaimRun) -> None:
-        """Do one run, or continue it."""
-
-    @abstractmethod
-    def measured(self, name: str, seed: int) -> Measured:
-        """What was measured of a method or grouping with one seed."""
-
-    @abstractmethod
-    def seconds(self, seed: int) -> float:
-        """How long the runs with one seed took."""
+    def measure(self, seed: int) -> dict[str, Values]:
+        """The measures of all methods or groupings."""
+        raise NotImplementedError
 
     @property
     def missing_data(self) -> str | None:
         """The name of the data set if it is not on this machine."""
         source = DATASETS.get(self.data.name)
         return self.data.name if source is not None and source.find(self.data.path) is None else None
+
+    @property
+    def runs(self) -> list[ClaimRun]:
+        """All there is to run."""
+        return [ClaimRun(self, seed) for seed in self.seeds]
+
+    def open(self) -> None:
+        """Create the folder, or check that it holds this very experiment."""
+        spec = yaml.safe_dump(json.loads(json.dumps(self.spec, default=str))).encode()
+        path = self.folder / "experiment.yaml"
+        if any(self.folder.glob("seed-*.json")) and (not path.is_file() or path.read_bytes() != spec):
+            raise other_settings(self.folder)
+        make_folder(self.folder)
+        write_atomically(path, spec)
+
+    def done(self, run: ClaimRun) -> bool:
+        """Whether a run is complete or has failed for good."""
+        return self._file(run.seed).is_file()
+
+    def execute(self, run: ClaimRun) -> None:
+        """Do one run, or continue it."""
+        began = time.monotonic()
+        found = self.measure(run.seed)
+        text = json.dumps({"seconds": round(time.monotonic() - began, 3), "measured": found}, indent=1)
+        write_atomically(self._file(run.seed), f"{text}\n".encode())
+
+    def measured(self, name: str, seed: int) -> Measured:
+        """What was measured of a method or grouping with one seed."""
+        path = self._file(seed)
+        if not path.is_file():
+            return Measured(name, {}, problem=f"seed {seed} was not run")
+        found = read_json(path).get("measured", {})
+        if name not in found:
+            raise fr.RunFolderError(f"{path}: is damaged ({name!r} is missing)")
+        return Measured(name, found[name])
+
+    def seconds(self, seed: int) -> float:
+        """How long the runs with one seed took."""
+        path = self._file(seed)
+        return float(read_json(path).get("seconds", 0.0)) if path.is_file() else 0.0
+
+    def _file(self, seed: int) -> Path:
+        return self.folder / f"seed-{seed}.json"
 
 
 @dataclass(frozen=True)
@@ -95,53 +117,7 @@ class ClaimRun:
 
     @property
     def done(self) -> bool:
-        """Whether there is nothing left to do."""
         return self.experiment.done(self)
-
-
-class SeedFiles(ExperimentRuns):
-    """An experiment that is measured as a whole: one JSON file for each seed."""
-
-    @abstractmethod
-    def measure(self, seed: int) -> dict[str, Values]:
-        """The measures of all methods or groupings."""
-
-    @property
-    def runs(self) -> list[ClaimRun]:
-        return [ClaimRun(self, seed) for seed in self.seeds]
-
-    def open(self) -> None:
-        spec = yaml.safe_dump(json.loads(json.dumps(self.spec, default=str))).encode()
-        path = self.folder / "experiment.yaml"
-        if any(self.folder.glob("seed-*.json")) and (not path.is_file() or path.read_bytes() != spec):
-            raise other_settings(self.folder)
-        make_folder(self.folder)
-        write_atomically(path, spec)
-
-    def done(self, run: ClaimRun) -> bool:
-        return self._file(run.seed).is_file()
-
-    def execute(self, run: ClaimRun) -> None:
-        began = time.monotonic()
-        found = self.measure(run.seed)
-        text = json.dumps({"seconds": round(time.monotonic() - began, 3), "measured": found}, indent=1)
-        write_atomically(self._file(run.seed), f"{text}\n".encode())
-
-    def measured(self, name: str, seed: int) -> Measured:
-        path = self._file(seed)
-        if not path.is_file():
-            return Measured(name, {}, problem=f"seed {seed} was not run")
-        found = read_json(path).get("measured", {})
-        if name not in found:
-            raise fr.RunFolderError(f"{path}: is damaged ({name!r} is missing)")
-        return Measured(name, found[name])
-
-    def seconds(self, seed: int) -> float:
-        path = self._file(seed)
-        return float(read_json(path).get("seconds", 0.0)) if path.is_file() else 0.0
-
-    def _file(self, seed: int) -> Path:
-        return self.folder / f"seed-{seed}.json"
 
 
 class MethodRuns(ExperimentRuns):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cached_property
 
 import numpy as np
@@ -14,9 +14,8 @@ from fedrelay.experiment.profile_inputs import profile_inputs
 from fedrelay.experiment.spec import DataSettings, ModelSettings, Options, Section, TrainSettings, validate
 from fedrelay.grouping.base import Grouping
 from fedrelay.grouping.distances import DISTANCES, Distance
-from fedrelay.grouping.profiles import ProfilingResult
-from fedrelay.metrics.skew import group_quality
-from fedrelay_reproduce.experiments.base import SeedFiles, Values
+from fedrelay.report.terminal.grouping_comparison import GroupingResult, grouping_report
+from fedrelay_reproduce.experiments.base import ExperimentRuns, Values
 
 CLIENTS = "clients"
 """The grouping in which every client is a group of its own."""
@@ -31,7 +30,7 @@ class GroupSettings(Section):
     train: TrainSettings = TrainSettings()
 
 
-class GroupComparison(SeedFiles):
+class GroupComparison(ExperimentRuns):
     """Groups formed by several groupings."""
 
     @cached_property
@@ -59,20 +58,15 @@ class GroupComparison(SeedFiles):
         return validate(fr.Experiment, {**common, "method": "fedseq", "seed": seed, "engine": {"workers": 1}})
 
     def measure(self, seed: int) -> dict[str, Values]:
-        inputs = profile_inputs(self.experiment(seed), self.groupings.values())
-        federation = inputs.federation
-        sizes = federation.sizes()
-        holders = np.flatnonzero(sizes)
-        histograms = np.stack([federation.histogram(client) for client in range(federation.clients)])
-        found = {CLIENTS: _quality([(client,) for client in holders.tolist()], histograms, sizes)}
-        profiled: dict[str, ProfilingResult] = {}  # groupings that describe clients alike share the profiles
-        for name, grouping in self.groupings.items():
-            key = grouping.profile_key
-            profiles = profiled[key] = profiled.get(key) or grouping.profile_clients(inputs)
-            found[name] = _quality(grouping.form_groups(inputs, profiles), histograms, sizes)
-            if grouping.active_profile is not None:
-                main = histograms[holders].argmax(axis=1)
-                found[name] |= closeness(profiles.vectors, main, DISTANCES[grouping.distance_name])
+        report = grouping_report(profile_inputs(self.experiment(seed), self.groupings.values()), self.groupings)
+        singles, *formed = report.results
+        main = singles.histograms.argmax(axis=1)
+        found = {CLIENTS: _quality(singles)}
+        for result in formed:
+            found[result.name] = _quality(result)
+            grouping = self.groupings[result.name]
+            if grouping.active_profile is not None and result.profiles is not None:
+                found[result.name] |= closeness(result.profiles.vectors, main, DISTANCES[grouping.distance_name])
         return found
 
 
@@ -91,11 +85,11 @@ def closeness(vectors: NDArray[np.float64], classes: NDArray[np.int64], distance
     }
 
 
-def _quality(groups: Sequence[tuple[int, ...]], histograms: NDArray[np.int64], sizes: NDArray[np.int64]) -> Values:
-    quality = group_quality(groups, histograms, sizes)
+def _quality(result: GroupingResult) -> Values:
+    quality = result.quality
     return {
         "median_cpd": quality.median_cpd,
         "balance_ratio": quality.balance_ratio,
         "covered_classes": quality.covered_classes,
-        "groups": float(len(groups)),
+        "groups": float(len(result.groups)),
     }

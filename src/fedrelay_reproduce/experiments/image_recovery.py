@@ -10,7 +10,7 @@ from pydantic import Field
 
 from fedrelay.experiment.spec import Section, validate
 from fedrelay.robustness.gan_attack_run import GanAttackResult, run_gan_attack
-from fedrelay_reproduce.experiments.base import MethodRuns, SeedFiles, Values
+from fedrelay_reproduce.experiments.base import MethodRuns, Values
 
 LEVELS = (60, 70, 80)
 """Accuracies, in percent, of the received model at which methods are compared, as in the paper."""
@@ -26,7 +26,7 @@ class Attacker(Section):
     epochs: int = Field(20, ge=1, description="epochs over its own images at each hop")
 
 
-class ImageRecovery(MethodRuns, SeedFiles):
+class ImageRecovery(MethodRuns):
     """Methods with an attacker; the settings are those of a comparison, and `attacker`."""
 
     @cached_property

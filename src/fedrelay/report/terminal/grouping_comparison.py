@@ -38,6 +38,8 @@ class GroupingResult:
     groups: Groups
     histograms: NDArray[np.int64]
     quality: GroupQuality
+    profiles: ProfilingResult | None = None
+    """What the groups were formed by."""
 
     def summary(self) -> dict[str, Any]:
         """Return what `--json` prints of this grouping."""
@@ -70,31 +72,29 @@ class GroupingReport:
         return {**facts, "groupings": [result.summary() for result in self.results]}
 
 
-def grouping_report(evidence: ProfileInputs, choices: Mapping[str, Grouping]) -> GroupingReport:
+def grouping_report(inputs: ProfileInputs, choices: Mapping[str, Grouping]) -> GroupingReport:
     """Form groups with every grouping; equal client profiles are computed once.
 
     Raises:
         SpecError: a grouping does not fit the data.
     """
-    federation = evidence.federation
+    federation = inputs.federation
     for grouping in choices.values():
-        grouping.check(evidence)
+        grouping.check(inputs)
     sizes = federation.sizes()
     histograms = np.stack([federation.histogram(client) for client in range(federation.clients)])
-    surveys: dict[str, ProfilingResult] = {}
-    formed: dict[str, Groups] = {}
-    for name, grouping in choices.items():
-        described = grouping.profile_key
-        surveys[described] = surveys.get(described) or grouping.profile_clients(evidence)
-        formed[name] = grouping.form_groups(evidence, surveys[described])
-    singles: Groups = tuple((client,) for client in np.flatnonzero(sizes).tolist())
 
-    def result(name: str, groups: Groups) -> GroupingResult:
+    def result(name: str, groups: Groups, profiles: ProfilingResult | None = None) -> GroupingResult:
         quality = group_quality(groups, histograms, sizes)
-        return GroupingResult(name, choices.get(name), groups, group_histograms(groups, histograms), quality)
+        return GroupingResult(name, choices.get(name), groups, group_histograms(groups, histograms), quality, profiles)
 
-    results = tuple(result(name, groups) for name, groups in {SINGLE: singles, **formed}.items())
-    return GroupingReport(federation.name, federation.clients, federation.classes, int(sizes.sum()), results)
+    results = [result(SINGLE, tuple((client,) for client in np.flatnonzero(sizes).tolist()))]
+    profiled: dict[str, ProfilingResult] = {}
+    for name, grouping in choices.items():
+        key = grouping.profile_key
+        profiles = profiled[key] = profiled.get(key) or grouping.profile_clients(inputs)
+        results.append(result(name, grouping.form_groups(inputs, profiles), profiles))
+    return GroupingReport(federation.name, federation.clients, federation.classes, int(sizes.sum()), tuple(results))
 
 
 def grouping_page(report: GroupingReport) -> RenderableType:
