@@ -6,8 +6,7 @@ import importlib
 import importlib.util
 import pkgutil
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 
 import fedrelay as fr
@@ -30,8 +29,11 @@ def load_claims(path: Path | None = None) -> dict[int, Claim]:
     files = sorted(path.glob("[!_]*.py")) if path.is_dir() else [path]
     if not files:
         raise fr.SpecError(f"{path}: has no claims; a claim is a Python file, see docs/reproduction.md")
-    with _importable(files[0].parent):
+    sys.path.append(str(files[0].parent))  # files of a folder may import each other
+    try:
         return _by_number({str(file): load_claim(file) for file in files})
+    finally:
+        sys.path.remove(str(files[0].parent))
 
 
 def load_claim(path: Path) -> Claim:
@@ -56,16 +58,6 @@ def chosen(claims: dict[int, Claim], numbers: Sequence[int]) -> list[Claim]:
         if number not in claims:
             raise fr.SpecError(f"there is no claim {number}; there are {', '.join(map(str, claims))}")
     return [claim for number, claim in claims.items() if not numbers or number in numbers]
-
-
-@contextmanager
-def _importable(folder: Path) -> Iterator[None]:
-    """Let the files of a folder import each other."""
-    sys.path.append(str(folder))
-    try:
-        yield
-    finally:
-        sys.path.remove(str(folder))
 
 
 def _by_number(loaded: dict[str, Claim]) -> dict[int, Claim]:

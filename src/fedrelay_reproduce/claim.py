@@ -19,13 +19,15 @@ from fedrelay.experiment.spec import unknown
 from fedrelay_reproduce.criteria import MEASURES, Criterion
 from fedrelay_reproduce.verdicts import Verdict
 
-MinMaxScale = Literal["smoke", "small", "full"]
-SCALES: tuple[MinMaxScale, ...] = get_args(MinMaxScale)
-DEFAULT_SEEDS: Mapping[MinMaxScale, int] = {"smoke": 1, "small": 3, "full": 3}
+Scale = Literal["smoke", "small", "full"]
+SCALES: tuple[Scale, ...] = get_args(Scale)
+DEFAULT_SEEDS: Mapping[Scale, int] = {"smoke": 1, "small": 3, "full": 3}
 
 Kind = Literal["comparison", "groups", "transfers", "image-recovery"]
 Spec = Mapping[str, Any]
 NO_CHANGES: Spec = MappingProxyType({})
+COMPARED = ("methods", "grouping", "rounds", "fraction", "eval")
+"""Settings of comparisons that an experiment about groups does not inherit."""
 
 SECTIONS = {
     "Source": "where it was published",
@@ -75,10 +77,13 @@ class ClaimExperiment:
         """The same experiment with some settings changed."""
         return ClaimExperiment(folder, small, smoke, full, kind or self.kind, self)
 
-    def spec(self, scale: MinMaxScale) -> dict[str, Any]:
+    def spec(self, scale: Scale) -> dict[str, Any]:
         """All settings at a scale."""
-        own: Mapping[MinMaxScale, Spec] = {"smoke": self.smoke, "full": self.full}
-        return merged(merged(self.base.spec(scale) if self.base else {}, self.small), own.get(scale, {}))
+        inherited = self.base.spec(scale) if self.base else {}
+        if self.kind == "groups":
+            inherited = {name: value for name, value in inherited.items() if name not in COMPARED}
+        settings = merged(inherited, self.small)
+        return settings if scale == "small" else merged(settings, self.smoke if scale == "smoke" else self.full)
 
 
 @dataclass(frozen=True)
@@ -98,7 +103,7 @@ class Claim:
     text: str | None
     criterion: Criterion
     experiments: Mapping[str, ClaimExperiment]
-    seeds: Mapping[MinMaxScale, int] = field(default_factory=dict)
+    seeds: Mapping[Scale, int] = field(default_factory=dict)
     diverged: Literal["inconclusive", "never reached"] = "inconclusive"
 
     def __post_init__(self) -> None:
@@ -114,7 +119,7 @@ class Claim:
             if count < 1:
                 raise fr.SpecError(f"seeds: must be at least 1, got {count}")
 
-    @cached_property
+    @property
     def title(self) -> str:
         """The claim in one line."""
         return self.sections["title"]
@@ -141,11 +146,11 @@ class Claim:
         """Measures to show beside the checks."""
         return self.sections.get("Shows", "accuracy_last").split(", ")
 
-    def reading(self, scale: MinMaxScale, verdict: Verdict) -> str | None:
+    def reading(self, scale: Scale, verdict: Verdict) -> str | None:
         """What to make of a verdict at a scale."""
         return self.sections.get(f"Reading ({scale}, {verdict})")
 
-    def seed_count(self, scale: MinMaxScale, wanted: int | None = None) -> int:
+    def seed_count(self, scale: Scale, wanted: int | None = None) -> int:
         """How many seeds there are."""
         return wanted or self.seeds.get(scale, DEFAULT_SEEDS[scale])
 

@@ -164,16 +164,13 @@ class Measured:
             return goal
         if self.problem is not None and not self.curve:
             return missing(f"{self.name}: {self.problem}")
-        return Number(self._spent(goal.soon, cost, self._one_round_more(cost)), self._spent(goal.late, cost, math.inf))
-
-    def _spent(self, goal: float, cost: str, never: float) -> float:
-        return next((float(row[cost]) for row in self.curve if row["accuracy"] >= goal), never)
-
-    def _one_round_more(self, cost: str) -> float:
-        if not self.curve:
-            return float(self.rounds + 1)
-        last = self.curve[-1]
-        return float(last[cost] * (self.rounds + 1) / max(1, last["round"]))
+        last = self.curve[-1] if self.curve else {"round": 1, cost: 1}
+        one_round_more = last[cost] * (self.rounds + 1) / max(1, last["round"])
+        soon, late = (
+            next((float(row[cost]) for row in self.curve if row["accuracy"] >= wanted), float(never))
+            for wanted, never in ((goal.soon, one_round_more), (goal.late, math.inf))
+        )
+        return Number(soon, late)
 
 
 def rounds_to(run: Measured, accuracy: Operand) -> Number:

@@ -101,14 +101,15 @@ def _recovery(experiment: fr.Experiment, epochs: int) -> float:
 def samples_of(experiment: fr.Experiment) -> tuple[float, int]:
     """How many samples a run trains on, evaluations included, and how many models travel side by side."""
     sizes = sizes_of(experiment.data)
-    run = prepare(_without_profiles(experiment), federation=_stand_in(sizes))
+    unprofiled, profile_epochs = _without_profiles(experiment)
+    run = prepare(unprofiled, federation=_stand_in(sizes))
     rounds = np.unique(np.linspace(1, experiment.rounds, PLANNED_ROUNDS).astype(int)).tolist()
     plans = [run.planner.plan(round) for round in rounds]
     size = run.prepared.federation.size
     planned = [sum(size(client) for route in plan.routes for client in route.clients) for plan in plans]
     trained = float(np.mean(planned)) * experiment.rounds * experiment.train.epochs
     evaluated = math.ceil(experiment.rounds / experiment.eval.every) * sizes.test
-    samples = trained + _profile_epochs(experiment) * sizes.train + EVALUATING * evaluated
+    samples = trained + profile_epochs * sizes.train + EVALUATING * evaluated
     return samples, min(MOST_LANES, max(len(plan.routes) for plan in plans))
 
 
@@ -164,27 +165,20 @@ class _Stopwatch(Observer):
         self.lap, self.then = now - self.then, now
 
 
-def _without_profiles(experiment: fr.Experiment) -> fr.Experiment:
-    """The same plans, or nearly, without training before the first round."""
-    method = build_method(experiment)
+def _without_profiles(experiment: fr.Experiment) -> tuple[fr.Experiment, int]:
+    """The same plans, or nearly, without training before the first round, and the epochs that it takes each client."""
+    method, epochs = build_method(experiment), 0
     update: dict[str, object] = {"model": experiment.model.model_copy(update={"name": "mlp", "hidden": None})}
     if method.grouping is not None and method.grouping.needs_profiling:
+        epochs = method.grouping.epochs or 10
         bounds = {name: value for name, value in experiment.grouping.items() if name in ("max_clients", "min_samples")}
         counted = method.route.chooses_group_count
         update["grouping"] = {"assign": "icg", "profile": "counts"} if counted else {"assign": "random", **bounds}
     selector = method.warmup.selector if method.warmup is not None else None
     if selector is not None and selector.needs_vectors:
+        epochs += 1
         update["warmup"] = {**experiment.warmup, "select": {"by": "random", "count": selector.count}}
-    return experiment.model_copy(update=update)
-
-
-def _profile_epochs(experiment: fr.Experiment) -> int:
-    """How many epochs every client trains before the first round."""
-    method = build_method(experiment)
-    grouping, warmup = method.grouping, method.warmup
-    epochs = (grouping.epochs or 10) if grouping is not None and grouping.needs_profiling else 0
-    chosen = warmup is not None and warmup.selector is not None and warmup.selector.needs_vectors
-    return epochs + int(chosen)
+    return experiment.model_copy(update=update), epochs
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean, stdev
 
@@ -25,19 +25,11 @@ FEWEST_LINES = 2
 
 def draw_claim(scaled: ScaledClaim, path: Path) -> bool:
     """Draw a claim; False if there is nothing to draw."""
-    panels = _panels(scaled)
-    if not panels:
+    figures = _panels(scaled)
+    if not figures:
         return False
-    columns = min(MOST_COLUMNS, len(panels))
-    methods = list(dict.fromkeys(name for _, _, names, _ in panels for name in names))
-    figures = [
-        _curves(title, experiment, names, methods)
-        if isinstance(experiment, ComparisonRuns)
-        else _groups(title, experiment, measure)
-        for title, experiment, names, measure in panels
-    ]
-    picture = render(figures, "png", columns=columns, dpi=DPI, width=1.0 + 2.9 * columns)
-    write_atomically(path, _fewer_colours(picture))
+    columns = min(MOST_COLUMNS, len(figures))
+    write_atomically(path, _fewer_colours(render(figures, "png", columns=columns, dpi=DPI, width=1.0 + 2.9 * columns)))
     return True
 
 
@@ -48,23 +40,27 @@ def _fewer_colours(picture: bytes) -> bytes:
     return content.getvalue()
 
 
-def _panels(scaled: ScaledClaim) -> list[tuple[str, ExperimentRuns, Sequence[str], str]]:
-    """Title, experiment, methods and measure: one for each comparison, one for each measure of groups."""
-    panels: list[tuple[str, ExperimentRuns, Sequence[str], str]] = []
+def _panels(scaled: ScaledClaim) -> list[Figure]:
+    """One for each comparison, one for each measure of groups."""
+    panels: list[Figure] = []
+    methods: dict[str, int] = {}  # a method has one colour in all panels
     used = scaled.used()
-    for name, experiment in scaled.experiments.items():
-        title = name.replace("_", " ") if len(scaled.experiments) > 1 else ""
-        names = [each for each in experiment.names if each in used[name]]
+    for key, experiment in scaled.experiments.items():
+        title = key.replace("_", " ") if len(scaled.experiments) > 1 else ""
         if isinstance(experiment, ComparisonRuns):
-            if any(experiment.measured(each, scaled.seeds[0]).curve for each in experiment.names):
-                panels.append((title, experiment, names if len(names) >= FEWEST_LINES else experiment.names, ""))
+            names = [name for name in experiment.names if name in used[key]]
+            names = names if len(names) >= FEWEST_LINES else list(experiment.names)
+            if any(experiment.measured(name, scaled.seeds[0]).curve for name in experiment.names):
+                for name in names:
+                    methods.setdefault(name, len(methods))
+                panels.append(_curves(title, experiment, names, methods))
         elif isinstance(experiment, GroupComparison):
-            measures = dict.fromkeys(measure for of in used[name].values() for measure in of)
-            panels += [(title, experiment, experiment.names, measure) for measure in measures]
+            measures = dict.fromkeys(measure for of in used[key].values() for measure in of)
+            panels += [_groups(title, experiment, measure) for measure in measures]
     return panels
 
 
-def _curves(title: str, experiment: ComparisonRuns, names: Sequence[str], methods: Sequence[str]) -> Figure:
+def _curves(title: str, experiment: ComparisonRuns, names: Sequence[str], methods: Mapping[str, int]) -> Figure:
     """Accuracy over rounds; if seeds have curves of different lengths (a run diverged), the shortest counts."""
     histories = {}
     for name in names:
@@ -74,7 +70,7 @@ def _curves(title: str, experiment: ComparisonRuns, names: Sequence[str], method
             histories[name] = [[dict(row) for row in curve[:shortest]] for curve in curves]
     figure = accuracy_curves(histories)
     for mark in figure["marks"]:
-        mark |= line_style("method", methods.index(mark["name"]))  # a method has one colour in all panels
+        mark |= line_style("method", methods[mark["name"]])
     figure["y"]["limits"] = [0, 1]  # the same axis makes panels comparable
     return {**figure, "title": title}
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import json
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from types import MappingProxyType
@@ -14,7 +13,7 @@ from typing import Any
 import fedrelay as fr
 from fedrelay.files import make_folder, write_atomically
 from fedrelay.runtime.versions import versions
-from fedrelay_reproduce.claim import SCALES, MinMaxScale
+from fedrelay_reproduce.claim import SCALES, Scale
 from fedrelay_reproduce.experiments import ExperimentRuns
 from fedrelay_reproduce.experiments.base import read_json
 from fedrelay_reproduce.scaled_claim import ScaledClaim
@@ -63,10 +62,11 @@ def judged_again(entry: Entry, scaled: ScaledClaim) -> Entry:
     return entry if found["verdict"] == NOT_RUN else {**found, "versions": entry["versions"]}
 
 
-def update_results(out: Path, scale: MinMaxScale, entries: Iterable[Entry]) -> None:
+def update_results(out: Path, scale: Scale, entries: Iterable[Entry]) -> None:
     """Write entries beside those of other claims; an entry that was not run replaces no other."""
     make_folder(out / scale)
-    with _locked(out / scale):
+    with (out / scale / f".{RESULTS}.lock").open("w") as lock:
+        fcntl.lockf(lock, fcntl.LOCK_EX)  # several commands may run claims in one folder at once
         found = load_results(out, scale)
         for entry in entries:
             if entry["verdict"] != NOT_RUN or entry["claim"] not in found:
@@ -76,15 +76,7 @@ def update_results(out: Path, scale: MinMaxScale, entries: Iterable[Entry]) -> N
         write_atomically(out / scale / RESULTS, f"{text}\n".encode())
 
 
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Several commands may run claims in one folder at once."""
-    with (folder / f".{RESULTS}.lock").open("w") as handle:
-        fcntl.lockf(handle, fcntl.LOCK_EX)
-        yield
-
-
-def load_results(out: Path, scale: MinMaxScale) -> dict[int, Entry]:
+def load_results(out: Path, scale: Scale) -> dict[int, Entry]:
     """The entries of a scale, by claim."""
     path = out / scale / RESULTS
     if not path.is_file():
@@ -95,7 +87,7 @@ def load_results(out: Path, scale: MinMaxScale) -> dict[int, Entry]:
     return found
 
 
-def best_results(out: Path, least: MinMaxScale) -> dict[int, Entry]:
+def best_results(out: Path, least: Scale) -> dict[int, Entry]:
     """For every claim the entry at the largest scale at which it was run; smaller scales than `least` do not count."""
     found: dict[int, Entry] = {}
     for scale in SCALES[SCALES.index(least) :]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import fedrelay as fr
 from fedrelay.data.registry import DATASETS
-from fedrelay_reproduce.claim import Claim, MinMaxScale
+from fedrelay_reproduce.claim import Claim, Scale
 from fedrelay_reproduce.criteria import Condition, Measured, Results
 from fedrelay_reproduce.experiments import ExperimentRuns, open_runs
 from fedrelay_reproduce.verdicts import CheckResult, Verdict, judge
@@ -20,7 +20,7 @@ class ScaledClaim:
     """A claim, ready to be run and judged."""
 
     claim: Claim
-    scale: MinMaxScale
+    scale: Scale
     seeds: tuple[int, ...]
     experiments: Mapping[str, ExperimentRuns]
 
@@ -44,9 +44,7 @@ class ScaledClaim:
         probes = {name: _Probe(runs.names) for name, runs in self.experiments.items()}
         try:
             self._conditions(probes)
-        except (AttributeError, TypeError) as error:
-            raise fr.SpecError(f"claim {self.claim.number}: criterion: {error}") from None
-        except fr.SpecError as error:
+        except (AttributeError, TypeError, fr.SpecError) as error:
             raise fr.SpecError(f"claim {self.claim.number}: criterion: {error}") from None
         return {name: {each: list(probe[each].values) for each in probe.asked} for name, probe in probes.items()}
 
@@ -83,7 +81,7 @@ class _NotedMeasures(dict[str, float | None]):
 
 
 def scaled_claim(
-    claim: Claim, scale: MinMaxScale, out: Path, seeds: int | None = None, device: str | None = None
+    claim: Claim, scale: Scale, out: Path, seeds: int | None = None, device: str | None = None
 ) -> ScaledClaim:
     """A claim at a scale, with its runs below `out`; `device` is where training runs, if not as the claim says."""
     numbers = tuple(range(1, claim.seed_count(scale, seeds) + 1))

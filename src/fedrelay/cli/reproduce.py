@@ -15,7 +15,7 @@ from fedrelay.errors import SpecError
 from fedrelay.experiment.spec import unknown
 
 if TYPE_CHECKING:  # these import torch, which would make --help slow
-    from fedrelay_reproduce.claim import Claim, MinMaxScale
+    from fedrelay_reproduce.claim import Claim, Scale
     from fedrelay_reproduce.results import Entry
 
 PAGE, PICTURES = "reproduction.md", "reproduction"
@@ -99,7 +99,7 @@ def reproduce(
     output.print_json({"claims": {str(entry["claim"]): entry for entry in entries}})
 
 
-def _write(output: CommandOutput, claims: dict[int, Claim], scale: MinMaxScale, out: Path, folder: Path) -> None:
+def _write(output: CommandOutput, claims: dict[int, Claim], scale: Scale, out: Path, folder: Path) -> None:
     from fedrelay.files import make_folder, write_atomically
     from fedrelay_reproduce.figures import draw_claim
     from fedrelay_reproduce.page import reproduction_page
@@ -140,7 +140,7 @@ def _write_front_page(claims: dict[int, Claim], entries: dict[int, Entry], folde
     return str(path)
 
 
-def _scale(name: str) -> MinMaxScale:
+def _scale(name: str) -> Scale:
     from fedrelay_reproduce.claim import SCALES
 
     for scale in SCALES:

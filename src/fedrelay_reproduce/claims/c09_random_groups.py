@@ -55,11 +55,7 @@ TRAINING = ALPHA_0.but(
 )
 
 GROUPS = ALPHA_0.but(
-    "09/groups",
-    {"methods": None, "grouping": None, "rounds": None, "fraction": None, "groupings": SMALL},
-    smoke={"rounds": None, "grouping": None, "groupings": SMOKE},
-    full={"rounds": None, "grouping": None, "eval": None, "groupings": FULL},
-    kind="groups",
+    "09/groups", {"groupings": SMALL}, smoke={"groupings": SMOKE}, full={"groupings": FULL}, kind="groups"
 )
 
 

@@ -22,7 +22,8 @@ Gini and cosine of confidence are too close together to rank them. Nearly all gr
 paper, whose α we do not know.
 """
 
-from fedrelay_reproduce import Check, Claim, ClaimExperiment, Condition, Results, least
+from fedrelay_reproduce import Check, Claim, Condition, Results, least
+from fedrelay_reproduce.claims.c01_fedseq_against_fedavg import ALPHA_0
 
 GROUPINGS = {
     "random": {},
@@ -35,26 +36,11 @@ GROUPINGS = {
 }
 SMOKE = {name: {"min_samples": 190, **({"epochs": 5} if options else {})} for name, options in GROUPINGS.items()}
 
-FASHION_MNIST = {"name": "fashion-mnist", "samples": 20000, "test_samples": 1000}
-GROUPS = ClaimExperiment(
+GROUPS = ALPHA_0.but(
     "10/groups",
-    {
-        "data": {**FASHION_MNIST, "clients": 200, "alpha": 0.2, "public": 10},
-        "model": {"name": "cnn-s"},
-        "train": {"lr": 0.05, "batch_size": 20},
-        "groupings": GROUPINGS,
-    },
-    smoke={
-        "data": {"name": "digits", "samples": None, "test_samples": None, "clients": 60},
-        "model": {"name": "mlp"},
-        "train": {"batch_size": 8},
-        "groupings": SMOKE,
-    },
-    full={
-        "data": {"name": "cifar10", "samples": None, "test_samples": None, "clients": 500},
-        "model": {"name": "lenet"},
-        "train": {"lr": 0.01, "batch_size": 64, "weight_decay": 0.0004},
-    },
+    {"data": {"test_samples": 1000, "clients": 200, "alpha": 0.2}, "groupings": GROUPINGS},
+    smoke={"data": {"test_samples": None, "clients": 60}, "groupings": SMOKE},
+    full={"data": {"test_samples": None, "clients": 500}},
     kind="groups",
 )
 

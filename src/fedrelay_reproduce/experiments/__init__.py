@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import fedrelay as fr
-from fedrelay_reproduce.claim import ClaimExperiment, Kind, MinMaxScale, merged
+from fedrelay_reproduce.claim import ClaimExperiment, Kind, Scale, merged
 from fedrelay_reproduce.experiments.base import ClaimRun, ExperimentRuns
 from fedrelay_reproduce.experiments.comparison import ComparisonRuns
 from fedrelay_reproduce.experiments.groups import GroupComparison
@@ -32,7 +32,7 @@ KINDS: Mapping[Kind, type[ExperimentRuns]] = {
 
 
 def open_runs(
-    experiment: ClaimExperiment, scale: MinMaxScale, seeds: Sequence[int], out: Path, device: str | None = None
+    experiment: ClaimExperiment, scale: Scale, seeds: Sequence[int], out: Path, device: str | None = None
 ) -> ExperimentRuns:
     """The runs of an experiment at a scale, in its folder below `out`."""
     spec = merged(experiment.spec(scale), {"train": {"device": device}} if device is not None else {})
