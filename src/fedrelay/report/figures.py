@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -256,11 +257,10 @@ def client_classes(data: Data, number: int) -> Figure:
     """The class mix of every client of a federation."""
     federation = data["federations"][number]
     counts = np.array(federation["counts"])
-    ordered = _order(counts) if len(counts) > MOST_IN_ORDER else np.arange(len(counts))
-    shown = ordered[:: -(-len(ordered) // MOST_COLUMNS)]
+    shown = _shown_clients(counts)
     uncounted = federation["clients"] - len(counts)
-    figure = _class_mix("clients", counts, shown.tolist(), federation["class_names"])
-    _refer(figure, counts, ref("federations", number, "counts"), ref("federations", number, "parts"))
+    refs = {name: ref("federations", number, name) for name in ("counts", "parts")}
+    figure = _class_mix("clients", counts, shown.tolist(), federation["class_names"], refs)
     classes = "1 class" if federation["classes"] == 1 else f"{count(federation['classes'])} classes"
     notes = (
         f"{plural(federation['clients'], 'client')}, {count(federation['samples'])} samples, {classes}.",
@@ -280,8 +280,8 @@ def group_classes(data: Data, number: int) -> Figure:
     groups = run["group_counts"]
     names = data["federations"][run["federation"]]["class_names"]
     counts = np.array([group["counts"] for group in groups])
-    figure = _class_mix("groups", counts, range(len(groups)), names)
-    _refer(figure, counts, counts.tolist(), ref("federations", run["federation"], "parts"))
+    refs = {"parts": ref("federations", run["federation"], "parts")}
+    figure = _class_mix("groups", counts, range(len(groups)), names, refs)
     figure["marks"][0]["names"] = [group["group"] for group in groups]
     drawn = f", {count(len(groups))} of them drawn" if len(groups) < run["groups_in_all"] else ""
     balance = sum(group["balance"] for group in groups) / len(groups)
@@ -292,13 +292,20 @@ def group_classes(data: Data, number: int) -> Figure:
     return {**figure, "note": note.strip()}
 
 
-def _class_mix(noun: str, counts: Counts, shown: Iterable[int], names: Sequence[str]) -> Figure:
-    """Columns of class shares; with very many classes, neighbouring classes share a shade and the figure says so."""
-    merged, merged_names = merge_classes(counts, MOST_SHADES)
+def _class_mix(
+    noun: str, counts: Counts, shown: Iterable[int], names: Sequence[str] = (), refs: Data = MappingProxyType({})
+) -> Figure:
+    """Columns of class shares; with very many classes, neighbouring classes share a shade and the figure says so.
+
+    `names` are those of the classes, by default their numbers. `refs` replace what the document holds as well.
+    """
+    merged, numbers = merge_classes(counts, MOST_SHADES)
     if merged is not counts:
-        names = merged_names
+        names, refs = (), {}
+    names = names or numbers
     shades = f" (neighbouring classes merged to {len(names)} shades)" if any("–" in name for name in names) else ""
     mark = {"kind": "mix", "rows": list(shown), "parts": class_parts(names), "counts": merged.tolist(), "share": True}
+    mark |= refs
     return {
         "title": f"Class mix of {noun}{shades}",
         "x": {"label": noun.removesuffix("s").capitalize()},
@@ -316,16 +323,12 @@ def class_parts(names: Sequence[str]) -> list[dict[str, str]]:
     ]
 
 
-def _refer(figure: Figure, counts: Counts, to_counts: Any, to_parts: Any) -> None:
-    """Refer to the document instead of repeating it, unless the figure merges classes."""
-    if counts.shape[1] <= MOST_SHADES:
-        figure["marks"][0] |= {"counts": to_counts, "parts": to_parts}
-
-
-def _order(counts: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Clients by their most frequent class and its share."""
+def _shown_clients(counts: Counts) -> NDArray[np.int64]:
+    """The clients to draw: by number, or many of them by their most frequent class and its share."""
     share = counts.max(axis=1) / np.maximum(1, counts.sum(axis=1))
-    return np.lexsort((-share, counts.argmax(axis=1)))
+    by_class = np.lexsort((-share, counts.argmax(axis=1)))
+    order = by_class if len(counts) > MOST_IN_ORDER else np.arange(len(counts))
+    return order[:: -(-len(order) // MOST_COLUMNS)]
 
 
 def forgetting(chain: Mapping[str, Any], note: str = "", source: Any = None) -> Figure:
@@ -430,9 +433,8 @@ def _epsilons(result: Result) -> list[tuple[float, float]]:
 def partition_figures(partition: Partition) -> list[Figure]:
     """Samples of every client, and below it the class mix."""
     counts = partition.counts
-    order = _order(counts) if len(counts) > MOST_IN_ORDER else np.arange(len(counts))
-    order = order[:: -(-len(order) // MOST_COLUMNS)]
-    mix = _class_mix("clients", counts[order], range(len(order)), list(map(str, range(partition.classes))))
+    order = _shown_clients(counts)
+    mix = _class_mix("clients", counts[order], range(len(order)))
     mix["marks"][0]["names"] = partition.counted[order].tolist()
     if len(counts) > MOST_IN_ORDER:
         mix["x"]["label"] = "Clients, ordered by their most frequent class"
@@ -447,7 +449,7 @@ def grouping_figures(
     name: str, noun: str, counts: NDArray[np.int64], distances: NDArray[np.float64], furthest: float, median: str
 ) -> tuple[Figure, Figure]:
     """The class mix of groups, and the distance of every pair."""
-    mix = _class_mix(noun, counts, range(len(counts)), list(map(str, range(counts.shape[1]))))
+    mix = _class_mix(noun, counts, range(len(counts)))
     mix |= {"title": name, "x": {}}
     mix["marks"][0]["names"] = []
     cells = {"kind": "cells", "rows": [], "columns": [], "values": distances.tolist(), "format": "number",

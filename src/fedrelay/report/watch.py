@@ -64,14 +64,6 @@ class Snapshot:
     def content(self) -> bytes:
         return as_json(self.document).encode()
 
-    @cached_property
-    def etag(self) -> str:
-        return _etag(self.content)
-
-
-def _etag(content: bytes) -> str:
-    return f'"{hashlib.sha256(content).hexdigest()[:32]}"'
-
 
 class WatchServer(ThreadingHTTPServer):
     """Serves a live page of runs until it is closed."""
@@ -126,16 +118,15 @@ class _Handler(BaseHTTPRequestHandler):
         elif self.path == "/":
             self._answer(HTTPStatus.OK, "text/html", web_page(self.server.latest.document, live=True).encode())
         elif self.path == "/document.json":
-            current = self.server.current()
-            self._answer(HTTPStatus.OK, "application/json", current.content, current.etag)
+            self._answer(HTTPStatus.OK, "application/json", self.server.current().content)
         else:
             self._answer(HTTPStatus.NOT_FOUND, "text/plain", b"not found\n")
 
     def do_HEAD(self) -> None:
         self.do_GET()
 
-    def _answer(self, status: HTTPStatus, kind: str, content: bytes, etag: str | None = None) -> None:
-        etag = etag or _etag(content)
+    def _answer(self, status: HTTPStatus, kind: str, content: bytes) -> None:
+        etag = f'"{hashlib.sha256(content).hexdigest()[:32]}"'
         if status == HTTPStatus.OK and self.headers.get("If-None-Match") == etag:
             status, content = HTTPStatus.NOT_MODIFIED, b""
         self.send_response(status)

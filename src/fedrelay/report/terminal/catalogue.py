@@ -127,17 +127,11 @@ def partition_page(partition: Partition, *, histograms: bool) -> RenderableType:
     return Group(*page)
 
 
-def _parts_of(entry: MethodEntry) -> Iterator[str]:
+def _parts_of(entry: MethodEntry) -> list[str]:
     """The parts that a name adds to a method."""
-    if entry.warmup is not None:
-        yield "warm-up"
-    if entry.route is not None:
-        yield "route"
-    if entry.grouping is not None:
-        yield "grouping"
-    yield from (f"term {name}" for name in entry.terms)
-    if entry.merge is not None:
-        yield "merge"
+    terms = {f"term {name}": term for name, term in entry.terms.items()}
+    parts = {"warm-up": entry.warmup, "route": entry.route, "grouping": entry.grouping, **terms, "merge": entry.merge}
+    return [name for name, part in parts.items() if part is not None]
 
 
 def _options(where: str, options: Mapping[str, FieldInfo], usual: Mapping[str, Any]) -> RenderableType:

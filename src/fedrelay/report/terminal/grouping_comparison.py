@@ -128,23 +128,15 @@ def grouping_panels(report: GroupingReport) -> tuple[list[Figure | None], int]:
     shown = [result.histograms[shown_groups(result.histograms)] for result in report.results]
     distances = [cpd_matrix(histograms) for histograms in shown]
     furthest = max(float(matrix.max()) for matrix in distances) or 1.0
-    shelves = -(-len(report.results) // MOST_ACROSS)
-    across = -(-len(report.results) // shelves)
-    mixes: list[Figure | None] = []
-    matrices: list[Figure | None] = []
+    across = -(-len(report.results) // -(-len(report.results) // MOST_ACROSS))
+    pairs: list[tuple[Figure | None, Figure | None]] = []
     for result, counts, matrix in zip(report.results, shown, distances, strict=True):
         noun = "group" if result.grouping else "client"
-        title = f"{result.name}\n{plural(len(result.groups), noun)}"
-        mix, cells = grouping_figures(title, f"{noun}s", counts, matrix, furthest, _decimals(result.quality.median_cpd))
-        mixes.append(mix)
-        matrices.append(cells)
-    blank = [None] * (shelves * across - len(mixes))
-    rows = [
-        row
-        for start in range(0, len(mixes), across)
-        for row in ((mixes + blank)[start : start + across], (matrices + blank)[start : start + across])
-    ]
-    return [panel for row in rows for panel in row], across
+        title, median = f"{result.name}\n{plural(len(result.groups), noun)}", _decimals(result.quality.median_cpd)
+        pairs.append(grouping_figures(title, f"{noun}s", counts, matrix, furthest, median))
+    pairs += [(None, None)] * (-len(pairs) % across)
+    rows = [list(zip(*pairs[start : start + across], strict=True)) for start in range(0, len(pairs), across)]
+    return [panel for mixes, matrices in rows for panel in (*mixes, *matrices)], across
 
 
 def _most_similar(results: Sequence[GroupingResult]) -> GroupingResult | None:
