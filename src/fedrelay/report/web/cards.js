@@ -294,23 +294,13 @@ function save(name, blob) {
   setTimeout(() => URL.revokeObjectURL(address), 1000);
 }
 
-const STYLES = [
-  "fill", "stroke", "stroke-width", "stroke-dasharray", "stroke-opacity", "fill-opacity", "opacity", "font-size", "font-weight",
-  "font-family", "text-anchor", "stroke-linecap", "stroke-linejoin", "visibility", "paint-order",
-];
-
-// An SVG that looks the same without the style sheet.
+// An SVG that looks the same outside the page: it takes the style sheet along.
 function standalone(source) {
   const copy = source.cloneNode(true);
-  const originals = [source, ...source.querySelectorAll("*")];
-  [copy, ...copy.querySelectorAll("*")].forEach((node, index) => {
-    const style = getComputedStyle(originals[index]);
-    for (const name of STYLES) node.style.setProperty(name, style.getPropertyValue(name));
-    if (style.transform !== "none" && originals[index] !== source) node.setAttribute("transform", style.transform);
-    node.removeAttribute("class");
-  });
   const { width, height } = source.viewBox.baseVal;
-  fill(copy, { xmlns: SVG, width, height }, []);
+  const style = `font-family: ${getComputedStyle(document.body).fontFamily}`;
+  const sheet = shape("style", {}, document.querySelector("style").textContent);
+  fill(copy, { xmlns: SVG, width, height, style, "data-theme": document.documentElement.dataset.theme }, [sheet]);
   return { text: new XMLSerializer().serializeToString(copy), width, height };
 }
 
