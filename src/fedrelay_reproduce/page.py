@@ -184,11 +184,6 @@ def headline_table(claims: Claims, entries: Entries, page: str) -> str:
     return "\n".join([*lines, "", f"{tally(claims, entries)} [All of them]({page}).", ""])
 
 
-def has_headlines(text: str) -> bool:
-    """Whether a page has a place for the short table."""
-    return BEGIN in text or END in text
-
-
 def with_headlines(text: str, table: str) -> str:
     """The page with the table between its marks."""
     if not (text.count(BEGIN) == text.count(END) == 1 and text.index(BEGIN) < text.index(END)):

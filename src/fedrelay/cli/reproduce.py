@@ -126,11 +126,11 @@ def _write(output: CommandOutput, claims: dict[int, Claim], scale: Scale, out: P
 def _write_front_page(claims: dict[int, Claim], entries: dict[int, Entry], folder: Path) -> str | None:
     """Write the short table into README.md beside the folder, if it has a place for it."""
     from fedrelay.files import write_atomically
-    from fedrelay_reproduce.page import has_headlines, headline_table, with_headlines
+    from fedrelay_reproduce.page import BEGIN, END, headline_table, with_headlines
 
     path = folder.absolute().parent / "README.md"
     text = path.read_text(encoding="utf-8") if path.is_file() else ""
-    if not has_headlines(text):
+    if BEGIN not in text and END not in text:
         return None
     table = headline_table(claims, entries, f"{folder.absolute().name}/{PAGE}")
     try:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import yaml
 
@@ -120,19 +120,16 @@ class ClaimRun:
         return self.experiment.done(self)
 
 
-class MethodRuns(ExperimentRuns):
-    """An experiment with several methods, whose settings are those of a comparison."""
+class ComparedMethods(ExperimentRuns):
+    """An experiment with several methods, whose settings are those of a comparison, and `others`."""
 
-    @property
-    def settings(self) -> Mapping[str, Any]:
-        """The settings of the comparison."""
-        return self.spec
+    others: ClassVar[tuple[str, ...]] = ()
 
     @cached_property
     def comparison(self) -> fr.Comparison:
         """The comparison; each of its runs takes one core."""
-        engine = {"workers": 1, **self.settings.get("engine", {})}
-        tree = {**self.settings, "seeds": self.seeds, "engine": engine}
+        settings = {name: value for name, value in self.spec.items() if name not in self.others}
+        tree = {**settings, "seeds": self.seeds, "engine": {"workers": 1, **settings.get("engine", {})}}
         return validate(fr.Comparison, tree).model_copy(update={"out": self.folder})
 
     @cached_property

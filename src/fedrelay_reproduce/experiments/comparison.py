@@ -14,7 +14,7 @@ from fedrelay.runtime.comparison import SPEC, load_comparison, run_entry, run_fo
 from fedrelay.runtime.run_folder import Records
 from fedrelay.runtime.run_status import FAILURES, Failure
 from fedrelay_reproduce.criteria import Measured
-from fedrelay_reproduce.experiments.base import ClaimRun, MethodRuns, Values, other_settings, read_json
+from fedrelay_reproduce.experiments.base import ClaimRun, ComparedMethods, Values, other_settings
 
 _SUMMARISED = (
     "accuracy", "accuracy_last", "loss", "f1", "client_updates", "longest_route", "virtual_seconds", "bytes",
@@ -23,7 +23,7 @@ _SUMMARISED = (
 """What is taken from a run's summary as it is."""
 
 
-class ComparisonRuns(MethodRuns):
+class ComparisonRuns(ComparedMethods):
     """One run for each method and seed. A run that failed for good leaves a note beside its folder."""
 
     @property
@@ -57,18 +57,17 @@ class ComparisonRuns(MethodRuns):
 
     def measured(self, name: str, seed: int) -> Measured:
         path, rounds = self.path(name, seed), self.comparison.rounds
-        curve = Records(path).lines("metrics")
+        curve, summary = Records(path).lines("metrics"), Records(path).result
         if failure := _failure(path):
             return Measured(name, {}, curve, rounds, problem=f"{FAILURES[failure][1]} with seed {seed}")
-        if not (path / "result.json").is_file():
+        if summary is None:
             return Measured(name, {}, problem=f"seed {seed} was not run to its end")
-        return Measured(name, measures(read_json(path / "result.json"), curve), curve, rounds)
+        return Measured(name, measures(summary, curve), curve, rounds)
 
     def seconds(self, seed: int) -> float:
         return sum(self.measured(name, seed).values.get("seconds") or 0.0 for name in self.names)
 
     def path(self, method: str, seed: int) -> Path:
-        """The folder of a run."""
         return run_folder(self.folder, self.experiments[method, seed][0], seed)
 
 

@@ -35,12 +35,10 @@ class GroupComparison(ExperimentRuns):
 
     @cached_property
     def settings(self) -> GroupSettings:
-        """The settings, checked."""
         return validate(GroupSettings, self.spec)
 
     @cached_property
     def groupings(self) -> dict[str, Grouping]:
-        """The groupings by name."""
         named = self.settings.groupings.items()
         return {name: validate(Grouping, options, f"groupings.{name}.") for name, options in named}
 

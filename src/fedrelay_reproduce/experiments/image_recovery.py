@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import cached_property
-from typing import Any
 
 from pydantic import Field
 
 from fedrelay.experiment.spec import Section, validate
 from fedrelay.robustness.gan_attack_run import GanAttackResult, run_gan_attack
-from fedrelay_reproduce.experiments.base import MethodRuns, Values
+from fedrelay_reproduce.experiments.base import ComparedMethods, Values
 
 LEVELS = (60, 70, 80)
 """Accuracies, in percent, of the received model at which methods are compared, as in the paper."""
@@ -26,17 +24,14 @@ class Attacker(Section):
     epochs: int = Field(20, ge=1, description="epochs over its own images at each hop")
 
 
-class ImageRecovery(MethodRuns):
-    """Methods with an attacker; the settings are those of a comparison, and `attacker`."""
+class ImageRecovery(ComparedMethods):
+    """Methods with an attacker."""
+
+    others = ("attacker",)
 
     @cached_property
     def attacker(self) -> Attacker:
-        """Who attacks."""
         return validate(Attacker, self.spec.get("attacker", {}), "attacker.")
-
-    @property
-    def settings(self) -> Mapping[str, Any]:
-        return {name: value for name, value in self.spec.items() if name != "attacker"}
 
     def measure(self, seed: int) -> dict[str, Values]:
         client, epochs = self.attacker.client, self.attacker.epochs

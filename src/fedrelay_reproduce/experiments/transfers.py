@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import fedrelay as fr
 from fedrelay.experiment.prepare import prepare
-from fedrelay_reproduce.experiments.base import MethodRuns, Values
+from fedrelay_reproduce.experiments.base import ComparedMethods, Values
 
 COUNTED_ROUND = 2
 """In the first round some methods send less."""
 
 
-class TransferCounts(MethodRuns):
+class TransferCounts(ComparedMethods):
     """The transfers of methods in one round."""
 
     def measure(self, seed: int) -> dict[str, Values]:
