@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 from tests.conftest import make_federation
+from tests.cost import closed_forms as cost
+from tests.cost.closed_forms import Exchanges, FedGspCosts, equal_chains
 
 import fedrelay as fr
-from fedrelay.cost import formulas as cost
-from fedrelay.cost.formulas import Exchanges, FedGspCosts, equal_chains
 from fedrelay.experiment.prepare import PreparedRun, prepare
 from fedrelay.experiment.spec import experiment
 from fedrelay.report.terminal.plan import plan_report

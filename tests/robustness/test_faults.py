@@ -35,7 +35,7 @@ def apply(*faults, plan=PLAN, spares=(8, 9), **recovery) -> FaultyRound:
 
 
 def seconds(found: FaultyRound) -> float:
-    return TIMES.round_time(found.plan, found.fault_costs.delays).seconds
+    return TIMES.round_time(found.plan, found.fault_costs.delays).virtual_seconds
 
 
 def away(*clients, **more):

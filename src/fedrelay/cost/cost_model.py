@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import Any
@@ -16,11 +17,11 @@ from fedrelay.cost.ledger import (
     TransferTotals,
     histograms,
     ledger_line,
-    transfer_counts,
     transfer_totals,
+    transfers,
 )
 from fedrelay.cost.term_transfers import ROUND_MODEL, round_models, term_transfers
-from fedrelay.cost.time_model import TimeModel, VirtualTime
+from fedrelay.cost.time_model import TimeModel, VirtualTime, one_after_another
 from fedrelay.experiment.prepared_experiment import PreparedExperiment
 from fedrelay.local.loss import cross_entropy
 from fedrelay.local.model_checks import example_batch
@@ -62,7 +63,7 @@ class CostModel:
 
         The model of the round is part of it where at least half of the transfers of a kind carry it.
         """
-        found, counts = self._extras_of_terms(plan), transfer_counts(plan)
+        found, counts = self._extras_of_terms(plan), Counter(kind for kind, _, _ in transfers(plan))
         for kind, count in round_models(self.prepared.phase(plan.round).terms, plan).items():
             if 2 * count >= counts[kind]:
                 found[kind][ROUND_MODEL] = self.prepared.layout.bytes
@@ -116,33 +117,33 @@ class CostModel:
             fault_costs: What faults cost.
             measured: Seconds by the real clock, where real arrivals decide which model goes where.
         """
-        found = VirtualTime.of(self.time_model(plan).round_time(plan, fault_costs.delays))
+        found = self.time_model(plan).round_time(plan, fault_costs.delays)
         if plan.asynchronous is None:
             return found
         seconds = plan.asynchronous.seconds + max(fault_costs.delays, default=0.0)
         # Asynchronous models do not wait for each other.
-        return found._replace(seconds=seconds if measured is None else measured, idle=0.0)
+        return found._replace(virtual_seconds=seconds if measured is None else measured, idle_seconds=0.0)
 
     def route_seconds(self, clients: tuple[int, ...], handover: Handover) -> float:
         """How long one model takes through these clients, from the server and back."""
         plan = RoundPlan(self.prepared.experiment.rounds, (Route(clients),), handover)
-        return self.time_model(plan).route_time(clients, handover).seconds
+        return self.time_model(plan).route_times(plan)[0].seconds
 
     def total(self, plans: Iterable[RoundPlan]) -> dict[str, Any]:
         """What rounds cost together."""
         rounds = updates = longest = 0
-        transfers, times = TransferTotals(), []
+        sent, times = TransferTotals(), []
         for plan in plans:
             rounds, updates, longest = rounds + 1, updates + plan.client_updates, max(longest, plan.longest)
-            transfers += self.transfers(plan)
+            sent += self.transfers(plan)
             times.append(self.virtual_time(plan))
         return {
             "rounds": rounds,
             "client_updates": updates,
             "longest_route": longest,
-            "transfers": transfers.counts(),
-            "bytes": transfers.bytes,
-            **VirtualTime.together(times).named(),
+            "transfers": sent.counts(),
+            "bytes": sent.bytes,
+            **one_after_another(times)._asdict(),
         }
 
     def setup_steps(self) -> list[SetupStep]:
@@ -160,13 +161,13 @@ class CostModel:
     def setup_line(self) -> dict[str, Any] | None:
         """Line 0 of the ledger: what clients did before the first round; None if they did nothing."""
         steps = self.setup_steps()
-        transfers = sum((step.totals() for step in steps), TransferTotals())
-        if not transfers.total:
+        sent = sum((step.totals() for step in steps), TransferTotals())
+        if not sent.total:
             return None
         updates = sum(step.updates for step in steps)
-        line = ledger_line(0, transfers, updates=updates, longest=min(1, updates))
+        line = ledger_line(0, sent, updates=updates, longest=min(1, updates))
         times = TimeModel(self.devices, self.prepared.federation.size, self.sample_flops, 1, {})
-        return line | VirtualTime.together(VirtualTime.of(times.setup_time(step)) for step in steps).named()
+        return line | one_after_another(map(times.setup_time, steps))._asdict()
 
     def privacy(self, hops: Mapping[int, int]) -> dict[str, Any]:
         """The privacy that clients have spent after this number of hops each; empty without differential privacy."""

@@ -81,21 +81,6 @@ class TransferTotals:
         return {"s2c": self.s2c, "c2s": self.c2s, "c2c": self.c2c}
 
 
-def transfer_counts(plan: RoundPlan) -> dict[Kind, int]:
-    """How many models are sent in a round, by kind of transfer."""
-    lengths = [len(route.clients) for route in plan.routes if route.clients]
-    routes, handed_on = len(lengths), sum(lengths) - len(lengths)
-    match plan.handover:
-        case "none":
-            return {"s2c": 0, "c2s": 0, "c2c": 0}
-        case "peers":
-            return {"s2c": 0, "c2s": 0, "c2c": routes * (routes - 1)}
-        case "direct":
-            return {"s2c": routes, "c2s": routes, "c2c": handed_on}
-        case "server":
-            return {"s2c": routes + handed_on, "c2s": routes + handed_on, "c2c": 0}
-
-
 def transfer_totals(
     plan: RoundPlan,
     payloads: Mapping[str, int],
@@ -103,15 +88,16 @@ def transfer_totals(
     wasted: Sequence[tuple[str, int]] = (),
 ) -> TransferTotals:
     """The transfers of one round, summed; `wasted` are (kind, number of models) that were sent without effect."""
+    models: Counter[str] = Counter(kind for kind, _, _ in transfers(plan))
+    models.update(dict(wasted))
     sizes: Counter[str] = Counter()
     counts: dict[Kind, int] = {}
     sizes_by_kind: dict[Kind, int] = {}
-    for kind, models in transfer_counts(plan).items():
+    for kind in KINDS:
         sent = {**payloads, **extras.get(kind, {})}
-        models += sum(times for each, times in wasted if each == kind)
-        counts[kind] = models * len(sent)
-        sizes_by_kind[kind] = models * sum(sent.values())
-        sizes.update({payload: models * size for payload, size in sent.items() if models})
+        counts[kind] = models[kind] * len(sent)
+        sizes_by_kind[kind] = models[kind] * sum(sent.values())
+        sizes.update({payload: models[kind] * size for payload, size in sent.items() if models[kind]})
     return TransferTotals(counts["s2c"], counts["c2s"], counts["c2c"], sizes.total(), dict(sizes), sizes_by_kind)
 
 

@@ -26,7 +26,7 @@ from typing import NamedTuple
 
 from fedrelay.cost.devices import DeviceOf
 from fedrelay.cost.ledger import SERVER, ExtraPayloads, Kind, SetupStep, transfers
-from fedrelay.routes.plan import Handover, RoundPlan, Route
+from fedrelay.routes.plan import RoundPlan, Route
 
 
 @dataclass(frozen=True)
@@ -38,72 +38,41 @@ class RouteTime:
     waiting: float = 0.0
     """For clients that train another route's model, are slow or do not answer."""
 
-    hops: int = 0
-    samples: int = 0
-    """Number of hops, and number of samples that one epoch of all of them sees."""
-
     @property
     def seconds(self) -> float:
         """From the server and back."""
         return self.training + self.travelling + self.waiting
 
 
-@dataclass(frozen=True)
-class RoundTime:
-    """How long a round takes whose routes run side by side: until the last model returns."""
-
-    routes: tuple[RouteTime, ...]
-    merging: float = 0.0
-    """Seconds at the server, after that."""
-
-    @property
-    def seconds(self) -> float:
-        """The time of the longest route, and of merging."""
-        return max((route.seconds for route in self.routes), default=0.0) + self.merging
-
-    @property
-    def computing(self) -> float:
-        """T_comp of FedGSP's cost model: the training of the longest route, and merging."""
-        return max((route.training for route in self.routes), default=0.0) + self.merging
-
-    @property
-    def communicating(self) -> float:
-        """T_comm of FedGSP's cost model: all transfers, as if they were done one after another."""
-        return sum(route.travelling for route in self.routes)
-
-    @property
-    def idle(self) -> float:
-        """The sum over routes of the seconds in which their model is neither trained nor transferred."""
-        end = self.seconds - self.merging
-        return sum(end - route.seconds + route.waiting for route in self.routes)
-
-
 class VirtualTime(NamedTuple):
-    """Seconds of a round by the virtual clock."""
+    """Seconds of a round by the virtual clock, under the names of the ledger."""
 
-    seconds: float
-    idle: float
-    """Summed over all models."""
+    virtual_seconds: float = 0.0
+    """Until the last model has returned and is merged."""
 
-    computing: float = 0.0
-    communicating: float = 0.0
-    """T_comp and T_comm of FedGSP's cost model (see `RoundTime`)."""
+    idle_seconds: float = 0.0
+    """The sum over models of the seconds in which they are neither trained nor transferred."""
 
-    @classmethod
-    def of(cls, found: RoundTime) -> VirtualTime:
-        """The time of a round whose models wait for each other."""
-        return cls(found.seconds, found.idle, found.computing, found.communicating)
+    computing_seconds: float = 0.0
+    communicating_seconds: float = 0.0
+    """T_comp and T_comm of FedGSP's cost model: the training of the longest route and merging, and all transfers as if
+    they were done one after another."""
 
-    @classmethod
-    def together(cls, times: Iterable[VirtualTime]) -> VirtualTime:
-        """The sum of times, one after another."""
-        return cls(*map(sum, zip(cls(0.0, 0.0), *times, strict=True)))
 
-    def named(self) -> dict[str, float]:
-        """The times under the names of the ledger."""
-        return {
-            f"{name}_seconds" if name != "seconds" else "virtual_seconds": each for name, each in self._asdict().items()
-        }
+def one_after_another(times: Iterable[VirtualTime]) -> VirtualTime:
+    """The sum of times."""
+    return VirtualTime(*map(sum, zip(VirtualTime(), *times, strict=True)))
+
+
+def side_by_side(routes: Sequence[RouteTime], merging: float = 0.0) -> VirtualTime:
+    """The time of a round whose routes all start at once and are then merged."""
+    longest = max((route.seconds for route in routes), default=0.0)
+    return VirtualTime(
+        longest + merging,
+        sum(longest - route.seconds + route.waiting for route in routes),
+        max((route.training for route in routes), default=0.0) + merging,
+        sum(route.travelling for route in routes),
+    )
 
 
 @dataclass(frozen=True)
@@ -149,29 +118,30 @@ class TimeModel:
     def _bits(self, kind: Kind) -> int:
         return 8 * (sum(self.payloads.values()) + sum(self.extras.get(kind, {}).values()))
 
-    def route_time(self, clients: Sequence[int], handover: Handover = "direct") -> RouteTime:
-        """How long one model takes through these clients, from the server and back, if no other model is in its way."""
-        route = Route(tuple(clients))
-        return self._route_time(route, self._transfer_times(route, RoundPlan(0, (route,), handover)), waiting=0.0)
+    def route_times(self, plan: RoundPlan) -> tuple[RouteTime, ...]:
+        """How long the model of every route takes, from the server and back."""
+        return self._timed(replace(plan, round=0))[0]  # where routes stay the same, so does their time
 
-    def round_time(self, plan: RoundPlan, delays: Sequence[float] = ()) -> RoundTime:
-        """How long a round takes: all routes start at once, and a client trains one model at a time.
-
-        A model that comes to a busy client waits; the first to come is the first to be trained. `delays` are seconds
-        that each route loses to faults.
-        """
-        routes, merging, _ = self._timed(replace(plan, round=0))  # where routes stay the same, so does their time
+    def round_time(self, plan: RoundPlan, delays: Sequence[float] = ()) -> VirtualTime:
+        """How long a round takes; `delays` are seconds that each route loses to faults."""
+        routes, merging = self.route_times(plan), 0.0
+        if plan.merges:
+            merging = self.merge_seconds * max(0, sum(bool(route.clients) for route in plan.routes) - 1)
         if delays:
             late = zip(routes, delays, strict=True)
             routes = tuple(replace(each, waiting=each.waiting + delay) for each, delay in late)
-        return RoundTime(routes, merging)
+        return side_by_side(routes, merging)
 
     def return_times(self, plan: RoundPlan) -> list[list[float]]:
         """For every route, when it would return if it ended after its first client, its second, and so on."""
-        return self._timed(plan)[2]
+        return self._timed(plan)[1]
 
-    def _timed(self, plan: RoundPlan) -> tuple[tuple[RouteTime, ...], float, list[list[float]]]:
-        """The time of every route, the time to merge, and the return times of every route."""
+    def _timed(self, plan: RoundPlan) -> tuple[tuple[RouteTime, ...], list[list[float]]]:
+        """The time and the return times of every route.
+
+        All routes start at once, and a client trains one model at a time. A model that comes to a busy client waits;
+        the first to come is the first to be trained.
+        """
         ways = [self._transfer_times(route, plan) for route in plan.routes]
         waits = [0.0] * len(ways)
         returns: list[list[float]] = [[] for _ in ways]
@@ -184,37 +154,26 @@ class TimeModel:
             begin = max(now, free_at.get(clients[hop], 0.0))
             end = free_at[clients[hop]] = begin + self.hop_time(clients[hop])
             waits[number] += begin - now
-            returns[number].append(end + self._return_time(plan, clients[hop], ways[number][-1]))
+            through_server = plan.handover in ("direct", "server")
+            returns[number].append(
+                end + (self.transfer_time(clients[hop], SERVER) if through_server else ways[number][-1])
+            )
             if hop + 1 < len(clients):
                 heapq.heappush(queue, (end + ways[number][hop + 1], number, hop + 1))
-        merging = self.merge_seconds * max(0, sum(map(bool, returns)) - 1) if plan.merges else 0.0
-        return tuple(map(self._route_time, plan.routes, ways, waits)), merging, returns
+        training = (sum(map(self.hop_time, route.clients)) for route in plan.routes)
+        return tuple(map(RouteTime, training, map(sum, ways), waits)), returns
 
-    def _return_time(self, plan: RoundPlan, client: int, last: float) -> float:
-        """Seconds from a client to the server, if the route ends there; `last` is the time from its last client."""
-        return self.transfer_time(client, SERVER) if plan.handover in ("direct", "server") else last
-
-    def setup_time(self, step: SetupStep) -> RoundTime:
+    def setup_time(self, step: SetupStep) -> VirtualTime:
         """How long a setup step takes, which all its clients do at the same time."""
-        return RoundTime(tuple(self._setup_time(step, place) for place in range(len(step.clients))))
-
-    def _setup_time(self, step: SetupStep, place: int) -> RouteTime:
-        client = step.clients[place]
-        device, samples = self.device(client), self.samples(client)
-        links = ((step.down, device.down), (step.up, device.up))
-        travelling = sum(
-            8 * transfer.size_of(place) / bandwidth + device.latency for transfer, bandwidth in links if transfer
-        )
-        return RouteTime(step.work(samples, self.sample_flops) / device.flops, travelling, hops=1, samples=samples)
-
-    def _route_time(self, route: Route, ways: Sequence[float], waiting: float) -> RouteTime:
-        return RouteTime(
-            training=sum(map(self.hop_time, route.clients)),
-            travelling=sum(ways),
-            waiting=waiting,
-            hops=len(route.clients),
-            samples=sum(map(self.samples, route.clients)),
-        )
+        times = []
+        for place, client in enumerate(step.clients):
+            device = self.device(client)
+            links = ((step.down, device.down), (step.up, device.up))
+            travelling = sum(
+                8 * transfer.size_of(place) / bandwidth + device.latency for transfer, bandwidth in links if transfer
+            )
+            times.append(RouteTime(step.work(self.samples(client), self.sample_flops) / device.flops, travelling))
+        return side_by_side(times)
 
     def _transfer_times(self, route: Route, plan: RoundPlan) -> list[float]:
         """Seconds of the transfer to each client, and of the last one back."""

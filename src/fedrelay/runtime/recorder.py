@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from fedrelay.cost.ledger import TransferTotals, ledger_line
-from fedrelay.cost.time_model import VirtualTime
+from fedrelay.cost.time_model import VirtualTime, one_after_another
 from fedrelay.data.public_samples import PublicFederation
 from fedrelay.engines.start import node_names
 from fedrelay.experiment.prepare import PreparedRun
@@ -49,7 +49,7 @@ class Recorder:
         self.transfers = TransferTotals()
         self.updates = self.longest_route = 0
         self.hops: Counter[int] = Counter()
-        self.seconds = dict.fromkeys(VirtualTime(0.0, 0.0).named(), 0.0)
+        self.seconds = VirtualTime()._asdict()
         setup = self.costs.setup_line()
         for line in folder.lines("ledger") if folder else [setup] if setup else []:
             self._count_costs(line)
@@ -87,7 +87,7 @@ class Recorder:
         routes = [route.clients for route in plan.routes]
         updates, longest = sum(plan.client_updates for plan in plans), max(plan.longest for plan in plans)
         line = ledger_line(plan.round, sum(totals, TransferTotals()), updates=updates, longest=longest, routes=routes)
-        line |= VirtualTime.together(times).named()
+        line |= one_after_another(times)._asdict()
         line |= {"handover": plan.handover, "merges": plan.merges}
         if any(route.slot is not None for route in plan.routes):
             line["slots"] = [route.slot for route in plan.routes]

@@ -23,7 +23,7 @@ MOST_ROUTES = 12
 MOST_CLIENTS = 12
 """The most clients of a route that are named."""
 
-_SECONDS = tuple(VirtualTime(0.0, 0.0).named())
+_SECONDS = VirtualTime._fields
 
 _HANDOVERS = {
     "direct": "direct: clients pass the model to each other",
@@ -62,7 +62,7 @@ def plan_report(run: PreparedRun, round: int) -> dict[str, Any]:
         "client_updates": plan.client_updates,
         "transfers": transfers.counts(),
         "bytes": transfers.bytes,
-        **costs.virtual_time(plan).named(),
+        **costs.virtual_time(plan)._asdict(),
         "setup": None if setup is None else {**_cost_of(setup), "payloads": setup["payloads"]},
         "total": whole_run,
         **({"privacy": privacy} if privacy else {}),
@@ -81,7 +81,7 @@ def _with_faults(run: PreparedRun, plan: RoundPlan) -> dict[str, Any] | None:
         "client_updates": faulty.plan.client_updates,
         "transfers": transfers.counts(),
         "bytes": transfers.bytes,
-        **run.costs.virtual_time(faulty.plan, faulty.fault_costs).named(),
+        **run.costs.virtual_time(faulty.plan, faulty.fault_costs)._asdict(),
         "fault_events": dict(Counter(event.what for event in faulty.events)),
         "tampered": len(faulty.tampers),
     }

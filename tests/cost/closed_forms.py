@@ -11,7 +11,7 @@ Groups wait for the longest chain, so a round is described by its number of grou
 chains these are n·K/min(K, f(r)). T_comm has all transfers come one after another, as if they shared one link.
 
 This is the closed form, to check others by. For any method and any devices the virtual clock gives the same three
-numbers from the plan: `RoundTime.computing`, `RoundTime.communicating`, and the bytes of the ledger.
+numbers from the plan: `computing_seconds`, `communicating_seconds`, and the bytes of the ledger.
 
 Units: the paper's 25.2 MB are 25.2·2²⁰ bytes of a model with 6 603 710 parameters, but its figures follow from one
 "mega" for bytes and bits alike; 25.2·10⁶ bytes and 567·10⁶ bit/s give them.

@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.cost import closed_forms as cost
+from tests.cost.closed_forms import FedGspCosts, RoundShape, equal_chains
 
-from fedrelay.cost import formulas as cost
-from fedrelay.cost.formulas import FedGspCosts, RoundShape, equal_chains
 from fedrelay.cost.ledger import transfer_totals
 from fedrelay.grouping.group_counts import groups_in_round
 from fedrelay.models.zoo import build_model
