@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from fedrelay.cost.devices import Device
 from fedrelay.cost.ledger import transfer_totals
 from fedrelay.cost.time_model import TimeModel
-from fedrelay.experiment.spec import FaultKind, FaultSettings, RecoverySettings
+from fedrelay.experiment.prepare import prepare
+from fedrelay.experiment.spec import FaultKind, FaultSettings, RecoverySettings, experiment
 from fedrelay.local.arrival import Arrival, HopReport
 from fedrelay.robustness.executed_round import executed_round, unanswered
 from fedrelay.robustness.fault_events import events_of_arrivals
@@ -270,7 +271,7 @@ def test_whatever_happens_a_plan_stays_a_plan(lengths, kinds, rate, policy, roun
 
 
 def executed(plan, arrivals, fault_costs=NO_FAULT_COSTS):
-    return executed_round(plan, fault_costs, arrivals, timeout=30.0, elapsed=1.0, time_model=lambda plan: TIMES)
+    return executed_round(plan, fault_costs, arrivals, timeout=30.0, time_model=lambda plan: TIMES)
 
 
 def test_what_was_refused_is_an_event_and_costs_another_transfer():
@@ -281,10 +282,10 @@ def test_what_was_refused_is_an_event_and_costs_another_transfer():
         (1, 6, "a wrong shape", "refused: a wrong shape"),
         (2, 7, "non-finite weights", "refused: non-finite weights"),
     ]
-    assert executed(plan, [arrival]).fault_costs == FaultCosts((2.0,), (("c2c", 1), ("c2s", 1)))
-    assert executed(replace(plan, handover="server"), [arrival]).fault_costs == NO_FAULT_COSTS
+    assert executed(plan, [arrival])[1] == FaultCosts((2.0,), (("c2c", 1), ("c2s", 1)))
+    assert executed(replace(plan, handover="server"), [arrival])[1] == NO_FAULT_COSTS
     alone = Arrival(0, (5,), torch.zeros(1), hops[1:2])
-    assert executed(RoundPlan(2, (Route((5,)),)), [alone]).fault_costs == NO_FAULT_COSTS
+    assert executed(RoundPlan(2, (Route((5,)),)), [alone])[1] == NO_FAULT_COSTS
 
 
 def arrived(number, *hops):
@@ -300,25 +301,29 @@ def test_an_executed_round_has_the_clients_that_answered():
     plan = RoundPlan(1, (Route((5, 6, 7)), Route((8,), 3)), "server")
     first = arrived(0, (5, ("answered",)), (6, ("away",)), (7, ("silent", "answered", "answered")))
     second = arrived(1, (8, ("silent", "failed", "away")))
-    found = executed(plan, [first, second])
-    assert [(route.clients, route.slot) for route in found.plan.routes] == [((5, 7), None), ((), 3)]
+    reached, lost = executed(plan, [first, second])
+    assert [(route.clients, route.slot) for route in reached.routes] == [((5, 7), None), ((), 3)]
     # 7 was sent the model twice in vain, once for nothing and once for a bad answer; 8 twice, both for nothing
-    assert found.fault_costs == FaultCosts((30.0, 30.0), (("c2s", 1), ("s2c", 4)))
-    assert (found.plan.client_updates, found.seconds) == (2, None)
+    assert lost == FaultCosts((30.0, 30.0), (("c2s", 1), ("s2c", 4)))
+    assert reached.client_updates == 2
     assert unanswered([first, second]) == [8]
-    counts = transfer_totals(found.plan, {"model": 10}, wasted=found.fault_costs.wasted)
+    counts = transfer_totals(reached, {"model": 10}, wasted=lost.wasted)
     assert (counts.s2c, counts.c2s, counts.c2c, counts.bytes) == (2 + 4, 2 + 1, 0, 90)
 
 
 def test_in_simulation_the_plan_is_executed_as_it_is():
     plan, overhead = RoundPlan(1, (Route((5, 6)),)), FaultCosts((2.0,), (("c2c", 1),))
-    found = executed(plan, [arrived(0, (5, ()), (6, ()))], overhead)
-    assert found.plan is plan
-    assert found.fault_costs == overhead
+    reached, lost = executed(plan, [arrived(0, (5, ()), (6, ()))], overhead)
+    assert reached is plan
+    assert lost == overhead
 
 
 def test_where_real_arrivals_decide_the_real_clock_counts():
     plan = RoundPlan(1, (Route((5, 6), 0),), "server", asynchronous=AsyncRound(1, 9.0, real=True))
-    found = executed(plan, [arrived(0, (5, ("silent", "answered")))])
-    assert found.plan.routes == (Route((5,), 0),)
-    assert (found.fault_costs.delays, found.seconds) == ((), 1.0)
+    reached, lost = executed(plan, [arrived(0, (5, ("silent", "answered")))])
+    assert reached.routes == (Route((5,), 0),)
+    assert lost.delays == ()
+    costs = prepare(experiment("fedasyncseq", clients=8, workers=1)).costs
+    assert costs.virtual_time(reached, lost, measured=1.0).virtual_seconds == 1.0
+    simulated = replace(reached, asynchronous=AsyncRound(1, 9.0))
+    assert costs.virtual_time(simulated, lost, measured=1.0).virtual_seconds == 9.0

@@ -112,17 +112,15 @@ class CostModel:
     ) -> VirtualTime:
         """How long a round takes, and how long models wait for the slowest.
 
-        Args:
-            plan: What travels.
-            fault_costs: What faults cost.
-            measured: Seconds by the real clock, where real arrivals decide which model goes where.
+        `measured` are seconds by the real clock; they count where real arrivals decide which model goes where.
         """
         found = self.time_model(plan).round_time(plan, fault_costs.delays)
         if plan.asynchronous is None:
             return found
         seconds = plan.asynchronous.seconds + max(fault_costs.delays, default=0.0)
-        # Asynchronous models do not wait for each other.
-        return found._replace(virtual_seconds=seconds if measured is None else measured, idle_seconds=0.0)
+        if plan.asynchronous.real and measured is not None:
+            seconds = measured
+        return found._replace(virtual_seconds=seconds, idle_seconds=0.0)  # models do not wait for each other
 
     def route_seconds(self, clients: tuple[int, ...], handover: Handover) -> float:
         """How long one model takes through these clients, from the server and back."""

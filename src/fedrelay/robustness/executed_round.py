@@ -9,7 +9,7 @@ from dataclasses import replace
 from fedrelay.cost.ledger import SERVER
 from fedrelay.cost.time_model import TimeModel
 from fedrelay.local.arrival import Arrival
-from fedrelay.routes.execution import ExecutedRound, FaultCosts
+from fedrelay.routes.execution import FaultCosts
 from fedrelay.routes.plan import RoundPlan
 
 
@@ -19,10 +19,9 @@ def executed_round(
     arrivals: Sequence[Arrival],
     *,
     timeout: float,
-    elapsed: float,
     time_model: Callable[[RoundPlan], TimeModel],
-) -> ExecutedRound:
-    """What one attempt at a round cost.
+) -> tuple[RoundPlan, FaultCosts]:
+    """What really travelled in one attempt at a round: the plan with the clients that were reached, and lost costs.
 
     Where hops are messages, a client that was not reached costs nothing. One that did not answer was sent a model
     without effect, and the server waited for it. One that could not answer was sent a model without effect. All but one
@@ -36,7 +35,6 @@ def executed_round(
         fault_costs: What the simulated faults cost.
         arrivals: What came back.
         timeout: How long the server waits for an answer, in seconds.
-        elapsed: How long the attempt took by the real clock.
         time_model: Gives the time model of a plan.
     """
     executed = reached(plan, arrivals)
@@ -53,9 +51,9 @@ def executed_round(
         for source, target in _resends(arrival) if plan.handover == "direct" else ():
             wasted["s2c" if source == SERVER else "c2s" if target == SERVER else "c2c"] += 1
             delays[arrival.route] += time_model(executed).transfer_time(source, target)
-    real = plan.real_arrivals  # their clock is the real one, which has counted all delays
-    lost = tuple(delays) if any(delays) and not real else ()
-    return ExecutedRound(executed, FaultCosts(lost, tuple(sorted((+wasted).items()))), elapsed if real else None)
+    # The clock of real arrivals is the real one, which has counted all delays.
+    lost = tuple(delays) if any(delays) and not plan.real_arrivals else ()
+    return executed, FaultCosts(lost, tuple(sorted((+wasted).items())))
 
 
 def reached(plan: RoundPlan, arrivals: Sequence[Arrival]) -> RoundPlan:

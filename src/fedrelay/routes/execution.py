@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from fedrelay.routes.plan import RoundPlan
-
 Tampering = Literal["nan", "inf", "shape", "zero", "explode", "sign-flip", "replace"]
 """What may be done to a model after training and before it is handed on."""
 
@@ -56,15 +54,3 @@ class ExecutionOverlay:
 
 
 AS_PLANNED = ExecutionOverlay()
-
-
-@dataclass(frozen=True)
-class ExecutedRound:
-    """What really travelled in one attempt at a round, for the ledger and the virtual clock."""
-
-    plan: RoundPlan
-    """The plan with the clients that were reached."""
-
-    fault_costs: FaultCosts = NO_FAULT_COSTS
-    seconds: float | None = None
-    """How long the round took by the real clock, where real arrivals decide which model goes where."""

@@ -4,33 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from fedrelay.errors import DivergedError, EngineError, NoUsableArrivalError
-from fedrelay.experiment.spec import Experiment
 from fedrelay.robustness.fault_events import DIVERGED, server_event
 from fedrelay.runtime.recorder import Recorder
-from fedrelay.runtime.run_folder import RunFolder, RunState
 
-
-class Resumable(Protocol):
-    """A run that may fail."""
-
-    experiment: Experiment
-    state: RunState
-    folder: RunFolder | None
-    recorder: Recorder
-
-    @property
-    def finished(self) -> bool:
-        """Whether all rounds are done."""
-
-    def save(self) -> None:
-        """Write a checkpoint."""
+if TYPE_CHECKING:
+    from fedrelay.runtime.loop import RoundLoop
 
 
 @contextmanager
-def explain_failures(run: Resumable) -> Iterator[None]:
+def explain_failures(run: RoundLoop) -> Iterator[None]:
     """Save what can be saved of a run that fails, and say in the error where to find it and how to continue."""
     method = run.experiment.method
     try:
@@ -57,5 +42,5 @@ def check_anything_learned(recorder: Recorder, rounds: int) -> None:
     raise kind(f"no client update was accepted in any of the {rounds} rounds ({reasons}); the model is untrained")
 
 
-def _where(run: Resumable) -> str:
+def _where(run: RoundLoop) -> str:
     return f"; rounds 1 to {run.state.round} are kept in {run.folder.path}" if run.folder and run.state.round else ""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 
+import torch
 from torch import nn
 
 from fedrelay.data.federation import Federation
@@ -20,6 +20,7 @@ from fedrelay.experiment.prepare import PreparedRun, prepare
 from fedrelay.experiment.spec import Experiment
 from fedrelay.local.client_state import ClientStateStore
 from fedrelay.metrics.classification import accuracy_on_classes, scores_from_counts
+from fedrelay.robustness.guard import NO_HOPS_YET, TypicalHop
 from fedrelay.runtime.failures import check_anything_learned, explain_failures
 from fedrelay.runtime.interrupt import Interrupted, finish_round_on_interrupt
 from fedrelay.runtime.observer import HopTap, Observer, as_observer
@@ -42,7 +43,7 @@ class RoundLoop:
         self.experiment, self.state, self.folder, self.observer = self.prepared.experiment, state, folder, observer
         self.server = Server(self.prepared, self.planner)
         self.recorder = Recorder(run, folder)
-        self.attempts = RoundAttempts(run, self.server, self.recorder, tap or HopTap())
+        self.attempts = RoundAttempts(run, self.server, self.recorder, tap)
         self.client_states = (
             ClientStateStore(folder.path / "clients", run_id=folder.name) if folder else ClientStateStore()
         )
@@ -55,7 +56,7 @@ class RoundLoop:
         if self.folder is not None and self.folder.result is not None and self.finished:
             return self._result()
         self.client_states.restore(self.folder.client_files if self.folder else ())
-        with self._resources(), explain_failures(self), finish_round_on_interrupt(self.observer.on_stopping) as stopped:
+        with closing(self), explain_failures(self), finish_round_on_interrupt(self.observer.on_stopping) as stopped:
             while not self.finished and not stopped():
                 self.run_round()
             self.save()
@@ -126,15 +127,11 @@ class RoundLoop:
     def _result(self) -> Result:
         return self.recorder.result(self.state, self.server.current_model(self.state))
 
-    @contextmanager
-    def _resources(self) -> Iterator[None]:
-        """Close the engine and the client states at the end, however the run ends."""
-        try:
-            yield
-        finally:
-            if self.engine is not None:
-                self.engine.close()
-            self.client_states.close()
+    def close(self) -> None:
+        """Close the engine and the client states."""
+        if self.engine is not None:
+            self.engine.close()
+        self.client_states.close()
 
 
 @errors_in_own_part()
@@ -208,7 +205,7 @@ def resume_run(
         warn_about_other_sources(str(path), folder.facts.get("sources", {}), source_digests(prepared.user_modules()))
         state = folder.restore(partial(is_evaluated, prepared.experiment))
         if state is None:
-            state = RunState(0, prepared.layout.flatten(prepared.module))
+            state = first_state(run)
         if state.weights.shape != (prepared.layout.size,) or state.weights.dtype != prepared.layout.dtype:
             raise RunFolderError(f"{path}: the checkpoint does not fit the model of spec.yaml")
         return RoundLoop(run, state, folder, as_observer(observer)).run()
@@ -218,8 +215,11 @@ def resume_run(
 
 def first_state(run: PreparedRun) -> RunState:
     """The state before the first round."""
-    prepared = run.prepared
-    return RunState(0, prepared.layout.flatten(prepared.module), prepared.profiling_seconds)
+    prepared, typical = run.prepared, NO_HOPS_YET
+    weights = prepared.layout.flatten(prepared.module)
+    if prepared.experiment.guard.needs_typical_hop:  # before the first hop, an update is as long as the model itself
+        typical = TypicalHop(float(torch.linalg.vector_norm(weights[: prepared.layout.trained_size])))
+    return RunState(0, weights, prepared.profiling_seconds, typical_hop=typical)
 
 
 def is_evaluated(experiment: Experiment, round: int) -> bool:

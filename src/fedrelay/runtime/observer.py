@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from inspect import signature
+from typing import Protocol
 
 from fedrelay.errors import SpecError
 from fedrelay.experiment.spec import Experiment
@@ -74,31 +76,20 @@ class CombinedObserver(Observer):
     """Calls several observers, in order."""
 
     def __init__(self, *observers: Observer) -> None:
-        self.observers = observers
-
-    def on_profile(self, done: int, clients: int) -> None:
-        for each in self.observers:
-            each.on_profile(done, clients)
-
-    def on_start(self, experiment: Experiment, round: int) -> None:
-        for each in self.observers:
-            each.on_start(experiment, round)
-
-    def on_round_end(self, round: int, row: Row | None) -> None:
-        for each in self.observers:
-            each.on_round_end(round, row)
-
-    def on_stopping(self) -> None:
-        for each in self.observers:
-            each.on_stopping()
+        for name in HOOKS:
+            setattr(self, name, partial(_call_all, [getattr(each, name) for each in observers]))
 
 
-class HopTap:
-    """Sees models as clients receive them. The base class sees none."""
+def _call_all(hooks: Sequence[Callable[..., None]], *arguments: object) -> None:
+    for hook in hooks:
+        hook(*arguments)
+
+
+class HopTap(Protocol):
+    """Sees models as clients receive them."""
 
     def taps(self, plan: RoundPlan) -> tuple[tuple[int, int], ...]:
         """(route, index) of the hops whose received model is wanted."""
-        return ()
 
     def on_arrivals(self, plan: RoundPlan, arrivals: Sequence[Arrival]) -> None:
         """The hops of an attempt are over. `Arrival.received_models` are valid during this call only."""

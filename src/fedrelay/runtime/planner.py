@@ -55,8 +55,8 @@ class Planner:
             waiting: Slots in which a model waits; None: those in which one waits if nothing goes wrong before.
         """
         plan = self._routed(round)
-        if self._hop_budget is not None:
-            plan = self._hop_budget.limit(plan)
+        if self.hop_budget is not None:
+            plan = self.hop_budget.limit(plan)
         if waiting is None or all(route.continues == (route.slot in waiting) for route in plan.routes):
             return plan
         return replace(plan, routes=tuple(replace(each, continues=each.slot in waiting) for each in plan.routes))
@@ -67,10 +67,6 @@ class Planner:
         context = self._phase_context(phase)
         legs = phase.route.next_legs(context, state)
         return tuple(replace(leg, clients=tuple(filter(context.has_samples, leg.clients))) for leg in legs)
-
-    def out_of_budget(self, round: int) -> tuple[int, ...]:
-        """Clients that have no privacy budget left from this round on."""
-        return () if self._hop_budget is None else self._hop_budget.exhausted(round)
 
     def selection_seconds(self, round: int) -> float:
         """How long the search for the clients of a round took; 0 where there was none."""
@@ -109,7 +105,7 @@ class Planner:
         )
 
     @cached_property
-    def _hop_budget(self) -> HopBudget | None:
+    def hop_budget(self) -> HopBudget | None:
         """How many hops clients may have, where they have a privacy budget."""
         term = self.prepared.method.privacy
         if term is None or term.most_visits is None:

@@ -23,7 +23,7 @@ from fedrelay.metrics.forgetting import backward_transfer, forgetting
 from fedrelay.robustness.executed_round import unanswered
 from fedrelay.robustness.fault_events import GIVEN_UP, REFUSED, FaultEvent, event_label, is_fault
 from fedrelay.robustness.label_flip import FlippedFederation
-from fedrelay.routes.execution import ExecutedRound
+from fedrelay.routes.execution import FaultCosts
 from fedrelay.routes.plan import RoundPlan
 from fedrelay.runtime.result import Result, Row
 from fedrelay.runtime.run_folder import PROBE, PROFILES, SELECTION, RunFolder, RunState
@@ -58,10 +58,11 @@ class Recorder:
         self.messages = sum(line.get("messages", 0) for line in timings)
         self.overhead = sum(line.get("overhead", 0.0) for line in timings)
 
-    def add_attempt(self, executed: ExecutedRound, arrivals: Sequence[Arrival]) -> None:
-        """Note what one attempt at a round cost."""
-        plan, fault_costs = executed.plan, executed.fault_costs
-        times = self.costs.virtual_time(plan, fault_costs, executed.seconds)
+    def add_attempt(
+        self, plan: RoundPlan, fault_costs: FaultCosts, arrivals: Sequence[Arrival], elapsed: float
+    ) -> None:
+        """Note what one attempt at a round cost; `elapsed` are its seconds by the real clock."""
+        times = self.costs.virtual_time(plan, fault_costs, elapsed)
         self.attempts.append((plan, self.costs.transfers(plan, fault_costs), times))
         self.unanswered += unanswered(arrivals)
         hops = (hop for arrival in arrivals for hop in arrival.hops)

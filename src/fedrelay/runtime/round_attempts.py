@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fedrelay.engines.base import Engine, EngineEvent
 from fedrelay.experiment.prepare import PreparedRun
@@ -29,7 +29,7 @@ class RoundAttempts:
     run: PreparedRun
     server: Server
     recorder: Recorder
-    tap: HopTap
+    tap: HopTap | None = None
 
     def run_hops(self, engine: Engine, plan: RoundPlan, state: RunState) -> tuple[RoundPlan, list[Arrival], RunState]:
         """Run the hops of a round until enough models arrive.
@@ -38,20 +38,28 @@ class RoundAttempts:
             The plan after faults, the arrivals (none if the round is given up), and the state with what the hops were
             like.
         """
-        experiment = self.run.prepared.experiment
+        experiment, planner = self.run.prepared.experiment, self.run.planner
         recovery, forgetting = experiment.recovery, experiment.eval.forgetting
         followed = (0,) if forgetting and plan.round % forgetting == 0 else ()
         needed = min(recovery.min_arrivals, 1 if plan.real_arrivals else len(plan.routes))
-        self._note_exhausted_budgets(plan.round)
+        if planner.hop_budget is not None:
+            exhausted = planner.hop_budget.exhausted(plan.round)
+            passed_over = [
+                server_event(plan.round, "budget spent", "passed over from now on", each) for each in exhausted
+            ]
+            self.recorder.add_events(passed_over)
         for attempt in range(recovery.repeats + 1):
-            faulty = self.run.planner.faults.apply(plan, attempt)
-            taps = self.tap.taps(faulty.plan)
+            faulty = planner.faults.apply(plan, attempt)
+            taps = self.tap.taps(faulty.plan) if self.tap is not None else ()
             overlay = ExecutionOverlay(attempt, faulty.tampers, taps, followed, faulty.fault_costs)
             arrivals = self._run(engine, faulty.plan, overlay, state)
             self.recorder.add_events([*faulty.events, *events_of_arrivals(plan.round, overlay, arrivals)])
             self.recorder.add_events(events_of_engine(plan.round, engine.take_events()))
-            state = self.server.observe(state, arrivals)
-            self.tap.on_arrivals(faulty.plan, arrivals)
+            if experiment.guard.needs_typical_hop:
+                hops = (hop for arrival in arrivals for hop in arrival.hops)
+                state = replace(state, typical_hop=state.typical_hop.updated(hops))
+            if self.tap is not None:
+                self.tap.on_arrivals(faulty.plan, arrivals)
             usable = sum(arrival.usable for arrival in arrivals)
             if usable >= needed:
                 break
@@ -74,21 +82,12 @@ class RoundAttempts:
         arrivals = []
         if plan.longest or plan.real_arrivals:
             arrivals = engine.run_round(plan, overlay, self.server.round_inputs(plan, state))
-        executed = executed_round(
-            plan,
-            overlay.fault_costs,
-            arrivals,
-            timeout=self.run.prepared.experiment.recovery.timeout,
-            elapsed=time.monotonic() - began,
-            time_model=self.run.costs.time_model,
+        timeout, elapsed = self.run.prepared.experiment.recovery.timeout, time.monotonic() - began
+        executed, fault_costs = executed_round(
+            plan, overlay.fault_costs, arrivals, timeout=timeout, time_model=self.run.costs.time_model
         )
-        self.recorder.add_attempt(executed, arrivals)
+        self.recorder.add_attempt(executed, fault_costs, arrivals, elapsed)
         return arrivals
-
-    def _note_exhausted_budgets(self, round: int) -> None:
-        exhausted = self.run.planner.out_of_budget(round)
-        events = [server_event(round, "budget spent", "passed over from now on", client) for client in exhausted]
-        self.recorder.add_events(events)
 
     def _warn(self, plan: RoundPlan, arrivals: Sequence[Arrival], usable: int, needed: int, consequence: str) -> None:
         """Log that too few models arrived, with the reasons of nodes; in simulation clients have no names."""

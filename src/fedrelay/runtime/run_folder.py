@@ -47,7 +47,7 @@ from fedrelay.experiment.spec import Experiment, load_file, validate
 from fedrelay.files import read_regular_file, write_atomically
 from fedrelay.grouping.profiles import ProfilingResult
 from fedrelay.local.arrival import Arrival, HopReport
-from fedrelay.robustness.guard import TypicalHop
+from fedrelay.robustness.guard import NO_HOPS_YET, TypicalHop
 from fedrelay.runtime.versions import versions
 
 FORMAT = 2
@@ -87,7 +87,7 @@ class RunState:
     waiting: Mapping[int, Arrival] = field(default_factory=dict)
     """Slot → the model that waits there for a merge."""
 
-    typical_hop: TypicalHop | None = None
+    typical_hop: TypicalHop = NO_HOPS_YET
     """What hops are like, where the guard needs it."""
 
 
@@ -424,8 +424,7 @@ def _state(round: int, named: Mapping[str, Tensor], pointer: Mapping[str, Any]) 
         )
         for slot, facts in pointer.get("waiting", {}).items()
     }
-    saved = pointer.get("typical_hop")
-    typical_hop = None if saved is None else TypicalHop(*map(float, saved))
+    typical_hop = TypicalHop(*map(float, pointer["typical_hop"]))
     return RunState(round, named["weights"], float(pointer["seconds"]), below("server/"), arrivals, typical_hop)
 
 

@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 
-import torch
 from torch import Tensor
 
 from fedrelay.engines.base import RoundInputs
@@ -19,7 +18,6 @@ from fedrelay.local.evaluation import accuracy
 from fedrelay.merge.base import MergeInput, MergeResult
 from fedrelay.merge.mean import Mean
 from fedrelay.models.flat_layout import FlatModule
-from fedrelay.robustness.guard import NO_HOPS_YET, TypicalHop
 from fedrelay.routes.mixing import mix_models
 from fedrelay.routes.plan import RoundPlan
 from fedrelay.runtime.planner import Planner
@@ -57,23 +55,10 @@ class Server:
             starts,
             state.server,
             {number: arrival.payload for number, arrival in waiting.items()},
-            self.typical_hop(state),
+            state.typical_hop,
             {number: arrival.visited_groups for number, arrival in waiting.items()},
             partial(self.planner.next_legs, plan.round) if plan.real_arrivals else None,
         )
-
-    def typical_hop(self, state: RunState) -> TypicalHop:
-        """What hops are like; before the first hop, an update is as long as the model itself."""
-        if state.typical_hop is not None or not self.prepared.experiment.guard.needs_typical_hop:
-            return state.typical_hop or NO_HOPS_YET
-        return TypicalHop(float(torch.linalg.vector_norm(state.weights[: self.prepared.layout.trained_size])))
-
-    def observe(self, state: RunState, arrivals: Sequence[Arrival]) -> RunState:
-        """The state with what the hops of an attempt were like, even if the attempt fails."""
-        if not self.prepared.experiment.guard.needs_typical_hop:
-            return state
-        hops = (hop for arrival in arrivals for hop in arrival.hops)
-        return replace(state, typical_hop=self.typical_hop(state).updated(hops))
 
     def receive(self, plan: RoundPlan, state: RunState, arrivals: Sequence[Arrival]) -> RunState:
         """The state after a round: the arrivals are merged, or wait in their slots.
