@@ -17,7 +17,7 @@ from fedrelay.data.dataset import Dataset
 from fedrelay.data.federation import ArrayFederation
 from fedrelay.data.partition import ClientIndices
 from fedrelay.experiment.spec import TrainSettings
-from fedrelay.local.batched_trainer import MAX_MULTIPLICATIONS, BatchedTrainer, lanes_for, trainer_for
+from fedrelay.local.batched_trainer import MAX_MULTIPLICATIONS, BatchedTrainer, batched_model_for, trainer_for
 from fedrelay.local.hop_context import HopContext
 from fedrelay.local.terms.prox import Prox
 from fedrelay.local.trainer import EagerTrainer, TrainingJob
@@ -215,5 +215,5 @@ def test_large_models_and_batches_get_fewer_lanes(name, batch_size, lanes, kind)
     job = TrainingJob(
         module, FlatLayout.of(module), images([5, 3]), TrainSettings(batch_size=batch_size), (), 5, lanes=8
     )
-    assert lanes_for(job) == lanes
+    assert batched_model_for(job)[1] == lanes
     assert isinstance(trainer_for(job, FlatModule(module, job.layout)), kind)

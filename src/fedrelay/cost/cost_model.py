@@ -13,7 +13,6 @@ from fedrelay.cost.ledger import (
     KINDS,
     ExtraPayloads,
     Kind,
-    SetupStep,
     TransferTotals,
     histograms,
     ledger_line,
@@ -144,21 +143,15 @@ class CostModel:
             **one_after_another(times)._asdict(),
         }
 
-    def setup_steps(self) -> list[SetupStep]:
-        """What clients do once before the first round, one after another."""
-        prepared = self.prepared
-        profiling = [found.setup for found in (prepared.profiling, prepared.selection) if found is not None]
-        holders = prepared.holders() if prepared.method.needs_histograms else []
-        warmup = prepared.method.warmup
-        return [
-            *(step for step in profiling if step is not None),
-            *([histograms(holders, prepared.federation.classes)] if holders else []),
-            *(warmup.setup_steps(prepared.federation) if warmup is not None else ()),
-        ]
-
     def setup_line(self) -> dict[str, Any] | None:
-        """Line 0 of the ledger: what clients did before the first round; None if they did nothing."""
-        steps = self.setup_steps()
+        """Line 0 of the ledger: what clients did before the first round, step by step; None if they did nothing."""
+        prepared, method = self.prepared, self.prepared.method
+        profiling = [found.setup for found in (prepared.profiling, prepared.selection) if found is not None]
+        steps = [step for step in profiling if step is not None]
+        if method.needs_histograms and (holders := prepared.holders()):
+            steps.append(histograms(holders, prepared.federation.classes))
+        if method.warmup is not None:
+            steps += method.warmup.setup_steps(prepared.federation)
         sent = sum((step.totals() for step in steps), TransferTotals())
         if not sent.total:
             return None

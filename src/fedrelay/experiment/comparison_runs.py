@@ -57,7 +57,8 @@ def with_public_samples(experiments: Sequence[Experiment]) -> list[Experiment]:
 
 def with_watched_classes(experiments: Sequence[Experiment]) -> list[Experiment]:
     """Compared experiments with `eval.classes` filled in: the classes that any of their attacks swaps."""
-    swapped = tuple(sorted({each for experiment in experiments for each in swapped_classes(experiment.attack)}))
+    attacks = [experiment.attack for experiment in experiments if experiment.attack.name != "none"]
+    swapped = tuple(sorted({each for attack in attacks for each in swapped_classes(attack)}))
     return [
         experiment.model_copy(update={"eval": experiment.eval.model_copy(update={"classes": swapped})})
         if swapped and not experiment.eval.classes

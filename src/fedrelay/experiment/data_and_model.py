@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from torch import nn
 
@@ -15,7 +16,7 @@ from fedrelay.data.public_samples import PublicFederation, with_public
 from fedrelay.engines.start import open_node_data
 from fedrelay.errors import SpecError
 from fedrelay.experiment.method import Method
-from fedrelay.experiment.spec import Experiment, FaultSettings
+from fedrelay.experiment.spec import Experiment
 from fedrelay.files import expand_home
 from fedrelay.grouping.profiles.probe_network import FILES
 from fedrelay.local.module_builder import ModuleBuilder, ZooModelBuilder
@@ -35,9 +36,10 @@ def below_public(federation: Federation, change: Callable[[Federation], Federati
 
 def check_classes(experiment: Experiment, method: Method, federation: Federation) -> None:
     """Check that the data have all classes that the experiment names."""
-    if experiment.attack.name != "none" and method.pools_data:
-        raise SpecError(f"attack: method {method.name!r} has all data in one place, so no client can attack")
-    check_attack(experiment.attack, federation)
+    if experiment.attack.name != "none":
+        if method.pools_data:
+            raise SpecError(f"attack: method {method.name!r} has all data in one place, so no client can attack")
+        check_attack(experiment.attack, federation)
     if beyond := [each for each in experiment.eval.classes if each >= federation.classes]:
         raise SpecError(
             f"eval.classes: {federation.name!r} has the classes 0 … {federation.classes - 1}, got {beyond[0]} "
@@ -45,23 +47,15 @@ def check_classes(experiment: Experiment, method: Method, federation: Federation
         )
 
 
-def check_faults(faults: Sequence[FaultSettings], clients: int) -> None:
-    """Check that all clients that faults name exist."""
-    for number, fault in enumerate(faults):
+def check_faults(experiment: Experiment, clients: int) -> None:
+    """Check that all clients that faults name exist, and warn about faults that begin after the last round."""
+    for number, fault in enumerate(experiment.faults):
         for client in fault.clients or ():
             if client >= clients:
                 raise SpecError(f"faults.{number}.clients: must be clients, 0 to {clients - 1}, got {client}")
-
-
-def warn_about_unreached_rounds(experiment: Experiment) -> None:
-    """Warn about settings for rounds that the run does not reach."""
-    for number, fault in enumerate(experiment.faults):
         if fault.first > experiment.rounds:
             late = (number, fault.what, fault.first, experiment.rounds)
             log.warning("faults.%d: has no effect: %s begins in round %d, the last round is %d", *late)
-    if experiment.eval.forgetting > experiment.rounds:
-        late_chain = (experiment.eval.forgetting, experiment.rounds)
-        log.warning("eval.forgetting: has no effect: the first followed route would be in round %d of %d", *late_chain)
 
 
 def open_data(experiment: Experiment, method: Method, own: Federation | None) -> Federation:
@@ -81,23 +75,18 @@ def open_data(experiment: Experiment, method: Method, own: Federation | None) ->
 
 def with_absolute_paths(experiment: Experiment) -> Experiment:
     """The experiment with absolute paths, so that a run can be resumed from any working directory."""
-    data = experiment.data
+    data, probe, devices = experiment.data, experiment.grouping.get("probe"), experiment.clock.get("path")
     name = str(Path(data.name).resolve()) if data.name.endswith(".npz") else data.name
     path = data.path.resolve() if data.path is not None else None
-    grouping, probe = experiment.grouping, experiment.grouping.get("probe")
-    if isinstance(probe, str) and probe.lower().endswith(FILES):
-        grouping = {**grouping, "probe": str(expand_home(Path(probe)).resolve())}
-    clock, devices = experiment.clock, experiment.clock.get("path")
-    if isinstance(devices, str):
-        clock = {**clock, "path": str(expand_home(Path(devices)).resolve())}
-    places = {name: value for name, value in experiment.engine if isinstance(value, Path)}
-    engine = {name: expand_home(value).resolve() for name, value in places.items()}
-    update = {
+    places = {name: expand_home(value).resolve() for name, value in experiment.engine if isinstance(value, Path)}
+    update: dict[str, Any] = {
         "data": data.model_copy(update={"name": name, "path": path}),
-        "engine": experiment.engine.model_copy(update=engine),
-        "grouping": grouping,
-        "clock": clock,
+        "engine": experiment.engine.model_copy(update=places),
     }
+    if isinstance(probe, str) and probe.lower().endswith(FILES):
+        update["grouping"] = {**experiment.grouping, "probe": str(expand_home(Path(probe)).resolve())}
+    if isinstance(devices, str):
+        update["clock"] = {**experiment.clock, "path": str(expand_home(Path(devices)).resolve())}
     return experiment.model_copy(update=update)
 
 

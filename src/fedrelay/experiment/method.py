@@ -59,11 +59,6 @@ class Method:
         terms = [*self.terms, *(term for phase in warmup for term in phase.terms)]
         return tuple(sorted({type(term).__module__ for term in terms if not is_built_in(type(term))}))
 
-    @property
-    def describes_samples(self) -> bool:
-        """Whether clients send anything about their samples besides models: profiles or class counts."""
-        return self.profiles_clients or self.needs_histograms
-
     def phases(self, rounds: int) -> tuple[Phase, ...]:
         """All rounds of a run: those of the warm-up, then the method's own."""
         common = tuple(term for term in self.terms if term.in_warmup)

@@ -30,7 +30,6 @@ from fedrelay.experiment.data_and_model import (
     check_faults,
     module_builder,
     open_data,
-    warn_about_unreached_rounds,
     with_absolute_paths,
     with_default_model,
 )
@@ -96,7 +95,9 @@ def prepare(
             groups = () if regroups else grouping.form_groups(inputs, profiling)
     selector = method.warmup.selector if method.warmup is not None else None
     if selector is not None and selector.needs_vectors and selection is None:
-        selection, trained = client_models(inputs), True
+        holders = np.flatnonzero(prepared.federation.sizes())
+        after_one_epoch = ProfileOptions(epochs=1, variance=None)
+        selection, trained = PROFILES["weights"].compute(inputs, holders, after_one_epoch), True
     prepared = replace(
         prepared,
         groups=groups or (),
@@ -120,13 +121,15 @@ def _check(run: PreparedRun) -> None:
     experiment, method = prepared.experiment, prepared.method
     if method.warmup is not None and len(prepared.phases) == len(method.warmup.phases()) > 0:
         log.warning("the warm-up takes all %d rounds; the method itself never begins", experiment.rounds)
-    check_faults(experiment.faults, prepared.federation.clients)
-    warn_about_unreached_rounds(experiment)
+    check_faults(experiment, prepared.federation.clients)
+    if experiment.eval.forgetting > experiment.rounds:
+        late = (experiment.eval.forgetting, experiment.rounds)
+        log.warning("eval.forgetting: has no effect: the first followed route would be in round %d of %d", *late)
     costs.devices(0)
     planner.plan(1)
     method.merge.check(lambda: len(planner.plan(experiment.rounds).routes))
     check_budget(method.privacy)
-    if method.privacy is not None and method.describes_samples:
+    if method.privacy is not None and (method.profiles_clients or method.needs_histograms):
         log.warning("clients send profiles or class counts without noise; epsilon does not cover them")
     for warning in filter(None, (term.training_warning(experiment.train) for term in method.terms)):
         log.warning(warning)
@@ -191,9 +194,3 @@ def inputs_of_profiles(prepared: PreparedExperiment, on_profile: OnProfile | Non
                     on_profile(done, len(clients))
 
     return ProfileInputs(prepared.federation, prepared.experiment.seed, prepared.job(), run_profiler)
-
-
-def client_models(inputs: ProfileInputs) -> ProfilingResult:
-    """The weights of each client after one epoch, by which a selector compares clients."""
-    clients = np.flatnonzero(inputs.federation.sizes())
-    return PROFILES["weights"].compute(inputs, clients, ProfileOptions(epochs=1, variance=None))

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from fedrelay.data.federation import Samples
-from fedrelay.experiment.spec import TrainSettings
 from fedrelay.local.arrival import HopReport
 from fedrelay.local.hop_context import HopContext, HopOutcome, batch_contexts, write_back
 from fedrelay.local.lane_schedule import StepBlock, schedule
@@ -30,39 +29,29 @@ MAX_MULTIPLICATIONS = 25_000_000
 """The largest cost of a forward pass of all lanes."""
 
 
-def lanes_for(job: TrainingJob) -> int:
-    """How many models of a job are trained at once; 1 if they cannot be batched."""
-    model = batched_model_for(job)
-    return useful_lanes(model, job) if model is not None else 1
-
-
-def batched_model_for(job: TrainingJob) -> BatchedModel | None:
-    """The batched model of a job, or None if its models cannot or should not be batched.
+def batched_model_for(job: TrainingJob) -> tuple[BatchedModel | None, int]:
+    """The batched model of a job and how many models it trains at once; (None, 1) if models are trained one by one.
 
     The answer depends on the job alone, never on timing: batching changes how results are rounded.
-    """
-    supported = job.loss is cross_entropy and all(term.batchable for term in job.terms)
-    if not supported or job.lanes == 1 or job.train.device != "cpu":
-        return None
-    model = BatchedModel.of(job.module, job.layout, job.federation.sample_shape)
-    return model if model is not None and useful_lanes(model, job) else None
-
-
-def useful_lanes(model: BatchedModel, job: TrainingJob) -> int:
-    """How many lanes are worth it; 0 if automatic differentiation is at least as fast for a single model.
 
     Batching saves the overhead of starting operations, which matters less the longer they take. Measured with batches
     of 4 to 256: models with 10⁵ multiplications per forward pass gained 7 to 12 times, with 10⁶ 3 to 4 times, with 10⁷
     1.4 times, and beyond 2.5·10⁷ between -7 and 21 %. More lanes than that gained at most a sixth, but would leave
     workers idle.
     """
-    return min(job.lanes, MAX_MULTIPLICATIONS // (model.multiplications * job.train.batch_size))
+    supported = job.loss is cross_entropy and all(term.batchable for term in job.terms)
+    if supported and job.lanes > 1 and job.train.device == "cpu":
+        model = BatchedModel.of(job.module, job.layout, job.federation.sample_shape)
+        if model is not None:
+            lanes = min(job.lanes, MAX_MULTIPLICATIONS // (model.multiplications * job.train.batch_size))
+            return (model, lanes) if lanes else (None, 1)
+    return None, 1
 
 
 def trainer_for(job: TrainingJob, flat_module: FlatModule) -> Trainer:
     """The fastest trainer for a job."""
-    model = batched_model_for(job)
-    return BatchedTrainer(job, model, useful_lanes(model, job)) if model is not None else EagerTrainer(job, flat_module)
+    model, lanes = batched_model_for(job)
+    return EagerTrainer(job, flat_module) if model is None else BatchedTrainer(job, model, lanes)
 
 
 class BatchedTrainer:
@@ -106,7 +95,7 @@ class BatchedTrainer:
         norms = [0.0] * len(hops)
         if context is not None:
             step_column = torch.tensor(steps, dtype=flat.dtype).unsqueeze(1)
-            outcome = HopOutcome(flat, flat, step_column, self._train_settings(hops).lr, flat, context)
+            outcome = HopOutcome(flat, flat, step_column, self.job.train.at(hops[0].round).lr, flat, context)
             norms = run_end_hooks(self.job, hops, context, outcome).flatten().tolist()
             write_back(context, contexts)
         reports = []
@@ -127,7 +116,7 @@ class BatchedTrainer:
         # Rounded up, so that clients of all sizes share the buffers of a few widths.
         width = min(self.job.train.batch_size, -(-max(1, *sizes) // 8) * 8)
         orders = [self.sample_orders.of_hop(hop, size) for hop, size in zip(hops, sizes, strict=True)]
-        optimiser = Sgd(self._train_settings(hops), flat)
+        optimiser = Sgd(self.job.train.at(hops[0].round), flat)  # hops that run side by side are all of one round
         totals = torch.zeros(len(hops), dtype=torch.float64)
         for block in schedule(orders, sizes, width, flat.dtype):
             totals += self._run_block(block, x, y[block.rows].unsqueeze(2), optimiser, context)
@@ -159,8 +148,3 @@ class BatchedTrainer:
     def _bind(self, width: int) -> Callable[[int], BoundBatchedModel]:
         """The batched model for batches of a width, by the number of lanes; all of them share the same memory."""
         return lru_cache(maxsize=None)(self.model.bind(self.flat, self.gradient, width).first_lanes)
-
-    def _train_settings(self, hops: Sequence[Hop]) -> TrainSettings:
-        """The settings of these hops, which are all of one round."""
-        [round] = {hop.round for hop in hops}
-        return self.job.train.at(round)

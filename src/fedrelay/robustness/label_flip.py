@@ -94,8 +94,6 @@ class FlippedFederation(FederationWrapper):
 
 def class_sets(attack: AttackSettings) -> ClassSets:
     """The sets of classes within which labels are swapped."""
-    if attack.name == "none":
-        return ()
     return SWAP_LISTS[attack.swap_list] if attack.swap_list is not None else (attack.swap,)
 
 

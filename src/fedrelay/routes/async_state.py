@@ -44,17 +44,6 @@ class AsyncState:
         """The most groups that one model has finished."""
         return max(self.finished)
 
-    @property
-    def free_slots(self) -> tuple[int, ...]:
-        """Slots whose model is not under way."""
-        away = {leg.slot for leg in self.under_way}
-        return tuple(slot for slot in range(len(self.finished)) if slot not in away)
-
-    @property
-    def busy_groups(self) -> frozenset[int]:
-        """Groups that are training a model."""
-        return frozenset(leg.group for leg in self.under_way)
-
     def started(self, legs: Sequence[Leg]) -> AsyncState:
         """The state after one more decision, which started these legs."""
         return replace(self, decisions=self.decisions + 1, under_way=(*self.under_way, *legs))

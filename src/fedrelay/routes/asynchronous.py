@@ -141,9 +141,10 @@ def _assigned(context: PlanningContext, key: int, state: AsyncState) -> Iterator
         yield from enumerate(next_groups(context, key, state.last_group))
         return
     order = context.rng("idle", state.since, state.decisions).permutation(len(context.groups)).tolist()
-    idle = [group for group in order if group not in state.busy_groups]
-    for slot in state.free_slots:
-        group = next((group for group in idle if group != state.last_group[slot]), None)
-        if group is not None:
+    away, busy = {leg.slot for leg in state.under_way}, {leg.group for leg in state.under_way}
+    idle = [group for group in order if group not in busy]
+    for slot, left in enumerate(state.last_group):
+        group = next((group for group in idle if group != left), None)
+        if slot not in away and group is not None:
             idle.remove(group)
             yield slot, group

@@ -17,22 +17,6 @@ from fedrelay.routes.plan import Handover, RoundPlan
 Groups = tuple[tuple[int, ...], ...]
 
 
-def _no_groups(count: int, key: int) -> Groups:
-    return ()
-
-
-def _always(client: int) -> bool:
-    return True
-
-
-def _no_clients(round: int) -> tuple[int, ...]:
-    return ()
-
-
-def _one_per_hop(clients: tuple[int, ...], handover: Handover) -> float:
-    return float(len(clients))
-
-
 @dataclass(frozen=True)
 class PlanningContext:
     """Everything a route may use to plan a round."""
@@ -48,16 +32,16 @@ class PlanningContext:
     rounds: int = 1
     """The number of rounds of the run."""
 
-    has_samples: Callable[[int], bool] = _always
+    has_samples: Callable[[int], bool] = lambda client: True
     """Whether a client has samples. The planner removes clients without samples from all routes."""
 
-    regroup: Callable[[int, int], Groups] = _no_groups
+    regroup: Callable[[int, int], Groups] = lambda count, key: ()
     """(number of groups, key) → new groups. The same arguments give the same groups."""
 
-    selected_clients: Callable[[int], tuple[int, ...]] = _no_clients
+    selected_clients: Callable[[int], tuple[int, ...]] = lambda round: ()
     """Round → the clients that were selected for a warm-up chain, in order."""
 
-    route_seconds: Callable[[tuple[int, ...], Handover], float] = _one_per_hop
+    route_seconds: Callable[[tuple[int, ...], Handover], float] = lambda clients, handover: float(len(clients))
     """How long a model takes through these clients and back, by the virtual clock; by default 1 per hop."""
 
     real_time: bool = False

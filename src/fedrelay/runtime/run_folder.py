@@ -277,12 +277,12 @@ class RunFolder(Records):
         for name in (PROFILES, SELECTION, PROBE):
             (path / name).unlink(missing_ok=True)
         for name, content in contents.items():
-            folder.write(name, content)
+            write_atomically(path / name, content)
         checksums = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
         about = {"format": FORMAT, "versions": dict(versions()), "name": secrets.token_hex(8), "sha256": checksums}
-        folder.write("run.json", _json({**about, **facts}))
-        if (setup := folder.setup_line) is not None:
-            folder.append("ledger", setup)
+        write_atomically(path / "run.json", _json({**about, **facts}))
+        if plan.get("setup") is not None:
+            folder.append("ledger", plan["setup"])
         return folder
 
     @property
@@ -319,7 +319,7 @@ class RunFolder(Records):
         content = tensors_to_bytes(_tensors(state))
         for stream in self._streams.values():
             os.fsync(stream)
-        self.write(name, content)
+        write_atomically(self.path / name, content)
         pointer = {
             "round": state.round,
             "seconds": state.seconds,
@@ -332,7 +332,7 @@ class RunFolder(Records):
                 for slot, each in state.waiting.items()
             },
         }
-        self.write("checkpoint.json", _json(pointer))
+        write_atomically(self.path / "checkpoint.json", _json(pointer))
         for old in self.path.glob("round-*.safetensors"):
             if old.name != name:
                 old.unlink()
@@ -357,7 +357,7 @@ class RunFolder(Records):
         if not pointer_path.is_file():
             if any(row["round"] for row in self.lines("ledger")):
                 raise RunFolderError(f"{self.path}: checkpoint.json is missing; the run is damaged")
-            self.write("ledger.jsonl", b"".join(_json(row) for row in setup))
+            write_atomically(self.path / "ledger.jsonl", b"".join(_json(row) for row in setup))
             return None
         pointer = _read_json(pointer_path)
         try:
@@ -379,7 +379,7 @@ class RunFolder(Records):
             raise RunFolderError(f"{self.path}: metrics.jsonl lacks rounds; the run is damaged")
         for stream, rows in valid.items():
             if rows or (self.path / f"{stream}.jsonl").exists():
-                self.write(f"{stream}.jsonl", b"".join(_json(row) for row in rows))
+                write_atomically(self.path / f"{stream}.jsonl", b"".join(_json(row) for row in rows))
         for leftover in self.path.iterdir():
             if _is_temporary(leftover.name):
                 leftover.unlink()
@@ -387,15 +387,9 @@ class RunFolder(Records):
 
     def finish(self, summary: Mapping[str, Any], model: Mapping[str, Tensor]) -> None:
         """Write the final model and the summary that marks the run complete."""
-        self.write(
-            "model.safetensors",
-            tensors_to_bytes({name: tensor.contiguous() for name, tensor in model.items()}),
-        )
-        self.write("result.json", _json(summary))
-
-    def write(self, name: str, content: bytes) -> None:
-        """Replace a file atomically."""
-        write_atomically(self.path / name, content)
+        content = tensors_to_bytes({name: tensor.contiguous() for name, tensor in model.items()})
+        write_atomically(self.path / "model.safetensors", content)
+        write_atomically(self.path / "result.json", _json(summary))
 
 
 def _tensors(state: RunState) -> dict[str, Tensor]:

@@ -14,7 +14,7 @@ from torch import nn
 import fedrelay as fr
 from fedrelay.experiment.method import build_method
 from fedrelay.experiment.spec import Experiment, TrainSettings, validate
-from fedrelay.local.batched_trainer import BatchedTrainer, batched_model_for, useful_lanes
+from fedrelay.local.batched_trainer import BatchedTrainer, batched_model_for
 from fedrelay.local.hop_context import HopContext
 from fedrelay.local.terms.blend import Blend
 from fedrelay.local.terms.dp import Dp
@@ -88,8 +88,7 @@ def test_stacked_and_alone(linear):
     contexts = [HopContext(start, start)] * 4
     alone, together = ([torch.empty_like(start) for _ in hops] for _ in range(2))
     EagerTrainer(job, FlatModule(linear, layout)).train(hops, contexts, alone)
-    batched = batched_model_for(job)
-    BatchedTrainer(job, batched, useful_lanes(batched, job)).train(hops, contexts, together)
+    BatchedTrainer(job, *batched_model_for(job)).train(hops, contexts, together)
     torch.testing.assert_close(torch.stack(together), torch.stack(alone), rtol=1e-5, atol=1e-6)
 
 

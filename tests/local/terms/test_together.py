@@ -55,7 +55,7 @@ def run_two_rounds(federation, terms, routes, *, executor=InlineExecutor, lanes=
         models,
         payload,
         [engine.client_states.get(client) for client in range(6)],
-        batched_model_for(job) is not None,
+        batched_model_for(job)[0] is not None,
     )
 
 

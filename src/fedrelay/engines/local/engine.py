@@ -18,7 +18,7 @@ from fedrelay.engines.local.executor import Executor, ForkedExecutor, InlineExec
 from fedrelay.engines.local.route_batches import RouteBatch, batch_routes
 from fedrelay.errors import DivergedError
 from fedrelay.local.arrival import Arrival, HopReport
-from fedrelay.local.batched_trainer import lanes_for
+from fedrelay.local.batched_trainer import batched_model_for
 from fedrelay.local.client_profile import ClientProfiler, ProfileVector
 from fedrelay.local.client_state import ClientStateStore
 from fedrelay.local.evaluation import EvaluationSums, chunk_count, evaluate_chunk
@@ -65,7 +65,7 @@ class LocalEngine:
         self.new_client_states: tuple[int, dict[int, dict[str, Tensor]]] = (0, {})
         """The last round, and the states of its clients at its end."""
         # Without batched models, route batches gain nothing and leave workers idle.
-        self.lanes = lanes_for(job)
+        _, self.lanes = batched_model_for(job)
 
     def run_round(self, plan: RoundPlan, overlay: ExecutionOverlay, inputs: RoundInputs) -> list[Arrival]:
         moving = {number for number, route in enumerate(plan.routes) if route.clients}
