@@ -36,7 +36,14 @@ class Memory(TrackingLogger):
     def open(self, experiment, folder):
         if self.fresh or folder not in self.logs:
             self.logs[folder] = Log()
-        return self.logs[folder], max(self.logs[folder].rounds, default=0)
+        self.log = self.logs[folder]
+        return max(self.log.rounds, default=0)
+
+    def write(self, round, values):
+        self.log.write(round, values)
+
+    def finish(self, ending):
+        self.log.close(ending)
 
 
 class Refuser(Observer):

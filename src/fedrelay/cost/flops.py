@@ -5,12 +5,12 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
 
 from fedrelay.errors import SpecError
-
-if TYPE_CHECKING:
-    from torch import Tensor, nn
+from fedrelay.models.flat_layout import TORCH_GLOBALS
 
 
 def training_flops(
@@ -21,15 +21,13 @@ def training_flops(
     Any batch of samples will do. Matrix products and convolutions are counted, a multiplication and an addition as two
     FLOPs; everything else is small beside them.
     """
-    import torch
-    from torch.utils.flop_counter import FlopCounterMode
-
-    from fedrelay.models.flat_layout import TORCH_GLOBALS
+    from torch.utils.flop_counter import FlopCounterMode  # takes seconds to load
 
     pair = [0, -1]  # two samples, because BatchNorm cannot train on one; they may be the same
     formulas = {
         torch.ops.aten.mkldnn_rnn_layer: _recurrent_flops,
-        torch.ops.aten.mkldnn_rnn_layer_backward: _recurrent_backward_flops,
+        # The gradients of the inputs and of the weights cost as much as the forward pass, each.
+        torch.ops.aten.mkldnn_rnn_layer_backward: lambda *shapes, **others: 2 * _recurrent_flops(*shapes, **others),
     }
     copied = copy.deepcopy(module).cpu().train()
     x, y = inputs[pair].cpu(), targets[pair].cpu()
@@ -50,10 +48,3 @@ def _recurrent_flops(
 ) -> int:
     """FLOPs of a recurrent layer, which PyTorch does not count on CPUs: both weight matrices are used in every step."""
     return 2 * math.prod(inputs[:2]) * (math.prod(weights) + math.prod(recurrent))
-
-
-def _recurrent_backward_flops(
-    inputs: Sequence[int], weights: Sequence[int], recurrent: Sequence[int], *_: object, **__: object
-) -> int:
-    """The gradients of the inputs and of the weights cost as much as the forward pass, each."""
-    return 2 * _recurrent_flops(inputs, weights, recurrent)

@@ -35,13 +35,11 @@ def data_at_nodes(experiment: Experiment) -> bool:
     return experiment.engine.name == "flower"
 
 
-def open_node_data(experiment: Experiment, plugins: Sequence[str]) -> Federation | None:
-    """The data at the nodes of a real federation, which must allow these plug-ins; None for other engines."""
-    if data_at_nodes(experiment):
-        from fedrelay.engines.flower.start import open_remote
+def open_node_data(experiment: Experiment, plugins: Sequence[str]) -> Federation:
+    """The data at the nodes of a real federation, which must allow these plug-ins."""
+    from fedrelay.engines.flower.start import open_remote
 
-        return open_remote(experiment, plugins)
-    return None
+    return open_remote(experiment, plugins)
 
 
 def node_names(experiment: Experiment, federation: Federation) -> Sequence[str]:

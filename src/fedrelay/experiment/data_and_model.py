@@ -13,7 +13,7 @@ from torch import nn
 from fedrelay.data.federation import Federation
 from fedrelay.data.open_federation import open_federation
 from fedrelay.data.public_samples import PublicFederation, with_public
-from fedrelay.engines.start import open_node_data
+from fedrelay.engines.start import data_at_nodes, open_node_data
 from fedrelay.errors import SpecError
 from fedrelay.experiment.method import Method
 from fedrelay.experiment.spec import Experiment
@@ -60,7 +60,8 @@ def check_faults(experiment: Experiment, clients: int) -> None:
 
 def open_data(experiment: Experiment, method: Method, own: Federation | None) -> Federation:
     """The data of an experiment, or the caller's own, with the public set taken out."""
-    own = own or open_node_data(experiment, method.node_plugins)
+    if own is None and data_at_nodes(experiment):
+        own = open_node_data(experiment, method.node_plugins)
     if own is None:
         return open_federation(experiment.data, experiment.seed)
     wanted = experiment.data.public or 0

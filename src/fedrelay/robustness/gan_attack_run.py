@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -55,10 +54,6 @@ class GanObservation:
     accuracy: float
     fid_previous: float | None
     fid_all: float | None
-
-    def facts(self) -> dict[str, Any]:
-        """All values, for JSON."""
-        return asdict(self)
 
 
 @dataclass(frozen=True)
@@ -120,13 +115,10 @@ class GanObserver(HopTap):
     def _observe(self, round: int, predecessor: int | None, model: Tensor) -> GanObservation:
         drawn = self.attack.generate(MOST_COMPARED, key=round)
         previous = None if predecessor is None else self.federation.samples(predecessor).x
-        return GanObservation(
-            round,
-            predecessor,
-            accuracy(self.module, model, self.federation.test),
-            None if previous is None else self._distance(drawn, previous),
-            self._distance(drawn, self.all_samples.x),
-        )
+        to_previous = None if previous is None else self._distance(drawn, previous)
+        to_all = self._distance(drawn, self.all_samples.x)
+        found = accuracy(self.module, model, self.federation.test)
+        return GanObservation(round, predecessor, found, to_previous, to_all)
 
     def _distance(self, drawn: Tensor, images: Tensor) -> float | None:
         try:

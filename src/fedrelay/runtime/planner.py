@@ -17,7 +17,7 @@ from fedrelay.rng import generator, torch_seed
 from fedrelay.robustness.faults import FaultModel
 from fedrelay.routes.async_state import AsyncState, Leg
 from fedrelay.routes.base import Groups, PlanningContext
-from fedrelay.routes.plan import RoundPlan
+from fedrelay.routes.plan import Handover, RoundPlan
 from fedrelay.selection.base import Selection
 from fedrelay.user_code import errors_in_own_part
 from fedrelay.warmup.base import Phase
@@ -82,17 +82,16 @@ class Planner:
             plan = phase.route.plan(self._phase_context(phase), round - phase.first + 1)
             if not isinstance(plan, RoundPlan):
                 raise TypeError(f"must return a RoundPlan, got {type(plan).__name__}")
-        size = self.prepared.federation.size
+            visited = set().union(*(route.clients for route in plan.routes))
+            empty = {client for client in visited if not self._context.has_samples(client)}  # or it does not exist
         routes = plan.routes
-        visited = set().union(*(route.clients for route in routes))
-        with errors_in_own_part(phase.route, "plan"):  # a client that does not exist
-            complete = all(map(size, visited))
-        if not complete:
-            held = (route.only([i for i, client in enumerate(route.clients) if size(client)]) for route in routes)
+        if empty:
+            held = (
+                route.only([i for i, client in enumerate(route.clients) if client not in empty]) for route in routes
+            )
             routes = tuple(route for route in held if route.clients or plan.real_arrivals)
-        return replace(
-            plan, round=round, routes=routes, handover="server" if self._context.real_time else plan.handover
-        )
+        handover: Handover = "server" if self._context.real_time else plan.handover
+        return replace(plan, round=round, routes=routes, handover=handover)
 
     def _phase_context(self, phase: Phase) -> PlanningContext:
         """What the route of a phase may look at; a later phase draws anew instead of repeating the first."""

@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from fedrelay.errors import RunFolderError, SpecError
 from fedrelay.experiment.spec import Experiment
@@ -34,70 +34,67 @@ Ending = Literal["complete", "failed", "stopped"]
 """How a run ended: with a result, without one, or resumable."""
 
 
-class LogWriter(Protocol):
-    """Writes the log of one run."""
-
-    def write(self, round: int, values: Mapping[str, float]) -> None:
-        """Write the numbers of one round."""
-
-    def close(self, ending: Ending) -> None:
-        """Finish the log; `ending` says how the run ended."""
-
-
 class TrackingLogger(Observer, ABC):
-    """An observer that logs every evaluated round, with one writer per run."""
+    """An observer that logs every evaluated round, with one log per run."""
 
     failures: tuple[type[Exception], ...] = (OSError,)
-    """Errors of the tool. The first writer must open; later errors are logged and the run continues."""
+    """Errors of the tool. The first log must open; later errors are logged and the run continues."""
 
     def __init__(self) -> None:
-        self.writer: LogWriter | None = None
-        self.folder = Path()
+        self.folder: Path | None = None
+        """The run whose log is open."""
         self.last = 0
         self.opened = False
 
     @abstractmethod
-    def open(self, experiment: Experiment, folder: Path) -> tuple[LogWriter, int]:
-        """Open the writer of a run; return it and the last round that is already logged."""
+    def open(self, experiment: Experiment, folder: Path) -> int:
+        """Open the log of a run; return the last round that is already logged."""
+
+    @abstractmethod
+    def write(self, round: int, values: Mapping[str, float]) -> None:
+        """Write the numbers of one round."""
+
+    @abstractmethod
+    def finish(self, ending: Ending) -> None:
+        """Finish the log; `ending` says how the run ended."""
 
     def on_start(self, experiment: Experiment, round: int) -> None:
-        """Open the writer and log the rounds that are missing."""
+        """Open the log and write the rounds that are missing."""
         self.close()
         assert experiment.out is not None
-        self.folder = experiment.out
         try:
-            self.writer, self.last = self.open(experiment, self.folder)
+            self.last = self.open(experiment, experiment.out)
         except self.failures as error:
             if not self.opened:
                 raise SpecError(f"{self}: cannot log the run ({error})") from None
-            log.warning("%s has no log of %s (%s); resume the run to fill it in", self, self.folder, error)
+            log.warning("%s has no log of %s (%s); resume the run to fill it in", self, experiment.out, error)
             return
-        self.opened = True
+        self.folder, self.opened = experiment.out, True
         for row in Records(self.folder).lines("metrics"):
             if row["round"] <= round:
                 self.on_round_end(row["round"], row)
 
     def on_round_end(self, round: int, row: Row | None) -> None:
         """Log an evaluated round, unless it is logged already."""
-        if row is None or self.writer is None or round <= self.last:
+        if row is None or self.folder is None or round <= self.last:
             return
         try:
-            self.writer.write(round, dict(_numbers(row)))
+            self.write(round, dict(_numbers(row)))
         except self.failures as error:
             log.warning("%s stopped logging (%s); resume the run to fill in the missing rounds", self, error)
-            writer, self.writer = self.writer, None
+            self.folder = None
             with suppress(*self.failures):  # one warning is enough
-                writer.close("stopped")
+                self.finish("stopped")
 
     def close(self) -> None:
-        """Close the writer of the last run."""
-        if self.writer is None:
+        """Finish the log of the last run."""
+        if self.folder is None:
             return
-        writer, self.writer = self.writer, None
+        folder, self.folder = self.folder, None
         try:
-            writer.close(_ending(self.folder))
+            self.finish(_ending(folder))
         except self.failures as error:
-            log.warning("%s may not know how %s ended (%s); resume the run to correct it", self, self.folder, error)
+            log.warning("%s may not know how %s ended (%s); resume the run to correct it", self, folder, error)
 
     def __str__(self) -> str:
         return type(self).__name__
@@ -114,28 +111,26 @@ class TensorBoard(TrackingLogger):
             raise SpecError(_missing("tensorboard", "tensorboard")) from None
         self.summary_writer = SummaryWriter
 
-    def open(self, experiment: Experiment, folder: Path) -> tuple[LogWriter, int]:
+    def open(self, experiment: Experiment, folder: Path) -> int:
         place = folder / "tensorboard"
         for old in place.glob("events.out.tfevents.*"):
             old.unlink()
-        return _TensorBoardWriter(self.summary_writer(str(place))), 0
-
-
-class _TensorBoardWriter:
-    def __init__(self, writer: Any) -> None:
-        self.writer = writer
+        self.writer: Any = self.summary_writer(str(place))
+        return 0
 
     def write(self, round: int, values: Mapping[str, float]) -> None:
         for name, value in values.items():
             self.writer.add_scalar(name, value, round)
         self.writer.flush()
 
-    def close(self, ending: Ending) -> None:
+    def finish(self, ending: Ending) -> None:
         self.writer.close()
 
 
 class MLflow(TrackingLogger):
     """One MLflow run per run folder, continued on resume; `MLFLOW_TRACKING_URI` sets the server."""
+
+    STATUS: Mapping[Ending, str] = {"complete": "FINISHED", "failed": "FAILED", "stopped": "KILLED"}
 
     def __init__(self) -> None:
         super().__init__()
@@ -147,15 +142,15 @@ class MLflow(TrackingLogger):
 
         self.client, self.failures = MlflowClient(), (OSError, ValueError, KeyError, TypeError, MlflowException)
 
-    def open(self, experiment: Experiment, folder: Path) -> tuple[LogWriter, int]:
+    def open(self, experiment: Experiment, folder: Path) -> int:
         """Continue the run that `mlflow.json` names, or create one with the experiment as its parameters."""
         kept = folder / "mlflow.json"
         if not kept.is_file():
             write_atomically(kept, json.dumps({"run_id": self._new(experiment)}).encode())
-        run = str(json.loads(kept.read_bytes())["run_id"])
-        steps = [metric.step for metric in self.client.get_metric_history(run, LAST)]
-        self.client.update_run(run, status="RUNNING")
-        return _MLflowWriter(self.client, run), max(steps, default=0)
+        self.run = str(json.loads(kept.read_bytes())["run_id"])
+        steps = [metric.step for metric in self.client.get_metric_history(self.run, LAST)]
+        self.client.update_run(self.run, status="RUNNING")
+        return max(steps, default=0)
 
     def _new(self, experiment: Experiment) -> str:
         found = self.client.get_experiment_by_name("fedrelay")
@@ -166,13 +161,6 @@ class MLflow(TrackingLogger):
             self.client.log_param(run, key, value)
         return run
 
-
-class _MLflowWriter:
-    STATUS: Mapping[Ending, str] = {"complete": "FINISHED", "failed": "FAILED", "stopped": "KILLED"}
-
-    def __init__(self, client: Any, run: str) -> None:
-        self.client, self.run = client, run
-
     def write(self, round: int, values: Mapping[str, float]) -> None:
         from mlflow.entities import Metric
 
@@ -181,7 +169,7 @@ class _MLflowWriter:
         metrics = [Metric(name.replace("/", "."), values[name], now, round) for name in names]
         self.client.log_batch(self.run, metrics)
 
-    def close(self, ending: Ending) -> None:
+    def finish(self, ending: Ending) -> None:
         self.client.set_terminated(self.run, self.STATUS[ending])
 
 

@@ -20,21 +20,14 @@ except PackageNotFoundError:  # used from a source tree that was not installed
 
 log = logging.getLogger(__name__)
 
+PACKAGES = ("fedrelay", "torch", "numpy", "scipy", "scikit-learn", "ortools", "safetensors")
+
 
 @cache
 def versions() -> Mapping[str, str]:
     """What a run depends on."""
-    packages: Iterable[str] = (
-        "fedrelay",
-        "torch",
-        "numpy",
-        "scipy",
-        "scikit-learn",
-        "ortools",
-        "safetensors",
-    )
     found = {"python": platform.python_version(), "platform": platform.platform()}
-    for package in packages:
+    for package in PACKAGES:
         try:
             found[package] = version(package)
         except PackageNotFoundError:

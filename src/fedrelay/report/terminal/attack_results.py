@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from statistics import fmean
 from typing import Any
 
@@ -56,7 +57,7 @@ def gan_attack_facts(outcomes: GanOutcomes) -> dict[str, Any]:
                     "seed": outcome.result.experiment.seed,
                     "accuracy": outcome.result.accuracy,
                     "weights_sha256": outcome.result.weights_sha256,
-                    "visits": [observation.facts() for observation in outcome.observations],
+                    "visits": [asdict(observation) for observation in outcome.observations],
                 }
                 for outcome in found
             ],
