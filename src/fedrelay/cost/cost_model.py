@@ -84,7 +84,7 @@ class CostModel:
         for kind in KINDS:
             wasted = sum(times for each, times in fault_costs.wasted if each == kind and ROUND_MODEL in extras[kind])
             if count := sent[kind] + wasted:
-                found += TransferTotals.of(kind, ROUND_MODEL, count, self.prepared.layout.bytes)
+                found += TransferTotals.of(kind, ROUND_MODEL, count, count * self.prepared.layout.bytes)
         return found
 
     def time_model(self, plan: RoundPlan) -> TimeModel:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
 from fedrelay.routes.plan import RoundPlan
@@ -50,15 +50,14 @@ class TransferTotals:
     c2s: int = 0
     c2c: int = 0
     bytes: int = 0
-    bytes_by_payload: Mapping[str, int] = field(default_factory=dict)
-    bytes_by_kind: Mapping[Kind, int] = field(default_factory=dict)
+    bytes_by_payload: Mapping[str, int] = field(default_factory=Counter)
+    bytes_by_kind: Mapping[str, int] = field(default_factory=Counter)
 
     @classmethod
-    def of(cls, kind: Kind, payload: str, count: int, size: int) -> TransferTotals:
-        """Transfers of one kind that all carry one payload of this size."""
-        transfers, together = Counter({kind: count}), count * size
-        return cls(
-            transfers["s2c"], transfers["c2s"], transfers["c2c"], together, {payload: together}, {kind: together}
+    def of(cls, kind: Kind, payload: str, count: int, bytes: int) -> TransferTotals:
+        """Transfers of one kind that all carry one payload, and their bytes together."""
+        return replace(
+            cls(bytes=bytes, bytes_by_payload={payload: bytes}, bytes_by_kind={kind: bytes}), **{kind: count}
         )
 
     @property
@@ -72,8 +71,8 @@ class TransferTotals:
             self.c2s + other.c2s,
             self.c2c + other.c2c,
             self.bytes + other.bytes,
-            dict(Counter(self.bytes_by_payload) + Counter(other.bytes_by_payload)),
-            dict(Counter(self.bytes_by_kind) + Counter(other.bytes_by_kind)),
+            Counter(self.bytes_by_payload) + Counter(other.bytes_by_payload),
+            Counter(self.bytes_by_kind) + Counter(other.bytes_by_kind),
         )
 
     def counts(self) -> dict[str, int]:
@@ -90,15 +89,11 @@ def transfer_totals(
     """The transfers of one round, summed; `wasted` are (kind, number of models) that were sent without effect."""
     models: Counter[str] = Counter(kind for kind, _, _ in transfers(plan))
     models.update(dict(wasted))
-    sizes: Counter[str] = Counter()
-    counts: dict[Kind, int] = {}
-    sizes_by_kind: dict[Kind, int] = {}
+    found = TransferTotals()
     for kind in KINDS:
-        sent = {**payloads, **extras.get(kind, {})}
-        counts[kind] = models[kind] * len(sent)
-        sizes_by_kind[kind] = models[kind] * sum(sent.values())
-        sizes.update({payload: models[kind] * size for payload, size in sent.items() if models[kind]})
-    return TransferTotals(counts["s2c"], counts["c2s"], counts["c2c"], sizes.total(), dict(sizes), sizes_by_kind)
+        for payload, size in {**payloads, **extras.get(kind, {})}.items():
+            found += TransferTotals.of(kind, payload, models[kind], models[kind] * size)
+    return found
 
 
 def ledger_line(
@@ -126,10 +121,6 @@ class SetupTransfer(NamedTuple):
         return clients * self.bytes if isinstance(self.bytes, int) else sum(self.bytes)
 
 
-def _no_work(samples: int, flops: float) -> float:
-    return 0.0
-
-
 @dataclass(frozen=True)
 class SetupStep:
     """What clients do once before the first round, side by side: receive something, compute, send something."""
@@ -137,7 +128,7 @@ class SetupStep:
     clients: Sequence[int]
     down: SetupTransfer | None = None
     up: SetupTransfer | None = None
-    work: Callable[[int, float], float] = _no_work
+    work: Callable[[int, float], float] = lambda samples, flops: 0.0
     """(samples of a client, FLOPs of training the run's model on one) → FLOPs."""
 
     updates: int = 0
@@ -145,15 +136,12 @@ class SetupStep:
 
     def totals(self) -> TransferTotals:
         """The transfers of the step, summed."""
-        count, sizes = len(self.clients), Counter[str]()
-        for transfer in filter(None, (self.down, self.up)):
-            sizes[transfer.name] += transfer.total(count)
-        down, up = count if self.down else 0, count if self.up else 0
-        sizes_by_kind: dict[Kind, int] = {
-            "s2c": self.down.total(count) if self.down else 0,
-            "c2s": self.up.total(count) if self.up else 0,
-        }
-        return TransferTotals(down, up, 0, sizes.total(), dict(sizes), sizes_by_kind)
+        found, count = TransferTotals(), len(self.clients)
+        if self.down is not None:
+            found += TransferTotals.of("s2c", self.down.name, count, self.down.total(count))
+        if self.up is not None:
+            found += TransferTotals.of("c2s", self.up.name, count, self.up.total(count))
+        return found
 
 
 COUNTER_BYTES = 8

@@ -37,7 +37,14 @@ def executed_round(
         timeout: How long the server waits for an answer, in seconds.
         time_model: Gives the time model of a plan.
     """
-    executed = reached(plan, arrivals)
+    executed = plan
+    if plan.real_arrivals or any(hop.attempts for arrival in arrivals for hop in arrival.hops):
+        answered = {
+            arrival.route: tuple(each for each, hop in zip(arrival.clients, arrival.hops, strict=True) if hop.answered)
+            for arrival in arrivals
+        }
+        routes = (replace(each, clients=answered.get(i, ()), order=()) for i, each in enumerate(plan.routes))
+        executed = replace(plan, routes=tuple(routes))
     wasted = Counter(dict(fault_costs.wasted))
     delays = [*fault_costs.delays, *[0.0] * (len(plan.routes) - len(fault_costs.delays))]
     for arrival in arrivals:
@@ -54,18 +61,6 @@ def executed_round(
     # The clock of real arrivals is the real one, which has counted all delays.
     lost = tuple(delays) if any(delays) and not plan.real_arrivals else ()
     return executed, FaultCosts(lost, tuple(sorted((+wasted).items())))
-
-
-def reached(plan: RoundPlan, arrivals: Sequence[Arrival]) -> RoundPlan:
-    """The plan with the clients that were reached; in simulation it is the plan itself."""
-    if not plan.real_arrivals and not any(hop.attempts for arrival in arrivals for hop in arrival.hops):
-        return plan
-    clients = {
-        arrival.route: tuple(client for client, hop in zip(arrival.clients, arrival.hops, strict=True) if hop.answered)
-        for arrival in arrivals
-    }
-    routes = (replace(route, clients=clients.get(number, ()), order=()) for number, route in enumerate(plan.routes))
-    return replace(plan, routes=tuple(routes))
 
 
 def unanswered(arrivals: Sequence[Arrival]) -> list[int]:
