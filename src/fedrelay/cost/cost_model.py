@@ -62,29 +62,27 @@ class CostModel:
 
         The model of the round is part of it where at least half of the transfers of a kind carry it.
         """
-        found, counts = self._extras_of_terms(plan), Counter(kind for kind, _, _ in transfers(plan))
-        for kind, count in round_models(self.prepared.phase(plan.round).terms, plan).items():
-            if 2 * count >= counts[kind]:
-                found[kind][ROUND_MODEL] = self.prepared.layout.bytes
-        return found
-
-    def _extras_of_terms(self, plan: RoundPlan) -> dict[Kind, dict[str, int]]:
-        """What terms send with every model."""
-        phase = self.prepared.phase(plan.round)
+        phase, size = self.prepared.phase(plan.round), self.prepared.layout.bytes
         found: dict[Kind, dict[str, int]] = {kind: {} for kind in KINDS}
         for term in phase.terms:
             for kind, names in term_transfers(term, first=plan.round == phase.first).items():
-                found[kind] |= dict.fromkeys(names, self.prepared.layout.bytes)
+                found[kind] |= dict.fromkeys(names, size)
+        counts = Counter(kind for kind, _, _ in transfers(plan))
+        for kind, count in round_models(phase.terms, plan).items():
+            if 2 * count >= counts[kind]:
+                found[kind][ROUND_MODEL] = size
         return found
 
     def transfers(self, plan: RoundPlan, fault_costs: FaultCosts = NO_FAULT_COSTS) -> TransferTotals:
         """The transfers of a round. Transfers without effect have the usual bytes of their kind."""
-        found = transfer_totals(plan, self.payloads, self._extras_of_terms(plan), fault_costs.wasted)
         extras, sent = self.extras(plan), round_models(self.prepared.phase(plan.round).terms, plan)
+        with_every_model = {kind: {**extra} for kind, extra in extras.items()}
         for kind in KINDS:
-            wasted = sum(times for each, times in fault_costs.wasted if each == kind and ROUND_MODEL in extras[kind])
-            if count := sent[kind] + wasted:
-                found += TransferTotals.of(kind, ROUND_MODEL, count, count * self.prepared.layout.bytes)
+            if with_every_model[kind].pop(ROUND_MODEL, None):
+                sent[kind] += sum(times for each, times in fault_costs.wasted if each == kind)
+        found = transfer_totals(plan, self.payloads, with_every_model, fault_costs.wasted)
+        for kind, count in sent.items():
+            found += TransferTotals.of(kind, ROUND_MODEL, count, count * self.prepared.layout.bytes)
         return found
 
     def time_model(self, plan: RoundPlan) -> TimeModel:

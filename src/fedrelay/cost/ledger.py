@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 from fedrelay.routes.plan import RoundPlan
@@ -56,9 +56,8 @@ class TransferTotals:
     @classmethod
     def of(cls, kind: Kind, payload: str, count: int, bytes: int) -> TransferTotals:
         """Transfers of one kind that all carry one payload, and their bytes together."""
-        return replace(
-            cls(bytes=bytes, bytes_by_payload={payload: bytes}, bytes_by_kind={kind: bytes}), **{kind: count}
-        )
+        counts = Counter({kind: count})
+        return cls(counts["s2c"], counts["c2s"], counts["c2c"], bytes, {payload: bytes}, {kind: bytes})
 
     @property
     def total(self) -> int:

@@ -63,8 +63,8 @@ class MethodResults:
 
     def rounds_to(self, accuracy: float) -> float | None:
         """Mean number of rounds to an accuracy; None if any run never reached it."""
-        reached = [result.rounds_to(accuracy) for result in self.results]
-        return mean_std([r for r in reached if r is not None])[0] if reached and None not in reached else None
+        costs = self.costs_to(accuracy)
+        return None if costs is None else costs["round"]
 
     def costs_to(self, accuracy: float) -> Row | None:
         """Mean costs to an accuracy; None if any run never reached it, and for costs that a run does not know."""
