@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import Any
@@ -16,8 +15,8 @@ from fedrelay.cost.ledger import (
     TransferTotals,
     histograms,
     ledger_line,
+    transfer_counts,
     transfer_totals,
-    transfers,
 )
 from fedrelay.cost.term_transfers import ROUND_MODEL, round_models, term_transfers
 from fedrelay.cost.time_model import TimeModel, VirtualTime, one_after_another
@@ -67,7 +66,7 @@ class CostModel:
         for term in phase.terms:
             for kind, names in term_transfers(term, first=plan.round == phase.first).items():
                 found[kind] |= dict.fromkeys(names, size)
-        counts = Counter(kind for kind, _, _ in transfers(plan))
+        counts = transfer_counts(plan)
         for kind, count in round_models(phase.terms, plan).items():
             if 2 * count >= counts[kind]:
                 found[kind][ROUND_MODEL] = size

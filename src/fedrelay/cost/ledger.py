@@ -79,6 +79,21 @@ class TransferTotals:
         return {"s2c": self.s2c, "c2s": self.c2s, "c2c": self.c2c}
 
 
+def transfer_counts(plan: RoundPlan) -> dict[Kind, int]:
+    """How many models are sent in a round, by kind of transfer, without going through `transfers` one by one."""
+    lengths = [len(route.clients) for route in plan.routes if route.clients]
+    routes, handed_on = len(lengths), sum(lengths) - len(lengths)
+    match plan.handover:
+        case "none":
+            return {"s2c": 0, "c2s": 0, "c2c": 0}
+        case "peers":
+            return {"s2c": 0, "c2s": 0, "c2c": routes * (routes - 1)}
+        case "direct":
+            return {"s2c": routes, "c2s": routes, "c2c": handed_on}
+        case "server":
+            return {"s2c": routes + handed_on, "c2s": routes + handed_on, "c2c": 0}
+
+
 def transfer_totals(
     plan: RoundPlan,
     payloads: Mapping[str, int],
@@ -86,12 +101,11 @@ def transfer_totals(
     wasted: Sequence[tuple[str, int]] = (),
 ) -> TransferTotals:
     """The transfers of one round, summed; `wasted` are (kind, number of models) that were sent without effect."""
-    models: Counter[str] = Counter(kind for kind, _, _ in transfers(plan))
-    models.update(dict(wasted))
     found = TransferTotals()
-    for kind in KINDS:
+    for kind, models in transfer_counts(plan).items():
+        models += sum(times for each, times in wasted if each == kind)
         for payload, size in {**payloads, **extras.get(kind, {})}.items():
-            found += TransferTotals.of(kind, payload, models[kind], models[kind] * size)
+            found += TransferTotals.of(kind, payload, models, models * size)
     return found
 
 
