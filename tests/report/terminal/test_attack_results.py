@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
-import torch
 from rich.console import Console
 
 from fedrelay.report.terminal.attack_results import gan_attack_facts, gan_attack_table, unvisited_attackers
@@ -14,7 +13,7 @@ from fedrelay.robustness.gan_attack_run import GanAttackResult, GanObservation
 def outcome(seed, *observations):
     experiment = SimpleNamespace(seed=seed)
     return GanAttackResult(
-        7, observations, None, SimpleNamespace(experiment=experiment, accuracy=0.5, weights=torch.zeros(3))
+        7, observations, None, SimpleNamespace(experiment=experiment, accuracy=0.5, weights_sha256="0" * 64)
     )
 
 
