@@ -63,7 +63,7 @@ def torchrun(processes: int) -> tuple[str, ...]:
 
 FLOWER, PFL, NVFLARE = (ENVIRONMENTS[name] for name in ("flower", "pfl", "nvflare"))
 PFL_ROUNDS = {"conv": 40, "dense": 100, "dense-100": 20}
-CONTENDERS = (
+PROGRAMS = (
     Contender(table.FEDRELAY, "fedrelay_run.py", {"conv": 60, "dense": 500, "dense-100": 80}),
     Contender(table.BARE, "bare.py", {"conv": 60, "dense": 200, "dense-100": 20}, "all"),
     Contender("bare PyTorch, one core", "bare.py", {"conv": 30, "dense": 100, "dense-100": 10}, "one"),
@@ -139,7 +139,7 @@ class Race:
 def entered(wanted: argparse.Namespace, versions: dict[str, str]) -> Iterator[Contender]:
     """The contenders that take part; makes environments that are missing and notes the versions in use."""
     for environment in ENVIRONMENTS.values():
-        mine = [each for each in CONTENDERS if each.environment is environment]
+        mine = [each for each in PROGRAMS if each.environment is environment]
         if environment is NVFLARE and not wanted.nvflare:
             say("NVFlare is left out; --nvflare brings it in")
             continue
@@ -160,7 +160,7 @@ def smoke() -> None:
     case = CASES["dense"]
     race = Race(1, quick=True, firsts={case.name: {"work": case.fingerprint(), "loss": SMOKE_LOSS}})
     scripts: dict[str, Contender] = {}
-    for each in CONTENDERS:
+    for each in PROGRAMS:
         scripts.setdefault(each.script, each)
     for contender in scripts.values():
         if contender.environment is not None and contender.environment.versions() is None:
@@ -257,9 +257,9 @@ def main() -> None:
     race = Race(wanted.repeats or (2 if wanted.quick else 5), wanted.quick)
     versions = own_versions()
     try:
-        ours = [each for each in CONTENDERS if each.environment is None]
+        ours = [each for each in PROGRAMS if each.environment is None]
         theirs = list(entered(wanted, versions))
-        race.run(sorted(ours + theirs, key=CONTENDERS.index))
+        race.run(sorted(ours + theirs, key=PROGRAMS.index))
     except KeyboardInterrupt:
         say("\nstopped; nothing is left running")
         sys.exit(130)

@@ -37,7 +37,7 @@ FORBIDDEN = {
 
 ALLOWED = {
     # A job on its way inside the user's own Ray cluster, which runs the user's code by design.
-    "engines/ray/packed_job.py": {"pickle.loads", "torch.load"},
+    "engines/ray/serialized_job.py": {"pickle.loads", "torch.load"},
     # Starts Flower's SuperLink, with arguments that are our own.
     "engines/flower/superlink.py": {"subprocess.Popen"},
 }

@@ -305,13 +305,13 @@ class Lost(fr.Term):
 
 
 class Grow(fr.Term):
-    fails: str = "update_state"
+    fails: str = "write_state_and_payload"
 
     def adapt_model(self, module):
         return module if self.fails != "adapt_model" else None
 
-    def update_state(self, context, outcome):
-        if self.fails == "update_state":
+    def write_state_and_payload(self, context, outcome):
+        if self.fails == "write_state_and_payload":
             self._helper(context)
 
     def _helper(self, context):
@@ -320,8 +320,8 @@ class Grow(fr.Term):
     def adjust_merged_model(self, merged, before, layout):
         return merged if self.fails != "adjust_merged_model" else merged[:3]
 
-    def after_merge(self, server_state, arrivals, clients):
-        return server_state if self.fails != "after_merge" else None
+    def update_server_state(self, server_state, arrivals, clients):
+        return server_state if self.fails != "update_server_state" else None
 
 
 class Ungrouped(Chains):
@@ -368,10 +368,10 @@ def own_methods():
             {},
             "term 'Lost', add_gradient: must change its first tensor in place and return nothing, got a Tensor",
         ),
-        ("grow", {}, "term 'Grow', update_state: KeyError: 'nothing' (line "),
+        ("grow", {}, "term 'Grow', write_state_and_payload: KeyError: 'nothing' (line "),
         *(
             ("grow", {"terms": {"grow": {"fails": hook}}}, f"term 'Grow', {hook}: TypeError: must return ")
-            for hook in ("adapt_model", "adjust_merged_model", "after_merge")
+            for hook in ("adapt_model", "adjust_merged_model", "update_server_state")
         ),
     ],
 )

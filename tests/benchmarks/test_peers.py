@@ -99,13 +99,13 @@ def test_times_are_milliseconds_and_the_handover_is_no_framework() -> None:
 
 
 def test_every_goal_names_contenders_that_are_measured(peers: ModuleType) -> None:
-    timed = {(each.name, case) for each in peers.CONTENDERS for case in each.rounds} | {(table.HANDOVER, "conv")}
+    timed = {(each.name, case) for each in peers.PROGRAMS for case in each.rounds} | {(table.HANDOVER, "conv")}
     for goal in table.GOALS:
         assert {(name, goal.case) for name in (*goal.others, *([goal.than] if goal.than else []))} <= timed
 
 
 def test_every_contender_has_its_script(peers: ModuleType) -> None:
-    for contender in peers.CONTENDERS:
+    for contender in peers.PROGRAMS:
         assert (peers.SCRIPTS / contender.script).is_file()
         assert set(contender.rounds) <= set(workload.CASES)
 
@@ -236,7 +236,7 @@ def test_contender_gets_a_second_chance(peers: ModuleType, monkeypatch: pytest.M
 
     monkeypatch.setattr(peers, "measure", measure)
     race = peers.Race(repeats=1, quick=True)
-    flower = next(each for each in peers.CONTENDERS if each.name == "Flower")
+    flower = next(each for each in peers.PROGRAMS if each.name == "Flower")
     race.turn("conv", flower)
     assert race.times == {("Flower", "conv"): [1.0]}
     assert not race.out
@@ -248,7 +248,7 @@ def test_peer_that_fails_drops_out_and_the_page_says_so(peers: ModuleType, monke
 
     monkeypatch.setattr(peers, "measure", measure)
     race = peers.Race(repeats=1, quick=True)
-    by_name = {each.name: each for each in peers.CONTENDERS}
+    by_name = {each.name: each for each in peers.PROGRAMS}
     race.turn("conv", by_name["Flower"])
     assert "- dropped out: Flower (conv: no luck)\n" in peers.page(race, {})
     with pytest.raises(SystemExit, match="FedRelay, conv: no luck"):

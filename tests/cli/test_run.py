@@ -133,7 +133,7 @@ def test_privacy_is_planned_and_shown(program, tiny, tmp_path):
     done = program("run", "fedseq+dp", *settings, "--out", "here", "--json")
     assert done.code == 0, done.err
     assert done.json["privacy"] == planned.json["privacy"]
-    assert done.json["privacy"]["visits_max"] == 2
+    assert done.json["privacy"]["hops_max"] == 2
     assert "ε at most" in done.err
     assert json.loads((tmp_path / "here/result.json").read_text())["privacy"] == done.json["privacy"]
     rows = [json.loads(line) for line in (tmp_path / "here/metrics.jsonl").read_text().splitlines()]

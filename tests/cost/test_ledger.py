@@ -15,7 +15,7 @@ from fedrelay.cost.ledger import (
     SERVER,
     ExtraPayloads,
     Kind,
-    SetupStep,
+    SetupCost,
     SetupTransfer,
     TransferTotals,
     histograms,
@@ -108,13 +108,13 @@ def test_tallies_add_up():
 
 def test_setup_is_one_message_to_every_client_and_one_back():
     model, profile = SetupTransfer("model", 100), SetupTransfer("profile", 4)
-    assert SetupStep(range(12), model, profile).totals() == TransferTotals(
+    assert SetupCost(range(12), model, profile).totals() == TransferTotals(
         12, 12, 0, 1248, {"model": 1200, "profile": 48}, {"s2c": 1200, "c2s": 48}
     )
-    assert SetupStep(range(2), model, SetupTransfer("model", 60)).totals() == TransferTotals(
+    assert SetupCost(range(2), model, SetupTransfer("model", 60)).totals() == TransferTotals(
         2, 2, 0, 320, {"model": 320}, {"s2c": 200, "c2s": 120}
     )
-    assert SetupStep((3, 5), up=SetupTransfer("samples", (10, 30))).totals() == TransferTotals(
+    assert SetupCost((3, 5), up=SetupTransfer("samples", (10, 30))).totals() == TransferTotals(
         0, 2, 0, 40, {"samples": 40}, {"c2s": 40}
     )
 

@@ -15,7 +15,7 @@ from fedrelay.grouping.profiles.classifier import TrainedWeightsProfiler
 from fedrelay.grouping.profiles.probe_network import ImageAdapter, LargeProbe, SmallProbe
 from fedrelay.grouping.profiles.task2vec import Task2VecProfiler
 from fedrelay.local.client_profile import ClientProfiler
-from fedrelay.local.module_builder import ModuleBuilder, ZooModelBuilder
+from fedrelay.local.module_rebuilder import ModuleRebuilder, ZooModelRebuilder
 from fedrelay.local.terms.base import Term
 from fedrelay.local.terms.control import Control
 from fedrelay.local.terms.fusion import Fusion
@@ -28,13 +28,13 @@ PARTS = [
     (Term, Control()),
     (ClientProfiler, TrainedWeightsProfiler(parts=((0, 4), (7, 9)))),
     (ClientProfiler, Task2VecProfiler(adapter=ImageAdapter((1, 8, 8), 0.5, 2.0))),
-    (ModuleBuilder, ZooModelBuilder(name="mlp", shape=(1, 8, 8), classes=10, kind="image", hidden=(5,))),
+    (ModuleRebuilder, ZooModelRebuilder(name="mlp", shape=(1, 8, 8), classes=10, kind="image", hidden=(5,))),
     (
-        ModuleBuilder,
-        ZooModelBuilder(name="mlp", shape=(64,), classes=10, kind="tabular", terms=(Prox(mu=0.3), Control())),
+        ModuleRebuilder,
+        ZooModelRebuilder(name="mlp", shape=(64,), classes=10, kind="tabular", terms=(Prox(mu=0.3), Control())),
     ),
-    (ModuleBuilder, SmallProbe(shape=(1, 8, 8), classes=10)),
-    (ModuleBuilder, LargeProbe()),
+    (ModuleRebuilder, SmallProbe(shape=(1, 8, 8), classes=10)),
+    (ModuleRebuilder, LargeProbe()),
 ]
 
 
@@ -53,7 +53,7 @@ def test_names_are_unique_below_their_base():
     def below(base):
         return [kind for each in base.__subclasses__() for kind in (each, *below(each))]
 
-    for base in (Term, ClientProfiler, ModuleBuilder):
+    for base in (Term, ClientProfiler, ModuleRebuilder):
         names = [kind.__name__ for kind in set(below(base)) if kind.__module__.startswith("fedrelay.")]
         assert len(names) == len(set(names))
 
@@ -124,7 +124,7 @@ def test_anything_else_is_refused(plain, message):
 
 
 def test_a_model_is_built_in_the_form_that_terms_need():
-    plain = ZooModelBuilder(name="cnn-s", shape=(1, 8, 8), classes=4, kind="image")
+    plain = ZooModelRebuilder(name="cnn-s", shape=(1, 8, 8), classes=4, kind="image")
     fused = plain.model_copy(update={"terms": (Fusion(),)})
     assert FlatLayout.of(fused.build()).size > FlatLayout.of(plain.build()).size
     assert plain.build()(torch.zeros(2, 1, 8, 8)).shape == (2, 4)

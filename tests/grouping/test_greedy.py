@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedrelay.grouping.candidate_pool import CandidatePool
 from fedrelay.grouping.distances import DISTANCES
 from fedrelay.grouping.greedy import greedy_groups
 from fedrelay.grouping.size_bounds import SizeBounds, distribute_rest
-from fedrelay.grouping.ungrouped_clients import UngroupedClients
 
 
 def literal(vectors, sizes, bounds, rng, distance, vector):
@@ -81,7 +81,7 @@ def test_the_highest_score_wins_even_if_all_are_negative():
     vectors[:, 0] = [1.0, 0.99, 0.9]
     vectors[:, 1] = 1 - vectors[:, 0]
     assert (DISTANCES["kl"](vectors[0], vectors) < 0).all()
-    assert UngroupedClients(vectors, DISTANCES["kl"], 10, np.random.default_rng(0)).best(vectors[0]) == 2
+    assert CandidatePool(vectors, DISTANCES["kl"], 10, np.random.default_rng(0)).best(vectors[0]) == 2
 
 
 @given(st.sampled_from(list(DISTANCES)), st.integers(1, 300), st.integers(2, 40), st.integers(0, 2**32))
@@ -89,7 +89,7 @@ def test_single_precision_changes_no_choice(name, clients, classes, seed):
     rng = np.random.default_rng(seed)
     vectors = rng.dirichlet(np.full(classes, 0.2), clients)
     vectors = np.concatenate([vectors, vectors + rng.normal(0, 1e-9, vectors.shape).clip(0)])  # nearly equal pairs
-    candidates = UngroupedClients(vectors, DISTANCES[name], len(vectors), rng)
+    candidates = CandidatePool(vectors, DISTANCES[name], len(vectors), rng)
     group = vectors[: min(3, clients)].mean(axis=0)
     assert candidates.best(group) == int(np.argmax(DISTANCES[name](group, vectors)))
 
@@ -107,7 +107,7 @@ def test_of_many_clients_only_some_are_looked_at_and_none_is_lost(most, make_cou
 
 
 def test_candidates_come_and_go():
-    candidates = UngroupedClients(np.eye(5)[[0, 1, 2, 3, 4] * 4], DISTANCES["gini"], 8, np.random.default_rng(0))
+    candidates = CandidatePool(np.eye(5)[[0, 1, 2, 3, 4] * 4], DISTANCES["gini"], 8, np.random.default_rng(0))
     taken = []
     while len(candidates):
         taken.append(candidates.best(np.eye(5)[0]))

@@ -51,7 +51,7 @@ def test_nothing_spent_and_nothing_guarded():
 @given(st.floats(0.5, 20), st.floats(0.01, 50))
 def test_a_budget_allows_all_hops_within_it_and_not_one_more(noise, budget):
     accountant = Accountant(noise, 1e-5)
-    most = accountant.most_visits(budget)
+    most = accountant.max_hops(budget)
     assert most == 0 or accountant.epsilon(most) <= budget
     assert accountant.epsilon(most + 1) > budget
 
@@ -63,7 +63,7 @@ def test_what_clients_have_spent():
         "delta": 1e-6,
         "epsilon_max": accountant.epsilon(3),
         "epsilon_median": accountant.epsilon(1),
-        "visits_max": 3,
+        "hops_max": 3,
     }
 
 

@@ -9,7 +9,7 @@ from fedrelay.errors import RunFolderError
 from fedrelay.report.drawing import compose, save_figures
 from fedrelay.report.figures import forgetting
 from fedrelay.report.forgetting import _checked, forgetting_table, last_forgetting
-from fedrelay.runtime.run_folder import Records
+from fedrelay.runtime.run_folder import RunFolderReader
 
 LINE = {
     "round": 4,
@@ -68,7 +68,7 @@ def test_the_figure_has_the_matrix(tmp_path):
 def test_a_damaged_line_is_one_message(tmp_path, damage):
     run = tmp_path / "run"
     fr.run("fedcyclic", data="digits", clients=4, rounds=1, workers=1, out=run, **{"eval.forgetting": 1})
-    assert last_forgetting(Records.open(run)) is not None
+    assert last_forgetting(RunFolderReader.open(run)) is not None
     (run / "forgetting.jsonl").write_text(damage + "\n")
     with pytest.raises(RunFolderError, match=r"forgetting\.jsonl: is damaged"):
-        last_forgetting(Records.open(run))
+        last_forgetting(RunFolderReader.open(run))

@@ -14,7 +14,7 @@ from fedrelay.errors import DivergedError, NoUsableArrivalError, SpecError
 from fedrelay.experiment.prepare import prepare
 from fedrelay.experiment.spec import experiment
 from fedrelay.local.client_state import ClientStateStore
-from fedrelay.runtime.run_folder import Records, RunFolder
+from fedrelay.runtime.run_folder import RunFolder, RunFolderReader
 from fedrelay.runtime.run_status import RunStatus
 
 RUN = {"rounds": 6, "fraction": 0.5, "lr": 0.1, "workers": 1}
@@ -158,7 +158,7 @@ def test_a_run_in_which_nobodys_work_was_accepted_fails_and_is_kept(case, tmp_pa
     assert events[-1] == {**last, "done": "the round was given up"}
     assert len((path / "metrics.jsonl").read_text().splitlines()) == 6
     assert not (path / "result.json").exists()
-    assert RunStatus.of(Records.open(path)).state == "untrained"
+    assert RunStatus.of(RunFolderReader.open(path)).state == "untrained"
 
 
 def again(path):

@@ -191,9 +191,9 @@ def _forgetting(run: Path) -> Sequence[RenderableType]:
     from fedrelay.report.drawing import save_figures
     from fedrelay.report.figures import forgetting
     from fedrelay.report.forgetting import forgetting_table, last_forgetting
-    from fedrelay.runtime.run_folder import Records
+    from fedrelay.runtime.run_folder import RunFolderReader
 
-    chain = last_forgetting(Records.open(run))
+    chain = last_forgetting(RunFolderReader.open(run))
     if chain is None:
         return []
     save_figures(run / "forgetting.png", [forgetting(chain)])

@@ -32,13 +32,13 @@ def show(
     from fedrelay.report.forgetting import forgetting_table, last_forgetting
     from fedrelay.report.terminal.run_tables import facts_grid, progress_table
     from fedrelay.runtime.comparison import SPEC
-    from fedrelay.runtime.run_folder import Records
+    from fedrelay.runtime.run_folder import RunFolderReader
     from fedrelay.runtime.run_status import RunStatus
 
     if (folder / SPEC).is_file():
         runs = ", ".join(str(run.parent) for run in sorted(folder.glob("*/*/run.json"))) or "none yet"
         raise SpecError(f"{folder}: is a comparison; show one of its runs: {runs}")
-    output, run = CommandOutput(quiet=quiet, json=json), Records.open(folder)
+    output, run = CommandOutput(quiet=quiet, json=json), RunFolderReader.open(folder)
     experiment, history, chain, status = run.experiment, run.lines("metrics"), last_forgetting(run), RunStatus.of(run)
     page = [progress_table(experiment, history, status)]
     if chain is not None:

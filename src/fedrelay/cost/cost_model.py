@@ -148,7 +148,7 @@ class CostModel:
         if method.needs_histograms and (holders := prepared.holders()):
             steps.append(histograms(holders, prepared.federation.classes))
         if method.warmup is not None:
-            steps += method.warmup.setup_steps(prepared.federation)
+            steps += method.warmup.setup_costs(prepared.federation)
         sent = sum((step.totals() for step in steps), TransferTotals())
         if not sent.total:
             return None

@@ -135,7 +135,7 @@ class SetupTransfer(NamedTuple):
 
 
 @dataclass(frozen=True)
-class SetupStep:
+class SetupCost:
     """What clients do once before the first round, side by side: receive something, compute, send something."""
 
     clients: Sequence[int]
@@ -161,6 +161,6 @@ COUNTER_BYTES = 8
 """A class count is a 64-bit integer, as it is in memory."""
 
 
-def histograms(clients: Sequence[int], classes: int) -> SetupStep:
+def histograms(clients: Sequence[int], classes: int) -> SetupCost:
     """Clients send the server their number of samples of each class."""
-    return SetupStep(clients, up=SetupTransfer("histogram", COUNTER_BYTES * classes))
+    return SetupCost(clients, up=SetupTransfer("histogram", COUNTER_BYTES * classes))

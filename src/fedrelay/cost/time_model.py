@@ -25,7 +25,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from fedrelay.cost.devices import DeviceOf
-from fedrelay.cost.ledger import SERVER, ExtraPayloads, Kind, SetupStep, transfers
+from fedrelay.cost.ledger import SERVER, ExtraPayloads, Kind, SetupCost, transfers
 from fedrelay.routes.plan import RoundPlan, Route
 
 
@@ -163,7 +163,7 @@ class TimeModel:
         training = (sum(map(self.hop_time, route.clients)) for route in plan.routes)
         return tuple(map(RouteTime, training, map(sum, ways), waits)), returns
 
-    def setup_time(self, step: SetupStep) -> VirtualTime:
+    def setup_time(self, step: SetupCost) -> VirtualTime:
         """How long a setup step takes, which all its clients do at the same time."""
         times = []
         for place, client in enumerate(step.clients):

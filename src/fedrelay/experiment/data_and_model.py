@@ -19,7 +19,7 @@ from fedrelay.experiment.method import Method
 from fedrelay.experiment.spec import Experiment
 from fedrelay.files import expand_home
 from fedrelay.grouping.profiles.probe_network import FILES
-from fedrelay.local.module_builder import ModuleBuilder, ZooModelBuilder
+from fedrelay.local.module_rebuilder import ModuleRebuilder, ZooModelRebuilder
 from fedrelay.models.zoo import build_model, default_model
 from fedrelay.robustness.label_flip import check_attack
 from fedrelay.user_code import call_function
@@ -129,12 +129,12 @@ def is_own_model(experiment: Experiment) -> bool:
     return experiment.model.name is not None and ":" in experiment.model.name
 
 
-def module_builder(experiment: Experiment, federation: Federation, method: Method) -> ModuleBuilder | None:
+def module_rebuilder(experiment: Experiment, federation: Federation, method: Method) -> ModuleRebuilder | None:
     """How workers and nodes build the same model; None for a model of the user's own, which nodes bring themselves."""
     model = experiment.model
     if model.name is None or is_own_model(experiment):
         return None
-    return ZooModelBuilder(
+    return ZooModelRebuilder(
         name=model.name,
         shape=federation.sample_shape,
         classes=federation.classes,

@@ -110,7 +110,7 @@ def build_method(experiment: Experiment) -> Method:
     )
     if method.route.chooses_group_count and method.grouping is not None:
         method.grouping.check_fixed_count(given.name)
-    if not method.route.merges:
+    if not method.route.ever_merges:
         _refuse_parts_that_need_a_merge(given)
     if method.privacy is not None:
         check_private(given.name, given.terms, method.route, method.warmup, method.pools_data)
@@ -123,7 +123,7 @@ def _refuse_parts_that_need_a_merge(given: MethodParts) -> None:
     if given.merge_name is not None:
         raise SpecError(f"method {given.name!r}: models are never merged, so {given.merge_name!r} has no effect")
     for name, term in given.terms.items():
-        if term.after_merge is not Term.after_merge:
+        if term.update_server_state is not Term.update_server_state:
             raise SpecError(f"method {given.name!r}: models are never merged, which the term {name!r} needs")
 
 

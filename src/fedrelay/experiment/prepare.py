@@ -28,7 +28,7 @@ from fedrelay.experiment.data_and_model import (
     build_module,
     check_classes,
     check_faults,
-    module_builder,
+    module_rebuilder,
     open_data,
     with_absolute_paths,
     with_default_model,
@@ -166,7 +166,7 @@ def prepare_without_groups(
         if module is None:
             experiment = with_default_model(experiment, federation)
             module = build_module(experiment, federation)
-            builder = module_builder(experiment, federation, method)
+            builder = module_rebuilder(experiment, federation, method)
         check_model_fits(module, federation)
         for term in method.terms:
             with errors_in_own_part(term, "adapt_model"):

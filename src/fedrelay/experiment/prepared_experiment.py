@@ -11,7 +11,7 @@ from fedrelay.data.federation import Federation
 from fedrelay.experiment.method import Method
 from fedrelay.experiment.spec import Experiment
 from fedrelay.grouping.profiles import ProfilingResult
-from fedrelay.local.module_builder import ModuleBuilder
+from fedrelay.local.module_rebuilder import ModuleRebuilder
 from fedrelay.local.trainer import TrainingJob
 from fedrelay.models.flat_layout import FlatLayout
 from fedrelay.routes.base import Groups
@@ -29,7 +29,7 @@ class PreparedExperiment:
     federation: Federation
     module: nn.Module
     layout: FlatLayout
-    module_builder: ModuleBuilder | None = None
+    module_rebuilder: ModuleRebuilder | None = None
     """How other processes build the module; None where the caller brought the module."""
 
     groups: Groups = ()
@@ -70,5 +70,5 @@ class PreparedExperiment:
             seed=wanted.seed,
             lanes=wanted.engine.lanes,
             guard=wanted.guard,
-            module_builder=self.module_builder,
+            module_rebuilder=self.module_rebuilder,
         )

@@ -20,10 +20,10 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from fedrelay.grouping.candidate_pool import CandidatePool
 from fedrelay.grouping.distances import Distance
 from fedrelay.grouping.profiles import Vectors
 from fedrelay.grouping.size_bounds import SizeBounds, distribute_rest
-from fedrelay.grouping.ungrouped_clients import UngroupedClients
 from fedrelay.routes.base import Groups
 
 Start = Literal["random", "uniform"]
@@ -42,7 +42,7 @@ def greedy_groups(
     candidates: int = 4000,
 ) -> Groups:
     """Groups whose clients differ from each other; groups contain row numbers of `vectors`."""
-    free = UngroupedClients(vectors, distance, candidates, rng)
+    free = CandidatePool(vectors, distance, candidates, rng)
     uniform = np.full(vectors.shape[1], 1 / vectors.shape[1])
     groups: list[list[int]] = []
     last: list[int] = []

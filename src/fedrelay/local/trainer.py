@@ -24,7 +24,7 @@ from fedrelay.local.arrival import HopReport
 from fedrelay.local.fisher_information import fisher_diagonal
 from fedrelay.local.hop_context import HopContext, HopOutcome, Labels, write_back
 from fedrelay.local.loss import Loss, cross_entropy
-from fedrelay.local.module_builder import ModuleBuilder
+from fedrelay.local.module_rebuilder import ModuleRebuilder
 from fedrelay.local.sgd import Sgd
 from fedrelay.local.teacher_outputs import TeacherOutputs
 from fedrelay.local.terms.base import LossTerm, Term, call_in_place, overriding
@@ -57,7 +57,7 @@ class TrainingJob:
     """Whether noise that protects clients comes from the operating system. Real nodes set it. Otherwise it comes from
     `seed`: a simulation can be repeated, and anyone who knows the seed can remove the noise."""
 
-    module_builder: ModuleBuilder | None = None
+    module_rebuilder: ModuleRebuilder | None = None
     """Builds the module elsewhere; None if only the caller can."""
 
     @property
@@ -105,7 +105,7 @@ class EagerTrainer:
         self.job = job
         self.flat_module = flat_module
         self.sample_orders = SampleOrders(job)
-        self.start_hooks = overriding(job.terms, "on_hop_start")
+        self.start_hooks = overriding(job.terms, "adjust_received_model")
         self.gradient_hooks = overriding(job.terms, "add_gradient")
         self.loss_terms = [term for term in job.terms if isinstance(term, LossTerm)]
         features = any(term.needs_features for term in self.loss_terms)
@@ -129,7 +129,7 @@ class EagerTrainer:
             full_context = context.map(lambda tensor: tensor.to(theta.device))
             trained_context = full_context.map(lambda tensor: tensor[: len(theta)])
         for term in self.start_hooks:
-            term.on_hop_start(model, full_context)
+            term.adjust_received_model(model, full_context)
         train = self.job.train.at(hop.round)
         optimiser = Sgd(train, theta)
         loss_sum = self.loss_sum.zero_()
@@ -202,18 +202,18 @@ def run_end_hooks(job: TrainingJob, hops: Sequence[Hop], context: HopContext, ou
         The norm of each update, before it is clipped.
     """
     theta = outcome.sent
-    end_hooks, send_hooks = overriding(job.terms, "on_hop_end"), overriding(job.terms, "before_send")
+    end_hooks, send_hooks = overriding(job.terms, "adjust_trained_model"), overriding(job.terms, "adjust_sent_model")
     if end_hooks or send_hooks:
         outcome = replace(outcome, trained=theta.clone())
     for term in end_hooks:
-        call_in_place(term.on_hop_end, theta, context)
+        call_in_place(term.adjust_trained_model, theta, context)
     for term in send_hooks:
-        call_in_place(term.before_send, theta, context, partial(hop_noise, job, hops, theta))
+        call_in_place(term.adjust_sent_model, theta, context, partial(hop_noise, job, hops, theta))
     norms = clip_updates(theta, context.received, context.max_update_norm)
     for name, tensor in outcome.full_context.new_client_state.items():
         tensor.copy_(outcome.full_context.client_state[name])
     for term in job.terms:
-        term.update_state(context, outcome)
+        term.write_state_and_payload(context, outcome)
     return norms
 
 

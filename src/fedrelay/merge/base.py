@@ -73,11 +73,12 @@ class Merge(Section, ABC):
     needs_histograms: ClassVar[bool] = False
     """Whether clients send the server their number of samples of each class."""
 
-    def check(self, arrivals_in_last_round: Callable[[], int]) -> None:
+    def check(self, count_arrivals_in_last_round: Callable[[], int]) -> None:
         """Refuse options that cannot work with this experiment.
 
         Args:
-            arrivals_in_last_round: Plans the last round and returns its number of routes. Call it only if you need it.
+            count_arrivals_in_last_round: Plans the last round and returns its number of routes. Call it only if
+                you need it.
 
         Raises:
             SpecError: The options do not fit.

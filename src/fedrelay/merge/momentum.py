@@ -26,7 +26,7 @@ class Momentum(ServerStep):
     beta: float = Field(0.9, ge=0, lt=1, description="share of the velocity that is kept")
     velocity: Literal["sum", "average"] = Field("sum", description="changes add up, or are averaged")
 
-    def step(self, change: Tensor, state: MergeState) -> tuple[Tensor, MergeState]:
+    def step_and_state(self, change: Tensor, state: MergeState) -> tuple[Tensor, MergeState]:
         gain = 1.0 if self.velocity == "sum" else 1 - self.beta
         velocity = self.beta * stored(state, "velocity", change) + gain * change
         return self.lr * velocity, {"velocity": velocity}

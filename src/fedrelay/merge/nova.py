@@ -35,7 +35,7 @@ class Nova(Merge):
 
 def change_factors(inputs: MergeInput) -> list[float]:
     """The factor of each route's change: τ_eff pᵢ / ‖aᵢ‖₁."""
-    pull = inputs.train.lr * sum(term.proximal_strength for term in inputs.terms)
+    pull = inputs.train.lr * sum(term.proximal_strength_for_merge for term in inputs.terms)
     norms = [route_norm(arrival, inputs.train.momentum, pull) for arrival in inputs.arrivals]
     samples = [arrival.samples if norm else 0 for arrival, norm in zip(inputs.arrivals, norms, strict=True)]
     if sum(samples) == 0:

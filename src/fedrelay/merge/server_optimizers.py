@@ -40,7 +40,7 @@ class Adaptive(ServerStep):
 class Adagrad(Adaptive):
     """FedAdagrad: server learning rates that only shrink."""
 
-    def step(self, change: Tensor, state: MergeState) -> tuple[Tensor, MergeState]:
+    def step_and_state(self, change: Tensor, state: MergeState) -> tuple[Tensor, MergeState]:
         v = self.stored_v(state, change) + change**2
         return _adaptive_step(change, v, self.lr, self.epsilon), {"v": v}
 
@@ -52,7 +52,7 @@ class Adam(Adaptive):
     beta2: float = Field(0.99, ge=0, le=1, description="share of v that is kept")
     correct_bias: bool = Field(False, description="correct for the zeros that m and v start from, as Flower does")
 
-    def step(self, change: Tensor, state: MergeState) -> tuple[Tensor, MergeState]:
+    def step_and_state(self, change: Tensor, state: MergeState) -> tuple[Tensor, MergeState]:
         m = _moving_average(stored(state, "m", change), change, self.beta1)
         v = _moving_average(self.stored_v(state, change), change**2, self.beta2)
         step = _adaptive_step(m, v, self.lr, self.epsilon)
@@ -69,7 +69,7 @@ class Yogi(Adaptive):
     beta1: float = Field(0.9, ge=0, lt=1, description="share of m that is kept")
     beta2: float = Field(0.99, ge=0, le=1, description="1 − β₂ scales the change of v")
 
-    def step(self, change: Tensor, state: MergeState) -> tuple[Tensor, MergeState]:
+    def step_and_state(self, change: Tensor, state: MergeState) -> tuple[Tensor, MergeState]:
         m = _moving_average(stored(state, "m", change), change, self.beta1)
         v = self.stored_v(state, change)
         v = v - (1 - self.beta2) * change**2 * torch.sign(v - change**2)

@@ -31,12 +31,12 @@ class ServerStep(Merge):
         trained = inputs.layout.trained_size
         start = inputs.global_model[:trained].double()
         change = precise_mean([arrival.weights[:trained] for arrival in inputs.arrivals], weights) - start
-        step, state = self.step(change, {name: tensor.double() for name, tensor in inputs.state.items()})
+        step, state = self.step_and_state(change, {name: tensor.double() for name, tensor in inputs.state.items()})
         state = {name: tensor.to(inputs.layout.dtype) for name, tensor in state.items()}
         return MergeResult(with_trained_part(inputs, start + step, weights), state)
 
     @abstractmethod
-    def step(self, change: Tensor, state: MergeState) -> tuple[Tensor, MergeState]:
+    def step_and_state(self, change: Tensor, state: MergeState) -> tuple[Tensor, MergeState]:
         """Return what is added to the parameters, and the state for the next merge.
 
         Args:

@@ -28,8 +28,8 @@ class Trimmed(Merge):
 
     share: float = Field(0.2, ge=0, lt=0.5, description="share β of the values that is cut off at each end")
 
-    def check(self, arrivals_in_last_round: Callable[[], int]) -> None:
-        count = arrivals_in_last_round()
+    def check(self, count_arrivals_in_last_round: Callable[[], int]) -> None:
+        count = count_arrivals_in_last_round()
         if not self.share or cut_count(self.share, count):
             return
         if count < 3:

@@ -19,11 +19,11 @@ class Accountant:
     noise: float
     delta: float
 
-    def epsilon(self, visits: int) -> float:
+    def epsilon(self, hops: int) -> float:
         """ε after this many hops; infinite without noise."""
-        return _epsilon(self.noise, self.delta, visits)
+        return _epsilon(self.noise, self.delta, hops)
 
-    def most_visits(self, budget: float) -> int:
+    def max_hops(self, budget: float) -> int:
         """The largest number of hops within the ε budget; 0 if a single hop exceeds it."""
         beyond = 1
         while self.epsilon(beyond) <= budget:
@@ -34,26 +34,26 @@ class Accountant:
             within, beyond = (middle, beyond) if self.epsilon(middle) <= budget else (within, middle)
         return within
 
-    def spent(self, visits: Mapping[int, int], clients: Iterable[int]) -> dict[str, Any]:
+    def spent(self, hops: Mapping[int, int], clients: Iterable[int]) -> dict[str, Any]:
         """The privacy loss of clients after these hops, for the summary of a run: maximum and median.
 
         Args:
-            visits: Client → number of its hops; clients that are missing had none.
+            hops: Client → number of its hops; clients that are missing had none.
             clients: The clients that have samples.
         """
-        counts = [visits.get(client, 0) for client in clients]
+        counts = [hops.get(client, 0) for client in clients]
         epsilons = [self.epsilon(count) for count in counts]
         return {
             "delta": self.delta,
             "epsilon_max": max(epsilons, default=0.0),
             "epsilon_median": median(epsilons) if epsilons else 0.0,
-            "visits_max": max(counts, default=0),
+            "hops_max": max(counts, default=0),
         }
 
 
 @lru_cache(maxsize=4096)
-def _epsilon(noise: float, delta: float, visits: int) -> float:
-    if not visits:
+def _epsilon(noise: float, delta: float, hops: int) -> float:
+    if not hops:
         return 0.0
     if not noise:
         return math.inf
@@ -65,5 +65,5 @@ def _epsilon(noise: float, delta: float, visits: int) -> float:
             "terms.dp: needs the package dp-accounting; install it with pip install 'fedrelay[dp]'"
         ) from None
     accountant = RdpAccountant()
-    accountant.compose(GaussianDpEvent(noise), visits)
+    accountant.compose(GaussianDpEvent(noise), hops)
     return float(accountant.get_epsilon(delta))

@@ -34,7 +34,7 @@ def check_private(
 
 def check_budget(term: Dp | None) -> None:
     """Refuse a budget that does not allow a single hop."""
-    if term is not None and term.most_visits == 0:
+    if term is not None and term.max_hops == 0:
         raise SpecError(
             f"terms.dp.epsilon: a single hop costs {term.accountant.epsilon(1):.3g}, more than the budget of "
             f"{term.epsilon:g}; raise terms.dp.epsilon or terms.dp.noise"

@@ -9,13 +9,13 @@ from fedrelay.errors import RunFolderError
 from fedrelay.report.format import NONE, percent
 from fedrelay.report.terminal.run_tables import facts_grid, plain_table
 from fedrelay.runtime.result import Row
-from fedrelay.runtime.run_folder import Records
+from fedrelay.runtime.run_folder import RunFolderReader
 
 MOST_HOPS = 9
 """The most hops that fit a table of 80 columns; a figure shows any number."""
 
 
-def forgetting_matrices(records: Records) -> list[Row]:
+def forgetting_matrices(records: RunFolderReader) -> list[Row]:
     """Read all chains that a run followed.
 
     Row i of a `matrix` holds the accuracies after hop i, on the samples of the clients of hops 0 to i.
@@ -36,7 +36,7 @@ def _checked(line: Row) -> Row:
     return {**{name: line[name] for name in names}, "forgetting": line["forgetting"] or []}
 
 
-def last_forgetting(records: Records) -> Row | None:
+def last_forgetting(records: RunFolderReader) -> Row | None:
     """Return the last chain that the run followed, preferring chains of more than one client."""
     followed = forgetting_matrices(records)
     chains = [each for each in followed if len(each["clients"]) > 1] or followed

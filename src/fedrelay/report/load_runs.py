@@ -19,7 +19,7 @@ from fedrelay.errors import RunFolderError
 from fedrelay.experiment.spec import Comparison, Experiment
 from fedrelay.runtime.comparison import SPEC, ComparisonResult, MethodResults, load_comparison
 from fedrelay.runtime.result import Result, Row
-from fedrelay.runtime.run_folder import Records
+from fedrelay.runtime.run_folder import RunFolderReader
 from fedrelay.runtime.run_status import FAILURES, Failure, RunStatus, StatusName
 
 
@@ -27,7 +27,7 @@ from fedrelay.runtime.run_status import FAILURES, Failure, RunStatus, StatusName
 class RunView:
     """One run as its folder shows it now."""
 
-    records: Records
+    records: RunFolderReader
     experiment: Experiment
     state: StatusName
     reason: str = ""
@@ -148,7 +148,7 @@ def load_runs(paths: Sequence[Path]) -> ReportRuns:
 
 def load_run(path: Path, failed: tuple[Failure, str] | None = None) -> RunView:
     """Read one run folder; `failed` is how and why it failed, if the comparison recorded that."""
-    records = Records.open(path)
+    records = RunFolderReader.open(path)
     status = RunStatus.of(records)
     state, reason = status.state, status.reason
     if failed is not None and state not in ("complete", "running"):

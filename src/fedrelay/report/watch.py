@@ -20,7 +20,7 @@ from typing import Any
 from fedrelay.errors import FedRelayError, SpecError
 from fedrelay.report.document import Document, document
 from fedrelay.report.page import as_json, web_page
-from fedrelay.runtime.run_folder import Records, beyond_the_first
+from fedrelay.runtime.run_folder import RunFolderReader, beyond_the_first
 
 LOOPBACK = "127.0.0.1"
 NAMES = (LOOPBACK, "localhost")
@@ -35,7 +35,7 @@ def folder_state(paths: Sequence[Path]) -> list[tuple[str, int, int, bool]]:
             state = file.stat()
         except OSError:  # being replaced
             continue
-        busy = file.name == "run.json" and Records(file.parent).under_way
+        busy = file.name == "run.json" and RunFolderReader(file.parent).under_way
         found.append((str(file), state.st_mtime_ns, state.st_size, busy))
     return sorted(found)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True, order=True)
-class Leg:
+class GroupLeg:
     """The model of a slot on its way through one group."""
 
     slot: int
@@ -31,7 +31,7 @@ class AsyncState:
     decisions: int = 0
     """How often it was decided which model goes where."""
 
-    under_way: tuple[Leg, ...] = ()
+    under_way: tuple[GroupLeg, ...] = ()
 
     @classmethod
     def after(cls, since: int, groups: Sequence[Sequence[int]]) -> AsyncState:
@@ -44,11 +44,11 @@ class AsyncState:
         """The most groups that one model has finished."""
         return max(self.finished)
 
-    def started(self, legs: Sequence[Leg]) -> AsyncState:
+    def started(self, legs: Sequence[GroupLeg]) -> AsyncState:
         """The state after one more decision, which started these legs."""
         return replace(self, decisions=self.decisions + 1, under_way=(*self.under_way, *legs))
 
-    def ended(self, legs: Sequence[Leg], failed: Sequence[Leg] = ()) -> AsyncState:
+    def ended(self, legs: Sequence[GroupLeg], failed: Sequence[GroupLeg] = ()) -> AsyncState:
         """The state after these legs ended. A model whose leg failed has not finished the group."""
         finished, last_group = list(self.finished), list(self.last_group)
         for leg in (*legs, *failed):
@@ -59,5 +59,5 @@ class AsyncState:
         return replace(self, finished=tuple(finished), last_group=tuple(last_group), under_way=rest)
 
 
-NextLegs = Callable[[AsyncState], tuple[Leg, ...]]
+NextLegs = Callable[[AsyncState], tuple[GroupLeg, ...]]
 """Decides which free model goes to which idle group now."""

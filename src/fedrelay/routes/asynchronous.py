@@ -26,7 +26,7 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from fedrelay.routes.async_state import AsyncState, Leg
+from fedrelay.routes.async_state import AsyncState, GroupLeg
 from fedrelay.routes.base import PlanningContext, sampled_count
 from fedrelay.routes.plan import AsyncRound, RoundPlan, Route
 from fedrelay.routes.slots import SlotRouting, next_groups
@@ -37,7 +37,7 @@ class RouteFinish:
     """The time at which a model has finished a group."""
 
     time: float
-    leg: Leg
+    leg: GroupLeg
 
 
 class Asynchronous(SlotRouting):
@@ -122,11 +122,11 @@ class Asynchronous(SlotRouting):
             state = state.ended([finish.leg for finish in batch])
             yield batch, list(under_way)
 
-    def next_legs(self, context: PlanningContext, state: AsyncState) -> tuple[Leg, ...]:
+    def next_legs(self, context: PlanningContext, state: AsyncState) -> tuple[GroupLeg, ...]:
         """Which free model goes to which idle group now."""
         key = state.since + state.decisions
         return tuple(
-            Leg(slot, group, self.clients_in_order(context, key, group, context.groups[group]))
+            GroupLeg(slot, group, self.clients_in_order(context, key, group, context.groups[group]))
             for slot, group in _assigned(context, key, state)
         )
 

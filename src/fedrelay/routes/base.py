@@ -11,7 +11,7 @@ import numpy as np
 
 from fedrelay.experiment.spec import Section
 from fedrelay.rng import generator
-from fedrelay.routes.async_state import AsyncState, Leg
+from fedrelay.routes.async_state import AsyncState, GroupLeg
 from fedrelay.routes.plan import Handover, RoundPlan
 
 Groups = tuple[tuple[int, ...], ...]
@@ -81,7 +81,7 @@ class Routing(Section, ABC):
     """Whether every client has its own model from the start, in the slot with its number."""
 
     @property
-    def merges(self) -> bool:
+    def ever_merges(self) -> bool:
         """Whether models are ever merged."""
         return True
 
@@ -95,7 +95,7 @@ class Routing(Section, ABC):
         """The setting that makes the server use samples of clients, or empty; a real federation refuses it."""
         return ""
 
-    def next_legs(self, context: PlanningContext, state: AsyncState) -> tuple[Leg, ...]:
+    def next_legs(self, context: PlanningContext, state: AsyncState) -> tuple[GroupLeg, ...]:
         """Which free model goes to which idle group now. Only asynchronous routes implement this."""
         raise NotImplementedError
 

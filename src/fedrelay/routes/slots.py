@@ -40,7 +40,7 @@ class SlotRouting(GroupRouting):
         raise ValueError("must be a number of rounds, at least 1, or 'never'")
 
     @property
-    def merges(self) -> bool:
+    def ever_merges(self) -> bool:
         return self.period != "never"
 
     def rounds_between_merges(self, context: PlanningContext) -> int:

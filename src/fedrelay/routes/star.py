@@ -40,7 +40,7 @@ class Star(Routing):
         return self
 
     @property
-    def merges(self) -> bool:
+    def ever_merges(self) -> bool:
         return False
 
     @property

@@ -15,7 +15,7 @@ from fedrelay.grouping.profiles import ProfileInputs
 from fedrelay.privacy.hop_budget import HopBudget
 from fedrelay.rng import generator, torch_seed
 from fedrelay.robustness.faults import FaultModel
-from fedrelay.routes.async_state import AsyncState, Leg
+from fedrelay.routes.async_state import AsyncState, GroupLeg
 from fedrelay.routes.base import Groups, PlanningContext
 from fedrelay.routes.plan import Handover, RoundPlan
 from fedrelay.selection.base import Selection
@@ -61,7 +61,7 @@ class Planner:
             return plan
         return replace(plan, routes=tuple(replace(each, continues=each.slot in waiting) for each in plan.routes))
 
-    def next_legs(self, round: int, state: AsyncState) -> tuple[Leg, ...]:
+    def next_legs(self, round: int, state: AsyncState) -> tuple[GroupLeg, ...]:
         """Which free model goes to which idle group now, without clients that have no samples."""
         phase = self.prepared.phase(round)
         context = self._phase_context(phase)
@@ -107,9 +107,9 @@ class Planner:
     def hop_budget(self) -> HopBudget | None:
         """How many hops clients may have, where they have a privacy budget."""
         term = self.prepared.method.privacy
-        if term is None or term.most_visits is None:
+        if term is None or term.max_hops is None:
             return None
-        return HopBudget(term.most_visits, self._routed, lambda plan: self.faults.apply(plan).plan)
+        return HopBudget(term.max_hops, self._routed, lambda plan: self.faults.apply(plan).plan)
 
     def _regroup(self, count: int, key: int) -> Groups:
         grouping, wanted = self.prepared.method.grouping, self.prepared

@@ -91,7 +91,7 @@ class RunState:
     """What hops are like, where the guard needs it."""
 
 
-class Records:
+class RunFolderReader:
     """The records of a run, for reading; the run may still be going on."""
 
     def __init__(self, path: Path) -> None:
@@ -216,7 +216,7 @@ def beyond_the_first(path: Path) -> set[str]:
     return {file.name for file in path.iterdir() if file.name not in _WRITTEN_FIRST and not _is_temporary(file.name)}
 
 
-class RunFolder(Records):
+class RunFolder(RunFolderReader):
     """The folder of a run that this process works on; it is locked against other processes."""
 
     def __init__(self, path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any, Literal, Self
 
 from fedrelay.errors import DivergedError, FedRelayError, NoUsableArrivalError, RunFolderError
 from fedrelay.robustness.fault_events import DIVERGED, GIVEN_UP, event_label, is_fault
-from fedrelay.runtime.run_folder import Records
+from fedrelay.runtime.run_folder import RunFolderReader
 
 Failure = Literal["diverged", "untrained"]
 StatusName = Literal["waiting", "running", "complete", "stopped", "diverged", "untrained"]
@@ -37,7 +37,7 @@ class RunStatus:
     selection_seconds: float
 
     @classmethod
-    def of(cls, records: Records) -> Self:
+    def of(cls, records: RunFolderReader) -> Self:
         """Read the status from a run folder.
 
         Raises:

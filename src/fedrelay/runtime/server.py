@@ -65,7 +65,7 @@ class Server:
 
         An arrival without any client's work counts as if it had not come.
         """
-        waiting, merges_later = dict(state.waiting), self.prepared.phase(plan.round).route.merges
+        waiting, merges_later = dict(state.waiting), self.prepared.phase(plan.round).route.ever_merges
         for arrival in self._weighted(arrivals):
             if not arrival.usable:
                 continue
@@ -94,8 +94,8 @@ class Server:
                 weights = term.adjust_merged_model(weights, state.weights, layout)
                 if getattr(weights, "shape", None) != state.weights.shape:
                     raise TypeError(f"must return a model with {len(state.weights)} weights")
-            with errors_in_own_part(term, "after_merge"):
-                server = term.after_merge(server, arrivals, self.prepared.federation.clients)
+            with errors_in_own_part(term, "update_server_state"):
+                server = term.update_server_state(server, arrivals, self.prepared.federation.clients)
                 if not isinstance(server, Mapping):
                     raise TypeError(f"must return the server state, got {type(server).__name__}")
         own = {f"{_MERGE}{name}": tensor for name, tensor in merge_state.items()}

@@ -19,7 +19,7 @@ from fedrelay.experiment.spec import Experiment
 from fedrelay.files import write_atomically
 from fedrelay.runtime.observer import CombinedObserver, Observer
 from fedrelay.runtime.result import Row
-from fedrelay.runtime.run_folder import Records
+from fedrelay.runtime.run_folder import RunFolderReader
 from fedrelay.runtime.run_status import FAILURES, RunStatus
 
 log = logging.getLogger(__name__)
@@ -70,7 +70,7 @@ class TrackingLogger(Observer, ABC):
             log.warning("%s has no log of %s (%s); resume the run to fill it in", self, experiment.out, error)
             return
         self.folder, self.opened = experiment.out, True
-        for row in Records(self.folder).lines("metrics"):
+        for row in RunFolderReader(self.folder).lines("metrics"):
             if row["round"] <= round:
                 self.on_round_end(row["round"], row)
 
@@ -198,7 +198,7 @@ def with_loggers(observer: Observer, loggers: Sequence[TrackingLogger]) -> Itera
 def _ending(folder: Path) -> Ending:
     """How the run of a folder ended; a run with unreadable records counts as stopped."""
     try:
-        state = RunStatus.of(Records(folder)).state
+        state = RunStatus.of(RunFolderReader(folder)).state
     except RunFolderError:
         return "stopped"
     return "complete" if state == "complete" else "failed" if state in FAILURES else "stopped"

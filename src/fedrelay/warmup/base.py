@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
 
-from fedrelay.cost.ledger import SetupStep
+from fedrelay.cost.ledger import SetupCost
 from fedrelay.data.federation import Federation
 from fedrelay.experiment.spec import Section
 from fedrelay.local.arrival import Arrival
@@ -71,7 +71,7 @@ class Warmup(Section, ABC):
         """The federation with the samples that clients share, if they do."""
         return federation
 
-    def setup_steps(self, federation: Federation) -> tuple[SetupStep, ...]:
+    def setup_costs(self, federation: Federation) -> tuple[SetupCost, ...]:
         """The work and transfers before the first round, in order."""
         return ()
 

@@ -17,7 +17,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from fedrelay.cost.ledger import SetupStep, SetupTransfer
+from fedrelay.cost.ledger import SetupCost, SetupTransfer
 from fedrelay.data.federation import Federation
 from fedrelay.data.federation_wrapper import FederationWrapper
 from fedrelay.data.shared_samples import SharedFederation
@@ -45,7 +45,7 @@ class SharedRaw(Warmup):
     def prepare_data(self, federation: Federation, seed: int) -> Federation:
         return SharedFederation(federation, self.ratio, seed) if self.ratio else federation
 
-    def setup_steps(self, federation: Federation) -> tuple[SetupStep, ...]:
+    def setup_costs(self, federation: Federation) -> tuple[SetupCost, ...]:
         """Every client sends the samples it shares, then receives all shared samples."""
         shared = _shared(federation)
         if shared is None:
@@ -55,8 +55,8 @@ class SharedRaw(Warmup):
         clients = [client for client in range(shared.clients) if shared.inner.size(client)]
         sent = [len(shared.shared_indices(client)) * sample for client in clients]
         return (
-            SetupStep(clients, up=SetupTransfer("samples", sent)),
-            SetupStep(clients, down=SetupTransfer("samples", len(y) * sample)),
+            SetupCost(clients, up=SetupTransfer("samples", sent)),
+            SetupCost(clients, down=SetupTransfer("samples", len(y) * sample)),
         )
 
     def adjust_weight(self, arrival: Arrival, federation: Federation) -> Arrival:

@@ -11,7 +11,7 @@ import yaml
 
 from fedrelay.files import make_folder, write_atomically
 from fedrelay.runtime.comparison import SPEC, load_comparison, run_entry, run_folder
-from fedrelay.runtime.run_folder import Records
+from fedrelay.runtime.run_folder import RunFolderReader
 from fedrelay.runtime.run_status import FAILURES, Failure
 from fedrelay_reproduce.criteria import Measured
 from fedrelay_reproduce.experiments.base import ClaimRun, ComparedMethods, Values, other_settings
@@ -57,7 +57,7 @@ class ComparisonRuns(ComparedMethods):
 
     def measured(self, name: str, seed: int) -> Measured:
         path, rounds = self.path(name, seed), self.comparison.rounds
-        curve, summary = Records(path).lines("metrics"), Records(path).result
+        curve, summary = RunFolderReader(path).lines("metrics"), RunFolderReader(path).result
         if failure := _failure(path):
             return Measured(name, {}, curve, rounds, problem=f"{FAILURES[failure][1]} with seed {seed}")
         if summary is None:

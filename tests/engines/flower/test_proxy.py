@@ -25,7 +25,7 @@ from fedrelay.engines.flower.certificates import (
     read,
 )
 from fedrelay.engines.flower.messages import Message
-from fedrelay.engines.flower.server.connection import Unreachable
+from fedrelay.engines.flower.server.connection_protocol import Unreachable
 from fedrelay.engines.flower.superlink import SuperLink
 from fedrelay.engines.flower.wire.node_client import NodeClient
 from fedrelay.engines.flower.wire.server_client import FlowerConnection

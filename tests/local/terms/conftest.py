@@ -69,7 +69,7 @@ class Problem:
         self.engine.commit_client_state()
         home = [arrival.weights.clone() for arrival in arrivals]
         for term in self.terms:
-            self.server = term.after_merge(self.server, arrivals, len(self.rows))
+            self.server = term.update_server_state(self.server, arrivals, len(self.rows))
         if self.merge is not None:
             self.weights, self.memory = self.merge.apply(
                 MergeInput(self.weights, arrivals, self.layout, len(self.rows), self.job.train, None, self.memory)

@@ -20,7 +20,7 @@ def test_the_fold_by_hand():
     for model in (1.0, 2.0, 4.0):
         context = HopContext(torch.zeros(1), torch.zeros(1), payload=payload)
         handed_on = torch.tensor([model])
-        Blend(alpha=0.25).update_state(context, HopOutcome(handed_on, handed_on, 1, 0.1, handed_on, context))
+        Blend(alpha=0.25).write_state_and_payload(context, HopOutcome(handed_on, handed_on, 1, 0.1, handed_on, context))
         folds.append(payload["fold"].item())
     assert folds == [1.0, 1.75, 3.4375]
     assert payload["sum"].item() == 7.0
@@ -28,7 +28,7 @@ def test_the_fold_by_hand():
 
 def test_models_side_by_side_open_each_for_itself():
     theta, received = torch.tensor([[1.0, 2.0], [1.0, 2.0]]), torch.zeros(2, 2)
-    Blend(alpha=0.25).on_hop_end(
+    Blend(alpha=0.25).adjust_trained_model(
         theta, HopContext(received, received, payload={"sum": torch.tensor([[0.0, 0.0], [1.0, 0.0]])})
     )
     assert theta.tolist() == [[1.0, 2.0], [0.75, 1.5]]
@@ -37,7 +37,9 @@ def test_models_side_by_side_open_each_for_itself():
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_alpha_has_the_precision_of_the_model(dtype):
     theta, received = torch.zeros(1, dtype=dtype), torch.ones(1, dtype=dtype)
-    Blend(alpha=0.1).on_hop_end(theta, HopContext(received, received, payload={"sum": torch.ones(1, dtype=dtype)}))
+    Blend(alpha=0.1).adjust_trained_model(
+        theta, HopContext(received, received, payload={"sum": torch.ones(1, dtype=dtype)})
+    )
     assert torch.equal(theta, torch.tensor([0.1], dtype=dtype))
 
 

@@ -27,7 +27,7 @@ from fedrelay.routes.plan import Hop
 def test_changes_are_clipped_each_for_itself():
     received = torch.tensor([[1.0, 1.0], [0.0, 0.0]])
     theta = torch.tensor([[4.0, 5.0], [0.3, 0.4]])
-    Dp(clip=2.5, noise=0).before_send(theta, HopContext(received, received), noise=None)
+    Dp(clip=2.5, noise=0).adjust_sent_model(theta, HopContext(received, received), noise=None)
     torch.testing.assert_close(theta, torch.tensor([[2.5, 3.0], [0.3, 0.4]]))
 
 
@@ -37,7 +37,7 @@ def test_noise_has_the_promised_size(linear):
     models = torch.zeros(3, 100_000)
     hops = [Hop(1, route, 0, 2) for route in range(3)]
     theta = models.clone()
-    Dp(clip=2, noise=1.5).before_send(
+    Dp(clip=2, noise=1.5).adjust_sent_model(
         theta, HopContext(models, models), lambda purpose: hop_noise(job, hops, models, purpose)
     )
     assert theta.std(dim=1).tolist() == pytest.approx([3.0] * 3, rel=0.01)
@@ -125,7 +125,7 @@ def test_hops_of_a_warm_up_count_and_are_guarded(small):
         for noise in (0, 1)
     )
     assert not torch.equal(plain.weights, guarded.weights)
-    assert guarded.privacy["visits_max"] == 3  # every client once in every cycle
+    assert guarded.privacy["hops_max"] == 3  # every client once in every cycle
     assert plain.summary()["privacy"]["epsilon_max"] is None
 
 
@@ -133,10 +133,10 @@ def test_clients_without_budget_are_passed_over(small):
     settings = {**small, "fraction": 1.0, "rounds": 6, "workers": 1}
     free = fr.run("fedseq+dp", **settings)
     term = Dp(epsilon=Dp().accountant.epsilon(2) + 0.01)
-    assert term.most_visits == 2
+    assert term.max_hops == 2
     bound = fr.run("fedseq+dp", **settings, terms={"dp": {"epsilon": term.epsilon}})
-    assert free.privacy["visits_max"] == 6
-    assert bound.privacy["visits_max"] == 2
+    assert free.privacy["hops_max"] == 6
+    assert bound.privacy["hops_max"] == 2
     assert bound.privacy["epsilon_max"] <= term.epsilon
     assert bound.client_updates == 2 * 20
     assert [row["accuracy"] for row in bound.history][1:] == [bound.history[1]["accuracy"]] * 5  # no client is left

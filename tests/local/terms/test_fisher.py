@@ -96,5 +96,7 @@ def test_several_come_home_as_their_mean_by_samples():
         hop = HopReport(samples, 1, 0.0)
         return Arrival(route, (route,), torch.zeros(1), (hop,), {"fisher": torch.tensor([fisher])})
 
-    server = FisherPenalty().after_merge({"other": torch.ones(1)}, [arrival(0, 10, 1.0), arrival(1, 30, 3.0)], 5)
+    server = FisherPenalty().update_server_state(
+        {"other": torch.ones(1)}, [arrival(0, 10, 1.0), arrival(1, 30, 3.0)], 5
+    )
     assert {name: tensor.item() for name, tensor in server.items()} == {"other": 1.0, "fisher": 2.5}

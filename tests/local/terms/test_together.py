@@ -46,7 +46,7 @@ def run_two_rounds(federation, terms, routes, *, executor=InlineExecutor, lanes=
         )
         engine.commit_client_state()
         for term in terms:
-            server = term.after_merge(server, arrivals, 6)
+            server = term.update_server_state(server, arrivals, 6)
         models = torch.stack([arrival.weights for arrival in arrivals])
         weights = models.mean(0)
     payload = {name: torch.stack([a.payload[name] for a in arrivals]) for name in job.tensor_names(Payload)}

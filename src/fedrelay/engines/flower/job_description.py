@@ -14,7 +14,7 @@ from fedrelay.data.federation import Federation
 from fedrelay.errors import EngineError
 from fedrelay.experiment.serialize import from_plain, to_plain
 from fedrelay.experiment.spec import GuardSettings, TrainSettings, validate
-from fedrelay.local.module_builder import ModuleBuilder
+from fedrelay.local.module_rebuilder import ModuleRebuilder
 from fedrelay.local.terms.base import Term
 from fedrelay.local.trainer import TrainingJob
 from fedrelay.models.flat_layout import FlatLayout
@@ -30,7 +30,7 @@ def describe_job(job: TrainingJob) -> str:
         "classes": job.federation.classes,
         "mean_size": float(job.federation.sizes().mean()),
         "guard": guard.model_dump(mode="json"),
-        "model": to_plain(job.module_builder) if job.module_builder is not None else None,
+        "model": to_plain(job.module_rebuilder) if job.module_rebuilder is not None else None,
         "layout": layout_digest(job.layout),
     }
     return json.dumps(description, sort_keys=True)
@@ -53,7 +53,7 @@ def job_from_description(
     fields: dict[str, Any] = json.loads(description)
     if fields["model"] is None and own is None:
         raise EngineError("the model is not in the zoo: start this node with --model MODULE:FUNCTION")
-    module = _build(from_plain(ModuleBuilder, fields["model"]), largest) if fields["model"] is not None else own
+    module = _build(from_plain(ModuleRebuilder, fields["model"]), largest) if fields["model"] is not None else own
     assert module is not None
     layout = FlatLayout.of(module)
     if layout_digest(layout) != fields["layout"]:
@@ -76,7 +76,7 @@ def layout_digest(layout: FlatLayout) -> str:
     return hashlib.sha256(repr(plain).encode()).hexdigest()[:16]
 
 
-def _build(builder: ModuleBuilder, largest: int) -> nn.Module:
+def _build(builder: ModuleRebuilder, largest: int) -> nn.Module:
     with torch.device("meta"):  # a model there takes no memory
         size = FlatLayout.of(builder.build()).bytes
     if size > largest:

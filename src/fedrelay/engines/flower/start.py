@@ -15,7 +15,7 @@ from fedrelay.engines.base import Engine, RouteNeeds
 from fedrelay.engines.flower import check_installed
 from fedrelay.engines.flower.engine import FlowerEngine
 from fedrelay.engines.flower.messages import can_send
-from fedrelay.engines.flower.server.connection import Connection
+from fedrelay.engines.flower.server.connection_protocol import Connection
 from fedrelay.engines.flower.server.remote_federation import RemoteFederation, only_public_above, remote_part
 from fedrelay.engines.flower.server.roster import RosterEntry, privacy_warnings, read_roster, register_nodes
 from fedrelay.errors import EngineError, SpecError
@@ -133,7 +133,7 @@ def _check_asynchronous(job: TrainingJob, experiment: Experiment) -> None:
     if experiment.faults or experiment.recovery.deadline is not None:
         setting = "faults" if experiment.faults else "recovery.deadline"
         raise SpecError(f"{setting}: cannot be simulated {why}")
-    if any(isinstance(term, Dp) and term.most_visits is not None for term in job.terms):
+    if any(isinstance(term, Dp) and term.max_hops is not None for term in job.terms):
         raise SpecError(f"terms.dp.epsilon: a budget cannot be kept {why}")
 
 

@@ -18,8 +18,8 @@ from fedrelay.engines.base import Engine
 from fedrelay.engines.local.engine import LocalEngine
 from fedrelay.engines.local.executor import MAX_DEATHS, WorkItem
 from fedrelay.engines.ray.cluster import Cluster, Ref, connect
-from fedrelay.engines.ray.packed_job import Bytes, bytes_of, pack, tensor_from
 from fedrelay.engines.ray.remote_work import run_work_item
+from fedrelay.engines.ray.serialized_job import Bytes, bytes_of, pack, tensor_from
 from fedrelay.errors import SpecError
 from fedrelay.local.client_state import ClientStateStore
 from fedrelay.local.trainer import TrainingJob

@@ -11,13 +11,13 @@ from typing import Any
 import torch
 
 from fedrelay.engines.local.executor import WorkerContext, WorkItem, keep_freed_memory
-from fedrelay.engines.ray.packed_job import Bytes, PackedJob, bytes_of, tensor_from
+from fedrelay.engines.ray.serialized_job import Bytes, SerializedJob, bytes_of, tensor_from
 
 _WORKERS: dict[str, WorkerContext] = {}
 """The worker context of this process for the current job: creating one per item would take longer than the item."""
 
 
-def run_work_item(packed: PackedJob, item: WorkItem[Any], *read: Bytes) -> Any:
+def run_work_item(packed: SerializedJob, item: WorkItem[Any], *read: Bytes) -> Any:
     """Run a work item.
 
     Args:
@@ -43,7 +43,7 @@ def run_work_item(packed: PackedJob, item: WorkItem[Any], *read: Bytes) -> Any:
     return (reply, *(bytes_of(rows[row]) for row in item.writes)) if item.writes else reply
 
 
-def _worker(packed: PackedJob) -> WorkerContext:
+def _worker(packed: SerializedJob) -> WorkerContext:
     if packed.key not in _WORKERS:
         torch.set_num_threads(1)
         keep_freed_memory()

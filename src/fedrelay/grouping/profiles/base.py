@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor
 
-from fedrelay.cost.ledger import SetupStep, SetupTransfer
+from fedrelay.cost.ledger import SetupCost, SetupTransfer
 from fedrelay.data.federation import Federation
 from fedrelay.experiment.spec import Section
 from fedrelay.grouping.distances import DistanceName
@@ -98,7 +98,7 @@ class ProfilingResult:
     """The vectors of clients, and what computing them cost."""
 
     vectors: Vectors
-    setup: SetupStep | None = None
+    setup: SetupCost | None = None
     """The work and transfers of clients; None if clients computed nothing."""
 
     probe: Mapping[str, Tensor] = field(default_factory=dict)
@@ -164,9 +164,9 @@ def profile_training(inputs: ProfileInputs, epochs: int) -> tuple[TrainingJob, T
     return replace(job, train=train, terms=()), job.layout.flatten(job.module)
 
 
-def training_step(clients: NDArray[np.int64], job: TrainingJob, epochs: int, up: SetupTransfer) -> SetupStep:
+def training_step(clients: NDArray[np.int64], job: TrainingJob, epochs: int, up: SetupTransfer) -> SetupCost:
     """The cost of sending the model to all clients, training it there, and sending `up` back."""
-    return SetupStep(
+    return SetupCost(
         clients.tolist(),
         SetupTransfer("model", job.layout.bytes),
         up,

@@ -27,7 +27,7 @@ from fedrelay.experiment.spec import TrainSettings
 from fedrelay.files import expand_home
 from fedrelay.grouping.profiles.base import ProfileInputs
 from fedrelay.grouping.profiles.classifier import TrainedWeightsProfiler
-from fedrelay.local.module_builder import ModuleBuilder
+from fedrelay.local.module_rebuilder import ModuleRebuilder
 from fedrelay.local.trainer import TrainingJob
 from fedrelay.models.flat_layout import TORCH_GLOBALS, FlatLayout
 from fedrelay.models.zoo import build_model
@@ -69,16 +69,16 @@ class ImageAdapter:
 
 
 @dataclass(frozen=True)
-class Probe:
+class ProbeFeatures:
     """The feature part of a trained network, and the shape of its input."""
 
     module: nn.Module
     shape: tuple[int, ...]
-    module_builder: ModuleBuilder
+    module_rebuilder: ModuleRebuilder
     """How clients build the network."""
 
 
-class SmallProbe(ModuleBuilder):
+class SmallProbe(ModuleRebuilder):
     """Builds the feature part of a small CNN."""
 
     shape: tuple[int, ...]
@@ -88,14 +88,14 @@ class SmallProbe(ModuleBuilder):
         return build_model("cnn-s", self.shape, self.classes, kind="image").features
 
 
-class LargeProbe(ModuleBuilder):
+class LargeProbe(ModuleRebuilder):
     """Builds the feature part of a ResNet-18."""
 
     def build(self) -> nn.Module:
         return ResNet18()
 
 
-def make_probe(inputs: ProfileInputs, source: str) -> Probe:
+def make_probe(inputs: ProfileInputs, source: str) -> ProbeFeatures:
     """A probe from a weight file, or one that is trained on a data set."""
     if source.lower().endswith(FILES):
         return read_resnet18(expand_home(Path(source)))
@@ -114,7 +114,7 @@ def probe_dataset(name: str) -> Dataset:
     return dataset
 
 
-def train_probe(inputs: ProfileInputs, dataset: Dataset) -> Probe:
+def train_probe(inputs: ProfileInputs, dataset: Dataset) -> ProbeFeatures:
     """Train a small CNN on a few thousand samples, as a single client."""
     rows = generator(inputs.seed, "probe").permutation(len(dataset.y_train))[:MOST_SAMPLES]
     channels = dataset.shape[0]
@@ -133,7 +133,7 @@ def train_probe(inputs: ProfileInputs, dataset: Dataset) -> Probe:
     whole = TrainedWeightsProfiler(parts=((0, layout.size),))
     weights = inputs.profile_vectors(job, whole, [0], layout.flatten(network))[0]
     network.load_state_dict(layout.state_dict(torch.from_numpy(weights)))
-    return Probe(network.features, dataset.shape, SmallProbe(shape=dataset.shape, classes=dataset.classes))
+    return ProbeFeatures(network.features, dataset.shape, SmallProbe(shape=dataset.shape, classes=dataset.classes))
 
 
 class ResidualBlock(nn.Module):
@@ -172,7 +172,7 @@ class ResNet18(nn.Module):
         return self.layer4(self.layer3(self.layer2(self.layer1(x)))).mean(dim=(2, 3))  # type: ignore[no-any-return]
 
 
-def read_resnet18(path: Path) -> Probe:
+def read_resnet18(path: Path) -> ProbeFeatures:
     """Read a ResNet-18 in torchvision's layout; the file need not contain its classifier."""
     found = _tensors(path)
     with TORCH_GLOBALS, torch.random.fork_rng(devices=[]):
@@ -191,7 +191,7 @@ def read_resnet18(path: Path) -> Probe:
     unexpected = [name for name in found if name not in wanted and not name.startswith("fc.")]
     if unexpected:
         raise _not_resnet(path, f"unexpected {unexpected[0]}")
-    return Probe(module, RESNET_INPUT, LargeProbe())
+    return ProbeFeatures(module, RESNET_INPUT, LargeProbe())
 
 
 def _tensors(path: Path) -> Mapping[str, Tensor]:

@@ -33,11 +33,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedrelay.cost.flops import training_flops
-from fedrelay.cost.ledger import SetupStep, SetupTransfer
+from fedrelay.cost.ledger import SetupCost, SetupTransfer
 from fedrelay.errors import SpecError
 from fedrelay.grouping.distances import DistanceName
 from fedrelay.grouping.profiles.base import Profile, ProfileInputs, ProfileOptions, ProfilingResult, row_bytes
-from fedrelay.grouping.profiles.probe_network import ImageAdapter, Probe, make_probe
+from fedrelay.grouping.profiles.probe_network import ImageAdapter, ProbeFeatures, make_probe
 from fedrelay.local.client_profile import ClientProfiler, ProfileVector
 from fedrelay.local.trainer import TrainingJob
 from fedrelay.models.flat_layout import FlatLayout, FlatModule
@@ -148,12 +148,12 @@ class Task2VecProfile(Profile):
             terms=(),
             seed=inputs.seed,
             lanes=1,
-            module_builder=probe.module_builder,
+            module_rebuilder=probe.module_rebuilder,
         )
         profiler = Task2VecProfiler(adapter=ImageAdapter.for_federation(probe.shape, inputs.federation))
         weights = layout.flatten(probe.module)
         rows = inputs.profile_vectors(job, profiler, clients.tolist(), weights)
-        step = SetupStep(
+        step = SetupCost(
             clients.tolist(),
             SetupTransfer("probe", layout.bytes),
             SetupTransfer("profile", row_bytes(rows)),
@@ -162,7 +162,7 @@ class Task2VecProfile(Profile):
         return ProfilingResult(rows.astype(np.float64), step, probe=layout.state_dict(weights))
 
 
-def _work(probe: Probe, classes: int) -> Callable[[int, float], float]:
+def _work(probe: ProbeFeatures, classes: int) -> Callable[[int, float], float]:
     """The floating-point operations of an embedding: features of all samples, a linear classifier, gradients of
     batches.
 

@@ -38,13 +38,13 @@ class Term(Section, ABC):
     hook                        called                                may write to
     ==========================  ====================================  ==============================================
     `adapt_model`               once, before the first round          – (returns the module to train)
-    `on_hop_start`              before the first step of a hop        `model.flat`
+    `adjust_received_model`     before the first step of a hop        `model.flat`
     `add_gradient`              at every step, after the loss         `gradient`
-    `on_hop_end`                after the last step                   `theta`
-    `before_send`               after every term's `on_hop_end`       `theta`
-    `update_state`              at the end of a hop                   `context.new_client_state`, `context.payload`
+    `adjust_trained_model`      after the last step                   `theta`
+    `adjust_sent_model`         as the last change before sending     `theta`
+    `write_state_and_payload`   at the end of a hop                   `context.new_client_state`, `context.payload`
     `adjust_merged_model`       at the server, after a merge          – (returns the model)
-    `after_merge`               at the server, after a merge          – (returns the server state)
+    `update_server_state`       at the server, after a merge          – (returns the server state)
     ==========================  ====================================  ==============================================
 
     `theta` and `gradient` are the trained part of one model, `[size]`, or of several batched models, `[lanes, size]`.
@@ -63,7 +63,7 @@ class Term(Section, ABC):
     ...     strength: float = 0.5
     ...     def add_gradient(self, gradient, theta, context):
     ...         gradient.add_(theta / (1 + context.client_state["hops"]), alpha=self.strength)
-    ...     def update_state(self, context, outcome):
+    ...     def write_state_and_payload(self, context, outcome):
     ...         context.new_client_state["hops"].add_(1)
     >>> theta, gradient = torch.tensor([2.0, -4.0]), torch.zeros(2)
     >>> context = HopContext(theta, theta, client_state={"hops": torch.zeros(2)})
@@ -101,7 +101,7 @@ class Term(Section, ABC):
         return False
 
     @property
-    def proximal_strength(self) -> float:
+    def proximal_strength_for_merge(self) -> float:
         """μ, if the term adds μ(θ − received) to the gradient; else 0. The merge `nova` needs it."""
         return 0.0
 
@@ -109,7 +109,7 @@ class Term(Section, ABC):
         """A warning for training settings that do not go well with this term, or None."""
         return None
 
-    def on_hop_start(self, model: FlatModule, context: HopContext) -> None:
+    def adjust_received_model(self, model: FlatModule, context: HopContext) -> None:
         """Change the received model before the first step. Tensors hold whole models, with their untrained part.
 
         Only called for terms that are not batchable.
@@ -118,16 +118,16 @@ class Term(Section, ABC):
     def add_gradient(self, gradient: Tensor, theta: Tensor, context: HopContext) -> None:
         """Add this term's gradient to `gradient` in place."""
 
-    def on_hop_end(self, theta: Tensor, context: HopContext) -> None:
+    def adjust_trained_model(self, theta: Tensor, context: HopContext) -> None:
         """Change the trained model in place."""
 
-    def before_send(self, theta: Tensor, context: HopContext, noise: Noise) -> None:
+    def adjust_sent_model(self, theta: Tensor, context: HopContext, noise: Noise) -> None:
         """Change the model in place, as the last step before it leaves the client."""
 
-    def update_state(self, context: HopContext, outcome: HopOutcome) -> None:
+    def write_state_and_payload(self, context: HopContext, outcome: HopOutcome) -> None:
         """Write `context.new_client_state` (initially a copy of `context.client_state`) and `context.payload`."""
 
-    def after_merge(
+    def update_server_state(
         self, server_state: Mapping[str, Tensor], arrivals: Sequence[Arrival], clients: int
     ) -> Mapping[str, Tensor]:
         """Return the new server state.

@@ -31,11 +31,11 @@ class Blend(Term):
     alpha: float = Field(0.1, ge=0, le=1, description="share of the received model in the model that is sent")
     plain: bool = Field(False, description="send the trained model itself")
 
-    def on_hop_end(self, theta: Tensor, context: HopContext) -> None:
+    def adjust_trained_model(self, theta: Tensor, context: HopContext) -> None:
         if not self.plain:
             theta.lerp_(context.received, self._alpha(context, theta))
 
-    def update_state(self, context: HopContext, outcome: HopOutcome) -> None:
+    def write_state_and_payload(self, context: HopContext, outcome: HopOutcome) -> None:
         sent, fold, total = outcome.sent, context.payload["fold"], context.payload["sum"]
         fold.copy_(torch.lerp(sent, fold, self._alpha(context, sent)))
         total.add_(sent)

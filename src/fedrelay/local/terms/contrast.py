@@ -50,7 +50,7 @@ class Contrast(LossTerm, AnchoredTerm):
         own, anchor, before = (batch.without_padding(each.features) for each in (batch.outputs, *others))
         return self.mu * contrastive_loss(own, anchor, before, self.temperature)
 
-    def update_state(self, context: HopContext, outcome: HopOutcome) -> None:
+    def write_state_and_payload(self, context: HopContext, outcome: HopOutcome) -> None:
         # The whole model, because its outputs will be needed.
         outcome.full_context.new_client_state["previous"].copy_(outcome.full_model)
 

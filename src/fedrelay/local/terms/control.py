@@ -47,7 +47,7 @@ class Control(Term):
     def add_gradient(self, gradient: Tensor, theta: Tensor, context: HopContext) -> None:
         gradient.add_(context.server_state["control"] - context.client_state["control"])
 
-    def update_state(self, context: HopContext, outcome: HopOutcome) -> None:
+    def write_state_and_payload(self, context: HopContext, outcome: HopOutcome) -> None:
         theta = outcome.trained
         distance = torch.as_tensor(outcome.steps * outcome.lr, dtype=theta.dtype, device=theta.device)
         change = (context.received - theta) / distance - context.server_state["control"]
@@ -55,7 +55,7 @@ class Control(Term):
         context.new_client_state["control"].add_(change)
         context.payload["control-change"].add_(change)
 
-    def after_merge(
+    def update_server_state(
         self, server_state: Mapping[str, Tensor], arrivals: Sequence[Arrival], clients: int
     ) -> Mapping[str, Tensor]:
         total = arrivals[0].payload["control-change"].clone()

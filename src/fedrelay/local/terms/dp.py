@@ -59,9 +59,9 @@ class Dp(Term):
         return Accountant(self.noise, self.delta)
 
     @property
-    def most_visits(self) -> int | None:
+    def max_hops(self) -> int | None:
         """The number of hops that a client's budget allows; None without a budget."""
-        return None if self.epsilon is None else self.accountant.most_visits(self.epsilon)
+        return None if self.epsilon is None else self.accountant.max_hops(self.epsilon)
 
     def adapt_model(self, module: nn.Module) -> nn.Module:
         parameters = {name for name, _ in module.named_parameters(remove_duplicate=False)}
@@ -72,7 +72,7 @@ class Dp(Term):
             )
         return module
 
-    def before_send(self, theta: Tensor, context: HopContext, noise: Noise) -> None:
+    def adjust_sent_model(self, theta: Tensor, context: HopContext, noise: Noise) -> None:
         change = theta - context.received
         norm = torch.linalg.vector_norm(change, dim=-1, keepdim=True, dtype=torch.float64)
         scale = (self.clip / norm.clamp(min=self.clip)).to(theta.dtype)

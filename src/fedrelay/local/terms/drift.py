@@ -35,5 +35,5 @@ class Drift(AnchoredTerm):
         penalty = theta - self.anchor_model(context) + context.client_state["drift"]
         gradient.add_(penalty.div_(context.relative_size) if self.alpha_by_size else penalty, alpha=self.alpha)
 
-    def update_state(self, context: HopContext, outcome: HopOutcome) -> None:
+    def write_state_and_payload(self, context: HopContext, outcome: HopOutcome) -> None:
         context.new_client_state["drift"].add_(outcome.sent - self.anchor_model(context))

@@ -41,10 +41,10 @@ class FisherPenalty(Term):
     def add_gradient(self, gradient: Tensor, theta: Tensor, context: HopContext) -> None:
         gradient.addcmul_(context.payload["fisher"], theta - context.received, value=self.strength)
 
-    def update_state(self, context: HopContext, outcome: HopOutcome) -> None:
+    def write_state_and_payload(self, context: HopContext, outcome: HopOutcome) -> None:
         context.payload["fisher"].mul_(self.memory).add_(outcome.fisher(self.labels))
 
-    def after_merge(
+    def update_server_state(
         self, server_state: Mapping[str, Tensor], arrivals: Sequence[Arrival], clients: int
     ) -> Mapping[str, Tensor]:
         total = torch.zeros_like(arrivals[0].payload["fisher"], dtype=torch.float64)

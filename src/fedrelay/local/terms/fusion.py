@@ -39,7 +39,7 @@ class Fusion(AnchoredTerm):
     def adapt_model(self, module: nn.Module) -> nn.Module:
         return to_fusion_net(module, self.operator)
 
-    def on_hop_start(self, model: FlatModule, context: HopContext) -> None:
+    def adjust_received_model(self, model: FlatModule, context: HopContext) -> None:
         copy_features_to_reference(self.anchor_model(context), model.flat, model.layout)
 
     def adjust_merged_model(self, merged: Tensor, before: Tensor, layout: FlatLayout) -> Tensor:

@@ -24,7 +24,7 @@ class Prox(AnchoredTerm):
     mu: float = Field(0.01, ge=0, description="strength of the proximal term")
 
     @property
-    def proximal_strength(self) -> float:
+    def proximal_strength_for_merge(self) -> float:
         return self.mu
 
     def add_gradient(self, gradient: Tensor, theta: Tensor, context: HopContext) -> None:

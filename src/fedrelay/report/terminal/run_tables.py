@@ -161,7 +161,7 @@ def privacy_line(spent: Mapping[str, Any]) -> str:
     if spent["epsilon_max"] is None or math.isinf(spent["epsilon_max"]):
         return "none: no noise was added"
     most, middle = (f"{spent[f'epsilon_{which}']:.3g}" for which in ("max", "median"))
-    return f"ε at most {most}, median {middle}, δ {spent['delta']:g}, up to {plural(spent['visits_max'], 'hop')}"
+    return f"ε at most {most}, median {middle}, δ {spent['delta']:g}, up to {plural(spent['hops_max'], 'hop')}"
 
 
 def run_advice(result: Result) -> RenderableType:

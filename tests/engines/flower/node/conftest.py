@@ -15,7 +15,7 @@ from fedrelay.engines.flower.job_description import describe_job
 from fedrelay.engines.flower.messages import Message, pack_models
 from fedrelay.engines.flower.node.service import NodeService
 from fedrelay.experiment.spec import GuardSettings, TrainSettings
-from fedrelay.local.module_builder import ZooModelBuilder
+from fedrelay.local.module_rebuilder import ZooModelRebuilder
 from fedrelay.local.trainer import TrainingJob
 from fedrelay.models.flat_layout import FlatLayout
 
@@ -32,7 +32,7 @@ def job(
     *terms: Any, guard: GuardSettings | None = None, hidden: tuple[int, ...] | None = None, **train: Any
 ) -> TrainingJob:
     name = "logistic" if hidden is None else "mlp"
-    builder = ZooModelBuilder(name=name, shape=(FEATURES,), classes=CLASSES, kind="tabular", hidden=hidden)
+    builder = ZooModelRebuilder(name=name, shape=(FEATURES,), classes=CLASSES, kind="tabular", hidden=hidden)
     module = builder.build()
     settings = TrainSettings(**{"batch_size": 4, "lr": 0.1, **train})
     return TrainingJob(
@@ -43,7 +43,7 @@ def job(
         terms,
         7,
         guard=guard or GuardSettings(),
-        module_builder=builder,
+        module_rebuilder=builder,
     )
 
 

@@ -56,7 +56,7 @@ def test_statistics_in_buffers_are_declined(make_service, ask):
             return self.last(self.norm(x))
 
     module = Counting()
-    wanted = replace(ask.job(Dp(noise=2)), module=module, layout=FlatLayout.of(module), module_builder=None)
+    wanted = replace(ask.job(Dp(noise=2)), module=module, layout=FlatLayout.of(module), module_rebuilder=None)
     with pytest.raises(DeclinedByOwner, match=r"buffer 'norm\.running_mean' would leave clients without noise"):
         make_service(policy=OwnerPolicy(2), module=Counting()).answer(ask.hop(wanted))
 

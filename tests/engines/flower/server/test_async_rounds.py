@@ -19,10 +19,10 @@ from fedrelay.engines.flower.server.hop_requests import ActiveRoute
 from fedrelay.engines.flower.server.state_versions import StateVersions
 from fedrelay.experiment.spec import DataSettings
 from fedrelay.local.client_state import ClientStateStore
-from fedrelay.routes.async_state import AsyncState, Leg
+from fedrelay.routes.async_state import AsyncState, GroupLeg
 from fedrelay.routes.asynchronous import Asynchronous
 from fedrelay.routes.base import PlanningContext
-from fedrelay.runtime.run_folder import Records
+from fedrelay.runtime.run_folder import RunFolderReader
 from fedrelay.runtime.run_status import RunStatus
 
 pytest.importorskip("cryptography", reason="the extra 'flower' is not installed")
@@ -135,7 +135,7 @@ def test_a_slow_model_is_left_out_of_the_merge(timeline, tmp_path):
     [event] = lines(tmp_path / "run", "events.jsonl")
     assert (event["round"], event["node"], event["done"]) == (2, b, "given up: the merge came first")
     assert (
-        result.fault_events == RunStatus.of(Records.open(tmp_path / "run")).fault_events == {}
+        result.fault_events == RunStatus.of(RunFolderReader.open(tmp_path / "run")).fault_events == {}
     )  # it is how the method goes
 
 
@@ -327,7 +327,7 @@ def test_a_request_that_was_never_sent_is_not_reported():
     dispatcher.waiting.append(unasked)
     runner = AsyncRoundRunner(SimpleNamespace(versions=StateVersions(ClientStateStore())), dispatcher)
     runner.in_flight = {
-        Leg(slot, slot, (slot,)): ActiveRoute(slot, (slot,), weights, {}, RoundInputs(weights), 1, request=request)
+        GroupLeg(slot, slot, (slot,)): ActiveRoute(slot, (slot,), weights, {}, RoundInputs(weights), 1, request=request)
         for slot, request in enumerate((asked, unasked))
     }
     [(leg, dropped)] = runner._give_up()

@@ -70,7 +70,7 @@ class PrivacyBudget:
         self.path, self.epsilon = folder / CHARGED, epsilon
         if (old := folder / "turns").exists():
             raise SpecError(f"{old}: this count is kept in {CHARGED!r} now; rename the file, so that nothing is lost")
-        self.most = Accountant(policy.noise, delta).most_visits(epsilon)
+        self.most = Accountant(policy.noise, delta).max_hops(epsilon)
         if not self.most:
             raise SpecError(f"--budget: a single hop with noise {policy.noise:g} costs more than {epsilon:g}")
         self.spent = self._read()

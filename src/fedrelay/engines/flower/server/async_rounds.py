@@ -18,11 +18,11 @@ from fedrelay.engines.flower.server.dispatcher import Dispatcher
 from fedrelay.engines.flower.server.hop_requests import ActiveRoute, HopRequests
 from fedrelay.local.arrival import Arrival, HopReport
 from fedrelay.robustness.fault_events import LATE
-from fedrelay.routes.async_state import AsyncState, Leg
+from fedrelay.routes.async_state import AsyncState, GroupLeg
 from fedrelay.routes.execution import AS_PLANNED
 from fedrelay.routes.plan import AsyncRound, RoundPlan
 
-Arrived = list[tuple[Leg, ActiveRoute]]
+Arrived = list[tuple[GroupLeg, ActiveRoute]]
 
 
 class AsyncRoundRunner:
@@ -31,7 +31,7 @@ class AsyncRoundRunner:
     def __init__(self, hops: HopRequests, dispatcher: Dispatcher) -> None:
         self.hops, self.dispatcher, self.versions = hops, dispatcher, hops.versions
         self.state: AsyncState | None = None
-        self.in_flight: dict[Leg, ActiveRoute] = {}
+        self.in_flight: dict[GroupLeg, ActiveRoute] = {}
         self.latest: dict[int, tuple[Tensor, dict[str, Tensor]]] = {}
         """Slot → the last model that arrived, and its payload."""
         self.hops_started: Counter[tuple[int, int]] = Counter()

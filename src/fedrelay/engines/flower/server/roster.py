@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from fedrelay.engines.flower.messages import Message, one_line
 from fedrelay.engines.flower.node_facts import NodeFacts, parse_facts
-from fedrelay.engines.flower.server.connection import Connection
+from fedrelay.engines.flower.server.connection_protocol import Connection
 from fedrelay.engines.flower.server.dispatcher import OFFLINE, Dispatcher
 from fedrelay.errors import EngineError
 from fedrelay.files import write_atomically
@@ -93,8 +93,8 @@ def register_nodes(
         if len(found) == len(names) or time.monotonic() - began >= wait:
             break
         time.sleep(0.5)
-    for name, told in found.items():
-        if problem := misfit(told, plugins):
+    for name, facts_of_node in found.items():
+        if problem := misfit(facts_of_node, plugins):
             raise EngineError(f"node {name!r} is refused: {problem}")
     for name in names:
         if name not in found and name not in known:

@@ -33,7 +33,7 @@ def software() -> dict[str, str]:
 
 
 @dataclass(frozen=True)
-class PackedJob:
+class SerializedJob:
     """Data, model and settings as bytes."""
 
     body: Bytes
@@ -62,7 +62,7 @@ class PackedJob:
         return job
 
 
-def pack(job: TrainingJob) -> PackedJob:
+def pack(job: TrainingJob) -> SerializedJob:
     """Pack a job. Code defined in a script is included; other code must be installed where it is unpacked."""
     from ray import cloudpickle
 
@@ -87,7 +87,7 @@ def pack(job: TrainingJob) -> PackedJob:
     except (TypeError, AttributeError, RuntimeError, pickle.PicklingError) as error:
         reason = str(error).strip().splitlines()[0]
         raise EngineError(f"the model or the data cannot be sent to other processes: {reason}") from None
-    return PackedJob(
+    return SerializedJob(
         np.frombuffer(body.getvalue(), np.uint8), [np.frombuffer(buffer.raw(), np.uint8) for buffer in buffers]
     )
 

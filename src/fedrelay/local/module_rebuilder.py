@@ -22,14 +22,14 @@ SentTerm = Annotated[
 """A term that becomes plain data when its section does."""
 
 
-class ModuleBuilder(Section, ABC):
+class ModuleRebuilder(Section, ABC):
     """Builds a module of the right structure; its initial weights are not used."""
 
     @abstractmethod
     def build(self) -> nn.Module: ...
 
 
-class ZooModelBuilder(ModuleBuilder):
+class ZooModelRebuilder(ModuleRebuilder):
     """Builds a model of the zoo and lets the terms of a method adapt it, in order."""
 
     name: str

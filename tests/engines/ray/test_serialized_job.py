@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedrelay.engines.ray.packed_job import bytes_of, pack, tensor_from
+from fedrelay.engines.ray.serialized_job import bytes_of, pack, tensor_from
 from fedrelay.errors import EngineError
 from fedrelay.experiment.spec import TrainSettings
 from fedrelay.local.trainer import TrainingJob

@@ -11,7 +11,7 @@ from fedrelay.grouping.profiles import Vectors
 _ROUNDING = 1e-6
 
 
-class UngroupedClients:
+class CandidatePool:
     """The free clients. At most `limit` random ones are compared at a time; others replace those that are taken."""
 
     def __init__(self, vectors: Vectors, distance: Distance, limit: int, rng: np.random.Generator) -> None:
