@@ -18,7 +18,8 @@ SOURCE = Path(fedrelay.__file__).parent
 ROOMS = """
     engines.quiet_logging
     errors files rng user_code experiment.error_messages experiment.yaml_files experiment.sections experiment.spec
-    experiment.serialize runtime.versions routes.plan routes.execution routes.async_state grouping.group_counts
+    experiment.serialize runtime.versions routes.plan routes.execution routes.arrival routes.async_state
+    grouping.group_counts
     data models metrics privacy.accountant
     local routes cost robustness.guard robustness.tampering
     robustness
@@ -34,7 +35,7 @@ ROOMS = """
     runtime.planner
     experiment
     runtime
-    robustness.gan_attack_run
+    robustness.gan_recovery_run
     report
     api
     __init__

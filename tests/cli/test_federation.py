@@ -191,7 +191,7 @@ def test_words_of_others_cannot_end_a_node(prepared, monkeypatch):
     def served(*_, say, **__):
         say("a request was not answered: unknown part '[/]' " + "x" * 100)
 
-    monkeypatch.setattr("fedrelay.engines.flower.node.process.serve", served)
+    monkeypatch.setattr("fedrelay.engines.flower.node.serve_loop.serve", served)
     ended = prepared(*NODE, "--data", "a.npz")
     assert ended.code == 0
     assert "unknown part '[/]' " + "x" * 100 in ended.err  # on one line, for logs

@@ -8,9 +8,9 @@ import torch
 from torch import nn
 
 from fedrelay.experiment.spec import TrainSettings
-from fedrelay.local.arrival import Arrival, HopReport
 from fedrelay.merge.base import MergeInput
 from fedrelay.models.flat_layout import FlatLayout
+from fedrelay.routes.arrival import Arrival, HopReport
 
 
 def merge_input(models, *, samples=None, hops=None, global_model=None, dtype=torch.float64, layout=None, **others):

@@ -12,9 +12,9 @@ from scipy.stats import entropy
 
 from fedrelay.errors import SpecError
 from fedrelay.experiment.spec import validate
-from fedrelay.local.arrival import HopReport
 from fedrelay.merge.disco import Disco, disco_weights, share_distance
 from fedrelay.merge.mean import Mean
+from fedrelay.routes.arrival import HopReport
 
 HISTOGRAMS = np.array([[100, 0], [50, 50], [150, 50]])
 

@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 from torch import nn
 
 from fedrelay.experiment.spec import TrainSettings
-from fedrelay.local.arrival import Arrival, HopReport
 from fedrelay.merge.base import MergeInput
 from fedrelay.merge.last import Last
 from fedrelay.merge.mean import Mean
 from fedrelay.models.flat_layout import FlatLayout
+from fedrelay.routes.arrival import Arrival, HopReport
 
 LAYOUT = FlatLayout.of(nn.Linear(1, 1))
 

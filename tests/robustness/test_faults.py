@@ -16,10 +16,10 @@ from fedrelay.cost.ledger import transfer_totals
 from fedrelay.cost.time_model import TimeModel
 from fedrelay.experiment.prepare import prepare
 from fedrelay.experiment.spec import FaultKind, FaultSettings, RecoverySettings, experiment
-from fedrelay.local.arrival import Arrival, HopReport
 from fedrelay.robustness.executed_round import executed_round, unanswered
 from fedrelay.robustness.fault_events import events_of_arrivals
 from fedrelay.robustness.faults import SILENT, TAMPERINGS, UNANSWERED, FaultModel, FaultyRound
+from fedrelay.routes.arrival import Arrival, HopReport
 from fedrelay.routes.execution import AS_PLANNED, NO_FAULT_COSTS, FaultCosts, Tamper
 from fedrelay.routes.plan import AsyncRound, RoundPlan, Route
 

@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from fedrelay.experiment.spec import GuardSettings
-from fedrelay.local.arrival import HopReport
 from fedrelay.local.hop_context import HopContext
 from fedrelay.robustness.guard import (
     HopSnapshot,
@@ -18,6 +17,7 @@ from fedrelay.robustness.guard import (
     clip_updates,
     max_abs_weights,
 )
+from fedrelay.routes.arrival import HopReport
 
 NAN, INF = math.nan, math.inf
 

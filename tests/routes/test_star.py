@@ -12,9 +12,9 @@ import fedrelay as fr
 from fedrelay.errors import SpecError
 from fedrelay.experiment.prepare import prepare
 from fedrelay.experiment.spec import experiment, validate
-from fedrelay.local.arrival import Arrival, HopReport
 from fedrelay.local.evaluation import accuracy
 from fedrelay.models.flat_layout import FlatLayout, FlatModule
+from fedrelay.routes.arrival import Arrival, HopReport
 from fedrelay.routes.base import PlanningContext
 from fedrelay.routes.mixing import accuracy_weights, mix_models
 from fedrelay.routes.plan import Mixing

@@ -12,9 +12,9 @@ from tests.conftest import make_federation
 import fedrelay as fr
 from fedrelay.experiment.prepare import prepare
 from fedrelay.experiment.spec import experiment
-from fedrelay.local.arrival import Arrival, HopReport
 from fedrelay.report.terminal.plan import plan_report
 from fedrelay.report.terminal.run_tables import result_table
+from fedrelay.routes.arrival import Arrival, HopReport
 
 GENETIC = {"cycles": 2, "select": {"by": "genetic", "count": 3, "population": 6, "iterations": 2}}
 

@@ -165,9 +165,9 @@ def node(
     from fedrelay.data.own_samples import owner_federation, read_samples
     from fedrelay.engines.flower.certificates import authority, private_key
     from fedrelay.engines.flower.node.owner_policy import OwnerPolicy, PrivacyBudget
-    from fedrelay.engines.flower.node.process import serve
+    from fedrelay.engines.flower.node.serve_loop import serve
     from fedrelay.engines.flower.node.service import NodeService
-    from fedrelay.engines.flower.wire.node_client import NodeClient
+    from fedrelay.engines.flower.wire.node_connection import NodeConnection
     from fedrelay.experiment.catalogue import load_plugins
     from fedrelay.local.model_checks import check_device
     from fedrelay.user_code import call_function, import_from_current_folder
@@ -209,7 +209,7 @@ def node(
         hops = f"; {left.left:,} hops are left" if left is not None else ""
         output.note(f"Only models with noise of at least {policy.noise:g} leave this node{hops}.")
     with output.showing_warnings(), _until_stopped() as over:
-        client = NodeClient(superlink, trusted, secret, place / "node-id", largest)
+        client = NodeConnection(superlink, trusted, secret, place / "node-id", largest)
         serve(client, service, superlink, ca, place, over=over, patience=patience, say=output.note)
 
 

@@ -9,10 +9,10 @@ from typing import Protocol
 from torch import Tensor
 
 from fedrelay.cost.ledger import SERVER
-from fedrelay.local.arrival import Arrival
 from fedrelay.local.client_profile import ClientProfiler, ProfileVector
 from fedrelay.local.evaluation import EvaluationSums
 from fedrelay.robustness.guard import NO_HOPS_YET, TypicalHop
+from fedrelay.routes.arrival import Arrival
 from fedrelay.routes.async_state import NextLegs
 from fedrelay.routes.execution import ExecutionOverlay
 from fedrelay.routes.plan import RoundPlan

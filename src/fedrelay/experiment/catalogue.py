@@ -46,12 +46,12 @@ from fedrelay.merge.trimmed import Trimmed
 from fedrelay.routes.asynchronous import Asynchronous
 from fedrelay.routes.base import Routing
 from fedrelay.routes.chains import Chains
+from fedrelay.routes.group_slots import GroupSlots
 from fedrelay.routes.growing import Growing
 from fedrelay.routes.pooled import Pooled
 from fedrelay.routes.ring import Ring
 from fedrelay.routes.rotations import Rotations
 from fedrelay.routes.singletons import Singletons
-from fedrelay.routes.slots import Slots
 from fedrelay.routes.star import Star
 from fedrelay.user_code import import_module_of_user, is_built_in, is_module_name
 from fedrelay.warmup.base import Warmup
@@ -110,7 +110,7 @@ METHODS: dict[str, MethodEntry] = {
     ),
     "fedseqinter": MethodEntry(
         "models go from group to group and are averaged every few rounds",
-        route=Slots,
+        route=GroupSlots,
         grouping=Grouping,
         defaults=_SLOW_MERGES,
     ),

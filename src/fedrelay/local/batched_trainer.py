@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from fedrelay.data.federation import Samples
-from fedrelay.local.arrival import HopReport
 from fedrelay.local.hop_context import HopContext, HopOutcome, batch_contexts, write_back
 from fedrelay.local.lane_schedule import StepBlock, schedule
 from fedrelay.local.loss import cross_entropy
@@ -23,6 +22,7 @@ from fedrelay.local.trainer import EagerTrainer, SampleOrders, Trainer, Training
 from fedrelay.models.batched import BatchedModel, BoundBatchedModel
 from fedrelay.models.flat_layout import FlatModule
 from fedrelay.robustness.guard import max_abs_weights
+from fedrelay.routes.arrival import HopReport
 from fedrelay.routes.plan import Hop
 
 MAX_MULTIPLICATIONS = 25_000_000

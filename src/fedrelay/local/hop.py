@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from fedrelay.errors import DivergedError, EngineError, FedRelayError
-from fedrelay.local.arrival import HopReport
 from fedrelay.local.batched_trainer import trainer_for
 from fedrelay.local.evaluation import accuracy
 from fedrelay.local.hop_context import HopContext
@@ -28,6 +27,7 @@ from fedrelay.robustness.guard import (
     max_abs_weights,
 )
 from fedrelay.robustness.tampering import tamper
+from fedrelay.routes.arrival import HopReport
 from fedrelay.routes.execution import ExecutionOverlay, Tamper
 from fedrelay.routes.plan import Hop, RoundPlan
 from fedrelay.user_code import errors_in_own_part

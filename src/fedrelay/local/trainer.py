@@ -20,7 +20,6 @@ from torch import Tensor, nn
 
 from fedrelay.data.federation import Federation
 from fedrelay.experiment.spec import GuardSettings, TrainSettings
-from fedrelay.local.arrival import HopReport
 from fedrelay.local.fisher_information import fisher_diagonal
 from fedrelay.local.hop_context import HopContext, HopOutcome, Labels, write_back
 from fedrelay.local.loss import Loss, cross_entropy
@@ -32,6 +31,7 @@ from fedrelay.local.terms.tensor_declarations import ClientState, Payload, Serve
 from fedrelay.models.flat_layout import FlatLayout, FlatModule
 from fedrelay.rng import KeyedRandom, generator, secret_normal, torch_seed
 from fedrelay.robustness.guard import clip_updates, max_abs_weights
+from fedrelay.routes.arrival import HopReport
 from fedrelay.routes.plan import Hop, RoundPlan
 
 UNGUARDED = GuardSettings()

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedrelay.experiment.spec import Section, TrainSettings
-from fedrelay.local.arrival import Arrival
 from fedrelay.local.terms.base import Term
 from fedrelay.models.flat_layout import FlatLayout
+from fedrelay.routes.arrival import Arrival
 
 
 @dataclass(frozen=True)

@@ -19,9 +19,9 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fedrelay.local.arrival import Arrival
 from fedrelay.merge.base import Merge, MergeInput, MergeResult
 from fedrelay.models.flat_layout import FlatLayout
+from fedrelay.routes.arrival import Arrival
 
 Weights = Literal["samples", "uniform"]
 

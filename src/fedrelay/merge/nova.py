@@ -16,9 +16,9 @@ steps has weight 0. Buffers take the mean weighted by samples.
 
 from __future__ import annotations
 
-from fedrelay.local.arrival import Arrival
 from fedrelay.merge.base import Merge, MergeInput, MergeResult
 from fedrelay.merge.mean import route_weights, with_trained_part
+from fedrelay.routes.arrival import Arrival
 
 
 class Nova(Merge):

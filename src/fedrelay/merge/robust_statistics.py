@@ -13,9 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedrelay.local.arrival import Arrival
 from fedrelay.merge.base import MergeInput, MergeResult
 from fedrelay.merge.mean import Weights, route_weights
+from fedrelay.routes.arrival import Arrival
 
 Rule = Callable[[Sequence[Tensor], Sequence[float]], Tensor]
 """(floating-point parts of models, their weights) → merged values in float64."""

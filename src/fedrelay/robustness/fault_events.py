@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from fedrelay.cost.ledger import SERVER
-from fedrelay.local.arrival import Arrival
+from fedrelay.routes.arrival import Arrival
 from fedrelay.routes.execution import ExecutionOverlay
 
 GIVEN_UP = "the round was given up"

@@ -24,10 +24,10 @@ from torch import Tensor
 from fedrelay.data.federation import Federation
 from fedrelay.data.public_samples import PublicFederation
 from fedrelay.experiment.spec import GuardSettings
-from fedrelay.local.arrival import HopReport
 from fedrelay.local.evaluation import mean_loss
 from fedrelay.local.hop_context import HopContext
 from fedrelay.models.flat_layout import FlatModule
+from fedrelay.routes.arrival import HopReport
 
 WORSE = "a higher loss on the public set"
 EMPTY = "nothing but zeros"

@@ -28,8 +28,8 @@ from pydantic import Field, model_validator
 
 from fedrelay.routes.async_state import AsyncState, GroupLeg
 from fedrelay.routes.base import PlanningContext, sampled_count
+from fedrelay.routes.group_slots import GroupSlotRouting, next_groups
 from fedrelay.routes.plan import AsyncRound, RoundPlan, Route
-from fedrelay.routes.slots import SlotRouting, next_groups
 
 
 @dataclass(frozen=True, order=True)
@@ -40,7 +40,7 @@ class RouteFinish:
     leg: GroupLeg
 
 
-class Asynchronous(SlotRouting):
+class Asynchronous(GroupSlotRouting):
     """Each route takes one model through the groups that it finished since the last round."""
 
     mode: Literal["latency", "sync"] = Field(

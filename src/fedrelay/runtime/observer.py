@@ -9,7 +9,7 @@ from typing import Protocol
 
 from fedrelay.errors import SpecError
 from fedrelay.experiment.spec import Experiment
-from fedrelay.local.arrival import Arrival
+from fedrelay.routes.arrival import Arrival
 from fedrelay.routes.plan import RoundPlan
 from fedrelay.runtime.result import Row
 

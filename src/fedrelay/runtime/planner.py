@@ -18,7 +18,7 @@ from fedrelay.robustness.faults import FaultModel
 from fedrelay.routes.async_state import AsyncState, GroupLeg
 from fedrelay.routes.base import Groups, PlanningContext
 from fedrelay.routes.plan import Handover, RoundPlan
-from fedrelay.selection.base import Selection
+from fedrelay.selection.warmup_selector import Selection
 from fedrelay.user_code import errors_in_own_part
 from fedrelay.warmup.base import Phase
 

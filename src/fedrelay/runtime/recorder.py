@@ -18,11 +18,11 @@ from fedrelay.data.public_samples import PublicFederation
 from fedrelay.engines.start import node_names
 from fedrelay.experiment.prepare import PreparedRun
 from fedrelay.experiment.prepared_experiment import PreparedExperiment
-from fedrelay.local.arrival import Arrival
 from fedrelay.metrics.forgetting import backward_transfer, forgetting
 from fedrelay.robustness.executed_round import unanswered
 from fedrelay.robustness.fault_events import GIVEN_UP, REFUSED, FaultEvent, event_label, is_fault
 from fedrelay.robustness.label_flip import FlippedFederation
+from fedrelay.routes.arrival import Arrival
 from fedrelay.routes.execution import FaultCosts
 from fedrelay.routes.plan import RoundPlan
 from fedrelay.runtime.result import Result, Row

@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 
 from fedrelay.engines.base import Engine, EngineEvent
 from fedrelay.experiment.prepare import PreparedRun
-from fedrelay.local.arrival import Arrival
 from fedrelay.robustness.executed_round import executed_round
 from fedrelay.robustness.fault_events import FaultEvent, events_of_arrivals, server_event, too_few_arrivals
+from fedrelay.routes.arrival import Arrival
 from fedrelay.routes.execution import ExecutionOverlay
 from fedrelay.routes.plan import RoundPlan
 from fedrelay.runtime.observer import HopTap

@@ -46,8 +46,8 @@ from fedrelay.errors import RunFolderError, SpecError
 from fedrelay.experiment.spec import Experiment, load_file, validate
 from fedrelay.files import read_regular_file, write_atomically
 from fedrelay.grouping.profiles import ProfilingResult
-from fedrelay.local.arrival import Arrival, HopReport
 from fedrelay.robustness.guard import NO_HOPS_YET, TypicalHop
+from fedrelay.routes.arrival import Arrival, HopReport
 from fedrelay.runtime.versions import versions
 
 FORMAT = 2

@@ -13,11 +13,11 @@ from torch import Tensor
 from fedrelay.engines.base import RoundInputs
 from fedrelay.engines.local.executor import one_thread
 from fedrelay.experiment.prepared_experiment import PreparedExperiment
-from fedrelay.local.arrival import Arrival, HopReport
 from fedrelay.local.evaluation import accuracy
 from fedrelay.merge.base import MergeInput, MergeResult
 from fedrelay.merge.mean import Mean
 from fedrelay.models.flat_layout import FlatModule
+from fedrelay.routes.arrival import Arrival, HopReport
 from fedrelay.routes.mixing import mix_models
 from fedrelay.routes.plan import RoundPlan
 from fedrelay.runtime.planner import Planner

@@ -9,11 +9,11 @@ from typing import ClassVar
 from fedrelay.cost.ledger import SetupCost
 from fedrelay.data.federation import Federation
 from fedrelay.experiment.spec import Section
-from fedrelay.local.arrival import Arrival
 from fedrelay.local.terms.base import Term
 from fedrelay.merge.base import Merge
+from fedrelay.routes.arrival import Arrival
 from fedrelay.routes.base import Routing
-from fedrelay.selection.base import Selector
+from fedrelay.selection.warmup_selector import WarmupSelector
 
 
 @dataclass(frozen=True)
@@ -80,6 +80,6 @@ class Warmup(Section, ABC):
         return arrival
 
     @property
-    def selector(self) -> Selector | None:
+    def selector(self) -> WarmupSelector | None:
         """Selects the clients of its chains; None if all routes sample their own clients."""
         return None

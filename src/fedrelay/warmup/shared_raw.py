@@ -21,8 +21,8 @@ from fedrelay.cost.ledger import SetupCost, SetupTransfer
 from fedrelay.data.federation import Federation
 from fedrelay.data.federation_wrapper import FederationWrapper
 from fedrelay.data.shared_samples import SharedFederation
-from fedrelay.local.arrival import Arrival
 from fedrelay.merge.last import Last
+from fedrelay.routes.arrival import Arrival
 from fedrelay.routes.server_training import ServerTraining
 from fedrelay.warmup.base import Phase, Warmup
 

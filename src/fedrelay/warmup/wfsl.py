@@ -23,7 +23,7 @@ from fedrelay.merge.base import Merge
 from fedrelay.merge.last import Last
 from fedrelay.merge.warmup_cycle import CombineCycle
 from fedrelay.routes.warmup_cycle import WarmupCycle
-from fedrelay.selection.base import Selector
+from fedrelay.selection.warmup_selector import WarmupSelector
 from fedrelay.warmup.base import Phase, Warmup
 
 
@@ -33,7 +33,7 @@ class Wfsl(Warmup):
     length: ClassVar[str] = "cycles"
 
     cycles: int = Field(50, ge=1, description="number of cycles through the clients")
-    select: Selector = Field(Selector(), description="which clients take part in a cycle")
+    select: WarmupSelector = Field(WarmupSelector(), description="which clients take part in a cycle")
     alpha: float = Field(0.1, ge=0, le=1, description="share of the received model in the trained one")
     final: Literal["ema", "mean", "last"] = Field("ema", description="how the models of the last cycle are combined")
     plain_last_cycle: bool = Field(False, description="switch off the regulator in the last cycle")
@@ -46,5 +46,5 @@ class Wfsl(Warmup):
         return (Phase(self.cycles - 1, WarmupCycle(), (Blend(alpha=self.alpha),), Last()), last)
 
     @property
-    def selector(self) -> Selector:
+    def selector(self) -> WarmupSelector:
         return self.select

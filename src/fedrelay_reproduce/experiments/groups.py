@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 import fedrelay as fr
-from fedrelay.experiment.profile_inputs import profile_inputs
+from fedrelay.experiment.grouping_comparison_inputs import profile_inputs
 from fedrelay.experiment.spec import DataSettings, ModelSettings, Options, Section, TrainSettings, validate
 from fedrelay.grouping.base import Grouping
 from fedrelay.grouping.distances import DISTANCES, Distance

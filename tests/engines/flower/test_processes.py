@@ -29,10 +29,10 @@ pytest.importorskip("flwr", reason="the extra 'flower' is not installed")
 from flwr.proto.control_pb2 import ListRunsRequest, StartRunRequest
 
 from fedrelay.engines.flower.certificates import public_keys
-from fedrelay.engines.flower.node import process as node_process
+from fedrelay.engines.flower.node import serve_loop
 from fedrelay.engines.flower.server.roster import ask_for_facts
 from fedrelay.engines.flower.wire import session
-from fedrelay.engines.flower.wire.server_client import FlowerConnection
+from fedrelay.engines.flower.wire.server_connection import FlowerConnection
 from fedrelay.engines.flower.wire.superlink_api import control
 
 # A SuperLink that is killed in the middle of a handshake leaves a socket to the garbage collector.
@@ -186,7 +186,7 @@ def test_the_same_weights_as_the_local_engine(method, settings, federation):
 def test_strangers_are_refused(ca, message, federation, monkeypatch, capsys):
     """A node with a key that nobody registered, and one that is led to a server of another authority."""
     monkeypatch.chdir(federation.folder)
-    monkeypatch.setattr(node_process, "PAUSE", 0.1)
+    monkeypatch.setattr(serve_loop, "PAUSE", 0.1)
     words = ["--data", "d.npz", "--key", "d.key", "--ca", ca, "--superlink", federation.address]
     assert main(["node", *words]) == 6
     assert message in " ".join(capsys.readouterr().err.split())

@@ -27,8 +27,8 @@ from fedrelay.engines.flower.certificates import (
 from fedrelay.engines.flower.messages import Message
 from fedrelay.engines.flower.server.connection_protocol import Unreachable
 from fedrelay.engines.flower.superlink import SuperLink
-from fedrelay.engines.flower.wire.node_client import NodeClient
-from fedrelay.engines.flower.wire.server_client import FlowerConnection
+from fedrelay.engines.flower.wire.node_connection import NodeConnection
+from fedrelay.engines.flower.wire.server_connection import FlowerConnection
 from fedrelay.engines.flower.wire.superlink_api import admit
 
 PASSED = "/v1/fleet/"
@@ -92,7 +92,7 @@ def test_a_node_works_through_it(link, proxy, tmp_path):
     address, paths = proxy
     key = private_key(link.folder / "a.key")
     secret = read(link.folder / SECRET, "the secret")
-    client = NodeClient(address, link.authority, key, tmp_path / "id")
+    client = NodeConnection(address, link.authority, key, tmp_path / "id")
     client.register()
     model = np.arange(2_000_000, dtype=np.float32)  # more than one piece of Flower's
     with closing(FlowerConnection(link.local, link.authority, secret, {"a": key.public_key()}, wait=20)) as connection:

@@ -17,8 +17,8 @@ from fedrelay.engines.flower import superlink
 from fedrelay.engines.flower.certificates import CA, SECRET, make_node_key, make_server_folder, private_key, read
 from fedrelay.engines.flower.messages import Message
 from fedrelay.engines.flower.superlink import SuperLink
-from fedrelay.engines.flower.wire.node_client import NodeClient, RegistrationRefused, UnknownNode
-from fedrelay.engines.flower.wire.server_client import FlowerConnection
+from fedrelay.engines.flower.wire.node_connection import NodeConnection, RegistrationRefused, UnknownNode
+from fedrelay.engines.flower.wire.server_connection import FlowerConnection
 
 
 @pytest.fixture(scope="module")
@@ -37,8 +37,8 @@ def make_client(link, tmp_path):
     """Makes a client with the private key of this name."""
     opened = []
 
-    def client(name: str) -> NodeClient:
-        found = NodeClient(
+    def client(name: str) -> NodeConnection:
+        found = NodeConnection(
             link.local, read(link.folder / CA, "ca"), private_key(tmp_path / name), tmp_path / f"{name}.id"
         )
         opened.append(found)
@@ -104,7 +104,9 @@ def test_a_message_that_is_too_large_is_refused_in_a_reply(link, tmp_path):
     key = make_node_key(tmp_path / "small")
     key.rename(link.folder / "nodes" / "small.pub")
     link.register()
-    client = NodeClient(link.local, link.authority, private_key(tmp_path / "small"), tmp_path / "id", largest=10_000)
+    client = NodeConnection(
+        link.local, link.authority, private_key(tmp_path / "small"), tmp_path / "id", largest=10_000
+    )
     client.register()
     secret = read(link.folder / SECRET, "secret")
     keys = {"small": private_key(tmp_path / "small").public_key()}

@@ -11,12 +11,12 @@ from tests.local.terms.conftest import Problem, run_hop
 from torch import nn
 
 from fedrelay.data.dataset import IGNORED_LABEL
-from fedrelay.local.arrival import Arrival, HopReport
 from fedrelay.local.fisher_information import draw_labels
 from fedrelay.local.hop_context import HopContext
 from fedrelay.local.terms.fisher import FisherPenalty
 from fedrelay.local.terms.prox import Prox
 from fedrelay.models.flat_layout import FlatLayout
+from fedrelay.routes.arrival import Arrival, HopReport
 
 
 def test_the_gradient_by_hand():

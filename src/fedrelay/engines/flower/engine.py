@@ -19,7 +19,7 @@ from torch import Tensor
 from fedrelay.data.public_samples import PublicFederation
 from fedrelay.engines.base import EngineEvent, RoundInputs
 from fedrelay.engines.flower.messages import BadMessage, Message, evaluation_from, pack_models, profile_vector
-from fedrelay.engines.flower.server.async_rounds import AsyncRoundRunner
+from fedrelay.engines.flower.server.async_relay import AsyncRelayRunner
 from fedrelay.engines.flower.server.connection_protocol import Connection
 from fedrelay.engines.flower.server.dispatcher import POLL, SMALL, Dispatcher
 from fedrelay.engines.flower.server.hop_requests import HopRequests
@@ -30,12 +30,12 @@ from fedrelay.engines.local.executor import one_thread
 from fedrelay.errors import EngineError
 from fedrelay.experiment.serialize import to_plain
 from fedrelay.experiment.spec import RecoverySettings
-from fedrelay.local.arrival import Arrival
 from fedrelay.local.client_profile import ClientProfiler, ProfileVector
 from fedrelay.local.client_state import ClientStateStore
 from fedrelay.local.evaluation import EvaluationSums, evaluate_chunks
 from fedrelay.local.terms.tensor_declarations import ClientState
 from fedrelay.local.trainer import TrainingJob
+from fedrelay.routes.arrival import Arrival
 from fedrelay.routes.execution import ExecutionOverlay
 from fedrelay.routes.plan import RoundPlan
 
@@ -66,7 +66,7 @@ class FlowerEngine:
         self.versions = StateVersions(client_states or ClientStateStore(), enabled=bool(job.tensor_names(ClientState)))
         self.checker = ReplyChecker(job)
         self.hops = HopRequests(job, self.versions, self.checker, recovery)
-        self.async_rounds = AsyncRoundRunner(self.hops, self.dispatcher)
+        self.async_rounds = AsyncRelayRunner(self.hops, self.dispatcher)
         self.empty = 0
         self.events: list[EngineEvent] = []
 

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedrelay.errors import FedRelayError
-from fedrelay.local.arrival import HopReport
 from fedrelay.local.evaluation import EvaluationSums
 from fedrelay.models.flat_layout import FlatLayout
+from fedrelay.routes.arrival import HopReport
 
 MODELS = "models"
 """The array whose rows are models."""

@@ -37,7 +37,7 @@ def open_connection(settings: EngineSettings) -> Connection:
     """A connection to the SuperLink, with a run of its own there."""
     check_installed()
     from fedrelay.engines.flower.certificates import CA, SECRET, authority, public_keys, read
-    from fedrelay.engines.flower.wire.server_client import FlowerConnection
+    from fedrelay.engines.flower.wire.server_connection import FlowerConnection
 
     folder = server_folder(settings)
     trusted, secret = authority(folder / CA), read(folder / SECRET, "the secret")

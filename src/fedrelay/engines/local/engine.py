@@ -13,11 +13,10 @@ import torch
 from torch import Tensor
 
 from fedrelay.engines.base import Engine, EngineEvent, RoundInputs
+from fedrelay.engines.local.batched_routes import RouteBatch, batch_routes
 from fedrelay.engines.local.buffer_layout import BufferLayout, HopBuffers
 from fedrelay.engines.local.executor import Executor, ForkedExecutor, InlineExecutor, WorkerContext, WritableRows
-from fedrelay.engines.local.route_batches import RouteBatch, batch_routes
 from fedrelay.errors import DivergedError
-from fedrelay.local.arrival import Arrival, HopReport
 from fedrelay.local.batched_trainer import batched_model_for
 from fedrelay.local.client_profile import ClientProfiler, ProfileVector
 from fedrelay.local.client_state import ClientStateStore
@@ -27,6 +26,7 @@ from fedrelay.local.hop_context import HopContext
 from fedrelay.local.terms.tensor_declarations import ClientState, Payload, ServerState
 from fedrelay.local.trainer import TrainingJob
 from fedrelay.robustness.guard import NO_HOPS_YET, TypicalHop, check_weights
+from fedrelay.routes.arrival import Arrival, HopReport
 from fedrelay.routes.execution import ExecutionOverlay
 from fedrelay.routes.plan import Hop, RoundPlan, Route
 

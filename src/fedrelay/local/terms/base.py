@@ -17,11 +17,11 @@ from torch import Tensor, nn
 from fedrelay.data.dataset import IGNORED_LABEL
 from fedrelay.errors import SpecError
 from fedrelay.experiment.spec import Section, TrainSettings
-from fedrelay.local.arrival import Arrival
 from fedrelay.local.hop_context import HopContext, HopOutcome
 from fedrelay.local.terms.tensor_declarations import TermTensor
 from fedrelay.models.features import last_linear
 from fedrelay.models.flat_layout import FlatLayout, FlatModule
+from fedrelay.routes.arrival import Arrival
 
 Noise = Callable[[str], Tensor]
 """Purpose → standard normal numbers in the shape of the model (or of the batched models), drawn for this hop only."""

@@ -23,10 +23,10 @@ import torch
 from torch import Tensor
 
 from fedrelay.experiment.spec import TrainSettings
-from fedrelay.local.arrival import Arrival
 from fedrelay.local.hop_context import HopContext, HopOutcome
 from fedrelay.local.terms.base import Term
 from fedrelay.local.terms.tensor_declarations import ClientState, Payload, ServerState, TermTensor
+from fedrelay.routes.arrival import Arrival
 
 
 class Control(Term):

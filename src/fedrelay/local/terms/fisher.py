@@ -20,10 +20,10 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fedrelay.local.arrival import Arrival
 from fedrelay.local.hop_context import HopContext, HopOutcome, Labels
 from fedrelay.local.terms.base import Term
 from fedrelay.local.terms.tensor_declarations import Payload, TermTensor
+from fedrelay.routes.arrival import Arrival
 
 
 class FisherPenalty(Term):

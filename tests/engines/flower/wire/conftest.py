@@ -7,11 +7,11 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
-    from fedrelay.engines.flower.wire import encoding, server_client
+    from fedrelay.engines.flower.wire import encoding, server_connection
 
     monkeypatch.setattr(encoding, "FIRST_PAUSE", 0.001)
     monkeypatch.setattr(encoding, "LONGEST_PAUSE", 0.001)
-    monkeypatch.setattr(server_client, "REFRESH", 0.0)
+    monkeypatch.setattr(server_connection, "REFRESH", 0.0)
 
 
 @pytest.fixture

@@ -38,9 +38,9 @@ from fedrelay.engines.flower.node.owner_policy import DeclinedByOwner, OwnerPoli
 from fedrelay.engines.flower.node.reply_cache import ReplyCache
 from fedrelay.engines.flower.node.state_files import DAYS, StateFiles
 from fedrelay.engines.flower.node_facts import NodeFacts
+from fedrelay.engines.local.batched_routes import RouteBatch
 from fedrelay.engines.local.engine import SETUP_ROUND, ProfileClients
 from fedrelay.engines.local.executor import WorkerContext, one_thread
-from fedrelay.engines.local.route_batches import RouteBatch
 from fedrelay.errors import EngineError, FedRelayError
 from fedrelay.experiment.serialize import from_plain
 from fedrelay.local.client_profile import ClientProfiler

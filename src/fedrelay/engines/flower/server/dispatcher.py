@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from fedrelay.engines.flower.messages import BadMessage, Message
 from fedrelay.engines.flower.server.connection_protocol import Connection, Unreachable, no_reply
-from fedrelay.local.arrival import Attempt
+from fedrelay.routes.arrival import Attempt
 
 log = logging.getLogger(__name__)
 

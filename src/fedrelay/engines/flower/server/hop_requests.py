@@ -15,9 +15,9 @@ from fedrelay.engines.flower.server.dispatcher import SMALL, Request
 from fedrelay.engines.flower.server.reply_checks import ReplyChecker
 from fedrelay.engines.flower.server.state_versions import StateVersions
 from fedrelay.experiment.spec import RecoverySettings
-from fedrelay.local.arrival import Arrival, HopReport
 from fedrelay.local.terms.tensor_declarations import Payload, ServerState
 from fedrelay.local.trainer import TrainingJob
+from fedrelay.routes.arrival import Arrival, HopReport
 from fedrelay.routes.execution import AS_PLANNED, ExecutionOverlay
 from fedrelay.routes.plan import Hop, RoundPlan
 

@@ -11,12 +11,12 @@ from torch import Tensor
 
 from fedrelay.engines.flower.messages import BadMessage, Message, hop_report, int_field, unpack_models
 from fedrelay.engines.local.executor import one_thread
-from fedrelay.local.arrival import HopReport
 from fedrelay.local.hop import apply_guard
 from fedrelay.local.terms.tensor_declarations import Payload
 from fedrelay.local.trainer import TrainingJob
 from fedrelay.models.flat_layout import FlatModule
 from fedrelay.robustness.guard import TypicalHop, clip_updates, max_abs_weights
+from fedrelay.routes.arrival import HopReport
 from fedrelay.routes.plan import Hop
 
 ROUNDING = 1e-4

@@ -52,7 +52,7 @@ class IncompleteMessage(Exception):
     """Not all parts of a message arrived."""
 
 
-class MessageTooLarge(ValueError):
+class IncomingMessageTooLarge(ValueError):
     """A message has more bytes than allowed."""
 
 
@@ -109,7 +109,7 @@ def fetch(stub: Any, node: Node, run: int, tree: ObjectTree, largest: int, longe
     """
     names = [each.object_id for each in iterate_object_tree(tree)]
     if len(names) > 64 + largest // 10**6:
-        raise MessageTooLarge("too many parts")
+        raise IncomingMessageTooLarge("too many parts")
     puller = _PartPuller(make_pull_object_fn_protobuf(stub.PullObject, node, run), largest)
     try:
         contents = pull_objects(
@@ -128,7 +128,7 @@ def fetch(stub: Any, node: Node, run: int, tree: ObjectTree, largest: int, longe
             ConfirmMessageReceivedRequest(node=node, run_id=run, message_object_id=tree.object_id)
         )
     if _assembled_bytes(contents) > largest:
-        raise MessageTooLarge(f"more than {largest} bytes")
+        raise IncomingMessageTooLarge(f"more than {largest} bytes")
     message = inflate_object_from_contents(tree.object_id, contents)
     if not isinstance(message, FlowerMessage):
         raise ValueError("not a message")
@@ -147,7 +147,7 @@ class _PartPuller:
     def __call__(self, name: str) -> bytes:
         """One part. Raises ObjectUnavailableError if it is worth polling again."""
         if self.bytes > self.largest:
-            raise MessageTooLarge(f"more than {self.largest} bytes")
+            raise IncomingMessageTooLarge(f"more than {self.largest} bytes")
         try:
             content = self.pull(name)
         except ObjectUnavailableError:
@@ -162,7 +162,7 @@ class _PartPuller:
             self.last_part = time.monotonic()
             self.bytes += len(content)
             if self.bytes > self.largest:
-                raise MessageTooLarge(f"more than {self.largest} bytes")
+                raise IncomingMessageTooLarge(f"more than {self.largest} bytes")
         return content
 
 

@@ -16,8 +16,8 @@ from torch import Tensor
 from fedrelay.engines.base import RoundInputs
 from fedrelay.engines.flower.server.dispatcher import Dispatcher
 from fedrelay.engines.flower.server.hop_requests import ActiveRoute, HopRequests
-from fedrelay.local.arrival import Arrival, HopReport
 from fedrelay.robustness.fault_events import LATE
+from fedrelay.routes.arrival import Arrival, HopReport
 from fedrelay.routes.async_state import AsyncState, GroupLeg
 from fedrelay.routes.execution import AS_PLANNED
 from fedrelay.routes.plan import AsyncRound, RoundPlan
@@ -25,7 +25,7 @@ from fedrelay.routes.plan import AsyncRound, RoundPlan
 Arrived = list[tuple[GroupLeg, ActiveRoute]]
 
 
-class AsyncRoundRunner:
+class AsyncRelayRunner:
     """Runs asynchronous rounds. It keeps the models in flight from one merge to the next."""
 
     def __init__(self, hops: HopRequests, dispatcher: Dispatcher) -> None:

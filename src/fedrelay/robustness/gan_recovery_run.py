@@ -19,18 +19,18 @@ from fedrelay.errors import DataError, SpecError
 from fedrelay.experiment.prepare import prepare
 from fedrelay.experiment.prepared_experiment import PreparedExperiment
 from fedrelay.experiment.spec import Experiment
-from fedrelay.local.arrival import Arrival
 from fedrelay.local.evaluation import accuracy
 from fedrelay.models.flat_layout import FlatModule
 from fedrelay.rng import generator
-from fedrelay.robustness.gan_attack import (
+from fedrelay.robustness.gan_recovery import (
     Features,
-    GanAttack,
+    GanRecovery,
     ReceivedModel,
     feature_network,
     frechet_distance,
     hops_at,
 )
+from fedrelay.routes.arrival import Arrival
 from fedrelay.routes.plan import RoundPlan
 from fedrelay.runtime.loop import run_prepared
 from fedrelay.runtime.observer import HopTap, Observer
@@ -57,7 +57,7 @@ class GanObservation:
 
 
 @dataclass(frozen=True)
-class GanAttackResult:
+class GanRecoveryResult:
     """What an attacker has learned in a run."""
 
     attacker: int
@@ -90,7 +90,7 @@ class GanObserver(HopTap):
         self,
         prepared: PreparedExperiment,
         client: int,
-        attack: GanAttack,
+        attack: GanRecovery,
         features: Features | None,
         watch: Callable[[GanObservation], None],
     ) -> None:
@@ -134,7 +134,7 @@ class _StopAtOnce(Observer):
         raise KeyboardInterrupt
 
 
-def run_gan_attack(
+def run_gan_recovery(
     experiment: Experiment,
     attacker: int,
     *,
@@ -143,7 +143,7 @@ def run_gan_attack(
     module: nn.Module | None = None,
     features: Features | None = None,
     watch: Callable[[GanObservation], None] = lambda observation: None,
-) -> GanAttackResult:
+) -> GanRecoveryResult:
     """Run a method with one attacker.
 
     Args:
@@ -162,11 +162,11 @@ def run_gan_attack(
     run = prepare(experiment, federation=federation, module=module)
     prepared = run.prepared
     _check(prepared, attacker)
-    attack = GanAttack(prepared.module, prepared.federation.samples(attacker), epochs=epochs, seed=experiment.seed)
+    attack = GanRecovery(prepared.module, prepared.federation.samples(attacker), epochs=epochs, seed=experiment.seed)
     tap = GanObserver(prepared, attacker, attack, features, watch)
     result = run_prepared(run, observer=_StopAtOnce(), tap=tap)
     images = attack.generate(SHOWN) if tap.observations else None
-    return GanAttackResult(attacker, tuple(tap.observations), images, result)
+    return GanRecoveryResult(attacker, tuple(tap.observations), images, result)
 
 
 def _check(prepared: PreparedExperiment, attacker: int) -> None:

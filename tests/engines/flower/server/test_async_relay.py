@@ -13,7 +13,7 @@ from tests.engines.flower.conftest import FakeConnection, share_test_samples
 import fedrelay as fr
 from fedrelay.data.open_federation import open_federation
 from fedrelay.engines.base import RoundInputs
-from fedrelay.engines.flower.server.async_rounds import AsyncRoundRunner
+from fedrelay.engines.flower.server.async_relay import AsyncRelayRunner
 from fedrelay.engines.flower.server.dispatcher import Dispatcher, Request
 from fedrelay.engines.flower.server.hop_requests import ActiveRoute
 from fedrelay.engines.flower.server.state_versions import StateVersions
@@ -325,7 +325,7 @@ def test_a_request_that_was_never_sent_is_not_reported():
     dispatcher, weights = Dispatcher(None, (), 1.0), torch.zeros(1)
     asked, unasked = (Request(client, None, None, None) for client in (0, 1))
     dispatcher.waiting.append(unasked)
-    runner = AsyncRoundRunner(SimpleNamespace(versions=StateVersions(ClientStateStore())), dispatcher)
+    runner = AsyncRelayRunner(SimpleNamespace(versions=StateVersions(ClientStateStore())), dispatcher)
     runner.in_flight = {
         GroupLeg(slot, slot, (slot,)): ActiveRoute(slot, (slot,), weights, {}, RoundInputs(weights), 1, request=request)
         for slot, request in enumerate((asked, unasked))

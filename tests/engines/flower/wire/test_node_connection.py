@@ -12,14 +12,14 @@ pytest.importorskip("flwr", reason="the extra 'flower' is not installed")
 
 from tests.engines.flower.wire.stand_ins import ME, status
 
-from fedrelay.engines.flower.wire import node_client as module
-from fedrelay.engines.flower.wire.node_client import NodeClient, RegistrationRefused, UnknownNode
+from fedrelay.engines.flower.wire import node_connection as module
+from fedrelay.engines.flower.wire.node_connection import NodeConnection, RegistrationRefused, UnknownNode
 
 
 @pytest.fixture
 def client():
     """One that nobody opened."""
-    found = NodeClient.__new__(NodeClient)
+    found = NodeConnection.__new__(NodeConnection)
     found.node, found.last_contact, found.over = ME, 0.0, threading.Event()
     return found
 

@@ -25,7 +25,7 @@ from fedrelay.routes.chains import GroupRouting
 from fedrelay.routes.plan import RoundPlan, Route
 
 
-class SlotRouting(GroupRouting):
+class GroupSlotRouting(GroupRouting):
     """Base class of routes whose models wait in slots between merges."""
 
     period: PositiveInt | Literal["never"] | None = Field(
@@ -60,7 +60,7 @@ class SlotRouting(GroupRouting):
         return RoundPlan(round, tuple(routes), self.handover, merges=round % period == 0)
 
 
-class Slots(SlotRouting):
+class GroupSlots(GroupSlotRouting):
     """One route for each slot: its model goes through one sampled group."""
 
     def plan(self, context: PlanningContext, round: int) -> RoundPlan:

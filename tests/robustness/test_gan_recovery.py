@@ -14,8 +14,8 @@ from fedrelay.data.federation import Samples
 from fedrelay.data.registry import load_dataset
 from fedrelay.errors import DataError, SpecError
 from fedrelay.models.flat_layout import TORCH_GLOBALS, FlatLayout
-from fedrelay.robustness.gan_attack import (
-    GanAttack,
+from fedrelay.robustness.gan_recovery import (
+    GanRecovery,
     ImageGenerator,
     ReceivedModel,
     feature_network,
@@ -71,7 +71,7 @@ def test_it_only_looks_and_repeats_itself(module, digits):
     copies = [each.weights.clone() for each in seen]
     before = torch.random.get_rng_state()
     start = {name: tensor.clone() for name, tensor in module.state_dict().items()}
-    attacks = [GanAttack(module, own, epochs=2, seed=5) for _ in range(2)]
+    attacks = [GanRecovery(module, own, epochs=2, seed=5) for _ in range(2)]
     pictures = []
     for attack in attacks:
         drawn = [attack.generate(20)]
@@ -85,13 +85,13 @@ def test_it_only_looks_and_repeats_itself(module, digits):
     assert all(torch.equal(each.weights, copied) for each, copied in zip(seen, copies, strict=True))
     assert all(torch.equal(module.state_dict()[name], tensor) for name, tensor in start.items())
     assert torch.equal(torch.random.get_rng_state(), before)
-    another = GanAttack(module, own, epochs=2, seed=6)
+    another = GanRecovery(module, own, epochs=2, seed=6)
     assert not torch.equal(another.generate(20), pictures[0][0])
 
 
 def test_it_comes_closer_to_what_it_looks_at(module, digits):
     own = Samples(digits.x[:256], digits.y[:256])
-    attack = GanAttack(module, own, epochs=25)
+    attack = GanRecovery(module, own, epochs=25)
     features = feature_network(digits, 10, steps=60)
     untrained = frechet_distance(features, attack.generate(500), digits.x)
     for received_model in sequence(module, 2):

@@ -52,7 +52,7 @@ class Selection:
     """How long the selection took."""
 
 
-class Selector(Section):
+class WarmupSelector(Section):
     """Selects the clients of a chain."""
 
     by: SelectorName = Field("all", description="how clients are selected: all, random or genetic")

@@ -1,4 +1,4 @@
-"""A node's folder belongs to one process."""
+"""A node's folder belongs to one serve_loop."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ import pytest
 
 pytest.importorskip("flwr", reason="the extra 'flower' is not installed")
 
-from fedrelay.engines.flower.node import process
-from fedrelay.engines.flower.node.process import _locked
-from fedrelay.engines.flower.wire.node_client import RegistrationRefused, UnknownNode
+from fedrelay.engines.flower.node import serve_loop
+from fedrelay.engines.flower.node.serve_loop import _locked
+from fedrelay.engines.flower.wire.node_connection import RegistrationRefused, UnknownNode
 from fedrelay.errors import EngineError
 
 HOLD = """
@@ -55,18 +55,18 @@ def test_a_refused_registration_says_why(refusal, message, monkeypatch):
             self.attempts += 1
             raise refusal
 
-    monkeypatch.setattr(process, "PAUSE", 0.0)
+    monkeypatch.setattr(serve_loop, "PAUSE", 0.0)
     client = Refusing()
     with pytest.raises(EngineError, match=message):
-        process._register(client, threading.Event())
-    assert client.attempts == process.ATTEMPTS
+        serve_loop._register(client, threading.Event())
+    assert client.attempts == serve_loop.ATTEMPTS
 
 
 @pytest.mark.parametrize(
     "failure", [RegistrationRefused("status 412"), UnknownNode("status 401"), httpx.DecodingError("a page")]
 )
 def test_a_node_registers_again_after_any_failure(failure, monkeypatch, tmp_path):
-    monkeypatch.setattr(process, "PAUSE", 0.0)
+    monkeypatch.setattr(serve_loop, "PAUSE", 0.0)
     over, log = threading.Event(), []
 
     class Failing:
@@ -83,6 +83,6 @@ def test_a_node_registers_again_after_any_failure(failure, monkeypatch, tmp_path
         def close(self):
             log.append("close")
 
-    serve = partial(process.serve, Failing(), None, "link:1", Path("ca.pem"), tmp_path, over=over, patience=60.0)
+    serve = partial(serve_loop.serve, Failing(), None, "link:1", Path("ca.pem"), tmp_path, over=over, patience=60.0)
     serve(say=lambda line: None)
     assert log == ["register", "register", "close"]

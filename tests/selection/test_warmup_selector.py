@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from fedrelay.errors import DivergedError, SpecError
 from fedrelay.experiment.spec import validate
-from fedrelay.selection.base import OPTIONS, Selection, Selector, SelectorName
+from fedrelay.selection.warmup_selector import OPTIONS, Selection, SelectorName, WarmupSelector
 
 SIZES = np.array([5, 0, 9, 3, 8, 0, 4, 7])
 HOLDERS = [0, 2, 3, 4, 6, 7]
@@ -22,29 +22,29 @@ def rng(seed=0):
 
 def test_names_of_options_are_names_of_settings():
     assert set(get_args(SelectorName)) == set(OPTIONS)
-    assert {"by"}.union(*OPTIONS.values()) == set(Selector.model_fields)
-    assert all(field.description for field in Selector.model_fields.values())
+    assert {"by"}.union(*OPTIONS.values()) == set(WarmupSelector.model_fields)
+    assert all(field.description for field in WarmupSelector.model_fields.values())
 
 
 def test_all_clients_that_hold_data_in_random_order():
-    chosen = Selector().select_clients(SIZES, rng())
+    chosen = WarmupSelector().select_clients(SIZES, rng())
     assert sorted(chosen.clients) == HOLDERS
     assert chosen.scores == ()
     assert chosen.seconds >= 0
-    assert {Selector().select_clients(SIZES, rng(seed)).clients for seed in range(20)} != {chosen.clients}
+    assert {WarmupSelector().select_clients(SIZES, rng(seed)).clients for seed in range(20)} != {chosen.clients}
 
 
 def test_random_clients():
-    selector = Selector(by="random", count=3)
+    selector = WarmupSelector(by="random", count=3)
     chosen = [selector.select_clients(SIZES, rng(seed)).clients for seed in range(200)]
     assert all(len(set(each)) == 3 and set(each) <= set(HOLDERS) for each in chosen)
     assert {client for each in chosen for client in each} == set(HOLDERS)
-    assert sorted(Selector(by="random", count=99).select_clients(SIZES, rng()).clients) == HOLDERS
+    assert sorted(WarmupSelector(by="random", count=99).select_clients(SIZES, rng()).clients) == HOLDERS
 
 
 def test_genetic_choice_of_few_is_the_best_of_all():
     sizes = np.array([5, 0, 90, 3, 80, 0, 4, 70])
-    chosen = Selector(by="genetic", count=3, clusters=1, similarity=0).select_clients(sizes, rng(), VECTORS)
+    chosen = WarmupSelector(by="genetic", count=3, clusters=1, similarity=0).select_clients(sizes, rng(), VECTORS)
     assert sorted(chosen.clients) == [2, 4, 7]
     assert chosen.scores == (1.0,)
 
@@ -52,7 +52,7 @@ def test_genetic_choice_of_few_is_the_best_of_all():
 @pytest.mark.parametrize("clusters", [1, 4, 50])
 def test_genetic_choice_of_many(clusters):
     sizes, vectors = rng(1).integers(0, 50, 80), rng(2).normal(size=(80, 30))
-    selector = Selector(by="genetic", count=6, clusters=clusters, population=31, iterations=8)
+    selector = WarmupSelector(by="genetic", count=6, clusters=clusters, population=31, iterations=8)
     chosen = selector.select_clients(sizes, rng(), vectors)
     assert len(set(chosen.clients)) == 6
     assert all(sizes[client] and isinstance(client, int) for client in chosen.clients)
@@ -68,7 +68,9 @@ def test_similar_models_or_large_clients():
     sizes = np.repeat([10, 100], 5)
     chosen = {
         name: sorted(
-            Selector(by="genetic", count=4, clusters=1, similarity=name).select_clients(sizes, rng(), vectors).clients
+            WarmupSelector(by="genetic", count=4, clusters=1, similarity=name)
+            .select_clients(sizes, rng(), vectors)
+            .clients
         )
         for name in ("text", "code")
     }
@@ -83,7 +85,7 @@ def test_whole_models_or_what_training_changed():
     updates[:4, 1] = [1, 100, 400, 1000]
     sizes, chosen = np.ones(10, np.int64), {}
     for vectors in ("raw", "update"):
-        selector = Selector(by="genetic", count=4, clusters=1, similarity=1, vectors=vectors)
+        selector = WarmupSelector(by="genetic", count=4, clusters=1, similarity=1, vectors=vectors)
         chosen[vectors] = set(selector.select_clients(sizes, rng(), start + updates, start).clients)
     assert chosen["update"] == {0, 1, 2, 3}
     assert chosen["raw"] <= {4, 5, 6, 7, 8, 9}
@@ -97,7 +99,7 @@ def test_whole_models_or_what_training_changed():
 )
 @settings(max_examples=60)
 def test_any_sizes_at_all(sizes, by, count, seed):
-    selector = Selector(by=by) if by == "all" else Selector(by=by, count=count)
+    selector = WarmupSelector(by=by) if by == "all" else WarmupSelector(by=by, count=count)
     vectors = rng(seed).integers(0, 2, (len(sizes), 3)).astype(np.float32)
     chosen = selector.select_clients(np.array(sizes, np.int64), rng(seed), vectors).clients
     holders = np.flatnonzero(sizes).tolist()
@@ -110,23 +112,23 @@ def test_the_time_taken_makes_no_difference():
 
 
 def test_who_needs_vectors():
-    assert [Selector(by=by).needs_vectors for by in ("all", "random", "genetic")] == [False, False, True]
+    assert [WarmupSelector(by=by).needs_vectors for by in ("all", "random", "genetic")] == [False, False, True]
     with pytest.raises(ValueError, match="needs the clients' vectors"):
-        Selector(by="genetic").select_clients(SIZES, rng())
+        WarmupSelector(by="genetic").select_clients(SIZES, rng())
     with pytest.raises(ValueError, match="the start model"):
-        Selector(by="genetic", vectors="update").select_clients(SIZES, rng(), VECTORS)
+        WarmupSelector(by="genetic", vectors="update").select_clients(SIZES, rng(), VECTORS)
 
 
 def test_a_model_that_is_not_finite_names_the_client():
     vectors = VECTORS.copy()
     vectors[[1, 4]] = np.nan  # client 1 holds no data
     with pytest.raises(DivergedError, match="the model of client 4 has non-finite values"):
-        Selector(by="genetic").select_clients(SIZES, rng(), vectors)
+        WarmupSelector(by="genetic").select_clients(SIZES, rng(), vectors)
 
 
 def test_weights_by_name_and_number():
     given = ["text", "code", 0.3, "3e-1"]
-    found = [validate(Selector, {"by": "genetic", "similarity": each}).similarity for each in given]
+    found = [validate(WarmupSelector, {"by": "genetic", "similarity": each}).similarity for each in given]
     assert found == [0.8, 0.2, 0.3, 0.3]
 
 
@@ -152,10 +154,10 @@ def test_weights_by_name_and_number():
 )
 def test_what_cannot_be_is_refused(options, message):
     with pytest.raises(SpecError) as refused:
-        validate(Selector, options, "selector.")
+        validate(WarmupSelector, options, "selector.")
     assert message in str(refused.value)
 
 
 def test_a_default_that_is_spelled_out_is_no_mistake():
     for by in OPTIONS:
-        assert Selector(**{**Selector().model_dump(), "by": by}) == Selector(by=by)
+        assert WarmupSelector(**{**WarmupSelector().model_dump(), "by": by}) == WarmupSelector(by=by)

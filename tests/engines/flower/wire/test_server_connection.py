@@ -18,9 +18,9 @@ from tests.engines.flower.wire.stand_ins import CUT, LARGEST, ME, StoredParts, f
 
 from fedrelay.engines.flower.messages import Message
 from fedrelay.engines.flower.server.connection_protocol import Unreachable
-from fedrelay.engines.flower.wire import encoding, server_client
+from fedrelay.engines.flower.wire import encoding, server_connection
 from fedrelay.engines.flower.wire.encoding import to_flower
-from fedrelay.engines.flower.wire.server_client import FlowerConnection
+from fedrelay.engines.flower.wire.server_connection import FlowerConnection
 from fedrelay.engines.flower.wire.session import RunAlreadyTaken, Session
 
 
@@ -83,7 +83,7 @@ def open_connection(monkeypatch):
 
     def make(*links, failures=(), wait=60.0):
         FakeSession.links, FakeSession.failures, FakeSession.closed = list(links), list(failures), []
-        monkeypatch.setattr(server_client, "Session", FakeSession)
+        monkeypatch.setattr(server_connection, "Session", FakeSession)
         connections.append(FlowerConnection("link:1", b"", b"", {}, wait=wait))
         connections[-1].names = {"a": "a", "b": "b"}
         return connections[-1]
@@ -131,7 +131,7 @@ def until_some(poll):
         (Error(code=5, reason="Error: Node Unavailable"), "offline: no heartbeat for 20 s"),
         (Error(code=8), "failed: error 8 of Flower"),
         (RecordDict(), "bad reply: it cannot be read (KeyError: 'header')"),
-        (to_flower(plain_message(10**6)), "bad reply: it cannot be read (MessageTooLarge: more than 1000000 bytes)"),
+        (to_flower(plain_message(10**6)), "bad reply: it cannot be read (IncomingMessageTooLarge: more than 1000000 bytes)"),
     ],
 )
 def test_reasons_are_one_line_in_plain_words(content, words, open_connection):

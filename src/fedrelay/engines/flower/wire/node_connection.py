@@ -25,7 +25,14 @@ from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
 from fedrelay.engines.flower.certificates import PrivateKey
 from fedrelay.engines.flower.messages import Message, one_line
-from fedrelay.engines.flower.wire.encoding import MessageTooLarge, fetch, from_flower, push, to_flower, with_content_id
+from fedrelay.engines.flower.wire.encoding import (
+    IncomingMessageTooLarge,
+    fetch,
+    from_flower,
+    push,
+    to_flower,
+    with_content_id,
+)
 from fedrelay.engines.flower.wire.superlink_api import client, reason_of, status_of
 from fedrelay.files import write_atomically
 
@@ -49,7 +56,7 @@ class RegistrationRefused(Exception):
     """The SuperLink refuses to register this node."""
 
 
-class NodeClient:
+class NodeConnection:
     """Registers a node, receives requests and sends replies."""
 
     def __init__(self, address: str, authority: bytes, key: PrivateKey, id_file: Path, largest: int = LARGEST) -> None:
@@ -80,7 +87,7 @@ class NodeClient:
             return whole, from_flower(whole)
         except httpx.HTTPError:
             raise
-        except MessageTooLarge as error:
+        except IncomingMessageTooLarge as error:
             return bare, f"the request has {error}; see fedrelay node --largest-message"
         except Exception as error:  # no request ends the node
             return bare, one_line(f"the request cannot be read ({type(error).__name__}: {error})")

@@ -105,7 +105,7 @@ def _rest(width: int) -> list[nn.Module]:
     return [nn.BatchNorm2d(width), nn.ReLU()]
 
 
-class GanAttack:
+class GanRecovery:
     """An attacker that keeps a generator and trains it with every model it receives."""
 
     def __init__(self, module: nn.Module, own: Samples, *, epochs: int = 300, seed: int = 1) -> None:
