@@ -131,7 +131,10 @@ def until_some(poll):
         (Error(code=5, reason="Error: Node Unavailable"), "offline: no heartbeat for 20 s"),
         (Error(code=8), "failed: error 8 of Flower"),
         (RecordDict(), "bad reply: it cannot be read (KeyError: 'header')"),
-        (to_flower(plain_message(10**6)), "bad reply: it cannot be read (IncomingMessageTooLarge: more than 1000000 bytes)"),
+        (
+            to_flower(plain_message(10**6)),
+            "bad reply: it cannot be read (IncomingMessageTooLarge: more than 1000000 bytes)",
+        ),
     ],
 )
 def test_reasons_are_one_line_in_plain_words(content, words, open_connection):
