@@ -26,7 +26,7 @@ from fedrelay.experiment.spec import TrainSettings
 from fedrelay.local.trainer import TrainingJob
 from fedrelay.models.flat_layout import FlatLayout
 from fedrelay.models.zoo import build_model
-from fedrelay.routes.execution import AS_PLANNED
+from fedrelay.routes.execution_overlay import AS_PLANNED
 from fedrelay.routes.plan import RoundPlan, Route
 
 CHAINS, LONGEST, SAMPLES, WARM_UP = 16, 10, 100, 3

@@ -11,7 +11,7 @@ import torch
 
 import fedrelay as fr
 from fedrelay.cli import main
-from fedrelay.experiment.settings_types import DataOptions, MoreSettings
+from fedrelay.experiment.keyword_settings import DataOptions, KeywordSettings
 from fedrelay.experiment.spec import SECTIONS, CommonSettings, shortcuts
 
 
@@ -19,7 +19,7 @@ def test_typed_settings_are_those_of_the_spec():
     named = {"data", "model", "clients", "partition", "alpha", "rounds", "fraction", "epochs", "batch_size", "lr"}
     named |= {"engine", "workers", "out", "plugins"}
     known = {*CommonSettings.model_fields, *shortcuts()}
-    assert set(get_type_hints(MoreSettings)) == known - named
+    assert set(get_type_hints(KeywordSettings)) == known - named
     assert set(get_type_hints(DataOptions)) == set(SECTIONS["data"].model_fields) - named - {"name"}
     for function in (fr.run, fr.compare):
         assert named < set(inspect.signature(function).parameters)

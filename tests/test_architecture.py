@@ -18,7 +18,8 @@ SOURCE = Path(fedrelay.__file__).parent
 ROOMS = """
     engines.quiet_logging
     errors files rng user_code experiment.error_messages experiment.yaml_files experiment.sections experiment.spec
-    experiment.serialize runtime.versions routes.plan routes.execution routes.arrival routes.async_state
+    experiment.part_serialization runtime.versions
+    routes.plan routes.execution_overlay routes.arrival routes.async_state
     grouping.group_counts
     data models metrics privacy.accountant
     local routes cost robustness.guard robustness.tampering
@@ -27,7 +28,7 @@ ROOMS = """
     warmup
     privacy
     experiment.part_docs
-    experiment.catalogue
+    experiment.method_catalogue
     experiment.grammar experiment.method
     experiment.comparison_runs
     runtime.run_folder runtime.result experiment.data_and_model experiment.prepared_experiment engines.flower.node
@@ -49,7 +50,7 @@ A room is a package, a module, or one module of a package that is used lower tha
 
 FORBIDDEN = {
     "routes merge grouping local": "engines",
-    "engines": "merge grouping experiment.catalogue routes",
+    "engines": "merge grouping experiment.method_catalogue routes",
 }
 """Rooms → rooms they never import from, even where the order allows it. `routes.plan` is a room of its own."""
 

@@ -15,7 +15,7 @@ import torch
 
 import fedrelay as fr
 from fedrelay.errors import SpecError
-from fedrelay.experiment.catalogue import METHODS
+from fedrelay.experiment.method_catalogue import METHODS
 from fedrelay.experiment.prepare import prepare
 from fedrelay.models.flat_layout import weights_sha256
 from fedrelay.routes.plan import RoundPlan

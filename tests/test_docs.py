@@ -15,7 +15,7 @@ from typer.main import get_command
 from fedrelay import errors
 from fedrelay.cli.app import app
 from fedrelay.data.registry import DATASETS
-from fedrelay.experiment.catalogue import METHODS
+from fedrelay.experiment.method_catalogue import METHODS
 from fedrelay.experiment.spec import DataSettings, FaultKind
 from fedrelay.models.zoo import MODELS
 from fedrelay.report import reference_pages

@@ -22,7 +22,7 @@ from typer.main import get_command
 
 from fedrelay.cli import main
 from fedrelay.cli.app import app
-from fedrelay.experiment.catalogue import METHODS
+from fedrelay.experiment.method_catalogue import METHODS
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import fedrelay as fr
-from fedrelay.experiment import catalogue
-from fedrelay.experiment.catalogue import METHODS
+from fedrelay.experiment import method_catalogue
+from fedrelay.experiment.method_catalogue import METHODS
 from fedrelay.merge.mean import Mean
 from fedrelay.routes.chains import Chains
 
@@ -121,7 +121,7 @@ def test_a_node_runs_it_if_its_owner_allows_it(fedrelay, start, tmp_path):
     for client, name in enumerate("ab"):
         fedrelay("key", f"{name}.key", "-q")
         (tmp_path / f"{name}.key.pub").rename(tmp_path / "server" / "nodes" / f"{name}.pub")
-        x, y = digits.samples(client)
+        x, y = digits.client_samples(client)
         np.savez(tmp_path / f"{name}.npz", x=x.numpy(), y=y.numpy())
 
     def node(name, *options):
@@ -261,8 +261,8 @@ def test_parts_that_cannot_work_are_refused_when_registered(parts, message):
 
 def test_entry_points_that_cannot_work_are_refused(monkeypatch):
     points = [("gone", "my_gone.module"), ("twice", "my_one"), ("twice", "my_two"), ("silent", "json")]
-    found = EntryPoints(EntryPoint(name, module, catalogue.ENTRY_POINTS) for name, module in points)
-    monkeypatch.setattr(catalogue, "entry_points", found.select)
+    found = EntryPoints(EntryPoint(name, module, method_catalogue.ENTRY_POINTS) for name, module in points)
+    monkeypatch.setattr(method_catalogue, "entry_points", found.select)
     assert {"gone", "twice", "silent"} <= set(fr.methods())
     for name, message in {
         "gone": r"method 'gone' \(entry point 'my_gone.module'\): cannot import my_gone.module",

@@ -10,7 +10,7 @@ import pytest
 from torch import nn
 
 import fedrelay as fr
-from fedrelay.experiment.catalogue import METHODS
+from fedrelay.experiment.method_catalogue import METHODS
 from fedrelay.runtime.versions import source_digests
 
 SMALL = {"clients": 4, "rounds": 1, "workers": 1}

@@ -16,7 +16,7 @@ from fedrelay.engines.local.engine import start_local
 from fedrelay.experiment.prepare import prepare
 from fedrelay.experiment.spec import experiment
 from fedrelay.local.terms.base import Term
-from fedrelay.routes.execution import AS_PLANNED
+from fedrelay.routes.execution_overlay import AS_PLANNED
 from fedrelay.runtime.result import Row
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
         RunFolderError,
         SpecError,
     )
-    from fedrelay.experiment.catalogue import register
+    from fedrelay.experiment.method_catalogue import register
     from fedrelay.experiment.spec import Comparison, Experiment
     from fedrelay.grouping.base import Grouping
     from fedrelay.grouping.profiles.base import Profile
@@ -43,7 +43,7 @@ _HOMES = {
     "api": ("compare", "load_data", "methods", "plan", "resume", "run"),
     "data.federation": ("Federation", "federate"),
     "errors": ("DataError", "DivergedError", "EngineError", "FedRelayError", "RunFolderError", "SpecError"),
-    "experiment.catalogue": ("register",),
+    "experiment.method_catalogue": ("register",),
     "experiment.spec": ("Comparison", "Experiment"),
     "grouping.base": ("Grouping",),
     "grouping.profiles.base": ("Profile",),

@@ -14,10 +14,10 @@ from fedrelay.data.federation import Federation
 from fedrelay.data.open_federation import open_federation
 from fedrelay.data.public_samples import PublicFederation
 from fedrelay.errors import SpecError
-from fedrelay.experiment.catalogue import METHODS, load_plugins, method_names
 from fedrelay.experiment.grammar import refuse_misplaced_options
+from fedrelay.experiment.keyword_settings import DataOptions, EngineName, KeywordSettings, Options, Partition
+from fedrelay.experiment.method_catalogue import METHODS, load_plugins, method_names
 from fedrelay.experiment.prepare import prepare
-from fedrelay.experiment.settings_types import DataOptions, EngineName, MoreSettings, Options, Partition
 from fedrelay.experiment.spec import DataSettings, comparison, experiment, nested, shortcuts, validate
 from fedrelay.report.progress import watching
 from fedrelay.routes.plan import RoundPlan
@@ -50,7 +50,7 @@ def run(
     plugins: Sequence[str] | None = None,
     observer: Observer | None = None,
     progress: bool | None = None,
-    **settings: Unpack[MoreSettings],
+    **settings: Unpack[KeywordSettings],
 ) -> Result:
     """Run one method. An argument that is None takes the default of `docs/settings.md`.
 
@@ -130,7 +130,7 @@ def compare(
     plugins: Sequence[str] | None = None,
     observer: Observer | None = None,
     progress: bool | None = None,
-    **settings: Unpack[MoreSettings],
+    **settings: Unpack[KeywordSettings],
 ) -> ComparisonResult:
     """Run several methods over several seeds, everything else equal.
 
@@ -218,7 +218,7 @@ def plan(
     fraction: float | None = None,
     seed: int | None = None,
     plugins: Sequence[str] | None = None,
-    **settings: Unpack[MoreSettings],
+    **settings: Unpack[KeywordSettings],
 ) -> RoundPlan:
     """How models travel in a round. Nothing is trained, except for profiles of clients if groups need them.
 
@@ -309,7 +309,7 @@ def _separate_own(
     federation = module = None
     if isinstance(data, str | Mapping):
         plain = {"data": data, **plain}
-    elif not hasattr(data, "samples"):
+    elif not hasattr(data, "client_samples"):
         raise SpecError(f"data: must be a name, a mapping of settings or a federation, got {type(data).__name__}")
     else:
         federation = data

@@ -19,8 +19,8 @@ from fedrelay.data.partition import DEFAULT_CLIENTS
 from fedrelay.data.registry import load_dataset
 from fedrelay.engines.local.executor import one_thread
 from fedrelay.engines.quiet_logging import errors_only
-from fedrelay.experiment.catalogue import METHODS
 from fedrelay.experiment.method import build_method
+from fedrelay.experiment.method_catalogue import METHODS
 from fedrelay.experiment.prepare import prepare
 from fedrelay.experiment.spec import DataSettings
 from fedrelay.runtime.loop import run_experiment
@@ -83,9 +83,11 @@ def run_seconds(run: ClaimRun) -> float:
         return OVERHEAD + samples * pace_of(experiment, lanes)
     if isinstance(runs, ImageRecovery):
         return OVERHEAD + sum(_recovery(each, runs.attacker.epochs) for each in runs.with_seed(run.seed).values())
-    if isinstance(runs, GroupComparison) and any(each.needs_profiling for each in runs.groupings.values()):
+    if isinstance(runs, GroupComparison) and any(each.needs_profiling_by_clients for each in runs.groupings.values()):
         experiment = runs.experiment(run.seed)
-        epochs = {each.profile_key: each.epochs or 10 for each in runs.groupings.values() if each.needs_profiling}
+        epochs = {
+            each.profile_key: each.epochs or 10 for each in runs.groupings.values() if each.needs_profiling_by_clients
+        }
         return OVERHEAD + sum(epochs.values()) * sizes_of(experiment.data).train * pace_of(experiment, MOST_LANES)
     return OVERHEAD
 
@@ -105,7 +107,7 @@ def samples_of(experiment: fr.Experiment) -> tuple[float, int]:
     run = prepare(unprofiled, federation=_stand_in(sizes))
     rounds = np.unique(np.linspace(1, experiment.rounds, PLANNED_ROUNDS).astype(int)).tolist()
     plans = [run.planner.plan(round) for round in rounds]
-    size = run.prepared.federation.size
+    size = run.prepared.federation.sample_count
     planned = [sum(size(client) for route in plan.routes for client in route.clients) for plan in plans]
     trained = float(np.mean(planned)) * experiment.rounds * experiment.train.epochs
     evaluated = math.ceil(experiment.rounds / experiment.eval.every) * sizes.test
@@ -169,7 +171,7 @@ def _without_profiles(experiment: fr.Experiment) -> tuple[fr.Experiment, int]:
     """The same plans, or nearly, without training before the first round, and the epochs that it takes each client."""
     method, epochs = build_method(experiment), 0
     update: dict[str, object] = {"model": experiment.model.model_copy(update={"name": "mlp", "hidden": None})}
-    if method.grouping is not None and method.grouping.needs_profiling:
+    if method.grouping is not None and method.grouping.needs_profiling_by_clients:
         epochs = method.grouping.epochs or 10
         bounds = {name: value for name, value in experiment.grouping.items() if name in ("max_clients", "min_samples")}
         counted = method.route.chooses_group_count

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from fedrelay.data.registry import DATASETS
-from fedrelay.experiment.catalogue import METHODS
+from fedrelay.experiment.method_catalogue import METHODS
 from fedrelay.report.format import finite
 
 COMMANDS = [

@@ -66,7 +66,9 @@ class TestArrayFederation:
             3,
         )
         assert federation.sample_shape == (2, 4, 4)
-        assert federation.sizes().tolist() == [3, 0, 9] == [federation.size(client) for client in range(3)]
+        assert (
+            federation.sample_counts().tolist() == [3, 0, 9] == [federation.sample_count(client) for client in range(3)]
+        )
         assert [federation.histogram(client).tolist() for client in range(3)] == [
             [1, 1, 1],
             [0, 0, 0],
@@ -74,7 +76,7 @@ class TestArrayFederation:
         ]
 
     def test_samples_are_scaled_per_channel(self) -> None:
-        x, y = self.federation.samples(0)
+        x, y = self.federation.client_samples(0)
         raw = IMAGES.x_train[[0, 5, 7]].astype(np.float32)
         expected = np.stack([(raw[:, 0] - 10) * 0.5, (raw[:, 1] - 20) * 0.25], axis=1)
         assert (x.dtype, y.dtype) == (torch.float32, torch.int64)
@@ -83,16 +85,16 @@ class TestArrayFederation:
         assert y.tolist() == [0, 2, 1]
 
     def test_a_client_without_samples(self) -> None:
-        x, y = self.federation.samples(1)
+        x, y = self.federation.client_samples(1)
         assert x.shape == (0, 2, 4, 4)
         assert y.shape == (0,)
 
     def test_small_data_are_converted_once_and_large_data_at_every_hop(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        once, again = self.federation.samples(2), self.federation.samples(2)
+        once, again = self.federation.client_samples(2), self.federation.client_samples(2)
         assert once.x.data_ptr() == again.x.data_ptr()
         monkeypatch.setattr("fedrelay.data.federation._CONVERTED_BYTES", 0)
         large = replace(self.federation)
-        afresh, anew = large.samples(2), large.samples(2)
+        afresh, anew = large.client_samples(2), large.client_samples(2)
         assert afresh.x.data_ptr() != anew.x.data_ptr()
         assert torch.equal(once.x, afresh.x)
         assert once.y.tolist() == afresh.y.tolist() == [1, 2, 0, 1, 0, 2, 0, 1, 2]
@@ -105,13 +107,13 @@ class TestArrayFederation:
     def test_float_data_are_copied_not_shared(self) -> None:
         data = replace(IMAGES, x_train=IMAGES.x_train.astype(np.float32), x_test=IMAGES.x_test.astype(np.float32))
         federation = ArrayFederation(data, THREE, seed=1)
-        assert torch.equal(federation.samples(0).x, self.federation.samples(0).x)
+        assert torch.equal(federation.client_samples(0).x, self.federation.client_samples(0).x)
         assert torch.equal(federation.test.x, self.federation.test.x)
         np.testing.assert_array_equal(data.x_test, IMAGES.x_test)
 
     def test_tokens(self) -> None:
         federation = build_federation(TOKENS)
-        x, y = federation.samples(1)
+        x, y = federation.client_samples(1)
         assert (x.dtype, y.dtype) == (torch.int64, torch.int64)
         assert x.tolist() == TOKENS.x_train[[1, 2]].tolist()
         counted = TOKENS.y_train[[1, 2]].ravel()
@@ -120,7 +122,7 @@ class TestArrayFederation:
 
     def test_no_such_client(self) -> None:
         with pytest.raises(IndexError, match="client 3 does not exist; clients are 0 to 2"):
-            self.federation.samples(3)
+            self.federation.client_samples(3)
 
 
 class TestShifts:
@@ -133,12 +135,12 @@ class TestShifts:
         return (shifted - torch.tensor([10.0, 20.0]).view(2, 1, 1)) * torch.tensor([0.5, 0.25]).view(2, 1, 1)
 
     def test_clients_take_turns(self) -> None:
-        torch.testing.assert_close(self.federation.samples(0).x, self.expected("inversion", 0))
-        assert self.federation.samples(1).x.shape == (0, 2, 4, 4)
-        torch.testing.assert_close(self.federation.samples(2).x, self.expected("noise", 2))
+        torch.testing.assert_close(self.federation.client_samples(0).x, self.expected("inversion", 0))
+        assert self.federation.client_samples(1).x.shape == (0, 2, 4, 4)
+        torch.testing.assert_close(self.federation.client_samples(2).x, self.expected("noise", 2))
 
     def test_every_hop_sees_the_same_noise(self) -> None:
-        assert torch.equal(self.federation.samples(2).x, self.federation.samples(2).x)
+        assert torch.equal(self.federation.client_samples(2).x, self.federation.client_samples(2).x)
 
     def test_test_set_is_plain_by_default(self) -> None:
         plain = ArrayFederation(IMAGES, THREE, seed=4).test.x
@@ -150,7 +152,7 @@ class TestShifts:
     def test_only_images(self) -> None:
         with pytest.raises(SpecError, match="these samples are tokens"):
             build_federation(TOKENS, shifts=["rotation"])
-        assert build_federation(TOKENS, shifts=["none"]).samples(0).x.tolist() == TOKENS.x_train[[0, 4]].tolist()
+        assert build_federation(TOKENS, shifts=["none"]).client_samples(0).x.tolist() == TOKENS.x_train[[0, 4]].tolist()
         with pytest.raises(SpecError, match="unknown shift 'rotate'"):
             build_federation(IMAGES, clients=2, test_shifts=["rotate"])
 
@@ -187,12 +189,12 @@ def test_pooled() -> None:
     pooled = PooledFederation(members)
     assert (pooled.name, pooled.kind, pooled.clients, pooled.classes) == ("dots", "image", 1, 3)
     assert pooled.sample_shape == (2, 4, 4)
-    assert pooled.size(0) == 12
-    assert pooled.sizes().tolist() == [12]
+    assert pooled.sample_count(0) == 12
+    assert pooled.sample_counts().tolist() == [12]
     assert pooled.histogram(0).tolist() == [4, 4, 4]
     assert pooled.test is members.test
-    x, y = pooled.samples(0)
-    assert torch.equal(x, torch.cat([members.samples(client).x for client in range(3)]))
+    x, y = pooled.client_samples(0)
+    assert torch.equal(x, torch.cat([members.client_samples(client).x for client in range(3)]))
     assert y.tolist() == IMAGES.y_train[THREE.indices].tolist()
     assert (x.dtype, y.dtype) == (torch.float32, torch.int64)
 
@@ -208,8 +210,8 @@ class TestBuildFederation:
         assert default_partition(IMAGES, None, None) == "dirichlet"
 
     def test_number_of_clients(self) -> None:
-        assert build_federation(self.HELD).sizes().tolist() == [3, 4, 5]
-        assert build_federation(self.HELD, clients=4).sizes().tolist() == [3, 3, 3, 3]
+        assert build_federation(self.HELD).sample_counts().tolist() == [3, 4, 5]
+        assert build_federation(self.HELD, clients=4).sample_counts().tolist() == [3, 3, 3, 3]
         with pytest.raises(DataError, match="12 samples are too few for 100 clients"):
             build_federation(IMAGES)
         with pytest.raises(DataError, match="3 natural clients are too few for 4 clients"):
@@ -218,12 +220,14 @@ class TestBuildFederation:
     def test_settings_reach_their_rule(self) -> None:
         assert build_federation(
             IMAGES, clients=2, partition="shards", shards_per_client=1, shard_size=3
-        ).sizes().tolist() == [3, 3]
+        ).sample_counts().tolist() == [3, 3]
         assert (
-            build_federation(IMAGES, clients=4, partition="dirichlet-class", alpha=0.1, min_samples=3).sizes().min()
+            build_federation(IMAGES, clients=4, partition="dirichlet-class", alpha=0.1, min_samples=3)
+            .sample_counts()
+            .min()
             == 3
         )
-        assert sorted(build_federation(IMAGES, clients=3, partition="quantity", alpha=1e-9).sizes()) == [
+        assert sorted(build_federation(IMAGES, clients=3, partition="quantity", alpha=1e-9).sample_counts()) == [
             1,
             1,
             10,
@@ -236,7 +240,7 @@ class TestBuildFederation:
         assert prints[0] == prints[1] != prints[2]
 
     def test_labels_at_every_position(self) -> None:
-        assert build_federation(TOKENS, clients=2, partition="iid").sizes().tolist() == [3, 3]
+        assert build_federation(TOKENS, clients=2, partition="iid").sample_counts().tolist() == [3, 3]
         with pytest.raises(SpecError, match="use one of: iid, natural, quantity"):
             build_federation(TOKENS, clients=2, alpha=0.5)
 
@@ -247,8 +251,8 @@ class TestBuildFederation:
         except DataError as error:
             pytest.skip(str(error))
         assert federation.clients == 291
-        assert federation.sizes().sum() == 41_124
-        assert (federation.sizes().min(), federation.sizes().max()) == (23, 319)
+        assert federation.sample_counts().sum() == 41_124
+        assert (federation.sample_counts().min(), federation.sample_counts().max()) == (23, 319)
 
 
 class TestFederate:
@@ -274,8 +278,8 @@ class TestFederate:
         assert arrays.fingerprint() == tensors.fingerprint()
         assert (arrays.kind, arrays.clients, arrays.classes, arrays.sample_shape) == ("tabular", 2, 4, (3,))
         held = arrays.client_indices.of(1)
-        np.testing.assert_array_equal(arrays.samples(1).x.numpy(), self.X[held].astype(np.float32))
-        assert arrays.samples(1).y.tolist() == self.Y[held].tolist()
+        np.testing.assert_array_equal(arrays.client_samples(1).x.numpy(), self.X[held].astype(np.float32))
+        assert arrays.client_samples(1).y.tolist() == self.Y[held].tolist()
 
     def test_kinds(self) -> None:
         pixels = rng.integers(0, 256, (20, 1, 4, 4), dtype=np.uint8)
@@ -290,20 +294,20 @@ class TestFederate:
         whole = pixels.reshape(20, 16)
         assert federate(**self.arguments(x=whole, x_test=whole[:6])).kind == "tokens"
         table = federate(**self.arguments(x=whole, x_test=whole[:6], kind="tabular"))
-        assert table.samples(0).x.dtype == torch.float32
-        assert float(table.samples(0).x.max()) > 1
+        assert table.client_samples(0).x.dtype == torch.float32
+        assert float(table.client_samples(0).x.max()) > 1
 
     def test_sequences(self) -> None:
         x, y = rng.integers(0, 5, (20, 7)), rng.integers(0, 5, (20, 7))
         y[0, 0] = IGNORED_LABEL
         federation = federate(x, y, x, y, clients=4, partition="iid")
-        assert federation.samples(0).y.shape == (5, 7)
+        assert federation.client_samples(0).y.shape == (5, 7)
         assert sum(federation.histogram(client).sum() for client in range(4)) == 139
 
     def test_client_ids_of_any_type(self) -> None:
         names = np.array(["ann", "bob", "cleo", "ann", "bob"] * 4)
         federation = federate(self.X, self.Y, self.X_TEST, self.Y_TEST, client_ids=names)
-        assert federation.sizes().tolist() == [8, 8, 4]
+        assert federation.sample_counts().tolist() == [8, 8, 4]
         assert federation.client_indices.of(2).tolist() == [2, 7, 12, 17]
 
     def test_more_classes_than_occur(self) -> None:

@@ -35,9 +35,9 @@ def rng(seed: int = 1) -> np.random.Generator:
 
 
 def assert_complete(client_indices: ClientIndices, samples: int, clients: int) -> None:
-    assert client_indices.clients == clients == len(client_indices.sizes())
+    assert client_indices.clients == clients == len(client_indices.sample_counts())
     assert sorted(client_indices.indices) == list(range(samples))
-    assert client_indices.sizes().sum() == samples
+    assert client_indices.sample_counts().sum() == samples
     assert all((np.diff(client_indices.of(client)) > 0).all() for client in range(clients))
 
 
@@ -60,7 +60,7 @@ def same(left: ClientIndices, right: ClientIndices) -> bool:
 def test_class_counts_of_clients() -> None:
     client_indices = ClientIndices(np.array([2, 4, 0, 1, 3]), np.array([0, 2, 2, 5]))
     assert client_indices.clients == 3
-    assert client_indices.sizes().tolist() == [2, 0, 3]
+    assert client_indices.sample_counts().tolist() == [2, 0, 3]
     assert [client_indices.of(client).tolist() for client in range(3)] == [[2, 4], [], [0, 1, 3]]
     for client in (-1, 3):
         with pytest.raises(IndexError, match=f"client {client} does not exist; clients are 0 to 2"):
@@ -71,7 +71,7 @@ def test_class_counts_of_clients() -> None:
 def test_iid_sizes(samples: int, clients: int, sizes: list[int]) -> None:
     client_indices = rules.iid(samples, clients, rng())
     assert_complete(client_indices, samples, clients)
-    assert client_indices.sizes().tolist() == sizes
+    assert client_indices.sample_counts().tolist() == sizes
 
 
 def test_iid_mixes_classes() -> None:
@@ -84,7 +84,7 @@ class TestOneClass:
         labels = np.tile(np.arange(5), 40)
         client_indices = rules.one_class(labels, 20, rng())
         assert_complete(client_indices, 200, 20)
-        assert set(client_indices.sizes()) == {10}
+        assert set(client_indices.sample_counts()) == {10}
         counts = histograms(client_indices, labels)
         assert np.count_nonzero(counts, axis=0).tolist() == [4] * 5
         assert counts.max(axis=1).tolist() == [10] * 20
@@ -93,7 +93,7 @@ class TestOneClass:
         client_indices = rules.one_class(DIGITS, 100, rng())
         assert_complete(client_indices, 1797, 100)
         assert classes_of(client_indices, DIGITS) == [1] * 100
-        assert set(client_indices.sizes()) <= {17, 18, 19}
+        assert set(client_indices.sample_counts()) <= {17, 18, 19}
 
     @pytest.mark.parametrize(
         ("sizes", "clients", "per_class"),
@@ -116,7 +116,7 @@ class TestOneClass:
         labels = np.repeat(np.arange(6), 4)
         client_indices = rules.one_class(labels, 3, rng())
         assert_complete(client_indices, 24, 3)
-        assert client_indices.sizes().tolist() == [8, 8, 8]
+        assert client_indices.sample_counts().tolist() == [8, 8, 8]
         held = sorted(tuple(np.flatnonzero(row)) for row in histograms(client_indices, labels))
         assert held == [(0, 1), (2, 3), (4, 5)]
 
@@ -126,7 +126,7 @@ class TestOneClass:
         labels, clients = case
         client_indices = rules.one_class(labels, clients, rng(seed))
         assert_complete(client_indices, len(labels), clients)
-        assert client_indices.sizes().min() >= 1
+        assert client_indices.sample_counts().min() >= 1
         if clients >= len(set(labels.tolist())):
             assert classes_of(client_indices, labels) == [1] * clients
 
@@ -143,15 +143,15 @@ class TestDirichletPerClient:
         labels, clients = case
         client_indices = rules.dirichlet_per_client(labels, clients, alpha, rng(seed))
         assert_complete(client_indices, len(labels), clients)
-        assert client_indices.sizes().min() >= 1
+        assert client_indices.sample_counts().min() >= 1
         if alpha:
-            assert np.ptp(client_indices.sizes()) <= 1
+            assert np.ptp(client_indices.sample_counts()) <= 1
 
     def test_more_clients_than_a_block(self) -> None:
         labels = rng(3).integers(0, 20, 5000)
         client_indices = rules.dirichlet_per_client(labels, 2500, 0.1, rng())
         assert_complete(client_indices, 5000, 2500)
-        assert set(client_indices.sizes()) == {2}
+        assert set(client_indices.sample_counts()) == {2}
 
     def test_large_alpha_is_iid_for_unequal_classes_too(self) -> None:
         labels = np.repeat([0, 1, 2], [800, 150, 50])
@@ -187,12 +187,12 @@ class TestDirichletPerClass:
         client_indices = rules.dirichlet_per_class(labels, clients, alpha, rng(seed), least)
         assert_complete(client_indices, len(labels), clients)
         if alpha:
-            assert client_indices.sizes().min() >= least
+            assert client_indices.sample_counts().min() >= least
 
     def test_repair_reaches_everybody(self) -> None:
         client_indices = rules.dirichlet_per_class(DIGITS, 100, 0.01, rng(), min_samples=10)
         assert_complete(client_indices, 1797, 100)
-        assert client_indices.sizes().min() == 10
+        assert client_indices.sample_counts().min() == 10
 
     def test_redraws_come_before_repair(self, monkeypatch: pytest.MonkeyPatch) -> None:
         draw, smallest = rules._spread_classes, []
@@ -205,9 +205,9 @@ class TestDirichletPerClass:
         monkeypatch.setattr(rules, "_spread_classes", watched)
         client_indices = rules.dirichlet_per_class(DIGITS, 10, 0.5, rng(), min_samples=130)
         assert len(smallest) > 1
-        assert max(smallest[:-1]) < 130 <= smallest[-1] == client_indices.sizes().min()
+        assert max(smallest[:-1]) < 130 <= smallest[-1] == client_indices.sample_counts().min()
         smallest.clear()
-        assert rules.dirichlet_per_class(DIGITS, 10, 0.5, rng(), min_samples=179).sizes().min() == 179
+        assert rules.dirichlet_per_class(DIGITS, 10, 0.5, rng(), min_samples=179).sample_counts().min() == 179
         assert len(smallest) == 101
 
     @given(st.lists(st.integers(0, 12), min_size=1, max_size=12), st.data())
@@ -241,7 +241,7 @@ class TestShards:
         client_indices = rules.shards(DIGITS, 30, 2, None, rng())
         assert_complete(client_indices, 1797, 30)
         assert max(classes_of(client_indices, DIGITS)) == 2
-        assert set(client_indices.sizes()) <= set(range(56, 66))
+        assert set(client_indices.sample_counts()) <= set(range(56, 66))
 
     def test_one_shard_is_one_class(self) -> None:
         assert classes_of(rules.shards(DIGITS, 25, 1, None, rng()), DIGITS) == [1] * 25
@@ -249,7 +249,7 @@ class TestShards:
     def test_fixed_size_leaves_the_rest_out(self) -> None:
         labels = np.repeat([0, 1, 2], [25, 9, 31])  # two, none and three shards of ten
         client_indices = rules.shards(labels, 2, 2, 10, rng())
-        assert client_indices.sizes().tolist() == [20, 20]
+        assert client_indices.sample_counts().tolist() == [20, 20]
         assert len(set(client_indices.indices.tolist())) == 40
         counts = histograms(client_indices, labels)
         assert counts[:, 1].tolist() == [0, 0]
@@ -275,7 +275,7 @@ class TestShards:
                 rules.shards(labels, clients, each, size, rng(seed))
             return
         client_indices = rules.shards(labels, clients, each, size, rng(seed))
-        assert client_indices.sizes().tolist() == [each * size] * clients
+        assert client_indices.sample_counts().tolist() == [each * size] * clients
         assert len(set(client_indices.indices.tolist())) == len(client_indices.indices)
         assert (histograms(client_indices, labels) % size == 0).all()
 
@@ -305,12 +305,12 @@ class TestQuantity:
         clients = data.draw(st.integers(1, samples))
         client_indices = rules.quantity(samples, clients, alpha, rng(seed))
         assert_complete(client_indices, samples, clients)
-        assert client_indices.sizes().min() >= 1
+        assert client_indices.sample_counts().min() >= 1
 
     def test_alpha_rules_the_sizes(self) -> None:
-        assert sorted(rules.quantity(100, 5, 1e-12, rng()).sizes()) == [1, 1, 1, 1, 96]
-        assert np.ptp(rules.quantity(100, 5, math.inf, rng()).sizes()) <= 2
-        spread = [rules.quantity(10_000, 50, alpha, rng()).sizes().std() for alpha in (0.1, 1, 10)]
+        assert sorted(rules.quantity(100, 5, 1e-12, rng()).sample_counts()) == [1, 1, 1, 1, 96]
+        assert np.ptp(rules.quantity(100, 5, math.inf, rng()).sample_counts()) <= 2
+        spread = [rules.quantity(10_000, 50, alpha, rng()).sample_counts().std() for alpha in (0.1, 1, 10)]
         assert spread == sorted(spread, reverse=True)
 
 

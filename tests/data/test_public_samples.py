@@ -50,10 +50,10 @@ def test_everything_else_is_the_members():
     assert isinstance(parted, PublicFederation)
     for name in ("name", "kind", "clients", "classes", "sample_shape"):
         assert getattr(parted, name) == getattr(members, name)
-    assert (parted.sizes() == members.sizes()).all()
+    assert (parted.sample_counts() == members.sample_counts()).all()
     assert (parted.histogram(3) == members.histogram(3)).all()
-    assert parted.size(3) == members.size(3)
-    assert torch.equal(parted.samples(3).x, members.samples(3).x)
+    assert parted.sample_count(3) == members.sample_count(3)
+    assert torch.equal(parted.client_samples(3).x, members.client_samples(3).x)
     assert (len(members.test.y), len(parted.test.y), len(parted.public.y)) == (359, 259, 100)
     assert parted.fingerprint() != members.fingerprint()
     assert parted.fingerprint() != fr.load_data("digits", clients=7, public=9).fingerprint()

@@ -9,9 +9,11 @@ def test_everybody_holds_what_others_share(toy):
     shared = SharedFederation(toy, 0.34, seed=1)
     given = [len(shared.shared_indices(client)) for client in range(6)]
     assert given == [1, 3, 1, 2, 1, 2]  # of 5, 9, 3, 8, 4, 7
-    assert shared.sizes().tolist() == [size + 10 - own for size, own in zip(toy.sizes().tolist(), given, strict=True)]
-    x, y = shared.samples(1)
-    assert torch.equal(x[:9], toy.samples(1).x)
+    assert shared.sample_counts().tolist() == [
+        size + 10 - own for size, own in zip(toy.sample_counts().tolist(), given, strict=True)
+    ]
+    x, y = shared.client_samples(1)
+    assert torch.equal(x[:9], toy.client_samples(1).x)
     assert len(y) == 9 + 10 - 3
     assert shared.histogram(1).sum() == len(y)
 
@@ -19,13 +21,13 @@ def test_everybody_holds_what_others_share(toy):
 def test_the_pool_comes_after_all_clients(toy):
     shared = SharedFederation(toy, 0.34, seed=1)
     assert shared.clients == 6
-    assert shared.size(6) == 10
-    assert torch.equal(shared.samples(6).y[:1], toy.samples(0).y[shared.shared_indices(0)])
+    assert shared.sample_count(6) == 10
+    assert torch.equal(shared.client_samples(6).y[:1], toy.client_samples(0).y[shared.shared_indices(0)])
 
 
 def test_sharing_everything_makes_all_alike(toy):
     shared = SharedFederation(toy, 1.0, seed=1)
-    assert {shared.size(client) for client in range(7)} == {36}
+    assert {shared.sample_count(client) for client in range(7)} == {36}
     assert [shared.histogram(client).tolist() for client in range(6)] == [shared.histogram(0).tolist()] * 6
 
 

@@ -55,7 +55,7 @@ def test_more_than_there_are_is_refused():
 
 def test_in_an_experiment():
     federation = open_federation(DataSettings(samples=400, test_samples=100, clients=40, alpha=0), seed=1)
-    assert federation.sizes().sum() == 400
+    assert federation.sample_counts().sum() == 400
     assert len(federation.test.y) == 100
     with pytest.raises(SpecError, match=r"data\.samples: has no effect with synthetic data"):
         open_federation(DataSettings(name="synthetic", samples=400), seed=1)

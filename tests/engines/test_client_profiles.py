@@ -16,7 +16,7 @@ from fedrelay.errors import DivergedError, EngineError
 from fedrelay.experiment.spec import TrainSettings
 from fedrelay.local.trainer import TrainingJob
 from fedrelay.models.flat_layout import FlatLayout
-from fedrelay.routes.execution import AS_PLANNED
+from fedrelay.routes.execution_overlay import AS_PLANNED
 from fedrelay.routes.plan import RoundPlan, Route
 
 

@@ -13,9 +13,9 @@ from tests.conftest import make_federation
 from tests.damage import FAIR, ODD, damaged, places, verdict
 from torch import nn
 
-from fedrelay.experiment.catalogue import METHODS
 from fedrelay.experiment.comparison_runs import experiments
 from fedrelay.experiment.method import build_method
+from fedrelay.experiment.method_catalogue import METHODS
 from fedrelay.experiment.prepare import check_preparable
 from fedrelay.experiment.spec import SECTIONS, Comparison, Experiment, load_file, parse_assignment, validate
 from fedrelay.models.flat_layout import TORCH_GLOBALS

@@ -33,7 +33,7 @@ class Watcher:
         self.die_after, self.press_at = die_after, press_at
         self.seen, self.begun = [], False
 
-    def on_profile(self, done, clients):
+    def on_client_profiled(self, done, clients):
         assert not self.begun
         self.seen.append((done, clients))
         if done == self.press_at:
@@ -147,7 +147,7 @@ def test_the_slowest_client_decides_how_long_profiles_take(tmp_path):
     assert line is not None
 
     def seconds(client, flops, down, up, latency):
-        training = 2 * run.prepared.federation.size(client) * run.costs.sample_flops / flops
+        training = 2 * run.prepared.federation.sample_count(client) * run.costs.sample_flops / flops
         return training, 8 * 4810 * 4 / down + latency + 8 * 10 * 4 / up + latency
 
     times = [seconds(c, *((1e9, 1e7, 2e6, 0.5) if c == 3 else (1e10, 1e8, 2e7, 0.05))) for c in range(CLIENTS)]

@@ -75,7 +75,7 @@ def test_every_way_is_a_partition_of_the_clients_that_hold_data(way, make_client
 def test_any_histograms_at_all(make_clients, way, counts):
     federation = make_clients(counts)
     groups = Grouping(**way).form_groups(ProfileInputs(federation, 1))
-    assert sorted(client for group in groups for client in group) == np.flatnonzero(federation.sizes()).tolist()
+    assert sorted(client for group in groups for client in group) == np.flatnonzero(federation.sample_counts()).tolist()
     if "groups" not in way:
         assert all(len(group) <= 11 for group in groups)
 
@@ -224,7 +224,7 @@ class SizeProfile(Profile):
     non_negative = True
 
     def compute(self, inputs, clients, options):
-        return ProfilingResult(inputs.federation.sizes()[clients, None].astype(np.float64))
+        return ProfilingResult(inputs.federation.sample_counts()[clients, None].astype(np.float64))
 
 
 def test_a_subclass_may_have_its_own_profile_assigner_and_options(make_clients):

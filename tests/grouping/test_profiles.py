@@ -11,10 +11,10 @@ from fedrelay.experiment.comparison_runs import experiments
 from fedrelay.experiment.prepare import prepare
 from fedrelay.experiment.spec import TrainSettings, comparison, experiment
 from fedrelay.grouping.base import Grouping
+from fedrelay.grouping.principal_components import principal_components
 from fedrelay.grouping.profiles import PROFILES, ProfileInputs, ProfileName
 from fedrelay.grouping.profiles.classifier import linear_layers
 from fedrelay.grouping.profiles.confidence import normalised
-from fedrelay.grouping.profiles.principal_components import principal_components
 from fedrelay.local.trainer import TrainingJob
 from fedrelay.models.flat_layout import FlatLayout
 from fedrelay.models.zoo import build_model

@@ -19,7 +19,7 @@ from fedrelay.data.partition import ClientIndices
 from fedrelay.experiment.spec import TrainSettings
 from fedrelay.local.batched_trainer import MAX_MULTIPLICATIONS, BatchedTrainer, batched_model_for, trainer_for
 from fedrelay.local.hop_context import HopContext
-from fedrelay.local.terms.prox import Prox
+from fedrelay.local.terms.proximal_penalty import ProximalPenalty
 from fedrelay.local.trainer import EagerTrainer, TrainingJob
 from fedrelay.models.flat_layout import FlatLayout, FlatModule
 from fedrelay.models.zoo import build_model
@@ -90,7 +90,7 @@ def test_unequal_clients_get_what_they_would_get_alone(toy, train):
 
 @pytest.mark.parametrize("anchor", ["recv", "round"])
 def test_terms_act_on_every_lane(toy, anchor):
-    assert_alike(both(toy, [3, 0, 5], terms=(Prox(mu=0.5, anchor=anchor),), batch_size=3, epochs=2))
+    assert_alike(both(toy, [3, 0, 5], terms=(ProximalPenalty(mu=0.5, anchor=anchor),), batch_size=3, epochs=2))
 
 
 @settings(max_examples=25)
@@ -107,7 +107,7 @@ def test_any_clients_and_batch_sizes(clients, batch_size, epochs):
 def test_convolutional_models_on_unequal_clients(train):
     torch.manual_seed(4)
     module = build_model("cnn-s", (1, 8, 8), 3)
-    terms = (Prox(mu=0.5, anchor="round"),) if train else ()
+    terms = (ProximalPenalty(mu=0.5, anchor="round"),) if train else ()
     clients = images([5, 19, 3, 8, 1, 7])
     assert_alike(both(clients, range(6), terms, module, batch_size=4, lr=0.05, **train))
 
@@ -160,7 +160,7 @@ def test_a_diverging_lane_leaves_the_others_alone(toy):
 
 def test_a_client_with_broken_samples_leaves_the_others_alone():
     clean, spoiled = images([9, 3, 5]), images([9, 3, 5])
-    spoiled.samples(0).x.fill_(torch.nan)  # among them what would fill up the short batches of others
+    spoiled.client_samples(0).x.fill_(torch.nan)  # among them what would fill up the short batches of others
     models = []
     for federation in (clean, spoiled):
         torch.manual_seed(4)

@@ -11,11 +11,11 @@ from fedrelay.engines.local.engine import start_local
 from fedrelay.errors import DivergedError
 from fedrelay.experiment.spec import GuardSettings, TrainSettings
 from fedrelay.local.client_state import ClientStateStore
-from fedrelay.local.terms.control import Control
+from fedrelay.local.terms.control_variates import ControlVariates
 from fedrelay.local.trainer import TrainingJob
 from fedrelay.models.flat_layout import FlatLayout
 from fedrelay.robustness.guard import TypicalHop
-from fedrelay.routes.execution import ExecutionOverlay, Tamper
+from fedrelay.routes.execution_overlay import ExecutionOverlay, Tamper
 from fedrelay.routes.plan import RoundPlan, Route
 
 SKIP = GuardSettings(on_divergence="skip")
@@ -144,7 +144,7 @@ def test_a_loss_may_rise_by_the_tolerance_beyond_what_is_usual(toy, linear):
 
 
 def test_a_refused_client_keeps_its_state_and_adds_nothing_to_the_payload(toy, linear):
-    job = job_of(toy, linear, terms=(Control(),))
+    job = job_of(toy, linear, terms=(ControlVariates(),))
     client_states = ClientStateStore()
     plan, tamper = RoundPlan(1, (Route((0, 1)), Route((2,)))), Tamper(0, 1, "nan")
     (_, _, payload, _), _ = run_round(job, plan, tamper, client_states=client_states)

@@ -12,7 +12,7 @@ from torch import nn
 
 from fedrelay.experiment.spec import TrainSettings
 from fedrelay.local.hop_context import HopContext
-from fedrelay.local.terms.prox import Prox
+from fedrelay.local.terms.proximal_penalty import ProximalPenalty
 from fedrelay.local.trainer import EagerTrainer, TrainingJob
 from fedrelay.models.flat_layout import FlatLayout, FlatModule
 from fedrelay.rng import generator
@@ -37,7 +37,7 @@ def run_hop(module, federation, hop=HOP, *, terms=(), received=None, round_model
 def plain_pytorch(module, federation, *, epochs=1, batch_size=4, clip=None, **optimiser):
     """The same pass with nothing of ours but the order of the samples."""
     module = copy.deepcopy(module).train()
-    x, y = federation.samples(HOP.client)
+    x, y = federation.client_samples(HOP.client)
     rng = generator(7, "batches", HOP.round, HOP.route, HOP.index, HOP.client)
     sgd = torch.optim.SGD(module.parameters(), **optimiser)
     for _ in range(epochs):
@@ -80,7 +80,7 @@ def test_steps_shrink_from_round_to_round(toy, linear):
 
 
 def test_one_full_batch_is_one_gradient_step(toy, linear):
-    x, y = toy.samples(1)
+    x, y = toy.client_samples(1)
     module = copy.deepcopy(linear)
     loss = F.cross_entropy(module(x), y)
     loss.backward()
@@ -160,17 +160,17 @@ def test_divergence_is_reported(toy, linear):
 class TestProx:
     def test_without_strength_nothing_changes(self, toy, linear):
         plain, _ = run_hop(linear, toy, batch_size=2)
-        prox, _ = run_hop(linear, toy, batch_size=2, terms=(Prox(mu=0),))
+        prox, _ = run_hop(linear, toy, batch_size=2, terms=(ProximalPenalty(mu=0),))
         assert torch.equal(plain, prox)
 
     def test_the_first_step_is_that_of_plain_sgd(self, toy, linear):
         plain, _ = run_hop(linear, toy, batch_size=100)
-        prox, _ = run_hop(linear, toy, batch_size=100, terms=(Prox(mu=3.0),))
+        prox, _ = run_hop(linear, toy, batch_size=100, terms=(ProximalPenalty(mu=3.0),))
         assert torch.equal(plain, prox)
 
     def test_a_strong_pull_holds_the_model_in_place(self, toy, linear):
         layout = FlatLayout.of(linear)
-        out, _ = run_hop(linear, toy, batch_size=1, epochs=20, lr=1e-4, terms=(Prox(mu=5e3),))
+        out, _ = run_hop(linear, toy, batch_size=1, epochs=20, lr=1e-4, terms=(ProximalPenalty(mu=5e3),))
         free, _ = run_hop(linear, toy, batch_size=1, epochs=20, lr=1e-4)
         start = layout.flatten(linear)
         assert (out - start).norm() < 0.1 * (free - start).norm()
@@ -179,7 +179,13 @@ class TestProx:
         received = FlatLayout.of(linear).flatten(linear)
         shifted = received + 1.0
         from_recv, _ = run_hop(
-            linear, toy, received=received, round_model=shifted, batch_size=100, lr=0.1, terms=(Prox(mu=2.0),)
+            linear,
+            toy,
+            received=received,
+            round_model=shifted,
+            batch_size=100,
+            lr=0.1,
+            terms=(ProximalPenalty(mu=2.0),),
         )
         from_round, _ = run_hop(
             linear,
@@ -188,7 +194,7 @@ class TestProx:
             round_model=shifted,
             batch_size=100,
             lr=0.1,
-            terms=(Prox(mu=2.0, anchor="round"),),
+            terms=(ProximalPenalty(mu=2.0, anchor="round"),),
         )
         # One step: the pull towards the round's model adds η·μ·1 to every weight.
         torch.testing.assert_close(from_round - from_recv, torch.full_like(received, 0.2))

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 import torch
 
+from fedrelay.merge.adaptive import ServerAdagrad, ServerAdam, ServerYogi
 from fedrelay.merge.krum import Krum
 from fedrelay.merge.mean import Mean
 from fedrelay.merge.median import Median
-from fedrelay.merge.momentum import Momentum
-from fedrelay.merge.server_optimizers import Adagrad, Adam, Yogi
-from fedrelay.merge.trimmed import Trimmed
+from fedrelay.merge.server_momentum import ServerMomentum
+from fedrelay.merge.trimmed_mean import TrimmedMean
 
 pytest.importorskip("flwr")
 from flwr.common import Code, FitRes, Status, ndarrays_to_parameters, parameters_to_ndarrays
@@ -27,17 +27,17 @@ START = np.array([0.5, -1.0, 2.0, 0.0, 3.0])
 ADAPTIVE = {"eta": 0.05, "tau": 1e-3, "initial_parameters": ndarrays_to_parameters([START])}
 PAIRS = [
     (Mean(), lambda: flower.FedAvg()),
-    (Adagrad(lr=0.05, first_v=0), lambda: flower.FedAdagrad(**ADAPTIVE)),
-    (Adam(lr=0.05, first_v=0, correct_bias=True), lambda: flower.FedAdam(**ADAPTIVE)),
-    (Yogi(lr=0.05, first_v=0), lambda: flower.FedYogi(**ADAPTIVE)),
+    (ServerAdagrad(lr=0.05, first_v=0), lambda: flower.FedAdagrad(**ADAPTIVE)),
+    (ServerAdam(lr=0.05, first_v=0, correct_bias=True), lambda: flower.FedAdam(**ADAPTIVE)),
+    (ServerYogi(lr=0.05, first_v=0), lambda: flower.FedYogi(**ADAPTIVE)),
     (
-        Momentum(lr=0.7, beta=0.6),
+        ServerMomentum(lr=0.7, beta=0.6),
         lambda: flower.FedAvgM(
             server_learning_rate=0.7, server_momentum=0.6, initial_parameters=ADAPTIVE["initial_parameters"]
         ),
     ),
     (Median(), lambda: flower.FedMedian()),
-    (Trimmed(share=0.2), lambda: flower.FedTrimmedAvg(beta=0.2)),
+    (TrimmedMean(share=0.2), lambda: flower.FedTrimmedAvg(beta=0.2)),
     (Krum(attackers=2), lambda: flower.Krum(num_malicious_clients=2, num_clients_to_keep=0)),
     (
         Krum(attackers=2, keep=4, weights="samples"),

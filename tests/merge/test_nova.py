@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedrelay.experiment.spec import TrainSettings
-from fedrelay.local.terms.prox import Prox
+from fedrelay.local.terms.proximal_penalty import ProximalPenalty
 from fedrelay.merge.mean import Mean
 from fedrelay.merge.nova import Nova, change_factors, hop_norm
 
@@ -55,11 +55,11 @@ def test_momentum_starts_anew_at_every_hop(make_inputs):
 
 def test_with_a_proximal_term_the_mean_counts_steps(make_inputs):
     inputs = make_inputs(
-        [[1.0], [1.0]], hops=[[2], [6]], samples=[1, 3], train=TrainSettings(lr=0.1), terms=[Prox(mu=0.5)]
+        [[1.0], [1.0]], hops=[[2], [6]], samples=[1, 3], train=TrainSettings(lr=0.1), terms=[ProximalPenalty(mu=0.5)]
     )
     works = [(1 - 0.95**2) / 0.05, (1 - 0.95**6) / 0.05]
     assert change_factors(inputs) == pytest.approx([5 * 0.25 / works[0], 5 * 0.75 / works[1]])
-    assert change_factors(make_inputs([[1.0]], hops=[[2]], terms=[Prox(mu=0.0)])) == [1.0]
+    assert change_factors(make_inputs([[1.0]], hops=[[2]], terms=[ProximalPenalty(mu=0.0)])) == [1.0]
 
 
 @settings(max_examples=60)

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 import torch
 
-from fedrelay.merge.geometric import GeometricMedian
+from fedrelay.merge.geometric_median import GeometricMedian
 from fedrelay.merge.krum import Krum
 from fedrelay.merge.median import Median
-from fedrelay.merge.trimmed import Trimmed
+from fedrelay.merge.trimmed_mean import TrimmedMean
 
 RULES = [
     Median(),
-    Trimmed(share=0.3),
+    TrimmedMean(share=0.3),
     Krum(attackers=2),
     Krum(attackers=2, keep=3),
     GeometricMedian(),
@@ -86,5 +86,5 @@ class TestAllOfThem:
 
 def test_counters_take_the_lower_median(make_inputs, batch_norm):
     models = [[0.0, 0.0, 0.0, 1.0, count] for count in (3, 900, 5, 4)]
-    for rule in (Median(), Trimmed(), GeometricMedian()):
+    for rule in (Median(), TrimmedMean(), GeometricMedian()):
         assert apply(make_inputs, rule, models, layout=batch_norm, dtype=torch.float32)[4] == 4

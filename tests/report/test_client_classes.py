@@ -6,7 +6,7 @@ import pytest
 from fedrelay.api import load_data
 from fedrelay.report import client_classes
 from fedrelay.report.client_classes import partition_of
-from fedrelay.report.terminal.catalogue import _edges
+from fedrelay.report.terminal.listings import _edges
 
 
 def test_one_class_per_client():

@@ -8,7 +8,7 @@ from matplotlib.image import imread
 
 from fedrelay.errors import SpecError
 from fedrelay.report import figures
-from fedrelay.report.client_classes import Partition, merge_classes
+from fedrelay.report.client_classes import ClientClasses, merge_classes
 from fedrelay.report.document import document
 from fedrelay.report.drawing import compose, save_figures
 from fedrelay.report.figures import (
@@ -35,7 +35,7 @@ def doc(comparison_folder):
 
 def partition_of(clients, classes, seed=0):
     counts = np.random.default_rng(seed).integers(0, 5, (clients, classes))
-    return Partition("toy", classes, counts.sum(axis=1), np.arange(clients), counts, 20)
+    return ClientClasses("toy", classes, counts.sum(axis=1), np.arange(clients), counts, 20)
 
 
 def test_curves_refer_to_the_document(doc):
@@ -193,7 +193,7 @@ def test_merged_classes_lose_no_sample():
 
 
 def test_a_client_without_samples_is_an_empty_column(tmp_path):
-    partition = Partition("toy", 2, np.array([3, 0]), np.arange(2), np.array([[1, 2], [0, 0]]), 5)
+    partition = ClientClasses("toy", 2, np.array([3, 0]), np.arange(2), np.array([[1, 2], [0, 0]]), 5)
     save_figures(tmp_path / "mix.svg", partition_figures(partition))
     assert (tmp_path / "mix.svg").stat().st_size > 1000
 

@@ -68,7 +68,7 @@ def profiled(terminal, clients=3):
     console = Console(file=io.StringIO(), force_terminal=terminal, width=80)
     with watching(console, ["fedseq"], lambda _: None) as observer:
         for done in range(1, clients + 1):
-            observer.on_profile(done, clients)
+            observer.on_client_profiled(done, clients)
         observer.on_start(experiment("fedseq", rounds=1), 0)
         observer.on_round_end(1, {"accuracy": 0.5})
     return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", console.file.getvalue())

@@ -20,7 +20,7 @@ from fedrelay.robustness.executed_round import executed_round, unanswered
 from fedrelay.robustness.fault_events import events_of_arrivals
 from fedrelay.robustness.faults import SILENT, TAMPERINGS, UNANSWERED, FaultModel, FaultyRound
 from fedrelay.routes.arrival import Arrival, HopReport
-from fedrelay.routes.execution import AS_PLANNED, NO_FAULT_COSTS, FaultCosts, Tamper
+from fedrelay.routes.execution_overlay import AS_PLANNED, NO_FAULT_COSTS, FaultCosts, Tamper
 from fedrelay.routes.plan import AsyncRound, RoundPlan, Route
 
 TIMES = TimeModel(lambda client: Device(1.0, 8.0, 8.0, 0.0), lambda client: 10, 1.0, 1, {"model": 1})

@@ -18,7 +18,7 @@ from fedrelay.experiment.prepare import prepare
 from fedrelay.routes.asynchronous import Asynchronous
 from fedrelay.routes.base import PlanningContext, sampled_count
 from fedrelay.routes.chains import Chains
-from fedrelay.routes.execution import AS_PLANNED
+from fedrelay.routes.execution_overlay import AS_PLANNED
 from fedrelay.routes.group_slots import GroupSlots
 from fedrelay.routes.plan import RoundPlan, Route
 

@@ -100,7 +100,7 @@ def test_accuracy_is_that_on_the_samples_of_the_client(toy, linear):
     bench = FlatModule(torch.nn.Linear(4, 3), FlatLayout.of(linear))
     weights = FlatLayout.of(linear).flatten(linear)
     found = [server._accuracy_at(weights, client) for client in range(6)]
-    assert found == [accuracy(bench, weights, toy.samples(client)) for client in range(6)]
+    assert found == [accuracy(bench, weights, toy.client_samples(client)) for client in range(6)]
     assert len(set(found)) > 1
 
 

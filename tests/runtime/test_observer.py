@@ -40,7 +40,9 @@ def test_an_object_without_hooks_is_refused_before_the_run():
         def round_done(self, round, row):
             """A hook of older versions."""
 
-    with pytest.raises(fr.SpecError, match="observer: Old has none of the hooks on_profile, on_start, on_round_end"):
+    with pytest.raises(
+        fr.SpecError, match="observer: Old has none of the hooks on_client_profiled, on_start, on_round_end"
+    ):
         fr.run("fedavg", **SMALL, observer=Old())
 
 

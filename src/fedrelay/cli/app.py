@@ -12,7 +12,7 @@ import typer
 from typer import Option
 from typer.main import get_command
 
-from fedrelay.cli import attack, bench, data, federation, group, methods, plan, report, reproduce, run, show
+from fedrelay.cli import attack, bench, data, deploy, group, methods, plan, report, reproduce, run, show
 from fedrelay.cli.interrupts import Stopped, sigterm_as_interrupt
 from fedrelay.cli.output import print_error
 from fedrelay.cli.settings import examples
@@ -37,7 +37,7 @@ PANELS = {
     "Experiments": (run, plan, group, attack),
     "Results": (show, report, reproduce),
     "Catalogue": (methods, data, bench),
-    "Real federation": (federation,),
+    "Real federation": (deploy,),
 }
 """The modules of the commands, by panel of the help."""
 

@@ -21,7 +21,7 @@ def data(context: typer.Context) -> None:
     """List all data sets and where they were found."""
     if context.invoked_subcommand is None:
         from fedrelay.data.registry import DATASETS
-        from fedrelay.report.terminal.catalogue import dataset_list
+        from fedrelay.report.terminal.listings import dataset_list
 
         CommandOutput().print(*dataset_list(DATASETS.values()))
 
@@ -50,7 +50,7 @@ def show(
     """Show how a data set is partitioned: samples and classes per client."""
     from fedrelay.data.open_federation import open_federation
     from fedrelay.report.client_classes import partition_of
-    from fedrelay.report.terminal.catalogue import partition_page
+    from fedrelay.report.terminal.listings import partition_page
     from fedrelay.report.terminal.run_tables import facts_grid
 
     output = CommandOutput(quiet=quiet, json=json)

@@ -88,7 +88,9 @@ def group(
     given = {"profile": profile, "distance": distance, "groups": groups, **bounds}
     options = {**{name: value for name, value in given.items() if value is not None}, **_grouping_options(tree)}
     groupings = _groupings(assign or DEFAULT_ASSIGNERS, options)
-    experiment = _data_experiment(tree, trained=any(grouping.needs_profiling for grouping in groupings.values()))
+    experiment = _data_experiment(
+        tree, trained=any(grouping.needs_profiling_by_clients for grouping in groupings.values())
+    )
     with output.showing_warnings(), watching_profiles(output.stderr) as watch:
         report = grouping_report(profile_inputs(experiment, groupings.values(), watch), groupings)
     page = [grouping_page(report)]

@@ -152,7 +152,7 @@ def apply(tree: Tree, settings: Assignments) -> Tree:
 
 def load_plugin_options(modules: Sequence[str]) -> None:
     """Import the modules of `--plugin`, also from the current folder."""
-    from fedrelay.experiment.catalogue import load_plugins
+    from fedrelay.experiment.method_catalogue import load_plugins
 
     import_from_current_folder()
     load_plugins(modules, PLUGIN)
@@ -185,8 +185,8 @@ def _refuse_misplaced_options(tree: Tree) -> None:
     named = tree.get("methods", [])
     methods = [tree.get("method"), *(named if isinstance(named, list) else [])]
     if any(methods) and set(tree) - set(Experiment.model_fields) - set(Comparison.model_fields):
-        from fedrelay.experiment.catalogue import load_plugins
         from fedrelay.experiment.grammar import refuse_misplaced_options
+        from fedrelay.experiment.method_catalogue import load_plugins
 
         load_plugins(tree.get("plugins", ()))
         refuse_misplaced_options([method for method in methods if isinstance(method, str)], tree)
@@ -194,7 +194,7 @@ def _refuse_misplaced_options(tree: Tree) -> None:
 
 def is_file_name(source: str) -> bool:
     """Whether METHOD|FILE is a file. A method wins over a file of the same name; a folder is neither."""
-    from fedrelay.experiment.catalogue import method_names
+    from fedrelay.experiment.method_catalogue import method_names
 
     known = method_names()
     if all(name.strip() in known for name in source.split("+")):

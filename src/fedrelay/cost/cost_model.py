@@ -25,7 +25,7 @@ from fedrelay.local.loss import cross_entropy
 from fedrelay.local.model_checks import example_batch
 from fedrelay.models.batched import BatchedModel
 from fedrelay.robustness.guard import guard_forward_passes
-from fedrelay.routes.execution import NO_FAULT_COSTS, FaultCosts
+from fedrelay.routes.execution_overlay import NO_FAULT_COSTS, FaultCosts
 from fedrelay.routes.plan import Handover, RoundPlan, Route
 
 
@@ -93,7 +93,7 @@ class CostModel:
             checks = guard_forward_passes(prepared.experiment.guard, prepared.federation)
             self._time_models[key] = TimeModel(
                 self.devices,
-                prepared.federation.size,
+                prepared.federation.sample_count,
                 self.sample_flops,
                 prepared.experiment.train.epochs,
                 self.payloads,
@@ -154,7 +154,7 @@ class CostModel:
             return None
         updates = sum(step.updates for step in steps)
         line = ledger_line(0, sent, updates=updates, longest=min(1, updates))
-        times = TimeModel(self.devices, self.prepared.federation.size, self.sample_flops, 1, {})
+        times = TimeModel(self.devices, self.prepared.federation.sample_count, self.sample_flops, 1, {})
         return line | one_after_another(map(times.setup_time, steps))._asdict()
 
     def privacy(self, hops: Mapping[int, int]) -> dict[str, Any]:

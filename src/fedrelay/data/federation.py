@@ -58,13 +58,13 @@ class Federation(Protocol):
     def sample_shape(self) -> tuple[int, ...]:
         """The shape of one model input."""
 
-    def size(self, client: int) -> int:
+    def sample_count(self, client: int) -> int:
         """The number of samples of one client."""
 
-    def sizes(self) -> Ints:
+    def sample_counts(self) -> Ints:
         """The number of samples of every client."""
 
-    def samples(self, client: int) -> Samples:
+    def client_samples(self, client: int) -> Samples:
         """The train samples of one client, always the same. Do not modify the tensors."""
 
     def histogram(self, client: int) -> Ints:
@@ -82,7 +82,7 @@ class ShortRepr:
     """A federation that shows what it holds in one line instead of all its arrays."""
 
     def __repr__(self: Federation) -> str:
-        samples = f"{int(self.sizes().sum()):,} train and {len(self.test.y):,} test samples"
+        samples = f"{int(self.sample_counts().sum()):,} train and {len(self.test.y):,} test samples"
         return f"{type(self).__name__}({self.name!r}: {self.clients:,} clients, {samples}, {self.classes} classes)"
 
 
@@ -124,14 +124,14 @@ class ArrayFederation(ShortRepr):
     def sample_shape(self) -> tuple[int, ...]:
         return self.dataset.shape
 
-    def size(self, client: int) -> int:
+    def sample_count(self, client: int) -> int:
         span = self.client_indices.span(client)
         return int(span.stop - span.start)
 
-    def sizes(self) -> Ints:
-        return self.client_indices.sizes()
+    def sample_counts(self) -> Ints:
+        return self.client_indices.sample_counts()
 
-    def samples(self, client: int) -> Samples:
+    def client_samples(self, client: int) -> Samples:
         """A slice of the converted samples; for large or shifted data, converted at each call."""
         if self._converted is not None:
             span = self.client_indices.span(client)
@@ -274,7 +274,7 @@ def federate(
         >>> import fedrelay as fr
         >>> x, y = np.random.default_rng(0).normal(size=(100, 4)), np.arange(100) % 2
         >>> federation = fr.federate(x[:80], y[:80], x[80:], y[80:], clients=8, partition="iid")
-        >>> federation.clients, federation.size(0)
+        >>> federation.clients, federation.sample_count(0)
         (8, 10)
     """
     train, test = _own_inputs(x, "x"), _own_inputs(x_test, "x_test")

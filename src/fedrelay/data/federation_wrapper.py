@@ -38,14 +38,14 @@ class FederationWrapper(ShortRepr):
     def test(self) -> Samples:
         return self.inner.test
 
-    def size(self, client: int) -> int:
-        return self.inner.size(client)
+    def sample_count(self, client: int) -> int:
+        return self.inner.sample_count(client)
 
-    def sizes(self) -> Ints:
-        return self.inner.sizes()
+    def sample_counts(self) -> Ints:
+        return self.inner.sample_counts()
 
-    def samples(self, client: int) -> Samples:
-        return self.inner.samples(client)
+    def client_samples(self, client: int) -> Samples:
+        return self.inner.client_samples(client)
 
     def histogram(self, client: int) -> Ints:
         return self.inner.histogram(client)

@@ -59,7 +59,7 @@ class ClientIndices:
         """The sample indices of one client, ascending."""
         return self.indices[self.span(client)]
 
-    def sizes(self) -> Ints:
+    def sample_counts(self) -> Ints:
         return np.diff(self.offsets)
 
 

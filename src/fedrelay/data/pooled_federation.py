@@ -20,23 +20,23 @@ class PooledFederation(FederationWrapper):
     def clients(self) -> int:
         return 1
 
-    def size(self, client: int) -> int:
-        return int(self.sizes()[client])
+    def sample_count(self, client: int) -> int:
+        return int(self.sample_counts()[client])
 
-    def sizes(self) -> Ints:
-        return np.array([self.inner.sizes().sum()])
+    def sample_counts(self) -> Ints:
+        return np.array([self.inner.sample_counts().sum()])
 
-    def samples(self, client: int) -> Samples:
+    def client_samples(self, client: int) -> Samples:
         return self._pool
 
     @cached_property
     def _pool(self) -> Samples:
         # Filled in place: concatenating at the end would take twice the memory.
-        total = self.size(0)
-        pool = Samples(*(values.new_empty((total, *values.shape[1:])) for values in self.inner.samples(0)))
+        total = self.sample_count(0)
+        pool = Samples(*(values.new_empty((total, *values.shape[1:])) for values in self.inner.client_samples(0)))
         start = 0
         for client in range(self.inner.clients):
-            part = self.inner.samples(client)
+            part = self.inner.client_samples(client)
             stop = start + len(part.y)
             pool.x[start:stop], pool.y[start:stop] = part.x, part.y
             start = stop

@@ -30,38 +30,38 @@ class SharedFederation(FederationWrapper):
     ratio: float
     seed: int
 
-    def size(self, client: int) -> int:
+    def sample_count(self, client: int) -> int:
         if client == self.clients:
             return len(self.pool.y)
-        own = self.inner.size(client)
+        own = self.inner.sample_count(client)
         return own + len(self.pool.y) - len(self.shared_indices(client)) if own else 0
 
-    def sizes(self) -> Ints:
-        return np.array([self.size(client) for client in range(self.clients)])
+    def sample_counts(self) -> Ints:
+        return np.array([self.sample_count(client) for client in range(self.clients)])
 
-    def samples(self, client: int) -> Samples:
+    def client_samples(self, client: int) -> Samples:
         """A client's own samples, then the shared samples of others."""
         if client == self.clients:
             return self.pool
-        own, others = self.inner.samples(client), self._owners != client
+        own, others = self.inner.client_samples(client), self._owners != client
         return Samples(torch.cat([own.x, self.pool.x[others]]), torch.cat([own.y, self.pool.y[others]]))
 
     def histogram(self, client: int) -> Ints:
-        return class_counts(self.samples(client).y.numpy(), self.classes)
+        return class_counts(self.client_samples(client).y.numpy(), self.classes)
 
     def fingerprint(self) -> str:
         return digest("shared", self.inner.fingerprint(), f"{self.ratio}", f"{self.seed}")
 
     def shared_indices(self, client: int) -> Ints:
         """The indices of the samples that a client shares."""
-        own = self.inner.size(client)
+        own = self.inner.sample_count(client)
         count = max(1, int(self.ratio * own + 1e-9)) if own and self.ratio else 0
         return np.sort(generator(self.seed, "shared", client).choice(own, count, replace=False))
 
     @cached_property
     def pool(self) -> Samples:
         """All shared samples, client by client."""
-        parts = [self.inner.samples(client) for client in range(self.clients)]
+        parts = [self.inner.client_samples(client) for client in range(self.clients)]
         shared = [torch.from_numpy(self.shared_indices(client)) for client in range(self.clients)]
         return Samples(
             torch.cat([part.x[index] for part, index in zip(parts, shared, strict=True)]),

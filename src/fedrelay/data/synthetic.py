@@ -87,21 +87,21 @@ class SyntheticFederation(ShortRepr):
     def sample_shape(self) -> tuple[int, ...]:
         return (self.features,)
 
-    def size(self, client: int) -> int:
+    def sample_count(self, client: int) -> int:
         """The number of train samples of one client; does not generate them."""
         return int(_train_part(self._totals[self._checked(client)]))
 
-    def sizes(self) -> Ints:
+    def sample_counts(self) -> Ints:
         return _train_part(self._totals)
 
-    def samples(self, client: int) -> Samples:
+    def client_samples(self, client: int) -> Samples:
         x, y = self._generate(client)
-        size = self.size(client)
+        size = self.sample_count(client)
         return Samples(torch.from_numpy(x[:size]), torch.from_numpy(y[:size]))
 
     def histogram(self, client: int) -> Ints:
         _, y = self._generate(client)
-        return class_counts(y[: self.size(client)], self.classes)
+        return class_counts(y[: self.sample_count(client)], self.classes)
 
     @cached_property
     def test(self) -> Samples:
@@ -109,7 +109,7 @@ class SyntheticFederation(ShortRepr):
         clients = generator(self.seed, "synthetic", "test").choice(
             self.clients, min(self.clients, self.test_clients), replace=False
         )
-        held_out = [[rows[self.size(k) :] for rows in self._generate(k)] for k in np.sort(clients).tolist()]
+        held_out = [[rows[self.sample_count(k) :] for rows in self._generate(k)] for k in np.sort(clients).tolist()]
         x, y = (np.concatenate(parts) for parts in zip(*held_out, strict=True))
         return Samples(torch.from_numpy(x), torch.from_numpy(y))
 

@@ -13,8 +13,8 @@ from fedrelay.local.client_profile import ClientProfiler, ProfileVector
 from fedrelay.local.evaluation import EvaluationSums
 from fedrelay.robustness.guard import NO_HOPS_YET, TypicalHop
 from fedrelay.routes.arrival import Arrival
-from fedrelay.routes.async_state import NextLegs
-from fedrelay.routes.execution import ExecutionOverlay
+from fedrelay.routes.async_state import LegsForFreeModels
+from fedrelay.routes.execution_overlay import ExecutionOverlay
 from fedrelay.routes.plan import RoundPlan
 
 
@@ -40,7 +40,7 @@ class RoundInputs:
     legs: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     """Route → the groups that its model has been through since the last merge, where real arrivals decide."""
 
-    next_legs: NextLegs | None = None
+    legs_for_free_models: LegsForFreeModels | None = None
     """Decides which model goes where, where real arrivals decide."""
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from pydantic.fields import FieldInfo
 
 from fedrelay.errors import SpecError
-from fedrelay.experiment.catalogue import MethodEntry, Options, find_method
+from fedrelay.experiment.method_catalogue import MethodEntry, Options, find_method
 from fedrelay.experiment.part_docs import options_of
 from fedrelay.experiment.spec import Comparison, Experiment, Section
 from fedrelay.grouping.base import OPTIONS_WITHOUT_COUNT, Grouping

@@ -8,12 +8,12 @@ from typing import Any
 
 from fedrelay.cost.devices import ClockSettings
 from fedrelay.errors import SpecError
-from fedrelay.experiment.catalogue import load_plugins
 from fedrelay.experiment.grammar import MethodParts, parse_method
+from fedrelay.experiment.method_catalogue import load_plugins
 from fedrelay.experiment.spec import Experiment, unknown, validate
 from fedrelay.grouping.base import Grouping
 from fedrelay.local.terms.base import Term
-from fedrelay.local.terms.dp import Dp
+from fedrelay.local.terms.differential_privacy import DifferentialPrivacy
 from fedrelay.merge.base import Merge
 from fedrelay.privacy.checks import check_fresh_noise, check_private
 from fedrelay.routes.base import Routing
@@ -38,7 +38,7 @@ class Method:
     def profiles_clients(self) -> bool:
         """Whether clients compute profiles before the first round."""
         selector = self.warmup.selector if self.warmup is not None else None
-        groups = self.grouping is not None and self.grouping.needs_profiling
+        groups = self.grouping is not None and self.grouping.needs_profiling_by_clients
         return groups or (selector is not None and selector.needs_vectors)
 
     @property
@@ -48,9 +48,9 @@ class Method:
         return not self.pools_data and (grouping or self.merge.needs_histograms)
 
     @property
-    def privacy(self) -> Dp | None:
+    def privacy(self) -> DifferentialPrivacy | None:
         """The differential privacy term, if the method has one."""
-        return next((term for term in self.terms if isinstance(term, Dp)), None)
+        return next((term for term in self.terms if isinstance(term, DifferentialPrivacy)), None)
 
     @property
     def node_plugins(self) -> tuple[str, ...]:

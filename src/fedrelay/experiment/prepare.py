@@ -50,7 +50,7 @@ from fedrelay.user_code import errors_in_own_part
 
 log = logging.getLogger(__name__)
 
-OnProfile = Callable[[int, int], None]
+OnClientProfiled = Callable[[int, int], None]
 """Called with the number of clients that have computed their profile, and the number of all."""
 
 
@@ -71,7 +71,7 @@ def prepare(
     groups: Groups | None = None,
     profiling: ProfilingResult | None = None,
     selection: ProfilingResult | None = None,
-    on_profile: OnProfile | None = None,
+    on_client_profiled: OnClientProfiled | None = None,
 ) -> PreparedRun:
     """Prepare an experiment and check that its first round can be planned.
 
@@ -82,20 +82,20 @@ def prepare(
         groups: Groups that were formed before; they are not formed again.
         profiling: Profiles that groups were formed by; they are not computed again.
         selection: Profiles that clients of a warm-up are chosen by; they are not computed again.
-        on_profile: Called after each profile.
+        on_client_profiled: Called after each profile.
     """
     prepared = prepare_without_groups(experiment, federation=federation, module=module)
-    method, inputs = prepared.method, inputs_of_profiles(prepared, on_profile)
+    method, inputs = prepared.method, inputs_of_profiles(prepared, on_client_profiled)
     began, trained = time.monotonic(), False
     if (grouping := method.grouping) is not None:
         regroups = method.route.chooses_group_count  # then groups are formed when a round is planned
         if profiling is None and (groups is None or regroups):
-            profiling, trained = grouping.profile_clients(inputs), grouping.needs_profiling
+            profiling, trained = grouping.profile_clients(inputs), grouping.needs_profiling_by_clients
         if groups is None or regroups:
             groups = () if regroups else grouping.form_groups(inputs, profiling)
     selector = method.warmup.selector if method.warmup is not None else None
     if selector is not None and selector.needs_vectors and selection is None:
-        holders = np.flatnonzero(prepared.federation.sizes())
+        holders = np.flatnonzero(prepared.federation.sample_counts())
         after_one_epoch = ProfileOptions(epochs=1, variance=None)
         selection, trained = PROFILES["weights"].compute(inputs, holders, after_one_epoch), True
     prepared = replace(
@@ -173,6 +173,9 @@ def prepare_without_groups(
                 module = term.adapt_model(module)
                 if not isinstance(module, nn.Module):
                     raise TypeError(f"must return a torch.nn.Module, got {type(module).__name__}")
+        for term in method.terms:
+            with errors_in_own_part(term, "check_model"):
+                term.check_model(module)
     phases = method.phases(experiment.rounds)
     prepared = PreparedExperiment(experiment, method, phases, federation, module, FlatLayout.of(module), builder)
     check_engine(prepared.job(), experiment, [phase.route for phase in phases])
@@ -181,7 +184,9 @@ def prepare_without_groups(
     return prepared
 
 
-def inputs_of_profiles(prepared: PreparedExperiment, on_profile: OnProfile | None = None) -> ProfileInputs:
+def inputs_of_profiles(
+    prepared: PreparedExperiment, on_client_profiled: OnClientProfiled | None = None
+) -> ProfileInputs:
     """What profiles may look at. Clients that have to train for their profile do so on an engine of their own."""
 
     def run_profiler(
@@ -190,7 +195,9 @@ def inputs_of_profiles(prepared: PreparedExperiment, on_profile: OnProfile | Non
         with closing(start_engine(job, prepared.experiment)) as engine:
             for done, found in enumerate(engine.profile_clients(profiler, clients, weights), start=1):
                 yield found
-                if on_profile is not None and job.federation is prepared.federation:  # a probe has data of its own
-                    on_profile(done, len(clients))
+                if (
+                    on_client_profiled is not None and job.federation is prepared.federation
+                ):  # a probe has data of its own
+                    on_client_profiled(done, len(clients))
 
     return ProfileInputs(prepared.federation, prepared.experiment.seed, prepared.job(), run_profiler)

@@ -55,7 +55,7 @@ class PreparedExperiment:
 
     def holders(self) -> list[int]:
         """All clients with samples."""
-        found: list[int] = np.flatnonzero(self.federation.sizes()).tolist()
+        found: list[int] = np.flatnonzero(self.federation.sample_counts()).tolist()
         return found
 
     def job(self, round: int = 1) -> TrainingJob:

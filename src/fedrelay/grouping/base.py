@@ -160,7 +160,7 @@ class Grouping(ProfileOptions):
         return None if self.assign == "random" else PROFILES[self.profile]
 
     @property
-    def needs_profiling(self) -> bool:
+    def needs_profiling_by_clients(self) -> bool:
         """Whether clients compute something before groups can be formed."""
         return self.active_profile is not None and self.active_profile.computed_by_clients
 
@@ -208,7 +208,7 @@ class Grouping(ProfileOptions):
             count: The number of groups, if the route determines it.
             key: A route that forms groups repeatedly uses another key each time.
         """
-        sizes = inputs.federation.sizes()
+        sizes = inputs.federation.sample_counts()
         clients = np.flatnonzero(sizes)
         if not len(clients):
             return ()
@@ -224,7 +224,7 @@ class Grouping(ProfileOptions):
         Raises:
             DivergedError: A vector has non-finite values.
         """
-        clients = np.flatnonzero(inputs.federation.sizes())
+        clients = np.flatnonzero(inputs.federation.sample_counts())
         if self.active_profile is None or not len(clients):
             return ProfilingResult(np.empty((len(clients), 0)))
         result = self.active_profile.compute(inputs, clients, self)

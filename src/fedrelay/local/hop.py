@@ -28,7 +28,7 @@ from fedrelay.robustness.guard import (
 )
 from fedrelay.robustness.tampering import tamper
 from fedrelay.routes.arrival import HopReport
-from fedrelay.routes.execution import ExecutionOverlay, Tamper
+from fedrelay.routes.execution_overlay import ExecutionOverlay, Tamper
 from fedrelay.routes.plan import Hop, RoundPlan
 from fedrelay.user_code import errors_in_own_part
 
@@ -108,7 +108,7 @@ class HopRunner:
         report = apply_guard(self.job, self.flat_module, planned.hop, model, received, others, report, typical)
         if report.refused and snapshot is not None:
             snapshot.restore(context, model)
-        samples = map(self.job.federation.samples, planned.visited)
+        samples = map(self.job.federation.client_samples, planned.visited)
         found = tuple(accuracy(self.flat_module, model, each) for each in samples)
         return replace(report, accuracy_on_visited=found) if found else report
 

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, PlainSerializer
 from torch import nn
 
-from fedrelay.experiment.serialize import from_plain, to_plain
+from fedrelay.experiment.part_serialization import from_plain, to_plain
 from fedrelay.experiment.spec import Section
 from fedrelay.local.terms.base import Term
 from fedrelay.models.net import Kind

@@ -82,11 +82,11 @@ class TrainingJob:
 
     def relative_size(self, client: int) -> float:
         """The client's number of samples divided by the mean of all clients."""
-        return self.federation.size(client) / self._mean_size
+        return self.federation.sample_count(client) / self._mean_size
 
     @cached_property
     def _mean_size(self) -> float:
-        return float(self.federation.sizes().mean())
+        return float(self.federation.sample_counts().mean())
 
 
 class Trainer(Protocol):
@@ -119,7 +119,7 @@ class EagerTrainer:
 
     def _train(self, hop: Hop, context: HopContext, out: Tensor) -> HopReport:
         model = self.flat_module
-        x, y = self.job.federation.samples(hop.client)
+        x, y = self.job.federation.client_samples(hop.client)
         model.load(context.received)
         if not model.module.training:  # goes through all parts of the module, so not at every hop
             model.module.train()
@@ -236,7 +236,7 @@ class SampleOrders:
 
     def draw_ahead(self, hops: Iterable[Hop]) -> None:
         """Draw the orders of a whole route at once: between hops, with cold caches, it takes far longer."""
-        self.ahead = {hop: self._draw(hop, self.job.federation.size(hop.client)) for hop in hops}
+        self.ahead = {hop: self._draw(hop, self.job.federation.sample_count(hop.client)) for hop in hops}
 
     def of_hop(self, hop: Hop, samples: int) -> list[NDArray[np.int64]]:
         """One order per epoch of a hop."""

@@ -15,9 +15,9 @@ from fedrelay.data.open_federation import open_federation
 from fedrelay.data.pooled_federation import PooledFederation
 from fedrelay.engines.start import data_at_nodes
 from fedrelay.errors import FedRelayError
-from fedrelay.experiment.catalogue import METHODS, pools_data
 from fedrelay.experiment.data_and_model import below_public
 from fedrelay.experiment.method import build_method
+from fedrelay.experiment.method_catalogue import METHODS, pools_data
 from fedrelay.experiment.spec import DataSettings, Experiment
 from fedrelay.metrics.skew import balance_ratio, median_cpd
 from fedrelay.report.load_runs import RunView
@@ -31,7 +31,7 @@ Counts = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Partition:
+class ClientClasses:
     """The clients of a federation: every client's size, and the class counts of `counted` clients."""
 
     name: str
@@ -84,7 +84,7 @@ class Partition:
         }
 
 
-def partition_of(federation: Federation, *, first: bool = False) -> Partition:
+def partition_of(federation: Federation, *, first: bool = False) -> ClientClasses:
     """Count the classes of a federation's clients.
 
     Args:
@@ -93,10 +93,10 @@ def partition_of(federation: Federation, *, first: bool = False) -> Partition:
     """
     clients, most = federation.clients, min(federation.clients, MOST_CLIENTS)
     counted = np.arange(most) if first else np.unique(np.linspace(0, clients - 1, most).astype(np.int64))
-    return Partition(
+    return ClientClasses(
         name=federation.name,
         classes=federation.classes,
-        sizes=federation.sizes(),
+        sizes=federation.sample_counts(),
         counted=counted,
         counts=np.stack([federation.histogram(client) for client in counted.tolist()]),
         test_samples=len(federation.test.y),
@@ -119,7 +119,7 @@ def merge_classes(counts: Counts, most: int) -> tuple[Counts, list[str]]:
     return merged, names
 
 
-def partition_of_run(run: RunView) -> Partition | str:
+def partition_of_run(run: RunView) -> ClientClasses | str:
     """Open the data of a run again; return the reason if that is not possible."""
     facts = run.records.facts
     if facts.get("own_data"):
@@ -144,7 +144,9 @@ def _sharing(experiment: Experiment) -> Warmup | None:
 
 
 @lru_cache(maxsize=256)
-def _opened(data: DataSettings, seed: int, pooled: bool, sharing: Warmup | None, fingerprint: str) -> Partition | str:
+def _opened(
+    data: DataSettings, seed: int, pooled: bool, sharing: Warmup | None, fingerprint: str
+) -> ClientClasses | str:
     """Open each federation once, however many methods share it and however often a page is made."""
     federation = open_federation(data, seed)
     if sharing is not None:

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from fedrelay.cost.ledger import KINDS
-from fedrelay.experiment.catalogue import pools_data
+from fedrelay.experiment.method_catalogue import pools_data
 from fedrelay.metrics.curves import mean_std, target_accuracies
 from fedrelay.metrics.skew import balance_ratio, median_cpd
-from fedrelay.report.client_classes import Partition, merge_classes, partition_of_run
+from fedrelay.report.client_classes import ClientClasses, merge_classes, partition_of_run
 from fedrelay.report.comparison_summary import summarize
 from fedrelay.report.csv_tables import EVENTS
 from fedrelay.report.figures import COSTS, METRICS, class_parts
@@ -95,7 +95,7 @@ def _listed(names: Sequence[str], most: int = 4) -> str:
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
-def _facts(runs: Sequence[RunView], partitions: Sequence[Partition | str]) -> dict[str, str]:
+def _facts(runs: Sequence[RunView], partitions: Sequence[ClientClasses | str]) -> dict[str, str]:
     """The settings that all runs share, for the head of the page; others are shown as `differs`."""
     if not runs:
         return {}
@@ -111,24 +111,24 @@ def _common(values: Iterable[str | None]) -> str:
     return str(found.pop()) if len(found) == 1 else DIFFERS if found else ""
 
 
-def _clients(run: RunView, partition: Partition | str) -> str | None:
-    if isinstance(partition, Partition):
+def _clients(run: RunView, partition: ClientClasses | str) -> str | None:
+    if isinstance(partition, ClientClasses):
         return count(partition.clients)
     pooled = pools_data(run.experiment.method)
     known = run.experiment.data.clients or (None if pooled else run.records.plan["clients"])
     return None if known is None else count(known)
 
 
-def _training(run: RunView, _: Partition | str) -> str:
+def _training(run: RunView, _: ClientClasses | str) -> str:
     train = run.experiment.train
     return f"{plural(train.epochs, 'epoch')}, batch {train.batch_size}, learning rate {step_size(train)}"
 
 
-_FACTS: dict[str, Callable[[RunView, Partition | str], str | None]] = {
+_FACTS: dict[str, Callable[[RunView, ClientClasses | str], str | None]] = {
     "data": lambda run, _: Path(run.experiment.data.name).stem,
     "alpha": lambda run, _: "" if run.experiment.data.alpha is None else f"{run.experiment.data.alpha:g}",
     "clients": _clients,
-    "samples": lambda _, partition: count(partition.samples) if isinstance(partition, Partition) else None,
+    "samples": lambda _, partition: count(partition.samples) if isinstance(partition, ClientClasses) else None,
     "model": lambda run, _: run.experiment.model.name or "own",
     "parameters": lambda run, _: count(run.records.plan["parameters"]),
     "rounds": lambda run, _: count(run.experiment.rounds),
@@ -234,20 +234,20 @@ def _traffic(method: MethodRuns) -> dict[str, Any]:
     }
 
 
-def _distinct(partitions: Sequence[Partition | str]) -> list[Partition]:
+def _distinct(partitions: Sequence[ClientClasses | str]) -> list[ClientClasses]:
     """The different federations; methods of a comparison share them."""
-    found: dict[tuple[str, bytes], Partition] = {}
+    found: dict[tuple[str, bytes], ClientClasses] = {}
     for each in partitions:
-        if isinstance(each, Partition):
+        if isinstance(each, ClientClasses):
             found.setdefault(_identity(each), each)
     return list(found.values())
 
 
-def _identity(partition: Partition) -> tuple[str, bytes]:
+def _identity(partition: ClientClasses) -> tuple[str, bytes]:
     return partition.name, partition.counts.tobytes()
 
 
-def _federation(partition: Partition, limits: PageLimits) -> dict[str, Any]:
+def _federation(partition: ClientClasses, limits: PageLimits) -> dict[str, Any]:
     """Class counts of the clients; distances use all classes, also where the counts merge some."""
     counts, names = merge_classes(partition.counts, limits.classes)
     return {
@@ -263,7 +263,7 @@ def _federation(partition: Partition, limits: PageLimits) -> dict[str, Any]:
 
 
 def _groups(
-    run: RunView, found: Partition | str, federations: Sequence[Partition], limits: PageLimits
+    run: RunView, found: ClientClasses | str, federations: Sequence[ClientClasses], limits: PageLimits
 ) -> dict[str, Any]:
     """The federation of a run and the class counts of its groups, or why they are not known."""
     if isinstance(found, str):

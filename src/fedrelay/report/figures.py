@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedrelay.report.client_classes import Counts, Partition, merge_classes
+from fedrelay.report.client_classes import ClientClasses, Counts, merge_classes
 from fedrelay.report.format import count, percent, plural
 from fedrelay.report.palette import CLASSES, KINDS, class_colours, line_style
 from fedrelay.runtime.comparison import ComparisonResult
@@ -430,7 +430,7 @@ def _epsilons(result: Result) -> list[tuple[float, float]]:
     return [(row["epsilon"], row["accuracy"]) for row in result.history if row.get("epsilon")]
 
 
-def partition_figures(partition: Partition) -> list[Figure]:
+def partition_figures(partition: ClientClasses) -> list[Figure]:
     """Samples of every client, and below it the class mix."""
     counts = partition.counts
     order = _shown_clients(counts)

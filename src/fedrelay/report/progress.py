@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
-from fedrelay.experiment.prepare import OnProfile
+from fedrelay.experiment.prepare import OnClientProfiled
 from fedrelay.experiment.spec import Experiment
 from fedrelay.report.format import duration, percent
 from fedrelay.runtime.observer import CombinedObserver, Observer
@@ -41,10 +41,10 @@ def watching(console: Console, titles: Sequence[str], announce: Callable[[Experi
 
 
 @contextmanager
-def watching_profiles(console: Console) -> Iterator[OnProfile]:
+def watching_profiles(console: Console) -> Iterator[OnClientProfiled]:
     """Yield a callback that shows the progress of client profiling."""
     with watching(console, (), lambda _: None) as observer:
-        yield observer.on_profile
+        yield observer.on_client_profiled
 
 
 class ProgressHeading(Observer):
@@ -67,7 +67,7 @@ class ProgressLines(Observer):
         self.titles = iter(titles)
         self.said = time.monotonic()
 
-    def on_profile(self, done: int, clients: int) -> None:
+    def on_client_profiled(self, done: int, clients: int) -> None:
         now = time.monotonic()
         if done == clients or now - self.said >= LEAST_SECONDS_OF_PROFILING:
             self.said = now
@@ -111,7 +111,7 @@ class ProgressBar(Observer):
         self.task: TaskID | None = None
         self.profiles = False
 
-    def on_profile(self, done: int, clients: int) -> None:
+    def on_client_profiled(self, done: int, clients: int) -> None:
         if self.task is None or not self.profiles:
             self._begin(PROFILING, clients, unit="client", hint="stop")
             self.profiles = True

@@ -9,7 +9,7 @@ from dataclasses import replace
 from fedrelay.cost.ledger import SERVER
 from fedrelay.cost.time_model import TimeModel
 from fedrelay.routes.arrival import Arrival
-from fedrelay.routes.execution import FaultCosts
+from fedrelay.routes.execution_overlay import FaultCosts
 from fedrelay.routes.plan import RoundPlan
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from fedrelay.cost.ledger import SERVER
 from fedrelay.routes.arrival import Arrival
-from fedrelay.routes.execution import ExecutionOverlay
+from fedrelay.routes.execution_overlay import ExecutionOverlay
 
 GIVEN_UP = "the round was given up"
 DIVERGED = "diverged"

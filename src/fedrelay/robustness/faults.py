@@ -17,7 +17,7 @@ from fedrelay.cost.time_model import TimeModel
 from fedrelay.experiment.spec import FaultSettings, RecoverySettings
 from fedrelay.rng import KeyedRandom, generator
 from fedrelay.robustness.fault_events import FaultEvent
-from fedrelay.routes.execution import NO_FAULT_COSTS, FaultCosts, Tamper, Tampering
+from fedrelay.routes.execution_overlay import NO_FAULT_COSTS, FaultCosts, Tamper, Tampering
 from fedrelay.routes.plan import RoundPlan, Route
 
 UNANSWERED = ("dropout", "gone", "hang", "lost")

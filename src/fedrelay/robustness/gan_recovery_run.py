@@ -101,10 +101,10 @@ class GanObserver(HopTap):
         self.features = features or feature_network(self.all_samples, classes, seed=seed)
         self.observations: list[GanObservation] = []
 
-    def taps(self, plan: RoundPlan) -> tuple[tuple[int, int], ...]:
+    def hops_to_tap(self, plan: RoundPlan) -> tuple[tuple[int, int], ...]:
         return hops_at(self.client, [route.clients for route in plan.routes])
 
-    def on_arrivals(self, plan: RoundPlan, arrivals: Sequence[Arrival]) -> None:
+    def on_attempt_end(self, plan: RoundPlan, arrivals: Sequence[Arrival]) -> None:
         """Learn from every received model, and measure what was learned."""
         for arrival in arrivals:
             for index, model in sorted(arrival.received_models.items()):
@@ -114,7 +114,7 @@ class GanObserver(HopTap):
 
     def _observe(self, round: int, predecessor: int | None, model: Tensor) -> GanObservation:
         drawn = self.attack.generate(MOST_COMPARED, key=round)
-        previous = None if predecessor is None else self.federation.samples(predecessor).x
+        previous = None if predecessor is None else self.federation.client_samples(predecessor).x
         to_previous = None if previous is None else self._distance(drawn, previous)
         to_all = self._distance(drawn, self.all_samples.x)
         found = accuracy(self.module, model, self.federation.test)
@@ -162,7 +162,9 @@ def run_gan_recovery(
     run = prepare(experiment, federation=federation, module=module)
     prepared = run.prepared
     _check(prepared, attacker)
-    attack = GanRecovery(prepared.module, prepared.federation.samples(attacker), epochs=epochs, seed=experiment.seed)
+    attack = GanRecovery(
+        prepared.module, prepared.federation.client_samples(attacker), epochs=epochs, seed=experiment.seed
+    )
     tap = GanObserver(prepared, attacker, attack, features, watch)
     result = run_prepared(run, observer=_StopAtOnce(), tap=tap)
     images = attack.generate(SHOWN) if tap.observations else None
@@ -175,8 +177,10 @@ def _check(prepared: PreparedExperiment, attacker: int) -> None:
         raise SpecError(f"attacker: {prepared.experiment.method!r} has no clients that could attack")
     if not 0 <= attacker < federation.clients:
         raise SpecError(f"attacker: must be a client, one of 0 … {federation.clients - 1}, got {attacker}")
-    if federation.size(attacker) < 2:
-        raise SpecError(f"attacker: needs at least two samples, client {attacker} has {federation.size(attacker)}")
+    if federation.sample_count(attacker) < 2:
+        raise SpecError(
+            f"attacker: needs at least two samples, client {attacker} has {federation.sample_count(attacker)}"
+        )
     if federation.kind != "image":
         raise SpecError(f"attacker: draws images, but the data {federation.name!r} are {federation.kind}")
 
@@ -190,7 +194,9 @@ def _predecessor(arrival: Arrival, index: int) -> int | None:
 def _sample_all(prepared: PreparedExperiment) -> Samples:
     """Samples of all clients, at most as many as are compared."""
     federation = prepared.federation
-    parts = [federation.samples(client) for client in range(federation.clients) if federation.size(client)]
+    parts = [
+        federation.client_samples(client) for client in range(federation.clients) if federation.sample_count(client)
+    ]
     x, y = (torch.cat([part[each] for part in parts]) for each in (0, 1))
     rows = generator(prepared.experiment.seed, "spied-on").permutation(len(y))[:MOST_COMPARED]
     return Samples(x[torch.from_numpy(rows)], y[torch.from_numpy(rows)])

@@ -62,9 +62,9 @@ class FlippedFederation(FederationWrapper):
 
     tables: Mapping[int, Ints]
 
-    def samples(self, client: int) -> Samples:
+    def client_samples(self, client: int) -> Samples:
         """The samples of one client, with swapped labels for an attacker."""
-        x, y = self.inner.samples(client)
+        x, y = self.inner.client_samples(client)
         if client not in self.tables:
             return Samples(x, y)
         table = torch.from_numpy(self.tables[client])

@@ -6,7 +6,7 @@ import math
 
 from torch import Tensor
 
-from fedrelay.routes.execution import Tamper
+from fedrelay.routes.execution_overlay import Tamper
 
 
 def tamper(model: Tensor, received: Tensor, how: Tamper) -> None:

@@ -59,5 +59,5 @@ class AsyncState:
         return replace(self, finished=tuple(finished), last_group=tuple(last_group), under_way=rest)
 
 
-NextLegs = Callable[[AsyncState], tuple[GroupLeg, ...]]
+LegsForFreeModels = Callable[[AsyncState], tuple[GroupLeg, ...]]
 """Decides which free model goes to which idle group now."""

@@ -111,7 +111,7 @@ class Asynchronous(GroupSlotRouting):
         under_way: list[RouteFinish] = []
         time = 0.0
         while True:
-            legs = self.next_legs(context, state)
+            legs = self.legs_for_free_models(context, state)
             state = state.started(legs)
             for leg in legs:
                 heapq.heappush(under_way, RouteFinish(time + context.route_seconds(leg.clients, self.handover), leg))
@@ -122,7 +122,7 @@ class Asynchronous(GroupSlotRouting):
             state = state.ended([finish.leg for finish in batch])
             yield batch, list(under_way)
 
-    def next_legs(self, context: PlanningContext, state: AsyncState) -> tuple[GroupLeg, ...]:
+    def legs_for_free_models(self, context: PlanningContext, state: AsyncState) -> tuple[GroupLeg, ...]:
         """Which free model goes to which idle group now."""
         key = state.since + state.decisions
         return tuple(

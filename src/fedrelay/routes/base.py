@@ -95,7 +95,7 @@ class Routing(Section, ABC):
         """The setting that makes the server use samples of clients, or empty; a real federation refuses it."""
         return ""
 
-    def next_legs(self, context: PlanningContext, state: AsyncState) -> tuple[GroupLeg, ...]:
+    def legs_for_free_models(self, context: PlanningContext, state: AsyncState) -> tuple[GroupLeg, ...]:
         """Which free model goes to which idle group now. Only asynchronous routes implement this."""
         raise NotImplementedError
 

@@ -1,7 +1,7 @@
 """The round plan: how models travel, as plain frozen data.
 
 A plan can be printed, saved, counted and executed by any engine. It knows nothing of the method that made it, and
-imports nothing of the package. What happens to a plan while it is executed is in `routes.execution`.
+imports nothing of the package. What happens to a plan while it is executed is in `routes.execution_overlay`.
 """
 
 from __future__ import annotations

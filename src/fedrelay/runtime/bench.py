@@ -24,7 +24,7 @@ from fedrelay.engines.local.executor import one_thread
 from fedrelay.experiment.prepare import prepare
 from fedrelay.experiment.spec import experiment
 from fedrelay.local.loss import cross_entropy
-from fedrelay.routes.execution import AS_PLANNED
+from fedrelay.routes.execution_overlay import AS_PLANNED
 from fedrelay.runtime.loop import first_state
 from fedrelay.runtime.server import Server
 
@@ -113,7 +113,7 @@ def _plain_loop(workload: Workload, federation: Federation) -> Callable[[int], N
     def run_round(round: int) -> None:
         with one_thread():
             for client in range(ROUTES):
-                x, y = federation.samples(client)
+                x, y = federation.client_samples(client)
                 optimiser = torch.optim.SGD(module.parameters(), lr=LR)
                 order = torch.randperm(SAMPLES)
                 for begin in range(0, SAMPLES, BATCH):

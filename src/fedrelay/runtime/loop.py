@@ -147,7 +147,7 @@ def run_experiment(
     if experiment.out is not None:
         RunFolder.check(experiment.out)  # before clients train for their profiles
     check_within_reach(experiment)
-    run = prepare(experiment, federation=federation, module=module, on_profile=observer.on_profile)
+    run = prepare(experiment, federation=federation, module=module, on_client_profiled=observer.on_client_profiled)
     prepared = run.prepared
     if experiment.out is None:
         return run_prepared(run, observer=observer)

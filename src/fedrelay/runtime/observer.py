@@ -25,7 +25,7 @@ class Observer:
         ...         print(round, row and row["accuracy"])
     """
 
-    def on_profile(self, done: int, clients: int) -> None:
+    def on_client_profiled(self, done: int, clients: int) -> None:
         """Before the run starts, `done` of `clients` clients have computed their profile."""
 
     def on_start(self, experiment: Experiment, round: int) -> None:
@@ -38,7 +38,7 @@ class Observer:
         """Ctrl-C was pressed; the run stops after this round."""
 
 
-HOOKS = ("on_profile", "on_start", "on_round_end", "on_stopping")
+HOOKS = ("on_client_profiled", "on_start", "on_round_end", "on_stopping")
 
 
 def as_observer(given: object | None) -> Observer:
@@ -88,8 +88,8 @@ def _call_all(hooks: Sequence[Callable[..., None]], *arguments: object) -> None:
 class HopTap(Protocol):
     """Sees models as clients receive them."""
 
-    def taps(self, plan: RoundPlan) -> tuple[tuple[int, int], ...]:
+    def hops_to_tap(self, plan: RoundPlan) -> tuple[tuple[int, int], ...]:
         """(route, index) of the hops whose received model is wanted."""
 
-    def on_arrivals(self, plan: RoundPlan, arrivals: Sequence[Arrival]) -> None:
+    def on_attempt_end(self, plan: RoundPlan, arrivals: Sequence[Arrival]) -> None:
         """The hops of an attempt are over. `Arrival.received_models` are valid during this call only."""

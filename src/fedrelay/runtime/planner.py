@@ -12,7 +12,7 @@ from fedrelay.cost.cost_model import CostModel
 from fedrelay.engines.start import data_at_nodes
 from fedrelay.experiment.prepared_experiment import PreparedExperiment
 from fedrelay.grouping.profiles import ProfileInputs
-from fedrelay.privacy.hop_budget import HopBudget
+from fedrelay.privacy.hop_limit import HopLimit
 from fedrelay.rng import generator, torch_seed
 from fedrelay.robustness.faults import FaultModel
 from fedrelay.routes.async_state import AsyncState, GroupLeg
@@ -40,7 +40,7 @@ class Planner:
             wanted.fraction,
             wanted.seed,
             prepared.groups,
-            has_samples=lambda client: prepared.federation.size(client) > 0,
+            has_samples=lambda client: prepared.federation.sample_count(client) > 0,
             regroup=lru_cache(maxsize=4)(self._regroup),
             route_seconds=costs.route_seconds,
             real_time=data_at_nodes(wanted),
@@ -55,17 +55,17 @@ class Planner:
             waiting: Slots in which a model waits; None: those in which one waits if nothing goes wrong before.
         """
         plan = self._routed(round)
-        if self.hop_budget is not None:
-            plan = self.hop_budget.limit(plan)
+        if self.hop_limit is not None:
+            plan = self.hop_limit.limit(plan)
         if waiting is None or all(route.continues == (route.slot in waiting) for route in plan.routes):
             return plan
         return replace(plan, routes=tuple(replace(each, continues=each.slot in waiting) for each in plan.routes))
 
-    def next_legs(self, round: int, state: AsyncState) -> tuple[GroupLeg, ...]:
+    def legs_for_free_models(self, round: int, state: AsyncState) -> tuple[GroupLeg, ...]:
         """Which free model goes to which idle group now, without clients that have no samples."""
         phase = self.prepared.phase(round)
         context = self._phase_context(phase)
-        legs = phase.route.next_legs(context, state)
+        legs = phase.route.legs_for_free_models(context, state)
         return tuple(replace(leg, clients=tuple(filter(context.has_samples, leg.clients))) for leg in legs)
 
     def selection_seconds(self, round: int) -> float:
@@ -104,12 +104,12 @@ class Planner:
         )
 
     @cached_property
-    def hop_budget(self) -> HopBudget | None:
+    def hop_limit(self) -> HopLimit | None:
         """How many hops clients may have, where they have a privacy budget."""
         term = self.prepared.method.privacy
         if term is None or term.max_hops is None:
             return None
-        return HopBudget(term.max_hops, self._routed, lambda plan: self.faults.apply(plan).plan)
+        return HopLimit(term.max_hops, self._routed, lambda plan: self.faults.apply(plan).plan)
 
     def _regroup(self, count: int, key: int) -> Groups:
         grouping, wanted = self.prepared.method.grouping, self.prepared
@@ -122,7 +122,7 @@ class Planner:
         prepared, warmup = self.prepared, self.prepared.method.warmup
         if warmup is None or warmup.selector is None:
             return Selection(())
-        sizes = prepared.federation.sizes()
+        sizes = prepared.federation.sample_counts()
         holders = np.flatnonzero(sizes)
         rng = generator(prepared.experiment.seed, "selection", round)
         start = prepared.layout.flatten(prepared.module)[: prepared.layout.trained_size].double().numpy()

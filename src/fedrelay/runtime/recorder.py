@@ -23,7 +23,7 @@ from fedrelay.robustness.executed_round import unanswered
 from fedrelay.robustness.fault_events import GIVEN_UP, REFUSED, FaultEvent, event_label, is_fault
 from fedrelay.robustness.label_flip import FlippedFederation
 from fedrelay.routes.arrival import Arrival
-from fedrelay.routes.execution import FaultCosts
+from fedrelay.routes.execution_overlay import FaultCosts
 from fedrelay.routes.plan import RoundPlan
 from fedrelay.runtime.result import Result, Row
 from fedrelay.runtime.run_folder import PROBE, PROFILES, SELECTION, RunFolder, RunState

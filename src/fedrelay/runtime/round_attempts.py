@@ -12,7 +12,7 @@ from fedrelay.experiment.prepare import PreparedRun
 from fedrelay.robustness.executed_round import executed_round
 from fedrelay.robustness.fault_events import FaultEvent, events_of_arrivals, server_event, too_few_arrivals
 from fedrelay.routes.arrival import Arrival
-from fedrelay.routes.execution import ExecutionOverlay
+from fedrelay.routes.execution_overlay import ExecutionOverlay
 from fedrelay.routes.plan import RoundPlan
 from fedrelay.runtime.observer import HopTap
 from fedrelay.runtime.recorder import Recorder
@@ -42,15 +42,15 @@ class RoundAttempts:
         recovery, forgetting = experiment.recovery, experiment.eval.forgetting
         followed = (0,) if forgetting and plan.round % forgetting == 0 else ()
         needed = min(recovery.min_arrivals, 1 if plan.real_arrivals else len(plan.routes))
-        if planner.hop_budget is not None:
-            exhausted = planner.hop_budget.exhausted(plan.round)
+        if planner.hop_limit is not None:
+            exhausted = planner.hop_limit.exhausted(plan.round)
             passed_over = [
                 server_event(plan.round, "budget spent", "passed over from now on", each) for each in exhausted
             ]
             self.recorder.add_events(passed_over)
         for attempt in range(recovery.repeats + 1):
             faulty = planner.faults.apply(plan, attempt)
-            taps = self.tap.taps(faulty.plan) if self.tap is not None else ()
+            taps = self.tap.hops_to_tap(faulty.plan) if self.tap is not None else ()
             overlay = ExecutionOverlay(attempt, faulty.tampers, taps, followed, faulty.fault_costs)
             arrivals = self._run(engine, faulty.plan, overlay, state)
             self.recorder.add_events([*faulty.events, *events_of_arrivals(plan.round, overlay, arrivals)])
@@ -59,7 +59,7 @@ class RoundAttempts:
                 hops = (hop for arrival in arrivals for hop in arrival.hops)
                 state = replace(state, typical_hop=state.typical_hop.updated(hops))
             if self.tap is not None:
-                self.tap.on_arrivals(faulty.plan, arrivals)
+                self.tap.on_attempt_end(faulty.plan, arrivals)
             usable = sum(arrival.usable for arrival in arrivals)
             if usable >= needed:
                 break

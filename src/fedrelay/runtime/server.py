@@ -57,7 +57,7 @@ class Server:
             {number: arrival.payload for number, arrival in waiting.items()},
             state.typical_hop,
             {number: arrival.visited_groups for number, arrival in waiting.items()},
-            partial(self.planner.next_legs, plan.round) if plan.real_arrivals else None,
+            partial(self.planner.legs_for_free_models, plan.round) if plan.real_arrivals else None,
         )
 
     def receive(self, plan: RoundPlan, state: RunState, arrivals: Sequence[Arrival]) -> RunState:
@@ -113,7 +113,7 @@ class Server:
     def _models_of_clients(self, state: RunState) -> Sequence[Arrival]:
         """One arrival for each client with samples. A client without a hop so far has the first model."""
         found = []
-        for client, samples in enumerate(self.prepared.federation.sizes().tolist()):
+        for client, samples in enumerate(self.prepared.federation.sample_counts().tolist()):
             if samples:
                 weights = state.waiting[client].weights if client in state.waiting else state.weights
                 found.append(Arrival(client, (client,), weights, (HopReport(samples, 0, 0.0),)))
@@ -143,7 +143,7 @@ class Server:
     def _accuracy_at(self, weights: Tensor, client: int) -> float:
         """The accuracy of a model on the samples of a client."""
         with one_thread():
-            return accuracy(self._module, weights, self.prepared.federation.samples(client))
+            return accuracy(self._module, weights, self.prepared.federation.client_samples(client))
 
     @cached_property
     def _module(self) -> FlatModule:

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedrelay.grouping.kmeans import kmeans
-from fedrelay.grouping.profiles.principal_components import principal_components
+from fedrelay.grouping.principal_components import principal_components
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]

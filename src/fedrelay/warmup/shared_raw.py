@@ -23,7 +23,7 @@ from fedrelay.data.federation_wrapper import FederationWrapper
 from fedrelay.data.shared_samples import SharedFederation
 from fedrelay.merge.last import Last
 from fedrelay.routes.arrival import Arrival
-from fedrelay.routes.server_training import ServerTraining
+from fedrelay.routes.server_only import ServerOnly
 from fedrelay.warmup.base import Phase, Warmup
 
 
@@ -40,7 +40,7 @@ class SharedRaw(Warmup):
     pretrain: int = Field(20, ge=0, description="number of rounds at the server, on the shared samples")
 
     def phases(self) -> tuple[Phase, ...]:
-        return (Phase(self.pretrain, ServerTraining(), (), Last()),) if self.pretrain and self.ratio else ()
+        return (Phase(self.pretrain, ServerOnly(), (), Last()),) if self.pretrain and self.ratio else ()
 
     def prepare_data(self, federation: Federation, seed: int) -> Federation:
         return SharedFederation(federation, self.ratio, seed) if self.ratio else federation
@@ -52,7 +52,7 @@ class SharedRaw(Warmup):
             return ()
         x, y = shared.pool
         sample = sum(part[0].numel() * part.element_size() for part in (x, y))
-        clients = [client for client in range(shared.clients) if shared.inner.size(client)]
+        clients = [client for client in range(shared.clients) if shared.inner.sample_count(client)]
         sent = [len(shared.shared_indices(client)) * sample for client in clients]
         return (
             SetupCost(clients, up=SetupTransfer("samples", sent)),
@@ -66,7 +66,7 @@ class SharedRaw(Warmup):
             return arrival
         hops = zip(arrival.clients, arrival.hops, strict=True)
         adjusted = (
-            replace(hop, samples=shared.inner.size(client)) if client < shared.clients and hop.samples else hop
+            replace(hop, samples=shared.inner.sample_count(client)) if client < shared.clients and hop.samples else hop
             for client, hop in hops
         )
         return replace(arrival, hops=tuple(adjusted))

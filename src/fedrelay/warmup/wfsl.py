@@ -18,7 +18,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from fedrelay.local.terms.blend import Blend
+from fedrelay.local.terms.blend_with_received import BlendWithReceived
 from fedrelay.merge.base import Merge
 from fedrelay.merge.last import Last
 from fedrelay.merge.warmup_cycle import CombineCycle
@@ -40,10 +40,10 @@ class Wfsl(Warmup):
 
     def phases(self) -> tuple[Phase, ...]:
         merge: Merge = Last() if self.final == "last" else CombineCycle(of=self.final)
-        last = Phase(1, WarmupCycle(), (Blend(alpha=self.alpha, plain=self.plain_last_cycle),), merge)
+        last = Phase(1, WarmupCycle(), (BlendWithReceived(alpha=self.alpha, plain=self.plain_last_cycle),), merge)
         if self.cycles == 1:
             return (last,)
-        return (Phase(self.cycles - 1, WarmupCycle(), (Blend(alpha=self.alpha),), Last()), last)
+        return (Phase(self.cycles - 1, WarmupCycle(), (BlendWithReceived(alpha=self.alpha),), Last()), last)
 
     @property
     def selector(self) -> WarmupSelector:

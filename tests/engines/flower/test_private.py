@@ -48,7 +48,7 @@ def test_a_resumed_run_gets_the_same_replies_and_is_charged_once(make_nodes, use
         def on_start(self, experiment, round):
             pass
 
-        def on_profile(self, done, clients):
+        def on_client_profiled(self, done, clients):
             pass
 
         def on_round_end(self, round, row):

@@ -28,7 +28,7 @@ pytest.importorskip("flwr", reason="the extra 'flower' is not installed")
 
 from flwr.proto.control_pb2 import ListRunsRequest, StartRunRequest
 
-from fedrelay.engines.flower.certificates import public_keys
+from fedrelay.engines.flower.credentials import public_keys
 from fedrelay.engines.flower.node import serve_loop
 from fedrelay.engines.flower.server.roster import ask_for_facts
 from fedrelay.engines.flower.wire import session
@@ -79,7 +79,7 @@ class Federation:
             if name in NAMES:
                 public = (folder / f"{name}.key.pub").read_bytes()
                 (folder / "server" / "nodes" / f"{name}.pub").write_bytes(public)
-            x, y = self.data.samples(client % len(NAMES))
+            x, y = self.data.client_samples(client % len(NAMES))
             np.savez(folder / f"{name}.npz", x=x.numpy(), y=y.numpy())
         (folder / "slowly.py").write_text(SLOW)
         np.savez(folder / "test.npz", x=self.data.test.x.numpy(), y=self.data.test.y.numpy())

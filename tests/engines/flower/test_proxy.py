@@ -14,7 +14,7 @@ import pytest
 
 pytest.importorskip("flwr", reason="the extra 'flower' is not installed")
 
-from fedrelay.engines.flower.certificates import (
+from fedrelay.engines.flower.credentials import (
     CA,
     SECRET,
     SERVER,

@@ -14,7 +14,7 @@ from fedrelay.errors import EngineError, SpecError
 pytest.importorskip("flwr", reason="the extra 'flower' is not installed")
 
 from fedrelay.engines.flower import superlink
-from fedrelay.engines.flower.certificates import CA, SECRET, make_node_key, make_server_folder, private_key, read
+from fedrelay.engines.flower.credentials import CA, SECRET, make_node_key, make_server_folder, private_key, read
 from fedrelay.engines.flower.messages import Message
 from fedrelay.engines.flower.superlink import SuperLink
 from fedrelay.engines.flower.wire.node_connection import NodeConnection, RegistrationRefused, UnknownNode
@@ -124,7 +124,7 @@ def test_a_message_that_is_too_large_is_refused_in_a_reply(link, tmp_path):
 
 def test_a_bad_key_is_an_error_at_the_start_and_a_note_later(tmp_path, monkeypatch, capsys):
     """The command: keys that cannot be read end it at the start; afterwards those who are in stay."""
-    from fedrelay.cli import federation, main
+    from fedrelay.cli import deploy, main
 
     calls = []
 
@@ -154,7 +154,7 @@ def test_a_bad_key_is_an_error_at_the_start_and_a_note_later(tmp_path, monkeypat
             return len(calls) == 4
 
     monkeypatch.setattr("fedrelay.engines.flower.superlink.SuperLink", Running)
-    monkeypatch.setattr(federation, "_until_stopped", lambda: nullcontext(Hasty()))
+    monkeypatch.setattr(deploy, "_until_stopped", lambda: nullcontext(Hasty()))
     make_server_folder(tmp_path, ["127.0.0.1"])
     assert main(["superlink", str(tmp_path)]) == 0
     said = capsys.readouterr().err

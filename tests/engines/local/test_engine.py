@@ -17,18 +17,18 @@ from fedrelay.engines.local.engine import LocalEngine, start_local
 from fedrelay.engines.local.executor import ForkedExecutor, InlineExecutor
 from fedrelay.errors import DivergedError, EngineError
 from fedrelay.experiment.spec import TrainSettings
-from fedrelay.local.terms.drift import Drift
-from fedrelay.local.terms.prox import Prox
+from fedrelay.local.terms.drift_penalty import DriftPenalty
+from fedrelay.local.terms.proximal_penalty import ProximalPenalty
 from fedrelay.local.trainer import TrainingJob
 from fedrelay.models.flat_layout import FlatLayout
-from fedrelay.routes.execution import AS_PLANNED
+from fedrelay.routes.execution_overlay import AS_PLANNED
 from fedrelay.routes.plan import RoundPlan, Route
 
 PLAN = RoundPlan(1, (Route((0, 1, 2, 3)), Route((4,)), Route((5, 0)), Route((2, 2, 2))))
 
 
 def job_of(federation, module, lanes=1, **train):
-    terms = (Prox(mu=0.1, anchor="round"),)
+    terms = (ProximalPenalty(mu=0.1, anchor="round"),)
     return TrainingJob(
         module, FlatLayout.of(module), federation, TrainSettings(**{"batch_size": 2, **train}), terms, 3, lanes
     )
@@ -59,7 +59,7 @@ def outcome(engine, job, plan=PLAN):
 def test_a_later_hop_reads_the_client_state_that_an_earlier_one_left(toy, linear, engines, executor, lanes):
     """In one round as in two: the second route begins with the client that the first one reaches last."""
     train = TrainSettings(batch_size=100, lr=0.3)  # one batch: no randomness that would tell the rounds apart
-    job = TrainingJob(linear, FlatLayout.of(linear), toy, train, (Drift(alpha=0.5),), 3, lanes)
+    job = TrainingJob(linear, FlatLayout.of(linear), toy, train, (DriftPenalty(alpha=0.5),), 3, lanes)
     first, second, start = Route((3, 4, 0)), Route((0, 4, 5)), RoundInputs(job.layout.flatten(linear))
     apart = engines(LocalEngine(job, executor(job)))
     expected = []

@@ -25,10 +25,10 @@ from fedrelay.engines.ray.engine import RayExecutor, start_ray
 from fedrelay.engines.ray.remote_work import run_work_item
 from fedrelay.errors import DivergedError, EngineError, SpecError
 from fedrelay.experiment.spec import TrainSettings
-from fedrelay.local.terms.control import Control
+from fedrelay.local.terms.control_variates import ControlVariates
 from fedrelay.local.trainer import TrainingJob
 from fedrelay.models.flat_layout import FlatLayout
-from fedrelay.routes.execution import ExecutionOverlay
+from fedrelay.routes.execution_overlay import ExecutionOverlay
 from fedrelay.routes.plan import RoundPlan, Route
 from fedrelay.runtime.observer import Observer
 
@@ -63,7 +63,7 @@ def cluster(head):
 
 
 def job_of(federation, module, lanes=1, **train):
-    terms = (Control(),)
+    terms = (ControlVariates(),)
     return TrainingJob(
         module, FlatLayout.of(module), federation, TrainSettings(**{"batch_size": 2, **train}), terms, 3, lanes
     )

@@ -30,7 +30,10 @@ def test_the_job_comes_out_as_it_went_in(packed, toy, linear):
     assert (job.train, job.terms, job.seed, job.layout) == (TrainSettings(), (), 3, FlatLayout.of(linear))
     assert torch.equal(job.layout.flatten(job.module), job.layout.flatten(linear))
     for client in range(6):
-        assert all(torch.equal(*pair) for pair in zip(job.federation.samples(client), toy.samples(client), strict=True))
+        assert all(
+            torch.equal(*pair)
+            for pair in zip(job.federation.client_samples(client), toy.client_samples(client), strict=True)
+        )
     assert job.federation.fingerprint() == toy.fingerprint()
 
 
@@ -38,7 +41,7 @@ def test_data_are_looked_at_where_they_lie(packed):
     for buffer in packed.buffers:
         buffer.flags.writeable = False  # as in an object store
     federation = packed.unpack().federation
-    for array in (federation.test.x.numpy(), federation.samples(1).x.numpy(), federation.dataset.x_train):
+    for array in (federation.test.x.numpy(), federation.client_samples(1).x.numpy(), federation.dataset.x_train):
         assert any(np.shares_memory(array, buffer) for buffer in packed.buffers)
 
 

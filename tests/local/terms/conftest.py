@@ -19,7 +19,7 @@ from fedrelay.local.terms.tensor_declarations import ClientState, Payload, Serve
 from fedrelay.local.trainer import EagerTrainer, TrainingJob
 from fedrelay.merge.base import MergeInput
 from fedrelay.models.flat_layout import FlatLayout, FlatModule
-from fedrelay.routes.execution import AS_PLANNED
+from fedrelay.routes.execution_overlay import AS_PLANNED
 from fedrelay.routes.plan import Hop, RoundPlan, Route
 
 

@@ -15,18 +15,18 @@ from fedrelay.engines.local.engine import LocalEngine
 from fedrelay.engines.local.executor import ForkedExecutor, InlineExecutor
 from fedrelay.experiment.spec import TrainSettings
 from fedrelay.local.batched_trainer import batched_model_for
-from fedrelay.local.terms.blend import Blend
-from fedrelay.local.terms.contrast import Contrast
-from fedrelay.local.terms.control import Control
-from fedrelay.local.terms.drift import Drift
-from fedrelay.local.terms.fisher import FisherPenalty
+from fedrelay.local.terms.blend_with_received import BlendWithReceived
+from fedrelay.local.terms.contrastive_loss import ContrastiveLoss
+from fedrelay.local.terms.control_variates import ControlVariates
+from fedrelay.local.terms.drift_penalty import DriftPenalty
+from fedrelay.local.terms.fisher_penalty import FisherPenalty
 from fedrelay.local.terms.glam import Glam
-from fedrelay.local.terms.mmd import Mmd
-from fedrelay.local.terms.prox import Prox
+from fedrelay.local.terms.mmd_penalty import MmdPenalty
+from fedrelay.local.terms.proximal_penalty import ProximalPenalty
 from fedrelay.local.terms.tensor_declarations import Payload
 from fedrelay.local.trainer import TrainingJob
 from fedrelay.models.flat_layout import FlatLayout
-from fedrelay.routes.execution import AS_PLANNED
+from fedrelay.routes.execution_overlay import AS_PLANNED
 from fedrelay.routes.plan import RoundPlan, Route
 
 CHAINS = ((0, 1, 2), (3, 4), (5,))
@@ -61,7 +61,14 @@ def run_two_rounds(federation, terms, routes, *, executor=InlineExecutor, lanes=
 
 @pytest.mark.parametrize(
     "term",
-    [Prox(mu=0), Contrast(mu=0), Mmd(strength=0), Glam(tau=0, rho=0), FisherPenalty(strength=0), Blend(alpha=0)],
+    [
+        ProximalPenalty(mu=0),
+        ContrastiveLoss(mu=0),
+        MmdPenalty(strength=0),
+        Glam(tau=0, rho=0),
+        FisherPenalty(strength=0),
+        BlendWithReceived(alpha=0),
+    ],
     ids=lambda term: type(term).__name__,
 )
 @pytest.mark.parametrize("routes", [CHAINS, ROTATIONS], ids=["chains", "rotations"])
@@ -74,9 +81,9 @@ def test_without_strength_a_term_is_not_there(toy, term, routes):
 @pytest.mark.parametrize(
     "terms",
     [
-        (Glam(), Contrast(mu=1.0)),
-        (Mmd(), FisherPenalty(labels="model"), Blend()),
-        (Control(), Drift(), Blend(), Prox(mu=0.1)),
+        (Glam(), ContrastiveLoss(mu=1.0)),
+        (MmdPenalty(), FisherPenalty(labels="model"), BlendWithReceived()),
+        (ControlVariates(), DriftPenalty(), BlendWithReceived(), ProximalPenalty(mu=0.1)),
     ],
     ids=["teachers", "fisher", "algebra"],
 )
@@ -88,7 +95,12 @@ def test_worker_processes_give_the_same_bits(toy, terms):
 
 @pytest.mark.parametrize(
     "terms",
-    [(Control(),), (Drift(),), (Drift(alpha_by_size=True), Control()), (Blend(alpha=0.3), Drift(), Prox(mu=0.1))],
+    [
+        (ControlVariates(),),
+        (DriftPenalty(),),
+        (DriftPenalty(alpha_by_size=True), ControlVariates()),
+        (BlendWithReceived(alpha=0.3), DriftPenalty(), ProximalPenalty(mu=0.1)),
+    ],
 )
 @pytest.mark.parametrize("routes", [CHAINS, ROTATIONS], ids=["chains", "rotations"])
 def test_lanes_give_what_each_gives_alone(toy, terms, routes):
@@ -98,7 +110,9 @@ def test_lanes_give_what_each_gives_alone(toy, terms, routes):
     torch.testing.assert_close(alone, batched_lanes, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("term", [Glam(), Contrast(), Mmd(), FisherPenalty()], ids=lambda term: type(term).__name__)
+@pytest.mark.parametrize(
+    "term", [Glam(), ContrastiveLoss(), MmdPenalty(), FisherPenalty()], ids=lambda term: type(term).__name__
+)
 def test_terms_that_ask_models_are_trained_one_by_one(toy, term):
     *_, batched_lanes = run_two_rounds(toy, (term,), CHAINS, lanes=8)
     assert not batched_lanes
@@ -106,7 +120,16 @@ def test_terms_that_ask_models_are_trained_one_by_one(toy, term):
 
 @pytest.mark.parametrize(
     "term",
-    [Prox(), Contrast(), Mmd(), Glam(), FisherPenalty(strength=10), Blend(), Control(), Drift()],
+    [
+        ProximalPenalty(),
+        ContrastiveLoss(),
+        MmdPenalty(),
+        Glam(),
+        FisherPenalty(strength=10),
+        BlendWithReceived(),
+        ControlVariates(),
+        DriftPenalty(),
+    ],
     ids=lambda term: type(term).__name__,
 )
 def test_with_strength_it_is(toy, term):
@@ -130,9 +153,9 @@ def sentences(padding):
     "term",
     [
         Glam(),
-        Contrast(),
-        Mmd(strength=1.0),
-        Mmd(strength=1.0, outputs="features"),
+        ContrastiveLoss(),
+        MmdPenalty(strength=1.0),
+        MmdPenalty(strength=1.0, outputs="features"),
         FisherPenalty(),
         FisherPenalty(labels="model"),
     ],

@@ -28,7 +28,7 @@ from fedrelay.engines.flower.server.reply_checks import ReplyChecker
 from fedrelay.engines.flower.server.state_versions import StateVersions
 from fedrelay.engines.local.executor import one_thread
 from fedrelay.errors import EngineError
-from fedrelay.experiment.serialize import to_plain
+from fedrelay.experiment.part_serialization import to_plain
 from fedrelay.experiment.spec import RecoverySettings
 from fedrelay.local.client_profile import ClientProfiler, ProfileVector
 from fedrelay.local.client_state import ClientStateStore
@@ -36,7 +36,7 @@ from fedrelay.local.evaluation import EvaluationSums, evaluate_chunks
 from fedrelay.local.terms.tensor_declarations import ClientState
 from fedrelay.local.trainer import TrainingJob
 from fedrelay.routes.arrival import Arrival
-from fedrelay.routes.execution import ExecutionOverlay
+from fedrelay.routes.execution_overlay import ExecutionOverlay
 from fedrelay.routes.plan import RoundPlan
 
 log = logging.getLogger(__name__)

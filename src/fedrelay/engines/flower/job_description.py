@@ -12,7 +12,7 @@ from torch import nn
 
 from fedrelay.data.federation import Federation
 from fedrelay.errors import EngineError
-from fedrelay.experiment.serialize import from_plain, to_plain
+from fedrelay.experiment.part_serialization import from_plain, to_plain
 from fedrelay.experiment.spec import GuardSettings, TrainSettings, validate
 from fedrelay.local.module_rebuilder import ModuleRebuilder
 from fedrelay.local.terms.base import Term
@@ -28,7 +28,7 @@ def describe_job(job: TrainingJob) -> str:
         "terms": [to_plain(term) for term in job.terms],
         "seed": job.seed,
         "classes": job.federation.classes,
-        "mean_size": float(job.federation.sizes().mean()),
+        "mean_size": float(job.federation.sample_counts().mean()),
         "guard": guard.model_dump(mode="json"),
         "model": to_plain(job.module_rebuilder) if job.module_rebuilder is not None else None,
         "layout": layout_digest(job.layout),

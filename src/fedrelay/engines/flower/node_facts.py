@@ -10,7 +10,7 @@ from typing import Annotated, Any, Self
 from pydantic import Field, model_validator
 
 from fedrelay.data.federation import Kind
-from fedrelay.data.own_samples import MAX_CLASSES
+from fedrelay.data.owner_samples import MAX_CLASSES
 from fedrelay.experiment.spec import Section
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 from fedrelay.data.federation import Samples
-from fedrelay.data.own_samples import owner_federation, read_samples
+from fedrelay.data.owner_samples import owner_federation, read_samples
 from fedrelay.engines.base import Engine, RouteNeeds
 from fedrelay.engines.flower import check_installed
 from fedrelay.engines.flower.engine import FlowerEngine
@@ -21,7 +21,7 @@ from fedrelay.engines.flower.server.roster import RosterEntry, privacy_warnings,
 from fedrelay.errors import EngineError, SpecError
 from fedrelay.experiment.spec import DataSettings, EngineSettings, Experiment
 from fedrelay.local.client_state import ClientStateStore
-from fedrelay.local.terms.dp import Dp
+from fedrelay.local.terms.differential_privacy import DifferentialPrivacy
 from fedrelay.local.trainer import TrainingJob
 
 log = logging.getLogger(__name__)
@@ -36,7 +36,7 @@ def start_flower(job: TrainingJob, experiment: Experiment, client_states: Client
 def open_connection(settings: EngineSettings) -> Connection:
     """A connection to the SuperLink, with a run of its own there."""
     check_installed()
-    from fedrelay.engines.flower.certificates import CA, SECRET, authority, public_keys, read
+    from fedrelay.engines.flower.credentials import CA, SECRET, authority, public_keys, read
     from fedrelay.engines.flower.wire.server_connection import FlowerConnection
 
     folder = server_folder(settings)
@@ -48,7 +48,7 @@ def open_remote(experiment: Experiment, plugins: Sequence[str] = ()) -> RemoteFe
     """Register all nodes whose keys are in the server's folder; each must allow the plug-ins."""
     settings = experiment.engine
     check_installed()
-    from fedrelay.engines.flower.certificates import public_keys
+    from fedrelay.engines.flower.credentials import public_keys
 
     _check_data(experiment.data)
     folder = server_folder(settings)
@@ -61,7 +61,7 @@ def open_remote(experiment: Experiment, plugins: Sequence[str] = ()) -> RemoteFe
 
 def show_roster(settings: EngineSettings) -> list[RosterEntry]:
     """All nodes whose keys are in the server's folder, and their state."""
-    from fedrelay.engines.flower.certificates import CA, authority, public_keys
+    from fedrelay.engines.flower.credentials import CA, authority, public_keys
     from fedrelay.engines.flower.wire.superlink_api import last_seen
 
     folder = server_folder(settings)
@@ -87,7 +87,7 @@ def server_test(path: Path) -> Samples:
     arrays = read_samples(str(path))
     if "x_test" in arrays:
         return owner_federation(arrays).test
-    return owner_federation({"x": arrays["x"], "y": arrays["y"]}).samples(0)
+    return owner_federation({"x": arrays["x"], "y": arrays["y"]}).client_samples(0)
 
 
 def check_flower(job: TrainingJob, experiment: Experiment, routes: Sequence[RouteNeeds] = ()) -> None:
@@ -133,7 +133,7 @@ def _check_asynchronous(job: TrainingJob, experiment: Experiment) -> None:
     if experiment.faults or experiment.recovery.deadline is not None:
         setting = "faults" if experiment.faults else "recovery.deadline"
         raise SpecError(f"{setting}: cannot be simulated {why}")
-    if any(isinstance(term, Dp) and term.max_hops is not None for term in job.terms):
+    if any(isinstance(term, DifferentialPrivacy) and term.max_hops is not None for term in job.terms):
         raise SpecError(f"terms.dp.epsilon: a budget cannot be kept {why}")
 
 

@@ -12,7 +12,7 @@ import sys
 import time
 from pathlib import Path
 
-from fedrelay.engines.flower.certificates import (
+from fedrelay.engines.flower.credentials import (
     CA,
     SECRET,
     SERVER,

@@ -13,7 +13,7 @@ from functools import cached_property
 from fedrelay.local.hop import PlannedHop, planned_hop
 from fedrelay.local.terms.tensor_declarations import ClientState, Payload, ServerState
 from fedrelay.local.trainer import TrainingJob
-from fedrelay.routes.execution import ExecutionOverlay
+from fedrelay.routes.execution_overlay import ExecutionOverlay
 from fedrelay.routes.plan import Hop, RoundPlan
 
 Pair = tuple[int, int]

@@ -27,7 +27,7 @@ from fedrelay.local.terms.tensor_declarations import ClientState, Payload, Serve
 from fedrelay.local.trainer import TrainingJob
 from fedrelay.robustness.guard import NO_HOPS_YET, TypicalHop, check_weights
 from fedrelay.routes.arrival import Arrival, HopReport
-from fedrelay.routes.execution import ExecutionOverlay
+from fedrelay.routes.execution_overlay import ExecutionOverlay
 from fedrelay.routes.plan import Hop, RoundPlan, Route
 
 SETUP_ROUND = 0
@@ -112,7 +112,7 @@ class LocalEngine:
         """Clients that train are batched, the others run alone; those with the most samples come first."""
         self.executor.allocate(1)[0] = weights
         plan = RoundPlan(SETUP_ROUND, tuple(Route((client,)) for client in clients))
-        batches = batch_routes(plan, self.job.federation.size, self.lanes if profiler.trains else 1)
+        batches = batch_routes(plan, self.job.federation.sample_count, self.lanes if profiler.trains else 1)
         items = [ProfileClients(profiler, batch) for batch in batches]
         step = PROFILES_PER_WORKER * self.executor.parallelism
         for begin in range(0, len(items), step):
@@ -135,7 +135,7 @@ class LocalEngine:
     def _work_items(self, layout: BufferLayout, typical: TypicalHop) -> Iterator[list[TrainRoutes]]:
         """What runs side by side: whole routes, or one wave after another."""
         server_state = tuple(layout.row(f"server {name}") for name in self.job.tensor_names(ServerState))
-        batches = batch_routes(layout.plan, self.job.federation.size, self.lanes, layout.overlay.attempt)
+        batches = batch_routes(layout.plan, self.job.federation.sample_count, self.lanes, layout.overlay.attempt)
         if not layout.waves:
             whole = [tuple([layout.of_hop(hop) for hop in wave] for wave in batch.waves()) for batch in batches]
             yield [TrainRoutes(waves, server_state, typical) for waves in whole]

@@ -124,7 +124,7 @@ class ForkedExecutor:
         self.rows = shared_rows(job, 1)
         # Converted once here, not in every worker after the fork.
         job.federation.test  # noqa: B018
-        job.federation.samples(0)
+        job.federation.client_samples(0)
 
     def allocate(self, rows: int) -> Tensor:
         """Shared memory. Workers inherit it when they are forked, so more rows need new workers."""

@@ -80,7 +80,7 @@ def pack(job: TrainingJob) -> SerializedJob:
 
     # Converted once here, not by every worker.
     job.federation.test  # noqa: B018
-    job.federation.samples(0)
+    job.federation.client_samples(0)
     body, buffers = io.BytesIO(), list[pickle.PickleBuffer]()
     try:
         Packer(body, protocol=5, buffer_callback=buffers.append).dump(job)

@@ -121,7 +121,7 @@ class Profile(ABC):
         ...     non_negative = True
         ...
         ...     def compute(self, inputs, clients, options):
-        ...         return ProfilingResult(inputs.federation.sizes()[clients, None].astype(np.float64))
+        ...         return ProfilingResult(inputs.federation.sample_counts()[clients, None].astype(np.float64))
     """
 
     probabilities: ClassVar[bool] = False

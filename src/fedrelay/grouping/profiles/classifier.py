@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from fedrelay.cost.ledger import SetupTransfer
 from fedrelay.errors import SpecError
+from fedrelay.grouping.principal_components import principal_components
 from fedrelay.grouping.profiles.base import (
     Profile,
     ProfileInputs,
@@ -31,7 +32,6 @@ from fedrelay.grouping.profiles.base import (
     row_bytes,
     training_step,
 )
-from fedrelay.grouping.profiles.principal_components import principal_components
 from fedrelay.local.client_profile import ClientProfiler, ProfileVector
 from fedrelay.local.trainer import TrainingJob
 from fedrelay.models.flat_layout import FlatModule

@@ -78,7 +78,7 @@ class ProbeFeatures:
     """How clients build the network."""
 
 
-class SmallProbe(ModuleRebuilder):
+class SmallProbeRebuilder(ModuleRebuilder):
     """Builds the feature part of a small CNN."""
 
     shape: tuple[int, ...]
@@ -88,7 +88,7 @@ class SmallProbe(ModuleRebuilder):
         return build_model("cnn-s", self.shape, self.classes, kind="image").features
 
 
-class LargeProbe(ModuleRebuilder):
+class LargeProbeRebuilder(ModuleRebuilder):
     """Builds the feature part of a ResNet-18."""
 
     def build(self) -> nn.Module:
@@ -133,7 +133,9 @@ def train_probe(inputs: ProfileInputs, dataset: Dataset) -> ProbeFeatures:
     whole = TrainedWeightsProfiler(parts=((0, layout.size),))
     weights = inputs.profile_vectors(job, whole, [0], layout.flatten(network))[0]
     network.load_state_dict(layout.state_dict(torch.from_numpy(weights)))
-    return ProbeFeatures(network.features, dataset.shape, SmallProbe(shape=dataset.shape, classes=dataset.classes))
+    return ProbeFeatures(
+        network.features, dataset.shape, SmallProbeRebuilder(shape=dataset.shape, classes=dataset.classes)
+    )
 
 
 class ResidualBlock(nn.Module):
@@ -191,7 +193,7 @@ def read_resnet18(path: Path) -> ProbeFeatures:
     unexpected = [name for name in found if name not in wanted and not name.startswith("fc.")]
     if unexpected:
         raise _not_resnet(path, f"unexpected {unexpected[0]}")
-    return ProbeFeatures(module, RESNET_INPUT, LargeProbe())
+    return ProbeFeatures(module, RESNET_INPUT, LargeProbeRebuilder())
 
 
 def _tensors(path: Path) -> Mapping[str, Tensor]:

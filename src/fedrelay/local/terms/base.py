@@ -38,6 +38,7 @@ class Term(Section, ABC):
     hook                        called                                may write to
     ==========================  ====================================  ==============================================
     `adapt_model`               once, before the first round          – (returns the module to train)
+    `check_model`               once, after `adapt_model` of all      – (refuses a module that does not fit)
     `adjust_received_model`     before the first step of a hop        `model.flat`
     `add_gradient`              at every step, after the loss         `gradient`
     `adjust_trained_model`      after the last step                   `theta`
@@ -89,11 +90,15 @@ class Term(Section, ABC):
         """Return the module to train: the given one, or another form of it.
 
         Called before the flat layout is read. New weights come from torch's global random generator.
+        """
+        return module
+
+    def check_model(self, module: nn.Module) -> None:
+        """Check the module to train, as all terms have adapted it.
 
         Raises:
             SpecError: The term cannot work with this module.
         """
-        return module
 
     @property
     def needs_round_model(self) -> bool:
@@ -181,11 +186,10 @@ class LossTerm(Term):
         """Whether `loss` reads `ModelOutputs.features`."""
         return False
 
-    def adapt_model(self, module: nn.Module) -> nn.Module:
-        """Return the module unchanged; refuse one without features if they are needed."""
+    def check_model(self, module: nn.Module) -> None:
+        """Refuse a module without features if they are needed."""
         if self.needs_features:
             last_linear(module)
-        return module
 
     @abstractmethod
     def loss(self, batch: Batch, context: HopContext) -> Tensor:

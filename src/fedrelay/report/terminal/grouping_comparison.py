@@ -81,7 +81,7 @@ def grouping_report(inputs: ProfileInputs, choices: Mapping[str, Grouping]) -> G
     federation = inputs.federation
     for grouping in choices.values():
         grouping.check(inputs)
-    sizes = federation.sizes()
+    sizes = federation.sample_counts()
     histograms = np.stack([federation.histogram(client) for client in range(federation.clients)])
 
     def result(name: str, groups: Groups, profiles: ProfilingResult | None = None) -> GroupingResult:

@@ -16,13 +16,13 @@ def holding(ask):
 
 @pytest.mark.parametrize("client", [0, 5, 10**9])
 def test_every_number_is_this_client(holding, client):
-    assert holding.size(client) == 8
-    assert torch.equal(holding.samples(client).x, holding.inner.samples(0).x)
+    assert holding.sample_count(client) == 8
+    assert torch.equal(holding.client_samples(client).x, holding.inner.client_samples(0).x)
 
 
 def test_it_knows_the_classes_and_mean_size_of_all_clients(holding):
     assert holding.classes == 7
-    assert holding.sizes().tolist() == [12.5]
+    assert holding.sample_counts().tolist() == [12.5]
     assert holding.sample_shape == (3,)
 
 
@@ -31,5 +31,5 @@ def test_public_samples_are_not_taken_from_the_nodes_own(holding):
     shown = NodeFederationWithPublic(holding, 0, 0, public)
     assert shown.public is public
     assert len(shown.test.y) == 4
-    assert shown.size(3) == 8
+    assert shown.sample_count(3) == 8
     assert shown.classes == 7

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from fedrelay.engines.flower.messages import BadMessage, Message, pack_models
 from fedrelay.errors import EngineError
-from fedrelay.experiment.serialize import to_plain
+from fedrelay.experiment.part_serialization import to_plain
 from fedrelay.grouping.profiles.confidence import ConfidenceProfiler
-from fedrelay.local.terms.control import Control
-from fedrelay.local.terms.prox import Prox
+from fedrelay.local.terms.control_variates import ControlVariates
+from fedrelay.local.terms.proximal_penalty import ProximalPenalty
 
 
 def with_job(request, **changes):
@@ -46,7 +46,7 @@ def test_a_hop_is_a_step_of_gradient_descent(service, ask):
     """All eight samples in one batch, from zero weights: every class has a chance of one half."""
     wanted = ask.job(batch_size=8, lr=0.1)
     reply = service.answer(ask.hop(wanted))
-    x, y = (part.numpy() for part in service.data.samples(0))
+    x, y = (part.numpy() for part in service.data.client_samples(0))
     error = 0.5 - np.eye(2)[y]
     expected = np.concatenate([(error.T @ x / 8).ravel(), error.mean(axis=0)]) * -0.1
     np.testing.assert_allclose(reply.arrays["models"], [expected], atol=1e-7)
@@ -56,7 +56,7 @@ def test_a_hop_is_a_step_of_gradient_descent(service, ask):
 
 
 def test_client_state_is_read_by_its_version(service, ask):
-    wanted = ask.job(Control())
+    wanted = ask.job(ControlVariates())
     first = service.answer(ask.hop(wanted, request=100))
     again = service.answer(ask.hop(wanted, request=101, state=0))
     assert np.array_equal(first.arrays["models"], again.arrays["models"])
@@ -155,16 +155,16 @@ def test_odd_headers(header, message, service, ask):
 )
 def test_odd_states(header, message, service, ask):
     with pytest.raises((BadMessage, EngineError), match=message):
-        service.answer(ask.hop(ask.job(Control()), **header))
+        service.answer(ask.hop(ask.job(ControlVariates()), **header))
 
 
 def test_states_of_another_model_are_not_used(service, ask):
     service.state_files.put(ask.run, 50, {"control": torch.zeros(3)})
     service.state_files.put(ask.run, 51, {"other": torch.zeros(8)})
     with pytest.raises(EngineError, match="belongs to another model"):
-        service.answer(ask.hop(ask.job(Control()), state=50))
+        service.answer(ask.hop(ask.job(ControlVariates()), state=50))
     with pytest.raises(EngineError, match="belongs to different methods"):
-        service.answer(ask.hop(ask.job(Control()), state=52, merged_from=[0, 50, 51]))
+        service.answer(ask.hop(ask.job(ControlVariates()), state=52, merged_from=[0, 50, 51]))
 
 
 @pytest.mark.parametrize(
@@ -179,9 +179,9 @@ def test_states_of_another_model_are_not_used(service, ask):
         ({"train": {"speed": 1}}, "train.speed"),
         ({"train": None}, "the job cannot be read"),
         ({"terms": [{"is": "Eval"}]}, "unknown part 'Eval'"),
-        ({"terms": [{"is": "Prox", "mu": "x"}]}, "Prox.mu"),
+        ({"terms": [{"is": "ProximalPenalty", "mu": "x"}]}, "ProximalPenalty.mu"),
         ({"terms": 3}, "the job cannot be read"),
-        ({"terms": ["Prox"]}, "a part must be a mapping"),
+        ({"terms": ["ProximalPenalty"]}, "a part must be a mapping"),
         ({"seed": "x"}, "the job cannot be read"),
         ({"guard": {"largest": -1}}, "guard.largest"),
         ({"guard": 3}, "the job cannot be read"),
@@ -193,7 +193,7 @@ def test_states_of_another_model_are_not_used(service, ask):
 )
 def test_bad_jobs(changes, message, service, ask):
     with pytest.raises((BadMessage, EngineError), match=message) as caught:
-        service.answer(with_job(ask.hop(ask.job(Prox())), **changes))
+        service.answer(with_job(ask.hop(ask.job(ProximalPenalty())), **changes))
     assert len(str(caught.value).splitlines()) == 1
     assert service.answer(ask.hop(ask.job())).header["steps"] == 2  # the next request is answered as ever
 
@@ -256,7 +256,7 @@ kinds = st.sampled_from(["hop", "profile", "evaluate"])
 @given(kind=kinds, header=st.dictionaries(names, values, max_size=3))
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 def test_no_request_does_more_than_fail_in_one_line(kind, header, service, ask):
-    request = ask.hop(ask.job(Control()), kind=kind)
+    request = ask.hop(ask.job(ControlVariates()), kind=kind)
     said = replace(request, header={**request.header, **header})
     try:
         reply = service.answer(said)
@@ -273,7 +273,7 @@ def test_no_request_does_more_than_fail_in_one_line(kind, header, service, ask):
 )
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 def test_no_job_does_more_than_fail_in_one_line(name, value, service, ask):
-    with_it = with_job(ask.hop(ask.job(Control())), **{name: value})
+    with_it = with_job(ask.hop(ask.job(ControlVariates())), **{name: value})
     try:
         words = str(service.answer(with_it).header["kind"])
     except (BadMessage, EngineError) as error:

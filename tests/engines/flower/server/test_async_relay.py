@@ -112,8 +112,8 @@ def timeline(slow, tmp_path):
         groups = groups_of(tmp_path / "rehearsal")
         context, route = PlanningContext(4, 0.5, USUAL["seed"], tuple(map(tuple, groups))), Asynchronous(period=2)
         standing = AsyncState.after(1, [(), ()])
-        first, second = legs = route.next_legs(context, standing)
-        [third] = route.next_legs(context, standing.started(legs).ended([first]))
+        first, second = legs = route.legs_for_free_models(context, standing)
+        [third] = route.legs_for_free_models(context, standing.started(legs).ended([first]))
         a, b, c = (found.names[leg.clients[0]] for leg in (first, second, third))
         found.connection = SlowConnection(found.connection.services)
         found.connection.latencies = {a: 1, b: 5, c: 1}

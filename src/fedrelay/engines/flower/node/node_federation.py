@@ -27,15 +27,15 @@ class NodeFederation(FederationWrapper):
     def classes(self) -> int:
         return self.all_classes
 
-    def size(self, client: int) -> int:
-        return self.inner.size(0)
+    def sample_count(self, client: int) -> int:
+        return self.inner.sample_count(0)
 
-    def sizes(self) -> NDArray[Any]:
+    def sample_counts(self) -> NDArray[Any]:
         """All that is known of the clients' sizes: their mean."""
         return np.array([self.mean_size])
 
-    def samples(self, client: int) -> Samples:
-        return self.inner.samples(0)
+    def client_samples(self, client: int) -> Samples:
+        return self.inner.client_samples(0)
 
 
 @dataclass(frozen=True)

@@ -17,9 +17,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-import fedrelay.experiment.catalogue  # noqa: F401  # all terms and profilers that a request may name
+import fedrelay.experiment.method_catalogue  # noqa: F401  # all terms and profilers that a request may name
 from fedrelay.data.federation import ArrayFederation, Federation, Samples
-from fedrelay.data.own_samples import MAX_CLASSES
+from fedrelay.data.owner_samples import MAX_CLASSES
 from fedrelay.engines.flower.job_description import job_from_description
 from fedrelay.engines.flower.messages import (
     BadMessage,
@@ -34,24 +34,24 @@ from fedrelay.engines.flower.messages import (
     unpack_models,
 )
 from fedrelay.engines.flower.node.node_federation import NodeFederation, NodeFederationWithPublic
+from fedrelay.engines.flower.node.noisy_reply_cache import NoisyReplyCache
 from fedrelay.engines.flower.node.owner_policy import DeclinedByOwner, OwnerPolicy, PrivacyBudget
-from fedrelay.engines.flower.node.reply_cache import ReplyCache
 from fedrelay.engines.flower.node.state_files import DAYS, StateFiles
 from fedrelay.engines.flower.node_facts import NodeFacts
 from fedrelay.engines.local.batched_routes import RouteBatch
 from fedrelay.engines.local.engine import SETUP_ROUND, ProfileClients
 from fedrelay.engines.local.executor import WorkerContext, one_thread
 from fedrelay.errors import EngineError, FedRelayError
-from fedrelay.experiment.serialize import from_plain
+from fedrelay.experiment.part_serialization import from_plain
 from fedrelay.local.client_profile import ClientProfiler
 from fedrelay.local.evaluation import EvaluationSums, evaluate_chunks
 from fedrelay.local.hop import PlannedHop
 from fedrelay.local.hop_context import HopContext
-from fedrelay.local.terms.dp import Dp
+from fedrelay.local.terms.differential_privacy import DifferentialPrivacy
 from fedrelay.local.terms.tensor_declarations import ClientState, Payload, ServerState
 from fedrelay.local.trainer import TrainingJob
 from fedrelay.robustness.guard import TypicalHop
-from fedrelay.routes.execution import Tamper, Tampering
+from fedrelay.routes.execution_overlay import Tamper, Tampering
 from fedrelay.routes.plan import Hop
 
 LARGEST_MODEL = 2 * 10**9
@@ -91,7 +91,7 @@ class NodeService:
 
     def __post_init__(self) -> None:
         self.state_files = StateFiles(self.folder / "states", self.keep_days)
-        self.replies = ReplyCache(self.state_files)
+        self.replies = NoisyReplyCache(self.state_files)
         self.salt = _salt(self.folder / "salt")
         self.contexts: OrderedDict[str, WorkerContext] = OrderedDict()
 
@@ -121,7 +121,7 @@ class NodeService:
         # The salt keeps others from checking whether this node holds data that they have too.
         fingerprint = hashlib.sha256(self.salt + data.fingerprint().encode()).hexdigest()
         return NodeFacts(
-            samples=data.size(0),
+            samples=data.sample_count(0),
             tests=len(data.test.y) if self.policy is None else 0,
             classes=data.classes,
             shape=data.sample_shape,
@@ -141,7 +141,7 @@ class NodeService:
         worker, hop = self._context(header), _planned_hop(header)
         if self.policy is not None:
             self.policy.check(worker.job)
-        noisy = any(isinstance(term, Dp) for term in worker.job.terms)
+        noisy = any(isinstance(term, DifferentialPrivacy) for term in worker.job.terms)
         if noisy and (given := self.replies.get(run, request)) is not None:
             return self._repeat(given, run, id)
         context, typical = self._hop_context(request, worker.job), TypicalHop(float_field(header, "typical_norm"))
@@ -262,7 +262,7 @@ def _with_public(own: Federation, request: Message) -> Federation:
     if any(part is None for part in sent):
         return own
     x, y = (np.array(part) for part in sent)
-    dtype = own.samples(0).x.numpy().dtype
+    dtype = own.client_samples(0).x.numpy().dtype
     if x.shape[1:] != own.sample_shape or y.shape != (len(x),) or not len(x) or x.dtype != dtype or y.dtype != np.int64:
         raise BadMessage("the public samples have another shape or type")
     if y.min() < 0 or y.max() >= own.classes:
@@ -293,7 +293,7 @@ def _merged_from(header: Header) -> list[int]:
 
 def _salt(path: Path) -> bytes:
     """Random bytes of this node's own, drawn once."""
-    from fedrelay.engines.flower.certificates import write_private
+    from fedrelay.engines.flower.credentials import write_private
 
     if not path.is_file():
         write_private(path, token_bytes(32))

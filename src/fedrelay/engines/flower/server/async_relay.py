@@ -19,7 +19,7 @@ from fedrelay.engines.flower.server.hop_requests import ActiveRoute, HopRequests
 from fedrelay.robustness.fault_events import LATE
 from fedrelay.routes.arrival import Arrival, HopReport
 from fedrelay.routes.async_state import AsyncState, GroupLeg
-from fedrelay.routes.execution import AS_PLANNED
+from fedrelay.routes.execution_overlay import AS_PLANNED
 from fedrelay.routes.plan import AsyncRound, RoundPlan
 
 Arrived = list[tuple[GroupLeg, ActiveRoute]]
@@ -76,8 +76,8 @@ class AsyncRelayRunner:
 
     def _start(self, plan: RoundPlan, inputs: RoundInputs, round: int, state: AsyncState) -> AsyncState:
         """Send free models to idle groups; their hops belong to `round`."""
-        assert inputs.next_legs is not None
-        legs = inputs.next_legs(state)
+        assert inputs.legs_for_free_models is not None
+        legs = inputs.legs_for_free_models(state)
         for leg in legs:
             route = self.hops.start_route(plan, AS_PLANNED, inputs, leg.slot)
             model, payload = self.latest.get(leg.slot, (route.model, route.payload))

@@ -18,7 +18,7 @@ from fedrelay.experiment.spec import RecoverySettings
 from fedrelay.local.terms.tensor_declarations import Payload, ServerState
 from fedrelay.local.trainer import TrainingJob
 from fedrelay.routes.arrival import Arrival, HopReport
-from fedrelay.routes.execution import AS_PLANNED, ExecutionOverlay
+from fedrelay.routes.execution_overlay import AS_PLANNED, ExecutionOverlay
 from fedrelay.routes.plan import Hop, RoundPlan
 
 Accept = Callable[[int, int, int], None]

@@ -60,13 +60,13 @@ class RemoteFederation:
     def sample_shape(self) -> tuple[int, ...]:
         return self.facts[0].shape
 
-    def size(self, client: int) -> int:
+    def sample_count(self, client: int) -> int:
         return self.facts[client].samples
 
-    def sizes(self) -> Ints:
+    def sample_counts(self) -> Ints:
         return np.array([facts.samples for facts in self.facts], dtype=np.int64)
 
-    def samples(self, client: int) -> Samples:
+    def client_samples(self, client: int) -> Samples:
         raise EngineError(f"the samples of node {self.nodes[client]!r} stay there, but this method needs them here")
 
     def histogram(self, client: int) -> Ints:

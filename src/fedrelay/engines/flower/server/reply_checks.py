@@ -48,7 +48,7 @@ class ReplyChecker:
         if int_field(message.header, "request") != id:
             raise BadMessage("it answers another request")
         layout, model, payload = self.job.layout, recv, dict[str, Tensor]()
-        report, worked = hop_report(message, self.job.federation.size(hop.client))
+        report, worked = hop_report(message, self.job.federation.sample_count(hop.client))
         report = replace(report, overhead_seconds=max(0.0, took - worked))
         if not report.refused:
             names = self.job.tensor_names(Payload)

@@ -23,7 +23,7 @@ from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
-from fedrelay.engines.flower.certificates import PrivateKey
+from fedrelay.engines.flower.credentials import PrivateKey
 from fedrelay.engines.flower.messages import Message, one_line
 from fedrelay.engines.flower.wire.encoding import (
     IncomingMessageTooLarge,

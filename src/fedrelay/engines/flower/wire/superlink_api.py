@@ -16,7 +16,7 @@ from flwr.supercore.inflatable.inflatable_utils import ObjectPushError
 from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
 from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 
-from fedrelay.engines.flower.certificates import PublicKey
+from fedrelay.engines.flower.credentials import PublicKey
 from fedrelay.engines.flower.messages import one_line
 from fedrelay.engines.flower.server.connection_protocol import Unreachable
 

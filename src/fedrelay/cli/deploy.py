@@ -1,0 +1,281 @@
+"""Commands for a real federation: `fedrelay certificates`, `key`, `superlink`, `node` and `nodes`."""
+
+from __future__ import annotations
+
+import re
+import signal
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Annotated
+
+import typer
+from typer import Argument, Option
+
+from fedrelay.cli.output import CommandOutput
+from fedrelay.cli.settings import Json, Quiet, examples
+from fedrelay.engines.flower import check_installed
+from fedrelay.errors import EngineError, FedRelayError, SpecError
+from fedrelay.experiment.spec import EngineSettings, validate
+
+ServerFolder = Annotated[Path, Argument(metavar="FOLDER", help="the server's folder")]
+Address = Annotated[str, Option("--superlink", metavar="HOST:PORT", help="address of the SuperLink")]
+DEFAULT_ADDRESS = "127.0.0.1:9092"
+
+app = typer.Typer()
+
+
+@app.command(
+    epilog=examples(
+        "fedrelay certificates server --host relay.example.org --host 10.0.0.5", "fedrelay certificates server --renew"
+    )
+)
+def certificates(
+    folder: Annotated[Path, Argument(metavar="FOLDER", help="folder to create; existing files are never replaced")],
+    host: Annotated[
+        list[str] | None,
+        Option(metavar="NAME", help="host name or address of the server; repeatable; localhost is added"),
+    ] = None,
+    renew: Annotated[
+        bool, Option("--renew", help="renew the server's certificate in an existing folder for another year")
+    ] = False,
+    quiet: Quiet = False,
+) -> None:
+    """Create a certificate authority for development, the server's certificate and its secret."""
+    check_installed()
+    from fedrelay.engines.flower.credentials import CA, NODES, SERVER, make_server_folder, renew_certificate
+
+    output = CommandOutput(quiet=quiet)
+    if renew:
+        end = renew_certificate(folder, host or [])
+        output.print(f"Renewed {folder / SERVER}; it is valid until {end:%Y-%m-%d}. Nodes need no change.")
+        output.print("Restart the SuperLink, and any proxy that uses this certificate.")
+        return
+    hosts = list(dict.fromkeys([*(host or []), "localhost", "127.0.0.1"]))
+    make_server_folder(folder, hosts)
+    output.print(f"Created {folder} for {', '.join(hosts)}. Only you can read its private files.")
+    output.print(f"Give {folder / CA} to every node, and put the nodes' public keys into {folder / NODES}.")
+
+
+@app.command(epilog=examples("fedrelay key hospital-a.key"))
+def key(
+    file: Annotated[Path, Argument(metavar="FILE", help="private key to create; FILE.pub is the public one")],
+    quiet: Quiet = False,
+) -> None:
+    """Create the key that identifies a node."""
+    check_installed()
+    from fedrelay.engines.flower.credentials import make_node_key
+
+    public = make_node_key(file)
+    output = CommandOutput(quiet=quiet)
+    output.print(f"{file} is private: keep it here. Send {public} to the operator of the server,")
+    output.print("who puts it into the folder 'nodes' as NAME.pub. NAME is then the name of this node.")
+
+
+@app.command(epilog=examples("fedrelay superlink server --host 0.0.0.0 --port 9092"))
+def superlink(
+    folder: ServerFolder,
+    host: Annotated[str, Option(help="address to listen on; 0.0.0.0: all")] = "127.0.0.1",
+    port: Annotated[int, Option(min=1, max=65535, help="port to listen on")] = 9092,
+    database: Annotated[
+        Path | None, Option(metavar="FILE", help="store messages on disk; slower, and not needed to resume a run")
+    ] = None,
+    quiet: Quiet = False,
+) -> None:
+    """Run Flower's SuperLink with TLS. Nodes whose keys are in the folder are admitted, also keys added later."""
+    check_installed()
+    from fedrelay.engines.flower.credentials import SERVER, ends_soon
+    from fedrelay.engines.flower.superlink import SuperLink
+
+    output = CommandOutput(quiet=quiet)
+    with output.showing_warnings(), _until_stopped() as over, SuperLink(folder, host, port, database) as running:
+        log = folder / "superlink.log"
+        output.note(f"The SuperLink listens on {running.address}; its log is {log}. Stop it with Ctrl-C.")
+        changes, shown = running.register(), ""
+        if ending := ends_soon(folder / SERVER):
+            output.note(f"note: {ending}; fedrelay certificates {folder} --renew", "yellow")
+        while True:
+            for line in changes:
+                output.note(line)
+            if over.wait(2.0):
+                break
+            if running.ended() is not None:
+                raise EngineError(f"the SuperLink has ended with code {running.ended()}; see {log}")
+            try:
+                changes, shown = running.register(), ""
+            except FedRelayError as error:  # such as a key that is just being copied; admitted nodes stay
+                changes, shown = [str(error)] if str(error) != shown else [], str(error)
+
+
+@app.command(
+    epilog=examples(
+        "fedrelay node --data patients.npz --key a.key --ca ca.pem --superlink relay.example:9092 --holdout 0.2",
+        "fedrelay node --data mydata:load --key b.key --ca ca.pem --share-histogram",
+    )
+)
+def node(
+    data: Annotated[
+        str, Option(metavar="FILE|MODULE:FUNCTION", help="samples: .npz (x, y), .csv, or a function of yours")
+    ],
+    key: Annotated[Path, Option(help="private key of this node")],
+    ca: Annotated[Path, Option(help="certificate of the authority that signed the server's")],
+    superlink: Address = DEFAULT_ADDRESS,
+    folder: Annotated[
+        Path | None, Option(help="where the node keeps client state and its budget; default: KEY.node")
+    ] = None,
+    label: Annotated[str | None, Option(help=".csv: column of the labels; default: the last")] = None,
+    no_header: Annotated[
+        bool, Option("--no-header", help=".csv: the first line has no names; columns are 1, 2, …")
+    ] = False,
+    classes: Annotated[int | None, Option(min=1, help="number of classes, if higher labels exist elsewhere")] = None,
+    holdout: Annotated[float, Option(min=0.0, max=0.9, help="share of the samples kept to evaluate models")] = 0.0,
+    share_histogram: Annotated[
+        bool, Option(help="share with the server how many samples of each class there are")
+    ] = False,
+    model: Annotated[
+        str | None, Option(metavar="MODULE:FUNCTION", help="model of your own, if the run uses one")
+    ] = None,
+    plugin: Annotated[
+        list[str] | None, Option(metavar="MODULE", help="allow runs to use this plug-in module; repeatable")
+    ] = None,
+    device: Annotated[str, Option(help="where training runs: cpu, cuda, cuda:1, mps")] = "cpu",
+    patience: Annotated[float, Option(min=0.0, help="seconds without a SuperLink after which the node stops")] = 3600.0,
+    keep_states: Annotated[
+        int, Option(min=1, metavar="DAYS", help="remove client state of runs that did not continue for this many days")
+    ] = 30,
+    largest_message: Annotated[str, Option(metavar="SIZE", help="refuse larger messages, e.g. 500 MB")] = "2 GB",
+    require_dp: Annotated[
+        float | None, Option(metavar="NOISE", help="decline hops with less noise than this (terms.dp.noise)")
+    ] = None,
+    require_clip: Annotated[
+        float | None, Option(metavar="NORM", help="with --require-dp: decline a greater terms.dp.clip")
+    ] = None,
+    budget: Annotated[
+        float | None, Option(metavar="EPSILON", help="with --require-dp: decline all hops once this ε is spent")
+    ] = None,
+    delta: Annotated[float, Option(help="with --budget: δ of the budget")] = 1e-5,
+    quiet: Quiet = False,
+) -> None:
+    """Hold samples and train on them on request. The samples never leave this process."""
+    check_installed()
+    from torch import nn
+
+    from fedrelay.data.owner_samples import owner_federation, read_samples
+    from fedrelay.engines.flower.credentials import authority, private_key
+    from fedrelay.engines.flower.node.owner_policy import OwnerPolicy, PrivacyBudget
+    from fedrelay.engines.flower.node.serve_loop import serve
+    from fedrelay.engines.flower.node.service import NodeService
+    from fedrelay.engines.flower.wire.node_connection import NodeConnection
+    from fedrelay.experiment.method_catalogue import load_plugins
+    from fedrelay.local.model_checks import check_device
+    from fedrelay.user_code import call_function, import_from_current_folder
+
+    output = CommandOutput(quiet=quiet)
+    largest = _bytes("--largest-message", largest_message)
+    validate(EngineSettings, {"name": "flower", "superlink": superlink}, "--")
+    trusted, secret = authority(ca), private_key(key)  # before samples are read, which may take long
+    _check_policy(require_dp, {"--require-clip": require_clip, "--budget": budget}, holdout, share_histogram)
+    policy = None if require_dp is None else OwnerPolicy(require_dp, require_clip)
+    check_device(device)
+    import_from_current_folder()
+    load_plugins(plugin or ())
+    own = call_function(model) if model is not None else None
+    if model is not None and not isinstance(own, nn.Module):
+        raise SpecError(f"--model {model}: must return an nn.Module, got {type(own).__name__}")
+    samples = owner_federation(read_samples(data, label, header=not no_header), hold_out=holdout, classes=classes)
+    place = folder or key.with_name(f"{key.name}.node")
+    place.mkdir(mode=0o700, parents=True, exist_ok=True)
+    left = PrivacyBudget(place, policy, budget, delta) if policy is not None and budget is not None else None
+    service = NodeService(
+        samples,
+        place,
+        module=own,
+        device=device,
+        share_histogram=share_histogram,
+        policy=policy,
+        budget=left,
+        keep_days=keep_states,
+        largest_model=largest,
+        plugins=tuple(plugin or ()),
+    )
+    shared = "shared" if share_histogram else "not shared"
+    output.note(
+        f"{samples.sample_count(0):,} samples to train on, {service.facts().tests:,} held out; "
+        f"class counts are {shared}. Stop this node with Ctrl-C."
+    )
+    if policy is not None:
+        hops = f"; {left.left:,} hops are left" if left is not None else ""
+        output.note(f"Only models with noise of at least {policy.noise:g} leave this node{hops}.")
+    with output.showing_warnings(), _until_stopped() as over:
+        client = NodeConnection(superlink, trusted, secret, place / "node-id", largest)
+        serve(client, service, superlink, ca, place, over=over, patience=patience, say=output.note)
+
+
+@app.command(epilog=examples("fedrelay nodes server --superlink 127.0.0.1:9092"))
+def nodes(
+    folder: ServerFolder,
+    superlink: Address = DEFAULT_ADDRESS,
+    wait: Annotated[float, Option(min=0.0, help="seconds to wait for replies")] = 10.0,
+    quiet: Quiet = False,
+    json: Json = False,
+) -> None:
+    """Show which nodes are online and what they hold."""
+    check_installed()
+    from fedrelay.engines.flower.server.roster import roster_warnings
+    from fedrelay.engines.flower.start import show_roster
+    from fedrelay.report.terminal.listings import node_list
+
+    output = CommandOutput(quiet=quiet, json=json)
+    settings = validate(
+        EngineSettings, {"name": "flower", "superlink": superlink, "folder": folder, "wait": wait}, "--"
+    )
+    with output.showing_warnings():
+        roster = show_roster(settings)
+    facts = {entry.name: entry.facts for entry in roster if entry.facts is not None}
+    warnings = list(roster_warnings(facts))
+    output.print(node_list(roster))
+    for line in warnings:
+        output.note(f"note: {line}", "yellow")
+    output.print_json({"nodes": [entry.to_json() for entry in roster], "warnings": warnings})
+
+
+def _check_policy(
+    noise: float | None, belonging: Mapping[str, float | None], holdout: float, share_histogram: bool
+) -> None:
+    """Check that options of the owner's policy have --require-dp, and that none contradicts it."""
+    for option, value in belonging.items():
+        if noise is None and value is not None:
+            raise SpecError(f"{option}: needs --require-dp")
+    for option, wanted in {"--holdout": bool(holdout), "--share-histogram": share_histogram}.items():
+        if noise is not None and wanted:
+            raise SpecError(
+                f"{option}: reveals something about samples without noise; it cannot be used with --require-dp"
+            )
+
+
+def _bytes(option: str, words: str) -> int:
+    """`2 GB` as a number of bytes."""
+    found = re.fullmatch(r"\s*(\d{1,6}(?:\.\d{1,6})?)\s*(kB|KB|MB|GB)\s*", words)
+    if found is None or not (size := int(float(found[1]) * {"K": 10**3, "M": 10**6, "G": 10**9}[found[2][0].upper()])):
+        raise SpecError(f"{option}: expects a number and a unit, such as 500 MB or 2 GB; got {words!r}")
+    return size
+
+
+@contextmanager
+def _until_stopped() -> Iterator[threading.Event]:
+    """An event that Ctrl-C and SIGTERM set; the second Ctrl-C ends the process at once."""
+    over = threading.Event()
+
+    def stop(signum: int, frame: FrameType | None) -> None:
+        if over.is_set():
+            raise KeyboardInterrupt
+        over.set()
+
+    before = {each: signal.signal(each, stop) for each in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield over
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)

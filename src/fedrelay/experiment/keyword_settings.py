@@ -1,0 +1,86 @@
+"""The settings of an experiment as keyword arguments, for type checkers and editors.
+
+`spec` validates the values; a test keeps the names here equal to those of the spec.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, TypedDict
+
+Options = Mapping[str, Any]
+Partition = Literal["iid", "dirichlet", "dirichlet-class", "shards", "natural", "quantity"]
+Shift = Literal["none", "rotation", "inversion", "noise", "contrast"]
+EngineName = Literal["local", "ray", "flower"]
+
+
+class DataOptions(TypedDict, total=False):
+    """Settings of `data` by their short names; `docs/settings.md` explains each."""
+
+    path: str | Path | None
+    beta: float
+    shards_per_client: int
+    shard_size: int | None
+    min_samples: int
+    samples: int | None
+    test_samples: int | None
+    shifts: Sequence[Shift]
+    test_shifts: Sequence[Shift]
+    public: int | None
+
+
+class KeywordSettings(DataOptions, total=False):
+    """Settings that `run`, `compare` and `plan` accept besides their named arguments.
+
+    Sections are mappings (`train={"clip": 1.0}`), other names are short names of one setting (`clip=1.0`).
+    """
+
+    train: Options
+    eval: Options
+    checkpoint: Options
+    guard: Options
+    recovery: Options
+    faults: Sequence[Options]
+    attack: str | Options
+    warmup: Options
+    route: Options
+    grouping: Options
+    terms: Options
+    merge: Options
+    clock: Options
+    hidden: Sequence[int] | None
+    stem: Literal["cifar", "imagenet"] | None
+    lr_decay: float
+    momentum: float
+    weight_decay: float
+    clip: float | None
+    device: str
+    every: int
+    last: int
+    forgetting: int
+    targets: Sequence[float]
+    reference: float | None
+    classes: Sequence[int]
+    address: str | None
+    lanes: int
+    superlink: str
+    folder: str | Path | None
+    test: str | Path | None
+    wait: float
+    seconds: float
+    on_divergence: Literal["stop", "skip"]
+    largest: float
+    norm: float | None
+    tolerance: float | None
+    policy: Literal["skip", "retry", "later", "backup"]
+    retries: int
+    timeout: float
+    deadline: float | None
+    min_arrivals: int
+    repeats: int
+    swap: Sequence[int]
+    swap_list: Literal["extra-sc", "intra-sc"] | None
+    pairing: Literal["fixed", "random"]
+    group_share: float
+    client_share: float

@@ -1,0 +1,60 @@
+"""MOON: features move towards those of the anchor model and away from those of the client's own previous model.
+
+Paper: Q. Li, B. He, D. Song. Model-Contrastive Federated Learning. CVPR 2021.
+
+Rule: the loss gains μℓ with ℓ = −log[e^(s(z, z_a)/T) / (e^(s(z, z_a)/T) + e^(s(z, z_p)/T))], the mean over a batch. z,
+z_a and z_p are the features of the model in training, of the anchor and of this client's model after its last hop; s is
+their cosine similarity. On its first hop a client has no previous model, so ℓ = 0. Features are the inputs of the last
+linear layer: the output of a projection head of two layers that the model gains below it, as in the authors' code. The
+head is part of the model, so it travels and is merged like the rest; with `projection: 0` the model is not changed.
+
+Deviations: in chains the anchor is the model received from the predecessor. Only the last model is kept, as in the
+paper's experiments. An all-zero vector has cosine similarity 0 with all others.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch.nn.functional as F  # noqa: N812
+from pydantic import Field
+from torch import Tensor, nn
+
+from fedrelay.local.hop_context import HopContext, HopOutcome
+from fedrelay.local.terms.base import AnchoredTerm, Batch, LossTerm
+from fedrelay.local.terms.tensor_declarations import ClientState, TermTensor
+from fedrelay.models.projection_head import add_projection_head
+
+
+class ContrastiveLoss(LossTerm, AnchoredTerm):
+    """The loss μℓ."""
+
+    tensors: ClassVar[tuple[TermTensor, ...]] = (ClientState("previous", additive=False),)
+    mu: float = Field(5.0, ge=0, description="strength of the contrast")
+    temperature: float = Field(0.5, gt=0, description="temperature: lower values sharpen differences in similarity")
+    projection: int = Field(256, ge=0, description="outputs of the projection head; 0 = no head")
+
+    @property
+    def needs_features(self) -> bool:
+        return True
+
+    def adapt_model(self, module: nn.Module) -> nn.Module:
+        return add_projection_head(module, self.projection) if self.projection else module
+
+    def loss(self, batch: Batch, context: HopContext) -> Tensor:
+        previous = context.client_state["previous"]
+        if not previous.any():  # this client's first hop
+            return batch.outputs.logits.new_zeros(())
+        others = (batch.outputs_of_model(self.anchor_model(context)), batch.outputs_of_model(previous))
+        own, anchor, before = (batch.without_padding(each.features) for each in (batch.outputs, *others))
+        return self.mu * contrastive_loss(own, anchor, before, self.temperature)
+
+    def write_state_and_payload(self, context: HopContext, outcome: HopOutcome) -> None:
+        # The whole model, because its outputs will be needed.
+        outcome.full_context.new_client_state["previous"].copy_(outcome.full_model)
+
+
+def contrastive_loss(own: Tensor, anchor: Tensor, previous: Tensor, temperature: float) -> Tensor:
+    """The mean of ℓ over rows of features: never negative, log 2 where anchor and previous model agree."""
+    difference = F.cosine_similarity(own, previous, dim=-1) - F.cosine_similarity(own, anchor, dim=-1)
+    return F.softplus(difference / temperature).mean()

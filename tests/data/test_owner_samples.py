@@ -1,0 +1,107 @@
+"""An owner's samples: files, tables, functions, and what is kept apart."""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+import pytest
+
+from fedrelay.data.owner_samples import owner_federation, read_samples
+from fedrelay.errors import DataError, SpecError
+from fedrelay.user_code import call_function
+
+
+@pytest.fixture
+def arrays():
+    return {"x": np.arange(40, dtype=np.float32).reshape(20, 2), "y": np.arange(20) % 4}
+
+
+def test_samples_keep_their_order_and_values(arrays):
+    found = owner_federation(arrays)
+    assert np.array_equal(found.client_samples(0).x.numpy(), arrays["x"])
+    assert np.array_equal(found.client_samples(0).y.numpy(), arrays["y"])
+    assert (found.clients, found.classes, len(found.test.y), found.kind) == (1, 4, 0, "tabular")
+    assert owner_federation(arrays, classes=7).classes == 7
+
+
+def test_a_share_is_kept_apart(arrays):
+    found = owner_federation(arrays, hold_out=0.25)
+    assert (found.sample_count(0), len(found.test.y)) == (15, 5)
+    both = np.concatenate([found.client_samples(0).x.numpy(), found.test.x.numpy()])
+    assert np.array_equal(both[both[:, 0].argsort()], arrays["x"])
+
+
+def test_an_archive(arrays, tmp_path):
+    np.savez(tmp_path / "own.npz", **arrays, x_test=arrays["x"][:3], y_test=arrays["y"][:3])
+    found = owner_federation(read_samples(str(tmp_path / "own.npz")))
+    assert (found.sample_count(0), len(found.test.y)) == (20, 3)
+    with pytest.raises(DataError, match="there are test samples already"):
+        owner_federation(read_samples(str(tmp_path / "own.npz")), hold_out=0.1)
+
+
+def test_a_function_of_ones_own(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    code = "def load():\n    return [[1.0, 2.0]], [0]\n\ndef broken():\n    raise OSError('no disk')\n"
+    code += "\ndef odd():\n    return 3\n"
+    (tmp_path / "owner_of_this_test.py").write_text(code)
+    assert owner_federation(read_samples("owner_of_this_test:load")).sample_count(0) == 1
+    with pytest.raises(DataError, match="owner_of_this_test:broken: OSError: no disk"):
+        call_function("owner_of_this_test:broken", failure=DataError)
+    with pytest.raises(DataError, match=r"must return \(x, y\)"):
+        read_samples("owner_of_this_test:odd")
+    with pytest.raises(DataError, match="ModuleNotFoundError"):
+        read_samples("nobody_has_this:load")
+
+
+@pytest.mark.parametrize(
+    ("source", "label", "error", "message"),
+    [
+        ("own.txt", None, SpecError, "must be a .npz file, a .csv file or MODULE:FUNCTION"),
+        ("own.npz", None, DataError, "file not found"),
+        ("own.csv", None, DataError, "file not found"),
+        ("own.npz", "sick", SpecError, "--label: has an effect only with a .csv file"),
+    ],
+)
+def test_sources_that_cannot_be(source, label, error, message, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(error, match=message):
+        read_samples(source, label)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"x": np.array([[0.0, 1], [2, np.nan]])}, r"x\[1, 1\]: nan is not a finite number"),
+        ({"x_test": np.array([[np.inf, 1]]), "y_test": np.array([0])}, r"x_test\[0, 0\]: inf is not a finite number"),
+        ({"y": np.array([0, -1])}, r"y\[1\]: -1 is not a label; labels are 0, 1, … 99,999"),
+        ({"y": np.array([0, 2**40])}, r"y\[1\]: 1099511627776 is not a label"),
+        ({"y": np.array([2**63, 0], dtype=np.uint64)}, r"y\[0\]: 9223372036854775808 is not a label"),
+        ({"y": np.array([0.0, 1.0])}, "labels must be integers 0, 1, …, got float64"),
+        ({"y": np.array(["ill", "well"])}, "labels must be integers 0, 1, …, got <U4"),
+        ({"x": np.array([["a", "b"], ["c", "d"]])}, "must be numbers"),
+        ({"y": np.array([0, 1, 0])}, r"labels must have shape \[2\], got \[3\]"),
+    ],
+)
+def test_values_that_cannot_be_are_named_with_their_place(changes, message):
+    with pytest.raises(DataError, match=message):
+        owner_federation({"x": np.array([[0.0, 1], [2, 3]]), "y": np.array([0, 1]), **changes})
+
+
+def test_labels_at_every_position_may_be_ignored():
+    tokens = np.array([[1, 2], [3, 4]])
+    assert owner_federation({"x": tokens, "y": np.array([[2, -100], [4, -100]])}).classes == 5
+    with pytest.raises(DataError, match=r"y\[0, 1\]: -1 is not a label"):
+        owner_federation({"x": tokens, "y": np.array([[2, -1], [4, -100]])})
+
+
+@pytest.mark.parametrize("share", [-0.1, 1.0, float("nan"), float("inf")])
+def test_shares_that_are_none(share, arrays):
+    with pytest.raises(SpecError, match="--holdout: must be at least 0 and less than 1"):
+        owner_federation(arrays, hold_out=share)
+
+
+def test_no_samples_at_all():
+    with pytest.raises(DataError, match="at least one sample"):
+        owner_federation({"x": np.zeros((0, 4), np.float32), "y": np.zeros(0, np.int64)})
