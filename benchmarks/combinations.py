@@ -110,7 +110,7 @@ class Shown(fr.Observer):
         self.title = title
         self.rounds = 0
 
-    def on_start(self, experiment: fr.Experiment, round: int) -> None:
+    def on_run_start(self, experiment: fr.Experiment, round: int) -> None:
         self.rounds = experiment.rounds
         epochs = f" with {experiment.train.epochs} epochs" if experiment.train.epochs > 1 else ""
         print(f"\n{self.title}, seed {experiment.seed}: {experiment.method}{epochs} ", end="", file=sys.stderr)

@@ -87,7 +87,7 @@ def test_sigterm_does_what_ctrl_c_does(program, tmp_path):
     ],
 )
 def test_ctrl_c_while_clients_compute_profiles(program, tmp_path, monkeypatch, words, message):
-    monkeypatch.setattr(ProgressLines, "on_client_profiled", lambda *_: os.kill(os.getpid(), signal.SIGINT))
+    monkeypatch.setattr(ProgressLines, "on_profiling_progress", lambda *_: os.kill(os.getpid(), signal.SIGINT))
     assign = [] if words.startswith("group") else ["--set", "grouping.assign=icg"]
     ended = program(*words.split(" "), *assign, "--clients", "20", "--workers", "2", "--set", "grouping.epochs=1")
     assert ended.code == 130

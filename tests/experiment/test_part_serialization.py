@@ -106,7 +106,7 @@ def test_a_plug_in_may_use_the_class_names_of_the_package():
     assert parse_method("fedavg").merge is Mean
     assert type(from_plain(Term, to_plain(prox()))) is prox
     assert type(from_plain(Term, to_plain(ProximalPenalty()))) is ProximalPenalty
-    del METHODS["own-mean"], REGISTERED[f"{__name__}.Prox"]
+    del METHODS["own-mean"], REGISTERED[f"{__name__}.ProximalPenalty"]
 
 
 @pytest.mark.parametrize(

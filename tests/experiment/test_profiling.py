@@ -33,13 +33,13 @@ class Watcher:
         self.die_after, self.press_at = die_after, press_at
         self.seen, self.begun = [], False
 
-    def on_client_profiled(self, done, clients):
+    def on_profiling_progress(self, done, clients):
         assert not self.begun
         self.seen.append((done, clients))
         if done == self.press_at:
             os.kill(os.getpid(), signal.SIGINT)
 
-    def on_start(self, experiment, round):
+    def on_run_start(self, experiment, round):
         self.begun = True
 
     def on_round_end(self, round, row):

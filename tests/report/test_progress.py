@@ -18,7 +18,7 @@ def watch(rounds, *, terminal, titles=(), start=0, every=1, console=None):
     with watching(console, titles, announced.append) as observer:
         for _ in titles or [None]:
             spec = experiment("fedavg", rounds=rounds)
-            observer.on_start(spec, start)
+            observer.on_run_start(spec, start)
             for number in range(start + 1, rounds + 1):
                 observer.on_round_end(number, {"accuracy": number / rounds} if number % every == 0 else None)
     assert len(announced) == 1
@@ -68,8 +68,8 @@ def profiled(terminal, clients=3):
     console = Console(file=io.StringIO(), force_terminal=terminal, width=80)
     with watching(console, ["fedseq"], lambda _: None) as observer:
         for done in range(1, clients + 1):
-            observer.on_client_profiled(done, clients)
-        observer.on_start(experiment("fedseq", rounds=1), 0)
+            observer.on_profiling_progress(done, clients)
+        observer.on_run_start(experiment("fedseq", rounds=1), 0)
         observer.on_round_end(1, {"accuracy": 0.5})
     return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", console.file.getvalue())
 
@@ -111,6 +111,6 @@ def test_titles_are_shown_as_they_are(terminal):
 def test_a_stopping_run_keeps_its_title():
     console = Console(file=io.StringIO(), force_terminal=True, width=120)
     with watching(console, ["[/x]"], lambda _: None) as observer:
-        observer.on_start(experiment("fedavg", rounds=2), 0)
+        observer.on_run_start(experiment("fedavg", rounds=2), 0)
         observer.on_stopping()
     assert "[/x]: stopping after this round" in console.file.getvalue()

@@ -159,7 +159,7 @@ def test_a_run_under_attack_resumes_to_the_same_bits(small, tmp_path):
     whole = fr.run("fedseq", **settings)
 
     class Die:
-        def on_start(self, experiment, round):
+        def on_run_start(self, experiment, round):
             pass
 
         def on_round_end(self, round, row):

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from fedrelay.cost.ledger import transfer_totals
 from fedrelay.errors import SpecError
 from fedrelay.routes.base import PlanningContext, sampled_count
+from fedrelay.routes.centralized import Centralized
 from fedrelay.routes.chains import Chains
-from fedrelay.routes.pooled import Pooled
 from fedrelay.routes.ring import Ring
 from fedrelay.routes.singletons import Singletons
 
@@ -79,6 +79,6 @@ def test_every_round_can_be_planned_at_any_time():
 
 
 def test_pooled_training_transfers_nothing():
-    plan = Pooled().plan(PlanningContext(1, 0.2, 1), 1)
+    plan = Centralized().plan(PlanningContext(1, 0.2, 1), 1)
     assert plan.routes[0].clients == (0,)
     assert transfer_totals(plan, {"model": 1}).total == 0

@@ -51,7 +51,7 @@ def test_an_interrupted_comparison_is_picked_up_again(tiny, tmp_path):
     class DieInTheSecondRun:
         runs = 0
 
-        def on_start(self, experiment, round):
+        def on_run_start(self, experiment, round):
             self.runs += 1
 
         def on_round_end(self, round, row):

@@ -30,7 +30,7 @@ def runs(tmp_path_factory, parties):
     """A complete run and one that was interrupted, with groups, slots, what clients keep and privacy between them."""
 
     class Die:
-        def on_start(self, experiment, round):
+        def on_run_start(self, experiment, round):
             pass
 
         def on_round_end(self, round, row):

@@ -267,7 +267,7 @@ def test_impossible_options_show_before_anything_is_done(small, tmp_path):
 
 def test_the_first_interrupt_finishes_the_round(small):
     class PressCtrlC:
-        def on_start(self, experiment, round):
+        def on_run_start(self, experiment, round):
             pass
 
         def on_stopping(self):

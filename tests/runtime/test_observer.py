@@ -27,7 +27,7 @@ def test_any_object_with_some_of_the_hooks_will_do():
         def __init__(self):
             self.seen = []
 
-        def on_start(self, experiment, round):
+        def on_run_start(self, experiment, round):
             self.seen.append((experiment.method, round))
 
     observer = Starts()
@@ -41,7 +41,7 @@ def test_an_object_without_hooks_is_refused_before_the_run():
             """A hook of older versions."""
 
     with pytest.raises(
-        fr.SpecError, match="observer: Old has none of the hooks on_client_profiled, on_start, on_round_end"
+        fr.SpecError, match="observer: Old has none of the hooks on_profiling_progress, on_run_start, on_round_end"
     ):
         fr.run("fedavg", **SMALL, observer=Old())
 
@@ -52,7 +52,7 @@ class Short(fr.Observer):
 
 
 class Long:
-    def on_start(self, experiment, round, more):
+    def on_run_start(self, experiment, round, more):
         """One parameter too many."""
 
 
@@ -64,7 +64,7 @@ class Flag:
     ("observer", "message"),
     [
         (Short(), r"Short.on_round_end must be a method with the parameters \(round, row\), got \(round\)"),
-        (Long(), r"Long.on_start must be .* \(experiment, round\), got \(experiment, round, more\)"),
+        (Long(), r"Long.on_run_start must be .* \(experiment, round\), got \(experiment, round, more\)"),
         (Flag(), r"Flag.on_stopping must be a method with the parameters \(\), got True"),
     ],
 )

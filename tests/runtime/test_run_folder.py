@@ -29,7 +29,7 @@ def run(tmp_path, small) -> Path:
 
 def stop_after(round_to_stop: int):
     class Stop:
-        def on_start(self, experiment, round):
+        def on_run_start(self, experiment, round):
             pass
 
         def on_stopping(self):

@@ -49,7 +49,7 @@ class Memory(TrackingLogger):
 class Refuser(Observer):
     """Somebody who pulls the plug before the first round."""
 
-    def on_start(self, experiment, round):
+    def on_run_start(self, experiment, round):
         raise KeyboardInterrupt
 
 

@@ -54,6 +54,6 @@ def plan(
     if not 1 <= round <= experiment.rounds:
         raise SpecError(f"--round: must be between 1 and the number of rounds ({experiment.rounds}), got {round}")
     with output.showing_warnings(), watching_profiles(output.stderr) as watch:
-        report = plan_report(prepare(experiment, on_client_profiled=watch), round)
+        report = plan_report(prepare(experiment, on_profiling_progress=watch), round)
     output.print(plan_page(report))
     output.print_json(report)

@@ -52,7 +52,7 @@ class RouteNeeds(Protocol):
         """Whether times of arrival decide which model goes where."""
 
     @property
-    def setting_that_reads_samples(self) -> str:
+    def setting_that_needs_data_at_server(self) -> str:
         """The setting that makes the server look at samples of clients, if there is one."""
 
 

@@ -6,19 +6,19 @@ from collections.abc import Collection
 
 from fedrelay.data.open_federation import open_federation
 from fedrelay.experiment.comparison_runs import PUBLIC_SAMPLES
-from fedrelay.experiment.prepare import OnClientProfiled, inputs_of_profiles, prepare_without_groups
+from fedrelay.experiment.prepare import OnProfilingProgress, inputs_of_profiles, prepare_without_groups
 from fedrelay.experiment.spec import Experiment
 from fedrelay.grouping.base import Grouping
 from fedrelay.grouping.profiles import ProfileInputs
 
 
 def profile_inputs(
-    experiment: Experiment, groupings: Collection[Grouping], on_client_profiled: OnClientProfiled | None = None
+    experiment: Experiment, groupings: Collection[Grouping], on_profiling_progress: OnProfilingProgress | None = None
 ) -> ProfileInputs:
     """The data and, if clients have to train for one of the groupings, the model and how it is trained."""
     if experiment.data.public is None:
         public = PUBLIC_SAMPLES if any(grouping.needs_public for grouping in groupings) else 0
         experiment = experiment.model_copy(update={"data": experiment.data.model_copy(update={"public": public})})
     if any(grouping.needs_profiling_by_clients for grouping in groupings):
-        return inputs_of_profiles(prepare_without_groups(experiment), on_client_profiled)
+        return inputs_of_profiles(prepare_without_groups(experiment), on_profiling_progress)
     return ProfileInputs(open_federation(experiment.data, experiment.seed), experiment.seed)

@@ -13,7 +13,7 @@ from fedrelay.experiment.method_catalogue import load_plugins
 from fedrelay.experiment.spec import Experiment, unknown, validate
 from fedrelay.grouping.base import Grouping
 from fedrelay.local.terms.base import Term
-from fedrelay.local.terms.differential_privacy import DifferentialPrivacy
+from fedrelay.local.terms.client_level_privacy import ClientLevelPrivacy
 from fedrelay.merge.base import Merge
 from fedrelay.privacy.checks import check_fresh_noise, check_private
 from fedrelay.routes.base import Routing
@@ -48,9 +48,9 @@ class Method:
         return not self.pools_data and (grouping or self.merge.needs_histograms)
 
     @property
-    def privacy(self) -> DifferentialPrivacy | None:
+    def privacy(self) -> ClientLevelPrivacy | None:
         """The differential privacy term, if the method has one."""
-        return next((term for term in self.terms if isinstance(term, DifferentialPrivacy)), None)
+        return next((term for term in self.terms if isinstance(term, ClientLevelPrivacy)), None)
 
     @property
     def node_plugins(self) -> tuple[str, ...]:

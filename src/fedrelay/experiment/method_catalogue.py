@@ -20,9 +20,9 @@ from fedrelay.experiment.sections import Section
 from fedrelay.grouping.base import Grouping
 from fedrelay.local.client_profile import ClientProfiler
 from fedrelay.local.terms.base import Term
+from fedrelay.local.terms.client_level_privacy import ClientLevelPrivacy
 from fedrelay.local.terms.contrastive_loss import ContrastiveLoss
 from fedrelay.local.terms.control_variates import ControlVariates
-from fedrelay.local.terms.differential_privacy import DifferentialPrivacy
 from fedrelay.local.terms.drift_penalty import DriftPenalty
 from fedrelay.local.terms.feature_fusion import FeatureFusion
 from fedrelay.local.terms.fisher_penalty import FisherPenalty
@@ -45,10 +45,10 @@ from fedrelay.merge.server_momentum import ServerMomentum
 from fedrelay.merge.trimmed_mean import TrimmedMean
 from fedrelay.routes.asynchronous import Asynchronous
 from fedrelay.routes.base import Routing
+from fedrelay.routes.centralized import Centralized
 from fedrelay.routes.chains import Chains
 from fedrelay.routes.group_slots import GroupSlots
-from fedrelay.routes.growing_groups import GrowingGroups
-from fedrelay.routes.pooled import Pooled
+from fedrelay.routes.growing_group_count import GrowingGroupCount
 from fedrelay.routes.ring import Ring
 from fedrelay.routes.rotations import Rotations
 from fedrelay.routes.singletons import Singletons
@@ -122,13 +122,13 @@ METHODS: dict[str, MethodEntry] = {
     ),
     "fedseq2par": MethodEntry(
         "few large groups at first, many small groups at the end",
-        route=GrowingGroups,
+        route=GrowingGroupCount,
         grouping=Grouping,
         defaults={"grouping": _ICG},
     ),
     "fedgsp": MethodEntry(
         "few large groups at first, many small ones later, formed anew every round",
-        route=GrowingGroups,
+        route=GrowingGroupCount,
         grouping=Grouping,
         defaults={
             "route": {"growth": "log", "alpha": 2.0, "beta": 10, "regroup": "always", "handover": "server"},
@@ -198,10 +198,10 @@ METHODS: dict[str, MethodEntry] = {
     "krum": MethodEntry("the model closest to its neighbours", merge=Krum),
     "geometric-median": MethodEntry("the point closest to all models", merge=GeometricMedian),
     "dp": MethodEntry(
-        "clients clip their changes and add noise: differential privacy", terms={"dp": DifferentialPrivacy}
+        "clients clip their changes and add noise: differential privacy", terms={"dp": ClientLevelPrivacy}
     ),
     "centralized": MethodEntry(
-        "all samples in one place: the centralised baseline", route=Pooled, default_merge=Last, pools_data=True
+        "all samples in one place: the centralised baseline", route=Centralized, default_merge=Last, pools_data=True
     ),
 }
 """The methods by name: the built-in ones, then those that plug-ins register."""

@@ -50,7 +50,7 @@ from fedrelay.user_code import errors_in_own_part
 
 log = logging.getLogger(__name__)
 
-OnClientProfiled = Callable[[int, int], None]
+OnProfilingProgress = Callable[[int, int], None]
 """Called with the number of clients that have computed their profile, and the number of all."""
 
 
@@ -71,7 +71,7 @@ def prepare(
     groups: Groups | None = None,
     profiling: ProfilingResult | None = None,
     selection: ProfilingResult | None = None,
-    on_client_profiled: OnClientProfiled | None = None,
+    on_profiling_progress: OnProfilingProgress | None = None,
 ) -> PreparedRun:
     """Prepare an experiment and check that its first round can be planned.
 
@@ -82,10 +82,10 @@ def prepare(
         groups: Groups that were formed before; they are not formed again.
         profiling: Profiles that groups were formed by; they are not computed again.
         selection: Profiles that clients of a warm-up are chosen by; they are not computed again.
-        on_client_profiled: Called after each profile.
+        on_profiling_progress: Called after each profile.
     """
     prepared = prepare_without_groups(experiment, federation=federation, module=module)
-    method, inputs = prepared.method, inputs_of_profiles(prepared, on_client_profiled)
+    method, inputs = prepared.method, inputs_of_profiles(prepared, on_profiling_progress)
     began, trained = time.monotonic(), False
     if (grouping := method.grouping) is not None:
         regroups = method.route.chooses_group_count  # then groups are formed when a round is planned
@@ -185,7 +185,7 @@ def prepare_without_groups(
 
 
 def inputs_of_profiles(
-    prepared: PreparedExperiment, on_client_profiled: OnClientProfiled | None = None
+    prepared: PreparedExperiment, on_profiling_progress: OnProfilingProgress | None = None
 ) -> ProfileInputs:
     """What profiles may look at. Clients that have to train for their profile do so on an engine of their own."""
 
@@ -196,8 +196,8 @@ def inputs_of_profiles(
             for done, found in enumerate(engine.profile_clients(profiler, clients, weights), start=1):
                 yield found
                 if (
-                    on_client_profiled is not None and job.federation is prepared.federation
+                    on_profiling_progress is not None and job.federation is prepared.federation
                 ):  # a probe has data of its own
-                    on_client_profiled(done, len(clients))
+                    on_profiling_progress(done, len(clients))
 
     return ProfileInputs(prepared.federation, prepared.experiment.seed, prepared.job(), run_profiler)

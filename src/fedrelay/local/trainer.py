@@ -21,11 +21,11 @@ from torch import Tensor, nn
 from fedrelay.data.federation import Federation
 from fedrelay.experiment.spec import GuardSettings, TrainSettings
 from fedrelay.local.fisher_information import fisher_diagonal
+from fedrelay.local.frozen_model_outputs import FrozenModelOutputs
 from fedrelay.local.hop_context import HopContext, HopOutcome, Labels, write_back
 from fedrelay.local.loss import Loss, cross_entropy
 from fedrelay.local.module_rebuilder import ModuleRebuilder
 from fedrelay.local.sgd import Sgd
-from fedrelay.local.teacher_outputs import TeacherOutputs
 from fedrelay.local.terms.base import LossTerm, Term, call_in_place, overriding
 from fedrelay.local.terms.tensor_declarations import ClientState, Payload, ServerState
 from fedrelay.models.flat_layout import FlatLayout, FlatModule
@@ -109,7 +109,7 @@ class EagerTrainer:
         self.gradient_hooks = overriding(job.terms, "add_gradient")
         self.loss_terms = [term for term in job.terms if isinstance(term, LossTerm)]
         features = any(term.needs_features for term in self.loss_terms)
-        self.teachers = TeacherOutputs(flat_module, features=features) if self.loss_terms else None
+        self.teachers = FrozenModelOutputs(flat_module, features=features) if self.loss_terms else None
         self.loss_sum = torch.zeros((), dtype=torch.float64, device=job.train.device)
         modules = flat_module.module.modules()
         self.norms = [part for part in modules if isinstance(part, nn.modules.batchnorm._BatchNorm)]

@@ -8,7 +8,7 @@ from fedrelay.engines.start import data_at_nodes
 from fedrelay.errors import SpecError
 from fedrelay.experiment.spec import Experiment
 from fedrelay.local.terms.base import Term
-from fedrelay.local.terms.differential_privacy import DifferentialPrivacy
+from fedrelay.local.terms.client_level_privacy import ClientLevelPrivacy
 from fedrelay.routes.base import Routing
 from fedrelay.routes.star import Star
 from fedrelay.warmup.base import Warmup
@@ -32,7 +32,7 @@ def check_private(
         raise SpecError(f"method {method!r}: trains on pooled data, so there are no clients for 'dp' to protect")
 
 
-def check_budget(term: DifferentialPrivacy | None) -> None:
+def check_budget(term: ClientLevelPrivacy | None) -> None:
     """Refuse a budget that does not allow a single hop."""
     if term is not None and term.max_hops == 0:
         raise SpecError(

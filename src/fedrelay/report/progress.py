@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
-from fedrelay.experiment.prepare import OnClientProfiled
+from fedrelay.experiment.prepare import OnProfilingProgress
 from fedrelay.experiment.spec import Experiment
 from fedrelay.report.format import duration, percent
 from fedrelay.runtime.observer import CombinedObserver, Observer
@@ -41,10 +41,10 @@ def watching(console: Console, titles: Sequence[str], announce: Callable[[Experi
 
 
 @contextmanager
-def watching_profiles(console: Console) -> Iterator[OnClientProfiled]:
+def watching_profiles(console: Console) -> Iterator[OnProfilingProgress]:
     """Yield a callback that shows the progress of client profiling."""
     with watching(console, (), lambda _: None) as observer:
-        yield observer.on_client_profiled
+        yield observer.on_profiling_progress
 
 
 class ProgressHeading(Observer):
@@ -53,7 +53,7 @@ class ProgressHeading(Observer):
     def __init__(self, announce: Callable[[Experiment], None]) -> None:
         self.announce, self.printed = announce, False
 
-    def on_start(self, experiment: Experiment, round: int) -> None:
+    def on_run_start(self, experiment: Experiment, round: int) -> None:
         if not self.printed:
             self.announce(experiment)
             self.printed = True
@@ -67,13 +67,13 @@ class ProgressLines(Observer):
         self.titles = iter(titles)
         self.said = time.monotonic()
 
-    def on_client_profiled(self, done: int, clients: int) -> None:
+    def on_profiling_progress(self, done: int, clients: int) -> None:
         now = time.monotonic()
         if done == clients or now - self.said >= LEAST_SECONDS_OF_PROFILING:
             self.said = now
             self.console.print(Text(f"  profiling clients: {done}/{clients}"), soft_wrap=True)
 
-    def on_start(self, experiment: Experiment, round: int) -> None:
+    def on_run_start(self, experiment: Experiment, round: int) -> None:
         self.title, self.rounds = next(self.titles, experiment.method), experiment.rounds
         self.first, self.began, self.said = round, time.monotonic(), time.monotonic()
         self.accuracy: float | None = None
@@ -111,14 +111,14 @@ class ProgressBar(Observer):
         self.task: TaskID | None = None
         self.profiles = False
 
-    def on_client_profiled(self, done: int, clients: int) -> None:
+    def on_profiling_progress(self, done: int, clients: int) -> None:
         if self.task is None or not self.profiles:
             self._begin(PROFILING, clients, unit="client", hint="stop")
             self.profiles = True
         assert self.task is not None
         self.progress.update(self.task, completed=done)
 
-    def on_start(self, experiment: Experiment, round: int) -> None:
+    def on_run_start(self, experiment: Experiment, round: int) -> None:
         self.title, self.rounds = next(self.titles, experiment.method), experiment.rounds
         self.began, self.accuracy = time.monotonic(), ""
         self._begin(self.title, self.rounds, unit="round", hint="save and stop", completed=round)

@@ -91,7 +91,7 @@ class Routing(Section, ABC):
         return False
 
     @property
-    def setting_that_reads_samples(self) -> str:
+    def setting_that_needs_data_at_server(self) -> str:
         """The setting that makes the server use samples of clients, or empty; a real federation refuses it."""
         return ""
 

@@ -44,7 +44,7 @@ class Star(Routing):
         return False
 
     @property
-    def setting_that_reads_samples(self) -> str:
+    def setting_that_needs_data_at_server(self) -> str:
         return "route.weights: 'accuracy'" if self.weights == "accuracy" else ""
 
     def plan(self, context: PlanningContext, round: int) -> RoundPlan:

@@ -52,7 +52,7 @@ class RoundLoop:
 
     def run(self) -> Result:
         """Run all rounds that are left."""
-        self.observer.on_start(self.experiment, self.state.round)
+        self.observer.on_run_start(self.experiment, self.state.round)
         if self.folder is not None and self.folder.result is not None and self.finished:
             return self._result()
         self.client_states.restore(self.folder.client_files if self.folder else ())
@@ -147,7 +147,9 @@ def run_experiment(
     if experiment.out is not None:
         RunFolder.check(experiment.out)  # before clients train for their profiles
     check_within_reach(experiment)
-    run = prepare(experiment, federation=federation, module=module, on_client_profiled=observer.on_client_profiled)
+    run = prepare(
+        experiment, federation=federation, module=module, on_profiling_progress=observer.on_profiling_progress
+    )
     prepared = run.prepared
     if experiment.out is None:
         return run_prepared(run, observer=observer)

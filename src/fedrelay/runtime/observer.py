@@ -25,10 +25,10 @@ class Observer:
         ...         print(round, row and row["accuracy"])
     """
 
-    def on_client_profiled(self, done: int, clients: int) -> None:
+    def on_profiling_progress(self, done: int, clients: int) -> None:
         """Before the run starts, `done` of `clients` clients have computed their profile."""
 
-    def on_start(self, experiment: Experiment, round: int) -> None:
+    def on_run_start(self, experiment: Experiment, round: int) -> None:
         """The run starts; `round` rounds are already done."""
 
     def on_round_end(self, round: int, row: Row | None) -> None:
@@ -38,7 +38,7 @@ class Observer:
         """Ctrl-C was pressed; the run stops after this round."""
 
 
-HOOKS = ("on_client_profiled", "on_start", "on_round_end", "on_stopping")
+HOOKS = ("on_profiling_progress", "on_run_start", "on_round_end", "on_stopping")
 
 
 def as_observer(given: object | None) -> Observer:

@@ -138,7 +138,7 @@ class Server:
         warmup = self.prepared.method.warmup
         if warmup is None:
             return arrivals
-        return [warmup.adjust_weight(each, self.prepared.federation) for each in arrivals]
+        return [warmup.with_merge_samples(each, self.prepared.federation) for each in arrivals]
 
     def _accuracy_at(self, weights: Tensor, client: int) -> float:
         """The accuracy of a model on the samples of a client."""

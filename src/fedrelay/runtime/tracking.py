@@ -58,7 +58,7 @@ class TrackingLogger(Observer, ABC):
     def finish(self, ending: Ending) -> None:
         """Finish the log; `ending` says how the run ended."""
 
-    def on_start(self, experiment: Experiment, round: int) -> None:
+    def on_run_start(self, experiment: Experiment, round: int) -> None:
         """Open the log and write the rounds that are missing."""
         self.close()
         assert experiment.out is not None

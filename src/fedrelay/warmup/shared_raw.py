@@ -59,7 +59,7 @@ class SharedRaw(Warmup):
             SetupCost(clients, down=SetupTransfer("samples", len(y) * sample)),
         )
 
-    def adjust_weight(self, arrival: Arrival, federation: Federation) -> Arrival:
+    def with_merge_samples(self, arrival: Arrival, federation: Federation) -> Arrival:
         """Weight clients by their own samples with `weights: own`; the server's hops keep their weight."""
         shared = _shared(federation)
         if shared is None or self.weights == "all":

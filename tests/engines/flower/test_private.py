@@ -45,10 +45,10 @@ def test_a_resumed_run_gets_the_same_replies_and_is_charged_once(make_nodes, use
     use_nodes(found)
 
     class Die:
-        def on_start(self, experiment, round):
+        def on_run_start(self, experiment, round):
             pass
 
-        def on_client_profiled(self, done, clients):
+        def on_profiling_progress(self, done, clients):
             pass
 
         def on_round_end(self, round, row):

@@ -45,7 +45,7 @@ def test_the_zoo_s_plain_models_are_chains(name, shape):
 def test_a_relu_before_a_pooling_is_done_behind_it():
     batched = batched_model(build_model("cnn-s", (1, 8, 8), 10), 1, 8, 8)
     assert batched is not None
-    stage = ["Convolution", "Pooling", "relu"]
+    stage = ["Convolution", "MaxPooling", "relu"]
     assert kinds(batched) == [*stage, *stage, "Dense", "relu", "Dense"]
 
 
@@ -54,7 +54,7 @@ def test_a_tanh_stays_where_it_is():
     module = nn.Sequential(nn.Conv2d(1, 2, 3), nn.Tanh(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(2, 3))
     batched = batched_model(module, 1, 4, 4)
     assert batched is not None
-    assert kinds(batched) == ["Convolution", "tanh", "Pooling", "Dense"]
+    assert kinds(batched) == ["Convolution", "tanh", "MaxPooling", "Dense"]
 
 
 def test_multiplications_are_counted():

@@ -15,13 +15,13 @@ from fedrelay.engines.base import Engine, RouteNeeds
 from fedrelay.engines.flower import check_installed
 from fedrelay.engines.flower.engine import FlowerEngine
 from fedrelay.engines.flower.messages import can_send
-from fedrelay.engines.flower.server.connection_protocol import Connection
+from fedrelay.engines.flower.server.connection import Connection
 from fedrelay.engines.flower.server.remote_federation import RemoteFederation, only_public_above, remote_part
 from fedrelay.engines.flower.server.roster import RosterEntry, privacy_warnings, read_roster, register_nodes
 from fedrelay.errors import EngineError, SpecError
 from fedrelay.experiment.spec import DataSettings, EngineSettings, Experiment
 from fedrelay.local.client_state import ClientStateStore
-from fedrelay.local.terms.differential_privacy import DifferentialPrivacy
+from fedrelay.local.terms.client_level_privacy import ClientLevelPrivacy
 from fedrelay.local.trainer import TrainingJob
 
 log = logging.getLogger(__name__)
@@ -100,7 +100,7 @@ def check_flower(job: TrainingJob, experiment: Experiment, routes: Sequence[Rout
             f"method {experiment.method!r}: needs the samples of several clients in one place; with engine 'flower' "
             "they stay at the nodes"
         )
-    for setting in filter(None, (each.setting_that_reads_samples for each in routes)):
+    for setting in filter(None, (each.setting_that_needs_data_at_server for each in routes)):
         raise SpecError(
             f"{setting} needs all clients' samples at the server; with engine 'flower' they stay at the nodes"
         )
@@ -133,7 +133,7 @@ def _check_asynchronous(job: TrainingJob, experiment: Experiment) -> None:
     if experiment.faults or experiment.recovery.deadline is not None:
         setting = "faults" if experiment.faults else "recovery.deadline"
         raise SpecError(f"{setting}: cannot be simulated {why}")
-    if any(isinstance(term, DifferentialPrivacy) and term.max_hops is not None for term in job.terms):
+    if any(isinstance(term, ClientLevelPrivacy) and term.max_hops is not None for term in job.terms):
         raise SpecError(f"terms.dp.epsilon: a budget cannot be kept {why}")
 
 

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from fedrelay.engines.base import Engine, EngineEvent, RoundInputs
 from fedrelay.engines.local.batched_routes import RouteBatch, batch_routes
-from fedrelay.engines.local.buffer_layout import BufferLayout, HopBuffers
 from fedrelay.engines.local.executor import Executor, ForkedExecutor, InlineExecutor, WorkerContext, WritableRows
+from fedrelay.engines.local.round_rows import HopRows, RoundRows
 from fedrelay.errors import DivergedError
 from fedrelay.local.batched_trainer import batched_model_for
 from fedrelay.local.client_profile import ClientProfiler, ProfileVector
@@ -69,7 +69,7 @@ class LocalEngine:
 
     def run_round(self, plan: RoundPlan, overlay: ExecutionOverlay, inputs: RoundInputs) -> list[Arrival]:
         moving = {number for number, route in enumerate(plan.routes) if route.clients}
-        layout = BufferLayout(self.job, plan, overlay, moving & inputs.starts.keys())
+        layout = RoundRows(self.job, plan, overlay, moving & inputs.starts.keys())
         work = list(self._work_items(layout, inputs.typical_hop))
         rows = self.executor.allocate(len(layout.rows))
         self._write_inputs(layout, rows, inputs)
@@ -132,7 +132,7 @@ class LocalEngine:
     def close(self) -> None:
         self.executor.close()
 
-    def _work_items(self, layout: BufferLayout, typical: TypicalHop) -> Iterator[list[TrainRoutes]]:
+    def _work_items(self, layout: RoundRows, typical: TypicalHop) -> Iterator[list[TrainRoutes]]:
         """What runs side by side: whole routes, or one wave after another."""
         server_state = tuple(layout.row(f"server {name}") for name in self.job.tensor_names(ServerState))
         batches = batch_routes(layout.plan, self.job.federation.sample_count, self.lanes, layout.overlay.attempt)
@@ -144,7 +144,7 @@ class LocalEngine:
             waves = [[layout.of_hop(hop) for hop in batch.hops_at(hops)] for batch in batches]
             yield [TrainRoutes((wave,), server_state, typical) for wave in waves if wave]
 
-    def _write_inputs(self, layout: BufferLayout, rows: WritableRows, inputs: RoundInputs) -> None:
+    def _write_inputs(self, layout: RoundRows, rows: WritableRows, inputs: RoundInputs) -> None:
         """Write everything that first hops read."""
         rows[layout.row("round")] = inputs.weights
         for route in layout.started:
@@ -163,7 +163,7 @@ class LocalEngine:
                     rows[layout.row(f"state {name}", client)] = state.get(name, 0.0)
 
     def _update_client_state(
-        self, layout: BufferLayout, rows: WritableRows, hops: Sequence[tuple[int, int]], reports: Reports
+        self, layout: RoundRows, rows: WritableRows, hops: Sequence[tuple[int, int]], reports: Reports
     ) -> None:
         """After a step, clients take over their new state; if two routes reached a client, changes may add up."""
         routes = layout.plan.routes
@@ -177,7 +177,7 @@ class LocalEngine:
                 add = routes_at[client] > 1 and name in self.job.additive_state
                 rows[row] = rows[row] + (new - before[client]) if add else new
 
-    def _read_client_states(self, layout: BufferLayout, rows: WritableRows) -> dict[int, dict[str, Tensor]]:
+    def _read_client_states(self, layout: RoundRows, rows: WritableRows) -> dict[int, dict[str, Tensor]]:
         names, kind = self.job.tensor_names(ClientState), "state" if layout.waves else "new state"
         return {
             client: {name: rows[layout.row(f"{kind} {name}", client)].clone() for name in names}
@@ -192,7 +192,7 @@ class TrainRoutes:
     The item holds only row numbers; all tensors are in the shared rows.
     """
 
-    waves: tuple[list[HopBuffers], ...]
+    waves: tuple[list[HopRows], ...]
     server_state: tuple[int, ...] = ()
     typical: TypicalHop = NO_HOPS_YET
 
@@ -201,14 +201,14 @@ class TrainRoutes:
         """The round's model, the server state, and the rows that hops read and no earlier hop wrote."""
         rows, written = dict.fromkeys((0, *self.server_state)), set[int]()
         for wave in self.waves:
-            for buffers in wave:
-                rows |= dict.fromkeys(row for row in buffers.reads if row not in written)
-                written.update(buffers.writes)
+            for hop_rows in wave:
+                rows |= dict.fromkeys(row for row in hop_rows.reads if row not in written)
+                written.update(hop_rows.writes)
         return tuple(rows)
 
     @property
     def writes(self) -> Sequence[int]:
-        return tuple(dict.fromkeys(row for wave in self.waves for buffers in wave for row in buffers.writes))
+        return tuple(dict.fromkeys(row for wave in self.waves for hop_rows in wave for row in hop_rows.writes))
 
     def split(self, max_waves: int) -> Sequence[TrainRoutes]:
         begins = range(0, len(self.waves), max_waves)
@@ -219,35 +219,35 @@ class TrainRoutes:
         names = worker.job.tensor_names(ServerState)
         server_state = dict(zip(names, (worker.rows[row] for row in self.server_state), strict=True))
         if len(self.waves) > 1:
-            hops = (buffers.planned.hop for wave in self.waves for buffers in wave)
+            hops = (hop_rows.planned.hop for wave in self.waves for hop_rows in wave)
             worker.hop_runner.trainer.sample_orders.draw_ahead(hops)
         for wave in self.waves:
-            contexts = [hop_context(worker, buffers, server_state) for buffers in wave]
-            out = [worker.rows[buffers.model[1]] for buffers in wave]
-            planned = [buffers.planned for buffers in wave]
+            contexts = [hop_context(worker, hop_rows, server_state) for hop_rows in wave]
+            out = [worker.rows[hop_rows.model[1]] for hop_rows in wave]
+            planned = [hop_rows.planned for hop_rows in wave]
             for each, report in zip(planned, worker.hop_runner.run(planned, contexts, out, self.typical), strict=True):
                 reports.setdefault(each.hop.route, []).append(report)
         return reports
 
 
-def hop_context(worker: WorkerContext, buffers: HopBuffers, server_state: Mapping[str, Tensor]) -> HopContext:
+def hop_context(worker: WorkerContext, hop_rows: HopRows, server_state: Mapping[str, Tensor]) -> HopContext:
     """The tensors of a hop."""
     rows, job = worker.rows, worker.job
-    received, round_model = rows[buffers.model[0]], rows[0]
-    if buffers.received_model is not None:
-        rows[buffers.received_model].copy_(received)
+    received, round_model = rows[hop_rows.model[0]], rows[0]
+    if hop_rows.received_model is not None:
+        rows[hop_rows.received_model].copy_(received)
     if not job.terms:
         return HopContext(received, round_model)
     states, payloads = job.tensor_names(ClientState), job.tensor_names(Payload)
-    for before, after in buffers.payload:
+    for before, after in hop_rows.payload:
         rows[after].copy_(rows[before])
     return HopContext(
         received,
         round_model,
         server_state,
-        {name: rows[before] for name, (before, _) in zip(states, buffers.client_state, strict=True)},
-        {name: rows[after] for name, (_, after) in zip(states, buffers.client_state, strict=True)},
-        {name: rows[after] for name, (_, after) in zip(payloads, buffers.payload, strict=True)},
+        {name: rows[before] for name, (before, _) in zip(states, hop_rows.client_state, strict=True)},
+        {name: rows[after] for name, (_, after) in zip(states, hop_rows.client_state, strict=True)},
+        {name: rows[after] for name, (_, after) in zip(payloads, hop_rows.payload, strict=True)},
     )
 
 

@@ -55,12 +55,12 @@ class RayExecutor:
         self.cluster = cluster
         self.max_items = workers
         self.parallelism = workers or cluster.cpus
-        self.rows = RemoteRows(cluster, job.layout)
+        self.rows = ObjectStoreRows(cluster, job.layout)
         self.packed_job = cluster.put(pack(job))
         self.remote_run = cluster.ray.remote(num_cpus=1, max_retries=MAX_DEATHS - 1)(run_work_item)
         self.max_waves = 1
 
-    def allocate(self, rows: int) -> RemoteRows:
+    def allocate(self, rows: int) -> ObjectStoreRows:
         self.rows.clear()
         return self.rows
 
@@ -99,7 +99,7 @@ class RayExecutor:
         return reply
 
 
-class RemoteRows:
+class ObjectStoreRows:
     """Rows that are in this process, in the object store, or in both."""
 
     def __init__(self, cluster: Cluster, layout: FlatLayout) -> None:

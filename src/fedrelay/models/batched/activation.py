@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from fedrelay.models.batched.base import Activations, BoundLayer, ModelBuffers
+from fedrelay.models.batched.base import Activations, BoundLayer, LaneModels
 from fedrelay.models.flat_layout import LayoutEntry
 
 
@@ -19,7 +19,7 @@ class Activation:
     def parameters(self) -> tuple[LayoutEntry, ...]:
         return ()
 
-    def bind(self, models: ModelBuffers, outputs: Activations) -> tuple[BoundLayer, Activations]:
+    def bind(self, models: LaneModels, outputs: Activations) -> tuple[BoundLayer, Activations]:
         """The inputs and the outputs share their memory."""
         return (BoundRelu(outputs) if self.kind == "relu" else BoundTanh(outputs)), outputs
 

@@ -19,7 +19,7 @@ Shape = tuple[int, ...]
 """The shape of one sample: (features,) or (channels, height, width)."""
 
 
-class ModelBuffers(NamedTuple):
+class LaneModels(NamedTuple):
     """The flat models and their gradients, both `[lanes, size]`, and the number of samples per batch."""
 
     flat: Tensor
@@ -34,7 +34,7 @@ class Activations(NamedTuple):
     gradient: Tensor
 
     @classmethod
-    def allocate(cls, models: ModelBuffers, shape: Shape) -> Activations:
+    def allocate(cls, models: LaneModels, shape: Shape) -> Activations:
         """Memory for samples of a shape."""
         lanes, batch = len(models.flat), models.batch
         sizes = (lanes, batch, *shape) if len(shape) == 1 else (lanes, *shape, batch)
@@ -73,7 +73,7 @@ class UnboundLayer(Protocol):
     def parameters(self) -> tuple[LayoutEntry, ...]:
         """The parameters that it trains."""
 
-    def bind(self, models: ModelBuffers, outputs: Activations) -> tuple[BoundLayer, Activations]:
+    def bind(self, models: LaneModels, outputs: Activations) -> tuple[BoundLayer, Activations]:
         """The layer bound to its outputs, and newly allocated inputs."""
 
 

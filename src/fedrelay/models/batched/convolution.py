@@ -9,7 +9,7 @@ from math import prod
 import torch
 from torch import Tensor
 
-from fedrelay.models.batched.base import Activations, BoundLayer, ModelBuffers
+from fedrelay.models.batched.base import Activations, BoundLayer, LaneModels
 from fedrelay.models.batched.linear import BoundLinear, LinearMap
 
 ImageShape = tuple[int, int, int]
@@ -39,7 +39,7 @@ class Convolution(LinearMap):
         """All weights at every position."""
         return self.weight.size * prod(self.output_shape[1:])
 
-    def bind(self, models: ModelBuffers, outputs: Activations) -> tuple[BoundLayer, Activations]:
+    def bind(self, models: LaneModels, outputs: Activations) -> tuple[BoundLayer, Activations]:
         """Windows are a view of the padded images; only the columns are copied."""
         inputs = Activations.allocate(models, self.input_shape)
         padded, interior = self._pad(inputs.values)

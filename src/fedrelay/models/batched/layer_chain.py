@@ -12,7 +12,7 @@ from fedrelay.models.batched.activation import Activation
 from fedrelay.models.batched.base import Shape, UnboundLayer
 from fedrelay.models.batched.convolution import Convolution, Pair
 from fedrelay.models.batched.linear import Dense
-from fedrelay.models.batched.pooling import Pooling
+from fedrelay.models.batched.max_pooling import MaxPooling
 from fedrelay.models.flat_layout import FlatLayout, LayoutEntry
 from fedrelay.models.net import Net
 
@@ -86,7 +86,7 @@ class _Chain:
         if len(self.shape) != 3 or not self.layers:
             return False
         channels, height, width = self.shape
-        layer = Pooling((channels, height, width), kernel)
+        layer = MaxPooling((channels, height, width), kernel)
         # ReLU and max-pooling can be swapped: ReLU has fewer values to work on after the pooling.
         after_relu = self.layers[-1] == Activation("relu")
         self.layers[-1:] = [layer, self.layers[-1]] if after_relu else [self.layers[-1], layer]

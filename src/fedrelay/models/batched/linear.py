@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from fedrelay.models.batched.base import Activations, BoundLayer, ModelBuffers, Shape
+from fedrelay.models.batched.base import Activations, BoundLayer, LaneModels, Shape
 from fedrelay.models.flat_layout import LayoutEntry
 
 
@@ -54,7 +54,7 @@ class LinearMap:
         """Multiplications per sample."""
         return self.weight.size
 
-    def bind_map(self, models: ModelBuffers, inputs: Activations, outputs: Activations) -> BoundLinear:
+    def bind_map(self, models: LaneModels, inputs: Activations, outputs: Activations) -> BoundLinear:
         """The map of all lanes from `[lanes, rows, inputs]` to `[lanes, rows, outputs]`."""
         theta = self._matrices(models.flat)
         product = MatrixProduct.of(inputs.values, theta.weight.transpose(1, 2), outputs.values)
@@ -76,7 +76,7 @@ class Dense(LinearMap):
 
     input_shape: Shape
 
-    def bind(self, models: ModelBuffers, outputs: Activations) -> tuple[BoundLayer, Activations]:
+    def bind(self, models: LaneModels, outputs: Activations) -> tuple[BoundLayer, Activations]:
         """Images stay in their memory order, with the samples innermost: a matrix product does not mind."""
         inputs = vectors = Activations.allocate(models, self.input_shape)
         if len(self.input_shape) > 1:

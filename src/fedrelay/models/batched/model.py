@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from fedrelay.models.batched.base import Activations, BoundLayer, LaneTensors, ModelBuffers, Shape, UnboundLayer
+from fedrelay.models.batched.base import Activations, BoundLayer, LaneModels, LaneTensors, Shape, UnboundLayer
 from fedrelay.models.batched.layer_chain import read_chain
 from fedrelay.models.batched.linear import LinearMap
 from fedrelay.models.flat_layout import FlatLayout
@@ -48,7 +48,7 @@ class BatchedModel:
 
         Gradients are written to `gradient`, `[lanes, size]`.
         """
-        models = ModelBuffers(flat, gradient, batch)
+        models = LaneModels(flat, gradient, batch)
         # With the samples innermost, operations over a few classes are faster.
         logits = Activations(*(flat.new_zeros(len(flat), self.classes, batch) for _ in range(2)))
         activations = Activations(*(part.transpose(1, 2) for part in logits))

@@ -11,7 +11,7 @@ import torch
 from fedrelay.engines.flower.node.noisy_reply_cache import REMEMBERED
 from fedrelay.engines.flower.node.owner_policy import DeclinedByOwner, OwnerPolicy, PrivacyBudget
 from fedrelay.local.terms.blend_with_received import BlendWithReceived
-from fedrelay.local.terms.differential_privacy import DifferentialPrivacy
+from fedrelay.local.terms.client_level_privacy import ClientLevelPrivacy
 from fedrelay.local.terms.drift_penalty import DriftPenalty
 
 pytest.importorskip("dp_accounting", reason="the extra 'dp' is not installed")
@@ -51,24 +51,24 @@ def ask_twice(ask, first, second):
     return requests
 
 
-PLAIN = (DifferentialPrivacy(noise=2), (), {}, {}, {})
+PLAIN = (ClientLevelPrivacy(noise=2), (), {}, {}, {})
 ATTACKS = {
-    "another noise": (DifferentialPrivacy(noise=3), (), {}, {}, {}),
-    "another clip": (DifferentialPrivacy(noise=2, clip=2), (), {}, {}, {}),
-    "another delta": (DifferentialPrivacy(noise=2, delta=1e-6), (), {}, {}, {}),
-    "another round": (DifferentialPrivacy(noise=2), (), {}, {}, {"hop": [2, 0, 0, 5, 0]}),
-    "another route": (DifferentialPrivacy(noise=2), (), {}, {}, {"hop": [1, 1, 0, 5, 0]}),
-    "another attempt": (DifferentialPrivacy(noise=2), (), {}, {}, {"hop": [1, 0, 0, 5, 1]}),
-    "another run": (DifferentialPrivacy(noise=2), (), {}, {}, {"run": "fedcba9876543210"}),
-    "another round model": (DifferentialPrivacy(noise=2), (), {}, {"round": 0.5}, {}),
-    "another received model": (DifferentialPrivacy(noise=2), (), {}, {"recv": 1e-7}, {}),
-    "another payload": (DifferentialPrivacy(noise=2), (), {}, {"baggage sum": 1.0}, {}),
-    "another learning rate": (DifferentialPrivacy(noise=2), (), {"lr": 0.500001}, {}, {}),
-    "no training": (DifferentialPrivacy(noise=2), (), {"lr": 1e-30}, {}, {}),
-    "more epochs": (DifferentialPrivacy(noise=2), (), {"epochs": 2}, {}, {}),
-    "another term": (DifferentialPrivacy(noise=2), (BlendWithReceived(alpha=0.0),), {}, {}, {}),
-    "another usual length": (DifferentialPrivacy(noise=2), (), {}, {}, {"typical_norm": 1.0}),
-    "a scaled reply": (DifferentialPrivacy(noise=2), (), {}, {}, {"tamper": {"what": "replace", "factor": 2.0}}),
+    "another noise": (ClientLevelPrivacy(noise=3), (), {}, {}, {}),
+    "another clip": (ClientLevelPrivacy(noise=2, clip=2), (), {}, {}, {}),
+    "another delta": (ClientLevelPrivacy(noise=2, delta=1e-6), (), {}, {}, {}),
+    "another round": (ClientLevelPrivacy(noise=2), (), {}, {}, {"hop": [2, 0, 0, 5, 0]}),
+    "another route": (ClientLevelPrivacy(noise=2), (), {}, {}, {"hop": [1, 1, 0, 5, 0]}),
+    "another attempt": (ClientLevelPrivacy(noise=2), (), {}, {}, {"hop": [1, 0, 0, 5, 1]}),
+    "another run": (ClientLevelPrivacy(noise=2), (), {}, {}, {"run": "fedcba9876543210"}),
+    "another round model": (ClientLevelPrivacy(noise=2), (), {}, {"round": 0.5}, {}),
+    "another received model": (ClientLevelPrivacy(noise=2), (), {}, {"recv": 1e-7}, {}),
+    "another payload": (ClientLevelPrivacy(noise=2), (), {}, {"baggage sum": 1.0}, {}),
+    "another learning rate": (ClientLevelPrivacy(noise=2), (), {"lr": 0.500001}, {}, {}),
+    "no training": (ClientLevelPrivacy(noise=2), (), {"lr": 1e-30}, {}, {}),
+    "more epochs": (ClientLevelPrivacy(noise=2), (), {"epochs": 2}, {}, {}),
+    "another term": (ClientLevelPrivacy(noise=2), (BlendWithReceived(alpha=0.0),), {}, {}, {}),
+    "another usual length": (ClientLevelPrivacy(noise=2), (), {}, {}, {"typical_norm": 1.0}),
+    "a scaled reply": (ClientLevelPrivacy(noise=2), (), {}, {}, {"tamper": {"what": "replace", "factor": 2.0}}),
 }
 
 
@@ -89,7 +89,7 @@ def test_two_strengths_do_not_give_the_model_by_subtraction(option, values, atta
     """With equal noise n, a = m + 2n and b = m + 3n, so 3a − 2b = m. Fresh noise leaves N(0, 3²·2² + 2²·3²) of it."""
     service = attacked()
     requests = ask_twice(
-        ask, *((DifferentialPrivacy(**{"noise": 2.0, "clip": 0.25, option: value}), (), {}, {}, {}) for value in values)
+        ask, *((ClientLevelPrivacy(**{"noise": 2.0, "clip": 0.25, option: value}), (), {}, {}, {}) for value in values)
     )
     a, b = (model_of(service.answer(request)) for request in requests)
     small, large = values
@@ -104,7 +104,7 @@ def test_two_strengths_do_not_give_the_model_by_subtraction(option, values, atta
 def test_averaging_costs_budget_for_every_reply(attacked, ask):
     """A mean of n replies has noise of 1/√n of one, no less, and n hops are charged; then the budget ends it."""
     service = attacked()
-    job = wide_job(ask, DifferentialPrivacy(noise=2))
+    job = wide_job(ask, ClientLevelPrivacy(noise=2))
     recv = torch.zeros(job.layout.size)
     requests = (ask.hop(job, {"recv": recv}, hop=[round, 0, 0, 5, 0]) for round in count(1))
     replies = [model_of(service.answer(request)) for request in islice(requests, service.budget.most)]
@@ -118,7 +118,7 @@ def test_averaging_costs_budget_for_every_reply(attacked, ask):
 def test_a_known_part_of_the_noise_tells_nothing_of_the_rest(attacked, ask):
     """Asked not to train, the node returns pure noise; the next noise does not follow from it."""
     service = attacked()
-    job = wide_job(ask, DifferentialPrivacy(noise=2), lr=1e-30)
+    job = wide_job(ask, ClientLevelPrivacy(noise=2), lr=1e-30)
     recv = torch.zeros(job.layout.size)
     noises = [model_of(service.answer(ask.hop(job, {"recv": recv}, hop=[n, 0, 0, 5, 0]))) for n in (1, 2, 3)]
     assert (torch.corrcoef(torch.stack(noises)) - torch.eye(3)).abs().max() < 6 / np.sqrt(len(recv))
@@ -127,7 +127,7 @@ def test_a_known_part_of_the_noise_tells_nothing_of_the_rest(attacked, ask):
 def test_the_same_request_is_answered_the_same_and_charged_once(attacked, ask):
     """After a lost reply, after a restart of the node, and after a resume, which numbers requests anew."""
     request, renumbered = (
-        ask.hop(wide_job(ask, DifferentialPrivacy(noise=2)), zeros(ask), request=id) for id in (100, 200)
+        ask.hop(wide_job(ask, ClientLevelPrivacy(noise=2)), zeros(ask), request=id) for id in (100, 200)
     )
     service = attacked()
     first = service.answer(request)
@@ -140,12 +140,12 @@ def test_the_same_request_is_answered_the_same_and_charged_once(attacked, ask):
 
 
 def zeros(ask):
-    return {"recv": torch.zeros(wide_job(ask, DifferentialPrivacy()).layout.size)}
+    return {"recv": torch.zeros(wide_job(ask, ClientLevelPrivacy()).layout.size)}
 
 
 def test_a_repeated_request_is_answered_although_the_budget_is_spent(attacked, ask):
     service = attacked()
-    request = ask.hop(wide_job(ask, DifferentialPrivacy(noise=2)), zeros(ask))
+    request = ask.hop(wide_job(ask, ClientLevelPrivacy(noise=2)), zeros(ask))
     first = service.answer(request)
     while service.budget.left:
         service.budget.charge()
@@ -154,7 +154,7 @@ def test_a_repeated_request_is_answered_although_the_budget_is_spent(attacked, a
 
 def test_client_state_goes_with_the_repeated_reply(attacked, ask):
     service = attacked()
-    job = ask.job(DriftPenalty(), DifferentialPrivacy(noise=2))
+    job = ask.job(DriftPenalty(), ClientLevelPrivacy(noise=2))
     service.answer(ask.hop(job, request=100))
     service.answer(ask.hop(job, request=101))
     kept = [service.state_files.get(ask.run, version, (), ()) for version in (100, 101)]
@@ -165,7 +165,7 @@ def test_client_state_goes_with_the_repeated_reply(attacked, ask):
 
 def test_old_and_damaged_replies_are_drawn_and_charged_anew(attacked, ask, caplog):
     service = attacked()
-    requests = [ask.hop(ask.job(DifferentialPrivacy(noise=2)), hop=[n, 0, 0, 5, 0]) for n in range(1, REMEMBERED + 2)]
+    requests = [ask.hop(ask.job(ClientLevelPrivacy(noise=2)), hop=[n, 0, 0, 5, 0]) for n in range(1, REMEMBERED + 2)]
     replies = [service.answer(request) for request in requests]
     kept = sorted((service.state_files.folder / ask.run).glob("answer-*"))
     assert len(kept) == REMEMBERED

@@ -13,8 +13,8 @@ from torch import nn
 from fedrelay.engines.flower.messages import Message, hop_report, pack_models
 from fedrelay.engines.flower.node.owner_policy import DeclinedByOwner, OwnerPolicy, PrivacyBudget
 from fedrelay.errors import EngineError, SpecError
+from fedrelay.local.terms.client_level_privacy import ClientLevelPrivacy
 from fedrelay.local.terms.control_variates import ControlVariates
-from fedrelay.local.terms.differential_privacy import DifferentialPrivacy
 from fedrelay.local.terms.proximal_penalty import ProximalPenalty
 from fedrelay.models.flat_layout import FlatLayout
 
@@ -24,10 +24,10 @@ from fedrelay.models.flat_layout import FlatLayout
     [
         ([], r"this node takes part only with \+dp and terms.dp.noise at least 2"),
         ([ProximalPenalty()], r"only with \+dp"),
-        ([DifferentialPrivacy(noise=1.9)], "terms.dp.noise is 1.9; this node requires at least 2"),
-        ([DifferentialPrivacy(noise=2, clip=3)], "terms.dp.clip is 3; this node requires at most 1"),
-        ([DifferentialPrivacy(noise=2), DifferentialPrivacy(noise=2)], r"only with \+dp"),
-        ([DifferentialPrivacy(noise=2), ControlVariates()], "ControlVariates sends more than noise protects"),
+        ([ClientLevelPrivacy(noise=1.9)], "terms.dp.noise is 1.9; this node requires at least 2"),
+        ([ClientLevelPrivacy(noise=2, clip=3)], "terms.dp.clip is 3; this node requires at most 1"),
+        ([ClientLevelPrivacy(noise=2), ClientLevelPrivacy(noise=2)], r"only with \+dp"),
+        ([ClientLevelPrivacy(noise=2), ControlVariates()], "ControlVariates sends more than noise protects"),
     ],
 )
 def test_hops_with_less_privacy_are_declined_before_training(terms, message, make_service, ask):
@@ -37,7 +37,7 @@ def test_hops_with_less_privacy_are_declined_before_training(terms, message, mak
 
 
 def test_a_hop_with_enough_privacy_is_taken_and_its_loss_stays(make_service, ask):
-    reply = make_service(policy=OwnerPolicy(2, 1)).answer(ask.hop(ask.job(DifferentialPrivacy(noise=2.5, clip=0.5))))
+    reply = make_service(policy=OwnerPolicy(2, 1)).answer(ask.hop(ask.job(ClientLevelPrivacy(noise=2.5, clip=0.5))))
     assert reply.arrays["models"].any()
     assert reply.header["loss"] is None
     report, _ = hop_report(reply, 8)
@@ -57,7 +57,7 @@ def test_statistics_in_buffers_are_declined(make_service, ask):
 
     module = Counting()
     wanted = replace(
-        ask.job(DifferentialPrivacy(noise=2)), module=module, layout=FlatLayout.of(module), module_rebuilder=None
+        ask.job(ClientLevelPrivacy(noise=2)), module=module, layout=FlatLayout.of(module), module_rebuilder=None
     )
     with pytest.raises(DeclinedByOwner, match=r"buffer 'norm\.running_mean' would leave clients without noise"):
         make_service(policy=OwnerPolicy(2), module=Counting()).answer(ask.hop(wanted))
@@ -66,7 +66,7 @@ def test_statistics_in_buffers_are_declined(make_service, ask):
 def test_profiles_and_evaluations_are_declined(make_service, ask):
     service = make_service(policy=OwnerPolicy(2))
     assert (service.facts().tests, service.facts().least_noise) == (0, 2)
-    wanted = ask.hop(ask.job(DifferentialPrivacy(noise=2)))
+    wanted = ask.hop(ask.job(ClientLevelPrivacy(noise=2)))
     with pytest.raises(DeclinedByOwner, match="a profile would leave this node without noise"):
         service.answer(Message({**wanted.header, "kind": "profile"}, wanted.arrays))
     evaluation = pack_models({**wanted.header, "kind": "evaluate"}, {"model": torch.zeros(8)})
@@ -83,16 +83,16 @@ def test_a_budget_is_counted_over_restarts_and_ends(make_service, ask, tmp_path)
         return make_service(policy=policy, budget=PrivacyBudget(tmp_path / "node", policy, 8.0, 1e-5))
 
     (tmp_path / "node").mkdir()
-    request = ask.hop(ask.job(DifferentialPrivacy(noise=3)))
+    request = ask.hop(ask.job(ClientLevelPrivacy(noise=3)))
     assert service().budget.left == 2  # ε(2) ≤ 8 < ε(3) for noise 1; more noise counts as that
     with pytest.raises(DeclinedByOwner):
         service().answer(ask.hop(ask.job()))  # what is declined costs nothing
     service().answer(request)
     again = service()
     assert (again.budget.spent, again.budget.left) == (1, 1)
-    again.answer(ask.hop(ask.job(DifferentialPrivacy(noise=3)), hop=[2, 0, 0, 5, 0]))
+    again.answer(ask.hop(ask.job(ClientLevelPrivacy(noise=3)), hop=[2, 0, 0, 5, 0]))
     with pytest.raises(DeclinedByOwner, match="the privacy budget of this node is spent: 2 hops, ε = 8"):
-        again.answer(ask.hop(ask.job(DifferentialPrivacy(noise=3)), hop=[3, 0, 0, 5, 0]))
+        again.answer(ask.hop(ask.job(ClientLevelPrivacy(noise=3)), hop=[3, 0, 0, 5, 0]))
     (tmp_path / "node" / "hops-charged").write_text("many")
     with pytest.raises(EngineError, match="hops-charged: is damaged"):
         service()

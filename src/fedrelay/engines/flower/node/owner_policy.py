@@ -12,7 +12,7 @@ from pathlib import Path
 
 from fedrelay.errors import EngineError, SpecError
 from fedrelay.files import write_atomically
-from fedrelay.local.terms.differential_privacy import MIN_NOISE, DifferentialPrivacy
+from fedrelay.local.terms.client_level_privacy import MIN_NOISE, ClientLevelPrivacy
 from fedrelay.local.trainer import TrainingJob
 from fedrelay.privacy.accountant import Accountant
 
@@ -39,7 +39,7 @@ class OwnerPolicy:
 
     def check(self, job: TrainingJob) -> None:
         """Decline a hop that would protect the samples less."""
-        guards = [term for term in job.terms if isinstance(term, DifferentialPrivacy)]
+        guards = [term for term in job.terms if isinstance(term, ClientLevelPrivacy)]
         if len(guards) != 1:
             raise DeclinedByOwner(f"this node takes part only with +dp and terms.dp.noise at least {self.noise:g}")
         [dp] = guards

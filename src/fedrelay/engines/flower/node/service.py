@@ -47,7 +47,7 @@ from fedrelay.local.client_profile import ClientProfiler
 from fedrelay.local.evaluation import EvaluationSums, evaluate_chunks
 from fedrelay.local.hop import PlannedHop
 from fedrelay.local.hop_context import HopContext
-from fedrelay.local.terms.differential_privacy import DifferentialPrivacy
+from fedrelay.local.terms.client_level_privacy import ClientLevelPrivacy
 from fedrelay.local.terms.tensor_declarations import ClientState, Payload, ServerState
 from fedrelay.local.trainer import TrainingJob
 from fedrelay.robustness.guard import TypicalHop
@@ -141,7 +141,7 @@ class NodeService:
         worker, hop = self._context(header), _planned_hop(header)
         if self.policy is not None:
             self.policy.check(worker.job)
-        noisy = any(isinstance(term, DifferentialPrivacy) for term in worker.job.terms)
+        noisy = any(isinstance(term, ClientLevelPrivacy) for term in worker.job.terms)
         if noisy and (given := self.replies.get(run, request)) is not None:
             return self._repeat(given, run, id)
         context, typical = self._hop_context(request, worker.job), TypicalHop(float_field(header, "typical_norm"))

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from fedrelay.engines.flower.messages import BadMessage, Message
-from fedrelay.engines.flower.server.connection_protocol import Connection, Unreachable, no_reply
+from fedrelay.engines.flower.server.connection import Connection, Unreachable, no_reply
 from fedrelay.routes.arrival import Attempt
 
 log = logging.getLogger(__name__)

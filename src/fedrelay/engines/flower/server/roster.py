@@ -15,12 +15,12 @@ from pydantic import ValidationError
 
 from fedrelay.engines.flower.messages import Message, one_line
 from fedrelay.engines.flower.node_facts import NodeFacts, parse_facts
-from fedrelay.engines.flower.server.connection_protocol import Connection
+from fedrelay.engines.flower.server.connection import Connection
 from fedrelay.engines.flower.server.dispatcher import OFFLINE, Dispatcher
 from fedrelay.errors import EngineError
 from fedrelay.files import write_atomically
 from fedrelay.local.terms.base import Term
-from fedrelay.local.terms.differential_privacy import DifferentialPrivacy
+from fedrelay.local.terms.client_level_privacy import ClientLevelPrivacy
 
 log = logging.getLogger(__name__)
 
@@ -155,7 +155,7 @@ def roster_warnings(facts: Mapping[str, NodeFacts]) -> Iterator[str]:
 
 def privacy_warnings(facts: Mapping[str, NodeFacts], terms: Sequence[Term]) -> Iterator[str]:
     """A line for every node that will decline its hops, because its owner demands more noise than the method has."""
-    noise = max((term.noise for term in terms if isinstance(term, DifferentialPrivacy)), default=0.0)
+    noise = max((term.noise for term in terms if isinstance(term, ClientLevelPrivacy)), default=0.0)
     for name, each in facts.items():
         if each.least_noise is not None and each.least_noise > noise:
             least = f"terms.dp.noise at least {each.least_noise:g}"

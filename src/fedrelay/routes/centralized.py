@@ -12,7 +12,7 @@ from fedrelay.routes.base import PlanningContext, Routing
 from fedrelay.routes.plan import RoundPlan, Route
 
 
-class Pooled(Routing):
+class Centralized(Routing):
     """One route with one hop, at the client that has all samples."""
 
     def plan(self, context: PlanningContext, round: int) -> RoundPlan:

@@ -12,7 +12,7 @@ from fedrelay.models.features import FeatureRecorder
 from fedrelay.models.flat_layout import FlatModule
 
 
-class TeacherOutputs:
+class FrozenModelOutputs:
     """A second copy of the module, into which other models are loaded one at a time, in eval mode."""
 
     def __init__(self, student: FlatModule, *, features: bool) -> None:

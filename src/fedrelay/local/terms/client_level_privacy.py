@@ -35,7 +35,7 @@ MIN_NOISE = 0.001
 """Less noise protects nobody: ε of a single hop would exceed 500,000."""
 
 
-class DifferentialPrivacy(Term):
+class ClientLevelPrivacy(Term):
     """The model recv + Δ·min(1, C/‖Δ‖) + N(0, z²C²)."""
 
     in_warmup: ClassVar[bool] = True

@@ -17,7 +17,7 @@ from fedrelay.experiment.spec import Experiment, TrainSettings, validate
 from fedrelay.local.batched_trainer import BatchedTrainer, batched_model_for
 from fedrelay.local.hop_context import HopContext
 from fedrelay.local.terms.blend_with_received import BlendWithReceived
-from fedrelay.local.terms.differential_privacy import DifferentialPrivacy
+from fedrelay.local.terms.client_level_privacy import ClientLevelPrivacy
 from fedrelay.local.trainer import EagerTrainer, TrainingJob, hop_noise
 from fedrelay.models.flat_layout import FlatLayout, FlatModule
 from fedrelay.rng import generator
@@ -27,7 +27,7 @@ from fedrelay.routes.plan import Hop
 def test_changes_are_clipped_each_for_itself():
     received = torch.tensor([[1.0, 1.0], [0.0, 0.0]])
     theta = torch.tensor([[4.0, 5.0], [0.3, 0.4]])
-    DifferentialPrivacy(clip=2.5, noise=0).adjust_sent_model(theta, HopContext(received, received), noise=None)
+    ClientLevelPrivacy(clip=2.5, noise=0).adjust_sent_model(theta, HopContext(received, received), noise=None)
     torch.testing.assert_close(theta, torch.tensor([[2.5, 3.0], [0.3, 0.4]]))
 
 
@@ -37,7 +37,7 @@ def test_noise_has_the_promised_size(linear):
     models = torch.zeros(3, 100_000)
     hops = [Hop(1, route, 0, 2) for route in range(3)]
     theta = models.clone()
-    DifferentialPrivacy(clip=2, noise=1.5).adjust_sent_model(
+    ClientLevelPrivacy(clip=2, noise=1.5).adjust_sent_model(
         theta, HopContext(models, models), lambda purpose: hop_noise(job, hops, models, purpose)
     )
     assert theta.std(dim=1).tolist() == pytest.approx([3.0] * 3, rel=0.01)
@@ -63,7 +63,7 @@ def test_secret_noise_is_fresh_normal_and_never_from_the_seed(linear, toy):
 def test_a_hop_by_hand(linear, toy):
     received = FlatLayout.of(linear).flatten(linear)
     plain, _ = run_hop(linear, toy, received=received, lr=0.5)
-    guarded, _ = run_hop(linear, toy, (DifferentialPrivacy(clip=0.25, noise=0.5),), received=received, lr=0.5)
+    guarded, _ = run_hop(linear, toy, (ClientLevelPrivacy(clip=0.25, noise=0.5),), received=received, lr=0.5)
     change = plain - received
     assert change.norm() > 0.25
     noise = torch.from_numpy(generator(7, "dp", 1, 0, 0, 1).standard_normal(len(received), np.float32))
@@ -74,18 +74,18 @@ def test_what_others_see_comes_after_the_noise(linear, toy):
     """The regulator's fold travels with the model, so it must hold the guarded model."""
     received = FlatLayout.of(linear).flatten(linear)
     guarded, context = run_hop(
-        linear, toy, (BlendWithReceived(alpha=0), DifferentialPrivacy(clip=0.1, noise=3.0)), received=received, lr=0.5
+        linear, toy, (BlendWithReceived(alpha=0), ClientLevelPrivacy(clip=0.1, noise=3.0)), received=received, lr=0.5
     )
     torch.testing.assert_close(context.payload["sum"], guarded)
     swapped, _ = run_hop(
-        linear, toy, (DifferentialPrivacy(clip=0.1, noise=3.0), BlendWithReceived(alpha=0)), received=received, lr=0.5
+        linear, toy, (ClientLevelPrivacy(clip=0.1, noise=3.0), BlendWithReceived(alpha=0)), received=received, lr=0.5
     )
     assert torch.equal(swapped, guarded)  # whatever the order of the terms
 
 
 def test_stacked_and_alone(linear):
     federation = make_federation([8, 5, 8, 3])
-    layout, terms = FlatLayout.of(linear), (DifferentialPrivacy(clip=0.5, noise=0.1),)
+    layout, terms = FlatLayout.of(linear), (ClientLevelPrivacy(clip=0.5, noise=0.1),)
     job = TrainingJob(linear, layout, federation, TrainSettings(lr=0.3, batch_size=4), terms, 7, lanes=4)
     hops = [Hop(2, route, 0, route) for route in range(4)]
     start = layout.flatten(linear)
@@ -104,10 +104,10 @@ def test_the_same_for_any_number_of_workers_and_after_an_interruption(method, sm
     whole = fr.run(method, **settings | {"workers": 2})
 
     class Die:
-        def on_start(self, experiment, round):
+        def on_run_start(self, experiment, round):
             pass
 
-        def on_client_profiled(self, done, clients):
+        def on_profiling_progress(self, done, clients):
             pass
 
         def on_round_end(self, round, row):
@@ -136,7 +136,7 @@ def test_hops_of_a_warm_up_count_and_are_guarded(small):
 def test_clients_without_budget_are_passed_over(small):
     settings = {**small, "fraction": 1.0, "rounds": 6, "workers": 1}
     free = fr.run("fedseq+dp", **settings)
-    term = DifferentialPrivacy(epsilon=DifferentialPrivacy().accountant.epsilon(2) + 0.01)
+    term = ClientLevelPrivacy(epsilon=ClientLevelPrivacy().accountant.epsilon(2) + 0.01)
     assert term.max_hops == 2
     bound = fr.run("fedseq+dp", **settings, terms={"dp": {"epsilon": term.epsilon}})
     assert free.privacy["hops_max"] == 6

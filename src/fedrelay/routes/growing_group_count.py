@@ -24,7 +24,7 @@ from fedrelay.routes.chains import GroupRouting
 from fedrelay.routes.plan import RoundPlan, Route
 
 
-class GrowingGroups(GroupRouting):
+class GrowingGroupCount(GroupRouting):
     """One route for each sampled group; the number of groups grows with the rounds."""
 
     chooses_group_count: ClassVar[bool] = True

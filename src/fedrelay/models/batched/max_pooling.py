@@ -10,13 +10,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedrelay.models.batched.base import Activations, BoundLayer, ModelBuffers
+from fedrelay.models.batched.base import Activations, BoundLayer, LaneModels
 from fedrelay.models.batched.convolution import ImageShape, Pair
 from fedrelay.models.flat_layout import LayoutEntry
 
 
 @dataclass(frozen=True)
-class Pooling:
+class MaxPooling:
     """The largest value of each window. Windows do not overlap; incomplete windows at the edges are dropped."""
 
     input_shape: ImageShape
@@ -31,12 +31,12 @@ class Pooling:
         channels, height, width = self.input_shape
         return channels, height // self.kernel[0], width // self.kernel[1]
 
-    def bind(self, models: ModelBuffers, outputs: Activations) -> tuple[BoundLayer, Activations]:
+    def bind(self, models: LaneModels, outputs: Activations) -> tuple[BoundLayer, Activations]:
         inputs = Activations.allocate(models, self.input_shape)
         windows = Activations(*(self._windows(part) for part in inputs))
         maxima = torch.empty_like(windows.values[..., 0, :])
         rows = Activations(maxima, maxima)  # gradients come when the values are no longer needed
-        return BoundPooling(BoundMaxAlongAxis.of(windows, 5, rows), BoundMaxAlongAxis.of(rows, 3, outputs)), inputs
+        return BoundMaxPooling(BoundMaxAlongAxis.of(windows, 5, rows), BoundMaxAlongAxis.of(rows, 3, outputs)), inputs
 
     def _windows(self, images: Tensor) -> Tensor:
         """`[lanes, channels, height, kernel height, width, kernel width, batch]`, without copying."""
@@ -75,7 +75,7 @@ class BoundMaxAlongAxis(BoundLayer):
 
 
 @dataclass(frozen=True)
-class BoundPooling(BoundLayer):
+class BoundMaxPooling(BoundLayer):
     """The pooling of all lanes: along the rows first, which keeps the reading order."""
 
     along_rows: BoundMaxAlongAxis

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from fedrelay.cost.ledger import transfer_totals
 from fedrelay.routes.base import PlanningContext, sampled_count
 from fedrelay.routes.chains import Chains
-from fedrelay.routes.growing_groups import GrowingGroups
+from fedrelay.routes.growing_group_count import GrowingGroupCount
 from fedrelay.routes.singletons import Singletons
 
 
@@ -22,13 +22,13 @@ def context(fraction=0.2, seed=1, rounds=30):
 
 @given(st.integers(1, 30), st.integers(0, 2**40))
 def test_without_growth_it_is_fedseq_with_the_first_groups(round, seed):
-    found = GrowingGroups(alpha=0, beta=5).plan(context(seed=seed), round)
+    found = GrowingGroupCount(alpha=0, beta=5).plan(context(seed=seed), round)
     fixed = PlanningContext(40, 0.2, seed, dealt(5, 1))
     assert found == Chains().plan(fixed, round)
 
 
 def test_one_client_a_group_is_fedavg():
-    found = GrowingGroups(growth="constant", beta=40).plan(context(), 3)
+    found = GrowingGroupCount(growth="constant", beta=40).plan(context(), 3)
     clients = {route.clients for route in found.routes}
     groups = dealt(40, 1)
     assert clients == {groups[route.clients[0]] for route in Singletons().plan(context(), 3).routes}
@@ -40,13 +40,13 @@ def test_groups_are_formed_anew_when_their_number_grows_or_always():
         40, 1.0, 1, (), 30, regroup=lambda count, key: keys.append((count, key)) or dealt(count, key)
     )
     for round in range(1, 31):
-        GrowingGroups(growth="linear", alpha=0.5, beta=3).plan(noting, round)
+        GrowingGroupCount(growth="linear", alpha=0.5, beta=3).plan(noting, round)
     counts = [count for count, _ in keys]
     assert counts[:6] == [3, 3, 6, 6, 9, 9]
     assert [key for _, key in keys][:7] == [1, 1, 3, 3, 5, 5, 7]
     keys.clear()
     for round in range(1, 5):
-        GrowingGroups(growth="linear", alpha=0.5, beta=3, regroup="always").plan(noting, round)
+        GrowingGroupCount(growth="linear", alpha=0.5, beta=3, regroup="always").plan(noting, round)
     assert keys == [(3, 1), (3, 2), (6, 3), (6, 4)]
 
 
@@ -56,12 +56,12 @@ def test_a_step_spares_groupings():
         40, 1.0, 1, (), 30, regroup=lambda count, key: keys.append((count, key)) or dealt(count, key)
     )
     for round in range(1, 31):
-        GrowingGroups(growth="linear", alpha=1, beta=2, step=0.5).plan(noting, round)
+        GrowingGroupCount(growth="linear", alpha=1, beta=2, step=0.5).plan(noting, round)
     assert sorted(set(keys)) == [(2, 1), (4, 2), (6, 3), (10, 5), (16, 8), (24, 12), (36, 18), (40, 20)]
 
 
 def test_by_default_the_last_round_has_almost_as_many_groups_as_clients():
-    counts = [GrowingGroups().count(context(), round) for round in range(1, 31)]
+    counts = [GrowingGroupCount().count(context(), round) for round in range(1, 31)]
     assert counts[0] == 5
     assert counts == sorted(counts)
     assert counts[-1] in (35, 40)
@@ -69,7 +69,7 @@ def test_by_default_the_last_round_has_almost_as_many_groups_as_clients():
 
 @pytest.mark.parametrize(("fraction", "beta", "total"), [(0.3, 10, 24), (0.5, 20, 40)])
 def test_a_relayed_round_costs_two_transfers_a_client(fraction, beta, total):
-    plan = GrowingGroups(growth="log", beta=beta, handover="server", regroup="always").plan(context(fraction), 1)
+    plan = GrowingGroupCount(growth="log", beta=beta, handover="server", regroup="always").plan(context(fraction), 1)
     found = transfer_totals(plan, {"model": 1})
     assert (found.s2c, found.c2s, found.c2c) == (total // 2, total // 2, 0)
     assert len(plan.routes) == sampled_count(beta, fraction)

@@ -21,7 +21,7 @@ Pair = tuple[int, int]
 
 
 @dataclass(frozen=True)
-class HopBuffers:
+class HopRows:
     """One hop and the rows of its tensors, in the order of the job's tensor names."""
 
     planned: PlannedHop
@@ -43,7 +43,7 @@ class HopBuffers:
 
 
 @dataclass
-class BufferLayout:
+class RoundRows:
     """The rows of a round. Row 0 is the model of the round."""
 
     job: TrainingJob
@@ -89,10 +89,10 @@ class BufferLayout:
         """The row of the payload that a route starts with."""
         return self.row(f"payload start {name}", route if route in self.started else -1)
 
-    def of_hop(self, hop: Hop) -> HopBuffers:
+    def of_hop(self, hop: Hop) -> HopRows:
         place, taps = (hop.route, hop.index), self.overlay.taps
         before = self.after_hop("model", hop.route, hop.index - 1) if hop.index else self.start(hop.route)
-        return HopBuffers(
+        return HopRows(
             planned_hop(self.plan, self.overlay, hop),
             (before, self.after_hop("model", hop.route, hop.index)),
             tuple(self._client_state(name, hop) for name in self.job.tensor_names(ClientState)),
