@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 
 import pytest
 import torch
 from tests.conftest import make_federation
 
+import fedrelay as fr
+from fedrelay.experiment.method_catalogue import METHODS as CATALOGUE
+from fedrelay.experiment.method_catalogue import MethodEntry
 from fedrelay.experiment.prepare import prepare
 from fedrelay.experiment.spec import experiment
 
@@ -49,3 +53,29 @@ def test_a_route_continues_only_if_a_model_waits_in_its_slot():
     assert planner.plan(2, slots) is not None
     assert planner.plan(2, slots) == expected
     assert [route.continues for route in planner.plan(2, slots[:1]).routes] == [slot in slots[:1] for slot in slots]
+
+
+class Drawn(fr.Routing):
+    """The obvious way to draw clients: NumPy's own numbers."""
+
+    number: int = 0
+
+    def plan(self, context, round):
+        drawn = context.rng("drawn", round).permutation(context.clients)[:3]
+        return fr.RoundPlan(round + self.number, (fr.Route(tuple(drawn)),))
+
+
+def test_numbers_of_numpy_in_an_own_route_do_not_reach_the_run(tmp_path, monkeypatch):
+    monkeypatch.setitem(CATALOGUE, "drawn", MethodEntry("", route=Drawn))
+    result = fr.run("drawn", clients=6, rounds=2, workers=1, out=tmp_path / "run")
+    assert result.client_updates == 6
+    lines = [json.loads(line) for line in (tmp_path / "run" / "ledger.jsonl").read_text().splitlines()]
+    assert [len(line["routes"][0]) for line in lines] == [3, 3]
+
+
+def test_an_own_route_must_plan_the_round_that_was_asked_for(tmp_path, monkeypatch):
+    monkeypatch.setitem(CATALOGUE, "drawn", MethodEntry("", route=Drawn))
+    message = "route 'Drawn', plan: ValueError: must plan round 1, got a plan of round 3"
+    with pytest.raises(fr.SpecError, match=message):
+        fr.run("drawn", clients=6, rounds=2, workers=1, out=tmp_path / "run", route={"number": 2})
+    assert not (tmp_path / "run").exists()

@@ -18,8 +18,9 @@ from fedrelay.robustness.faults import FaultModel
 from fedrelay.routes.async_state import AsyncState, GroupLeg
 from fedrelay.routes.base import Groups, PlanningContext
 from fedrelay.routes.plan import Handover, RoundPlan
+from fedrelay.routes.plan_checks import checked_plan
 from fedrelay.selection.warmup_selector import Selection
-from fedrelay.user_code import errors_in_own_part
+from fedrelay.user_code import errors_in_own_part, is_built_in
 from fedrelay.warmup.base import Phase
 
 
@@ -79,9 +80,10 @@ class Planner:
         """What the route asks for, with clients that have samples."""
         phase = self.prepared.phase(round)
         with errors_in_own_part(phase.route, "plan"):
-            plan = phase.route.plan(self._phase_context(phase), round - phase.first + 1)
-            if not isinstance(plan, RoundPlan):
-                raise TypeError(f"must return a RoundPlan, got {type(plan).__name__}")
+            number = round - phase.first + 1
+            plan = phase.route.plan(self._phase_context(phase), number)
+            if not is_built_in(type(phase.route)):
+                plan = checked_plan(plan, number)
             visited = set().union(*(route.clients for route in plan.routes))
             empty = {client for client in visited if not self._context.has_samples(client)}  # or it does not exist
         routes = plan.routes
