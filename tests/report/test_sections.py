@@ -80,6 +80,7 @@ def test_methods_with_failed_seeds_win_nothing(data):
     best = averaged["summary"]["accuracy_last"]["mean"]
     number, text = found["headlines"][0].values()
     assert (number, text) == (f"{100 * best:.1f} %", "accuracy of fedavg, mean of all 4 evaluations")
+    assert card(found, "results")["table"]["columns"][1] == "accuracy, last 4"  # of eval.last = 10
     rows = card(found, "results")["table"]["rows"]
     assert [row[0]["text"] for row in rows if row[1]["bold"]] == ["fedavg"]
     assert [chip["text"] for chip in rows[1][0]["chips"]] == ["seed 2 diverged, round 4 of 4"]

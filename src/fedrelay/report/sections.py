@@ -209,8 +209,10 @@ def _targets(data: Data) -> Card:
 
 def _results(data: Data) -> Card:
     started = any(method["curves"]["round"] for method in data["methods"]) or _failures(data)
+    evaluated = max((method["curves"]["evaluated"] for method in data["methods"]), default=0)
+    last = min(data["last"], max(1, evaluated))
     heads = (
-        "Method", f"accuracy, last {data['last']}", "accuracy, final", "client updates", "longest chain", "traffic",
+        "Method", f"accuracy, last {last}", "accuracy, final", "client updates", "longest chain", "traffic",
         "virtual time", "real time", "runs",
     )  # fmt: skip
     figure = fig.final_results(data)

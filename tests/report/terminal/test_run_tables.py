@@ -34,6 +34,11 @@ def test_a_result(result):
     assert "  traffic         4.0 kB" in lines
 
 
+def test_a_loss_that_is_not_finite_is_not_shown(result):
+    last = {**result.history[-1], "loss": None}
+    assert "  loss            –" in lines_of(result_table(replace(result, history=[last])))
+
+
 def test_a_heading_says_only_what_was_set():
     plan = {"clients": 539, "parameters": 52138}
     lines = lines_of(heading(["fedseq"], experiment("fedseq", data="mnist", model="cnn-s"), plan, [1]))
@@ -63,6 +68,11 @@ def test_one_seed_has_no_deviation(outcome):
     lines = lines_of(comparison_tables(outcome({"fedavg": [[0.5]]})))
     assert row_of("fedavg", lines)[0][:2] == ["50.0", "50.0"]
     assert not any("×" in line for line in lines)
+
+
+@pytest.mark.parametrize(("rounds", "last"), [(3, 3), (12, 10)])
+def test_a_mean_names_the_number_of_evaluations_that_there_were(outcome, rounds, last):
+    assert f"last {last}" in " ".join(lines_of(comparison_tables(outcome({"fedavg": [[0.5] * rounds]})))[:2])
 
 
 def test_a_diverged_method_is_shown_with_its_reason(outcome):

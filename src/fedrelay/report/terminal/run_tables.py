@@ -101,7 +101,7 @@ def result_table(result: Result) -> RenderableType:
     rows: dict[str, RenderableType] = {
         "accuracy": Text(percent(result.accuracy), style="bold"),
         f"mean of last {min(settings.last, len(result.history))}": percent(result.accuracy_last),
-        "loss": f"{last['loss']:.3f}" if "loss" in last else NONE,
+        "loss": NONE if last.get("loss") is None else f"{last['loss']:.3f}",
         "macro F1": percent(last.get("f1")),
     }
     for share, rounds in reached.items():
@@ -219,7 +219,8 @@ def _partition(data: DataSettings) -> str:
 
 
 def _quality(outcome: ComparisonResult, summaries: Mapping[str, Row]) -> Table:
-    last = outcome.comparison.eval.last
+    evaluations = max((len(result.history) for entry in outcome.methods for result in entry.results), default=0)
+    last = min(outcome.comparison.eval.last, max(1, evaluations))
     goals = target_accuracies(outcome.reference, outcome.comparison.eval.targets)
     heads = [f"rounds to\n{percent(goal)}" for goal in goals.values()]
     table = plain_table("\nmethod", f"accuracy %\nlast {last}", "accuracy %\nfinal", *heads, numeric=True)
