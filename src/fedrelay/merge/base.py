@@ -87,3 +87,28 @@ class Merge(Section, ABC):
     @abstractmethod
     def apply(self, inputs: MergeInput) -> MergeResult:
         """Merge the arrivals of a round. Input tensors must not be modified."""
+
+
+def checked_result(result: object, inputs: MergeInput) -> MergeResult:
+    """What a merge returned, if a run can continue with it.
+
+    Raises:
+        TypeError: It is no `MergeResult`, its weights do not fit the model, or its state has other values.
+        ValueError: The weights are not a new tensor.
+    """
+    if not isinstance(result, MergeResult):
+        raise TypeError(f"must return a MergeResult, got {type(result).__name__}")
+    weights, state = result
+    before = inputs.global_model
+    if not isinstance(weights, Tensor) or (weights.shape, weights.dtype) != (before.shape, before.dtype):
+        got = f"{tuple(weights.shape)} {weights.dtype}" if isinstance(weights, Tensor) else type(weights).__name__
+        raise TypeError(f"must return a MergeResult with {len(before)} weights of {before.dtype}, got {got}")
+    old = {model.untyped_storage().data_ptr() for model in (before, *(each.weights for each in inputs.arrivals))}
+    if weights.untyped_storage().data_ptr() in old:
+        raise ValueError("must return new weights; clone() the model that it returns")
+    if not isinstance(state, Mapping):
+        raise TypeError(f"the state of a MergeResult must be a mapping, got {type(state).__name__}")
+    for name, tensor in state.items():
+        if not isinstance(name, str) or not isinstance(tensor, Tensor):
+            raise TypeError(f"the state of a MergeResult must map names to tensors, got {name!r}: {tensor!r}")
+    return result

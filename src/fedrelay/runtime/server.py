@@ -12,11 +12,15 @@ from torch import Tensor
 
 from fedrelay.engines.base import RoundInputs
 from fedrelay.engines.local.executor import one_thread
+from fedrelay.errors import DivergedError
 from fedrelay.experiment.prepared_experiment import PreparedExperiment
 from fedrelay.local.evaluation import accuracy
-from fedrelay.merge.base import MergeInput, MergeResult
+from fedrelay.local.terms.base import Term
+from fedrelay.local.terms.tensor_declarations import Payload, ServerState
+from fedrelay.merge.base import MergeInput, checked_result
 from fedrelay.merge.mean import Mean
 from fedrelay.models.flat_layout import FlatModule
+from fedrelay.robustness.guard import max_abs_weights
 from fedrelay.routes.arrival import Arrival, HopReport
 from fedrelay.routes.mixing import mix_models
 from fedrelay.routes.plan import RoundPlan
@@ -83,23 +87,30 @@ class Server:
 
     def _merge(self, state: RunState, arrivals: Sequence[Arrival]) -> RunState:
         """The state with a new global model; no model waits any more."""
-        phase, layout = self.prepared.phase(state.round + 1), self.prepared.layout
+        phase = self.prepared.phase(state.round + 1)
+        inputs, place = self.merge_input(phase, state, arrivals), f"round {state.round + 1}: "
         with errors_in_own_part(phase.merge, "apply"):
-            weights, merge_state = merged = phase.merge.apply(self.merge_input(phase, state, arrivals))
-            if not isinstance(merged, MergeResult) or weights.shape != state.weights.shape:
-                raise TypeError(f"must return a MergeResult with {len(state.weights)} weights")
+            weights, merge_state = checked_result(phase.merge.apply(inputs), inputs)
+        self._check_finite(weights, f"{place}merge {type(phase.merge).__name__!r}")
         server: Mapping[str, Tensor] = {name: t for name, t in state.server.items() if not name.startswith(_MERGE)}
         for term in phase.terms:
             with errors_in_own_part(term, "adjust_merged_model"):
-                weights = term.adjust_merged_model(weights, state.weights, layout)
+                weights = term.adjust_merged_model(weights, state.weights, self.prepared.layout)
                 if getattr(weights, "shape", None) != state.weights.shape:
                     raise TypeError(f"must return a model with {len(state.weights)} weights")
+            self._check_finite(weights, f"{place}term {type(term).__name__!r}, adjust_merged_model,")
             with errors_in_own_part(term, "update_server_state"):
-                server = term.update_server_state(server, arrivals, self.prepared.federation.clients)
-                if not isinstance(server, Mapping):
-                    raise TypeError(f"must return the server state, got {type(server).__name__}")
+                found = term.update_server_state(server, arrivals, self.prepared.federation.clients)
+                server = _checked_server_state(found, server, phase.terms, state.weights)
+            for tensor in server.values():
+                self._check_finite(tensor, f"{place}term {type(term).__name__!r}, update_server_state,")
         own = {f"{_MERGE}{name}": tensor for name, tensor in merge_state.items()}
         return replace(state, weights=weights, server={**server, **own}, waiting={})
+
+    def _check_finite(self, tensor: Tensor, who: str) -> None:
+        """Refuse what would spoil all rounds to come. The models that arrived have been checked before."""
+        if not math.isfinite(max_abs_weights(tensor[: self.prepared.layout.float_size])[0]):
+            raise DivergedError(f"{who} returned non-finite values, though all models that arrived are finite")
 
     def current_model(self, state: RunState) -> Tensor:
         """The model to evaluate and to return: the global one, or while models wait, their mean."""
@@ -155,6 +166,23 @@ def _copied(arrival: Arrival) -> Arrival:
     """The arrival in memory of its own: what an engine returns is valid for one round only."""
     payload = {name: tensor.clone() for name, tensor in arrival.payload.items()}
     return replace(arrival, weights=arrival.weights.clone(), payload=payload)
+
+
+def _checked_server_state(
+    found: object, before: Mapping[str, Tensor], terms: Sequence[Term], weights: Tensor
+) -> Mapping[str, Tensor]:
+    """What `update_server_state` returned, if it is the state of these terms."""
+    if not isinstance(found, Mapping):
+        raise TypeError(f"must return the server state, got {type(found).__name__}")
+    if missing := [name for name in before if name not in found]:
+        raise ValueError(f"must return the state of other terms too, {missing[0]!r} is missing")
+    declared = {each.name for term in terms for each in term.tensors if isinstance(each, ServerState | Payload)}
+    for name, tensor in found.items():
+        if name not in declared:
+            raise ValueError(f"returned {name!r}, which no term declares; add ServerState({name!r}) to 'tensors'")
+        if not isinstance(tensor, Tensor) or tensor.shape != weights.shape:
+            raise TypeError(f"{name!r} must be a tensor with {len(weights)} values")
+    return found
 
 
 def mean_loss(arrivals: Sequence[Arrival]) -> float | None:
