@@ -19,7 +19,9 @@ from fedrelay.data.partition import ClientIndices
 from fedrelay.experiment.spec import TrainSettings
 from fedrelay.local.batched_trainer import MAX_MULTIPLICATIONS, BatchedTrainer, batched_model_for, trainer_for
 from fedrelay.local.hop_context import HopContext
+from fedrelay.local.terms.control_variates import ControlVariates
 from fedrelay.local.terms.proximal_penalty import ProximalPenalty
+from fedrelay.local.terms.tensor_declarations import ClientState, Payload, ServerState
 from fedrelay.local.trainer import EagerTrainer, TrainingJob
 from fedrelay.models.flat_layout import FlatLayout, FlatModule
 from fedrelay.models.zoo import build_model
@@ -80,12 +82,41 @@ def assert_alike(found):
         {"lr": 0.1, "momentum": 0.9, "epochs": 2},
         {"lr": 0.1, "weight_decay": 0.05},
         {"lr": 0.1, "clip": 0.3},
-        {"lr": 0.2, "lr_decay": 0.5},
+        {"lr": 0.2, "schedule": {"name": "step", "factor": 0.5}},
         {"lr": 0.05, "momentum": 0.5, "weight_decay": 0.01, "clip": 0.5, "epochs": 2},
     ],
 )
 def test_unequal_clients_get_what_they_would_get_alone(toy, train):
     assert_alike(both(toy, range(6), batch_size=4, **train))
+
+
+def test_every_lane_has_its_own_place_on_its_chain(toy):
+    """Routes of different lengths: the learning rate of each lane is that of its hop."""
+    module, chain = network(), {"name": "linear", "end": 0.2}
+    layout = FlatLayout.of(module)
+    train = TrainSettings(lr=0.3, batch_size=4, momentum=0.5, chain_schedule=chain)
+    job = TrainingJob(module, layout, toy, train, (ControlVariates(),), 5, lanes=8)
+    hops = [Hop(1, route, 1, client, route_length=1 + client) for route, client in enumerate((1, 2, 3, 4))]
+    start, found = layout.flatten(module), []
+    for trainer in (
+        EagerTrainer(job, FlatModule(copy.deepcopy(module), layout)),
+        trainer_for(job, FlatModule(module, layout)),
+    ):
+        contexts = [hop_context_of(job, start) for _ in hops]
+        out = [torch.empty_like(start) for _ in hops]
+        reports = trainer.train(hops, contexts, out)
+        kept = [context.new_client_state["control"] for context in contexts]
+        found.append((torch.stack(out), torch.stack(kept), [report.lr for report in reports]))
+    torch.testing.assert_close(found[0][:2], found[1][:2], rtol=1e-5, atol=1e-6)
+    assert found[0][2] == found[1][2] == pytest.approx([0.3 * 0.2, 0.3 * 0.6, 0.3 * (1 - 0.8 / 3), 0.3 * 0.8])
+
+
+def hop_context_of(job, received):
+    """Zeros for everything that terms keep or send."""
+    kinds = (ServerState, ClientState, ClientState, Payload)
+    return HopContext(
+        received, received, *({n: torch.zeros_like(received) for n in job.tensor_names(k)} for k in kinds)
+    )
 
 
 @pytest.mark.parametrize("anchor", ["recv", "round"])

@@ -74,9 +74,18 @@ def test_steps_shrink_from_round_to_round(toy, linear):
     """Exactly: a run that is resumed in a later round gets the same bits."""
     for round, factor in ((0, 1), (1, 1), (2, 0.5), (4, 0.125)):
         hop = Hop(round, 1, 3, 1)
-        shrunk, _ = run_hop(linear, toy, hop, batch_size=4, lr=0.1, lr_decay=0.5)
+        shrunk, _ = run_hop(linear, toy, hop, batch_size=4, lr=0.1, schedule={"name": "step", "factor": 0.5})
         plain, _ = run_hop(linear, toy, hop, batch_size=4, lr=0.1 * factor)
         assert torch.equal(shrunk, plain)
+
+
+def test_steps_shrink_along_a_chain(toy, linear):
+    for index, factor in ((0, 1.0), (1, 0.75), (2, 0.5)):
+        hop = Hop(1, 1, index, 1, route_length=3)
+        shrunk, report = run_hop(linear, toy, hop, lr=0.1, chain_schedule={"name": "linear", "end": 0.5})
+        plain, _ = run_hop(linear, toy, hop, lr=0.1 * factor)
+        assert torch.equal(shrunk, plain)
+        assert report.lr == 0.1 * factor
 
 
 def test_one_full_batch_is_one_gradient_step(toy, linear):

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -60,6 +62,18 @@ def test_with_a_proximal_term_the_mean_counts_steps(make_inputs):
     works = [(1 - 0.95**2) / 0.05, (1 - 0.95**6) / 0.05]
     assert change_factors(inputs) == pytest.approx([5 * 0.25 / works[0], 5 * 0.75 / works[1]])
     assert change_factors(make_inputs([[1.0]], hops=[[2]], terms=[ProximalPenalty(mu=0.0)])) == [1.0]
+
+
+def test_smaller_steps_count_for_less(make_inputs):
+    """A hop with half the learning rate of the round moves the model half as far."""
+    inputs = make_inputs([[1.0], [1.0]], hops=[[4, 4], [8]], train=TrainSettings(lr=0.2))
+    first, second = inputs.arrivals
+    halved = replace(first, hops=(replace(first.hops[0], lr=0.2), replace(first.hops[1], lr=0.1)))
+    inputs = replace(inputs, arrivals=[halved, second])
+    assert change_factors(inputs) == pytest.approx([7 / 2 / 6, 7 / 2 / 8])  # 4 + 2 steps against 8
+    with_pull = replace(inputs, terms=[ProximalPenalty(mu=0.5)])
+    works = [(1 - 0.9**4) / 0.1 + 0.5 * (1 - 0.95**4) / 0.05, (1 - 0.9**8) / 0.1]
+    assert change_factors(with_pull) == pytest.approx([7 / 2 / work for work in works])
 
 
 @settings(max_examples=60)

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedrelay.report.format import count, duration, moment, percent, plural, shortened, size, spread, whole
+from fedrelay.experiment.spec import TrainSettings
+from fedrelay.report.format import count, duration, moment, percent, plural, shortened, size, spread, step_size, whole
 
 
 @pytest.mark.parametrize(
@@ -60,3 +61,19 @@ def test_short_times_are_in_milliseconds():
     assert [moment(seconds) for seconds in (None, 0, 0.00291, 0.25, 1.0, 90)] == [
         "–", "0.0 s", "2.91 ms", "250 ms", "1.0 s", "1:30",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("train", "text"),
+    [
+        ({}, "0.05"),
+        ({"schedule": {"name": "step", "factor": 0.998}}, "0.05 × 0.998 after every round"),
+        ({"lr": 0.1, "schedule": {"name": "step", "factor": 0.5, "every": 10}}, "0.1 × 0.5 after every 10 rounds"),
+        ({"schedule": {"name": "cosine", "floor": 0.1}}, "0.05, cosine to × 0.1"),
+        ({"schedule": {"name": "warmup", "rounds": 3}}, "0.05, 3 rounds of warm-up"),
+        ({"schedule": {"name": "warmup", "rounds": 3, "then": "cosine"}}, "0.05, 3 rounds of warm-up, then cosine"),
+        ({"chain_schedule": {"name": "linear", "end": 0.2}}, "0.05, along chains linear to × 0.2"),
+    ],
+)
+def test_a_learning_rate_has_its_schedules(train, text):
+    assert step_size(TrainSettings(**train)) == text

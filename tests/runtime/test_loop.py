@@ -160,7 +160,9 @@ class TestEqualities:
 
 def test_merges_see_the_step_size_of_their_round():
     """FedNova with a proximal term asks for it."""
-    prepared, planner, _ = prepare(experiment("fednova+fedprox", lr=0.4, lr_decay=0.5, rounds=3))
+    prepared, planner, _ = prepare(
+        experiment("fednova+fedprox", lr=0.4, schedule={"name": "step", "factor": 0.5}, rounds=3)
+    )
     state = RunState(2, prepared.layout.flatten(prepared.module))
     assert Server(prepared, planner).merge_input(prepared.phase(3), state, []).train.lr == 0.1
 

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 from typer import Argument, Option
 
 from fedrelay.errors import SpecError
-from fedrelay.experiment.spec import SECTIONS, Comparison, Experiment, load_file, parse_assignment, set_path, shortcuts
+from fedrelay.experiment.spec import SECTIONS, Comparison, Experiment, full_path, load_file, parse_assignment, set_path
 from fedrelay.user_code import import_from_current_folder
 
 Tree = dict[str, Any]
@@ -65,6 +65,7 @@ OPTIONS = {
         SettingOption("--fraction", "fraction", float, "Training"),
         SettingOption("--epochs", "train.epochs", int, "Training"),
         SettingOption("--lr", "train.lr", float, "Training"),
+        SettingOption("--schedule", "train.schedule", str, "Training"),
         SettingOption("--batch-size", "train.batch_size", int, "Training"),
         SettingOption("--seed", "seed", int, "Training"),
         SettingOption("--engine", "engine.name", str, "Running"),
@@ -138,13 +139,12 @@ def takes_settings(*flags: str) -> Callable[[Callable[..., None]], Callable[...,
 
 def apply(tree: Tree, settings: Assignments) -> Tree:
     """Put settings into a tree, in place, and return it."""
-    short = shortcuts()
     for path, value in settings:
         if path == PLUGIN:
             named = tree.get("plugins") or []
             tree["plugins"] = [*(named if isinstance(named, list) else [named]), *value]
         else:
-            set_path(tree, short.get(path, path), value)
+            set_path(tree, full_path(path), value)
     import_from_current_folder()
     _refuse_misplaced_options(tree)
     return tree

@@ -13,6 +13,8 @@ Options = Mapping[str, Any]
 Partition = Literal["iid", "dirichlet", "dirichlet-class", "shards", "natural", "quantity"]
 Shift = Literal["none", "rotation", "inversion", "noise", "contrast"]
 EngineName = Literal["local", "ray", "flower"]
+ScheduleName = Literal["constant", "step", "cosine", "warmup"]
+ChainScheduleName = Literal["constant", "linear", "cosine"]
 
 
 class DataOptions(TypedDict, total=False):
@@ -51,7 +53,8 @@ class KeywordSettings(DataOptions, total=False):
     clock: Options
     hidden: Sequence[int] | None
     stem: Literal["cifar", "imagenet"] | None
-    lr_decay: float
+    schedule: ScheduleName | Options
+    chain_schedule: ChainScheduleName | Options
     momentum: float
     weight_decay: float
     clip: float | None

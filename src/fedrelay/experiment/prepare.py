@@ -121,6 +121,8 @@ def _check(run: PreparedRun) -> None:
     experiment, method = prepared.experiment, prepared.method
     if method.warmup is not None and len(prepared.phases) == len(method.warmup.phases()) > 0:
         log.warning("the warm-up takes all %d rounds; the method itself never begins", experiment.rounds)
+    if (experiment.train.schedule.rounds or 0) >= experiment.rounds:
+        log.warning("train.schedule.rounds: the learning rate rises until the last of the %d rounds", experiment.rounds)
     check_faults(experiment, prepared.federation.clients)
     if experiment.eval.forgetting > experiment.rounds:
         late = (experiment.eval.forgetting, experiment.rounds)

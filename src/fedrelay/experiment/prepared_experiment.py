@@ -68,6 +68,7 @@ class PreparedExperiment:
             train=wanted.train,
             terms=self.phase(round).terms,
             seed=wanted.seed,
+            rounds=wanted.rounds,
             lanes=wanted.engine.lanes,
             guard=wanted.guard,
             module_rebuilder=self.module_rebuilder,

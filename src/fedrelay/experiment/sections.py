@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -106,24 +107,143 @@ class ModelSettings(Section):
     )
 
 
+class ScheduleSettings(Section):
+    """The learning rate over the rounds of a run, warm-ups of the method included."""
+
+    name: Literal["constant", "step", "cosine", "warmup"] = Field(
+        "constant",
+        description="how the learning rate changes from round to round: constant; step: multiplied by `factor` after "
+        "`every` rounds; cosine: along half a cosine towards `floor`; warmup: rises over `rounds` rounds, then goes on",
+    )
+    every: int = Field(1, ge=1, description="step: rounds between two changes")
+    factor: float | None = Field(None, gt=0, le=1, description="step: factor of each change")
+    floor: float = Field(0.0, ge=0, lt=1, description="cosine: what is approached, as a share of train.lr")
+    rounds: int | None = Field(None, ge=1, description="warmup: rounds before the full learning rate")
+    then: Literal["constant", "cosine"] = Field("constant", description="warmup: what follows it")
+
+    @model_validator(mode="after")
+    def _check_options(self) -> Self:
+        """An option that the chosen schedule does not use is a mistake."""
+        used = _SCHEDULE_OPTIONS[self.name] | ({"floor"} if self.then == "cosine" else set())
+        for option in ("every", "factor", "floor", "rounds", "then"):
+            if option not in used and getattr(self, option) != type(self).model_fields[option].default:
+                owners = ", ".join(name for name, options in _SCHEDULE_OPTIONS.items() if option in options)
+                raise ValueError(f"{option}: has no effect with {self.name!r}; only with {owners}")
+        if self.name == "step" and self.factor is None:
+            raise ValueError("factor: is required with 'step', such as 0.5")
+        if self.name == "warmup" and self.rounds is None:
+            raise ValueError("rounds: is required with 'warmup', such as 5")
+        return self
+
+    @property
+    def depends_on_rounds(self) -> bool:
+        """Whether a round's learning rate depends on the number of rounds of the run."""
+        return "cosine" in (self.name, self.then)
+
+    def at_round(self, round: int, rounds: int) -> float:
+        """The factor of the learning rate in a round, out of so many rounds.
+
+        Profiles are computed before the first round, with the learning rate of the first.
+        """
+        before, warm = max(0, round - 1), self.rounds or 0
+        if self.factor is not None:
+            return self.factor ** (before // self.every)
+        if before < warm:
+            return (before + 1) / (warm + 1)
+        if self.depends_on_rounds:
+            # The last round is one step short of the floor: with a floor of 0 it would not train at all.
+            return cosine_between(1.0, self.floor, (before - warm) / (rounds - warm))
+        return 1.0
+
+
+_SCHEDULE_OPTIONS: dict[str, set[str]] = {
+    "constant": set(),
+    "step": {"every", "factor"},
+    "cosine": {"floor"},
+    "warmup": {"rounds", "then"},
+}
+"""The options that a schedule uses."""
+
+
+class ChainScheduleSettings(Section):
+    """The learning rate along a chain."""
+
+    name: Literal["constant", "linear", "cosine"] = Field(
+        "constant",
+        description="how the learning rate changes from hop to hop of a route: constant; linear or cosine: from "
+        "train.lr at the first hop to `end` at the last",
+    )
+    end: float | None = Field(
+        None, gt=0, description="linear, cosine: the learning rate of the last hop, as a multiple of train.lr"
+    )
+
+    @model_validator(mode="after")
+    def _check_options(self) -> Self:
+        if self.name == "constant" and self.end is not None:
+            raise ValueError("end: has no effect with 'constant'; only with linear, cosine")
+        if self.name != "constant" and self.end is None:
+            raise ValueError(f"end: is required with {self.name!r}, such as 0.1")
+        return self
+
+    def at_hop(self, index: int, length: int) -> float:
+        """The factor of the learning rate at a hop, counted from 0, of a route of this length."""
+        if self.end is None or length == 1:
+            return 1.0
+        passed = index / (length - 1)
+        return cosine_between(1.0, self.end, passed) if self.name == "cosine" else 1.0 + (self.end - 1.0) * passed
+
+
+def cosine_between(start: float, end: float, passed: float) -> float:
+    """The value after a share of half a cosine from `start` to `end`."""
+    return end + (start - end) * (1.0 + math.cos(math.pi * passed)) / 2
+
+
 class TrainSettings(Section):
     """Local training at every hop."""
 
     epochs: int = Field(1, ge=1, description="passes over the client's samples per hop")
     batch_size: int = Field(16, ge=1, description="samples per step")
     lr: float = Field(0.05, gt=0, description="learning rate")
-    lr_decay: float = Field(1.0, gt=0, le=1, description="factor of the learning rate after every round")
+    schedule: ScheduleSettings = Field(
+        ScheduleSettings(), description="learning rate over rounds: constant, step, cosine, warmup"
+    )
+    chain_schedule: ChainScheduleSettings = Field(
+        ChainScheduleSettings(), description="learning rate along a chain: constant, linear, cosine"
+    )
     momentum: float = Field(0.0, ge=0, lt=1, description="momentum, reset at every hop")
     weight_decay: float = Field(0.0, ge=0, description="L2 penalty")
     clip: float | None = Field(None, gt=0, description="maximum norm of each gradient")
     device: str = Field("cpu", description="device for training: cpu, cuda, cuda:1, mps")
 
-    def at(self, round: int) -> Self:
-        """These settings with the decayed learning rate of a round as `lr`, and without further decay."""
-        if self.lr_decay == 1:
+    @field_validator("schedule", "chain_schedule", mode="before")
+    @classmethod
+    def _name_alone(cls, value: Any) -> Any:
+        """`schedule: cosine` says the same as `schedule: {name: cosine}`."""
+        return {"name": value} if isinstance(value, str) else value
+
+    @property
+    def depends_on_rounds(self) -> bool:
+        """Whether the training of a round depends on the number of rounds of the run, so that a finished run cannot
+        be extended."""
+        return self.schedule.depends_on_rounds
+
+    def at(self, round: int, rounds: int) -> Self:
+        """These settings with the learning rate of a round as `lr`, the same in all rounds."""
+        if self.schedule.name == "constant":
             return self
-        shrunk = self.lr * self.lr_decay ** max(0, round - 1)  # profiles are taken before the first round
-        return self.model_copy(update={"lr": shrunk, "lr_decay": 1.0})
+        lr = self.lr * self.schedule.at_round(round, rounds)
+        return self.model_copy(update={"lr": lr, "schedule": ScheduleSettings()})
+
+    def learning_rate(self, round: int, rounds: int, hop: int = 0, hops: int = 1) -> float:
+        """The learning rate of a hop.
+
+        Args:
+            round: The round, from 1; 0 for work before the first round.
+            rounds: The number of rounds of the run.
+            hop: The place of the hop on its route, from 0.
+            hops: The number of hops of the route.
+        """
+        return self.lr * self.schedule.at_round(round, rounds) * self.chain_schedule.at_hop(hop, hops)
 
 
 class EvalSettings(Section):

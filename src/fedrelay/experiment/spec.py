@@ -25,6 +25,7 @@ from fedrelay.experiment.error_messages import in_plain_words
 from fedrelay.experiment.error_messages import nearest as nearest
 from fedrelay.experiment.error_messages import unknown as unknown
 from fedrelay.experiment.sections import AttackSettings as AttackSettings
+from fedrelay.experiment.sections import ChainScheduleSettings as ChainScheduleSettings
 from fedrelay.experiment.sections import CheckpointSettings as CheckpointSettings
 from fedrelay.experiment.sections import DataSettings as DataSettings
 from fedrelay.experiment.sections import EngineSettings as EngineSettings
@@ -34,6 +35,7 @@ from fedrelay.experiment.sections import FaultSettings as FaultSettings
 from fedrelay.experiment.sections import GuardSettings as GuardSettings
 from fedrelay.experiment.sections import ModelSettings as ModelSettings
 from fedrelay.experiment.sections import RecoverySettings as RecoverySettings
+from fedrelay.experiment.sections import ScheduleSettings as ScheduleSettings
 from fedrelay.experiment.sections import Section as Section
 from fedrelay.experiment.sections import TrainSettings as TrainSettings
 from fedrelay.experiment.yaml_files import load_file as load_file
@@ -54,6 +56,9 @@ SECTIONS: dict[str, type[Section]] = {
     "recovery": RecoverySettings,
     "attack": AttackSettings,
 }
+NAMED_SETTINGS = (*SECTIONS, "schedule", "chain_schedule")
+"""Settings that are a name with options; the name alone can stand for them."""
+
 PARTS = ("warmup", "route", "grouping", "terms", "merge")
 """The parts of a method; their options live under these names and are checked against the method chosen."""
 
@@ -182,16 +187,19 @@ def shortcuts() -> dict[str, str]:
     return {name: paths[0] for name, paths in owners.items() if len(paths) == 1 and name not in top_level}
 
 
-RENAMED = {"route.relay": "route.handover"}
-"""Settings of older versions → what they are called now."""
+REPLACED = {
+    "route.relay": "this setting is now called route.handover",
+    "train.lr_decay": "was replaced by train.schedule; `lr_decay: 0.9` is `schedule: {name: step, factor: 0.9}`",
+}
+"""Settings of older versions → what to use now."""
 
 
 def validate(model: type[M], values: Mapping[str, Any], prefix: str = "") -> M:
     """Build a section from plain values, or say in one message what is wrong with them."""
-    for old, new in RENAMED.items():
+    for old, advice in REPLACED.items():
         section, _, key = old.partition(".")
         if isinstance(values.get(section), Mapping) and key in values[section]:
-            raise SpecError(f"{old}: this setting is now called {new}")
+            raise SpecError(f"{old}: {advice}")
     try:
         return model.model_validate(dict(values))
     except ValidationError as error:
@@ -212,11 +220,21 @@ def comparison(methods: Sequence[Any], /, **settings: Any) -> Comparison:
 
 def nested(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Settings under short or dotted names, put where they belong: `{"lr": 1}` → `{"train": {"lr": 1}}`."""
-    short = shortcuts()
     tree: dict[str, Any] = {}
     for name, value in settings.items():
-        set_path(tree, short.get(name, name), value)
+        set_path(tree, full_path(name), value)
     return tree
+
+
+def full_path(name: str) -> str:
+    """The dotted path of a setting that may have a short name: `lr` → `train.lr`, also of one that was replaced.
+
+    >>> full_path("schedule.floor")
+    'train.schedule.floor'
+    """
+    first, dot, rest = name.partition(".")
+    paths = shortcuts() | {path.split(".")[1]: path for path in REPLACED}
+    return f"{paths.get(first, first)}{dot}{rest}"
 
 
 def set_path(tree: dict[str, Any], path: str, value: Any) -> None:
@@ -224,7 +242,7 @@ def set_path(tree: dict[str, Any], path: str, value: Any) -> None:
     *parents, leaf = path.split(".")
     for depth, parent in enumerate(parents):
         below = tree.setdefault(parent, {})
-        if isinstance(below, str) and parent in SECTIONS:
+        if isinstance(below, str) and parent in NAMED_SETTINGS:
             below = tree[parent] = {"name": below}
         if not isinstance(below, dict):
             raise SpecError(
@@ -232,7 +250,7 @@ def set_path(tree: dict[str, Any], path: str, value: Any) -> None:
             )
         tree = below
     known = tree.get(leaf)
-    if isinstance(known, dict) and isinstance(value, str) and leaf in SECTIONS:
+    if isinstance(known, dict) and isinstance(value, str) and leaf in NAMED_SETTINGS:
         value = {"name": value}
     if isinstance(known, dict) and isinstance(value, Mapping):
         known.update(value)

@@ -89,13 +89,15 @@ class BatchedTrainer:
         flat = self.flat[: len(hops)]
         torch.stack([context.received for context in contexts], out=flat)
         context = batch_contexts(contexts) if self.job.uses_context else None
-        losses = self._run_steps(hops, samples, context)
+        rates = [self.job.learning_rate(hop) for hop in hops]
+        lr = rates[0] if len(set(rates)) == 1 else torch.tensor(rates, dtype=flat.dtype).unsqueeze(1)
+        losses = self._run_steps(hops, samples, context, Sgd(self.job.train, lr, flat))
         sizes = [len(client.y) for client in samples]
         steps = [self.job.train.epochs * -(-size // self.job.train.batch_size) for size in sizes]
         norms = [0.0] * len(hops)
         if context is not None:
             step_column = torch.tensor(steps, dtype=flat.dtype).unsqueeze(1)
-            outcome = HopOutcome(flat, flat, step_column, self.job.train.at(hops[0].round).lr, flat, context)
+            outcome = HopOutcome(flat, flat, step_column, lr, flat, context)
             norms = run_end_hooks(self.job, hops, context, outcome).flatten().tolist()
             write_back(context, contexts)
         reports = []
@@ -104,10 +106,12 @@ class BatchedTrainer:
         ):
             out[lane].copy_(flat[lane])
             clipped = norm > float(contexts[lane].max_update_norm)
-            reports.append(HopReport(size, count, losses[lane] / max(1, count), largest, norm, clipped))
+            reports.append(HopReport(size, count, losses[lane] / max(1, count), largest, norm, clipped, lr=rates[lane]))
         return reports
 
-    def _run_steps(self, hops: list[Hop], samples: list[Samples], context: HopContext | None) -> list[float]:
+    def _run_steps(
+        self, hops: list[Hop], samples: list[Samples], context: HopContext | None, optimiser: Sgd
+    ) -> list[float]:
         """Run all steps of every lane; returns the sum of each lane's losses."""
         flat = self.flat[: len(hops)]
         x = torch.cat([client.x for client in samples]).flatten(1).to(flat.dtype)
@@ -116,7 +120,6 @@ class BatchedTrainer:
         # Rounded up, so that clients of all sizes share the buffers of a few widths.
         width = min(self.job.train.batch_size, -(-max(1, *sizes) // 8) * 8)
         orders = [self.sample_orders.of_hop(hop, size) for hop, size in zip(hops, sizes, strict=True)]
-        optimiser = Sgd(self.job.train.at(hops[0].round), flat)  # hops that run side by side are all of one round
         totals = torch.zeros(len(hops), dtype=torch.float64)
         for block in schedule(orders, sizes, width, flat.dtype):
             totals += self._run_block(block, x, y[block.rows].unsqueeze(2), optimiser, context)

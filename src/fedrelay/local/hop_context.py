@@ -103,8 +103,8 @@ class HopOutcome:
     steps: float | Tensor
     """The number of steps; `[lanes, 1]` for batched models."""
 
-    lr: float
-    """The learning rate of these steps."""
+    lr: float | Tensor
+    """The learning rate of these steps; `[lanes, 1]` for batched models that differ in it."""
 
     full_model: Tensor
     """The model that the client sends, with its untrained part."""

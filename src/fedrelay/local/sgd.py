@@ -7,12 +7,15 @@ from torch import Tensor
 
 from fedrelay.experiment.spec import TrainSettings
 
+LearningRate = float | Tensor
+"""One number, or one for each lane of batched models: `[lanes, 1]`."""
+
 
 class Sgd:
     """The optimiser of one hop, for one model `[size]` or several batched models `[lanes, size]`."""
 
-    def __init__(self, train: TrainSettings, start: Tensor) -> None:
-        self.train = train
+    def __init__(self, train: TrainSettings, lr: LearningRate, start: Tensor) -> None:
+        self.train, self.lr = train, lr
         self.velocity = torch.zeros_like(start) if train.momentum else None
 
     def step(self, theta: Tensor, gradient: Tensor) -> None:
@@ -26,4 +29,7 @@ class Sgd:
         if self.velocity is not None:
             velocity = self.velocity[: len(theta)]
             gradient = velocity.mul_(train.momentum).add_(gradient)
-        theta.add_(gradient, alpha=-train.lr)
+        if isinstance(self.lr, Tensor):
+            theta.addcmul_(gradient, self.lr[: len(theta)], value=-1)
+        else:
+            theta.add_(gradient, alpha=-self.lr)

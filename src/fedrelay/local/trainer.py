@@ -51,6 +51,9 @@ class TrainingJob:
     lanes: int = 1
     """The largest number of models that are trained as one batched model."""
 
+    rounds: int = 1
+    """The number of rounds of the run, which some schedules of the learning rate depend on."""
+
     loss: Loss = cross_entropy
     guard: GuardSettings = UNGUARDED
     secret_noise: bool = False
@@ -79,6 +82,10 @@ class TrainingJob:
         """Whether routes share clients that keep state: then all hops of a step come before the next step."""
         routes_at = Counter(client for route in plan.routes for client in set(route.clients))
         return bool(self.tensor_names(ClientState)) and max(routes_at.values(), default=0) > 1
+
+    def learning_rate(self, hop: Hop) -> float:
+        """The learning rate of a hop."""
+        return self.train.learning_rate(hop.round, self.rounds, hop.index, hop.route_length)
 
     def relative_size(self, client: int) -> float:
         """The client's number of samples divided by the mean of all clients."""
@@ -130,8 +137,8 @@ class EagerTrainer:
             trained_context = full_context.map(lambda tensor: tensor[: len(theta)])
         for term in self.start_hooks:
             term.adjust_received_model(model, full_context)
-        train = self.job.train.at(hop.round)
-        optimiser = Sgd(train, theta)
+        lr = self.job.learning_rate(hop)
+        optimiser = Sgd(self.job.train, lr, theta)
         loss_sum = self.loss_sum.zero_()
         steps = 0
         for inputs, targets in self._batches(hop, x, y):
@@ -147,14 +154,14 @@ class EagerTrainer:
         norm = 0.0
         if self.job.uses_context:
             fisher = partial(self._fisher, hop, x, y)
-            outcome = HopOutcome(theta, theta, steps, train.lr, full_model, full_context, fisher)
+            outcome = HopOutcome(theta, theta, steps, lr, full_model, full_context, fisher)
             norm = float(run_end_hooks(self.job, [hop], trained_context, outcome))
             if full_context.received is not context.received:  # on another device
                 write_back(full_context.map(lambda tensor: tensor.unsqueeze(0)), [context])
         out.copy_(full_model)  # last, because `out` may be the memory of the received model
         [largest] = max_abs_weights(out[: self.job.layout.float_size])
         mean_loss = float(loss_sum) / max(1, steps)
-        return HopReport(len(y), steps, mean_loss, largest, norm, norm > float(context.max_update_norm))
+        return HopReport(len(y), steps, mean_loss, largest, norm, norm > float(context.max_update_norm), lr=lr)
 
     def _loss(self, inputs: Tensor, targets: Tensor, context: HopContext) -> Tensor:
         norms = [norm for norm in self.norms if norm.training] if len(targets) == 1 else []

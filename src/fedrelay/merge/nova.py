@@ -8,10 +8,11 @@ share of each gradient in the final model. τ steps of plain SGD have ‖a‖₁
 (τ − ρ(1 − ρ^τ)/(1 − ρ))/(1 − ρ); with a proximal term it is (1 − (1 − ημ)^τ)/(ημ), and τ_eff = Σ pᵢ τᵢ as in the
 authors' code.
 
-Deviations: ‖a‖₁ of a route is the sum over its hops, because momentum is reset at each hop. Momentum and
-proximal term together are unrolled exactly (the authors' code mixes the two rules). The proximal term is treated as if
-its anchor were the received model. Weight decay, clipping and learning-rate decay do not change ‖a‖₁. A route without
-steps has weight 0. Buffers take the mean weighted by samples.
+Deviations: ‖a‖₁ of a route is the sum over its hops, because momentum is reset at each hop. Hops whose learning rate
+differs from that of the round count in proportion to it: with `train.chain_schedule`, and with `train.schedule` on
+routes that went on over several rounds. Momentum and proximal term together are unrolled exactly (the authors' code
+mixes the two rules). The proximal term is treated as if its anchor were the received model. Weight decay and clipping
+do not change ‖a‖₁. A route without steps has weight 0. Buffers take the mean weighted by samples.
 """
 
 from __future__ import annotations
@@ -35,21 +36,22 @@ class Nova(Merge):
 
 def change_factors(inputs: MergeInput) -> list[float]:
     """The factor of each route's change: τ_eff pᵢ / ‖aᵢ‖₁."""
-    pull = inputs.train.lr * sum(term.proximal_strength_for_merge for term in inputs.terms)
-    norms = [route_norm(arrival, inputs.train.momentum, pull) for arrival in inputs.arrivals]
+    strength, lr = sum(term.proximal_strength_for_merge for term in inputs.terms), inputs.train.lr
+    norms = [route_norm(arrival, lr, inputs.train.momentum, strength) for arrival in inputs.arrivals]
     samples = [arrival.samples if norm else 0 for arrival, norm in zip(inputs.arrivals, norms, strict=True)]
     if sum(samples) == 0:
         return [0.0] * len(norms)
-    steps = [arrival.steps for arrival in inputs.arrivals] if pull else norms
+    steps = [route_norm(arrival, lr, 0.0, 0.0) for arrival in inputs.arrivals] if strength else norms
     effective_steps = sum(each * size for each, size in zip(steps, samples, strict=True)) / sum(samples)
     return [
         effective_steps * n / (sum(samples) * norm) if norm else 0.0 for n, norm in zip(samples, norms, strict=True)
     ]
 
 
-def route_norm(arrival: Arrival, momentum: float, pull: float) -> float:
-    """‖a‖₁ of a route."""
-    return sum(hop_norm(hop.steps, momentum, pull) for hop in arrival.hops)
+def route_norm(arrival: Arrival, lr: float, momentum: float, strength: float) -> float:
+    """‖a‖₁ of a route, in steps of the learning rate `lr`. `strength` is μ."""
+    rates = [(hop.steps, lr if hop.lr is None else hop.lr) for hop in arrival.hops]
+    return sum(rate / lr * hop_norm(steps, momentum, rate * strength) for steps, rate in rates)
 
 
 def hop_norm(steps: int, momentum: float, pull: float) -> float:

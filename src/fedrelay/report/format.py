@@ -81,8 +81,21 @@ def plural(number: int, noun: str) -> str:
 
 
 def step_size(train: TrainSettings) -> str:
-    """`0.05`, or `0.05 × 0.998 after every round`."""
-    return f"{train.lr:g}" if train.lr_decay == 1 else f"{train.lr:g} × {train.lr_decay:g} after every round"
+    """`0.05`, or with its schedules: `0.05 × 0.998 after every round`, `0.05, cosine, along chains linear to × 0.1`."""
+    schedule, chain = train.schedule, train.chain_schedule
+    parts = [f"{train.lr:g}"]
+    if schedule.name == "step":
+        every = "round" if schedule.every == 1 else f"{schedule.every} rounds"
+        parts[0] += f" × {schedule.factor:g} after every {every}"
+    elif schedule.name == "warmup":
+        parts.append(f"{schedule.rounds} rounds of warm-up{', then cosine' if schedule.then == 'cosine' else ''}")
+    elif schedule.name == "cosine":
+        parts.append("cosine")
+    if schedule.floor:
+        parts[-1] += f" to × {schedule.floor:g}"
+    if chain.end is not None:
+        parts.append(f"along chains {chain.name} to × {chain.end:g}")
+    return ", ".join(parts)
 
 
 def shortened(items: Sequence[object], most: int, separator: str) -> str:

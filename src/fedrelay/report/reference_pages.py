@@ -123,7 +123,7 @@ def _part(where: str, part: type[Section], sibling: type[Section] | None) -> Ite
 
 def _sections() -> Iterator[str]:
     for name, model in SECTIONS.items():
-        yield from _section(name, (model.__doc__ or "").splitlines()[0], _rows(model.model_fields, f"{name}."))
+        yield from _section(name, (model.__doc__ or "").splitlines()[0], _rows(options_of(model), f"{name}."))
     lead = "Devices and links of the clients, for virtual time (computed in `cost/time_model.py`)."
     yield from _section("clock", lead, _rows(ClockSettings.model_fields, "clock."))
     lead = "A list; each entry says one thing that goes wrong ([faults.md](faults.md) says more)."

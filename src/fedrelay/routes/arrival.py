@@ -43,6 +43,9 @@ class HopReport:
     accuracy_on_visited: tuple[float, ...] = ()
     """The accuracy on the samples of each client visited so far, on a route whose forgetting is measured."""
 
+    lr: float | None = None
+    """The learning rate of its steps; None if there were none."""
+
     attempts: tuple[Attempt, ...] = ()
     """Where hops are messages: the outcome of each request, until one was accepted or no more were sent."""
 

@@ -33,6 +33,9 @@ class Hop:
     attempt: int = 0
     """How often the round was tried before."""
 
+    route_length: int = 1
+    """The number of hops of its route. It sets the learning rate along a chain and keys no randomness."""
+
 
 @dataclass(frozen=True)
 class Route:

@@ -138,7 +138,7 @@ class Server:
             arrivals,
             self.prepared.layout,
             self.prepared.federation.clients,
-            self.prepared.experiment.train.at(state.round + 1),
+            self.prepared.experiment.train.at(state.round + 1, self.prepared.experiment.rounds),
             self.prepared.federation.histogram,
             memory,
             phase.terms,

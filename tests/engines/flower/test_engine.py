@@ -38,6 +38,7 @@ def digits(clients=6):
         ("wfsl+fedavg", {"rounds": 4, "warmup.cycles": 2}),
         ("fedavg+fedfusion", {"model": "cnn-s", "rounds": 1}),
         ("ewc", {"fraction": 1.0, "rounds": 2}),
+        ("fedcyclic+scaffold", {"schedule": "cosine", "chain_schedule": {"name": "linear", "end": 0.2}}),
     ],
 )
 def test_the_same_weights_as_the_local_engine(method, settings, make_nodes, use_nodes):

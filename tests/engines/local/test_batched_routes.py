@@ -13,7 +13,7 @@ def test_every_hop_is_done_once_and_in_its_order(lengths, lanes):
     found = batch_routes(plan, lambda client: client % 7, lanes)
     hops = [hop for route_batch in found for wave in route_batch.waves() for hop in wave]
     assert sorted(hops, key=lambda hop: (hop.route, hop.index)) == [
-        Hop(2, number, index, client)
+        Hop(2, number, index, client, route_length=len(route.clients))
         for number, route in enumerate(plan.routes)
         for index, client in enumerate(route.clients)
     ]
@@ -31,4 +31,4 @@ def test_alike_routes_travel_together_the_longest_first():
     first, second = batch_routes(plan, lambda client: 10 + client, lanes=2)
     assert [number for number, _ in first.routes] == [3, 1]
     assert [number for number, _ in second.routes] == [2, 0]
-    assert list(first.waves())[1] == [Hop(1, 3, 1, 6), Hop(1, 1, 1, 2)]
+    assert list(first.waves())[1] == [Hop(1, 3, 1, 6, route_length=3), Hop(1, 1, 1, 2, route_length=3)]

@@ -27,6 +27,7 @@ def describe_job(job: TrainingJob) -> str:
         "train": {**job.train.model_dump(mode="json"), "device": None},  # each node chooses its own device
         "terms": [to_plain(term) for term in job.terms],
         "seed": job.seed,
+        "rounds": job.rounds,
         "classes": job.federation.classes,
         "mean_size": float(job.federation.sample_counts().mean()),
         "guard": guard.model_dump(mode="json"),
@@ -65,6 +66,7 @@ def job_from_description(
         train=validate(TrainSettings, {**fields["train"], "device": device}, "train."),
         terms=tuple(from_plain(Term, term) for term in fields["terms"]),
         seed=int(fields["seed"]),
+        rounds=int(fields["rounds"]),
         guard=validate(GuardSettings, {**fields["guard"], "tolerance": None}, "guard."),
         secret_noise=True,
     )

@@ -31,7 +31,7 @@ class RouteBatch:
     def hops_at(self, indices: Mapping[int, int]) -> list[Hop]:
         """One hop of each route in `indices`, which maps the number of a route to the index of its hop."""
         return [
-            Hop(self.round, number, indices[number], clients[indices[number]], self.attempt)
+            Hop(self.round, number, indices[number], clients[indices[number]], self.attempt, len(clients))
             for number, clients in self.routes
             if number in indices
         ]

@@ -53,7 +53,7 @@ def hop(wanted: TrainingJob, models: dict[str, torch.Tensor] | None = None, **he
         "kind": "hop",
         "job": describe_job(wanted),
         "run": RUN,
-        "hop": [1, 0, 0, 5, 0],
+        "hop": [1, 0, 0, 5, 0, 1],
         "typical_norm": 0.0,
         "request": 100,
     }

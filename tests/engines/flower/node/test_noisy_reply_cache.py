@@ -56,9 +56,9 @@ ATTACKS = {
     "another noise": (ClientLevelPrivacy(noise=3), (), {}, {}, {}),
     "another clip": (ClientLevelPrivacy(noise=2, clip=2), (), {}, {}, {}),
     "another delta": (ClientLevelPrivacy(noise=2, delta=1e-6), (), {}, {}, {}),
-    "another round": (ClientLevelPrivacy(noise=2), (), {}, {}, {"hop": [2, 0, 0, 5, 0]}),
-    "another route": (ClientLevelPrivacy(noise=2), (), {}, {}, {"hop": [1, 1, 0, 5, 0]}),
-    "another attempt": (ClientLevelPrivacy(noise=2), (), {}, {}, {"hop": [1, 0, 0, 5, 1]}),
+    "another round": (ClientLevelPrivacy(noise=2), (), {}, {}, {"hop": [2, 0, 0, 5, 0, 1]}),
+    "another route": (ClientLevelPrivacy(noise=2), (), {}, {}, {"hop": [1, 1, 0, 5, 0, 1]}),
+    "another attempt": (ClientLevelPrivacy(noise=2), (), {}, {}, {"hop": [1, 0, 0, 5, 1, 1]}),
     "another run": (ClientLevelPrivacy(noise=2), (), {}, {}, {"run": "fedcba9876543210"}),
     "another round model": (ClientLevelPrivacy(noise=2), (), {}, {"round": 0.5}, {}),
     "another received model": (ClientLevelPrivacy(noise=2), (), {}, {"recv": 1e-7}, {}),
@@ -106,7 +106,7 @@ def test_averaging_costs_budget_for_every_reply(attacked, ask):
     service = attacked()
     job = wide_job(ask, ClientLevelPrivacy(noise=2))
     recv = torch.zeros(job.layout.size)
-    requests = (ask.hop(job, {"recv": recv}, hop=[round, 0, 0, 5, 0]) for round in count(1))
+    requests = (ask.hop(job, {"recv": recv}, hop=[round, 0, 0, 5, 0, 1]) for round in count(1))
     replies = [model_of(service.answer(request)) for request in islice(requests, service.budget.most)]
     assert service.budget.spent == service.budget.most == len(replies) > 20
     with pytest.raises(DeclinedByOwner, match="the privacy budget of this node is spent"):
@@ -120,7 +120,7 @@ def test_a_known_part_of_the_noise_tells_nothing_of_the_rest(attacked, ask):
     service = attacked()
     job = wide_job(ask, ClientLevelPrivacy(noise=2), lr=1e-30)
     recv = torch.zeros(job.layout.size)
-    noises = [model_of(service.answer(ask.hop(job, {"recv": recv}, hop=[n, 0, 0, 5, 0]))) for n in (1, 2, 3)]
+    noises = [model_of(service.answer(ask.hop(job, {"recv": recv}, hop=[n, 0, 0, 5, 0, 1]))) for n in (1, 2, 3)]
     assert (torch.corrcoef(torch.stack(noises)) - torch.eye(3)).abs().max() < 6 / np.sqrt(len(recv))
 
 
@@ -165,7 +165,7 @@ def test_client_state_goes_with_the_repeated_reply(attacked, ask):
 
 def test_old_and_damaged_replies_are_drawn_and_charged_anew(attacked, ask, caplog):
     service = attacked()
-    requests = [ask.hop(ask.job(ClientLevelPrivacy(noise=2)), hop=[n, 0, 0, 5, 0]) for n in range(1, REMEMBERED + 2)]
+    requests = [ask.hop(ask.job(ClientLevelPrivacy(noise=2)), hop=[n, 0, 0, 5, 0, 1]) for n in range(1, REMEMBERED + 2)]
     replies = [service.answer(request) for request in requests]
     kept = sorted((service.state_files.folder / ask.run).glob("answer-*"))
     assert len(kept) == REMEMBERED

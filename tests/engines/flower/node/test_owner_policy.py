@@ -90,9 +90,9 @@ def test_a_budget_is_counted_over_restarts_and_ends(make_service, ask, tmp_path)
     service().answer(request)
     again = service()
     assert (again.budget.spent, again.budget.left) == (1, 1)
-    again.answer(ask.hop(ask.job(ClientLevelPrivacy(noise=3)), hop=[2, 0, 0, 5, 0]))
+    again.answer(ask.hop(ask.job(ClientLevelPrivacy(noise=3)), hop=[2, 0, 0, 5, 0, 1]))
     with pytest.raises(DeclinedByOwner, match="the privacy budget of this node is spent: 2 hops, ε = 8"):
-        again.answer(ask.hop(ask.job(ClientLevelPrivacy(noise=3)), hop=[3, 0, 0, 5, 0]))
+        again.answer(ask.hop(ask.job(ClientLevelPrivacy(noise=3)), hop=[3, 0, 0, 5, 0, 1]))
     (tmp_path / "node" / "hops-charged").write_text("many")
     with pytest.raises(EngineError, match="hops-charged: is damaged"):
         service()

@@ -272,8 +272,8 @@ def _with_public(own: Federation, request: Message) -> Federation:
 
 def _planned_hop(header: Header) -> PlannedHop:
     values = header.get("hop")
-    if not isinstance(values, list) or len(values) != 5:
-        raise BadMessage("hop must be five numbers")
+    if not isinstance(values, list) or len(values) != 6:
+        raise BadMessage("hop must be six numbers")
     hop = Hop(*(int_field({"hop": value}, "hop") for value in values))
     tamper = header.get("tamper")
     if tamper is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -78,7 +78,8 @@ class HopRequests:
         """The request for the next hop of a route, which leads to all further hops unless `one_hop`."""
         index, typical = len(route.reports), route.inputs.typical_hop
         client = route.clients[index]
-        hop = Hop(route.round, route.number, route.first + index, client, route.overlay.attempt)
+        first, length = route.first, route.first + len(route.clients)
+        hop = Hop(route.round, route.number, first + index, client, route.overlay.attempt, length)
         id = self.versions.new_id()
         if (hop.route, hop.index) in route.overlay.taps:
             route.received_models[hop.index] = route.model
@@ -120,7 +121,7 @@ class HopRequests:
             "kind": "hop",
             "job": self.job_description,
             "run": self.versions.client_states.run_id,
-            "hop": [hop.round, hop.route, hop.index, hop.client, hop.attempt],
+            "hop": list(astuple(hop)),
             "typical_norm": inputs.typical_hop.update_norm,
             "tamper": None if tamper is None else {"what": tamper.what, "factor": tamper.factor},
             **self.versions.request_fields(hop.client, id),

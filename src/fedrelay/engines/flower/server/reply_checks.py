@@ -54,7 +54,8 @@ class ReplyChecker:
             names = self.job.tensor_names(Payload)
             models = unpack_models(message, layout, ["model", *(f"payload {name}" for name in names)])
             model, payload = models["model"], {name: models[f"payload {name}"] for name in names}
-            report = replace(report, max_abs_weight=max_abs_weights(model[: layout.float_size])[0])
+            largest, lr = max_abs_weights(model[: layout.float_size])[0], self.job.learning_rate(hop)
+            report = replace(report, max_abs_weight=largest, lr=lr)
             report = self._clip(report, model, recv, typical.update_norm)
         with one_thread():
             report = apply_guard(self.job, self.module, hop, model, recv, payload.values(), report, typical)

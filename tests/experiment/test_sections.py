@@ -1,0 +1,126 @@
+"""Schedules of the learning rate, and what they refuse."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from fedrelay.errors import SpecError
+from fedrelay.experiment.spec import TrainSettings, comparison, experiment
+
+
+def over_rounds(total, **schedule):
+    """The factor of the learning rate in each round."""
+    train = TrainSettings(lr=1.0, schedule=schedule)
+    return [train.learning_rate(round, total) for round in range(1, total + 1)]
+
+
+def along_chain(length, **schedule):
+    train = TrainSettings(lr=1.0, chain_schedule=schedule)
+    return [train.learning_rate(1, 1, hop, length) for hop in range(length)]
+
+
+def test_over_rounds():
+    assert over_rounds(3, name="constant") == [1, 1, 1]
+    assert over_rounds(5, name="step", factor=0.5) == [1, 0.5, 0.25, 0.125, 0.0625]
+    assert over_rounds(5, name="step", factor=0.5, every=2) == [1, 1, 0.5, 0.5, 0.25]
+    assert over_rounds(4, name="cosine") == pytest.approx([1, (1 + math.sqrt(0.5)) / 2, 0.5, (1 - math.sqrt(0.5)) / 2])
+    assert over_rounds(2, name="cosine", floor=0.2) == pytest.approx([1, 0.6])
+    assert over_rounds(5, name="warmup", rounds=3) == [0.25, 0.5, 0.75, 1, 1]
+    assert over_rounds(4, name="warmup", rounds=2, then="cosine", floor=0.5) == pytest.approx([1 / 3, 2 / 3, 1, 0.75])
+    assert over_rounds(2, name="warmup", rounds=5) == pytest.approx([1 / 6, 2 / 6])
+
+
+def test_a_step_after_every_round_has_the_bits_of_a_power():
+    train = TrainSettings(lr=0.05, schedule={"name": "step", "factor": 0.998})
+    assert [train.learning_rate(round, 100) for round in (1, 2, 90)] == [0.05, 0.05 * 0.998, 0.05 * 0.998**89]
+    assert train.at(90, 100) == TrainSettings(lr=0.05 * 0.998**89)
+
+
+@pytest.mark.parametrize("schedule", ["constant", "cosine", {"name": "step", "factor": 0.5}])
+def test_profiles_have_the_learning_rate_of_the_first_round(schedule):
+    train = TrainSettings(lr=0.1, schedule=schedule)
+    assert train.learning_rate(0, 9) == train.learning_rate(1, 9) == 0.1
+
+
+def test_along_a_chain():
+    assert along_chain(3, name="constant") == [1, 1, 1]
+    assert along_chain(5, name="linear", end=0.2) == pytest.approx([1, 0.8, 0.6, 0.4, 0.2])
+    assert along_chain(3, name="linear", end=2.0) == [1, 1.5, 2]
+    assert along_chain(3, name="cosine", end=0.5) == pytest.approx([1, 0.75, 0.5])
+    assert along_chain(1, name="cosine", end=0.5) == [1]
+    both = TrainSettings(
+        lr=0.8, schedule={"name": "step", "factor": 0.5}, chain_schedule={"name": "linear", "end": 0.5}
+    )
+    assert both.learning_rate(2, 9, 2, 3) == 0.2
+
+
+@pytest.mark.parametrize(
+    ("schedule", "depends"),
+    [
+        ("constant", False),
+        ({"name": "step", "factor": 0.9}, False),
+        ({"name": "warmup", "rounds": 2}, False),
+        ("cosine", True),
+        ({"name": "warmup", "rounds": 2, "then": "cosine"}, True),
+    ],
+)
+def test_which_schedules_depend_on_the_last_round(schedule, depends):
+    assert TrainSettings(schedule=schedule).depends_on_rounds is depends
+
+
+def test_a_name_alone_or_with_options():
+    short = experiment("fedavg", schedule="cosine").train
+    assert short == experiment("fedavg", train={"schedule": {"name": "cosine"}}).train
+    later = experiment("fedavg", **{"schedule": "cosine", "train.schedule.floor": 0.1, "chain_schedule.end": 0.5,
+                                    "train.chain_schedule": "linear"}).train  # fmt: skip
+    assert (later.schedule.name, later.schedule.floor) == ("cosine", 0.1)
+    assert (later.chain_schedule.name, later.chain_schedule.end) == ("linear", 0.5)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"schedule": "step"}, "train.schedule.factor: is required with 'step', such as 0.5"),
+        ({"schedule": "warmup"}, "train.schedule.rounds: is required with 'warmup', such as 5"),
+        ({"schedule": {"floor": 0.1}}, "train.schedule.floor: has no effect with 'constant'; only with cosine"),
+        (
+            {"schedule": {"name": "cosine", "then": "cosine"}},
+            "train.schedule.then: has no effect with 'cosine'; only with warmup",
+        ),
+        (
+            {"schedule": {"name": "warmup", "rounds": 2, "floor": 0.1}},
+            "train.schedule.floor: has no effect with 'warmup'; only with cosine",
+        ),
+        (
+            {"schedule": "cosinus"},
+            "train.schedule.name: must be 'constant', 'step', 'cosine' or 'warmup', got 'cosinus' "
+            "(did you mean 'cosine'?)",
+        ),
+        ({"schedule": 5}, "train.schedule: must be a mapping of settings, got 5"),
+        (
+            {"schedule": {"name": "cosine", "flor": 0}},
+            "train.schedule.flor: unknown key 'flor' (did you mean 'floor'?); allowed: name, every, factor, floor, "
+            "rounds, then",
+        ),
+        ({"chain_schedule": "linear"}, "train.chain_schedule.end: is required with 'linear', such as 0.1"),
+        (
+            {"chain_schedule": {"end": 0.1}},
+            "train.chain_schedule.end: has no effect with 'constant'; only with linear, cosine",
+        ),
+    ],
+)
+def test_refusals(settings, message):
+    with pytest.raises(SpecError) as refused:
+        experiment("fedavg", **settings)
+    assert str(refused.value) == message
+
+
+@pytest.mark.parametrize("name", ["lr_decay", "train.lr_decay"])
+def test_the_old_setting_names_its_replacement(name):
+    message = r"^train\.lr_decay: was replaced by train\.schedule; .* `schedule: {name: step, factor: 0\.9}`$"
+    with pytest.raises(SpecError, match=message):
+        experiment("fedavg", **{name: 0.9})
+    with pytest.raises(SpecError, match=message):
+        comparison(["fedavg"], **{name: 0.9})
