@@ -43,22 +43,6 @@ def test_names_of_options_are_names_of_parts():
     assert own | of_profiles == set(Grouping.model_fields)
 
 
-def test_random_groups_stay_what_they_were(make_clients):
-    equal = make_clients([[100]] * 24 + [[0]])
-    assert Grouping().form_groups(ProfileInputs(equal, 1)) == (
-        (1, 18, 23, 12, 9, 16, 21, 22),
-        (13, 7, 15, 11, 4, 14, 3, 5),
-        (0, 8, 6, 2, 17, 10, 19, 20),
-    )
-    sizes = [100, 0, 120, 90, 60, 100, 100, 200, 0, 30, 100, 100]
-    unequal = make_clients([[size] for size in sizes])
-    assert Grouping(max_clients=4, min_samples=250).form_groups(ProfileInputs(unequal, 7)) == (
-        (0, 4, 11),
-        (10, 2, 6),
-        (5, 9, 3, 7),
-    )
-
-
 @pytest.mark.parametrize("way", WAYS, ids=ids)
 def test_every_way_is_a_partition_of_the_clients_that_hold_data(way, make_clients, make_counts):
     counts = make_counts(30, 4, 0.3)

@@ -38,6 +38,17 @@ def merge_input(models, *, samples=None, hops=None, global_model=None, dtype=tor
     return MergeInput(start.to(dtype), arrivals, **settings)
 
 
+def server_steps(rule, changes):
+    """The steps a rule makes of given mean changes."""
+    weights, state, steps = torch.zeros(1, dtype=torch.float64), {}, []
+    for change in changes:
+        inputs = merge_input([weights + change], global_model=weights, state=state)
+        moved, state = rule.apply(inputs)
+        steps.append((moved - weights).item())
+        weights = moved
+    return steps, state
+
+
 @pytest.fixture(scope="session")
 def make_inputs():
     return merge_input

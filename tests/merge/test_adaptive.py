@@ -1,38 +1,14 @@
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.merge.conftest import server_steps
 
 from fedrelay.errors import SpecError
 from fedrelay.experiment.spec import validate
 from fedrelay.merge.adaptive import ServerAdagrad, ServerAdam, ServerYogi
-from fedrelay.merge.mean import Mean
-from fedrelay.merge.server_momentum import ServerMomentum
-
-RULES = [
-    ServerAdagrad(),
-    ServerAdam(),
-    ServerAdam(correct_bias=True),
-    ServerYogi(),
-    ServerMomentum(),
-    ServerMomentum(velocity="average"),
-]
-
-
-def rounds(make_inputs, rule, changes):
-    """The steps a rule makes of given mean changes."""
-    weights, state, steps = torch.zeros(1, dtype=torch.float64), {}, []
-    for change in changes:
-        inputs = make_inputs([weights + change], global_model=weights, state=state)
-        moved, state = rule.apply(inputs)
-        steps.append((moved - weights).item())
-        weights = moved
-    return steps, state
 
 
 @pytest.mark.parametrize(
@@ -40,8 +16,8 @@ def rounds(make_inputs, rule, changes):
     [(ServerAdam(), 1.0099e-4, 0.0905028), (ServerYogi(), 1.01e-4, 0.0904988), (ServerAdagrad(), 0.010001, 0.0990050)],
     ids=lambda value: type(value).__name__,
 )
-def test_the_first_step(make_inputs, rule, v, step):
-    steps, state = rounds(make_inputs, rule, [0.1])
+def test_the_first_step(rule, v, step):
+    steps, state = server_steps(rule, [0.1])
     assert state["v"].item() == pytest.approx(v)
     assert steps == pytest.approx([step], abs=5e-8)
 
@@ -65,100 +41,21 @@ def reference(rule, changes):
 
 @settings(max_examples=25)
 @given(st.lists(st.floats(-2, 2), min_size=1, max_size=8), st.sampled_from([None, 0.0, 0.5]))
-def test_many_steps_follow_the_paper(make_inputs, changes, first_v):
+def test_many_steps_follow_the_paper(changes, first_v):
     for kind in (ServerAdagrad, ServerAdam, ServerYogi):
         rule = kind(first_v=first_v)
-        steps, state = rounds(make_inputs, rule, changes)
+        steps, state = server_steps(rule, changes)
         assert steps == pytest.approx(reference(rule, changes), abs=1e-12)
         assert state["v"].item() >= 0
 
 
-def test_bias_correction_is_that_of_flower(make_inputs):
+def test_bias_correction_is_that_of_flower():
     changes = [0.1, -0.3, 0.2]
-    steps, state = rounds(make_inputs, ServerAdam(correct_bias=True), changes)
-    plain, _ = rounds(make_inputs, ServerAdam(), changes)
+    steps, state = server_steps(ServerAdam(correct_bias=True), changes)
+    plain, _ = server_steps(ServerAdam(), changes)
     change_factors = [np.sqrt(1 - 0.99 ** (t + 1)) / (1 - 0.9 ** (t + 1)) for t in (1, 2, 3)]
     assert steps == pytest.approx(np.multiply(plain, change_factors).tolist())
     assert state["merges"].item() == 3
-
-
-def test_momentum_adds_up(make_inputs):
-    steps, state = rounds(make_inputs, ServerMomentum(), [0.1] * 200)
-    assert steps[:3] == pytest.approx([0.1, 0.19, 0.271])
-    assert steps[-1] == pytest.approx(1)
-    assert state["velocity"].item() == pytest.approx(1)
-
-
-def test_momentum_as_an_average(make_inputs):
-    steps, _ = rounds(make_inputs, ServerMomentum(velocity="average", lr=2.0), [0.1] * 200)
-    assert steps[:2] == pytest.approx([0.02, 0.038])
-    assert steps[-1] == pytest.approx(0.2)
-
-
-@pytest.mark.parametrize(
-    "rule",
-    [ServerMomentum(beta=0), ServerAdam(lr=1, beta1=0, beta2=1, first_v=1, epsilon=1e-30)],
-    ids=["momentum", "adam"],
-)
-@settings(max_examples=25)
-@given(st.lists(st.lists(st.floats(-9, 9), min_size=3, max_size=3), min_size=1, max_size=5))
-def test_without_momentum_and_adaptation_it_is_the_mean(make_inputs, rule, models):
-    inputs = make_inputs(models, samples=list(range(1, len(models) + 1)), global_model=[0.5, -0.25, 3.0])
-    expected = Mean().apply(inputs).weights.tolist()
-    assert rule.apply(inputs).weights.tolist() == pytest.approx(expected, abs=1e-12)
-
-
-@pytest.mark.parametrize("rule", RULES, ids=repr)
-class TestAllOfThem:
-    def test_models_that_did_not_change_are_a_fixed_point(self, make_inputs, rule):
-        inputs = make_inputs([[1.5, -2.0]] * 3, global_model=[1.5, -2.0])
-        assert rule.apply(inputs).weights.tolist() == [1.5, -2.0]
-
-    def test_without_changes_the_model_comes_to_rest(self, make_inputs, rule):
-        steps, _ = rounds(make_inputs, rule, [0.1] + [0.0] * 400)
-        assert abs(steps[-1]) < 1e-12
-
-    def test_parameters_move_and_buffers_take_the_mean(self, make_inputs, rule, batch_norm):
-        models = [[1.0, 0.0, 2.0, 4.0, 3.0], [3.0, 0.0, 6.0, 8.0, 7.0]]
-        inputs = make_inputs(models, samples=[1, 3], layout=batch_norm, dtype=torch.float32)
-        weights, state = rule.apply(inputs)
-        assert weights.dtype == torch.float32
-        assert weights[1:].tolist() == [0.0, 5.0, 7.0, 7.0]
-        assert {tensor.dtype for tensor in state.values()} == {torch.float32}
-        assert {tuple(tensor.shape) for name, tensor in state.items() if name != "merges"} == {(2,)}
-
-    def test_the_mean_is_by_samples_or_plain(self, make_inputs, rule):
-        inputs = make_inputs([[1.0], [3.0]], samples=[1, 3])
-        for weights, change in (("samples", 2.5), ("uniform", 2.0)):
-            one = make_inputs([[change]], global_model=[0.0])
-            chosen = rule.model_copy(update={"weights": weights})
-            assert chosen.apply(inputs).weights.item() == pytest.approx(chosen.apply(one).weights.item())
-
-    def test_without_samples_nothing_changes(self, make_inputs, rule):
-        kept = {"v": torch.ones(1), "velocity": torch.ones(1)}
-        inputs = make_inputs([[1.0]], samples=[0], global_model=[7.0], state=kept)
-        merged = rule.apply(inputs)
-        assert merged.weights.tolist() == [7.0]
-        assert merged.weights.data_ptr() != inputs.global_model.data_ptr()
-        assert merged.state == kept
-
-    def test_nothing_handed_in_is_written_to(self, make_inputs, rule):
-        first = rule.apply(make_inputs([[1.0], [2.0]]))
-        inputs = make_inputs([[3.0], [4.0]], global_model=first.weights, state=first.state)
-        before = [tensor.clone() for tensor in (inputs.global_model, inputs.arrivals[0].weights, *first.state.values())]
-        rule.apply(inputs)
-        assert before == [inputs.global_model, inputs.arrivals[0].weights, *first.state.values()]
-
-    def test_sums_are_taken_in_double_precision(self, make_inputs, rule):
-        models = [[1e8], [1.0], [-1e8], [1.0]]
-        inputs = make_inputs(models, dtype=torch.float32)
-        one = make_inputs([[0.5]], dtype=torch.float32)
-        assert rule.apply(inputs).weights.tolist() == rule.apply(one).weights.tolist()
-
-    def test_the_order_of_arrivals_does_not_matter(self, make_inputs, rule):
-        inputs = make_inputs(np.random.default_rng(0).normal(size=(7, 3)), samples=[3, 1, 4, 1, 5, 9, 2])
-        turned = replace(inputs, arrivals=inputs.arrivals[::-1])
-        assert rule.apply(inputs).weights.tolist() == pytest.approx(rule.apply(turned).weights.tolist())
 
 
 @pytest.mark.parametrize(
@@ -167,8 +64,6 @@ class TestAllOfThem:
         (ServerAdagrad, {"beta1": 0.9}, "merge.beta1: unknown key 'beta1'"),
         (ServerAdam, {"epsilon": 0}, "merge.epsilon: must be greater than 0, got 0"),
         (ServerYogi, {"correct_bias": True}, "merge.correct_bias: unknown key"),
-        (ServerMomentum, {"beta": 1}, "merge.beta: must be less than 1, got 1"),
-        (ServerMomentum, {"velocity": "mean"}, "merge.velocity: must be 'sum' or 'average', got 'mean'"),
     ],
 )
 def test_impossible_options_are_refused(rule, options, message):

@@ -25,7 +25,7 @@ class DriftMean(Merge):
         start = inputs.global_model[:trained].double()
         drift = inputs.state["drift"].double() if "drift" in inputs.state else torch.zeros_like(start)
         for arrival in inputs.arrivals:
-            drift += (arrival.weights[:trained] - start) / inputs.clients
+            drift = drift + (arrival.weights[:trained] - start) / inputs.clients  # the state of the last merge stays
         weights = mean_of_arrivals(inputs, [1] * len(inputs.arrivals))
         weights[:trained] += drift.to(weights.dtype)
         return MergeResult(weights, {"drift": drift.to(weights.dtype)})

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import copy
+
 import numpy as np
 import torch
+import torch.nn.functional as F  # noqa: N812
 from torch import nn
 
 from fedrelay.data.dataset import Dataset
@@ -19,6 +22,7 @@ from fedrelay.local.terms.tensor_declarations import ClientState, Payload, Serve
 from fedrelay.local.trainer import EagerTrainer, TrainingJob
 from fedrelay.merge.base import MergeInput
 from fedrelay.models.flat_layout import FlatLayout, FlatModule
+from fedrelay.rng import generator
 from fedrelay.routes.execution_overlay import AS_PLANNED
 from fedrelay.routes.plan import Hop, RoundPlan, Route
 
@@ -127,3 +131,33 @@ def run_hop(
     out = torch.empty_like(received)
     EagerTrainer(job, FlatModule(module, layout)).train([hop], [given], [out])
     return out, given
+
+
+def number(*values):
+    return torch.tensor(values, dtype=torch.float64)
+
+
+def travel_to(goal, problem, kind, rounds):
+    """So many rounds, or fewer where the goal is reached before."""
+    for _ in range(rounds):
+        problem.travel(*ROUTES[kind])
+        if (problem.weights - goal).norm() < 1e-6:
+            break
+
+
+def plain_pytorch(module, federation, client, extra, *, lr, batch_size, epochs):
+    """A hop in plain PyTorch, with only the order of the samples from FedRelay; `extra` is added to the gradient."""
+    module = copy.deepcopy(module)
+    x, y = federation.client_samples(client)
+    rng, steps = generator(7, "batches", 1, 0, 0, client), 0
+    for _ in range(epochs):
+        order = torch.from_numpy(rng.permutation(len(y)))
+        for batch in order.split(batch_size):
+            module.zero_grad()
+            F.cross_entropy(module(x[batch]), y[batch]).backward()
+            with torch.no_grad():
+                theta = torch.nn.utils.parameters_to_vector(module.parameters())
+                slope = torch.cat([parameter.grad.flatten() for parameter in module.parameters()])
+                torch.nn.utils.vector_to_parameters(theta - lr * (slope + extra(theta)), module.parameters())
+            steps += 1
+    return FlatLayout.of(module).flatten(module), steps

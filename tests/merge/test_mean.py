@@ -9,7 +9,6 @@ from torch import nn
 
 from fedrelay.experiment.spec import TrainSettings
 from fedrelay.merge.base import MergeInput
-from fedrelay.merge.last import Last
 from fedrelay.merge.mean import Mean
 from fedrelay.models.flat_layout import FlatLayout
 from fedrelay.routes.arrival import Arrival, HopReport
@@ -68,17 +67,3 @@ def test_buffers_take_the_mean_and_counters_the_maximum():
     models = [[1.0, 0.0, 2.0, 4.0, 3.0], [3.0, 0.0, 6.0, 8.0, 7.0]]
     merged = merge(Mean(), torch.zeros(5), arrivals(models, [1, 1]), layout)
     assert merged.tolist() == [2.0, 0.0, 4.0, 6.0, 7.0]
-
-
-def test_last_takes_the_last_arrival():
-    given_arrivals = arrivals([[1.0, 0.0], [4.0, 3.0]], [5, 1])
-    merged = merge(Last(), torch.zeros(2), given_arrivals, LAYOUT)
-    assert merged.tolist() == [4.0, 3.0]
-    merged.zero_()
-    assert given_arrivals[1].weights.tolist() == [4.0, 3.0]
-
-
-def test_an_arrival_sums_up_its_hops():
-    hops = [HopReport(10, 2, 1.0), HopReport(30, 6, 3.0, True)]
-    inputs = Arrival(4, (7, 9), torch.zeros(1), tuple(hops))
-    assert (inputs.samples, inputs.steps, inputs.loss) == (40, 8, 2.5)

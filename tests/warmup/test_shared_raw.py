@@ -1,22 +1,13 @@
-"""Warm-ups as whole runs: what they count by, what they share, and how long they take to choose clients."""
-
 from __future__ import annotations
-
-import json
 
 import pytest
 import torch
-from rich.console import Console
-from tests.conftest import make_federation
 
 import fedrelay as fr
 from fedrelay.experiment.prepare import prepare
 from fedrelay.experiment.spec import experiment
 from fedrelay.report.terminal.plan import plan_report
-from fedrelay.report.terminal.run_tables import result_table
 from fedrelay.routes.arrival import Arrival, HopReport
-
-GENETIC = {"cycles": 2, "select": {"by": "genetic", "count": 3, "population": 6, "iterations": 2}}
 
 
 def shared_raw(toy, **warmup):
@@ -53,26 +44,3 @@ def test_a_plan_says_what_is_shared_and_who_trains_on_it(toy):
     up, down = 8 * 3 * sample / 2e7 + 0.05, 8 * 10 * sample / 1e8 + 0.05
     assert report["setup"]["virtual_seconds"] == pytest.approx(up + down)
     assert plan_report(shared_raw(toy), 2)["routes"] != [["server"]]
-
-
-def test_the_time_of_a_genetic_selection_is_recorded(tmp_path):
-    settings = {"model": {"name": "mlp", "hidden": (3,)}, "rounds": 3, "fraction": 0.5, "workers": 1}
-    federation = make_federation([3] * 8)
-    result = fr.run("wfsl", data=federation, warmup=GENETIC, out=tmp_path / "run", **settings)
-    lines = [json.loads(line) for line in (tmp_path / "run" / "timings.jsonl").read_text().splitlines()]
-    assert ["selection_seconds" in line for line in lines] == [True, True, False]
-    told = sum(line.get("selection_seconds", 0) for line in lines)
-    assert result.selection_seconds == pytest.approx(told, abs=1e-3)
-    assert result.summary()["selection_seconds"] == pytest.approx(told, abs=2e-3)
-    again = fr.resume(tmp_path / "run", data=federation)
-    assert again.selection_seconds == pytest.approx(told)
-    assert torch.equal(again.weights, result.weights)
-    console = Console(width=80)
-    with console.capture() as shown:
-        console.print(result_table(result))
-    assert "choosing clients" in shown.get()
-
-
-def test_without_a_search_no_time_is_recorded(toy):
-    result = fr.run("wfsl", data=toy, warmup={"cycles": 1}, rounds=2, workers=1)
-    assert result.selection_seconds == 0
