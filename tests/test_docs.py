@@ -27,8 +27,14 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 @pytest.mark.parametrize("name", reference_pages.PAGES)
 def test_pages_made_from_the_code_are_up_to_date(name):
     assert (ROOT / "docs" / name).read_text() == reference_pages.PAGES[name](), (
-        "run: python -m fedrelay.report.reference_pages docs"
+        "run: make docs (or python -m fedrelay.report.reference_pages docs)"
     )
+
+
+def test_the_program_that_makes_pages_says_what_it_wrote(tmp_path, capsys):
+    reference_pages.write_pages(tmp_path)
+    assert capsys.readouterr().out == "".join(f"wrote {tmp_path / name}\n" for name in reference_pages.PAGES)
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(reference_pages.PAGES)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -39,8 +45,10 @@ def test_links_lead_somewhere(page):
 
 
 def test_every_method_is_in_the_readme():
-    text = (ROOT / "README.md").read_text()
-    assert [name for name in METHODS if f"`{name}`" not in text] == []
+    [section] = re.findall(r"^## Methods\n.*?(?=^## )", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+    missing = [f"`{name}`" for name in METHODS if f"`{name}`" not in section]
+    where = "add a row to the table of routes, or the name to the list of terms, merges or warm-ups"
+    assert not missing, f"README.md, section Methods, lacks {', '.join(missing)}; {where}"
 
 
 def test_every_data_set_partition_and_model_is_in_the_data_page():

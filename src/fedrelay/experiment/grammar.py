@@ -1,7 +1,8 @@
 """The `+` grammar: names of methods are joined into the parts of one method.
 
-Terms add up. Two names that bring the same other part, or the same term, are refused. What no name brings is ordinary
-federated learning: single clients, plain SGD, the mean by samples.
+A method has any number of terms, but at most one route, grouping, merge and warm-up. So two names that both bring a
+route are refused, and so are two names that bring a term of the same name. What no name brings is ordinary federated
+learning: single clients, plain SGD, the mean by samples.
 """
 
 from __future__ import annotations

@@ -1,6 +1,10 @@
-"""The model that arrived last becomes the global model; nothing is averaged.
+"""The model of the last route becomes the global model; nothing is averaged.
 
-Used by methods with a single route (FedCyclic, centralised training). Deviations: none.
+Paper: none; used where there is a single route, as in FedCyclic, centralised training and warm-ups.
+
+Rule: w = θ_m, the model of the last of m routes in the order of the plan, with its buffers.
+
+Deviations: none.
 """
 
 from __future__ import annotations

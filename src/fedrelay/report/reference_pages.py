@@ -22,9 +22,10 @@ _METHODS = """\
 # Methods
 
 A method has a route and a merge, and may have a grouping, local terms and a warm-up. Join names with `+` to combine
-methods. A combination can have several terms, but two names that bring the same term, or the same other part, are
-refused. The text below opens the file of each part: paper, rule, deviations. Set options as `--set NAME=VALUE`, or
-under the same names in YAML and Python.
+methods. A combination has any number of terms, but at most one route, grouping, merge and warm-up: two names that both
+bring a merge, for example, are refused, and so are two names that bring a term of the same name. The text below opens
+the file of each part: paper, rule, deviations. Set options as `--set NAME=VALUE`, or under the same names in YAML and
+Python.
 """
 
 _SETTINGS = """\
@@ -158,6 +159,13 @@ def _link(part: type[Section]) -> str:
 
 PAGES: dict[str, Callable[[], str]] = {"methods.md": methods_page, "settings.md": settings_page}
 
+
+def write_pages(folder: Path) -> None:
+    """Write all pages to a folder, and print which."""
+    for name, make in PAGES.items():
+        (folder / name).write_text(make(), encoding="utf-8")
+        print(f"wrote {folder / name}")
+
+
 if __name__ == "__main__":
-    for page, make in PAGES.items():
-        (Path(sys.argv[1]) / page).write_text(make(), encoding="utf-8")
+    write_pages(Path(sys.argv[1]))

@@ -6,8 +6,8 @@ Training of Grouped Heterogeneous Clients. IEEE Access 2024.
 Rule: W = max(1, ⌊C·N_S⌋) models start at time 0 in different groups. How long a group takes is given by the virtual
 clock or, in a real federation, by the model's arrival. A model that is done goes at once to a random idle group other
 than the one it left. A round ends when the fastest model has done one group more. After R rounds the latest finished
-models are averaged, weighted by the samples since the last merge. A model that has not finished a group yet is left
-out, unfinished work is discarded, and all start again.
+models are merged, each with all its hops since the last merge. A model that has not finished a group yet is left out,
+unfinished work is discarded, and all start again.
 
 Deviations: the paper gives no rule for idle groups, ties and unfinished work; those above are ours. With the virtual
 clock, discarded work counts neither as traffic nor as client updates; in a real federation everything that was sent

@@ -1,5 +1,7 @@
 """Centralised training: the baseline with all samples in one place.
 
+Paper: none; it is the usual baseline.
+
 Rule: one model is trained on the samples of all clients, one local training per round. Nothing is transferred.
 
 Deviations: the papers train with momentum 0.9 and a cosine schedule for 300 epochs. Here local training is the same as

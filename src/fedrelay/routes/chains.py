@@ -1,11 +1,10 @@
-"""FedSeq: models travel through groups of clients ("superclients"), then the groups are averaged.
+"""FedSeq: one model travels through each sampled group of clients ("superclient"), then these models are merged.
 
 Paper: R. Zaccone, A. Rizzardi, D. Caldarola, M. Ciccone, B. Caputo. Speeding up Heterogeneous Federated
 Learning with Sequentially Trained Superclients. ICPR 2022.
 
 Rule: clients are grouped once. Each round samples G = max(1, ⌊C·N_S⌋) groups. A copy of the global model goes through
-the clients of each sampled group, `loops` times, in a new random order each time. The server takes the mean of the
-outputs, weighted by samples.
+the clients of each sampled group, `loops` times, in a new random order each time, and back to the server.
 
 Deviations: none in the route. Groups are random unless another grouping is set. With `order: fixed` and
 `handover: server` it is the NaiveGSP of S. Zeng et al., FedGSP, DASFAA 2022: a model visits the clients of a group

@@ -1,11 +1,11 @@
-"""FedSeqInter: models go from group to group and are averaged only every few rounds.
+"""FedSeqInter: models go from group to group and are merged only every few rounds.
 
 Paper: R. Zaccone, A. Rizzardi, D. Caldarola, M. Ciccone, B. Caputo. Speeding up Heterogeneous Federated
 Learning with Sequentially Trained Superclients. ICPR 2022. It equals FedAsyncSeq if all groups take equally long.
 
 Rule: there are W = max(1, ⌊C·N_S⌋) models, each in a slot. Each round samples W groups, and the model of slot i goes
-through the i-th of them. After rounds R, 2R, … the models are averaged, weighted by the samples since the last merge,
-and all slots continue with the average. In other rounds, the average is only evaluated.
+through the i-th of them. After rounds R, 2R, … the models are merged, each with all its hops since the last merge, and
+all slots continue with the merged model. In other rounds, the mean of the models is evaluated, and they travel on.
 
 Deviations: R is the number of groups by default, as in the paper. A model does not return to the group it has just
 left: if that group is drawn, it swaps with the next slot, or draws again if there is only one slot. The defaults of

@@ -7,8 +7,9 @@ Training of Grouped Heterogeneous Clients. IEEE Access 2024 (FedSeq2Par).
 Rule: round t has M_t = min(f(t), K) groups, where f is `route.growth`. max(1, ⌊C·M_t⌋) of them are sampled, and a copy
 of the global model goes through each. FedSeq2Par forms new groups when M_t grows, FedGSP in every round.
 
-Deviations: FedGSP's algorithm divides the sum of the sampled models by f(t), which would shrink the model; here it is
-divided by their number. By default, FedSeq2Par's α is chosen so that groups are nearly single clients in the end.
+Deviations: FedGSP's algorithm divides the sum of the sampled models by f(t), which would shrink the model; the default
+merge, a mean, divides by their number. By default, FedSeq2Par's α is chosen so that groups are nearly single clients in
+the end.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 Papers: S. Jain, K. R. Jerripothula. Federated Learning for Commercial Image Sources. WACV 2023 (Fed-Cyclic); with
 sampled clients the baseline of A. Silvi et al., IEEE Access 2024; SFL(i) of H. Liang et al., SPFL, NeurIPS 2025.
 
-Rule: each round samples m = max(1, ⌊C·K⌋) clients. The global model visits them in the sampled order. The output of the
-last hop is the next global model; nothing is averaged.
+Rule: each round samples m = max(1, ⌊C·K⌋) clients. The global model visits them in the sampled order and goes back to
+the server. It is the only model, so there is nothing to average.
 
 Deviations: none. With `order: fixed`, `start: i` and fraction 1 it is the original Fed-Cyclic and SFL(i): the clients
 in the order of their numbers, starting at client i.

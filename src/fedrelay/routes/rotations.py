@@ -2,8 +2,8 @@
 
 Paper: H. Liang et al. SPFL: sequential and parallel federated learning. NeurIPS 2025.
 
-Rule: π is an order of all M clients. Route n visits π_n, π_{n+1}, …, π_M, π_1, …, π_{n−1}, all from the global model,
-and the server takes the plain mean. At every hop the M models are at M different clients.
+Rule: π is an order of all M clients. Route n visits π_n, π_{n+1}, …, π_M, π_1, …, π_{n−1}; all routes start with the
+global model. At every hop the M models are at M different clients.
 
 Deviations: none. With fraction C < 1, max(1, ⌊C·M⌋) clients are sampled each round and the rotations go through those.
 `orders: random` gives every route its own order, `reshuffle` draws a new π every round. M counts only clients that have

@@ -3,8 +3,8 @@
 Paper: B. McMahan, E. Moore, D. Ramage, S. Hampson, B. Agüera y Arcas. Communication-Efficient Learning of
 Deep Networks from Decentralized Data. AISTATS 2017.
 
-Rule: m = max(1, ⌊C·K⌋) clients, each a route of length one from the global model; the server takes the mean
-weighted by samples.
+Rule: each round samples m = max(1, ⌊C·K⌋) of the K clients. Each of them is a route of one hop, from the global model
+and back to the server.
 
 Deviations: none.
 """

@@ -3,9 +3,9 @@
 Paper: S. P. Karimireddy, S. Kale, M. Mohri, S. J. Reddi, S. U. Stich, A. T. Suresh. SCAFFOLD: Stochastic Controlled
 Averaging for Federated Learning. ICML 2020.
 
-Rule (option II): the gradient gains c − c_k. After τ steps with learning rate η, c_k⁺ = c_k − c + (recv − θ)/(τη). The
-server's c gains Σ (c_k⁺ − c_k)/K over all hops, where K is the number of all clients. So c is always the mean of all
-c_k.
+Rule: option II of the paper. The gradient gains c − c_k. After τ steps with learning rate η,
+c_k⁺ = c_k − c + (recv − θ)/(τη). The server's c gains Σ (c_k⁺ − c_k)/K over all hops, where K is the number of all
+clients. So c is always the mean of all c_k.
 
 Deviations: in chains every hop counts: the changes of all clients of a route are summed on the way and come back with
 the model. c is sent to the first client and on to the next ones; the sum is passed on and sent back. This doubles the
