@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from fedrelay.local.terms.base import AnchoredTerm, LossTerm, Term
     from fedrelay.local.terms.tensor_declarations import ClientState, Payload, ServerState
     from fedrelay.merge.base import Merge, MergeInput, MergeResult
-    from fedrelay.routes.base import PlanningContext, Routing
+    from fedrelay.routes.base import PlanningContext, Routing, sample
     from fedrelay.routes.plan import RoundPlan, Route
     from fedrelay.runtime.comparison import ComparisonResult, MethodResults
     from fedrelay.runtime.interrupt import Interrupted
@@ -51,7 +51,7 @@ _HOMES = {
     "local.terms.base": ("AnchoredTerm", "LossTerm", "Term"),
     "local.terms.tensor_declarations": ("ClientState", "Payload", "ServerState"),
     "merge.base": ("Merge", "MergeInput", "MergeResult"),
-    "routes.base": ("PlanningContext", "Routing"),
+    "routes.base": ("PlanningContext", "Routing", "sample"),
     "routes.plan": ("RoundPlan", "Route"),
     "runtime.comparison": ("ComparisonResult", "MethodResults"),
     "runtime.interrupt": ("Interrupted",),
@@ -106,6 +106,7 @@ __all__ = [
     "register",
     "resume",
     "run",
+    "sample",
 ]
 
 

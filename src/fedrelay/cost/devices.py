@@ -77,7 +77,7 @@ class ClockSettings(Section):
     up: float = Field(
         2e7, ge=1, description="bit/s from a client to the network; log-normal: the median; two-tier: the fast tier"
     )
-    latency: float = Field(0.05, ge=0, description="seconds between a client and the net")
+    latency: float = Field(0.05, ge=0, description="seconds between a client and the network")
     speed_sigma: float = Field(0.5, ge=0, le=5, description="log-normal: standard deviation of the log of the speed")
     link_sigma: float = Field(
         0.5, ge=0, le=5, description="log-normal: the same of the bandwidth, one draw for both ways"

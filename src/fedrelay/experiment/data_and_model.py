@@ -43,7 +43,7 @@ def check_classes(experiment: Experiment, method: Method, federation: Federation
     if beyond := [each for each in experiment.eval.classes if each >= federation.classes]:
         raise SpecError(
             f"eval.classes: {federation.name!r} has the classes 0 … {federation.classes - 1}, got {beyond[0]} "
-            "(the default are the classes that attacks swap)"
+            "(by default, the classes that attacks swap)"
         )
 
 

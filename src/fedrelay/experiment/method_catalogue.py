@@ -14,7 +14,7 @@ from inspect import isfunction, signature
 from typing import Any
 
 from fedrelay.errors import SpecError
-from fedrelay.experiment.error_messages import unknown
+from fedrelay.experiment.error_messages import nearest
 from fedrelay.experiment.part_serialization import REGISTERED, part_name
 from fedrelay.experiment.sections import Section
 from fedrelay.grouping.base import Grouping
@@ -235,7 +235,7 @@ def register(
         summary: One line for `fedrelay methods`.
         route: How models travel; a subclass of `Routing`.
         grouping: How groups are formed; `Grouping` itself, or a subclass.
-        terms: What clients do beside plain training, by term name; subclasses of `Term`.
+        terms: What clients do besides plain training, by term name; subclasses of `Term`.
         merge: How the server merges arrivals; a subclass of `Merge`.
         default_merge: The merge that is used when no name of a combination brings one.
         warmup: What comes before the first round; a subclass of `Warmup`.
@@ -366,8 +366,8 @@ def find_method(name: str) -> MethodEntry:
         if name not in METHODS:
             raise SpecError(f"method {name!r}: {point.module} does not register it")
     if name not in METHODS:
-        hint = "; a method of your own needs its module in 'plugins'"
-        raise SpecError(f"method: {unknown('name', name, method_names())}{hint}")
+        hint = "'fedrelay methods' lists all; a method of your own needs its module in 'plugins'"
+        raise SpecError(f"method: unknown name {name!r}{nearest(name, method_names())}; {hint}")
     return METHODS[name]
 
 

@@ -249,10 +249,10 @@ class TrainSettings(Section):
 class EvalSettings(Section):
     """Evaluation of the global model."""
 
-    every: int = Field(1, ge=1, description="evaluate every this many rounds, and after the last")
+    every: int = Field(1, ge=1, description="evaluate every N rounds, and after the last")
     last: int = Field(10, ge=1, description="number of last evaluations averaged into accuracy_last")
     forgetting: int = Field(
-        0, ge=0, description="every this many rounds, follow one chain and measure what it forgets; 0 = never"
+        0, ge=0, description="every N rounds, follow one chain and measure what it forgets; 0 = never"
     )
     targets: tuple[Annotated[float, Field(gt=0, le=1)], ...] = Field(
         (0.7, 0.8, 0.9), min_length=1, description="target accuracies, as shares of the reference"

@@ -19,7 +19,11 @@ _MEAN_SIZE = torch.ones(1)
 
 @dataclass(frozen=True)
 class HopContext:
-    """The tensors of one hop, each `[size]`, or of several batched hops, each `[lanes, size]`.
+    """The tensors of one hop, or of several batched hops.
+
+    Models, states and payloads are `[size]`, or `[lanes, size]` for batched hops; `max_update_norm` and `relative_size`
+    are `[1]`, or `[lanes, 1]`. `size` is that of the trained part of a model; whole models are in
+    `HopOutcome.full_context` and in the context of `adjust_received_model` and `LossTerm.loss`.
 
     Hooks write to `new_client_state` and `payload` in place; all other tensors are read-only.
     """

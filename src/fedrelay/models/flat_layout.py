@@ -1,8 +1,8 @@
 """A module as one flat tensor: the position of each parameter and buffer.
 
 The flat tensor holds the trained parameters first, then everything that is sent but not trained: frozen parameters,
-floating-point buffers such as BatchNorm statistics, and integer buffers such as step counters. Averaging is then one
-matrix product, sending a model one copy, and a local term one line of algebra on `flat[..., :layout.trained_size]`. The
+floating-point buffers such as BatchNorm statistics, and integer buffers such as step counters. A mean is then a sum of
+tensors, sending a model one copy, and a local term a few lines of algebra on `flat[..., :layout.trained_size]`. The
 last axis is always the model; leading axes are batched models.
 
 Integer buffers are stored as floating-point numbers, exact up to 2**24 in float32; a counter beyond that stops

@@ -110,6 +110,20 @@ def sampled_count(population: int, fraction: float) -> int:
 
 
 def sample(context: PlanningContext, round: int, population: int) -> tuple[int, ...]:
-    """The clients or groups that take part in a round, sampled without replacement, in random order."""
+    """The clients or groups that take part in a round, sampled without replacement, in random order.
+
+    Args:
+        context: Gives the share of the population that takes part (`context.fraction`) and the seed.
+        round: The round. Every round has its own sample; asked again, it has the same one.
+        population: How many there are: `context.clients`, or `len(context.groups)`.
+
+    Returns:
+        max(1, ⌊fraction · population⌋) different numbers from 0 to population − 1.
+
+    Example:
+        >>> import fedrelay as fr
+        >>> fr.sample(fr.PlanningContext(clients=10, fraction=0.3, seed=1), round=1, population=10)
+        (2, 6, 8)
+    """
     rng = context.rng("sample", round)
     return tuple(rng.choice(population, sampled_count(population, context.fraction), replace=False).tolist())

@@ -1,4 +1,7 @@
-"""What happens to a round plan while it is executed, beside the plan: faults, taps, followed routes, repetitions."""
+"""What happens to a round plan while it is executed, beside the plan: tampering, taps, followed routes, repetitions.
+
+Faults that change the plan itself, such as clients that drop out, are in the plan that `FaultModel.apply` returns.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,7 @@ NO_FAULT_COSTS = FaultCosts()
 
 @dataclass(frozen=True)
 class ExecutionOverlay:
-    """How one attempt at a round differs from its plan. It is built once, before the first hop."""
+    """What one attempt at a round has beside its plan. Each attempt has its own, built before the first hop."""
 
     attempt: int = 0
     """How often the round was tried before."""

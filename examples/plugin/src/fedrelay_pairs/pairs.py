@@ -6,7 +6,6 @@ Rule: the sampled clients are joined in pairs in their random order. With an odd
 from pydantic import Field
 
 import fedrelay as fr
-from fedrelay.routes.base import sample
 
 
 class Pairs(fr.Routing):
@@ -15,7 +14,7 @@ class Pairs(fr.Routing):
     loops: int = Field(1, ge=1, description="how often a model visits its pair")
 
     def plan(self, context: fr.PlanningContext, round: int) -> fr.RoundPlan:
-        clients = sample(context, round, context.clients)
+        clients = fr.sample(context, round, context.clients)
         pairs = [clients[start : start + 2] for start in range(0, len(clients), 2)]
         return fr.RoundPlan(round, tuple(fr.Route(pair * self.loops) for pair in pairs))
 

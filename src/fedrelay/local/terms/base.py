@@ -49,25 +49,24 @@ class Term(Section, ABC):
     ==========================  ====================================  ==============================================
 
     `theta` and `gradient` are the trained part of one model, `[size]`, or of several batched models, `[lanes, size]`.
-    The tensors of the context have the same shape. Writes are in place; all other tensors are read-only. Work on the
-    last axis (`dim=-1, keepdim=True`), so that the term works for batched models too, or set `batchable = False`.
+    The models, states and payloads of the context have the same shape. Writes are in place; all other tensors are
+    read-only. Work on the last axis (`dim=-1, keepdim=True`), so that the term works for batched models too, or set
+    `batchable = False`.
 
-    A term that pulls the model towards zero, less strongly the more often a client had it:
+    A term that pulls the model towards zero, less strongly the more often a client has trained it:
 
     >>> from typing import ClassVar
     >>> import torch
-    >>> from fedrelay.local.hop_context import HopContext
-    >>> from fedrelay.local.terms.base import Term
-    >>> from fedrelay.local.terms.tensor_declarations import ClientState
-    >>> class Shrink(Term):
-    ...     tensors: ClassVar = (ClientState("hops"),)
+    >>> import fedrelay as fr
+    >>> class Shrink(fr.Term):
+    ...     tensors: ClassVar = (fr.ClientState("hops"),)
     ...     strength: float = 0.5
     ...     def add_gradient(self, gradient, theta, context):
     ...         gradient.add_(theta / (1 + context.client_state["hops"]), alpha=self.strength)
     ...     def write_state_and_payload(self, context, outcome):
     ...         context.new_client_state["hops"].add_(1)
     >>> theta, gradient = torch.tensor([2.0, -4.0]), torch.zeros(2)
-    >>> context = HopContext(theta, theta, client_state={"hops": torch.zeros(2)})
+    >>> context = fr.HopContext(theta, theta, client_state={"hops": torch.zeros(2)})
     >>> Shrink().add_gradient(gradient, theta, context)
     >>> gradient
     tensor([ 1., -2.])
