@@ -17,7 +17,7 @@ from fedrelay.experiment.spec import SECTIONS, CommonSettings, shortcuts
 
 def test_typed_settings_are_those_of_the_spec():
     named = {"data", "model", "clients", "partition", "alpha", "rounds", "fraction", "epochs", "batch_size", "lr"}
-    named |= {"engine", "workers", "out", "plugins"}
+    named |= {"engine", "workers", "out", "plugins", "task"}
     known = {*CommonSettings.model_fields, *shortcuts()}
     assert set(get_type_hints(KeywordSettings)) == known - named
     assert set(get_type_hints(DataOptions)) == set(SECTIONS["data"].model_fields) - named - {"name"}

@@ -21,7 +21,7 @@ ROOMS = """
     experiment.part_serialization runtime.versions
     routes.plan routes.execution_overlay routes.arrival routes.async_state
     grouping.group_counts
-    data models metrics privacy.accountant
+    data models metrics tasks privacy.accountant
     local routes cost robustness.guard robustness.tampering
     robustness
     grouping selection merge engines

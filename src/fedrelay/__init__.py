@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from fedrelay.runtime.observer import Observer
     from fedrelay.runtime.result import Result
     from fedrelay.runtime.versions import __version__
+    from fedrelay.tasks.base import EvaluationSums, Metric, Task
+    from fedrelay.tasks.custom import CustomTask
     from fedrelay.warmup.base import Warmup
 
 _HOMES = {
@@ -53,6 +55,8 @@ _HOMES = {
     "merge.base": ("Merge", "MergeInput", "MergeResult"),
     "routes.base": ("PlanningContext", "Routing", "sample"),
     "routes.plan": ("RoundPlan", "Route"),
+    "tasks.base": ("EvaluationSums", "Metric", "Task"),
+    "tasks.custom": ("CustomTask",),
     "runtime.comparison": ("ComparisonResult", "MethodResults"),
     "runtime.interrupt": ("Interrupted",),
     "runtime.observer": ("Observer",),
@@ -69,9 +73,11 @@ __all__ = [
     "ClientState",
     "Comparison",
     "ComparisonResult",
+    "CustomTask",
     "DataError",
     "DivergedError",
     "EngineError",
+    "EvaluationSums",
     "Experiment",
     "FedRelayError",
     "Federation",
@@ -84,6 +90,7 @@ __all__ = [
     "MergeInput",
     "MergeResult",
     "MethodResults",
+    "Metric",
     "Observer",
     "Payload",
     "PlanningContext",
@@ -95,6 +102,7 @@ __all__ = [
     "RunFolderError",
     "ServerState",
     "SpecError",
+    "Task",
     "Term",
     "Warmup",
     "__version__",

@@ -25,9 +25,11 @@ from fedrelay.runtime.comparison import ComparisonResult, run_comparison
 from fedrelay.runtime.loop import resume_run, run_experiment
 from fedrelay.runtime.observer import CombinedObserver, Observer, as_observer
 from fedrelay.runtime.result import Result
+from fedrelay.tasks.base import Task
 
 DataSource = str | Options | Federation
 ModelSource = str | Options | nn.Module
+TaskSource = str | Options | Task
 
 
 def run(
@@ -35,6 +37,7 @@ def run(
     *,
     data: DataSource = "digits",
     model: ModelSource | None = None,
+    task: TaskSource | None = None,
     clients: int | None = None,
     partition: Partition | None = None,
     alpha: float | None = None,
@@ -58,6 +61,8 @@ def run(
         method: A method, or several joined with `+`: `"fedseq+fedprox"`. `fr.methods()` lists them.
         data: A known data set, a mapping of `data` settings, or a federation made with `federate` or `load_data`.
         model: A model of the zoo, `"module:function"`, or your own `nn.Module`, whose weights are the initial ones.
+        task: What is learned: `"regression"`, a mapping of `task` settings, or your own `Task`; by default the task of
+            the data.
         clients: Number of clients.
         partition: How samples are distributed over the clients.
         alpha: Concentration of the Dirichlet partition; 0 gives every client one class.
@@ -104,10 +109,12 @@ def run(
         out=out,
         plugins=plugins,
     )
-    plain, federation, module = _separate_own(named, settings, data, model)
+    plain, federation, module, own_task = _separate_own(named, settings, data, model, task)
     _check([method], plain)
     with _observed(observer, progress) as watcher:
-        return run_experiment(experiment(method, **plain), federation=federation, module=module, observer=watcher)
+        return run_experiment(
+            experiment(method, **plain), federation=federation, module=module, task=own_task, observer=watcher
+        )
 
 
 def compare(
@@ -115,6 +122,7 @@ def compare(
     *,
     data: DataSource = "digits",
     model: ModelSource | None = None,
+    task: TaskSource | None = None,
     clients: int | None = None,
     partition: Partition | None = None,
     alpha: float | None = None,
@@ -165,12 +173,12 @@ def compare(
         out=out,
         plugins=plugins,
     )
-    plain, federation, module = _separate_own(named, settings, data, model)
+    plain, federation, module, own_task = _separate_own(named, settings, data, model, task)
     _check([each for each in methods if isinstance(each, str)], plain)
     wanted = comparison(methods, **plain)
     titles = [f"{entry.name}, seed {seed}" for entry in wanted.methods for seed in wanted.seeds]
     with _observed(observer, progress, titles) as watcher:
-        outcome = run_comparison(wanted, federation=federation, module=module, observer=watcher)
+        outcome = run_comparison(wanted, federation=federation, module=module, task=own_task, observer=watcher)
     if wanted.out is not None:
         from fedrelay.report.comparison_files import write_comparison_files  # matplotlib takes a second to import
 
@@ -183,6 +191,7 @@ def resume(
     *,
     data: Federation | None = None,
     model: nn.Module | None = None,
+    task: Task | None = None,
     observer: Observer | None = None,
     progress: bool | None = None,
 ) -> Result:
@@ -192,6 +201,7 @@ def resume(
         run: The folder of the run.
         data: Your own federation, if the run was started with one.
         model: Your own module, if the run was started with one.
+        task: Your own task, if the run was started with one.
         observer: Is called during the run, as in `run`.
         progress: Whether to show a progress bar; by default in terminals and notebooks.
 
@@ -202,7 +212,7 @@ def resume(
         RunFolderError: The folder is damaged, in use, or was started with other data.
     """
     with _observed(observer, progress) as watcher:
-        return resume_run(Path(run), federation=data, module=model, observer=watcher)
+        return resume_run(Path(run), federation=data, module=model, task=task, observer=watcher)
 
 
 def plan(
@@ -211,6 +221,7 @@ def plan(
     *,
     data: DataSource = "digits",
     model: ModelSource | None = None,
+    task: TaskSource | None = None,
     clients: int | None = None,
     partition: Partition | None = None,
     alpha: float | None = None,
@@ -236,9 +247,9 @@ def plan(
     named = _given(
         clients=clients, partition=partition, alpha=alpha, rounds=rounds, fraction=fraction, seed=seed, plugins=plugins
     )
-    plain, federation, module = _separate_own(named, settings, data, model)
+    plain, federation, module, own_task = _separate_own(named, settings, data, model, task)
     _check([method], plain)
-    return prepare(experiment(method, **plain), federation=federation, module=module).planner.plan(round)
+    return prepare(experiment(method, **plain), federation=federation, module=module, task=own_task).planner.plan(round)
 
 
 def load_data(
@@ -302,8 +313,12 @@ def _check(methods: Sequence[str], settings: Mapping[str, Any]) -> None:
 
 
 def _separate_own(
-    named: Mapping[str, Any], more: Mapping[str, Any], data: DataSource, model: ModelSource | None
-) -> tuple[dict[str, Any], Federation | None, nn.Module | None]:
+    named: Mapping[str, Any],
+    more: Mapping[str, Any],
+    data: DataSource,
+    model: ModelSource | None,
+    task: TaskSource | None,
+) -> tuple[dict[str, Any], Federation | None, nn.Module | None, Task | None]:
     """Split the arguments into plain settings and the user's own objects."""
     plain = {**named, **more}
     federation = module = None
@@ -334,4 +349,8 @@ def _separate_own(
         raise SpecError(
             f"model: must be a model of the zoo, 'module:function', a mapping of settings or an nn.Module, got {got}"
         )
-    return plain, federation, module
+    if task is None or isinstance(task, str | Mapping):
+        return {**_given(task=task), **plain}, federation, module, None
+    if not isinstance(task, Task):
+        raise SpecError(f"task: must be a name, a mapping of settings or a fedrelay.Task, got {type(task).__name__}")
+    return plain, federation, module, task

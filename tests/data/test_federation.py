@@ -316,9 +316,9 @@ class TestFederate:
     @pytest.mark.parametrize(
         ("changed", "message"),
         [
-            ({"y": Y[:-1]}, r"^y: labels must have shape \[20\], got \[19\]"),
-            ({"y": np.eye(4)[Y].astype(int)}, r"^y: labels must have shape \[20\], got \[20, 4\]"),
-            ({"y": Y.astype(float)}, "^y: labels must be integers 0, 1, …, got float64"),
+            ({"y": Y[:-1]}, "^y: needs a target for each of 20 samples, got 19"),
+            ({"y": np.eye(4)[Y].astype(int) * 2}, "^y: several labels per sample must be 0 or 1"),
+            ({"y": Y.astype(float)}, "^y: are float64 but whole numbers: convert class labels to integers"),
             ({"y": Y - 1}, "^y: labels must be integers 0, 1, …, got -1"),
             ({"y_test": Y_TEST + 4}, "^y_test: the largest label is 7, but there are 4 classes"),
             ({"classes": 3}, "^y: the largest label is 3, but there are 3 classes"),
@@ -330,8 +330,8 @@ class TestFederate:
             ({"x": X.astype(str)}, "^x: must be numbers, got <U"),
             ({"x": [[1.0, 2.0], [1.0]]}, "^x: must be an array; its rows differ in length"),
             (
-                {"x": X[:, None], "x_test": X_TEST[:, None]},
-                r"^x: must have shape \[n, values\] or \[n, channels, height, width\]",
+                {"x": X[:, None, None, None, None], "x_test": X_TEST[:, None, None, None, None]},
+                r"^x: must have shape \[n, values\] or \[n, channels, …\]",
             ),
             ({"x": np.zeros((20, 8, 8, 3)), "x_test": np.zeros((6, 8, 8, 3))}, "has its channels last"),
             ({"kind": "tokens"}, r"^x: float32 of shape \[20, 3\] can be tabular, not 'tokens'"),

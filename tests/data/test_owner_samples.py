@@ -78,10 +78,10 @@ def test_sources_that_cannot_be(source, label, error, message, tmp_path, monkeyp
         ({"y": np.array([0, -1])}, r"y\[1\]: -1 is not a label; labels are 0, 1, … 99,999"),
         ({"y": np.array([0, 2**40])}, r"y\[1\]: 1099511627776 is not a label"),
         ({"y": np.array([2**63, 0], dtype=np.uint64)}, r"y\[0\]: 9223372036854775808 is not a label"),
-        ({"y": np.array([0.0, 1.0])}, "labels must be integers 0, 1, …, got float64"),
-        ({"y": np.array(["ill", "well"])}, "labels must be integers 0, 1, …, got <U4"),
+        ({"y": np.array([0.0, 1.0])}, "y: are float64 but whole numbers"),
+        ({"y": np.array(["ill", "well"])}, "y: must be labels .whole numbers. or numbers, got <U4"),
         ({"x": np.array([["a", "b"], ["c", "d"]])}, "must be numbers"),
-        ({"y": np.array([0, 1, 0])}, r"labels must have shape \[2\], got \[3\]"),
+        ({"y": np.array([0, 1, 0])}, "needs a target for each of 2 samples, got 3"),
     ],
 )
 def test_values_that_cannot_be_are_named_with_their_place(changes, message):

@@ -60,7 +60,7 @@ def test_every_short_name_leads_to_one_setting():
             {"data": {"alfa": 1}},
             "data.alfa: unknown key 'alfa' (did you mean 'alpha'?); allowed: name, path, clients",
         ),
-        ({"alfa": 1}, "alfa: unknown key 'alfa' (did you mean 'alpha'?); allowed: data, model, train"),
+        ({"alfa": 1}, "alfa: unknown key 'alfa' (did you mean 'alpha'?); allowed: data, model, task, train"),
         ({"rouds": 1}, "rouds: unknown key 'rouds' (did you mean 'rounds'?)"),
         ({"lr": -1}, "train.lr: must be greater than 0, got -1"),
         ({"lr": "fast"}, "train.lr: must be a number, got 'fast'"),

@@ -26,6 +26,7 @@ from fedrelay.local.trainer import EagerTrainer, TrainingJob
 from fedrelay.models.flat_layout import FlatLayout, FlatModule
 from fedrelay.models.zoo import build_model
 from fedrelay.routes.plan import Hop
+from fedrelay.tasks.custom import CustomTask
 
 
 def network():
@@ -220,7 +221,14 @@ def test_the_choice_depends_on_the_job_alone(toy, module, lanes, kind):
 def test_an_own_loss_is_left_to_automatic_differentiation(toy):
     module = network()
     job = TrainingJob(
-        module, FlatLayout.of(module), toy, TrainSettings(), (), 5, lanes=8, loss=lambda out, y: out.sum()
+        module,
+        FlatLayout.of(module),
+        toy,
+        TrainSettings(),
+        (),
+        5,
+        lanes=8,
+        task=CustomTask(loss=lambda out, y: out.sum()),
     )
     assert isinstance(trainer_for(job, FlatModule(module, job.layout)), EagerTrainer)
 

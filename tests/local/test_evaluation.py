@@ -1,14 +1,17 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import torch
 from torch import nn
 
 from fedrelay.data.dataset import IGNORED_LABEL
 from fedrelay.data.federation import Samples
-from fedrelay.local.evaluation import CHUNK, chunk_count, evaluate_chunk
-from fedrelay.metrics.classification import scores_from_counts
+from fedrelay.local.evaluation import CHUNK, chunk_count, evaluate, evaluate_chunk, headline_score
 from fedrelay.models.flat_layout import FlatLayout, FlatModule
+from fedrelay.tasks.classification import Classification
+
+TASK = Classification()
 
 
 def bench_of(module):
@@ -22,32 +25,31 @@ def test_chunks_add_up_to_the_whole():
     flat_module, weights = bench_of(module)
     samples = Samples(torch.randn(2 * CHUNK + 7, 4), torch.randint(0, 3, (2 * CHUNK + 7,)))
     assert chunk_count(samples) == 3
-    parts = [evaluate_chunk(flat_module, weights, samples, chunk) for chunk in range(3)]
+    parts = [evaluate_chunk(flat_module, weights, TASK, samples, chunk) for chunk in range(3)]
     whole = parts[0] + parts[1] + parts[2]
     with torch.no_grad():
         logits = module(samples.x)
-    guess = logits.argmax(-1)
+    accuracy = (logits.argmax(-1) == samples.y).double().mean().item()
     np.testing.assert_allclose(whole.mean_loss, nn.functional.cross_entropy(logits, samples.y).item(), rtol=1e-5)
-    assert (
-        scores_from_counts(whole.correct, whole.predicted, whole.actual).accuracy
-        == (guess == samples.y).double().mean().item()
-    )
-    assert whole.actual.tolist() == torch.bincount(samples.y, minlength=3).tolist()
+    assert TASK.scores(whole.values)["accuracy"] == accuracy
+    assert whole.values["actual"].tolist() == torch.bincount(samples.y, minlength=3).tolist()
+    assert evaluate(flat_module, weights, TASK, samples).loss == whole.loss
+    assert headline_score(flat_module, weights, TASK, samples) == accuracy
+    assert headline_score(flat_module, weights, TASK, Samples(samples.x[:0], samples.y[:0])) == 0
 
 
 def test_padding_counts_nowhere():
     module = nn.Embedding(5, 3)  # logits at every position of a sequence
     flat_module, weights = bench_of(module)
     y = torch.tensor([[0, 1, IGNORED_LABEL], [2, IGNORED_LABEL, IGNORED_LABEL]])
-    sums = evaluate_chunk(flat_module, weights, Samples(torch.tensor([[1, 2, 0], [3, 0, 0]]), y), 0)
-    assert sums.actual.tolist() == [1, 1, 1]
-    assert sums.predicted.sum() == 3
+    sums = evaluate_chunk(flat_module, weights, TASK, Samples(torch.tensor([[1, 2, 0], [3, 0, 0]]), y), 0)
+    assert sums.values["actual"].tolist() == [1, 1, 1]
+    assert sums.values["predicted"].sum() == sums.weight == 3
 
 
 def test_models_are_evaluated_in_evaluation_mode():
     module = nn.Sequential(nn.Dropout(0.9), nn.Linear(4, 2)).train()
     flat_module, weights = bench_of(module)
     samples = Samples(torch.randn(50, 4), torch.randint(0, 2, (50,)))
-    assert (
-        evaluate_chunk(flat_module, weights, samples, 0).loss == evaluate_chunk(flat_module, weights, samples, 0).loss
-    )
+    first, second = (evaluate_chunk(flat_module, weights, TASK, samples, 0).loss for _ in range(2))
+    assert first == pytest.approx(second, abs=0)

@@ -207,7 +207,7 @@ def test_the_default_model_fits(kind: Any, shape: tuple[int, ...], name: str) ->
         (
             ("mlp", (80,), 80),
             {"kind": "tokens"},
-            r"'mlp' needs image samples .* or tabular samples of shape \(features\), got tokens samples",
+            r"'mlp' needs image samples .* or tabular samples of shape \(features\) or .*, got tokens samples",
         ),
         (("char-lstm", (1, 8, 8), 10), {}, r"needs tokens samples of shape \(length\), got samples of shape"),
         (("mlp", (0,), 10), {}, "the sizes of a sample must be positive and whole, got 0"),

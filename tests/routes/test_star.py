@@ -12,7 +12,7 @@ import fedrelay as fr
 from fedrelay.errors import SpecError
 from fedrelay.experiment.prepare import prepare
 from fedrelay.experiment.spec import experiment, validate
-from fedrelay.local.evaluation import accuracy
+from fedrelay.local.evaluation import headline_score
 from fedrelay.models.flat_layout import FlatLayout, FlatModule
 from fedrelay.routes.arrival import Arrival, HopReport
 from fedrelay.routes.base import PlanningContext
@@ -21,6 +21,7 @@ from fedrelay.routes.plan import Mixing
 from fedrelay.routes.star import Star
 from fedrelay.runtime.run_folder import RunState
 from fedrelay.runtime.server import Server
+from fedrelay.tasks.classification import Classification
 
 MODELS = {0: torch.tensor([1.0, 0.0]), 1: torch.tensor([3.0, 6.0]), 2: torch.tensor([5.0, 0.0])}
 OWNERS = {0: 10, 1: 11, 2: 12}
@@ -100,7 +101,9 @@ def test_accuracy_is_that_on_the_samples_of_the_client(toy, linear):
     bench = FlatModule(torch.nn.Linear(4, 3), FlatLayout.of(linear))
     weights = FlatLayout.of(linear).flatten(linear)
     found = [server._accuracy_at(weights, client) for client in range(6)]
-    assert found == [accuracy(bench, weights, toy.client_samples(client)) for client in range(6)]
+    assert found == [
+        headline_score(bench, weights, Classification(), toy.client_samples(client)) for client in range(6)
+    ]
     assert len(set(found)) > 1
 
 

@@ -31,6 +31,7 @@ from fedrelay.routes.plan import RoundPlan, Route
 from fedrelay.runtime.recorder import plan_summary
 from fedrelay.runtime.run_folder import RunState
 from fedrelay.runtime.server import Server
+from fedrelay.tasks.custom import CustomTask
 
 
 def sha(result: fr.Result) -> str:
@@ -56,7 +57,7 @@ def quadratic_engine(*clients: tuple[float, float], lr: float = 0.1) -> tuple[Lo
     module = Quadratic()
     layout = FlatLayout.of(module)
     train = TrainSettings(lr=lr)
-    job = TrainingJob(module, layout, federation, train, (), 1, loss=lambda out, y: out.mean())
+    job = TrainingJob(module, layout, federation, train, (), 1, task=CustomTask(loss=lambda out, y: out.mean()))
     return LocalEngine(job, InlineExecutor(job)), layout
 
 
@@ -245,7 +246,7 @@ def test_own_modules_and_arrays_are_accepted():
         (nn.Linear(4, 3), r"does not accept samples of shape \(1, 8, 8\): RuntimeError"),
         (
             nn.Sequential(nn.Flatten(), nn.Linear(64, 7)),
-            r"shape \(2, 10\) for two samples, but returned \(2, 7\)",
+            r"shape \(2, 10\) for 2 samples \(task \'classification\'\), but returned \(2, 7\)",
         ),
         (nn.Flatten(), "but returned"),
     ],

@@ -21,7 +21,6 @@ from fedrelay.cost.ledger import (
 from fedrelay.cost.term_transfers import ROUND_MODEL, round_models, term_transfers
 from fedrelay.cost.time_model import TimeModel, VirtualTime, one_after_another
 from fedrelay.experiment.prepared_experiment import PreparedExperiment
-from fedrelay.local.loss import cross_entropy
 from fedrelay.local.model_checks import example_batch
 from fedrelay.models.batched import BatchedModel
 from fedrelay.robustness.guard import guard_forward_passes
@@ -54,7 +53,7 @@ class CostModel:
         batched = BatchedModel.of(prepared.module, prepared.layout, prepared.federation.sample_shape)
         if batched is not None:  # PyTorch's counter finds the same, but takes seconds to load
             return batched.training_flops
-        return training_flops(prepared.module, *example_batch(prepared.federation), cross_entropy)
+        return training_flops(prepared.module, *example_batch(prepared.federation), prepared.task.training_loss)
 
     def extras(self, plan: RoundPlan) -> ExtraPayloads:
         """What travels beside the model in a round, by kind of transfer.
@@ -145,7 +144,8 @@ class CostModel:
         prepared, method = self.prepared, self.prepared.method
         profiling = [found.setup for found in (prepared.profiling, prepared.selection) if found is not None]
         steps = [step for step in profiling if step is not None]
-        if method.needs_histograms and (holders := prepared.holders()):
+        classes_counted = method.needs_histograms or prepared.experiment.task.get("class_weights") == "balanced"
+        if classes_counted and prepared.federation.classes and (holders := prepared.holders()):
             steps.append(histograms(holders, prepared.federation.classes))
         if method.warmup is not None:
             steps += method.warmup.setup_costs(prepared.federation)

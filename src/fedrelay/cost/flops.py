@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -13,9 +14,7 @@ from fedrelay.errors import SpecError
 from fedrelay.models.flat_layout import TORCH_GLOBALS
 
 
-def training_flops(
-    module: nn.Module, inputs: Tensor, targets: Tensor, loss: Callable[[Tensor, Tensor], Tensor]
-) -> float:
+def training_flops(module: nn.Module, inputs: Tensor, targets: Tensor, loss: Callable[[Any, Tensor], Tensor]) -> float:
     """FLOPs of one sample in a training step, forward and backward, counted on a real step of a copy on the CPU.
 
     Any batch of samples will do. Matrix products and convolutions are counted, a multiplication and an addition as two

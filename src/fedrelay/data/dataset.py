@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,14 +30,18 @@ class Dataset:
     """
 
     name: str
-    kind: Literal["image", "tabular", "tokens"]
+    kind: Literal["image", "tabular", "tokens", "signal", "volume"]
     x_train: NDArray[np.generic]
-    y_train: NDArray[np.int64]
+    y_train: NDArray[Any]
     x_test: NDArray[np.generic]
-    y_test: NDArray[np.int64]
+    y_test: NDArray[Any]
     classes: int
+    """0 where targets are numbers."""
+
     scaling: Scaling | None = None
     client_train: NDArray[np.int64] | None = None
+    task: str = "classification"
+    """What the data are for, unless an experiment says otherwise."""
 
     @property
     def shape(self) -> tuple[int, ...]:

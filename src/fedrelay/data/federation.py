@@ -20,7 +20,7 @@ from fedrelay.data.partition import ClientIndices, Ints, partition_samples
 from fedrelay.errors import DataError
 from fedrelay.rng import generator
 
-Kind = Literal["image", "tabular", "tokens"]
+Kind = Literal["image", "tabular", "tokens", "signal", "volume"]
 Values = Tensor | NDArray[Any] | Sequence[Any]
 
 DEFAULT_ALPHA = 0.5
@@ -29,7 +29,7 @@ _CONVERTED_BYTES = 512 * 2**20
 
 
 class Samples(NamedTuple):
-    """Model inputs (float32, or int64 tokens) and their labels (int64)."""
+    """Model inputs (float32, or int64 tokens) and their targets (int64 labels, or float32 numbers)."""
 
     x: Tensor
     y: Tensor
@@ -44,7 +44,7 @@ class Federation(Protocol):
 
     @property
     def kind(self) -> Kind:
-        """What a sample is: an image, a row of features, or a sequence of tokens."""
+        """What a sample is: an image, a row of features, a sequence of tokens, a signal or a volume."""
 
     @property
     def clients(self) -> int:
@@ -52,11 +52,19 @@ class Federation(Protocol):
 
     @property
     def classes(self) -> int:
-        """The number of classes."""
+        """The number of classes; 0 where targets are numbers."""
+
+    @property
+    def task(self) -> str:
+        """The name of the task that the data are for, unless the experiment names another one."""
 
     @property
     def sample_shape(self) -> tuple[int, ...]:
         """The shape of one model input."""
+
+    @property
+    def target_shape(self) -> tuple[int, ...]:
+        """The shape of one target: () for one label or number per sample."""
 
     def sample_count(self, client: int) -> int:
         """The number of samples of one client."""
@@ -121,8 +129,16 @@ class ArrayFederation(ShortRepr):
         return self.dataset.classes
 
     @property
+    def task(self) -> str:
+        return self.dataset.task
+
+    @property
     def sample_shape(self) -> tuple[int, ...]:
         return self.dataset.shape
+
+    @property
+    def target_shape(self) -> tuple[int, ...]:
+        return tuple(self.dataset.y_train.shape[1:])
 
     def sample_count(self, client: int) -> int:
         span = self.client_indices.span(client)
@@ -225,10 +241,16 @@ def build_federation(
 
 
 def default_partition(dataset: Dataset, clients: int | None, alpha: float | None) -> str:
-    """`natural` if the data set has enough natural clients and no alpha is given; else `dirichlet`."""
+    """`natural` if the data set has enough natural clients and no alpha is given; else `dirichlet`.
+
+    `iid` where samples have no single class label that clients could differ in.
+    """
     owners = dataset.client_train
     enough = owners is not None and (clients is None or clients <= len(np.unique(owners)))
-    return "natural" if enough and alpha is None else "dirichlet"
+    if enough and alpha is None:
+        return "natural"
+    one_label = dataset.classes > 0 and dataset.y_train.ndim == 1
+    return "dirichlet" if one_label or alpha is not None else "iid"
 
 
 def federate(
@@ -244,15 +266,19 @@ def federate(
     client_ids: Values | None = None,
     classes: int | None = None,
     kind: Kind | None = None,
+    task: str | None = None,
 ) -> ArrayFederation:
     """Build a federation from your own arrays or tensors. They are checked, not copied.
 
     Args:
-        x: Train inputs: images `[n, channels, height, width]`, features `[n, features]` or tokens `[n, length]`. Inputs
-            are used as they are, except that 8-bit images are scaled to 0 … 1.
-        y: Train labels 0, 1, …: `[n]`, or `[n, length]` for a label at each position of a token sequence.
+        x: Train inputs: images `[n, channels, height, width]`, features `[n, features]`, tokens `[n, length]`, signals
+            `[n, channels, length]` or volumes `[n, channels, depth, height, width]`. Inputs are used as they are,
+            except that 8-bit images are scaled to 0 … 1.
+        y: Train targets. Labels 0, 1, …: `[n]`, a label at each position of a token sequence `[n, length]`, or one for
+            each pixel `[n, height, width]`. Numbers (floating point): `[n]` or `[n, numbers]`. Several labels per
+            sample: 0 or 1 for each, `[n, labels]`.
         x_test: Test inputs of the same shape.
-        y_test: Test labels.
+        y_test: Test targets.
         clients: The number of clients; default 100, or all natural clients.
         partition: How samples are divided: iid, dirichlet, dirichlet-class, shards, natural or quantity. The default is
             natural if `client_ids` is given, else dirichlet.
@@ -260,7 +286,10 @@ def federate(
         seed: Seed of the partition.
         client_ids: The natural client of each train sample: numbers or names.
         classes: The number of classes; default: the largest label of `y` plus 1.
-        kind: image, tabular or tokens. By default, `[n, length]` integers are tokens and other rows are tabular.
+        kind: image, tabular, tokens, signal or volume. By default, `[n, length]` integers are tokens and other rows are
+            tabular.
+        task: The task that the data are for. The default follows from `y`: numbers are for regression, labels for
+            classification, several labels for multilabel, labels of pixels for segmentation.
 
     Returns:
         A federation, to pass as `data=` to `fr.run` and `fr.compare`.
@@ -281,27 +310,39 @@ def federate(
     if train.shape[1:] != test.shape[1:]:
         raise DataError(f"x and x_test: samples must have the same shape, got {train.shape[1:]} and {test.shape[1:]}")
     kind = _own_kind(train, kind)
-    labels, test_labels = _own_labels(y, train, kind, "y"), _own_labels(y_test, test, kind, "y_test")
-    classes = int(labels.max()) + 1 if classes is None else classes
-    for what, largest in (("y", labels.max()), ("y_test", test_labels.max())):
+    targets, test_targets = own_targets(y, train, kind, "y", task), own_targets(y_test, test, kind, "y_test", task)
+    if targets.dtype != test_targets.dtype or targets.shape[1:] != test_targets.shape[1:]:
+        raise DataError(
+            f"y and y_test: must be of the same kind, got {targets.dtype} {list(targets.shape)} and "
+            f"{test_targets.dtype} {list(test_targets.shape)}"
+        )
+    if targets.dtype.kind == "f":
+        if classes is not None:
+            raise DataError("classes: has no effect, because y holds numbers, not class labels")
+        classes = 0
+    classes = int(targets.max()) + 1 if classes is None else classes
+    for what, largest in (("y", targets.max()), ("y_test", test_targets.max())) if classes else ():
         if not 0 <= largest < classes:
             raise DataError(f"{what}: the largest label is {largest}, but there are {classes} classes")
     dataset = Dataset(
         name="own data",
         kind=kind,
         x_train=train,
-        y_train=labels,
+        y_train=targets,
         x_test=test,
-        y_test=test_labels,
+        y_test=test_targets,
         classes=classes,
         scaling=Scaling((0.0,), (1 / 255,)) if kind == "image" and train.dtype == np.uint8 else None,
         client_train=None if client_ids is None else _own_clients(client_ids, len(train)),
+        task=task or default_task(targets, kind),
     )
     return build_federation(dataset, clients=clients, partition=partition, alpha=alpha, seed=seed)
 
 
 def class_counts(labels: NDArray[np.int64], classes: int) -> Ints:
     """The number of labels of each class. Ignored labels do not count."""
+    if not classes:
+        return np.zeros(0, np.int64)
     return np.bincount(labels[labels >= 0], minlength=classes)
 
 
@@ -342,19 +383,54 @@ def _own_inputs(values: Values, what: str) -> NDArray[Any]:
     return x
 
 
-def _own_labels(values: Values, x: NDArray[Any], kind: Kind, what: str) -> NDArray[np.int64]:
-    """Labels as an array that matches the inputs."""
+def default_task(targets: NDArray[Any], kind: Kind) -> str:
+    """The task that targets look like."""
+    if targets.dtype.kind == "f":
+        zero_or_one = targets.ndim == 2 and bool(np.isin(targets, (0, 1)).all())
+        return "multilabel" if zero_or_one else "regression"
+    return "segmentation" if targets.ndim > 1 and kind in ("image", "signal", "volume") else "classification"
+
+
+def own_targets(values: Values, x: NDArray[Any], kind: Kind, what: str, task: str | None = None) -> NDArray[Any]:
+    """Targets as an array that matches the inputs: int64 labels, or float32 numbers.
+
+    Raises:
+        DataError: They have the wrong type, shape or values.
+    """
     y = _array(values, what)
-    if y.dtype.kind not in "iu":
-        raise DataError(f"{what}: labels must be integers 0, 1, …, got {y.dtype}")
-    per_position = kind == "tokens" and y.shape == x.shape
-    if y.shape != (len(x),) and not per_position:
-        shapes = f"[{len(x)}] or {list(x.shape)}" if kind == "tokens" else f"[{len(x)}]"
-        raise DataError(f"{what}: labels must have shape {shapes}, got {list(y.shape)}")
-    counted = y[y != IGNORED_LABEL] if per_position else y
+    if y.dtype.kind not in "biuf":
+        raise DataError(f"{what}: must be labels (whole numbers) or numbers, got {y.dtype}")
+    if len(y) != len(x):
+        raise DataError(f"{what}: needs a target for each of {len(x)} samples, got {len(y)}")
+    labels_of_positions = {
+        "tokens": y.shape[1:] == x.shape[1:],
+        "tabular": False,
+    }.get(kind, y.shape[1:] == x.shape[2:])  # images and the like: one label for each pixel, whatever the channels
+    one_per_label = y.ndim == 2 and not labels_of_positions
+    if task is None and y.dtype.kind == "f" and y.ndim == 1 and (y == np.floor(y)).all():
+        raise DataError(
+            f"{what}: are {y.dtype} but whole numbers: convert class labels to integers, or set task='regression'"
+        )
+    if y.dtype.kind == "f" or task == "regression" or one_per_label:
+        return _own_numbers(y, what, zero_or_one=task == "multilabel" or (one_per_label and y.dtype.kind != "f"))
+    if y.ndim > 1 and not labels_of_positions:
+        shapes = [f"[{len(x)}]", *([str([len(x), *x.shape[2:]])] if x.ndim > 2 else [str(list(x.shape))])]
+        raise DataError(f"{what}: labels must have shape {' or '.join(shapes)}, got {list(y.shape)}")
+    counted = y[y != IGNORED_LABEL] if labels_of_positions else y
     if counted.min(initial=0) < 0:
         raise DataError(f"{what}: labels must be integers 0, 1, …, got {counted.min()}")
     return y.astype(np.int64, copy=False)
+
+
+def _own_numbers(y: NDArray[Any], what: str, *, zero_or_one: bool) -> NDArray[np.float32]:
+    if y.ndim > 2:
+        raise DataError(f"{what}: numbers must have shape [n] or [n, numbers], got {list(y.shape)}")
+    numbers = y.astype(np.float32)
+    if bad := np.count_nonzero(~np.isfinite(numbers)):
+        raise DataError(f"{what}: {bad} of {y.size} values are not finite numbers")
+    if zero_or_one and not np.isin(numbers, (0, 1)).all():
+        raise DataError(f"{what}: several labels per sample must be 0 or 1 for each label, [n, labels]")
+    return numbers
 
 
 def _own_clients(client_ids: Values, samples: int) -> Ints:
@@ -368,9 +444,16 @@ def _own_clients(client_ids: Values, samples: int) -> Ints:
 def _own_kind(x: NDArray[Any], kind: Kind | None) -> Kind:
     """The requested kind, if it fits the inputs; by default, the kind that they look like."""
     whole = x.dtype.kind != "f"
-    fitting: tuple[Kind, ...] = {2: ("tokens", "tabular") if whole else ("tabular",), 4: ("image",)}.get(x.ndim, ())
+    fitting: tuple[Kind, ...] = {
+        2: ("tokens", "tabular") if whole else ("tabular",),
+        3: ("signal",),
+        4: ("image",),
+        5: ("volume",),
+    }.get(x.ndim, ())
     if not fitting:
-        raise DataError(f"x: must have shape [n, values] or [n, channels, height, width], got {list(x.shape)}")
+        raise DataError(
+            f"x: must have shape [n, values] or [n, channels, …] with up to three axes, got {list(x.shape)}"
+        )
     if fitting == ("image",) and x.shape[3] in (1, 3) and x.shape[1] not in (1, 3):
         raise DataError(f"x: {list(x.shape)} has its channels last; must be [n, channels, height, width]")
     if kind is not None and kind not in fitting:

@@ -31,6 +31,14 @@ class FederationWrapper(ShortRepr):
         return self.inner.classes
 
     @property
+    def task(self) -> str:
+        return self.inner.task
+
+    @property
+    def target_shape(self) -> tuple[int, ...]:
+        return self.inner.target_shape
+
+    @property
     def sample_shape(self) -> tuple[int, ...]:
         return self.inner.sample_shape
 

@@ -71,7 +71,7 @@ def owner_federation(
         y_test if has_test else y[:1],
         client_ids=np.zeros(len(y), dtype=np.int64),
         partition="natural",
-        classes=classes or _classes(y, y_test),
+        classes=classes or (_classes(y, y_test) if y.dtype.kind in "iu" else None),
     )
     if has_test:
         return federation

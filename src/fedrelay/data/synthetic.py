@@ -84,8 +84,16 @@ class SyntheticFederation(ShortRepr):
         return "tabular"
 
     @property
+    def task(self) -> str:
+        return "classification"
+
+    @property
     def sample_shape(self) -> tuple[int, ...]:
         return (self.features,)
+
+    @property
+    def target_shape(self) -> tuple[int, ...]:
+        return ()
 
     def sample_count(self, client: int) -> int:
         """The number of train samples of one client; does not generate them."""

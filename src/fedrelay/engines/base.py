@@ -10,12 +10,12 @@ from torch import Tensor
 
 from fedrelay.cost.ledger import SERVER
 from fedrelay.local.client_profile import ClientProfiler, ProfileVector
-from fedrelay.local.evaluation import EvaluationSums
 from fedrelay.robustness.guard import NO_HOPS_YET, TypicalHop
 from fedrelay.routes.arrival import Arrival
 from fedrelay.routes.async_state import LegsForFreeModels
 from fedrelay.routes.execution_overlay import ExecutionOverlay
 from fedrelay.routes.plan import RoundPlan
+from fedrelay.tasks.base import EvaluationSums
 
 
 @dataclass(frozen=True)

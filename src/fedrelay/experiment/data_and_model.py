@@ -18,10 +18,13 @@ from fedrelay.errors import SpecError
 from fedrelay.experiment.method import Method
 from fedrelay.experiment.spec import Experiment
 from fedrelay.files import expand_home
+from fedrelay.grouping.base import Grouping
 from fedrelay.grouping.profiles.probe_network import FILES
 from fedrelay.local.module_rebuilder import ModuleRebuilder, ZooModelRebuilder
 from fedrelay.models.zoo import build_model, default_model
 from fedrelay.robustness.label_flip import check_attack
+from fedrelay.tasks.base import Task
+from fedrelay.tasks.registry import build_task
 from fedrelay.user_code import call_function
 
 log = logging.getLogger(__name__)
@@ -45,6 +48,38 @@ def check_classes(experiment: Experiment, method: Method, federation: Federation
             f"eval.classes: {federation.name!r} has the classes 0 … {federation.classes - 1}, got {beyond[0]} "
             "(by default, the classes that attacks swap)"
         )
+
+
+def task_of(experiment: Experiment, method: Method, federation: Federation, own: Task | None) -> Task:
+    """The task of an experiment, checked against the data, the metrics that are asked for and the method's terms."""
+    task = (own or build_task(experiment.task, federation.task)).prepared(federation)
+    for term in method.terms:
+        if term.fitting_tasks is not None and task.name not in term.fitting_tasks:
+            names = ", ".join(sorted(term.fitting_tasks))
+            raise SpecError(f"task: {type(term).__name__} of {method.name!r} fits the tasks {names}, not {task.name!r}")
+    return task
+
+
+def without_classes(method: Method, experiment: Experiment, federation: Federation) -> Method:
+    """The method for data without classes: groups that would depend on classes are formed at random.
+
+    Raises:
+        SpecError: The experiment itself asks for groups or weights by classes.
+    """
+    if method.merge.needs_histograms:
+        raise SpecError(f"merge: {method.name!r} weights clients by their classes, but {federation.name!r} has none")
+    grouping = method.grouping
+    if grouping is None or not grouping.needs_histograms:
+        return method
+    if {"assign", "profile"} & experiment.grouping.keys():
+        raise SpecError(
+            f"grouping.profile: {grouping.profile!r} needs classes, but {federation.name!r} has none; "
+            "use clf or weights, or assign random"
+        )
+    log.warning("%s has no classes: groups are formed at random", federation.name)
+    if grouping.assign == "icg":  # without classes all clients look alike, so its groups are random and of equal size
+        return method
+    return replace(method, grouping=Grouping(max_clients=grouping.max_clients, min_samples=grouping.min_samples))
 
 
 def check_faults(experiment: Experiment, clients: int) -> None:
@@ -100,14 +135,14 @@ def with_default_model(experiment: Experiment, federation: Federation) -> Experi
     return experiment.model_copy(update={"model": experiment.model.model_copy(update={"name": name})})
 
 
-def build_module(experiment: Experiment, federation: Federation) -> nn.Module:
-    """A new model: one of the zoo, or what the user's own `MODULE:FUNCTION` returns for (sample shape, classes)."""
+def build_module(experiment: Experiment, federation: Federation, outputs: int) -> nn.Module:
+    """A new model: one of the zoo, or what the user's own `MODULE:FUNCTION` returns for (sample shape, outputs)."""
     model = experiment.model
     assert model.name is not None
     if is_own_model(experiment):
         if model.hidden is not None or model.stem is not None:
             raise SpecError(f"model.hidden, model.stem: have no effect on a model of your own ({model.name})")
-        module = call_function(model.name, federation.sample_shape, federation.classes)
+        module = call_function(model.name, federation.sample_shape, outputs)
         if not isinstance(module, nn.Module):
             raise SpecError(f"model.name: {model.name} must return a torch.nn.Module, got {type(module).__name__}")
         return module
@@ -115,7 +150,7 @@ def build_module(experiment: Experiment, federation: Federation) -> nn.Module:
         return build_model(
             model.name,
             federation.sample_shape,
-            federation.classes,
+            outputs,
             kind=federation.kind,
             hidden=model.hidden,
             stem=model.stem,
@@ -129,7 +164,9 @@ def is_own_model(experiment: Experiment) -> bool:
     return experiment.model.name is not None and ":" in experiment.model.name
 
 
-def module_rebuilder(experiment: Experiment, federation: Federation, method: Method) -> ModuleRebuilder | None:
+def module_rebuilder(
+    experiment: Experiment, federation: Federation, method: Method, outputs: int
+) -> ModuleRebuilder | None:
     """How workers and nodes build the same model; None for a model of the user's own, which nodes bring themselves."""
     model = experiment.model
     if model.name is None or is_own_model(experiment):
@@ -137,7 +174,7 @@ def module_rebuilder(experiment: Experiment, federation: Federation, method: Met
     return ZooModelRebuilder(
         name=model.name,
         shape=federation.sample_shape,
-        classes=federation.classes,
+        classes=outputs,
         kind=federation.kind,
         hidden=model.hidden,
         stem=model.stem,

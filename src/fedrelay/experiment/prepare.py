@@ -30,8 +30,10 @@ from fedrelay.experiment.data_and_model import (
     check_faults,
     module_rebuilder,
     open_data,
+    task_of,
     with_absolute_paths,
     with_default_model,
+    without_classes,
 )
 from fedrelay.experiment.method import build_method
 from fedrelay.experiment.prepared_experiment import PreparedExperiment
@@ -46,6 +48,7 @@ from fedrelay.rng import torch_seed
 from fedrelay.robustness.label_flip import flip_labels
 from fedrelay.routes.base import Groups
 from fedrelay.runtime.planner import Planner
+from fedrelay.tasks.base import Task
 from fedrelay.user_code import errors_in_own_part
 
 log = logging.getLogger(__name__)
@@ -68,6 +71,7 @@ def prepare(
     *,
     federation: Federation | None = None,
     module: nn.Module | None = None,
+    task: Task | None = None,
     groups: Groups | None = None,
     profiling: ProfilingResult | None = None,
     selection: ProfilingResult | None = None,
@@ -79,12 +83,13 @@ def prepare(
         experiment: What to prepare.
         federation: The caller's own data, instead of those that the experiment names.
         module: The caller's own model.
+        task: The caller's own task.
         groups: Groups that were formed before; they are not formed again.
         profiling: Profiles that groups were formed by; they are not computed again.
         selection: Profiles that clients of a warm-up are chosen by; they are not computed again.
         on_profiling_progress: Called after each profile.
     """
-    prepared = prepare_without_groups(experiment, federation=federation, module=module)
+    prepared = prepare_without_groups(experiment, federation=federation, module=module, task=task)
     method, inputs = prepared.method, inputs_of_profiles(prepared, on_profiling_progress)
     began, trained = time.monotonic(), False
     if (grouping := method.grouping) is not None:
@@ -138,17 +143,25 @@ def _check(run: PreparedRun) -> None:
 
 
 def check_preparable(
-    experiment: Experiment, *, federation: Federation | None = None, module: nn.Module | None = None
+    experiment: Experiment,
+    *,
+    federation: Federation | None = None,
+    module: nn.Module | None = None,
+    task: Task | None = None,
 ) -> None:
     """Check that an experiment can be prepared, without training anything."""
     if build_method(experiment).profiles_clients:
-        prepare_without_groups(experiment, federation=federation, module=module)
+        prepare_without_groups(experiment, federation=federation, module=module, task=task)
     else:
-        prepare(experiment, federation=federation, module=module)
+        prepare(experiment, federation=federation, module=module, task=task)
 
 
 def prepare_without_groups(
-    experiment: Experiment, *, federation: Federation | None = None, module: nn.Module | None = None
+    experiment: Experiment,
+    *,
+    federation: Federation | None = None,
+    module: nn.Module | None = None,
+    task: Task | None = None,
 ) -> PreparedExperiment:
     """A prepared experiment without its groups, which may take long to form."""
     method = build_method(experiment)
@@ -158,6 +171,9 @@ def prepare_without_groups(
         raise SpecError("guard.tolerance: needs public samples; data.public must be at least 1")
     federation = open_data(experiment, method, federation)
     check_classes(experiment, method, federation)
+    if not federation.classes:
+        method = without_classes(method, experiment, federation)
+    task = task_of(experiment, method, federation, task)
     if method.pools_data:
         federation = below_public(federation, PooledFederation)
     if method.warmup is not None:
@@ -167,9 +183,9 @@ def prepare_without_groups(
         experiment, builder = with_absolute_paths(experiment), None
         if module is None:
             experiment = with_default_model(experiment, federation)
-            module = build_module(experiment, federation)
-            builder = module_rebuilder(experiment, federation, method)
-        check_model_fits(module, federation)
+            module = build_module(experiment, federation, task.outputs(federation))
+            builder = module_rebuilder(experiment, federation, method, task.outputs(federation))
+        check_model_fits(module, federation, task)
         for term in method.terms:
             with errors_in_own_part(term, "adapt_model"):
                 module = term.adapt_model(module)
@@ -179,7 +195,7 @@ def prepare_without_groups(
             with errors_in_own_part(term, "check_model"):
                 term.check_model(module)
     phases = method.phases(experiment.rounds)
-    prepared = PreparedExperiment(experiment, method, phases, federation, module, FlatLayout.of(module), builder)
+    prepared = PreparedExperiment(experiment, method, phases, federation, module, FlatLayout.of(module), task, builder)
     check_engine(prepared.job(), experiment, [phase.route for phase in phases])
     if method.grouping is not None:
         method.grouping.check(inputs_of_profiles(prepared))

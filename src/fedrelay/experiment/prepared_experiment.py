@@ -15,6 +15,7 @@ from fedrelay.local.module_rebuilder import ModuleRebuilder
 from fedrelay.local.trainer import TrainingJob
 from fedrelay.models.flat_layout import FlatLayout
 from fedrelay.routes.base import Groups
+from fedrelay.tasks.base import Task
 from fedrelay.user_code import is_built_in
 from fedrelay.warmup.base import Phase
 
@@ -29,6 +30,7 @@ class PreparedExperiment:
     federation: Federation
     module: nn.Module
     layout: FlatLayout
+    task: Task
     module_rebuilder: ModuleRebuilder | None = None
     """How other processes build the module; None where the caller brought the module."""
 
@@ -69,6 +71,7 @@ class PreparedExperiment:
             terms=self.phase(round).terms,
             seed=wanted.seed,
             rounds=wanted.rounds,
+            task=self.task,
             lanes=wanted.engine.lanes,
             guard=wanted.guard,
             module_rebuilder=self.module_rebuilder,

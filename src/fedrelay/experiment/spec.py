@@ -68,6 +68,7 @@ class CommonSettings(Section):
 
     data: DataSettings = DataSettings()
     model: ModelSettings = ModelSettings()
+    task: Options = Field({}, description="what is learned: a task and its options; default: the task of the data")
     train: TrainSettings = TrainSettings()
     eval: EvalSettings = EvalSettings()
     engine: EngineSettings = EngineSettings()
@@ -87,7 +88,7 @@ class CommonSettings(Section):
     plugins: tuple[str, ...] = Field((), description="modules that register your own methods, such as mylab.pairs")
     out: Path | None = Field(None, description="folder to write to; commands create a new one in runs/ by default")
 
-    @field_validator("data", "model", "engine", mode="before")
+    @field_validator("data", "model", "task", "engine", mode="before")
     @classmethod
     def _name_alone(cls, value: Any) -> Any:
         """`data: digits` says the same as `data: {name: digits}`."""

@@ -15,7 +15,6 @@ from torch import Tensor
 from fedrelay.data.federation import Samples
 from fedrelay.local.hop_context import HopContext, HopOutcome, batch_contexts, write_back
 from fedrelay.local.lane_schedule import StepBlock, schedule
-from fedrelay.local.loss import cross_entropy
 from fedrelay.local.sgd import Sgd
 from fedrelay.local.terms.base import call_in_place, overriding
 from fedrelay.local.trainer import EagerTrainer, SampleOrders, Trainer, TrainingJob, run_end_hooks
@@ -24,6 +23,7 @@ from fedrelay.models.flat_layout import FlatModule
 from fedrelay.robustness.guard import max_abs_weights
 from fedrelay.routes.arrival import HopReport
 from fedrelay.routes.plan import Hop
+from fedrelay.tasks.classification import is_plain_classification
 
 MAX_MULTIPLICATIONS = 25_000_000
 """The largest cost of a forward pass of all lanes."""
@@ -39,7 +39,7 @@ def batched_model_for(job: TrainingJob) -> tuple[BatchedModel | None, int]:
     1.4 times, and beyond 2.5·10⁷ between -7 and 21 %. More lanes than that gained at most a sixth, but would leave
     workers idle.
     """
-    supported = job.loss is cross_entropy and all(term.batchable for term in job.terms)
+    supported = is_plain_classification(job.task) and all(term.batchable for term in job.terms)
     if supported and job.lanes > 1 and job.train.device == "cpu":
         model = BatchedModel.of(job.module, job.layout, job.federation.sample_shape)
         if model is not None:

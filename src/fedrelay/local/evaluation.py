@@ -2,41 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from functools import reduce
+from operator import add
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from fedrelay.data.dataset import IGNORED_LABEL
 from fedrelay.data.federation import Samples
-from fedrelay.local.loss import cross_entropy
 from fedrelay.models.flat_layout import FlatModule
+from fedrelay.tasks.base import EvaluationSums, Task
 
 CHUNK = 512
-
-
-@dataclass(frozen=True)
-class EvaluationSums:
-    """The summed loss and the counts per class over some samples. Sums of two sets of samples add up."""
-
-    loss: float
-    correct: NDArray[np.int64]
-    predicted: NDArray[np.int64]
-    actual: NDArray[np.int64]
-
-    def __add__(self, other: EvaluationSums) -> EvaluationSums:
-        return EvaluationSums(
-            self.loss + other.loss,
-            self.correct + other.correct,
-            self.predicted + other.predicted,
-            self.actual + other.actual,
-        )
-
-    @property
-    def mean_loss(self) -> float:
-        return self.loss / max(1, int(self.actual.sum()))
 
 
 def chunk_count(samples: Samples) -> int:
@@ -44,37 +20,27 @@ def chunk_count(samples: Samples) -> int:
     return -(-len(samples.y) // CHUNK)
 
 
-def evaluate_chunk(flat_module: FlatModule, weights: Tensor, samples: Samples, chunk: int) -> EvaluationSums:
+def evaluate_chunk(
+    flat_module: FlatModule, weights: Tensor, task: Task, samples: Samples, chunk: int
+) -> EvaluationSums:
     """Evaluate a model on one chunk of samples."""
     piece = slice(chunk * CHUNK, (chunk + 1) * CHUNK)
     flat_module.load(weights)
     flat_module.module.eval()
     with torch.no_grad():
-        logits = flat_module.module(flat_module.to_inputs(samples.x[piece]))
-        targets = samples.y[piece].to(flat_module.flat.device)
-        loss = float(cross_entropy(logits, targets, reduction="sum"))
-    actual = targets.flatten().cpu().numpy()
-    counted = actual != IGNORED_LABEL
-    actual, predicted = actual[counted], logits.flatten(0, -2).argmax(-1).cpu().numpy()[counted]
-    counts = (
-        np.bincount(each, minlength=logits.shape[-1]) for each in (actual[actual == predicted], predicted, actual)
-    )
-    return EvaluationSums(loss, *counts)
+        outputs = flat_module.module(flat_module.to_inputs(samples.x[piece]))
+        return task.sums(outputs, samples.y[piece].to(flat_module.flat.device))
 
 
-def evaluate_chunks(flat_module: FlatModule, weights: Tensor, samples: Samples) -> list[EvaluationSums]:
-    """Evaluate a model on all samples, chunk by chunk."""
-    return [evaluate_chunk(flat_module, weights, samples, chunk) for chunk in range(chunk_count(samples))]
+def evaluate(flat_module: FlatModule, weights: Tensor, task: Task, samples: Samples) -> EvaluationSums:
+    """Evaluate a model on all samples, chunk by chunk; there must be at least one."""
+    chunks = range(chunk_count(samples))
+    return reduce(add, (evaluate_chunk(flat_module, weights, task, samples, chunk) for chunk in chunks))
 
 
-def mean_loss(flat_module: FlatModule, weights: Tensor, samples: Samples) -> float:
-    """The mean loss of a model over all predictions."""
-    first, *others = evaluate_chunks(flat_module, weights, samples)
-    return sum(others, first).mean_loss
-
-
-def accuracy(flat_module: FlatModule, weights: Tensor, samples: Samples) -> float:
-    """The share of correct predictions of a model; 0 without samples."""
-    sums = evaluate_chunks(flat_module, weights, samples)
-    correct, actual = (sum(int(getattr(each, name).sum()) for each in sums) for name in ("correct", "actual"))
-    return correct / max(1, actual)
+def headline_score(flat_module: FlatModule, weights: Tensor, task: Task, samples: Samples) -> float:
+    """The task's most important metric of a model, such as its accuracy; 0 without samples."""
+    if not len(samples.y):
+        return 0.0
+    sums = evaluate(flat_module, weights, task, samples)
+    return (task.scores(sums.values) | {"loss": sums.mean_loss})[task.headline] or 0.0

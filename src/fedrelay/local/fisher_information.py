@@ -9,9 +9,10 @@ from torch import Tensor
 
 from fedrelay.data.dataset import IGNORED_LABEL
 from fedrelay.local.hop_context import Labels
-from fedrelay.local.loss import Loss, cross_entropy
 from fedrelay.models.batched import BatchedModel
 from fedrelay.models.flat_layout import FlatModule
+from fedrelay.tasks.base import Task
+from fedrelay.tasks.classification import is_plain_classification
 
 CHUNK = 64
 """Samples whose gradients are held in memory at once."""
@@ -20,7 +21,7 @@ MAX_BATCHED_WEIGHTS = 1 << 18
 """For larger models, computing the gradients of several samples at once saves no time."""
 
 
-def fisher_diagonal(flat_module: FlatModule, loss: Loss, x: Tensor, y: Tensor, labels: Labels) -> Tensor:
+def fisher_diagonal(flat_module: FlatModule, task: Task, x: Tensor, y: Tensor, labels: Labels) -> Tensor:
     """The mean over samples of the squared gradient of the log-likelihood of their labels."""
     module, squares = flat_module.module.eval(), torch.zeros_like(flat_module.gradient)
     for begin in range(0, len(y), CHUNK):
@@ -29,14 +30,14 @@ def fisher_diagonal(flat_module: FlatModule, loss: Loss, x: Tensor, y: Tensor, l
         if labels == "model":
             with torch.no_grad():
                 targets = draw_labels(module(inputs), targets)
-        for gradient in sample_gradients(flat_module, loss, inputs, targets):
+        for gradient in sample_gradients(flat_module, task, inputs, targets):
             squares.addcmul_(gradient, gradient)
     return squares.div_(max(1, len(y)))
 
 
-def sample_gradients(flat_module: FlatModule, loss: Loss, inputs: Tensor, targets: Tensor) -> Iterable[Tensor]:
+def sample_gradients(flat_module: FlatModule, task: Task, inputs: Tensor, targets: Tensor) -> Iterable[Tensor]:
     """The gradient of each sample's negative log-likelihood; each is valid until the next one is requested."""
-    small = loss is cross_entropy and targets.dim() == 1 and len(flat_module.trained) <= MAX_BATCHED_WEIGHTS
+    small = is_plain_classification(task) and targets.dim() == 1 and len(flat_module.trained) <= MAX_BATCHED_WEIGHTS
     if small and inputs.is_cpu:
         batched = BatchedModel.of(flat_module.module, flat_module.layout, tuple(inputs.shape[1:]))
         if batched is not None:
@@ -44,9 +45,8 @@ def sample_gradients(flat_module: FlatModule, loss: Loss, inputs: Tensor, target
             return
     for sample in range(len(targets)):
         one = slice(sample, sample + 1)
-        logits = flat_module.module(inputs[one])
-        # The labels of a sequence are one event, so their log-likelihoods add up.
-        likelihood = cross_entropy(logits, targets[one], "sum") if loss is cross_entropy else loss(logits, targets[one])
+        outputs = task.fit_outputs(flat_module.module(inputs[one]), targets[one])
+        likelihood = task.sample_loss(outputs, targets[one])
         flat_module.gradient.zero_()
         likelihood.backward()  # type: ignore[no-untyped-call]
         yield flat_module.gradient

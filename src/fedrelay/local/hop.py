@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fedrelay.errors import DivergedError, EngineError, FedRelayError
 from fedrelay.local.batched_trainer import trainer_for
-from fedrelay.local.evaluation import accuracy
+from fedrelay.local.evaluation import headline_score
 from fedrelay.local.hop_context import HopContext
 from fedrelay.local.trainer import TrainingJob
 from fedrelay.models.flat_layout import FlatModule
@@ -109,7 +109,7 @@ class HopRunner:
         if report.refused and snapshot is not None:
             snapshot.restore(context, model)
         samples = map(self.job.federation.client_samples, planned.visited)
-        found = tuple(accuracy(self.flat_module, model, each) for each in samples)
+        found = tuple(headline_score(self.flat_module, model, self.job.task, each) for each in samples)
         return replace(report, accuracy_on_visited=found) if found else report
 
     def _tamper(
@@ -168,7 +168,7 @@ def apply_guard(
     increase = None
     reason = reason or check_not_zeroed(guard, report.max_abs_weight, received[: job.layout.float_size])
     if not reason:
-        reason, increase = check_public_loss(guard, flat_module, model, received, job.federation, typical)
+        reason, increase = check_public_loss(guard, flat_module, model, received, job.task, job.federation, typical)
     if not reason:
         return replace(report, public_loss_increase=increase)
     overhead = report.overhead_seconds

@@ -5,11 +5,11 @@ from __future__ import annotations
 import copy
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from fedrelay.data.federation import Federation, Samples
 from fedrelay.errors import SpecError
-from fedrelay.local.loss import cross_entropy
+from fedrelay.tasks.base import Task
 
 
 def check_device(device: str) -> None:
@@ -29,8 +29,8 @@ def example_batch(federation: Federation) -> Samples:
     return Samples(x[:2], y[:2]) if len(y) else Samples(x.new_zeros(2, *x.shape[1:]), y.new_zeros(2, *y.shape[1:]))
 
 
-def check_model_fits(module: nn.Module, federation: Federation) -> None:
-    """Run two samples through the model and raise a SpecError if its outputs do not fit the labels."""
+def check_model_fits(module: nn.Module, federation: Federation, task: Task) -> None:
+    """Run two samples through the model and raise a SpecError if its outputs do not fit the task."""
     x, y = example_batch(federation)
     try:
         # Lazy modules take their shape from the first samples; all others must not be changed.
@@ -38,13 +38,9 @@ def check_model_fits(module: nn.Module, federation: Federation) -> None:
         trial = (module if lazy else copy.deepcopy(module)).cpu().eval()
         with torch.no_grad():
             dtype = next((parameter.dtype for parameter in trial.parameters()), x.dtype)
-            logits = trial(x.to(dtype) if x.is_floating_point() else x)
+            outputs = trial(x.to(dtype) if x.is_floating_point() else x)
     except Exception as error:
         raise SpecError(
             f"model: does not accept samples of shape {federation.sample_shape}: {type(error).__name__}: {error}"
         ) from None
-    wanted = (*y.shape, federation.classes)
-    if not isinstance(logits, Tensor) or tuple(logits.shape) != wanted:
-        found = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
-        raise SpecError(f"model: must return one logit per class, shape {wanted} for two samples, but returned {found}")
-    cross_entropy(logits, y)
+    task.check_outputs(outputs, y, federation)

@@ -23,7 +23,6 @@ from fedrelay.experiment.spec import GuardSettings, TrainSettings
 from fedrelay.local.fisher_information import fisher_diagonal
 from fedrelay.local.frozen_model_outputs import FrozenModelOutputs
 from fedrelay.local.hop_context import HopContext, HopOutcome, Labels, write_back
-from fedrelay.local.loss import Loss, cross_entropy
 from fedrelay.local.module_rebuilder import ModuleRebuilder
 from fedrelay.local.sgd import Sgd
 from fedrelay.local.terms.base import LossTerm, Term, call_in_place, overriding
@@ -33,7 +32,10 @@ from fedrelay.rng import KeyedRandom, generator, secret_normal, torch_seed
 from fedrelay.robustness.guard import clip_updates, max_abs_weights
 from fedrelay.routes.arrival import HopReport
 from fedrelay.routes.plan import Hop, RoundPlan
+from fedrelay.tasks.base import Task
+from fedrelay.tasks.classification import Classification
 
+PLAIN_CLASSIFICATION = Classification()
 UNGUARDED = GuardSettings()
 """Divergence ends the run; every other model is accepted."""
 
@@ -54,7 +56,7 @@ class TrainingJob:
     rounds: int = 1
     """The number of rounds of the run, which some schedules of the learning rate depend on."""
 
-    loss: Loss = cross_entropy
+    task: Task = PLAIN_CLASSIFICATION
     guard: GuardSettings = UNGUARDED
     secret_noise: bool = False
     """Whether noise that protects clients comes from the operating system. Real nodes set it. Otherwise it comes from
@@ -168,7 +170,9 @@ class EagerTrainer:
         for norm in norms:
             norm.eval()
         logits = self.flat_module.module(inputs)
-        loss = self.job.loss(logits, targets)
+        task = self.job.task
+        logits = task.fit_outputs(logits, targets)
+        loss = task.batch_loss(logits, targets)
         if self.teachers is not None:
             batch = self.teachers.batch(inputs, targets, logits)
             for term in self.loss_terms:
@@ -179,7 +183,7 @@ class EagerTrainer:
 
     def _fisher(self, hop: Hop, x: Tensor, y: Tensor, labels: Labels) -> Tensor:
         seed_torch(torch_seed(self.job.seed, "fisher", *hop_key(hop)), self.job.train.device)
-        return fisher_diagonal(self.flat_module, self.job.loss, x, y, labels)
+        return fisher_diagonal(self.flat_module, self.job.task, x, y, labels)
 
     def _batches(self, hop: Hop, x: Tensor, y: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         train = self.job.train

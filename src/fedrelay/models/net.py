@@ -6,7 +6,7 @@ from typing import Literal
 
 from torch import Tensor, nn
 
-Kind = Literal["image", "tabular", "tokens"]
+Kind = Literal["image", "tabular", "tokens", "signal", "volume"]
 """The kinds of samples that a model can be built for."""
 
 Shape = tuple[int, ...]

@@ -17,6 +17,8 @@ _AXES: dict[Kind, tuple[str, ...]] = {
     "image": ("channels", "height", "width"),
     "tabular": ("features",),
     "tokens": ("length",),
+    "signal": ("channels", "length"),
+    "volume": ("channels", "depth", "height", "width"),
 }
 _TINY_IMAGE_SIDE = 8
 
@@ -37,11 +39,13 @@ class ModelInfo:
         return {each.name: each.default for each in parameters if each.kind is each.KEYWORD_ONLY}
 
 
+ANY_NUMBERS: tuple[Kind, ...] = ("image", "tabular", "signal", "volume")
+
 MODELS: dict[str, ModelInfo] = {
     info.name: info
     for info in (
-        ModelInfo("logistic", "logistic regression", dense.logistic, ("image", "tabular")),
-        ModelInfo("mlp", "dense, ReLU, one layer of 64 by default", dense.mlp, ("image", "tabular")),
+        ModelInfo("logistic", "logistic regression", dense.logistic, ANY_NUMBERS),
+        ModelInfo("mlp", "dense, ReLU, one layer of 64 by default", dense.mlp, ANY_NUMBERS),
         ModelInfo("kdd-mlp", "dense 288 tanh, 120 ReLU, dropout", dense.kdd_mlp, ("tabular",)),
         ModelInfo("cnn-s", "small CNN: conv 8, 16; dense 64", convolutional.cnn_s, ("image",)),
         ModelInfo("cnn-3", "three-layer CNN: conv 32, 64, 64; dense 64", convolutional.cnn_3, ("image",)),
@@ -98,7 +102,7 @@ def default_model(kind: Kind, sample_shape: Shape) -> str:
     """The name of a small model for such samples that trains quickly on a CPU."""
     if kind == "tokens":
         return "char-lstm"
-    if kind == "tabular" or min(sample_shape[1:]) <= _TINY_IMAGE_SIDE:
+    if kind != "image" or min(sample_shape[1:]) <= _TINY_IMAGE_SIDE:
         return "mlp"
     return "cnn-s"
 

@@ -39,7 +39,6 @@ from torch import Tensor, nn
 from fedrelay.data.federation import Samples
 from fedrelay.errors import DataError, SpecError
 from fedrelay.files import write_atomically
-from fedrelay.local.loss import cross_entropy
 from fedrelay.models.features import FeatureRecorder
 from fedrelay.models.flat_layout import TORCH_GLOBALS, FlatLayout
 from fedrelay.models.zoo import build_model
@@ -184,7 +183,7 @@ def feature_network(samples: Samples, classes: int, *, steps: int = 1000, seed: 
         passes = (_batches(orders.permutation(each)) for each in repeat(len(samples.y)))
         for rows in islice(chain.from_iterable(passes), steps):
             optimiser.zero_grad()
-            cross_entropy(network(samples.x[rows]), samples.y[rows]).backward()  # type: ignore[no-untyped-call]
+            F.cross_entropy(network(samples.x[rows]), samples.y[rows]).backward()  # type: ignore[no-untyped-call]
             optimiser.step()
     tap = FeatureRecorder(network.eval())
 

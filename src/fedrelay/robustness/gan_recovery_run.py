@@ -19,7 +19,7 @@ from fedrelay.errors import DataError, SpecError
 from fedrelay.experiment.prepare import prepare
 from fedrelay.experiment.prepared_experiment import PreparedExperiment
 from fedrelay.experiment.spec import Experiment
-from fedrelay.local.evaluation import accuracy
+from fedrelay.local.evaluation import headline_score
 from fedrelay.models.flat_layout import FlatModule
 from fedrelay.rng import generator
 from fedrelay.robustness.gan_recovery import (
@@ -95,6 +95,7 @@ class GanObserver(HopTap):
         watch: Callable[[GanObservation], None],
     ) -> None:
         self.federation, self.client, self.attack, self.watch = prepared.federation, client, attack, watch
+        self.task = prepared.task
         self.module = FlatModule(copy.deepcopy(prepared.module), prepared.layout, prepared.experiment.train.device)
         self.all_samples = _sample_all(prepared)
         seed, classes = prepared.experiment.seed, prepared.federation.classes
@@ -117,7 +118,7 @@ class GanObserver(HopTap):
         previous = None if predecessor is None else self.federation.client_samples(predecessor).x
         to_previous = None if previous is None else self._distance(drawn, previous)
         to_all = self._distance(drawn, self.all_samples.x)
-        found = accuracy(self.module, model, self.federation.test)
+        found = headline_score(self.module, model, self.task, self.federation.test)
         return GanObservation(round, predecessor, found, to_previous, to_all)
 
     def _distance(self, drawn: Tensor, images: Tensor) -> float | None:

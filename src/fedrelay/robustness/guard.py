@@ -24,10 +24,11 @@ from torch import Tensor
 from fedrelay.data.federation import Federation
 from fedrelay.data.public_samples import PublicFederation
 from fedrelay.experiment.spec import GuardSettings
-from fedrelay.local.evaluation import mean_loss
+from fedrelay.local.evaluation import evaluate
 from fedrelay.local.hop_context import HopContext
 from fedrelay.models.flat_layout import FlatModule
 from fedrelay.routes.arrival import HopReport
+from fedrelay.tasks.base import Task
 
 WORSE = "a higher loss on the public set"
 EMPTY = "nothing but zeros"
@@ -90,6 +91,7 @@ def check_public_loss(
     flat_module: FlatModule,
     model: Tensor,
     received: Tensor,
+    task: Task,
     federation: Federation,
     typical: TypicalHop,
 ) -> tuple[str, float | None]:
@@ -97,7 +99,7 @@ def check_public_loss(
     if guard.tolerance is None:
         return "", None
     assert isinstance(federation, PublicFederation)
-    before, after = (mean_loss(flat_module, weights, federation.public) for weights in (received, model))
+    before, after = (evaluate(flat_module, weights, task, federation.public).mean_loss for weights in (received, model))
     increase = after - before
     reason = "" if increase <= guard.tolerance + max(0.0, typical.public_loss_increase) else WORSE
     return reason, increase if math.isfinite(increase) else None

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+import torch.nn.functional as F  # noqa: N812
 from torch import nn
 
 from fedrelay.data.federation import Federation, federate
@@ -23,7 +24,6 @@ from fedrelay.engines.local.engine import start_local
 from fedrelay.engines.local.executor import one_thread
 from fedrelay.experiment.prepare import prepare
 from fedrelay.experiment.spec import experiment
-from fedrelay.local.loss import cross_entropy
 from fedrelay.routes.execution_overlay import AS_PLANNED
 from fedrelay.runtime.loop import first_state
 from fedrelay.runtime.server import Server
@@ -119,7 +119,7 @@ def _plain_loop(workload: Workload, federation: Federation) -> Callable[[int], N
                 for begin in range(0, SAMPLES, BATCH):
                     batch = order[begin : begin + BATCH]
                     optimiser.zero_grad()
-                    cross_entropy(module(x[batch]), y[batch]).backward()  # type: ignore[no-untyped-call]
+                    F.cross_entropy(module(x[batch]), y[batch]).backward()  # type: ignore[no-untyped-call]
                     optimiser.step()
 
     return run_round

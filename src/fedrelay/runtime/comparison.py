@@ -25,6 +25,7 @@ from fedrelay.metrics.curves import mean_std
 from fedrelay.runtime.loop import resume_run, run_experiment
 from fedrelay.runtime.observer import Observer
 from fedrelay.runtime.result import COSTS, Result, Row, html_table
+from fedrelay.tasks.base import Task
 
 SPEC = "comparison.yaml"
 
@@ -116,17 +117,20 @@ def run_comparison(
     *,
     federation: Federation | None = None,
     module: nn.Module | None = None,
+    task: Task | None = None,
     observer: Observer | None = None,
 ) -> ComparisonResult:
     """Run all runs of a comparison that are not complete yet."""
     runs = experiments(comparison)
     if comparison.out is not None:
-        _open_folder(comparison.out, comparison, lambda: _check_runs([run for _, run in runs], federation, module))
+        _open_folder(
+            comparison.out, comparison, lambda: _check_runs([run for _, run in runs], federation, module, task)
+        )
     methods = {entry.name: MethodResults(entry.name, entry.method, ()) for entry in comparison.methods}
     for entry, experiment in runs:
         sofar = methods[entry.name]
         try:
-            result = run_entry(entry, experiment, comparison.out, federation, module, observer)
+            result = run_entry(entry, experiment, comparison.out, federation, module, task, observer)
             sofar = replace(sofar, results=(*sofar.results, result))
         except DivergedError as error:
             sofar = replace(sofar, diverged=(*sofar.diverged, f"seed {experiment.seed}: {error}"))
@@ -168,14 +172,16 @@ def _open_folder(folder: Path, comparison: Comparison, check_preparable: Callabl
         )
 
 
-def _check_runs(runs: Sequence[Experiment], federation: Federation | None, module: nn.Module | None) -> None:
+def _check_runs(
+    runs: Sequence[Experiment], federation: Federation | None, module: nn.Module | None, task: Task | None
+) -> None:
     """Check the first run and, with its seed, all runs that profile clients and one attack of each method."""
     first, *others = runs
     alike = [other for other in others if other.seed == first.seed]
     attacked = {other.method: other for other in alike if other.attack.name != "none"}
     profiling = [other for other in alike if build_method(other).profiles_clients]
     for run in (first, *profiling, *(other for other in attacked.values() if other not in profiling)):
-        check_preparable(run, federation=federation, module=module)
+        check_preparable(run, federation=federation, module=module, task=task)
 
 
 def run_entry(
@@ -184,14 +190,15 @@ def run_entry(
     out: Path | None,
     federation: Federation | None = None,
     module: nn.Module | None = None,
+    task: Task | None = None,
     observer: Observer | None = None,
 ) -> Result:
     """Run or continue one run of a comparison in its folder."""
     if out is None:
-        return run_experiment(experiment, federation=federation, module=module, observer=observer)
+        return run_experiment(experiment, federation=federation, module=module, task=task, observer=observer)
     path = run_folder(out, entry, experiment.seed)
     if (path / "run.json").is_file():
-        return resume_run(path, federation=federation, module=module, observer=observer)
+        return resume_run(path, federation=federation, module=module, task=task, observer=observer)
     return run_experiment(
-        experiment.model_copy(update={"out": path}), federation=federation, module=module, observer=observer
+        experiment.model_copy(update={"out": path}), federation=federation, module=module, task=task, observer=observer
     )

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 import time
 from contextlib import closing
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -19,7 +20,7 @@ from fedrelay.errors import RunFolderError
 from fedrelay.experiment.prepare import PreparedRun, prepare
 from fedrelay.experiment.spec import Experiment
 from fedrelay.local.client_state import ClientStateStore
-from fedrelay.metrics.classification import accuracy_on_classes, scores_from_counts
+from fedrelay.metrics.classification import accuracy_on_classes
 from fedrelay.robustness.guard import NO_HOPS_YET, TypicalHop
 from fedrelay.runtime.failures import check_anything_learned, explain_failures
 from fedrelay.runtime.interrupt import Interrupted, finish_round_on_interrupt
@@ -30,6 +31,7 @@ from fedrelay.runtime.round_attempts import RoundAttempts, events_of_engine
 from fedrelay.runtime.run_folder import PROFILES, SELECTION, RunFolder, RunState
 from fedrelay.runtime.server import Server, mean_loss
 from fedrelay.runtime.versions import source_digests, warn_about_other_sources, warn_about_other_versions
+from fedrelay.tasks.base import Task
 from fedrelay.user_code import errors_in_own_part
 
 
@@ -117,11 +119,11 @@ class RoundLoop:
             return None
         sums = engine.evaluate(self.server.current_model(state))
         self.recorder.add_events(events_of_engine(state.round, engine.take_events()))
-        scores = scores_from_counts(sums.correct, sums.predicted, sums.actual)
         loss = sums.mean_loss if math.isfinite(sums.mean_loss) else None
-        metrics: Row = {**asdict(scores), "loss": loss, "train_loss": train_loss}
+        metrics: Row = {**self.prepared.task.scores(sums.values), "loss": loss, "train_loss": train_loss}
         if classes := self.experiment.eval.classes:
-            metrics["accuracy_classes"] = accuracy_on_classes(classes, sums.correct, sums.actual)
+            counts = (np.asarray(sums.values[name]) for name in ("correct", "actual"))
+            metrics["accuracy_classes"] = accuracy_on_classes(classes, *counts)
         return self.recorder.add_evaluation(state.round, metrics)
 
     def _result(self) -> Result:
@@ -140,6 +142,7 @@ def run_experiment(
     *,
     federation: Federation | None = None,
     module: nn.Module | None = None,
+    task: Task | None = None,
     observer: Observer | None = None,
 ) -> Result:
     """Run an experiment from the start, in a new run folder where `out` is given."""
@@ -148,7 +151,11 @@ def run_experiment(
         RunFolder.check(experiment.out)  # before clients train for their profiles
     check_within_reach(experiment)
     run = prepare(
-        experiment, federation=federation, module=module, on_profiling_progress=observer.on_profiling_progress
+        experiment,
+        federation=federation,
+        module=module,
+        task=task,
+        on_profiling_progress=observer.on_profiling_progress,
     )
     prepared = run.prepared
     if experiment.out is None:
@@ -157,6 +164,7 @@ def run_experiment(
         "data_fingerprint": prepared.federation.fingerprint(),
         "own_data": federation is not None,
         "own_model": module is not None,
+        "own_task": task is not None,
         "sources": source_digests(prepared.user_modules()),
     }
     files = profile_files(prepared)
@@ -181,12 +189,17 @@ def resume_run(
     *,
     federation: Federation | None = None,
     module: nn.Module | None = None,
+    task: Task | None = None,
     observer: Observer | None = None,
 ) -> Result:
     """Continue a run from its last checkpoint; a complete run is only read."""
     folder = RunFolder.open(path)
     try:
-        for own, given, what in (("own_data", federation, "data"), ("own_model", module, "model")):
+        for own, given, what in (
+            ("own_data", federation, "data"),
+            ("own_model", module, "model"),
+            ("own_task", task, "task"),
+        ):
             if folder.facts.get(own) and given is None:
                 raise RunFolderError(
                     f"{path}: was started from Python with {what} of your own; "
@@ -196,6 +209,7 @@ def resume_run(
             folder.experiment,
             federation=federation,
             module=module,
+            task=task,
             groups=folder.groups or None,
             profiling=folder.profiling(PROFILES),
             selection=folder.profiling(SELECTION),

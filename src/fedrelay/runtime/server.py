@@ -14,7 +14,7 @@ from fedrelay.engines.base import RoundInputs
 from fedrelay.engines.local.executor import one_thread
 from fedrelay.errors import DivergedError
 from fedrelay.experiment.prepared_experiment import PreparedExperiment
-from fedrelay.local.evaluation import accuracy
+from fedrelay.local.evaluation import headline_score
 from fedrelay.local.terms.base import Term
 from fedrelay.local.terms.tensor_declarations import Payload, ServerState
 from fedrelay.merge.base import MergeInput, checked_result
@@ -154,7 +154,8 @@ class Server:
     def _accuracy_at(self, weights: Tensor, client: int) -> float:
         """The accuracy of a model on the samples of a client."""
         with one_thread():
-            return accuracy(self._module, weights, self.prepared.federation.client_samples(client))
+            samples = self.prepared.federation.client_samples(client)
+            return headline_score(self._module, weights, self.prepared.task, samples)
 
     @cached_property
     def _module(self) -> FlatModule:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from tests.engines.flower.conftest import share_test_samples
@@ -171,22 +172,23 @@ def test_a_node_that_fails_to_evaluate_is_asked_again(make_nodes, use_nodes, tmp
 
 
 @pytest.mark.parametrize(
-    ("header", "reason"),
+    ("header", "sums", "reason"),
     [
-        (
-            {"actual": [200, *[0] * 9], "predicted": [200, *[0] * 9], "correct": [0] * 10},
-            "it evaluates 200 predictions instead",
-        ),
-        ({"correct": [10**6, *[0] * 9]}, "its counts contradict each other"),
-        ({"loss": -1.0}, "its loss is negative"),
+        ({"weight": 200}, None, "it evaluates 200 predictions instead"),
+        ({}, [10**6, *[0] * 29], "its counts contradict each other"),
+        ({"loss": -1.0}, None, "its loss is negative"),
     ],
 )
-def test_an_impossible_evaluation_is_left_out_and_reported(header, reason, make_nodes, use_nodes, tmp_path):
+def test_an_impossible_evaluation_is_left_out_and_reported(header, sums, reason, make_nodes, use_nodes, tmp_path):
     found = make_nodes(digits(), test=False)
     share_test_samples(found)
     use_nodes(found)
     found.connection.reply_faults["n02"] = when_evaluating(
-        lambda _, reply: replace(reply, header={**reply.header, **header})
+        lambda _, reply: replace(
+            reply,
+            header={**reply.header, **header},
+            arrays=reply.arrays if sums is None else {"sums": np.array(sums, np.float64)},
+        )
     )
     fr.run("fedavg", engine="flower", data="nodes", out=tmp_path / "run", **TRAIN)
     events = [json.loads(line) for line in (tmp_path / "run" / "events.jsonl").read_text().splitlines()]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,7 +16,7 @@ from fedrelay.engines.flower.messages import (
     BadMessage,
     Message,
     evaluation_from,
-    evaluation_header,
+    evaluation_message,
     hop_report,
     int_field,
     one_line,
@@ -22,8 +24,11 @@ from fedrelay.engines.flower.messages import (
     profile_vector,
     unpack_models,
 )
-from fedrelay.local.evaluation import EvaluationSums
 from fedrelay.models.flat_layout import FlatLayout
+from fedrelay.tasks.base import EvaluationSums
+from fedrelay.tasks.binary import Binary
+from fedrelay.tasks.classification import Classification
+from fedrelay.tasks.score_histogram import ScoreHistogram
 
 LAYOUT = FlatLayout.of(torch.nn.Linear(2, 1))
 
@@ -78,19 +83,67 @@ def test_reports():
             hop_report(Message({**said, **wrong}), 5)
 
 
+CORRECT, PREDICTED, ACTUAL = np.array([1, 2]), np.array([2, 3]), np.array([3, 2])
+
+
+def classified(correct=CORRECT, predicted=PREDICTED, actual=ACTUAL, loss=3.5, weight=5):
+    return EvaluationSums(loss, weight, {"correct": correct, "predicted": predicted, "actual": actual})
+
+
+def read_evaluation(message, predictions=range(5, 6), example=None, task=None):
+    message = replace(message, header=json.loads(json.dumps(message.header)))
+    return evaluation_from(message, task or Classification(), example or classified(), predictions)
+
+
 def test_evaluations():
-    evaluation = EvaluationSums(3.5, np.array([1, 2]), np.array([2, 3]), np.array([3, 2]))
-    back = evaluation_from(Message(json.loads(json.dumps(evaluation_header(evaluation)))), 2, range(5, 6))
-    assert (back.loss, back.correct.tolist(), back.actual.tolist()) == (3.5, [1, 2], [3, 2])
-    header = evaluation_header(evaluation)
-    for wrong in ({"correct": [9, 9]}, {"actual": [1]}, {"predicted": [2.5, 3]}, {"loss": "high"}, {"actual": [30, 2]}):
+    back = read_evaluation(evaluation_message(classified()))
+    assert (back.loss, back.weight, {name: each.tolist() for name, each in back.values.items()}) == (
+        3.5,
+        5,
+        {"correct": [1, 2], "predicted": [2, 3], "actual": [3, 2]},
+    )
+    assert back.values["correct"].dtype == np.int64
+    assert read_evaluation(evaluation_message(classified(loss=math.inf))).loss == math.inf
+
+
+@pytest.mark.parametrize(
+    ("sums", "message"),
+    [
+        (classified(correct=np.array([9, 9])), "its counts contradict each other"),
+        (classified(actual=np.array([1])), r"actual must have the shape \[2\]"),
+        (classified(predicted=np.array([2.5, 2.5])), "predicted must be whole numbers"),
+        (classified(predicted=np.array([-2, 7])), "predicted must not be negative"),
+        (classified(actual=np.array([np.nan, 2])), "its evaluation has no sums"),
+        (classified(loss=-0.1), "its loss is negative"),
+        (classified(weight=7), "it evaluates 7 predictions instead of 5"),
+        (EvaluationSums(0.0, 5, {}), "correct must have the shape"),
+        (EvaluationSums(0.0, 5, {**classified().values, "more": np.zeros(1)}), "it has unknown sums|has unknown sums"),
+    ],
+)
+def test_impossible_evaluations_are_refused(sums, message):
+    with pytest.raises(BadMessage, match=message):
+        read_evaluation(evaluation_message(sums))
+
+
+def test_evaluations_without_readable_sums_are_refused():
+    message = evaluation_message(classified())
+    for header in ({"loss": "high"}, {"weight": None}, {"shapes": None}, {"shapes": [[2], [2]]}, {"shapes": [["x"]]}):
         with pytest.raises(BadMessage):
-            evaluation_from(Message({**header, **wrong}), 2, range(5, 6))
-    with pytest.raises(BadMessage, match="it evaluates 5 predictions instead of 7"):
-        evaluation_from(Message(header), 2, range(7, 8))
-    with pytest.raises(BadMessage, match="its loss is negative"):
-        evaluation_from(Message({**header, "loss": -0.1}), 2, range(5, 6))
-    assert evaluation_from(Message({**header, "loss": None}), 2, range(1, 9)).loss == float("inf")
+            read_evaluation(replace(message, header={**message.header, **header}))
+    with pytest.raises(BadMessage, match="no sums"):
+        read_evaluation(replace(message, arrays={}))
+
+
+def test_histograms_of_scores_travel_too():
+    task, targets = Binary(), torch.tensor([0, 1, 1, 0])
+    sums = task.sums(torch.tensor([-1.0, 2.0, 0.5, 0.7]), targets)
+    back = read_evaluation(evaluation_message(sums), range(4, 5), sums, task)
+    assert task.scores(back.values) == task.scores(sums.values)
+    wrong = replace(
+        sums, values={**sums.values, "scores": ScoreHistogram(np.array([3, 1]), np.array([[2, 0], [0, 2]]))}
+    )
+    with pytest.raises(BadMessage, match="ascending"):
+        read_evaluation(evaluation_message(wrong), range(4, 5), sums, task)
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ from fedrelay.models.flat_layout import FlatLayout, FlatModule
 from fedrelay.rng import generator
 from fedrelay.routes.execution_overlay import AS_PLANNED
 from fedrelay.routes.plan import Hop, RoundPlan, Route
+from fedrelay.tasks.custom import CustomTask
 
 
 class Quadratic(nn.Module):
@@ -54,7 +55,9 @@ class Problem:
         federation = ArrayFederation(dataset, ClientIndices(np.arange(len(samples)), offsets), seed=0)
         module = Quadratic(self.rows.shape[1] - 1)
         self.layout, self.terms, self.merge = FlatLayout.of(module), terms, merge
-        self.job = TrainingJob(module, self.layout, federation, TrainSettings(**train), terms, 1, loss=mean_of_outputs)
+        self.job = TrainingJob(
+            module, self.layout, federation, TrainSettings(**train), terms, 1, task=CustomTask(loss=mean_of_outputs)
+        )
         self.client_states = ClientStateStore()
         self.engine = LocalEngine(self.job, executor(self.job), self.client_states)
         self.weights, self.server, self.memory, self.round = self.layout.flatten(module), {}, {}, 0
@@ -112,11 +115,11 @@ HOP = Hop(1, 0, 0, 1)
 
 
 def run_hop(
-    module, federation, terms=(), *, hop=HOP, received=None, round_model=None, context=None, loss=None, **train
+    module, federation, terms=(), *, hop=HOP, received=None, round_model=None, context=None, task=None, **train
 ):
     """One hop of a client; returns its model and its context afterwards."""
     layout = FlatLayout.of(module)
-    options = {} if loss is None else {"loss": loss}
+    options = {} if task is None else {"task": task}
     job = TrainingJob(module, layout, federation, TrainSettings(**train), terms, 7, **options)
     received = layout.flatten(module) if received is None else received
     zeros = torch.zeros_like

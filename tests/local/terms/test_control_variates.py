@@ -44,7 +44,7 @@ def test_scaffold_on_one_client_by_hand():
     )
     out, left = run_hop(
         problem.job.module, problem.job.federation, SCAFFOLD, hop=Hop(1, 0, 0, 0), received=zero, context=context,
-        lr=0.1, epochs=2, loss=problem.job.loss,
+        lr=0.1, epochs=2, task=problem.job.task,
     )  # fmt: skip
     torch.testing.assert_close(out, number(0.133))
     torch.testing.assert_close(left.new_client_state["control"], number(-0.965))
@@ -58,7 +58,7 @@ def test_scaffold_divides_by_the_steps_that_were_taken():
     problem = Problem([[1, 1]], SCAFFOLD, lr=0.4)
     out, left = run_hop(
         problem.job.module, problem.job.federation, SCAFFOLD, hop=Hop(3, 0, 0, 0), received=zero, context=context,
-        lr=0.4, schedule={"name": "step", "factor": 0.5}, loss=problem.job.loss,
+        lr=0.4, schedule={"name": "step", "factor": 0.5}, task=problem.job.task,
     )  # fmt: skip
     torch.testing.assert_close(out, number(0.1))
     torch.testing.assert_close(left.new_client_state["control"], number(-1.0))

@@ -32,12 +32,14 @@ from fedrelay.experiment.part_serialization import to_plain
 from fedrelay.experiment.spec import RecoverySettings
 from fedrelay.local.client_profile import ClientProfiler, ProfileVector
 from fedrelay.local.client_state import ClientStateStore
-from fedrelay.local.evaluation import EvaluationSums, evaluate_chunks
+from fedrelay.local.evaluation import evaluate
+from fedrelay.local.model_checks import example_batch
 from fedrelay.local.terms.tensor_declarations import ClientState
 from fedrelay.local.trainer import TrainingJob
 from fedrelay.routes.arrival import Arrival
 from fedrelay.routes.execution_overlay import ExecutionOverlay
 from fedrelay.routes.plan import RoundPlan
+from fedrelay.tasks.base import EvaluationSums
 
 log = logging.getLogger(__name__)
 
@@ -130,7 +132,7 @@ class FlowerEngine:
         test = self.job.federation.test
         if len(test.y):
             with one_thread():
-                return reduce(add, evaluate_chunks(self.checker.module, weights, test))
+                return evaluate(self.checker.module, weights, self.job.task, test)
         clients = [client for client, facts in enumerate(self.federation.facts) if facts.tests]
         sums = self._evaluate_at_nodes(clients, weights)
         if not sums:
@@ -143,8 +145,11 @@ class FlowerEngine:
         reasons: dict[int, str] = {}
         message = pack_models({"kind": "evaluate", "job": self.hops.job_description}, {"model": weights})
 
+        with one_thread():
+            example = evaluate(self.checker.module, weights, self.job.task, example_batch(self.job.federation))
+
         def parse(client: int, reply: Message) -> EvaluationSums:
-            return evaluation_from(reply, self.federation.classes, self.federation.facts[client].predictions)
+            return evaluation_from(reply, self.job.task, example, self.federation.facts[client].predictions)
 
         missing, asked = list(clients), 0
         while missing and asked <= (self.recovery.retries if sums else self.recovery.repeats):

@@ -18,6 +18,7 @@ from fedrelay.local.module_rebuilder import ModuleRebuilder
 from fedrelay.local.terms.base import Term
 from fedrelay.local.trainer import TrainingJob
 from fedrelay.models.flat_layout import FlatLayout
+from fedrelay.tasks.base import Task
 
 
 def describe_job(job: TrainingJob) -> str:
@@ -26,6 +27,7 @@ def describe_job(job: TrainingJob) -> str:
     description = {
         "train": {**job.train.model_dump(mode="json"), "device": None},  # each node chooses its own device
         "terms": [to_plain(term) for term in job.terms],
+        "task": to_plain(job.task),
         "seed": job.seed,
         "rounds": job.rounds,
         "classes": job.federation.classes,
@@ -67,6 +69,7 @@ def job_from_description(
         terms=tuple(from_plain(Term, term) for term in fields["terms"]),
         seed=int(fields["seed"]),
         rounds=int(fields["rounds"]),
+        task=from_plain(Task, fields["task"]),
         guard=validate(GuardSettings, {**fields["guard"], "tolerance": None}, "guard."),
         secret_noise=True,
     )

@@ -17,12 +17,16 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedrelay.errors import FedRelayError
-from fedrelay.local.evaluation import EvaluationSums
 from fedrelay.models.flat_layout import FlatLayout
 from fedrelay.routes.arrival import HopReport
+from fedrelay.tasks.base import EvaluationSums, Summable, Task
+from fedrelay.tasks.score_histogram import ScoreHistogram
 
 MODELS = "models"
 """The array whose rows are models."""
+
+MOST_SUMS = 2**31
+"""Numbers that an evaluation may have."""
 
 Array = NDArray[Any]
 Header = Mapping[str, Any]
@@ -115,30 +119,82 @@ def hop_report(reply: Message, samples: int) -> tuple[HopReport, float]:
     return report, seconds
 
 
-def evaluation_header(sums: EvaluationSums) -> dict[str, Any]:
-    """An evaluation as plain data."""
-    counts = {name: getattr(sums, name).tolist() for name in ("correct", "predicted", "actual")}
-    return {"loss": sums.loss if math.isfinite(sums.loss) else None, **counts}
+SUMS = "sums"
+"""The array that holds all sums of an evaluation, one after another."""
 
 
-def evaluation_from(reply: Message, classes: int, possible: range) -> EvaluationSums:
-    """The evaluation in a reply, checked; `possible` is how many predictions it may count."""
-    header = reply.header
-    counts = []
-    for name in ("correct", "predicted", "actual"):
-        values = header.get(name)
-        if not isinstance(values, list) or len(values) != classes:
-            raise BadMessage(f"{name} must have a count for each of {classes} classes")
-        counts.append(np.array([int_field({name: value}, name) for value in values], dtype=np.int64))
-    correct, predicted, actual = counts
-    if (correct > predicted).any() or (correct > actual).any() or predicted.sum() != actual.sum():
-        raise BadMessage("its counts contradict each other")
-    if int(actual.sum()) not in possible:
-        raise BadMessage(f"it evaluates {actual.sum()} predictions instead of {possible[-1]}")
-    loss = math.inf if header.get("loss") is None else float_field(header, "loss")
-    if loss < 0:
-        raise BadMessage("its loss is negative")
-    return EvaluationSums(loss, correct, predicted, actual)
+def evaluation_message(sums: EvaluationSums) -> Message:
+    """An evaluation as a message: all sums in one array, with their shapes in the header."""
+    parts = [part for value in sums.values.values() for part in _arrays(value)]
+    header = {
+        "kind": "evaluate",
+        "loss": sums.loss if math.isfinite(sums.loss) else None,
+        "weight": sums.weight,
+        "shapes": [list(part.shape) for part in parts],
+    }
+    flat = [np.asarray(part, np.float64).ravel() for part in parts]
+    return Message(header, {SUMS: np.concatenate([*flat, np.zeros(0)])})
+
+
+def evaluation_from(reply: Message, task: Task, example: EvaluationSums, predictions: range) -> EvaluationSums:
+    """The evaluation in a reply, checked.
+
+    Args:
+        reply: The message.
+        task: The task that was evaluated.
+        example: The evaluation of some other samples, which has the same names and shapes.
+        predictions: How many predictions the reply may count.
+    """
+    shapes, array = reply.header.get("shapes"), reply.arrays.get(SUMS)
+    if array is None or array.dtype != np.float64 or array.ndim != 1 or not np.isfinite(array).all():
+        raise BadMessage("its evaluation has no sums")
+    if not isinstance(shapes, list) or not all(isinstance(shape, list) for shape in shapes):
+        raise BadMessage("its evaluation has no shapes")
+    parts = _split(array, [tuple(int_field({"shape": n}, "shape", MOST_SUMS) for n in shape) for shape in shapes])
+    values: dict[str, Summable] = {}
+    for name, value in example.values.items():
+        wanted = _arrays(value)
+        found, parts = parts[: len(wanted)], parts[len(wanted) :]
+        values[name] = _checked_sum(name, value, found)
+    if parts:
+        raise BadMessage("its evaluation has unknown sums")
+    loss = math.inf if reply.header.get("loss") is None else float_field(reply.header, "loss")
+    sums = EvaluationSums(loss, float_field(reply.header, "weight"), values)
+    if reason := task.contradiction(sums, predictions):
+        raise BadMessage(reason)
+    return sums
+
+
+def _arrays(value: Summable) -> list[Array]:
+    return [value.bins, value.counts] if isinstance(value, ScoreHistogram) else [value]
+
+
+def _split(array: Array, shapes: Sequence[tuple[int, ...]]) -> list[Array]:
+    sizes = [math.prod(shape) for shape in shapes]
+    if sum(sizes) != len(array):
+        raise BadMessage("its sums have a wrong length")
+    ends = np.cumsum([0, *sizes])
+    return [array[ends[k] : ends[k + 1]].reshape(shape) for k, shape in enumerate(shapes)]
+
+
+def _checked_sum(name: str, example: Summable, found: Sequence[Array]) -> Summable:
+    """A sum of the same type and shape as the example; counts must be whole numbers from 0."""
+    whole = [np.issubdtype(part.dtype, np.integer) for part in _arrays(example)]
+    for part, counts in zip(found, whole, strict=False):
+        if counts and (part != np.floor(part)).any():
+            raise BadMessage(f"{name} must be whole numbers")
+    if isinstance(example, ScoreHistogram):
+        if len(found) != 2 or found[0].ndim != 1 or found[1].shape != (len(found[0]), 2):
+            raise BadMessage(f"{name} must be a histogram")
+        histogram = ScoreHistogram(*(part.astype(np.int64) for part in found))
+        if (np.diff(histogram.bins) <= 0).any() or (histogram.counts < 0).any():
+            raise BadMessage(f"{name} must be a histogram with ascending bins")
+        return histogram
+    if len(found) != 1 or found[0].shape != example.shape:
+        raise BadMessage(f"{name} must have the shape {list(example.shape)}")
+    if whole[0] and (found[0] < 0).any():
+        raise BadMessage(f"{name} must not be negative")
+    return found[0].astype(example.dtype)
 
 
 def profile_vector(reply: Message, most: int) -> NDArray[np.floating[Any]]:

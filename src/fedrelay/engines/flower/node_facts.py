@@ -21,11 +21,16 @@ class NodeFacts(Section):
     tests: int = Field(ge=0, le=10**12)
     """Held-out samples for evaluation."""
 
-    classes: int = Field(ge=1, le=MAX_CLASSES)
+    classes: int = Field(ge=0, le=MAX_CLASSES)
+    """0 where targets are numbers."""
+
     shape: tuple[Annotated[int, Field(ge=1, le=10**6)], ...] = Field(max_length=4)
     kind: Kind
-    sequence: bool
-    """Whether there is a label at every position."""
+    target_shape: tuple[Annotated[int, Field(ge=1, le=10**6)], ...] = Field((), max_length=3)
+    """The shape of one target: () for one label or number per sample."""
+
+    task: str = Field("classification", max_length=200)
+    """What the data are for."""
 
     fingerprint: str = Field(max_length=128)
     histogram: tuple[Annotated[int, Field(ge=0, le=10**12)], ...] | None = None
@@ -44,15 +49,15 @@ class NodeFacts(Section):
     def _consistent(self) -> Self:
         if self.histogram is not None and len(self.histogram) != self.classes:
             raise ValueError("the histogram has another number of classes")
-        if self.histogram is not None and not self.sequence and sum(self.histogram) != self.samples:
+        if self.histogram is not None and not self.target_shape and sum(self.histogram) != self.samples:
             raise ValueError("the histogram has another number of samples")
         return self
 
     @property
     def predictions(self) -> range:
-        """How many predictions an evaluation may count; in sequences some positions may be padding."""
-        if self.sequence:
-            return range(1, self.tests * math.prod(self.shape) + 1)
+        """How many predictions an evaluation may count; with several targets per sample some may be padding."""
+        if self.target_shape:
+            return range(1, self.tests * math.prod(self.target_shape) + 1)
         return range(self.tests, self.tests + 1)
 
 

@@ -20,7 +20,7 @@ from fedrelay.errors import DivergedError
 from fedrelay.local.batched_trainer import batched_model_for
 from fedrelay.local.client_profile import ClientProfiler, ProfileVector
 from fedrelay.local.client_state import ClientStateStore
-from fedrelay.local.evaluation import EvaluationSums, chunk_count, evaluate_chunk
+from fedrelay.local.evaluation import chunk_count, evaluate_chunk
 from fedrelay.local.hop import describe_errors
 from fedrelay.local.hop_context import HopContext
 from fedrelay.local.terms.tensor_declarations import ClientState, Payload, ServerState
@@ -29,6 +29,7 @@ from fedrelay.robustness.guard import NO_HOPS_YET, TypicalHop, check_weights
 from fedrelay.routes.arrival import Arrival, HopReport
 from fedrelay.routes.execution_overlay import ExecutionOverlay
 from fedrelay.routes.plan import Hop, RoundPlan, Route
+from fedrelay.tasks.base import EvaluationSums
 
 SETUP_ROUND = 0
 """The round number of everything before the first round; it keys the randomness of that work."""
@@ -300,5 +301,7 @@ class EvaluateChunk(ReadOnlyWorkItem):
 
     def run(self, worker: WorkerContext) -> EvaluationSums:
         with describe_errors("evaluating the model"):
-            test = worker.job.federation.test
-            return evaluate_chunk(worker.hop_runner.flat_module, worker.rows[0], test, self.chunk)
+            job = worker.job
+            return evaluate_chunk(
+                worker.hop_runner.flat_module, worker.rows[0], job.task, job.federation.test, self.chunk
+            )

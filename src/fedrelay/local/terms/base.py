@@ -100,6 +100,11 @@ class Term(Section, ABC):
         """
 
     @property
+    def fitting_tasks(self) -> frozenset[str] | None:
+        """The names of the tasks that the term fits; None: all."""
+        return None
+
+    @property
     def needs_round_model(self) -> bool:
         """Whether clients read `context.round_model`, which then has to be sent to all of them."""
         return False
@@ -148,6 +153,10 @@ class Term(Section, ABC):
         return merged
 
 
+TASKS_WITH_LOGITS = frozenset({"classification", "language-model"})
+"""Tasks whose outputs are logits of classes."""
+
+
 @dataclass(frozen=True)
 class ModelOutputs:
     """A model's outputs for a batch: the logits, and the inputs of its last linear layer."""
@@ -169,7 +178,10 @@ class Batch:
 
     def without_padding(self, rows: Tensor) -> Tensor:
         """Logits or features as a matrix with one row per prediction; padding positions are dropped."""
-        return rows.flatten(0, -2)[self.targets.flatten() != IGNORED_LABEL]
+        if rows.shape == self.targets.shape:  # one output per sample
+            rows = rows.unsqueeze(-1)
+        matrix = rows.flatten(0, -2)
+        return matrix[self.targets.flatten() != IGNORED_LABEL] if len(matrix) == self.targets.numel() else matrix
 
 
 class LossTerm(Term):

@@ -21,7 +21,7 @@ from pydantic import Field
 from torch import Tensor
 
 from fedrelay.local.hop_context import HopContext, HopOutcome, Labels
-from fedrelay.local.terms.base import Term
+from fedrelay.local.terms.base import TASKS_WITH_LOGITS, Term
 from fedrelay.local.terms.tensor_declarations import Payload, TermTensor
 from fedrelay.routes.arrival import Arrival
 
@@ -37,6 +37,10 @@ class FisherPenalty(Term):
         0.0, ge=0, le=1, description="γ, how much of earlier clients' Fisher remains: 0 = only the last one's, 1 = all"
     )
     labels: Labels = Field("data", description="use the labels of the samples, or draw them from the model")
+
+    @property
+    def fitting_tasks(self) -> frozenset[str] | None:
+        return TASKS_WITH_LOGITS if self.labels == "model" else None
 
     def add_gradient(self, gradient: Tensor, theta: Tensor, context: HopContext) -> None:
         gradient.addcmul_(context.payload["fisher"], theta - context.received, value=self.strength)

@@ -18,7 +18,7 @@ from pydantic import Field
 from torch import Tensor
 
 from fedrelay.local.hop_context import HopContext
-from fedrelay.local.terms.base import Batch, LossTerm
+from fedrelay.local.terms.base import TASKS_WITH_LOGITS, Batch, LossTerm
 
 
 class Glam(LossTerm):
@@ -26,6 +26,10 @@ class Glam(LossTerm):
 
     tau: float = Field(0.3, ge=0, description="strength of the previous client's model as a teacher")
     rho: float = Field(1.0, ge=0, description="strength of the round's global model as a teacher")
+
+    @property
+    def fitting_tasks(self) -> frozenset[str]:
+        return TASKS_WITH_LOGITS
 
     @property
     def needs_round_model(self) -> bool:

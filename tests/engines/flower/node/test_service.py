@@ -71,8 +71,10 @@ def test_an_evaluation_counts_the_owners_test_samples(service, ask):
     wanted = ask.hop(ask.job())
     model = torch.zeros(8)
     model[6] = 1.0  # the first class, always
-    evaluation = service.answer(pack_models({**wanted.header, "kind": "evaluate"}, {"model": model})).header
-    assert (evaluation["correct"], evaluation["predicted"], evaluation["actual"]) == ([2, 0], [4, 0], [2, 2])
+    evaluation = service.answer(pack_models({**wanted.header, "kind": "evaluate"}, {"model": model}))
+    assert evaluation.header["weight"] == 4
+    correct, predicted, actual = evaluation.arrays["sums"].reshape(3, 2).tolist()
+    assert (correct, predicted, actual) == ([2, 0], [4, 0], [2, 2])
 
 
 def profile_request(ask, **changes):

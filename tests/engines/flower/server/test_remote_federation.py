@@ -7,13 +7,13 @@ from pydantic import ValidationError
 
 from fedrelay.engines.flower.node_facts import parse_facts
 
-GOOD = {"samples": 5, "tests": 0, "classes": 2, "shape": [3], "kind": "tabular", "sequence": False, "fingerprint": "f"}
+GOOD = {"samples": 5, "tests": 0, "classes": 2, "shape": [3], "kind": "tabular", "fingerprint": "f"}
 
 
 def test_facts_as_a_node_tells_them():
     found = parse_facts({**GOOD, "histogram": [2, 3], "kind of request": "who"})
     assert (found.samples, found.shape, found.histogram) == (5, (3,), (2, 3))
-    everywhere = parse_facts({**GOOD, "histogram": [90, 3], "sequence": True})  # a label at every position
+    everywhere = parse_facts({**GOOD, "histogram": [90, 3], "target_shape": [3]})  # a label at every position
     assert everywhere.histogram == (90, 3)
 
 

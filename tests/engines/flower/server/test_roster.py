@@ -14,7 +14,7 @@ from fedrelay.engines.flower.server.roster import KNOWN, misfit, read_roster, re
 from fedrelay.errors import EngineError
 
 OWN = version("fedrelay")
-KINDS = {"shape": [4], "kind": "tabular", "sequence": False, "fingerprint": "f"}
+KINDS = {"shape": [4], "kind": "tabular", "fingerprint": "f"}
 
 
 def header(classes=10, said=OWN, plugins=()):

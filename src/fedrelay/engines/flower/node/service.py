@@ -25,7 +25,7 @@ from fedrelay.engines.flower.messages import (
     BadMessage,
     Header,
     Message,
-    evaluation_header,
+    evaluation_message,
     float_field,
     int_field,
     one_line,
@@ -44,7 +44,7 @@ from fedrelay.engines.local.executor import WorkerContext, one_thread
 from fedrelay.errors import EngineError, FedRelayError
 from fedrelay.experiment.part_serialization import from_plain
 from fedrelay.local.client_profile import ClientProfiler
-from fedrelay.local.evaluation import EvaluationSums, evaluate_chunks
+from fedrelay.local.evaluation import evaluate
 from fedrelay.local.hop import PlannedHop
 from fedrelay.local.hop_context import HopContext
 from fedrelay.local.terms.client_level_privacy import ClientLevelPrivacy
@@ -126,7 +126,8 @@ class NodeService:
             classes=data.classes,
             shape=data.sample_shape,
             kind=data.kind,
-            sequence=data.dataset.y_train.ndim > 1,
+            target_shape=data.target_shape,
+            task=data.task,
             fingerprint=fingerprint,
             histogram=tuple(data.histogram(0).tolist()) if self.share_histogram else None,
             version=version("fedrelay"),
@@ -225,10 +226,11 @@ class NodeService:
             raise self.policy.refusal("an evaluation")
         worker = self._context(request.header)
         model = unpack_models(request, worker.job.layout, ["model"])["model"]
-        nothing = EvaluationSums(0.0, *np.zeros((3, worker.job.federation.classes), dtype=np.int64))
+        if not len(self.data.test.y):
+            raise EngineError("this node has no held-out samples to evaluate on; start it with --holdout")
         with one_thread():
-            sums = sum(evaluate_chunks(worker.hop_runner.flat_module, model, self.data.test), nothing)
-        return Message({"kind": "evaluate", **evaluation_header(sums)})
+            sums = evaluate(worker.hop_runner.flat_module, model, worker.job.task, self.data.test)
+        return evaluation_message(sums)
 
     def _context(self, header: Header) -> WorkerContext:
         """The worker context of a job: one that is ready, or a new one."""

@@ -32,7 +32,7 @@ class RemoteFederation:
             raise DataError("there are no nodes: put their public keys into the folder 'nodes'")
         first = self.facts[0]
         for name, facts in zip(self.nodes, self.facts, strict=True):
-            for what in ("kind", "shape", "sequence"):
+            for what in ("kind", "shape", "target_shape", "task"):
                 ours, theirs = getattr(first, what), getattr(facts, what)
                 if ours != theirs:
                     raise DataError(
@@ -53,8 +53,18 @@ class RemoteFederation:
 
     @property
     def classes(self) -> int:
+        if not all(facts.classes for facts in self.facts):
+            return 0
         own = int(self.server_test.y.max()) + 1 if self.server_test is not None else 1
         return max(own, *(facts.classes for facts in self.facts))
+
+    @property
+    def task(self) -> str:
+        return self.facts[0].task
+
+    @property
+    def target_shape(self) -> tuple[int, ...]:
+        return self.facts[0].target_shape
 
     @property
     def sample_shape(self) -> tuple[int, ...]:
@@ -85,8 +95,8 @@ class RemoteFederation:
         if self.server_test is not None:
             return self.server_test
         dtype = torch.int64 if self.kind == "tokens" else torch.float32
-        labels = self.sample_shape if self.facts[0].sequence else ()
-        return Samples(torch.zeros(0, *self.sample_shape, dtype=dtype), torch.zeros(0, *labels, dtype=torch.int64))
+        targets = torch.zeros(0, *self.target_shape, dtype=torch.int64 if self.classes else torch.float32)
+        return Samples(torch.zeros(0, *self.sample_shape, dtype=dtype), targets)
 
     def fingerprint(self) -> str:
         """A digest of the nodes' own (salted) fingerprints and the test samples."""

@@ -1,0 +1,1 @@
+"""Learning tasks: what a model learns. One file for each task."""

@@ -1,0 +1,197 @@
+"""The base class of all learning tasks: what a model learns, and how its predictions are scored.
+
+Metrics are computed from sums over samples. Sums of two sets of samples add up, so a model that is evaluated chunk by
+chunk, client by client or node by node gets the same scores as in one pass.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Protocol, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedrelay.errors import DataError, SpecError
+from fedrelay.experiment.sections import Section
+from fedrelay.tasks.score_histogram import ScoreHistogram
+
+Summable = NDArray[Any] | ScoreHistogram
+"""Something that adds up over samples."""
+
+Scores = dict[str, float | None]
+"""Metric → value; None where the samples do not determine it."""
+
+
+@dataclass(frozen=True)
+class Metric:
+    """How a metric is read."""
+
+    higher_is_better: bool = True
+    percent: bool = True
+    """Whether it lies between 0 and 1 and is shown as a percentage."""
+
+
+LOSS = Metric(higher_is_better=False, percent=False)
+
+
+class Targets(Protocol):
+    """What a task needs to know of the targets in a federation."""
+
+    @property
+    def name(self) -> str:
+        """The name of the data."""
+
+    @property
+    def classes(self) -> int:
+        """The number of classes; 0 where targets are numbers."""
+
+    @property
+    def target_shape(self) -> tuple[int, ...]:
+        """The shape of one target: () for one label or number per sample."""
+
+    @property
+    def clients(self) -> int:
+        """The number of clients."""
+
+    def histogram(self, client: int) -> NDArray[np.int64]:
+        """The number of labels of each class that a client has."""
+
+
+@dataclass(frozen=True)
+class EvaluationSums:
+    """The sums over some samples that all scores are computed from."""
+
+    loss: float
+    """The sum of the losses, each times its weight."""
+
+    weight: float
+    """The sum of the weights: the number of predictions, unless classes are weighted."""
+
+    values: Mapping[str, Summable] = field(default_factory=dict)
+    """The sums behind the metrics of the task."""
+
+    def __add__(self, other: EvaluationSums) -> EvaluationSums:
+        values: dict[str, Summable] = {name: value + other.values[name] for name, value in self.values.items()}
+        return EvaluationSums(self.loss + other.loss, self.weight + other.weight, values)
+
+    @property
+    def mean_loss(self) -> float:
+        return self.loss / self.weight if self.weight else 0.0
+
+
+class Task(Section, ABC):
+    """What is learned: a loss for training, and metrics for evaluation.
+
+    A task is a frozen value; its fields are its settings (`task.FIELD` in a spec).
+    """
+
+    name: ClassVar[str]
+    metrics: ClassVar[Mapping[str, Metric]]
+    """The metrics, the most important one first. `loss` is always there as well."""
+
+    uses_classes: ClassVar[bool] = False
+    """Whether targets are class labels."""
+
+    @property
+    def headline(self) -> str:
+        """The metric that tables, targets and curves show."""
+        return next(iter(self.metrics))
+
+    def metric(self, name: str) -> Metric:
+        """How a metric is read."""
+        return self.metrics.get(name, LOSS)
+
+    def prepared(self, targets: Targets) -> Self:
+        """The task with everything filled in that depends on the data, such as balanced class weights.
+
+        Raises:
+            DataError: The targets do not fit the task.
+        """
+        self.check_targets(targets)
+        return self
+
+    @abstractmethod
+    def check_targets(self, targets: Targets) -> None:
+        """Raise a DataError if the targets do not fit the task."""
+
+    @abstractmethod
+    def outputs(self, targets: Targets) -> int:
+        """The number of outputs that a model needs for each prediction."""
+
+    @abstractmethod
+    def output_shape(self, targets: Targets) -> tuple[int, ...]:
+        """The shape of a model's outputs for one sample."""
+
+    def fit_outputs(self, outputs: Any, targets: Tensor) -> Tensor:
+        """A model's outputs in the shape that `batch_loss` and `sums` expect.
+
+        Models of Hugging Face return an object with `logits`.
+        """
+        found = getattr(outputs, "logits", outputs)
+        if not isinstance(found, Tensor):
+            raise SpecError(f"model: must return a tensor for the task {self.name!r}, got {type(outputs).__name__}")
+        return found
+
+    def check_outputs(self, outputs: Any, targets: Tensor, facts: Targets) -> None:
+        """Raise a SpecError if a model's outputs for some samples have the wrong shape or give no finite loss."""
+        wanted = (len(targets), *self.output_shape(facts))
+        found = getattr(outputs, "logits", outputs)
+        shape = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
+        if shape not in (wanted, wanted[:-1] if wanted[1:] == (1,) else wanted):
+            raise SpecError(
+                f"model: must return outputs of shape {wanted} for {len(targets)} samples (task {self.name!r}), "
+                f"but returned {shape}"
+            )
+
+    @abstractmethod
+    def batch_loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """The loss of a batch, a scalar: the mean over its predictions."""
+
+    def training_loss(self, outputs: Any, targets: Tensor) -> Tensor:
+        """The loss of a batch, from a model's outputs as they are."""
+        return self.batch_loss(self.fit_outputs(outputs, targets), targets)
+
+    def sample_loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """The loss of a single sample, a batch of one: its negative log-likelihood, where the loss is one."""
+        return self.batch_loss(outputs, targets)
+
+    @abstractmethod
+    def loss_sum(self, outputs: Tensor, targets: Tensor) -> tuple[float, float]:
+        """The sum of the losses of all predictions, each times its weight, and the sum of the weights."""
+
+    @abstractmethod
+    def metric_sums(self, outputs: Tensor, targets: Tensor) -> dict[str, Summable]:
+        """The sums from which `scores` computes the metrics."""
+
+    @abstractmethod
+    def scores(self, values: Mapping[str, Summable]) -> Scores:
+        """The metrics, from sums over all samples."""
+
+    def contradiction(self, sums: EvaluationSums, predictions: range) -> str:
+        """Why sums that somebody else reports cannot be true, or empty; `predictions` is how many they may count."""
+        if round(sums.weight) not in predictions:
+            return f"it evaluates {sums.weight:g} predictions instead of {predictions[-1]}"
+        return "its loss is negative" if sums.loss < 0 else ""
+
+    def sums(self, outputs: Any, targets: Tensor) -> EvaluationSums:
+        """Everything that evaluation needs of a batch."""
+        fitted = self.fit_outputs(outputs, targets)
+        return EvaluationSums(*self.loss_sum(fitted, targets), self.metric_sums(fitted, targets))
+
+
+def class_counts(targets: Targets) -> NDArray[np.int64]:
+    """The number of train labels of each class, over all clients."""
+    counts = np.zeros(targets.classes, np.int64)
+    for client in range(targets.clients):
+        counts += targets.histogram(client)
+    return counts
+
+
+def check_class_labels(task: Task, targets: Targets) -> None:
+    """Raise a DataError if targets are not class labels."""
+    if not targets.classes:
+        raise DataError(f"task {task.name!r}: needs class labels (whole numbers), but {targets.name!r} has numbers")

@@ -1,0 +1,129 @@
+"""Binary classification: the probability of the positive class, from one output."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar, Self
+
+import numpy as np
+import torch.nn.functional as F  # noqa: N812
+from pydantic import Field
+from torch import Tensor
+
+from fedrelay.errors import DataError, SpecError
+from fedrelay.tasks.base import (
+    LOSS,
+    EvaluationSums,
+    Metric,
+    Scores,
+    Summable,
+    Targets,
+    Task,
+    check_class_labels,
+    class_counts,
+)
+from fedrelay.tasks.classification import ClassWeights
+from fedrelay.tasks.score_histogram import ScoreHistogram
+
+CALIBRATION_BINS = 15
+"""Bins of equal width of the expected calibration error, as in Guo et al., ICML 2017."""
+
+
+class Binary(Task):
+    """Binary cross-entropy on one logit; a probability of at least 0.5 predicts the positive class."""
+
+    name: ClassVar[str] = "binary"
+    metrics: ClassVar[Mapping[str, Metric]] = {
+        "auroc": Metric(),
+        "accuracy": Metric(),
+        "sensitivity": Metric(),
+        "specificity": Metric(),
+        "average_precision": Metric(),
+        "calibration_error": Metric(higher_is_better=False),
+        "brier": LOSS,
+    }
+    uses_classes: ClassVar[bool] = True
+
+    class_weights: ClassWeights = Field(
+        "none", description="weights of class 0 and class 1 in the loss: none, balanced, or two numbers"
+    )
+
+    def prepared(self, targets: Targets) -> Self:
+        self.check_targets(targets)
+        if self.class_weights != "balanced":
+            return self
+        counts = class_counts(targets)
+        return self.model_copy(update={"class_weights": tuple((counts.sum() / (2 * np.maximum(counts, 1))).tolist())})
+
+    def check_targets(self, targets: Targets) -> None:
+        check_class_labels(self, targets)
+        if targets.classes != 2 or targets.target_shape:
+            raise DataError(
+                f"task 'binary': needs one label 0 or 1 per sample; {targets.name!r} has {targets.classes} classes and "
+                f"labels of shape {targets.target_shape}"
+            )
+        if isinstance(self.class_weights, tuple) and len(self.class_weights) != 2:
+            raise SpecError(f"task.class_weights: must be two numbers, got {len(self.class_weights)}")
+
+    def outputs(self, targets: Targets) -> int:
+        return 1
+
+    def output_shape(self, targets: Targets) -> tuple[int, ...]:
+        return (1,)
+
+    def fit_outputs(self, outputs: object, targets: Tensor) -> Tensor:
+        return super().fit_outputs(outputs, targets).reshape(len(targets))
+
+    def batch_loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        labels = targets.to(outputs.dtype)
+        return F.binary_cross_entropy_with_logits(outputs, labels, self._weights(labels))
+
+    def loss_sum(self, outputs: Tensor, targets: Tensor) -> tuple[float, float]:
+        labels = targets.to(outputs.dtype)
+        loss = F.binary_cross_entropy_with_logits(outputs, labels, self._weights(labels), reduction="sum")
+        return float(loss), len(targets)
+
+    def metric_sums(self, outputs: Tensor, targets: Tensor) -> dict[str, Summable]:
+        logits, positive = outputs.double().cpu().numpy(), targets.cpu().numpy() == 1
+        probability = 1 / (1 + np.exp(-np.clip(logits, -700, 700)))
+        predicted = logits >= 0
+        bins = np.minimum((probability * CALIBRATION_BINS).astype(np.int64), CALIBRATION_BINS - 1)
+        return {
+            "confusion": np.bincount(2 * positive + predicted, minlength=4),
+            "scores": ScoreHistogram.of(logits, positive),
+            "bin_gap": np.bincount(bins, probability - positive, CALIBRATION_BINS),
+            "squared_error": np.array([((probability - positive) ** 2).sum()]),
+        }
+
+    def scores(self, values: Mapping[str, Summable]) -> Scores:
+        histogram = values["scores"]
+        assert isinstance(histogram, ScoreHistogram)
+        tn, fp, fn, tp = np.asarray(values["confusion"]).tolist()
+        total = tn + fp + fn + tp
+        gaps, squared = np.asarray(values["bin_gap"]), np.asarray(values["squared_error"])
+        return {
+            "auroc": histogram.auroc,
+            "accuracy": _ratio(tp + tn, total),
+            "sensitivity": _ratio(tp, tp + fn),
+            "specificity": _ratio(tn, tn + fp),
+            "average_precision": histogram.average_precision,
+            "calibration_error": _ratio(float(np.abs(gaps).sum()), total),
+            "brier": _ratio(float(squared.sum()), total),
+        }
+
+    def contradiction(self, sums: EvaluationSums, predictions: range) -> str:
+        histogram, confusion = sums.values["scores"], np.asarray(sums.values["confusion"])
+        assert isinstance(histogram, ScoreHistogram)
+        if histogram.counts.sum(0).tolist() != confusion.reshape(2, 2).sum(1).tolist():
+            return "its counts contradict each other"
+        return super().contradiction(sums, predictions)
+
+    def _weights(self, labels: Tensor) -> Tensor | None:
+        if not isinstance(self.class_weights, tuple):
+            return None
+        negative, positive = self.class_weights
+        return labels * positive + (1 - labels) * negative
+
+
+def _ratio(part: float, whole: float) -> float | None:
+    return part / whole if whole else None

@@ -1,0 +1,117 @@
+"""Classification: one of several classes for each sample, or at each position of a sequence."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from typing import Annotated, ClassVar, Literal, Self
+
+import numpy as np
+import torch
+import torch.nn.functional as F  # noqa: N812
+from pydantic import Field
+from torch import Tensor
+
+from fedrelay.data.dataset import IGNORED_LABEL
+from fedrelay.errors import SpecError
+from fedrelay.metrics.classification import scores_from_counts
+from fedrelay.tasks.base import (
+    EvaluationSums,
+    Metric,
+    Scores,
+    Summable,
+    Targets,
+    Task,
+    check_class_labels,
+    class_counts,
+)
+
+
+def is_plain_classification(task: Task) -> bool:
+    """Whether the loss is the plain cross-entropy, which batched models have built in."""
+    return task == Classification()
+
+
+ClassWeights = Literal["none", "balanced"] | tuple[Annotated[float, Field(ge=0)], ...]
+
+
+class Classification(Task):
+    """Cross-entropy; accuracy, and precision, recall and F1 as means over classes."""
+
+    name: ClassVar[str] = "classification"
+    metrics: ClassVar[Mapping[str, Metric]] = dict.fromkeys(("accuracy", "precision", "recall", "f1"), Metric())
+    uses_classes: ClassVar[bool] = True
+
+    class_weights: ClassWeights = Field(
+        "none",
+        description="weight of each class in the loss: none, balanced (rare classes weigh more, by the class counts of "
+        "all clients), or a list of numbers",
+    )
+    label_smoothing: float = Field(0.0, ge=0, lt=1, description="share of each target spread over all classes")
+
+    def prepared(self, targets: Targets) -> Self:
+        self.check_targets(targets)
+        if self.class_weights != "balanced":
+            return self
+        counts = class_counts(targets)
+        weights = counts.sum() / np.maximum(np.count_nonzero(counts) * counts, 1)
+        return self.model_copy(update={"class_weights": tuple(np.where(counts > 0, weights, 0.0).tolist())})
+
+    def check_targets(self, targets: Targets) -> None:
+        check_class_labels(self, targets)
+        if isinstance(self.class_weights, tuple) and len(self.class_weights) != targets.classes:
+            raise SpecError(
+                f"task.class_weights: needs a weight for each of {targets.classes} classes, "
+                f"got {len(self.class_weights)}"
+            )
+
+    def outputs(self, targets: Targets) -> int:
+        return targets.classes
+
+    def output_shape(self, targets: Targets) -> tuple[int, ...]:
+        return (*targets.target_shape, targets.classes)
+
+    def batch_loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        return self._cross_entropy(outputs, targets, "mean")
+
+    def sample_loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """The labels of a sequence are one event, so their log-likelihoods add up."""
+        return self._cross_entropy(outputs, targets, "sum")
+
+    def loss_sum(self, outputs: Tensor, targets: Tensor) -> tuple[float, float]:
+        loss = float(self._cross_entropy(outputs, targets, "sum"))
+        labels = targets[targets != IGNORED_LABEL]
+        if not isinstance(self.class_weights, tuple):
+            return loss, len(labels)
+        return loss, float(self._weight_tensor(outputs)[labels].sum(dtype=torch.float64))
+
+    def metric_sums(self, outputs: Tensor, targets: Tensor) -> dict[str, Summable]:
+        actual = targets.flatten().cpu().numpy()
+        counted = actual != IGNORED_LABEL
+        actual, predicted = actual[counted], outputs.flatten(0, -2).argmax(-1).cpu().numpy()[counted]
+        found = {"correct": actual[actual == predicted], "predicted": predicted, "actual": actual}
+        return {name: np.bincount(labels, minlength=outputs.shape[-1]) for name, labels in found.items()}
+
+    def scores(self, values: Mapping[str, Summable]) -> Scores:
+        correct, predicted, actual = (np.asarray(values[name]) for name in ("correct", "predicted", "actual"))
+        return asdict(scores_from_counts(correct, predicted, actual))
+
+    def contradiction(self, sums: EvaluationSums, predictions: range) -> str:
+        correct, predicted, actual = (np.asarray(sums.values[name]) for name in ("correct", "predicted", "actual"))
+        if (correct > predicted).any() or (correct > actual).any() or predicted.sum() != actual.sum():
+            return "its counts contradict each other"
+        weighted = isinstance(self.class_weights, tuple)
+        return super().contradiction(replace(sums, weight=float(actual.sum())) if weighted else sums, predictions)
+
+    def _cross_entropy(self, outputs: Tensor, targets: Tensor, reduction: str) -> Tensor:
+        return F.cross_entropy(
+            outputs.flatten(0, -2),
+            targets.flatten(),
+            weight=self._weight_tensor(outputs) if isinstance(self.class_weights, tuple) else None,
+            ignore_index=IGNORED_LABEL,
+            reduction=reduction,
+            label_smoothing=self.label_smoothing,
+        )
+
+    def _weight_tensor(self, outputs: Tensor) -> Tensor:
+        return torch.tensor(self.class_weights, dtype=outputs.dtype, device=outputs.device)

@@ -1,0 +1,105 @@
+"""A task of the user's own: a loss and metrics, each a function of (outputs, targets)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+from pydantic import ConfigDict
+from torch import Tensor
+
+from fedrelay.errors import SpecError
+from fedrelay.tasks.base import LOSS, Metric, Scores, Summable, Targets, Task
+
+Function = Callable[[Any, Tensor], Tensor]
+
+
+class CustomTask(Task):
+    """A task from functions.
+
+    Args:
+        loss: (outputs, targets) → the mean loss of a batch, a scalar tensor.
+        metrics_of: Name → (outputs, targets) → one number for each sample, `[samples]`; the metric is their mean.
+        higher_is_better: The metrics of which more is better; the others are errors.
+        headline_metric: The metric that tables show; default the first one, or the loss.
+
+    Example:
+        >>> import torch
+        >>> task = CustomTask(
+        ...     loss=lambda outputs, targets: (outputs - targets).abs().mean(),
+        ...     metrics_of={"within_one": lambda outputs, targets: ((outputs - targets).abs() <= 1).float()},
+        ...     higher_is_better=("within_one",),
+        ... )
+        >>> sums = task.sums(torch.tensor([1.0, 5.0]), torch.tensor([1.5, 3.0]))
+        >>> task.scores(sums.values), sums.mean_loss
+        ({'within_one': 0.5}, 1.25)
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
+    name: ClassVar[str] = "custom"
+
+    loss: Function
+    metrics_of: Mapping[str, Function] = {}
+    higher_is_better: tuple[str, ...] = ()
+    headline_metric: str | None = None
+
+    @property
+    def metrics(self) -> Mapping[str, Metric]:  # type: ignore[override]
+        return {name: Metric(name in self.higher_is_better, percent=False) for name in self.metrics_of}
+
+    @property
+    def headline(self) -> str:
+        return self.headline_metric or next(iter(self.metrics_of), "loss")
+
+    def metric(self, name: str) -> Metric:
+        return self.metrics.get(name, LOSS)
+
+    def check_targets(self, targets: Targets) -> None:
+        """Only the user's loss knows which targets fit."""
+
+    def outputs(self, targets: Targets) -> int:
+        return targets.classes or int(np.prod(targets.target_shape, dtype=int))
+
+    def output_shape(self, targets: Targets) -> tuple[int, ...]:
+        return ()
+
+    def check_outputs(self, outputs: Any, targets: Tensor, facts: Targets) -> None:
+        """Raise a SpecError if the user's functions cannot read a model's outputs."""
+        try:
+            self.sums(outputs, targets)
+        except SpecError:
+            raise
+        except Exception as error:
+            raise SpecError(f"task: fails on the outputs of the model: {type(error).__name__}: {error}") from error
+
+    def fit_outputs(self, outputs: Any, targets: Tensor) -> Any:
+        return outputs
+
+    def batch_loss(self, outputs: Any, targets: Tensor) -> Tensor:
+        found = self.loss(outputs, targets)
+        if not isinstance(found, Tensor) or found.numel() != 1:
+            raise SpecError(f"task: the loss must return a tensor with one number, got {_described(found)}")
+        return found.reshape(())
+
+    def loss_sum(self, outputs: Any, targets: Tensor) -> tuple[float, float]:
+        return float(self.batch_loss(outputs, targets)) * len(targets), len(targets)
+
+    def metric_sums(self, outputs: Any, targets: Tensor) -> dict[str, Summable]:
+        sums: dict[str, Summable] = {}
+        for name, function in self.metrics_of.items():
+            found = function(outputs, targets)
+            if not isinstance(found, Tensor) or found.shape != (len(targets),):
+                raise SpecError(
+                    f"task: the metric {name!r} must return one number for each of {len(targets)} samples, "
+                    f"got {_described(found)}"
+                )
+            sums[name] = np.array([float(found.double().sum()), len(targets)])
+        return sums
+
+    def scores(self, values: Mapping[str, Summable]) -> Scores:
+        return {name: float(np.asarray(total)[0] / max(1, np.asarray(total)[1])) for name, total in values.items()}
+
+
+def _described(value: object) -> str:
+    return f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__

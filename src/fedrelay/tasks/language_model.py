@@ -1,0 +1,67 @@
+"""Language modelling: the next token at every position of a sequence."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import ClassVar
+
+import numpy as np
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor
+
+from fedrelay.data.dataset import IGNORED_LABEL
+from fedrelay.errors import DataError
+from fedrelay.tasks.base import Metric, Scores, Summable, Targets, Task, check_class_labels
+
+MAX_LOG_PERPLEXITY = 700.0
+"""exp() of more is no finite number."""
+
+
+class LanguageModel(Task):
+    """Cross-entropy of tokens; perplexity and accuracy over all positions that are not padding."""
+
+    name: ClassVar[str] = "language-model"
+    metrics: ClassVar[Mapping[str, Metric]] = {
+        "perplexity": Metric(higher_is_better=False, percent=False),
+        "token_accuracy": Metric(),
+    }
+    uses_classes: ClassVar[bool] = True
+
+    def check_targets(self, targets: Targets) -> None:
+        check_class_labels(self, targets)
+        if len(targets.target_shape) != 1:
+            raise DataError(
+                f"task 'language-model': needs a token at every position, [samples, length]; "
+                f"{targets.name!r} has targets of shape {targets.target_shape} per sample"
+            )
+
+    def outputs(self, targets: Targets) -> int:
+        return targets.classes
+
+    def output_shape(self, targets: Targets) -> tuple[int, ...]:
+        return (*targets.target_shape, targets.classes)
+
+    def batch_loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        return F.cross_entropy(outputs.flatten(0, -2), targets.flatten(), ignore_index=IGNORED_LABEL)
+
+    def sample_loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """The tokens of a sequence are one event, so their log-likelihoods add up."""
+        flat = outputs.flatten(0, -2)
+        return F.cross_entropy(flat, targets.flatten(), ignore_index=IGNORED_LABEL, reduction="sum")
+
+    def loss_sum(self, outputs: Tensor, targets: Tensor) -> tuple[float, float]:
+        return float(self.sample_loss(outputs, targets)), int((targets != IGNORED_LABEL).sum())
+
+    def metric_sums(self, outputs: Tensor, targets: Tensor) -> dict[str, Summable]:
+        kept = targets != IGNORED_LABEL
+        correct = int(((outputs.argmax(-1) == targets) & kept).sum())
+        loss, tokens = self.loss_sum(outputs, targets)
+        return {"tokens": np.array([tokens, correct, loss], np.float64)}
+
+    def scores(self, values: Mapping[str, Summable]) -> Scores:
+        tokens, correct, loss = np.asarray(values["tokens"]).tolist()
+        if not tokens:
+            return dict.fromkeys(self.metrics)
+        finite = math.isfinite(loss) and loss / tokens < MAX_LOG_PERPLEXITY
+        return {"perplexity": math.exp(loss / tokens) if finite else None, "token_accuracy": correct / tokens}

@@ -1,0 +1,61 @@
+"""Multi-label classification: any number of labels for each sample, each with its own output."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+import numpy as np
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor
+
+from fedrelay.errors import DataError
+from fedrelay.tasks.base import Metric, Scores, Summable, Targets, Task
+
+
+class MultiLabel(Task):
+    """Binary cross-entropy on every output; a probability of at least 0.5 predicts a label."""
+
+    name: ClassVar[str] = "multilabel"
+    metrics: ClassVar[Mapping[str, Metric]] = dict.fromkeys(("f1_macro", "f1_micro", "label_accuracy"), Metric())
+
+    def check_targets(self, targets: Targets) -> None:
+        if len(targets.target_shape) != 1:
+            raise DataError(
+                f"task 'multilabel': targets must be 0 or 1 for each label, [samples, labels]; "
+                f"{targets.name!r} has targets of shape {targets.target_shape} per sample"
+            )
+
+    def outputs(self, targets: Targets) -> int:
+        return targets.target_shape[0]
+
+    def output_shape(self, targets: Targets) -> tuple[int, ...]:
+        return targets.target_shape
+
+    def batch_loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        return F.binary_cross_entropy_with_logits(outputs, targets.to(outputs.dtype))
+
+    def loss_sum(self, outputs: Tensor, targets: Tensor) -> tuple[float, float]:
+        loss = F.binary_cross_entropy_with_logits(outputs, targets.to(outputs.dtype), reduction="sum")
+        return float(loss), targets.numel()
+
+    def metric_sums(self, outputs: Tensor, targets: Tensor) -> dict[str, Summable]:
+        actual, predicted = (targets > 0.5).cpu().numpy(), (outputs >= 0).cpu().numpy()
+        return {
+            "correct": (actual & predicted).sum(0),
+            "predicted": predicted.sum(0),
+            "actual": actual.sum(0),
+            "equal": (actual == predicted).sum(0),
+            "samples": np.array([len(actual)]),
+        }
+
+    def scores(self, values: Mapping[str, Summable]) -> Scores:
+        correct, predicted, actual, equal, samples = (
+            np.asarray(values[name]) for name in ("correct", "predicted", "actual", "equal", "samples")
+        )
+        total = predicted + actual
+        return {
+            "f1_macro": float(np.mean(2 * correct / np.maximum(total, 1))),
+            "f1_micro": float(2 * correct.sum() / max(1, total.sum())),
+            "label_accuracy": float(equal.sum() / max(1, len(equal) * samples.sum())),
+        }

@@ -1,0 +1,51 @@
+"""All tasks by name, and how a task is built from the settings of an experiment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fedrelay.errors import SpecError
+from fedrelay.experiment.error_messages import unknown
+from fedrelay.experiment.spec import validate
+from fedrelay.tasks.base import Task
+from fedrelay.tasks.binary import Binary
+from fedrelay.tasks.classification import Classification
+from fedrelay.tasks.language_model import LanguageModel
+from fedrelay.tasks.multilabel import MultiLabel
+from fedrelay.tasks.regression import Regression
+from fedrelay.tasks.segmentation import Segmentation
+from fedrelay.user_code import find_function
+
+TASKS: dict[str, type[Task]] = {
+    task.name: task for task in (Classification, Binary, MultiLabel, Regression, Segmentation, LanguageModel)
+}
+"""The built-in tasks."""
+
+
+def build_task(settings: Mapping[str, Any], default: str) -> Task:
+    """The task that settings describe.
+
+    Args:
+        settings: The section `task` of an experiment: a name and the options of that task.
+        default: The task of the data, where no name is given.
+
+    Raises:
+        SpecError: The task or one of its options is unknown or not valid.
+    """
+    options = {**settings}
+    name = options.pop("name", default)
+    if not isinstance(name, str):
+        raise SpecError(f"task.name: must be a name, got {name!r}")
+    if ":" not in name:
+        if name not in TASKS:
+            raise SpecError(f"task.name: {unknown('task', name, TASKS)}; or your own as MODULE:CLASS")
+        return validate(TASKS[name], options, "task.")
+    found = find_function(name)
+    if isinstance(found, Task):  # a value of the module, such as a CustomTask
+        if options:
+            raise SpecError(f"task.{next(iter(options))}: has no effect on {name}, which is complete")
+        return found
+    if not isinstance(found, type) or not issubclass(found, Task):
+        raise SpecError(f"task.name: {name} must be a subclass or an instance of fedrelay.Task")
+    return validate(found, options, "task.")

@@ -1,0 +1,75 @@
+"""Regression: one or more numbers for each sample."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar, Literal, Self
+
+import numpy as np
+import torch.nn.functional as F  # noqa: N812
+from pydantic import Field, model_validator
+from torch import Tensor
+
+from fedrelay.errors import DataError
+from fedrelay.tasks.base import LOSS, Metric, Scores, Summable, Targets, Task
+
+
+class Regression(Task):
+    """Squared, absolute or Huber error; RMSE, MAE and R² over all numbers together."""
+
+    name: ClassVar[str] = "regression"
+    metrics: ClassVar[Mapping[str, Metric]] = {"rmse": LOSS, "mae": LOSS, "r2": Metric(percent=False)}
+
+    loss: Literal["mse", "mae", "huber"] = Field("mse", description="squared, absolute or Huber error")
+    delta: float = Field(1.0, gt=0, description="huber: errors above this count linearly")
+
+    @model_validator(mode="after")
+    def _refuse_unused_delta(self) -> Self:
+        if self.loss != "huber" and self.delta != 1.0:
+            raise ValueError(f"delta: has no effect with the loss {self.loss!r}; only with huber")
+        return self
+
+    def check_targets(self, targets: Targets) -> None:
+        if targets.classes:
+            raise DataError(
+                f"task 'regression': {targets.name!r} has class labels; give numbers (floating point) as targets"
+            )
+
+    def outputs(self, targets: Targets) -> int:
+        return int(np.prod(targets.target_shape, dtype=int))
+
+    def output_shape(self, targets: Targets) -> tuple[int, ...]:
+        return targets.target_shape or (1,)
+
+    def fit_outputs(self, outputs: object, targets: Tensor) -> Tensor:
+        found = super().fit_outputs(outputs, targets)
+        return found.reshape(targets.shape)  # [n, 1] and [n] both mean one number per sample
+
+    def batch_loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        return self._error(outputs, targets, "mean")
+
+    def loss_sum(self, outputs: Tensor, targets: Tensor) -> tuple[float, float]:
+        return float(self._error(outputs.double(), targets, "sum")), targets.numel()
+
+    def metric_sums(self, outputs: Tensor, targets: Tensor) -> dict[str, Summable]:
+        actual, error = targets.double().cpu().numpy(), (outputs.double() - targets.double()).cpu().numpy()
+        found = [error.size, actual.sum(), (actual**2).sum(), np.abs(error).sum(), (error**2).sum()]
+        return {"moments": np.array(found, np.float64)}
+
+    def scores(self, values: Mapping[str, Summable]) -> Scores:
+        count, total, squares, absolute, squared = np.asarray(values["moments"]).tolist()
+        if not count:
+            return dict.fromkeys(self.metrics)
+        spread = squares - total**2 / count
+        return {
+            "rmse": float(np.sqrt(squared / count)),
+            "mae": absolute / count,
+            "r2": 1 - squared / spread if spread > 0 else None,
+        }
+
+    def _error(self, outputs: Tensor, targets: Tensor, reduction: str) -> Tensor:
+        numbers = targets.to(outputs.dtype)
+        if self.loss == "huber":
+            return F.huber_loss(outputs, numbers, reduction, self.delta)
+        error = F.mse_loss if self.loss == "mse" else F.l1_loss
+        return error(outputs, numbers, reduction=reduction)
