@@ -29,7 +29,7 @@ ROOMS = """
     privacy
     experiment.part_docs
     experiment.method_catalogue
-    experiment.grammar experiment.method
+    experiment.resolved_options experiment.grammar experiment.method
     experiment.comparison_runs
     runtime.run_folder runtime.result experiment.data_and_model experiment.prepared_experiment engines.flower.node
     cost.cost_model

@@ -89,6 +89,89 @@ def test_resume_warns_if_the_source_of_a_plug_in_or_a_model_changed(tmp_path, mo
     assert caplog.messages == [f"{run}: the source of {each} {end}" for each in changed]
 
 
+PULL = """
+from typing import ClassVar
+import fedrelay as fr
+
+
+class {kind}(fr.Term):
+    tensors: ClassVar = (fr.ClientState("{state}"),)
+    strength: float = {strength}
+    {more}
+
+    def add_gradient(self, gradient, theta, context):
+        gradient.add_(theta, alpha=self.strength)
+
+
+fr.register("my-pull", summary="", terms={{"pull": {kind}}})
+"""
+
+
+class Dies(fr.Observer):
+    def on_round_end(self, round, row):
+        raise RuntimeError("died")
+
+
+@pytest.fixture
+def changed_plugin(tmp_path, monkeypatch):
+    """Start a run that dies after round 1, then change the plug-in; returns the folder of the run."""
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+
+    def load(**changes):
+        source = {"kind": "Pull", "state": "pull", "strength": 0.01, "more": "", **changes}
+        (tmp_path / "my_pull.py").write_text(PULL.format(**source))
+        sys.modules.pop("my_pull", None)
+        METHODS.pop("my-pull", None)
+
+    def change(**changes):
+        load()
+        wanted = {**SMALL, "rounds": 2, "checkpoint": {"seconds": 0}}
+        with pytest.raises(RuntimeError, match="died"):
+            fr.run("my-pull+fedprox", plugins=["my_pull"], out=tmp_path / "run", observer=Dies(), **wanted)
+        load(**changes)
+        return tmp_path / "run"
+
+    yield change
+    METHODS.pop("my-pull", None)
+    sys.modules.pop("my_pull", None)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"strength": 0.5}, "terms.pull.strength was 0.01 when the run was started and is 0.5 now; continue with "),
+        ({"kind": "Push"}, "terms.pull was 'Pull' when the run was started and is 'Push' now"),
+        (
+            {"state": "push"},
+            "terms.pull.tensors was [\"ClientState(name='pull', additive=True)\"] when the run was started and is "
+            "[\"ClientState(name='push', additive=True)\"] now",
+        ),
+    ],
+)
+def test_a_run_does_not_continue_with_other_options(changed_plugin, changes, message):
+    run = changed_plugin(**changes)
+    with pytest.raises(fr.RunFolderError) as refused:
+        fr.resume(run)
+    assert str(refused.value).startswith(f"{run}: {message}")
+    assert "\n" not in str(refused.value)
+
+
+def test_a_run_continues_where_an_option_was_added(changed_plugin):
+    run = changed_plugin(more="more: float = 1.0")
+    assert fr.resume(run).complete
+    options = json.loads((run / "run.json").read_text())["options"]
+    assert options["terms.pull.strength"] == 0.01
+    assert {options[place] for place in ("route", "merge", "terms.prox")} == {"Singletons", "Mean", "ProximalPenalty"}
+
+
+def test_a_changed_source_is_noted_even_if_the_plug_in_fails_now(changed_plugin, caplog):
+    run = changed_plugin(more="1 / 0")
+    with pytest.raises(fr.SpecError, match="my_pull failed when it was imported: ZeroDivisionError"):
+        fr.resume(run)
+    assert caplog.messages == [f"{run}: the source of my_pull changed since the run was started; results may differ"]
+
+
 def test_only_code_with_a_file_has_a_digest(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "my_notebook", ModuleType("my_notebook"))
     assert source_digests(["my_notebook", "my_nowhere"]) == {}

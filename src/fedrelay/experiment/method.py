@@ -10,6 +10,7 @@ from fedrelay.cost.devices import ClockSettings
 from fedrelay.errors import SpecError
 from fedrelay.experiment.grammar import MethodParts, parse_method
 from fedrelay.experiment.method_catalogue import load_plugins
+from fedrelay.experiment.resolved_options import resolved_options
 from fedrelay.experiment.spec import Experiment, unknown, validate
 from fedrelay.grouping.base import Grouping
 from fedrelay.local.terms.base import Term
@@ -33,6 +34,8 @@ class Method:
     pools_data: bool
     warmup: Warmup | None
     clock: ClockSettings
+    options: Mapping[str, Any]
+    """The value of every option of every part, set or default (see `resolved_options`)."""
 
     @property
     def profiles_clients(self) -> bool:
@@ -98,6 +101,7 @@ def build_method(experiment: Experiment) -> Method:
     parts: dict[str, Any] = {
         place: validate(kind, _options(given, experiment, place), f"{place}.") for place, kind in kinds.items()
     }
+    clock = validate(ClockSettings, experiment.clock, "clock.")
     method = Method(
         given.name,
         parts["route"],
@@ -106,7 +110,8 @@ def build_method(experiment: Experiment) -> Method:
         parts["merge"],
         given.pools_data,
         parts.get("warmup"),
-        validate(ClockSettings, experiment.clock, "clock."),
+        clock,
+        resolved_options({**parts, "clock": clock}),
     )
     if method.route.chooses_group_count and method.grouping is not None:
         method.grouping.check_fixed_count(given.name)

@@ -17,7 +17,9 @@ from fedrelay.data.federation import Federation
 from fedrelay.engines.base import Engine
 from fedrelay.engines.start import check_within_reach, start_engine
 from fedrelay.errors import RunFolderError
+from fedrelay.experiment.method import build_method
 from fedrelay.experiment.prepare import PreparedRun, prepare
+from fedrelay.experiment.resolved_options import refuse_other_options
 from fedrelay.experiment.spec import Experiment
 from fedrelay.local.client_state import ClientStateStore
 from fedrelay.metrics.classification import accuracy_on_classes
@@ -166,6 +168,7 @@ def run_experiment(
         "own_model": module is not None,
         "own_task": task is not None,
         "sources": source_digests(prepared.user_modules()),
+        "options": build_method(prepared.experiment).options,  # of the spec as it is saved, with absolute paths
     }
     files = profile_files(prepared)
     folder = RunFolder.create(experiment.out, prepared.experiment, facts, plan_summary(run), files)
@@ -205,6 +208,8 @@ def resume_run(
                     f"{path}: was started from Python with {what} of your own; "
                     f"continue it with fedrelay.resume({str(path)!r}, {what}=…)"
                 )
+        warn_about_other_versions(str(path), folder.facts.get("versions", {}))
+        warn_about_other_sources(str(path), folder.facts.get("sources", {}))
         run = prepare(
             folder.experiment,
             federation=federation,
@@ -217,8 +222,8 @@ def resume_run(
         prepared = run.prepared
         if prepared.federation.fingerprint() != folder.facts.get("data_fingerprint"):
             raise RunFolderError(f"{path}: the data are not those the run was started with")
-        warn_about_other_versions(str(path), folder.facts.get("versions", {}))
-        warn_about_other_sources(str(path), folder.facts.get("sources", {}), source_digests(prepared.user_modules()))
+        if folder.result is None:
+            refuse_other_options(str(path), folder.facts.get("options", {}), prepared.method.options)
         state = folder.restore(partial(is_evaluated, prepared.experiment))
         if state is None:
             state = first_state(run)

@@ -1,6 +1,6 @@
 """The run folder: everything that is known of a run, and everything that is needed to continue it.
 
-    run.json              format, versions, the run's name, the data's fingerprint; written once
+    run.json              format, versions, the run's name, the data's fingerprint, the method's options; written once
     spec.yaml             the resolved experiment; written once
     plan.json             groups and a summary of what travels; written once
     clients/              client state, one file for each client

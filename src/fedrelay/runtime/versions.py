@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import platform
 import sys
@@ -9,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
 
@@ -49,7 +51,7 @@ def warn_about_other_versions(run: str, then: Mapping[str, str]) -> None:
 
 
 def source_digests(modules: Iterable[str]) -> dict[str, str]:
-    """SHA-256 of the source of imported modules.
+    """SHA-256 of the source of modules, imported or not.
 
     Args:
         modules: Dotted names. A module inside a package stands for all Python files of that package.
@@ -58,20 +60,32 @@ def source_digests(modules: Iterable[str]) -> dict[str, str]:
         Package or module → digest. Code without a file, such as that of a notebook, has none.
     """
     found = {}
-    for module in map(sys.modules.get, sorted(modules)):
-        package = sys.modules.get(getattr(module, "__package__", None) or "", module)
-        folders = [Path(folder) for folder in getattr(package, "__path__", ())]
+    for name, folders, file in map(_source, sorted(modules)):
         files = [(folder, path) for folder in folders for path in sorted(folder.rglob("*.py"))]
-        if not folders and (file := getattr(package, "__file__", None)) is not None:
-            files = [(Path(file).parent, Path(file))]
-        if package is not None and files:
+        if not folders and file is not None:
+            files = [(file.parent, file)]
+        if files:
             parts = [f"{path.relative_to(folder)} {sha256(path.read_bytes()).hexdigest()}" for folder, path in files]
-            found[package.__name__] = sha256("\n".join(parts).encode()).hexdigest()
+            found[name] = sha256("\n".join(parts).encode()).hexdigest()
     return found
 
 
-def warn_about_other_sources(run: str, then: Mapping[str, str], now: Mapping[str, str]) -> None:
-    """Warn that plug-ins, or the module of the model, changed since a run was started."""
-    if changed := [name for name, digest in now.items() if then.get(name, digest) != digest]:
+def _source(name: str) -> tuple[str, list[Path], Path | None]:
+    """The package of a module, or the module itself: its name, its folders if it is a package, and its file."""
+    folders, file = (), None
+    if (module := sys.modules.get(name)) is not None:
+        package = sys.modules.get(module.__package__ or "", module)
+        name, folders, file = package.__name__, getattr(package, "__path__", ()), getattr(package, "__file__", None)
+    else:
+        with contextlib.suppress(Exception):  # its package may fail, which is not what is asked here
+            if (spec := find_spec(name)) is not None:
+                folders, file = spec.submodule_search_locations or (), spec.origin
+    return name, list(map(Path, folders)), Path(file) if file is not None and Path(file).is_file() else None
+
+
+def warn_about_other_sources(run: str, then: Mapping[str, str]) -> None:
+    """Warn that plug-ins, or the module of the model, changed since a run was started; before they are imported."""
+    now = source_digests(then)
+    if changed := [name for name, digest in then.items() if now.get(name, digest) != digest]:
         message = "%s: the source of %s changed since the run was started; results may differ"
         log.warning(message, run, " and ".join(changed))
