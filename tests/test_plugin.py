@@ -7,9 +7,11 @@ import subprocess
 import sys
 from importlib.metadata import EntryPoint, EntryPoints
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import pytest
+from pydantic import Field
 
 import fedrelay as fr
 from fedrelay.experiment import method_catalogue
@@ -227,6 +229,33 @@ class Swapped(fr.Term):
         gradient.zero_()
 
 
+class Hasty(fr.Term):
+    def adjust_received_model(self, model, context):
+        model.flat.zero_()
+
+
+class HastyLoss(fr.LossTerm):
+    batchable: ClassVar = True
+
+    def loss(self, batch, context):
+        return batch.outputs.logits.sum()
+
+
+class Endless(fr.Warmup):
+    cycles: int = 3
+
+    def phases(self):
+        return ()
+
+
+class Models(fr.Routing):
+    models: int = Field(2, ge=1)
+    needed: int
+
+    def plan(self, context, round):
+        return fr.RoundPlan(round, (fr.Route((0,)),))
+
+
 def with_tensors(*tensors):
     return {"terms": {"t": type("Own", (fr.Term,), {"tensors": tensors})}}
 
@@ -250,6 +279,19 @@ def with_tensors(*tensors):
         ({"terms": [Short]}, "terms must be a mapping by name"),
         ({"route": Short}, "route must be a subclass of Routing"),
         ({"merge": 3}, "merge must be a subclass of Merge, got 3"),
+        ({"terms": {"t": Hasty}}, "Hasty.adjust_received_model is only called for models that are trained one by one"),
+        ({"terms": {"t": HastyLoss}}, "HastyLoss.loss is only called for models that are trained one by one"),
+        ({"warmup": Endless}, "Endless.length must name its option with the rounds (cycles)"),
+        (
+            {"route": Models, "defaults": {"route": {"modles": 3}}},
+            "defaults: route: unknown key 'modles' (did you mean 'models'?); allowed: models, needed",
+        ),
+        (
+            {"route": Models, "defaults": {"route": {"models": 0, "needed": 1}}},
+            "defaults: route.models: must be greater than or equal to 1, got 0",
+        ),
+        ({"route": Models, "defaults": {"merge": {"weights": "sample"}}}, "defaults: merge.weights: must be 'samples'"),
+        ({"route": Models, "defaults": {"terms.prox": {"nu": 1}}}, "defaults: terms.prox: unknown key 'nu'"),
     ],
 )
 def test_parts_that_cannot_work_are_refused_when_registered(parts, message):
@@ -257,6 +299,14 @@ def test_parts_that_cannot_work_are_refused_when_registered(parts, message):
         fr.register("wrong", summary="", **parts)
     assert message in str(refused.value)
     assert "wrong" not in fr.methods()
+
+
+def test_defaults_may_leave_options_to_the_user_and_name_terms_of_others(monkeypatch):
+    defaults = {"route": {"models": 3}, "terms.prox": {"mu": 1.0}, "terms.unknown": {"x": 1}}
+    monkeypatch.setitem(METHODS, "models", None)
+    del METHODS["models"]  # and again when the test ends
+    fr.register("models", summary="", route=Models, defaults=defaults)
+    assert METHODS["models"].defaults == defaults
 
 
 def test_entry_points_that_cannot_work_are_refused(monkeypatch):

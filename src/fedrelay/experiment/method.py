@@ -18,7 +18,7 @@ from fedrelay.local.terms.client_level_privacy import ClientLevelPrivacy
 from fedrelay.merge.base import Merge
 from fedrelay.privacy.checks import check_fresh_noise, check_private
 from fedrelay.routes.base import Routing
-from fedrelay.user_code import is_built_in
+from fedrelay.user_code import errors_in_own_part, is_built_in
 from fedrelay.warmup.base import Phase, Warmup
 
 
@@ -58,17 +58,13 @@ class Method:
     @property
     def node_plugins(self) -> tuple[str, ...]:
         """Modules from outside the package whose terms clients run; nodes need them too."""
-        warmup = self.warmup.phases() if self.warmup is not None else ()
-        terms = [*self.terms, *(term for phase in warmup for term in phase.terms)]
+        terms = [*self.terms, *(term for phase in self._warmup_phases() for term in phase.terms)]
         return tuple(sorted({type(term).__module__ for term in terms if not is_built_in(type(term))}))
 
     def phases(self, rounds: int) -> tuple[Phase, ...]:
         """All rounds of a run: those of the warm-up, then the method's own."""
         common = tuple(term for term in self.terms if term.in_warmup)
-        before = [
-            replace(phase, terms=(*phase.terms, *common))
-            for phase in (self.warmup.phases() if self.warmup is not None else ())
-        ]
+        before = [replace(phase, terms=(*phase.terms, *common)) for phase in self._warmup_phases()]
         rest = rounds - sum(phase.rounds for phase in before)
         if rest < 0:
             assert self.warmup is not None
@@ -81,6 +77,17 @@ class Method:
         for phase in before + own:
             found.append(replace(phase, first=found[-1].last + 1 if found else 1))
         return tuple(found)
+
+    def _warmup_phases(self) -> tuple[Phase, ...]:
+        if self.warmup is None:
+            return ()
+        with errors_in_own_part(self.warmup, "phases"):
+            found = tuple(self.warmup.phases())
+            for phase in found:
+                if not isinstance(phase, Phase):
+                    raise TypeError(f"must return Phase objects, got {phase!r}")
+                phase.check()
+        return found
 
 
 def build_method(experiment: Experiment) -> Method:

@@ -14,12 +14,13 @@ from inspect import isfunction, signature
 from typing import Any
 
 from fedrelay.errors import SpecError
-from fedrelay.experiment.error_messages import nearest
+from fedrelay.experiment.error_messages import nearest, unknown
 from fedrelay.experiment.part_serialization import REGISTERED, part_name
 from fedrelay.experiment.sections import Section
+from fedrelay.experiment.spec import validate
 from fedrelay.grouping.base import Grouping
 from fedrelay.local.client_profile import ClientProfiler
-from fedrelay.local.terms.base import Term
+from fedrelay.local.terms.base import LossTerm, Term
 from fedrelay.local.terms.client_level_privacy import ClientLevelPrivacy
 from fedrelay.local.terms.contrastive_loss import ContrastiveLoss
 from fedrelay.local.terms.control_variates import ControlVariates
@@ -270,6 +271,8 @@ def register(
     for place, part in entry.parts().items():
         _check_part(name, place, part)
     _check_part(name, "merge", default_merge)
+    for place, options in entry.defaults.items():
+        _check_defaults(name, place, _part_at(entry, place), options)
     if profiler is not None:
         _check_part(name, "profiler", profiler)
     METHODS[name] = entry
@@ -311,6 +314,44 @@ def _check_hooks(method: str, part: type[Section], base: type[Section]) -> None:
             raise SpecError(f"method {method!r}: {part.__name__}.{name} must take ({wanted})")
     if issubclass(part, Term):
         _check_tensors(f"method {method!r}: {part.__name__}.tensors", part.tensors)
+        _check_batchable(method, part)
+    if issubclass(part, Warmup) and getattr(part, "length", None) not in part.model_fields:
+        options = ", ".join(part.model_fields) or "it has none yet"
+        raise SpecError(f"method {method!r}: {part.__name__}.length must name its option with the rounds ({options})")
+
+
+def _check_batchable(method: str, part: type[Term]) -> None:
+    """Refuse a hook that would never be called, because the term says that models may be trained together."""
+    received = part.adjust_received_model is not Term.adjust_received_model
+    hook = "loss" if issubclass(part, LossTerm) else "adjust_received_model" if received else ""
+    if part.batchable and hook:
+        raise SpecError(
+            f"method {method!r}: {part.__name__}.{hook} is only called for models that are trained one by one; "
+            "set batchable = False in the class"
+        )
+
+
+def _part_at(entry: MethodEntry, place: str) -> type[Section] | None:
+    """The part whose options are at a place: one of the entry, or a term of another method; None if unknown."""
+    if place == "merge":
+        return entry.merge or entry.default_merge
+    others = (each.terms for each in METHODS.values())
+    terms = {f"terms.{name}": term for terms in others for name, term in terms.items()}
+    return entry.parts().get(place, terms.get(place))
+
+
+def _check_defaults(method: str, place: str, part: type[Section] | None, options: Options) -> None:
+    """Refuse defaults that the part would refuse; some options may be left for the user to set."""
+    if part is None:
+        return
+    left = [name for name, option in part.model_fields.items() if option.is_required() and name not in options]
+    if unknown_names := [name for name in options if name not in part.model_fields]:
+        raise SpecError(f"method {method!r}: defaults: {place}: {unknown('key', unknown_names[0], part.model_fields)}")
+    if not left:
+        try:
+            validate(part, options, f"{place}.")
+        except SpecError as error:
+            raise SpecError(f"method {method!r}: defaults: {error}") from None
 
 
 def _same_order(wanted: Sequence[str], given: Sequence[str]) -> bool:

@@ -35,6 +35,22 @@ class Phase:
         """Its last round."""
         return self.first + self.rounds - 1
 
+    def check(self) -> None:
+        """Refuse parts of the wrong kind, such as a class instead of an object.
+
+        Raises:
+            TypeError: A part is not what it should be.
+            ValueError: The number of rounds is less than 1.
+        """
+        kinds: list[tuple[object, type]] = [(self.route, Routing), (self.merge, Merge)]
+        for part, kind in kinds + [(term, Term) for term in self.terms]:
+            if not isinstance(part, kind):
+                raise TypeError(f"a Phase needs a {kind.__name__}, got {part!r}")
+        if not isinstance(self.rounds, int):
+            raise TypeError(f"rounds of a Phase must be a whole number, got {self.rounds!r}")
+        if self.rounds < 1:
+            raise ValueError(f"a Phase has at least 1 round, got {self.rounds}")
+
 
 class Warmup(Section, ABC):
     """Rounds before those of the method. They count among the rounds of the run.
