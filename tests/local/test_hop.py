@@ -8,10 +8,12 @@ import torch
 from fedrelay.data.public_samples import with_public
 from fedrelay.engines.base import RoundInputs
 from fedrelay.engines.local.engine import start_local
-from fedrelay.errors import DivergedError
+from fedrelay.errors import DivergedError, SpecError
 from fedrelay.experiment.spec import GuardSettings, TrainSettings
 from fedrelay.local.client_state import ClientStateStore
+from fedrelay.local.terms.base import Term
 from fedrelay.local.terms.control_variates import ControlVariates
+from fedrelay.local.terms.proximal_penalty import ProximalPenalty
 from fedrelay.local.trainer import TrainingJob
 from fedrelay.models.flat_layout import FlatLayout
 from fedrelay.robustness.guard import TypicalHop
@@ -156,3 +158,26 @@ def test_a_refused_client_keeps_its_state_and_adds_nothing_to_the_payload(toy, l
     assert any(tensor.any() for tensor in client_states.get(0).values())
     for tensors in map(client_states.get, (0, 1, 2)):
         assert all(tensor.isfinite().all() for tensor in tensors.values())
+
+
+class Homesick(Term):
+    """Pulls towards the model of the round."""
+
+    declared: bool = False
+
+    @property
+    def needs_round_model(self):
+        return self.declared
+
+    def add_gradient(self, gradient, theta, context):
+        gradient.add_(theta - context.round_model)
+
+
+@pytest.mark.parametrize("lanes", [1, 8])
+def test_the_model_of_the_round_is_only_there_if_a_term_needs_it(toy, linear, lanes):
+    plan = RoundPlan(1, (Route((0, 1)), Route((2, 3))))
+    run_round(job_of(toy, linear, terms=(Homesick(declared=True),), lanes=lanes), plan)
+    run_round(job_of(toy, linear, terms=(Homesick(), ProximalPenalty(anchor="round")), lanes=lanes), plan)
+    message = "term 'Homesick', add_gradient: AttributeError: round_model is not sent to clients; needs_round_model"
+    with pytest.raises(SpecError, match=message):
+        run_round(job_of(toy, linear, terms=(Homesick(), ProximalPenalty()), lanes=lanes), plan)

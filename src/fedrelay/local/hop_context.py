@@ -31,8 +31,8 @@ class HopContext:
     received: Tensor
     """The model that this client received."""
 
-    round_model: Tensor
-    """The global model at the start of the round."""
+    sent_round_model: Tensor | None = None
+    """The global model at the start of the round, if a term needs it; hooks read `round_model`."""
 
     server_state: Tensors = field(default_factory=dict)
     """The tensors that the server sends to every client."""
@@ -51,6 +51,17 @@ class HopContext:
 
     relative_size: Tensor = _MEAN_SIZE
     """The client's number of samples divided by the mean of all clients: `[1]`, or `[lanes, 1]`."""
+
+    @property
+    def round_model(self) -> Tensor:
+        """The global model at the start of the round.
+
+        Raises:
+            AttributeError: No term of the method has `needs_round_model`, so this model is not sent to clients.
+        """
+        if self.sent_round_model is None:
+            raise AttributeError("round_model is not sent to clients; needs_round_model of the term must return True")
+        return self.sent_round_model
 
     def map(self, change: Callable[[Tensor], Tensor]) -> HopContext:
         """The same context with `change` applied to every tensor."""
@@ -81,8 +92,10 @@ _FIELDS = tuple(each.name for each in fields(HopContext))
 
 
 def _combine(contexts: Sequence[HopContext], join: Callable[[list[Tensor]], Tensor]) -> HopContext:
-    def joined(values: list[Tensor | Tensors]) -> Tensor | Tensors:
+    def joined(values: list[Tensor | Tensors | None]) -> Tensor | Tensors | None:
         first = values[0]
+        if first is None:
+            return None
         if isinstance(first, Tensor):
             return join(values)  # type: ignore[arg-type]
         return {name: join([tensors[name] for tensors in values]) for name in first}  # type: ignore[index]

@@ -70,6 +70,11 @@ class TrainingJob:
         """Whether hops do anything besides training: hooks of terms, or clipping by the guard."""
         return bool(self.terms) or self.guard.norm is not None
 
+    @cached_property
+    def needs_round_model(self) -> bool:
+        """Whether clients get the global model at the start of the round beside the model they train."""
+        return any(term.needs_round_model for term in self.terms)
+
     def tensor_names(self, kind: type[ClientState | ServerState | Payload]) -> tuple[str, ...]:
         """The names of the terms' client states, server states or payloads."""
         return tuple(tensor.name for term in self.terms for tensor in term.tensors if isinstance(tensor, kind))

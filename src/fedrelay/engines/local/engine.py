@@ -234,17 +234,17 @@ class TrainRoutes:
 def hop_context(worker: WorkerContext, hop_rows: HopRows, server_state: Mapping[str, Tensor]) -> HopContext:
     """The tensors of a hop."""
     rows, job = worker.rows, worker.job
-    received, round_model = rows[hop_rows.model[0]], rows[0]
+    received = rows[hop_rows.model[0]]
     if hop_rows.received_model is not None:
         rows[hop_rows.received_model].copy_(received)
     if not job.terms:
-        return HopContext(received, round_model)
+        return HopContext(received)
     states, payloads = job.tensor_names(ClientState), job.tensor_names(Payload)
     for before, after in hop_rows.payload:
         rows[after].copy_(rows[before])
     return HopContext(
         received,
-        round_model,
+        rows[0] if job.needs_round_model else None,
         server_state,
         {name: rows[before] for name, (before, _) in zip(states, hop_rows.client_state, strict=True)},
         {name: rows[after] for name, (_, after) in zip(states, hop_rows.client_state, strict=True)},
@@ -284,7 +284,7 @@ class ProfileClients(ReadOnlyWorkItem):
     @staticmethod
     def _train(worker: WorkerContext, hops: list[Hop], start: Tensor) -> list[Tensor]:
         models = list(start.new_empty(len(hops), len(start)))
-        reports = worker.hop_runner.trainer.train(hops, [HopContext(start, start)] * len(hops), models)
+        reports = worker.hop_runner.trainer.train(hops, [HopContext(start)] * len(hops), models)
         for hop, report in zip(hops, reports, strict=True):
             if reason := check_weights(worker.job.guard, report.max_abs_weight):
                 raise DivergedError(

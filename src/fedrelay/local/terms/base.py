@@ -66,7 +66,7 @@ class Term(Section, ABC):
     ...     def write_state_and_payload(self, context, outcome):
     ...         context.new_client_state["hops"].add_(1)
     >>> theta, gradient = torch.tensor([2.0, -4.0]), torch.zeros(2)
-    >>> context = fr.HopContext(theta, theta, client_state={"hops": torch.zeros(2)})
+    >>> context = fr.HopContext(theta, client_state={"hops": torch.zeros(2)})
     >>> Shrink().add_gradient(gradient, theta, context)
     >>> gradient
     tensor([ 1., -2.])
@@ -106,7 +106,7 @@ class Term(Section, ABC):
 
     @property
     def needs_round_model(self) -> bool:
-        """Whether clients read `context.round_model`, which then has to be sent to all of them."""
+        """Whether hooks read `context.round_model`, which is then sent to all clients and counted as a transfer."""
         return False
 
     @property

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from fedrelay.engines.flower.messages import BadMessage, Message, pack_models
 from fedrelay.errors import EngineError
-from fedrelay.experiment.part_serialization import to_plain
+from fedrelay.experiment.part_serialization import REGISTERED, to_plain
 from fedrelay.grouping.profiles.confidence import ConfidenceProfiler
+from fedrelay.local.terms.base import Term
 from fedrelay.local.terms.control_variates import ControlVariates
 from fedrelay.local.terms.proximal_penalty import ProximalPenalty
 
@@ -53,6 +54,19 @@ def test_a_hop_is_a_step_of_gradient_descent(service, ask):
     assert (reply.header["request"], reply.header["samples"], reply.header["steps"]) == (100, 8, 1)
     assert reply.header["loss"] == pytest.approx(np.log(2), abs=1e-6)
     assert reply.header["names"] == ["model"]
+
+
+class Homesick(Term):
+    """Pulls towards the model of the round without a word about it."""
+
+    def add_gradient(self, gradient, theta, context):
+        gradient.add_(theta - context.round_model)
+
+
+def test_a_node_does_not_take_the_received_model_for_that_of_the_round(service, ask, monkeypatch):
+    monkeypatch.setitem(REGISTERED, f"{__name__}.Homesick", Homesick)
+    with pytest.raises(EngineError, match="round_model is not sent to clients; needs_round_model"):
+        service.answer(ask.hop(ask.job(Homesick())))
 
 
 def test_client_state_is_read_by_its_version(service, ask):

@@ -201,7 +201,7 @@ class NodeService:
                 raise EngineError("the state of this client belongs to another model")
         return HopContext(
             recv,
-            models.get("round", recv),
+            models.get("round", recv) if job.needs_round_model else None,
             sent("server", job.tensor_names(ServerState)),
             state,
             {name: torch.zeros_like(recv) for name in names},

@@ -112,7 +112,7 @@ class HopRequests:
         """The request on the wire. Tensors that are not sent are zero, or equal to the model."""
         tamper, inputs = route.overlay.tamper_at(hop.route, hop.index), route.inputs
         models = {"recv": route.model}
-        if route.model is not inputs.weights and any(term.needs_round_model for term in self.job.terms):
+        if route.model is not inputs.weights and self.job.needs_round_model:
             models["round"] = inputs.weights
         server = self.job.tensor_names(ServerState)
         models |= {f"server {name}": inputs.server[name] for name in server if name in inputs.server}
