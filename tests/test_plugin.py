@@ -256,6 +256,11 @@ class Models(fr.Routing):
         return fr.RoundPlan(round, (fr.Route((0,)),))
 
 
+class Former(fr.Grouping):
+    def form_groups(self, inputs, profiles=None, *, count=None, key=1):
+        return ((0, 1), (1, 99))
+
+
 def with_tensors(*tensors):
     return {"terms": {"t": type("Own", (fr.Term,), {"tensors": tensors})}}
 
@@ -282,6 +287,7 @@ def with_tensors(*tensors):
         ({"terms": {"t": Hasty}}, "Hasty.adjust_received_model is only called for models that are trained one by one"),
         ({"terms": {"t": HastyLoss}}, "HastyLoss.loss is only called for models that are trained one by one"),
         ({"warmup": Endless}, "Endless.length must name its option with the rounds (cycles)"),
+        ({"grouping": Former}, "Former must override assign_groups instead of form_groups"),
         (
             {"route": Models, "defaults": {"route": {"modles": 3}}},
             "defaults: route: unknown key 'modles' (did you mean 'models'?); allowed: models, needed",

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.conftest import make_federation
 
 from fedrelay.data.federation import federate
 from fedrelay.errors import DivergedError, SpecError
@@ -217,3 +218,44 @@ def test_a_subclass_may_have_its_own_profile_assigner_and_options(make_clients):
     assert BySizeGrouping(length=3).form_groups(inputs) == ((2, 4, 0), (3,))
     with pytest.raises(SpecError, match="clusters: has no effect"):
         validate(BySizeGrouping, {"clusters": 3}, "grouping.")
+
+
+GROUPS = {
+    "good": [np.array([2, 0]), [1]],
+    "far": [[0, 1], [99]],
+    "negative": [[0, 1], [-1]],
+    "overlapping": [[0, 1], [1, 2]],
+    "twice": [[0, 0]],
+    "empty": [[0], []],
+    "none": [],
+    "halves": [[0.5]],
+    "flat": [0, 1],
+}
+
+
+class Own(Grouping):
+    which: str = "good"
+
+    def assign_groups(self, vectors, sizes, rng, *, classes):
+        return GROUPS[self.which]
+
+
+@pytest.mark.parametrize(
+    ("which", "message"),
+    [
+        ("far", "ValueError: row 99 does not exist; the clients with samples are rows 0 to 2"),
+        ("negative", "ValueError: row -1 does not exist"),
+        ("overlapping", "ValueError: row 1 is in two groups or twice in one"),
+        ("twice", "ValueError: row 0 is in two groups or twice in one"),
+        ("empty", "ValueError: every group needs a client, got ((0,), ())"),
+        ("none", "ValueError: every group needs a client, got ()"),
+        ("halves", "TypeError: 'float' object cannot be interpreted as an integer"),
+        ("flat", "TypeError: 'int' object is not iterable"),
+    ],
+)
+def test_groups_of_an_own_grouping_are_checked_when_they_are_formed(which, message):
+    inputs = ProfileInputs(make_federation([5, 0, 3, 4]), 1)
+    with pytest.raises(SpecError) as refused:
+        Own(which=which).form_groups(inputs)
+    assert str(refused.value).startswith(f"grouping 'Own', assign_groups: {message}")
+    assert Own().form_groups(inputs) == ((3, 0), (2,))

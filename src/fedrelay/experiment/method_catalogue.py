@@ -315,6 +315,8 @@ def _check_hooks(method: str, part: type[Section], base: type[Section]) -> None:
     if issubclass(part, Term):
         _check_tensors(f"method {method!r}: {part.__name__}.tensors", part.tensors)
         _check_batchable(method, part)
+    if issubclass(part, Grouping) and part.form_groups is not Grouping.form_groups:
+        raise SpecError(f"method {method!r}: {part.__name__} must override assign_groups instead of form_groups")
     if issubclass(part, Warmup) and getattr(part, "length", None) not in part.model_fields:
         options = ", ".join(part.model_fields) or "it has none yet"
         raise SpecError(f"method {method!r}: {part.__name__}.length must name its option with the rounds ({options})")

@@ -19,6 +19,9 @@ groups as the bounds require. The files in `fedrelay/grouping` describe each ass
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import chain
+from operator import index
 from typing import Literal, Self
 
 import numpy as np
@@ -43,6 +46,7 @@ from fedrelay.grouping.random import random_groups
 from fedrelay.grouping.size_bounds import SizeBounds
 from fedrelay.rng import generator
 from fedrelay.routes.base import Groups
+from fedrelay.user_code import errors_in_own_part, is_built_in
 
 AssignerName = Literal["random", "kmeans", "greedy", "icg"]
 
@@ -64,8 +68,8 @@ class Grouping(ProfileOptions):
     """Forms groups of clients.
 
     `form_groups` computes the profiles of all clients that have samples, then calls `assign_groups`. A subclass
-    overrides `assign_groups` to form groups in its own way, or `active_profile` to describe clients in its own way. Its
-    pydantic fields are settings: users set them as `grouping.NAME`.
+    overrides `assign_groups` to form groups in its own way, or `active_profile` to describe clients in its own way; it
+    cannot override `form_groups`. Its pydantic fields are settings: users set them as `grouping.NAME`.
 
     Example:
         >>> import numpy as np
@@ -215,7 +219,10 @@ class Grouping(ProfileOptions):
         vectors = (profiles or self.profile_clients(inputs)).vectors
         rng = generator(inputs.seed, "grouping", *(() if key == 1 else (key,)))
         grouping = self if count is None else self.model_copy(update={"groups": min(count, len(clients))})
-        groups = grouping.assign_groups(vectors, sizes[clients], rng, classes=inputs.federation.classes)
+        with errors_in_own_part(self, "assign_groups"):
+            groups = grouping.assign_groups(vectors, sizes[clients], rng, classes=inputs.federation.classes)
+            if not is_built_in(type(self)):
+                groups = checked_groups(groups, len(clients))
         return tuple(tuple(clients[list(group)].tolist()) for group in groups)
 
     def profile_clients(self, inputs: ProfileInputs) -> ProfilingResult:
@@ -246,7 +253,7 @@ class Grouping(ProfileOptions):
             classes: The number of classes.
 
         Returns:
-            Groups of row numbers.
+            Groups of row numbers. No row is in two groups; a row may be in none.
         """
         match self.assign:
             case "random":
@@ -268,6 +275,30 @@ class Grouping(ProfileOptions):
             case "icg":
                 count = self.groups or default_group_count(sizes, self.bounds)
                 return icg_groups(vectors, rng, groups=count, leftovers=self.leftovers, iterations=self.iterations)
+
+
+def checked_groups(groups: Iterable[Iterable[int]], rows: int) -> Groups:
+    """Groups of row numbers as plain tuples of plain numbers.
+
+    Args:
+        groups: What an assigner returned.
+        rows: The number of rows.
+
+    Raises:
+        TypeError: A group has other things than whole numbers.
+        ValueError: A row does not exist or is in two groups, or a group is empty.
+    """
+    found = tuple(tuple(map(index, group)) for group in groups)
+    if not found or not all(found):
+        raise ValueError(f"every group needs a client, got {found}")
+    seen: set[int] = set()
+    for row in chain.from_iterable(found):
+        if not 0 <= row < rows:
+            raise ValueError(f"row {row} does not exist; the clients with samples are rows 0 to {rows - 1}")
+        if row in seen:
+            raise ValueError(f"row {row} is in two groups or twice in one")
+        seen.add(row)
+    return found
 
 
 def default_group_count(sizes: NDArray[np.int64], bounds: SizeBounds) -> int:
