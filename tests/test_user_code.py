@@ -7,10 +7,11 @@ import sys
 from types import ModuleType
 
 import pytest
+from tests.conftest import make_federation
 from torch import nn
 
 import fedrelay as fr
-from fedrelay.experiment.method_catalogue import METHODS
+from fedrelay.experiment.method_catalogue import METHODS, MethodEntry
 from fedrelay.runtime.versions import source_digests
 
 SMALL = {"clients": 4, "rounds": 1, "workers": 1}
@@ -87,6 +88,33 @@ def test_resume_warns_if_the_source_of_a_plug_in_or_a_model_changed(tmp_path, mo
     end = "changed since the run was started; results may differ"
     changed = ["my_lab", "my_lab and my_linear_nets"]
     assert caplog.messages == [f"{run}: the source of {each} {end}" for each in changed]
+
+
+class Quits(fr.Term):
+    how: str = "SystemExit"
+
+    def add_gradient(self, gradient, theta, context):
+        raise {"SystemExit": SystemExit(3), "KeyboardInterrupt": KeyboardInterrupt()}[self.how]
+
+
+class QuittingNet(nn.Linear):
+    def forward(self, x):
+        if self.training:
+            raise SystemExit(3)
+        return super().forward(x)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_user_code_that_ends_the_program_ends_the_run_with_a_message(monkeypatch, capfd, workers):
+    monkeypatch.setitem(METHODS, "quits", MethodEntry("", terms={"quits": Quits}))
+    settings = {"clients": 4, "rounds": 1, "workers": workers, "lanes": 1, "fraction": 1.0, "progress": False}
+    with pytest.raises(fr.SpecError, match="term 'Quits', add_gradient: SystemExit: 3"):
+        fr.run("quits", **settings)
+    with pytest.raises(KeyboardInterrupt):  # as if the user had asked for it, with any number of workers
+        fr.run("quits", terms={"quits": {"how": "KeyboardInterrupt"}}, **settings)
+    with pytest.raises(fr.EngineError, match=r"training on client \d failed: SystemExit: 3"):
+        fr.run("fedavg", data=make_federation([4] * 4), model=QuittingNet(4, 3), rounds=1, workers=workers)
+    assert "Traceback" not in capfd.readouterr().err
 
 
 PULL = """

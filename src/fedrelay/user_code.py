@@ -111,7 +111,7 @@ def errors_in_own_part(part: BaseModel | None = None, hook: str = "") -> Iterato
         yield
     except FedRelayError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         found = (part, hook) if part is not None else _part_in(error)
         if found is None or is_built_in(type(found[0])):
             raise

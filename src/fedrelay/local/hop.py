@@ -183,5 +183,5 @@ def describe_errors(action: str) -> Iterator[None]:
             yield
     except FedRelayError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise EngineError(f"{action} failed: {type(error).__name__}: {error}") from error

@@ -72,7 +72,8 @@ def source_digests(modules: Iterable[str]) -> dict[str, str]:
 
 def _source(name: str) -> tuple[str, list[Path], Path | None]:
     """The package of a module, or the module itself: its name, its folders if it is a package, and its file."""
-    folders, file = (), None
+    folders: Iterable[str] = ()
+    file: str | None = None
     if (module := sys.modules.get(name)) is not None:
         package = sys.modules.get(module.__package__ or "", module)
         name, folders, file = package.__name__, getattr(package, "__path__", ()), getattr(package, "__file__", None)

@@ -159,7 +159,7 @@ class ForkedExecutor:
                         self._replace(worker, deaths + 1)
                         waiting.append((number, deaths + 1))
                         continue
-                    if isinstance(result, FedRelayError):
+                    if isinstance(result, FedRelayError | KeyboardInterrupt):
                         raise result
                     results[number] = result
         except BaseException:
@@ -234,7 +234,7 @@ def _serve(connection: Connection, foreign: list[Connection], job: TrainingJob, 
             try:
                 worker = worker or WorkerContext(job, rows)
                 connection.send(item.run(worker))
-            except FedRelayError as error:
+            except (FedRelayError, KeyboardInterrupt) as error:  # signals are ignored, so user code has raised it
                 connection.send(error)
             except Exception as error:
                 connection.send(EngineError(f"a worker failed: {type(error).__name__}: {error}"))
