@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import os
 import ssl
+from pathlib import Path
 
 import pytest
 
@@ -83,6 +84,12 @@ def test_keys_that_are_not_accepted(tmp_path):
 
 def certificate(path):
     return x509.load_pem_x509_certificate(path.read_bytes())
+
+
+@pytest.mark.parametrize("name", ["", "/", "."])
+def test_a_key_needs_a_file_name(name):
+    with pytest.raises(SpecError, match="FILE: must be the name of a new file"):
+        make_node_key(Path(name))
 
 
 def test_a_renewed_certificate_is_for_the_same_key_and_of_the_same_authority(tmp_path, monkeypatch):

@@ -116,6 +116,8 @@ def ends_soon(path: Path) -> str:
 
 def make_node_key(path: Path) -> Path:
     """Create the private key of a node, and beside it the public key, whose path is returned."""
+    if not path.name or path.is_dir():
+        raise SpecError(f"FILE: must be the name of a new file, such as hospital-a.key, got {str(path)!r}")
     public = path.with_name(f"{path.name}.pub")
     _refuse_existing(path, public)
     path.parent.mkdir(parents=True, exist_ok=True)
