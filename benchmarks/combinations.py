@@ -103,7 +103,7 @@ TASKS = (
 SMOKE = Task("digits", "Smoke", 200, 50, batch_size=16, rounds=2, methods=("fedavg", "fedprox"), workers=1)
 
 
-class Shown(fr.Observer):
+class Shown(fr.Callback):
     """Says which run goes by, and how far it is."""
 
     def __init__(self, title: str) -> None:
@@ -115,8 +115,8 @@ class Shown(fr.Observer):
         epochs = f" with {experiment.train.epochs} epochs" if experiment.train.epochs > 1 else ""
         print(f"\n{self.title}, seed {experiment.seed}: {experiment.method}{epochs} ", end="", file=sys.stderr)
 
-    def on_round_end(self, round: int, row: object) -> None:
-        print("." if round < self.rounds else ". done", end="", file=sys.stderr, flush=True)
+    def on_round_end(self, context: fr.RoundContext) -> None:
+        print("." if context.round < self.rounds else ". done", end="", file=sys.stderr, flush=True)
 
     def on_stopping(self) -> None:
         print(" stopping after this round", file=sys.stderr)
@@ -137,7 +137,7 @@ def compared(task: Task, runs: Path) -> list[fr.ComparisonResult]:
             workers=task.workers,
             seeds=[seed],
             out=runs / task.folder / f"seed-{seed}",
-            observer=Shown(task.title),
+            callbacks=Shown(task.title),
         )
         for seed in SEEDS
     ]

@@ -31,20 +31,20 @@ def measure(clients: int) -> dict[str, float]:
     import fedrelay as fr
     from fedrelay.data.synthetic import LogNormalSizes, SyntheticFederation
 
-    class Stopwatch(fr.Observer):
+    class Stopwatch(fr.Callback):
         """Notes when rounds end."""
 
         def __init__(self) -> None:
             self.moments: list[float] = []
 
-        def on_round_end(self, round: int, row: object) -> None:
+        def on_round_end(self, context: fr.RoundContext) -> None:
             self.moments.append(time.perf_counter())
 
     began = time.perf_counter()
     federation = SyntheticFederation(clients, alpha=1.0, beta=1.0, size_rule=LogNormalSizes(log_std=0.0))
     watch = Stopwatch()
     settings = {"rounds": ROUNDS, "fraction": VISITED / clients, "every": 10, "workers": WORKERS}
-    fr.run("fedavg", data=federation, observer=watch, **settings)
+    fr.run("fedavg", data=federation, callbacks=watch, **settings)
     laps = [later - sooner for sooner, later in zip(watch.moments, watch.moments[1:], strict=False)][WARM_UP:]
     own, children = (resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     return {

@@ -98,16 +98,16 @@ def test_progress_is_shown_where_wanted(capsys):
     assert "fedavg, seed 2: round 1/1" in capsys.readouterr().err
 
 
-def test_an_observer_needs_only_the_hooks_it_uses():
+def test_a_callback_needs_only_the_hooks_it_uses():
     class Rounds:
         def __init__(self):
             self.seen = []
 
-        def on_round_end(self, round, row):
-            self.seen.append(round)
+        def on_round_end(self, context):
+            self.seen.append(context.round)
 
     rounds = Rounds()
-    fr.run("fedavg", clients=4, rounds=2, workers=1, observer=rounds)
+    fr.run("fedavg", clients=4, rounds=2, workers=1, callbacks=rounds)
     assert rounds.seen == [1, 2]
     with pytest.raises(fr.SpecError, match="has none of the hooks"):
-        fr.run("fedavg", clients=4, rounds=2, observer=object())
+        fr.run("fedavg", clients=4, rounds=2, callbacks=object())

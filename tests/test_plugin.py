@@ -35,13 +35,13 @@ SETTINGS = [
 DIES = """
 import os, fedrelay as fr
 
-class Dies(fr.Observer):
-    def on_round_end(self, round, row):
-        if round == 2:
+class Dies(fr.Callback):
+    def on_round_end(self, context):
+        if context.round == 2:
             os._exit(9)
 
 fr.run("pairs+l1prox", clients=7, rounds=4, fraction=0.8, workers=1, terms={"l1prox": {"strength": 0.01}},
-       checkpoint={"seconds": 0}, out="run", observer=Dies())
+       checkpoint={"seconds": 0}, out="run", callbacks=Dies())
 """
 
 

@@ -135,9 +135,9 @@ fr.register("my-pull", summary="", terms={{"pull": {kind}}})
 """
 
 
-class Dies(fr.Observer):
-    def on_round_end(self, round, row):
-        raise RuntimeError("died")
+class Dies(fr.Callback):
+    def on_round_end(self, context):
+        raise KeyboardInterrupt("died")
 
 
 @pytest.fixture
@@ -155,8 +155,8 @@ def changed_plugin(tmp_path, monkeypatch):
     def change(**changes):
         load()
         wanted = {**SMALL, "rounds": 2, "checkpoint": {"seconds": 0}}
-        with pytest.raises(RuntimeError, match="died"):
-            fr.run("my-pull+fedprox", plugins=["my_pull"], out=tmp_path / "run", observer=Dies(), **wanted)
+        with pytest.raises(KeyboardInterrupt, match="died"):
+            fr.run("my-pull+fedprox", plugins=["my_pull"], out=tmp_path / "run", callbacks=Dies(), **wanted)
         load(**changes)
         return tmp_path / "run"
 

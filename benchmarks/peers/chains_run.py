@@ -60,7 +60,7 @@ def main() -> None:
     }
     share = handover_share(federation, case, settings)
     clock = ClockSettings()
-    result = fr.run("fedseq", data=federation, model=case.model(), observer=clock, **settings)
+    result = fr.run("fedseq", data=federation, model=case.model(), callbacks=clock, **settings)
     assert result.client_updates == POPULATION * rounds
     assert result.transfers["c2c"] == CHAINS * (LENGTH - 1) * rounds
     report(case, clock.seconds(wanted.rounds), wanted.rounds * POPULATION, handover=share)

@@ -17,16 +17,15 @@ from fedrelay.experiment.prepare import prepare
 from fedrelay.experiment.spec import experiment
 from fedrelay.local.terms.base import Term
 from fedrelay.routes.execution_overlay import AS_PLANNED
-from fedrelay.runtime.result import Row
 
 
-class ClockSettings(fr.Observer):
+class ClockSettings(fr.Callback):
     """Notes the end of every round."""
 
     def __init__(self) -> None:
         self.ends: list[float] = []
 
-    def on_round_end(self, round: int, row: Row | None) -> None:
+    def on_round_end(self, context: fr.RoundContext) -> None:
         self.ends.append(time.perf_counter())
 
     def seconds(self, rounds: int) -> float:
@@ -80,7 +79,7 @@ def main() -> None:
         settings["engine"] = {"lanes": -(-case.clients // (os.cpu_count() or 1))}  # one batched model for each core
     run_hops("fedavg", federation, case, settings)
     clock = ClockSettings()
-    result = fr.run("fedavg", data=federation, model=case.model(), observer=clock, **settings)
+    result = fr.run("fedavg", data=federation, model=case.model(), callbacks=clock, **settings)
     assert result.client_updates == case.clients * settings["rounds"]
     warm = fr.run("fedavg", data=federation, model=case.model(), **settings | {"rounds": WARM_UP})
     loss = case.loss(warm.load_into(case.model()))

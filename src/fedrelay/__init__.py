@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from fedrelay.merge.base import Merge, MergeInput, MergeResult
     from fedrelay.routes.base import PlanningContext, Routing, sample
     from fedrelay.routes.plan import RoundPlan, Route
+    from fedrelay.runtime.callback import Callback, RoundContext, StopRun
     from fedrelay.runtime.comparison import ComparisonResult, MethodResults
     from fedrelay.runtime.interrupt import Interrupted
-    from fedrelay.runtime.observer import Observer
     from fedrelay.runtime.result import Result
     from fedrelay.runtime.versions import __version__
     from fedrelay.tasks.base import EvaluationSums, Metric, Task
@@ -55,11 +55,11 @@ _HOMES = {
     "merge.base": ("Merge", "MergeInput", "MergeResult"),
     "routes.base": ("PlanningContext", "Routing", "sample"),
     "routes.plan": ("RoundPlan", "Route"),
+    "runtime.callback": ("Callback", "RoundContext", "StopRun"),
     "tasks.base": ("EvaluationSums", "Metric", "Task"),
     "tasks.custom": ("CustomTask",),
     "runtime.comparison": ("ComparisonResult", "MethodResults"),
     "runtime.interrupt": ("Interrupted",),
-    "runtime.observer": ("Observer",),
     "runtime.result": ("Result",),
     "runtime.versions": ("__version__",),
     "warmup.base": ("Warmup",),
@@ -70,6 +70,7 @@ _MODULES = {name: f"fedrelay.{module}" for module, names in _HOMES.items() for n
 
 __all__ = [
     "AnchoredTerm",
+    "Callback",
     "ClientState",
     "Comparison",
     "ComparisonResult",
@@ -91,17 +92,18 @@ __all__ = [
     "MergeResult",
     "MethodResults",
     "Metric",
-    "Observer",
     "Payload",
     "PlanningContext",
     "Profile",
     "Result",
+    "RoundContext",
     "RoundPlan",
     "Route",
     "Routing",
     "RunFolderError",
     "ServerState",
     "SpecError",
+    "StopRun",
     "Task",
     "Term",
     "Warmup",

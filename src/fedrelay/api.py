@@ -21,9 +21,9 @@ from fedrelay.experiment.prepare import prepare
 from fedrelay.experiment.spec import DataSettings, comparison, experiment, nested, shortcuts, validate
 from fedrelay.report.progress import watching
 from fedrelay.routes.plan import RoundPlan
+from fedrelay.runtime.callback import Callback, Callbacks, CombinedCallback, as_callback
 from fedrelay.runtime.comparison import ComparisonResult, run_comparison
 from fedrelay.runtime.loop import resume_run, run_experiment
-from fedrelay.runtime.observer import CombinedObserver, Observer, as_observer
 from fedrelay.runtime.result import Result
 from fedrelay.tasks.base import Task
 
@@ -51,7 +51,7 @@ def run(
     workers: int | None = None,
     out: str | Path | None = None,
     plugins: Sequence[str] | None = None,
-    observer: Observer | None = None,
+    callbacks: Callbacks | None = None,
     progress: bool | None = None,
     **settings: Unpack[KeywordSettings],
 ) -> Result:
@@ -76,7 +76,7 @@ def run(
         workers: Number of worker processes; 0 uses all cores.
         out: Folder to keep the run in, so that it can be resumed and reported.
         plugins: Modules that register methods of your own.
-        observer: Is called during the run: an `Observer`, or any object with some of its hooks.
+        callbacks: Called during the run: a `Callback` or several, or any objects with some of its hooks.
         progress: Whether to show a progress bar; by default in terminals and notebooks.
         **settings: Any other setting: a section (`train={"clip": 1.0}`) or a short name (`clip=1.0`).
 
@@ -111,9 +111,9 @@ def run(
     )
     plain, federation, module, own_task = _separate_own(named, settings, data, model, task)
     _check([method], plain)
-    with _observed(observer, progress) as watcher:
+    with _watched(callbacks, progress) as watcher:
         return run_experiment(
-            experiment(method, **plain), federation=federation, module=module, task=own_task, observer=watcher
+            experiment(method, **plain), federation=federation, module=module, task=own_task, callbacks=watcher
         )
 
 
@@ -136,7 +136,7 @@ def compare(
     workers: int | None = None,
     out: str | Path | None = None,
     plugins: Sequence[str] | None = None,
-    observer: Observer | None = None,
+    callbacks: Callbacks | None = None,
     progress: bool | None = None,
     **settings: Unpack[KeywordSettings],
 ) -> ComparisonResult:
@@ -177,8 +177,8 @@ def compare(
     _check([each for each in methods if isinstance(each, str)], plain)
     wanted = comparison(methods, **plain)
     titles = [f"{entry.name}, seed {seed}" for entry in wanted.methods for seed in wanted.seeds]
-    with _observed(observer, progress, titles) as watcher:
-        outcome = run_comparison(wanted, federation=federation, module=module, task=own_task, observer=watcher)
+    with _watched(callbacks, progress, titles) as watcher:
+        outcome = run_comparison(wanted, federation=federation, module=module, task=own_task, callbacks=watcher)
     if wanted.out is not None:
         from fedrelay.report.comparison_files import write_comparison_files  # matplotlib takes a second to import
 
@@ -192,7 +192,7 @@ def resume(
     data: Federation | None = None,
     model: nn.Module | None = None,
     task: Task | None = None,
-    observer: Observer | None = None,
+    callbacks: Callbacks | None = None,
     progress: bool | None = None,
 ) -> Result:
     """Continue a run from its folder.
@@ -202,7 +202,7 @@ def resume(
         data: Your own federation, if the run was started with one.
         model: Your own module, if the run was started with one.
         task: Your own task, if the run was started with one.
-        observer: Is called during the run, as in `run`.
+        callbacks: Called during the run, as in `run`.
         progress: Whether to show a progress bar; by default in terminals and notebooks.
 
     Returns:
@@ -211,8 +211,8 @@ def resume(
     Raises:
         RunFolderError: The folder is damaged, in use, or was started with other data.
     """
-    with _observed(observer, progress) as watcher:
-        return resume_run(Path(run), federation=data, module=model, task=task, observer=watcher)
+    with _watched(callbacks, progress) as watcher:
+        return resume_run(Path(run), federation=data, module=model, task=task, callbacks=watcher)
 
 
 def plan(
@@ -293,13 +293,13 @@ def methods() -> dict[str, str]:
 
 
 @contextmanager
-def _observed(observer: Observer | None, progress: bool | None, titles: Sequence[str] = ()) -> Iterator[Observer]:
-    """The caller's observer, and a progress bar on stderr where wanted."""
+def _watched(callbacks: Callbacks | None, progress: bool | None, titles: Sequence[str] = ()) -> Iterator[Callback]:
+    """The caller's callbacks, and a progress bar on stderr where wanted."""
     console = Console(stderr=True, quiet=progress is False)
     if progress is None and not (console.is_terminal or console.is_jupyter):
         console.quiet = True
     with watching(console, titles, lambda _: None) as shown:
-        yield CombinedObserver(shown, as_observer(observer))
+        yield CombinedCallback(shown, as_callback(callbacks))
 
 
 def _given(**arguments: Any) -> dict[str, Any]:

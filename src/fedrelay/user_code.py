@@ -97,12 +97,13 @@ def call_function(source: str, *arguments: Any, failure: type[FedRelayError] = S
 
 
 @contextmanager
-def errors_in_own_part(part: BaseModel | None = None, hook: str = "") -> Iterator[None]:
+def errors_in_own_part(part: object = None, hook: str = "", *, kind: str = "part") -> Iterator[None]:
     """Turn a failure in a part from outside the package into one line; failures of built-in parts are bugs of ours.
 
     Args:
         part: The part that is called; None to find it in the traceback.
         hook: The hook that is called.
+        kind: What the message calls the part, if its base class does not tell.
 
     Raises:
         SpecError: The part failed. Its `__cause__` is the original error, with the whole traceback.
@@ -115,10 +116,10 @@ def errors_in_own_part(part: BaseModel | None = None, hook: str = "") -> Iterato
         found = (part, hook) if part is not None else _part_in(error)
         if found is None or is_built_in(type(found[0])):
             raise
-        kind = type(found[0])
-        what = next((_KINDS[base.__name__] for base in kind.__mro__ if base.__name__ in _KINDS), "part")
-        where = f"{what} {kind.__name__!r}, {found[1]}"
-        raise SpecError(f"{where}: {_one_line(error)}{_place(error, kind.__module__)}") from error
+        own = type(found[0])
+        what = next((_KINDS[base.__name__] for base in own.__mro__ if base.__name__ in _KINDS), kind)
+        where = f"{what} {own.__name__!r}, {found[1]}"
+        raise SpecError(f"{where}: {_one_line(error)}{_place(error, own.__module__)}") from error
 
 
 _KINDS = {

@@ -23,9 +23,8 @@ from fedrelay.experiment.method import build_method
 from fedrelay.experiment.method_catalogue import METHODS
 from fedrelay.experiment.prepare import prepare
 from fedrelay.experiment.spec import DataSettings
+from fedrelay.runtime.callback import Callback, RoundContext
 from fedrelay.runtime.loop import run_experiment
-from fedrelay.runtime.observer import Observer
-from fedrelay.runtime.result import Row
 from fedrelay_reproduce.experiments import ClaimRun, ComparisonRuns, GroupComparison, ImageRecovery
 from fedrelay_reproduce.scaled_claim import ScaledClaim
 
@@ -152,17 +151,17 @@ def _measured_pace(experiment: str, lanes: int, samples: int) -> float:
     )
     watch = _Stopwatch()
     with one_thread():
-        run_experiment(wanted, federation=federation, observer=watch)
+        run_experiment(wanted, federation=federation, callbacks=watch)
     return watch.lap / (lanes * samples)
 
 
-class _Stopwatch(Observer):
+class _Stopwatch(Callback):
     """Measures the last round in processor time: other programs on the machine do not count."""
 
     def __init__(self) -> None:
         self.then, self.lap = time.process_time(), 0.0
 
-    def on_round_end(self, round: int, row: Row | None) -> None:
+    def on_round_end(self, context: RoundContext) -> None:
         now = time.process_time()
         self.lap, self.then = now - self.then, now
 

@@ -42,9 +42,9 @@ class Watcher:
     def on_run_start(self, experiment, round):
         self.begun = True
 
-    def on_round_end(self, round, row):
-        if round == self.die_after:
-            raise ZeroDivisionError("the process dies here")
+    def on_round_end(self, context):
+        if context.round == self.die_after:
+            raise KeyboardInterrupt("the process dies here")
 
     def on_stopping(self):
         pass
@@ -66,14 +66,14 @@ def ledger(folder):
 
 def died(tmp_path, after):
     out = tmp_path / "run"
-    with pytest.raises(ZeroDivisionError):
-        fr.run("fedseq", **CONF, out=out, observer=Watcher(after), **{"checkpoint.seconds": 0})
+    with pytest.raises(KeyboardInterrupt):
+        fr.run("fedseq", **CONF, out=out, callbacks=Watcher(after), **{"checkpoint.seconds": 0})
     return out
 
 
 def test_every_client_is_seen_going_by():
     watcher = Watcher()
-    fr.run("fedseq", **CONF, observer=watcher)
+    fr.run("fedseq", **CONF, callbacks=watcher)
     assert watcher.seen == [(done, CLIENTS) for done in range(1, CLIENTS + 1)]
 
 
@@ -174,7 +174,7 @@ def test_a_run_that_died_goes_on_without_asking_again(tmp_path, nobody_trains, a
     folder = died(tmp_path, after)
     nobody_trains()
     watcher = Watcher()
-    resumed = fr.resume(folder, observer=watcher)
+    resumed = fr.resume(folder, callbacks=watcher)
     assert watcher.seen == []
     assert torch.equal(resumed.weights, expected.weights)
     assert (resumed.bytes, resumed.transfers) == (expected.bytes, expected.transfers)
@@ -248,7 +248,7 @@ def test_a_bad_folder_is_refused_before_anybody_trains(tmp_path, nobody_trains):
 @pytest.mark.parametrize("workers", [1, 2])
 def test_ctrl_c_during_the_pass_leaves_nothing_behind(tmp_path, workers):
     with pytest.raises(KeyboardInterrupt):
-        fr.run("fedseq", **{**CONF, "workers": workers}, out=tmp_path / "run", observer=Watcher(press_at=2))
+        fr.run("fedseq", **{**CONF, "workers": workers}, out=tmp_path / "run", callbacks=Watcher(press_at=2))
     assert not (tmp_path / "run").exists()
 
 
@@ -256,7 +256,7 @@ def test_a_comparison_trains_nothing_before_it_has_its_folder(tmp_path):
     watcher = Watcher()
     methods = [{"method": "fedseq", "label": "a"}]
     watcher.started = lambda experiment, round: None
-    fr.compare(methods, **CONF, out=tmp_path / "both", observer=watcher)
+    fr.compare(methods, **CONF, out=tmp_path / "both", callbacks=watcher)
     assert len(watcher.seen) == CLIENTS
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import fedrelay as fr
 from fedrelay.errors import DivergedError, NoUsableArrivalError
-from fedrelay.runtime.observer import Observer
+from fedrelay.runtime.callback import Callback
 
 SMALL: dict[str, Any] = {"data": "digits", "clients": 20, "alpha": 0.1, "fraction": 0.5, "batch_size": 16, "workers": 1}
 
@@ -27,21 +27,21 @@ def ran(folder: Path, method: str, **settings: Any) -> Path:
     return folder
 
 
-class Stopper(Observer):
+class Stopper(Callback):
     """Somebody who pulls the plug after so many rounds."""
 
     def __init__(self, after: int) -> None:
         self.after = after
 
-    def on_round_end(self, round: int, row: Any) -> None:
-        if round == self.after:
+    def on_round_end(self, context) -> None:
+        if context.round == self.after:
             raise KeyboardInterrupt
 
 
 def stopped(folder: Path, method: str, after: int, **settings: Any) -> Path:
     """A run that was stopped after so many of three rounds."""
     try:
-        fr.run(method, out=folder, observer=Stopper(after), **(SMALL | {"rounds": 3} | settings))
+        fr.run(method, out=folder, callbacks=Stopper(after), **(SMALL | {"rounds": 3} | settings))
     except KeyboardInterrupt:
         return folder
     raise AssertionError("the run was not stopped")

@@ -4,23 +4,39 @@ import io
 import re
 
 import pytest
+import torch
 from rich.console import Console
 
 from fedrelay.experiment.spec import experiment
 from fedrelay.report import progress
 from fedrelay.report.progress import watching, watching_profiles
-from fedrelay.runtime.observer import Observer
+from fedrelay.runtime.callback import Callback, RoundContext
+from fedrelay.runtime.result import Result
 
 
-def watch(rounds, *, terminal, titles=(), start=0, every=1, console=None):
+def end_round(callback, spec, round, row):
+    callback.on_round_end(RoundContext(spec, round, None, row, None))
+
+
+def result(spec, rounds, accuracy, stopped=""):
+    counts = {"client_updates": 0, "longest_route": 0, "transfers": {}, "bytes": 0, "seconds": 0.0}
+    history = [{"round": rounds, "accuracy": accuracy}]
+    return Result(spec, history, torch.zeros(0), {}, rounds, **counts, stopped=stopped)
+
+
+def watch(rounds, *, terminal, titles=(), start=0, every=1, stop=None, console=None):
+    """What is shown of runs that start after `start` rounds and, where `stop` is given, are stopped after it."""
     console = console or Console(file=io.StringIO(), force_terminal=terminal, width=80)
     announced = []
-    with watching(console, titles, announced.append) as observer:
+    with watching(console, titles, announced.append) as callback:
         for _ in titles or [None]:
             spec = experiment("fedavg", rounds=rounds)
-            observer.on_run_start(spec, start)
-            for number in range(start + 1, rounds + 1):
-                observer.on_round_end(number, {"accuracy": number / rounds} if number % every == 0 else None)
+            done = start if start == stop else stop or rounds
+            if start < done:
+                callback.on_run_start(spec, start)
+            for number in range(start + 1, done + 1):
+                end_round(callback, spec, number, {"accuracy": number / rounds} if number % every == 0 else None)
+            callback.on_run_end(result(spec, done, done / rounds, "enough is enough" if stop else ""))
     assert len(announced) == 1
     return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", console.file.getvalue())
 
@@ -51,6 +67,13 @@ def test_a_log_says_where_a_run_goes_on():
     assert watch(8, terminal=False, start=8) == "  fedavg: already complete\n"
 
 
+def test_a_log_says_why_a_run_stopped_early():
+    [line] = watch(8, terminal=False, stop=5).splitlines()
+    assert re.fullmatch(r"  fedavg: round 5/8, accuracy 62\.5 %, done in \S+ s; stopped: enough is enough", line)
+    assert watch(8, terminal=False, start=5, stop=5) == "  fedavg: already complete\n"
+    assert re.search(r"a +62\.5 % +0\.0 s   stopped in round 5", watch(8, terminal=True, titles=["a", "b"], stop=5))
+
+
 def test_a_terminal_gets_a_bar():
     text = watch(4, terminal=True)
     assert "fedavg" in text
@@ -66,11 +89,13 @@ def test_several_runs_leave_a_line_each():
 
 def profiled(terminal, clients=3):
     console = Console(file=io.StringIO(), force_terminal=terminal, width=80)
-    with watching(console, ["fedseq"], lambda _: None) as observer:
+    with watching(console, ["fedseq"], lambda _: None) as callback:
         for done in range(1, clients + 1):
-            observer.on_profiling_progress(done, clients)
-        observer.on_run_start(experiment("fedseq", rounds=1), 0)
-        observer.on_round_end(1, {"accuracy": 0.5})
+            callback.on_profiling_progress(done, clients)
+        spec = experiment("fedseq", rounds=1)
+        callback.on_run_start(spec, 0)
+        end_round(callback, spec, 1, {"accuracy": 0.5})
+        callback.on_run_end(result(spec, 1, 0.5))
     return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", console.file.getvalue())
 
 
@@ -97,8 +122,8 @@ def test_profiles_alone_can_be_watched():
 
 
 def test_quiet_is_silent():
-    with watching(Console(quiet=True), [], lambda _: pytest.fail("announced")) as observer:
-        assert isinstance(observer, Observer)
+    with watching(Console(quiet=True), [], lambda _: pytest.fail("announced")) as callback:
+        assert isinstance(callback, Callback)
 
 
 @pytest.mark.parametrize("terminal", [True, False])
@@ -110,7 +135,7 @@ def test_titles_are_shown_as_they_are(terminal):
 
 def test_a_stopping_run_keeps_its_title():
     console = Console(file=io.StringIO(), force_terminal=True, width=120)
-    with watching(console, ["[/x]"], lambda _: None) as observer:
-        observer.on_run_start(experiment("fedavg", rounds=2), 0)
-        observer.on_stopping()
+    with watching(console, ["[/x]"], lambda _: None) as callback:
+        callback.on_run_start(experiment("fedavg", rounds=2), 0)
+        callback.on_stopping()
     assert "[/x]: stopping after this round" in console.file.getvalue()

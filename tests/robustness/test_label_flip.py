@@ -162,12 +162,12 @@ def test_a_run_under_attack_resumes_to_the_same_bits(small, tmp_path):
         def on_run_start(self, experiment, round):
             pass
 
-        def on_round_end(self, round, row):
-            if round == 2:
-                raise ZeroDivisionError
+        def on_round_end(self, context):
+            if context.round == 2:
+                raise KeyboardInterrupt
 
-    with pytest.raises(ZeroDivisionError):
-        fr.run("fedseq", **settings, out=tmp_path / "run", checkpoint={"seconds": 0}, observer=Die())
+    with pytest.raises(KeyboardInterrupt):
+        fr.run("fedseq", **settings, out=tmp_path / "run", checkpoint={"seconds": 0}, callbacks=Die())
     resumed = fr.resume(tmp_path / "run")
     assert torch.equal(resumed.weights, whole.weights)
     assert resumed.history == whole.history

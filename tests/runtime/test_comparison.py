@@ -54,13 +54,13 @@ def test_an_interrupted_comparison_is_picked_up_again(tiny, tmp_path):
         def on_run_start(self, experiment, round):
             self.runs += 1
 
-        def on_round_end(self, round, row):
+        def on_round_end(self, context):
             if self.runs == 2:
-                raise ZeroDivisionError
+                raise KeyboardInterrupt
 
     out = tmp_path / "both"
-    with pytest.raises(ZeroDivisionError):
-        fr.compare(["fedavg", "fedseq"], **tiny, out=out, observer=DieInTheSecondRun())
+    with pytest.raises(KeyboardInterrupt):
+        fr.compare(["fedavg", "fedseq"], **tiny, out=out, callbacks=DieInTheSecondRun())
     leftover = out / "fedseq" / "seed-1"
     assert leftover.is_dir()
     finished = run_comparison(load_comparison(out))

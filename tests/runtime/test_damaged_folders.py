@@ -33,16 +33,16 @@ def runs(tmp_path_factory, parties):
         def on_run_start(self, experiment, round):
             pass
 
-        def on_round_end(self, round, row):
-            if round == 2:
-                raise ZeroDivisionError
+        def on_round_end(self, context):
+            if context.round == 2:
+                raise KeyboardInterrupt
 
     folder, (data, model) = tmp_path_factory.mktemp("runs"), parties
     settings = {"data": data, "model": model, "rounds": 3, "fraction": 1.0, "workers": 1, "checkpoint": {"seconds": 0}}
     settings["grouping"] = {"max_clients": 2}
     fr.run("fedseq+dp", **settings, out=folder / "complete", attack={"name": "label-flip", "swap": [0, 1]})
-    with pytest.raises(ZeroDivisionError):
-        fr.run("fedseqinter+scaffold", **settings, out=folder / "broken", observer=Die())
+    with pytest.raises(KeyboardInterrupt):
+        fr.run("fedseqinter+scaffold", **settings, out=folder / "broken", callbacks=Die())
     return folder
 
 

@@ -276,12 +276,12 @@ def test_the_first_interrupt_finishes_the_round(small):
         def on_stopping(self):
             pass
 
-        def on_round_end(self, round, row):
-            if round == 2:
+        def on_round_end(self, context):
+            if context.round == 2:
                 os.kill(os.getpid(), signal.SIGINT)
 
     with pytest.raises(fr.Interrupted) as stopped:
-        fr.run("fedavg", **small | {"rounds": 50, "workers": 2}, observer=PressCtrlC())
+        fr.run("fedavg", **small | {"rounds": 50, "workers": 2}, callbacks=PressCtrlC())
     assert stopped.value.result.rounds == 2
     assert len(stopped.value.result.history) == 2
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

@@ -8,8 +8,8 @@ import torch
 
 import fedrelay as fr
 from fedrelay.experiment.spec import experiment
+from fedrelay.runtime.callback import Callback
 from fedrelay.runtime.loop import resume_run, run_experiment
-from fedrelay.runtime.observer import Observer
 
 GROUPS = {"grouping.max_clients": 2, "grouping.min_samples": 1000}
 
@@ -40,18 +40,18 @@ METHODS = {
 ROUNDS = 6
 
 
-class Dead(Exception):
+class Dead(BaseException):
     """What kills a run."""
 
 
-class Death(Observer):
+class Death(Callback):
     """Kills a run after a round, without giving it a chance to save anything."""
 
     def __init__(self, after: int) -> None:
         self.after = after
 
-    def on_round_end(self, round, row):
-        if round == self.after:
+    def on_round_end(self, context):
+        if context.round == self.after:
             raise Dead
 
 
@@ -79,11 +79,11 @@ def test_a_run_that_died_ends_with_the_same_bits(tmp_path, data, method, checkpo
         folder = tmp_path / str(after)
         with pytest.raises(Dead):
             run_experiment(
-                experiment(method, **settings, out=folder), federation=data, module=network(), observer=Death(after)
+                experiment(method, **settings, out=folder), federation=data, module=network(), callbacks=Death(after)
             )
         if after == 3:  # and once more
             with pytest.raises(Dead):
-                resume_run(folder, federation=data, module=network(), observer=Death(4))
+                resume_run(folder, federation=data, module=network(), callbacks=Death(4))
         resumed = resume_run(folder, federation=data, module=network())
         assert resumed.weights_sha256 == whole.weights_sha256
         assert resumed.history == whole.history

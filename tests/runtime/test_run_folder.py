@@ -35,9 +35,9 @@ def stop_after(round_to_stop: int):
         def on_stopping(self):
             pass
 
-        def on_round_end(self, round, row):
-            if round == round_to_stop:
-                raise ZeroDivisionError("the process dies here")
+        def on_round_end(self, context):
+            if context.round == round_to_stop:
+                raise KeyboardInterrupt("the process dies here")
 
     return Stop()
 
@@ -45,13 +45,13 @@ def stop_after(round_to_stop: int):
 def begun(tmp_path, small, *, checkpoint_seconds=0.0, dies_after=2) -> Path:
     """A run whose process died."""
     out = tmp_path / "begun"
-    with pytest.raises(ZeroDivisionError):
+    with pytest.raises(KeyboardInterrupt):
         fr.run(
             "fedseq",
             **small,
             out=out,
             **{"checkpoint.seconds": checkpoint_seconds},
-            observer=stop_after(dies_after),
+            callbacks=stop_after(dies_after),
         )
     return out
 
@@ -271,8 +271,8 @@ def test_runs_with_own_data_and_model_need_them_again(tmp_path, toy, linear):
     settings = {"data": toy, "model": linear, "rounds": 3, "fraction": 1.0, "lr": 0.2}
     expected = fr.run("fedseq", **settings)
     out = tmp_path / "own"
-    with pytest.raises(ZeroDivisionError):
-        fr.run("fedseq", **settings, out=out, observer=stop_after(2))
+    with pytest.raises(KeyboardInterrupt):
+        fr.run("fedseq", **settings, out=out, callbacks=stop_after(2))
     with pytest.raises(fr.RunFolderError, match=r"continue it with fedrelay\.resume\(.*, data=…\)"):
         fr.resume(out)
     with pytest.raises(fr.RunFolderError, match=r"model=…\)"):
@@ -327,8 +327,8 @@ def test_a_run_is_resumed_from_any_directory(tmp_path, monkeypatch):
     x, y = rng.normal(size=(40, 5)).astype(np.float32), rng.integers(0, 3, 40)
     np.savez(tmp_path / "own.npz", x_train=x, y_train=y, x_test=x, y_test=y)
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ZeroDivisionError):
-        fr.run("fedavg", data="own.npz", clients=4, rounds=3, out="run", observer=stop_after(1))
+    with pytest.raises(KeyboardInterrupt):
+        fr.run("fedavg", data="own.npz", clients=4, rounds=3, out="run", callbacks=stop_after(1))
     (tmp_path / "deeper").mkdir()
     monkeypatch.chdir(tmp_path / "deeper")
     assert fr.resume("../run").complete

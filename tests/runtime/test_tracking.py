@@ -10,7 +10,7 @@ import pytest
 from tests.report.folders import SMALL, Stopper
 
 import fedrelay as fr
-from fedrelay.runtime.observer import CombinedObserver, Observer
+from fedrelay.runtime.callback import Callback, CombinedCallback
 from fedrelay.runtime.tracking import MLflow, TensorBoard, TrackingLogger, with_loggers
 
 
@@ -46,7 +46,7 @@ class Memory(TrackingLogger):
         self.log.close(ending)
 
 
-class Refuser(Observer):
+class Refuser(Callback):
     """Somebody who pulls the plug before the first round."""
 
     def on_run_start(self, experiment, round):
@@ -56,18 +56,18 @@ class Refuser(Observer):
 @pytest.mark.parametrize("fresh", [True, False])
 def test_no_round_is_written_twice_and_none_is_missing(tmp_path, fresh):
     logs, run = {}, tmp_path / "run"
-    observer = CombinedObserver(Memory(logs, fresh), Stopper(2))
+    callback = CombinedCallback(Memory(logs, fresh), Stopper(2))
     with pytest.raises(KeyboardInterrupt):
-        fr.run("fedavg", out=run, observer=observer, **SMALL, rounds=4, **{"checkpoint.seconds": 1000})
+        fr.run("fedavg", out=run, callbacks=callback, **SMALL, rounds=4, **{"checkpoint.seconds": 1000})
     assert list(logs[run].rounds) == [1, 2]
-    fr.resume(run, observer=Memory(logs, fresh))  # the checkpoint is that of round 0: both rounds are done again
+    fr.resume(run, callbacks=Memory(logs, fresh))  # the checkpoint is that of round 0: both rounds are done again
     assert list(logs[run].rounds) == [1, 2, 3, 4]
 
 
 def test_logging_can_start_late(tmp_path):
     logs, run = {}, tmp_path / "run"
     fr.run("fedavg", out=run, **SMALL, rounds=3)
-    result = fr.resume(run, observer=Memory(logs, True))
+    result = fr.resume(run, callbacks=Memory(logs, True))
     assert list(logs[run].rounds) == [1, 2, 3]
     assert logs[run].rounds[3]["accuracy"] == result.accuracy
     assert logs[run].rounds[3]["cost/bytes"] == result.bytes
@@ -76,8 +76,8 @@ def test_logging_can_start_late(tmp_path):
 def test_every_run_of_a_comparison_has_its_own(tmp_path):
     logs = {}
     memory = Memory(logs, True)
-    with with_loggers(Observer(), [memory]) as observer:
-        fr.compare(["fedavg", "fedseq"], seeds=[1, 2], out=tmp_path / "all", observer=observer, **SMALL, rounds=1)
+    with with_loggers(Callback(), [memory]) as callback:
+        fr.compare(["fedavg", "fedseq"], seeds=[1, 2], out=tmp_path / "all", callbacks=callback, **SMALL, rounds=1)
     assert len(logs) == 4
     assert all(log.endings == ["complete"] for log in logs.values())
 
@@ -88,8 +88,8 @@ def test_a_log_that_fails_does_not_stop_the_run(tmp_path, caplog):
             raise OSError("the disk is full")
 
     log = Full()
-    with with_loggers(Observer(), [Memory({tmp_path / "run": log}, False)]) as observer:
-        assert fr.run("fedavg", out=tmp_path / "run", observer=observer, **SMALL, rounds=2).complete
+    with with_loggers(Callback(), [Memory({tmp_path / "run": log}, False)]) as callback:
+        assert fr.run("fedavg", out=tmp_path / "run", callbacks=callback, **SMALL, rounds=2).complete
     assert caplog.text.count("stopped logging (the disk is full)") == 1
     assert log.endings == ["stopped"]  # as soon as it failed: it has not all of the run
 
@@ -100,8 +100,8 @@ def test_a_log_that_does_not_close_is_reported_and_the_next_one_closes(tmp_path,
             raise OSError("nobody answers")
 
     run, last = tmp_path / "run", Log()
-    with with_loggers(Observer(), [Memory({run: Stuck()}, False), Memory({run: last}, False)]) as observer:
-        assert fr.run("fedavg", out=run, observer=observer, **SMALL, rounds=1).complete
+    with with_loggers(Callback(), [Memory({run: Stuck()}, False), Memory({run: last}, False)]) as callback:
+        assert fr.run("fedavg", out=run, callbacks=callback, **SMALL, rounds=1).complete
     assert caplog.text.count(f"Memory may not know how {run} ended (nobody answers)") == 1
     assert last.endings == ["complete"]
 
@@ -109,9 +109,9 @@ def test_a_log_that_does_not_close_is_reported_and_the_next_one_closes(tmp_path,
 def test_logs_know_how_runs_ended(tmp_path):
     logs, run = {}, tmp_path / "run"
 
-    def watched(play, other=Observer):
-        with with_loggers(Observer(), [Memory(logs, False)]) as memory, suppress(KeyboardInterrupt, fr.FedRelayError):
-            play(observer=CombinedObserver(memory, other()))
+    def watched(play, other=Callback):
+        with with_loggers(Callback(), [Memory(logs, False)]) as memory, suppress(KeyboardInterrupt, fr.FedRelayError):
+            play(callbacks=CombinedCallback(memory, other()))
 
     watched(partial(fr.run, "fedavg", out=run, **SMALL, rounds=3), lambda: Stopper(1))
     watched(partial(fr.resume, run), Refuser)  # before another round was written
@@ -132,9 +132,9 @@ def test_a_first_log_that_does_not_open_is_an_error_and_a_later_one_a_warning(tm
             return super().open(experiment, folder)
 
     with pytest.raises(fr.SpecError, match=r"Short: cannot log the run \(there is no room\)"):
-        fr.run("fedavg", out=tmp_path / "none", observer=Short({}, 0), **SMALL, rounds=1)
+        fr.run("fedavg", out=tmp_path / "none", callbacks=Short({}, 0), **SMALL, rounds=1)
     one = Short({}, 1)
-    fr.compare(["fedavg"], seeds=[1, 2], out=tmp_path / "one", observer=one, **SMALL, rounds=1)
+    fr.compare(["fedavg"], seeds=[1, 2], out=tmp_path / "one", callbacks=one, **SMALL, rounds=1)
     assert list(one.logs) == [tmp_path / "one/fedavg/seed-1"]
     assert f"Short has no log of {tmp_path}/one/fedavg/seed-2 (there is no room)" in caplog.text
 
@@ -155,10 +155,10 @@ def test_tensorboard_reads_what_was_written(tmp_path):
         from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
         run = tmp_path / "run"
-        with with_loggers(Observer(), [TensorBoard()]) as observer, pytest.raises(KeyboardInterrupt):
-            fr.run("fedavg", out=run, observer=CombinedObserver(observer, Stopper(2)), **SMALL, rounds=3)
-        with with_loggers(Observer(), [TensorBoard()]) as observer:
-            result = fr.resume(run, observer=observer)
+        with with_loggers(Callback(), [TensorBoard()]) as callback, pytest.raises(KeyboardInterrupt):
+            fr.run("fedavg", out=run, callbacks=CombinedCallback(callback, Stopper(2)), **SMALL, rounds=3)
+        with with_loggers(Callback(), [TensorBoard()]) as callback:
+            result = fr.resume(run, callbacks=callback)
         events = EventAccumulator(str(run / "tensorboard")).Reload()
         points = events.Scalars("accuracy")
     assert [point.step for point in points] == [1, 2, 3]
@@ -172,17 +172,17 @@ def test_mlflow_has_parameters_and_rounds(tmp_path, monkeypatch):
         monkeypatch.setenv("MLFLOW_TRACKING_URI", (tmp_path / "mlruns").as_uri())
         monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
         run = tmp_path / "run"
-        with with_loggers(Observer(), [logger := MLflow()]) as observer, pytest.raises(KeyboardInterrupt):
-            fr.run("fedavg", out=run, observer=CombinedObserver(observer, Stopper(2)), **SMALL, rounds=3)
+        with with_loggers(Callback(), [logger := MLflow()]) as callback, pytest.raises(KeyboardInterrupt):
+            fr.run("fedavg", out=run, callbacks=CombinedCallback(callback, Stopper(2)), **SMALL, rounds=3)
         client = logger.client
         [kept] = client.search_runs([client.get_experiment_by_name("fedrelay").experiment_id])
         assert kept.data.params["data.alpha"] == "0.1"
         assert kept.info.status == "KILLED"
-        with with_loggers(Observer(), [MLflow()]) as observer, pytest.raises(KeyboardInterrupt):
-            fr.resume(run, observer=CombinedObserver(observer, Refuser()))
+        with with_loggers(Callback(), [MLflow()]) as callback, pytest.raises(KeyboardInterrupt):
+            fr.resume(run, callbacks=CombinedCallback(callback, Refuser()))
         assert client.get_run(kept.info.run_id).info.status == "KILLED"  # though no round is missing so far
-        with with_loggers(Observer(), [MLflow()]) as observer:
-            fr.resume(run, observer=observer)
+        with with_loggers(Callback(), [MLflow()]) as callback:
+            fr.resume(run, callbacks=callback)
         history = client.get_metric_history(kept.info.run_id, "accuracy")
         assert [point.step for point in history] == [1, 2, 3]
         assert client.get_run(kept.info.run_id).info.status == "FINISHED"
@@ -194,21 +194,21 @@ def test_mlflow_says_that_a_run_failed_or_that_its_end_is_missing(tmp_path, monk
         pytest.importorskip("mlflow", reason="mlflow is not installed")
         monkeypatch.setenv("MLFLOW_TRACKING_URI", (tmp_path / "mlruns").as_uri())
         monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
-        with with_loggers(Observer(), [logger := MLflow()]) as observer, pytest.raises(fr.DivergedError):
-            fr.run("fedavg", out=tmp_path / "wild", observer=observer, **SMALL, rounds=3, lr=1e30)
+        with with_loggers(Callback(), [logger := MLflow()]) as callback, pytest.raises(fr.DivergedError):
+            fr.run("fedavg", out=tmp_path / "wild", callbacks=callback, **SMALL, rounds=3, lr=1e30)
         client, wild = logger.client, json.loads((tmp_path / "wild/mlflow.json").read_bytes())["run_id"]
         assert client.get_run(wild).info.status == "FAILED"
 
         def refused(run, metrics):
             raise OSError("nobody answers")
 
-        with with_loggers(Observer(), [logger := MLflow()]) as observer:
+        with with_loggers(Callback(), [logger := MLflow()]) as callback:
             monkeypatch.setattr(logger.client, "log_batch", refused)
-            assert fr.run("fedavg", out=tmp_path / "run", observer=observer, **SMALL, rounds=2).complete
+            assert fr.run("fedavg", out=tmp_path / "run", callbacks=callback, **SMALL, rounds=2).complete
         run = json.loads((tmp_path / "run/mlflow.json").read_bytes())["run_id"]
         assert "MLflow stopped logging (nobody answers)" in caplog.text
         assert client.get_run(run).info.status == "KILLED"
-        with with_loggers(Observer(), [MLflow()]) as observer:
-            fr.resume(tmp_path / "run", observer=observer)
+        with with_loggers(Callback(), [MLflow()]) as callback:
+            fr.resume(tmp_path / "run", callbacks=callback)
         assert [point.step for point in client.get_metric_history(run, "accuracy")] == [1, 2]
         assert client.get_run(run).info.status == "FINISHED"

@@ -33,7 +33,7 @@ from fedrelay.user_code import import_from_current_folder
 if TYPE_CHECKING:  # these import torch, which would make --help slow
     from rich.console import RenderableType
 
-    from fedrelay.runtime.observer import Observer
+    from fedrelay.runtime.callback import Callback
     from fedrelay.runtime.result import Result
     from fedrelay.runtime.tracking import TrackingLogger
 
@@ -81,8 +81,8 @@ def run(
     name = "".join(experiment.method.split())  # there may be spaces around +
     out = experiment.out or free_folder(f"{name}-{_data_name(experiment)}-seed{experiment.seed}")
     output = CommandOutput(quiet=quiet, json=json)
-    with _observed(output, out, loggers) as observer:
-        result = run_experiment(experiment.model_copy(update={"out": out}), observer=observer)
+    with _watched(output, out, loggers) as callback:
+        result = run_experiment(experiment.model_copy(update={"out": out}), callbacks=callback)
     _print_result(output, result)
 
 
@@ -145,8 +145,8 @@ def resume(
         _compare(output, load_comparison(folder), folder, loggers)
         return
     complete = (folder / "result.json").is_file()
-    with _observed(output, folder, loggers) as observer:
-        result = resume_run(folder, observer=observer)
+    with _watched(output, folder, loggers) as callback:
+        result = resume_run(folder, callbacks=callback)
     if complete:
         output.print("This run is complete. Its result:\n")
     _print_result(output, result)
@@ -162,8 +162,8 @@ def _compare(output: CommandOutput, comparison: Comparison, out: Path, loggers: 
 
     titles = [f"{entry.name}, seed {experiment.seed}" for entry, experiment in experiments(comparison)]
     names = [entry.name for entry in comparison.methods]
-    with _observed(output, out, loggers, names, comparison.seeds, titles) as observer:
-        outcome = run_comparison(comparison, observer=observer)
+    with _watched(output, out, loggers, names, comparison.seeds, titles) as callback:
+        outcome = run_comparison(comparison, callbacks=callback)
     write_comparison_files(outcome, out)
     output.print("", comparison_tables(outcome), "")
     if damage := attack_damage_table(outcome):
@@ -201,15 +201,15 @@ def _forgetting(run: Path) -> Sequence[RenderableType]:
 
 
 @contextmanager
-def _observed(
+def _watched(
     output: CommandOutput,
     folder: Path,
     loggers: Sequence[TrackingLogger],
     names: Sequence[str] = (),
     seeds: Sequence[int] = (),
     titles: Sequence[str] = (),
-) -> Iterator[Observer]:
-    """Yield an observer that prints a heading and progress and feeds the loggers; explain an interruption."""
+) -> Iterator[Callback]:
+    """Yield a callback that prints a heading and progress and feeds the loggers; explain an interruption."""
     from fedrelay.report.comparison_summary import plan_facts
     from fedrelay.report.progress import watching
     from fedrelay.report.terminal.run_tables import heading
@@ -223,9 +223,9 @@ def _observed(
         output.showing_warnings(),
         explain_interruption(folder),
         watching(output.stderr, titles, print_heading) as shown,
-        with_loggers(shown, loggers) as observer,
+        with_loggers(shown, loggers) as callback,
     ):
-        yield observer
+        yield callback
 
 
 def with_seeds(settings: Assignments, seeds: str | None) -> Assignments:

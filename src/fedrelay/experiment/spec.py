@@ -189,6 +189,7 @@ def shortcuts() -> dict[str, str]:
 
 
 REPLACED = {
+    "observer": "this setting is now called callbacks",
     "route.relay": "this setting is now called route.handover",
     "train.lr_decay": "was replaced by train.schedule; `lr_decay: 0.9` is `schedule: {name: step, factor: 0.9}`",
 }
@@ -198,8 +199,9 @@ REPLACED = {
 def validate(model: type[M], values: Mapping[str, Any], prefix: str = "") -> M:
     """Build a section from plain values, or say in one message what is wrong with them."""
     for old, advice in REPLACED.items():
-        section, _, key = old.partition(".")
-        if isinstance(values.get(section), Mapping) and key in values[section]:
+        section, _, key = old.rpartition(".")
+        place = values.get(section) if section else values
+        if isinstance(place, Mapping) and key in place:
             raise SpecError(f"{old}: {advice}")
     try:
         return model.model_validate(dict(values))
@@ -234,7 +236,7 @@ def full_path(name: str) -> str:
     'train.schedule.floor'
     """
     first, dot, rest = name.partition(".")
-    paths = shortcuts() | {path.split(".")[1]: path for path in REPLACED}
+    paths = shortcuts() | {path.split(".")[-1]: path for path in REPLACED}
     return f"{paths.get(first, first)}{dot}{rest}"
 
 

@@ -33,6 +33,9 @@ class RunView:
     reason: str = ""
     """Why the run failed; empty if it did not."""
 
+    stopped: str = ""
+    """Why the run stopped before its last round; empty if it did not."""
+
     @cached_property
     def ledger(self) -> list[Row]:
         """Costs and routes, round by round; round 0 is the setup."""
@@ -81,6 +84,7 @@ class RunView:
             computing_seconds=total("computing_seconds"),
             communicating_seconds=total("communicating_seconds"),
             run=self.records.path,
+            stopped=self.stopped,
         )
 
 
@@ -153,7 +157,7 @@ def load_run(path: Path, failed: tuple[Failure, str] | None = None) -> RunView:
     state, reason = status.state, status.reason
     if failed is not None and state not in ("complete", "running"):
         state, reason = failed
-    return RunView(records, records.experiment, state, reason)
+    return RunView(records, records.experiment, state, reason, status.stopped)
 
 
 def _common_settings(methods: Sequence[MethodRuns]) -> Comparison:

@@ -13,8 +13,8 @@ from rich.text import Text
 from fedrelay.experiment.prepare import OnProfilingProgress
 from fedrelay.experiment.spec import Experiment
 from fedrelay.report.format import duration, percent
-from fedrelay.runtime.observer import CombinedObserver, Observer
-from fedrelay.runtime.result import Row
+from fedrelay.runtime.callback import Callback, CombinedCallback, RoundContext
+from fedrelay.runtime.result import Result
 
 LINES_PER_RUN = 10
 """The most progress lines of a run in a log."""
@@ -29,25 +29,25 @@ PROFILING = "profiling clients"
 
 
 @contextmanager
-def watching(console: Console, titles: Sequence[str], announce: Callable[[Experiment], None]) -> Iterator[Observer]:
-    """Yield an observer that shows progress; `titles` name the runs in order, `announce` prints the heading."""
+def watching(console: Console, titles: Sequence[str], announce: Callable[[Experiment], None]) -> Iterator[Callback]:
+    """Yield a callback that shows progress; `titles` name the runs in order, `announce` prints the heading."""
     if console.quiet:
-        yield Observer()
+        yield Callback()
     elif console.is_terminal or console.is_jupyter:
         with _bars(console) as progress:
-            yield CombinedObserver(ProgressHeading(announce), ProgressBar(progress, titles))
+            yield CombinedCallback(ProgressHeading(announce), ProgressBar(progress, titles))
     else:
-        yield CombinedObserver(ProgressHeading(announce), ProgressLines(console, titles))
+        yield CombinedCallback(ProgressHeading(announce), ProgressLines(console, titles))
 
 
 @contextmanager
 def watching_profiles(console: Console) -> Iterator[OnProfilingProgress]:
     """Yield a callback that shows the progress of client profiling."""
-    with watching(console, (), lambda _: None) as observer:
-        yield observer.on_profiling_progress
+    with watching(console, (), lambda _: None) as callback:
+        yield callback.on_profiling_progress
 
 
-class ProgressHeading(Observer):
+class ProgressHeading(Callback):
     """Prints the heading when the first run starts."""
 
     def __init__(self, announce: Callable[[Experiment], None]) -> None:
@@ -58,14 +58,18 @@ class ProgressHeading(Observer):
             self.announce(experiment)
             self.printed = True
 
+    def on_run_end(self, result: Result) -> None:
+        self.on_run_start(result.experiment, result.rounds)
 
-class ProgressLines(Observer):
+
+class ProgressLines(Callback):
     """Prints about ten lines per run."""
 
     def __init__(self, console: Console, titles: Sequence[str]) -> None:
         self.console = console
         self.titles = iter(titles)
         self.said = time.monotonic()
+        self.started = False
 
     def on_profiling_progress(self, done: int, clients: int) -> None:
         now = time.monotonic()
@@ -77,21 +81,30 @@ class ProgressLines(Observer):
         self.title, self.rounds = next(self.titles, experiment.method), experiment.rounds
         self.first, self.began, self.said = round, time.monotonic(), time.monotonic()
         self.accuracy: float | None = None
-        if round >= self.rounds:
-            self._say("already complete")
-        elif round:
+        self.started = True
+        if round:
             self._say(f"continues after round {round}")
 
-    def on_round_end(self, round: int, row: Row | None) -> None:
-        """Print a line at the end, and at every tenth of the run unless the run is very fast."""
-        if row is not None:
-            self.accuracy = row["accuracy"]
+    def on_round_end(self, context: RoundContext) -> None:
+        """Print a line at every tenth of the run, unless the run is very fast."""
+        round = context.round
+        if context.row is not None:
+            self.accuracy = context.row["accuracy"]
         step, now = -(-self.rounds // LINES_PER_RUN), time.monotonic()
-        if round == self.rounds or (round % step == 0 and now - self.said >= LEAST_SECONDS):
-            spent, self.said = now - self.began, now
-            left = spent / (round - self.first) * (self.rounds - round)
-            when = f"{duration(left)} left" if round < self.rounds else f"done in {duration(spent)}"
-            self._say(f"round {round}/{self.rounds}, accuracy {percent(self.accuracy)}, {when}")
+        if round < self.rounds and round % step == 0 and now - self.said >= LEAST_SECONDS:
+            self.said = now
+            left = (now - self.began) / (round - self.first) * (self.rounds - round)
+            self._say(f"round {round}/{self.rounds}, accuracy {percent(self.accuracy)}, {duration(left)} left")
+
+    def on_run_end(self, result: Result) -> None:
+        if not self.started:
+            self.title = next(self.titles, result.experiment.method)
+            self._say("already complete")
+            return
+        self.started = False
+        where = f"round {result.rounds}/{self.rounds}, accuracy {percent(result.accuracy)}"
+        why = f"; stopped: {result.stopped}" if result.stopped else ""
+        self._say(f"{where}, done in {duration(time.monotonic() - self.began)}{why}")
 
     def on_stopping(self) -> None:
         self._say("stopping after this round …")
@@ -100,7 +113,7 @@ class ProgressLines(Observer):
         self.console.print(Text(f"  {self.title}: {what}"), soft_wrap=True)
 
 
-class ProgressBar(Observer):
+class ProgressBar(Callback):
     """One bar for the current run and, if there are several runs, one line for each finished run."""
 
     def __init__(self, progress: Progress, titles: Sequence[str]) -> None:
@@ -110,6 +123,7 @@ class ProgressBar(Observer):
         self.titles = iter(titles)
         self.task: TaskID | None = None
         self.profiles = False
+        self.started = False
 
     def on_profiling_progress(self, done: int, clients: int) -> None:
         if self.task is None or not self.profiles:
@@ -120,19 +134,24 @@ class ProgressBar(Observer):
 
     def on_run_start(self, experiment: Experiment, round: int) -> None:
         self.title, self.rounds = next(self.titles, experiment.method), experiment.rounds
-        self.began, self.accuracy = time.monotonic(), ""
+        self.began, self.accuracy, self.started = time.monotonic(), "", True
         self._begin(self.title, self.rounds, unit="round", hint="save and stop", completed=round)
         self.profiles = False
-        if round >= self.rounds:
-            self._keep("already complete")
 
-    def on_round_end(self, round: int, row: Row | None) -> None:
-        if row is not None:
-            self.accuracy = percent(row["accuracy"])
+    def on_round_end(self, context: RoundContext) -> None:
+        if context.row is not None:
+            self.accuracy = percent(context.row["accuracy"])
         if self.task is not None:
-            self.progress.update(self.task, completed=round, accuracy=self.accuracy)
-        if round == self.rounds:
-            self._keep(f"{self.accuracy:>7}   {duration(time.monotonic() - self.began):>8}")
+            self.progress.update(self.task, completed=context.round, accuracy=self.accuracy)
+
+    def on_run_end(self, result: Result) -> None:
+        if not self.started:
+            self.title = next(self.titles, result.experiment.method)
+            self._keep("already complete")
+            return
+        self.started = False
+        why = f"   stopped in round {result.rounds}" if result.stopped else ""
+        self._keep(f"{percent(result.accuracy):>7}   {duration(time.monotonic() - self.began):>8}{why}")
 
     def on_stopping(self) -> None:
         if self.task is not None:

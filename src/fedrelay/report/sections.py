@@ -232,13 +232,13 @@ def _result_rows(data: Data) -> Iterator[list[Any]]:
         seeds = len(method["curves"]["runs"])
         chips = [
             {
-                "text": f"seed {run['seed']} {run['state']}"
+                "text": f"seed {run['seed']} {'stopped early' if run['stopped'] else run['state']}"
                 + (f", round {count(run['rounds'])} of {count(run['planned'])}" if run["planned"] else ""),
                 "kind": run["state"],
-                "title": run["reason"],
+                "title": run["reason"] or run["stopped"],
             }
             for run in method["runs"]
-            if run["state"] != "complete"
+            if run["state"] != "complete" or run["stopped"]
         ]
         complete = sum(run["state"] == "complete" for run in method["runs"])
         yield [

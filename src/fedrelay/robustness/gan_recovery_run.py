@@ -32,8 +32,9 @@ from fedrelay.robustness.gan_recovery import (
 )
 from fedrelay.routes.arrival import Arrival
 from fedrelay.routes.plan import RoundPlan
+from fedrelay.runtime.callback import Callback
+from fedrelay.runtime.hop_tap import HopTap
 from fedrelay.runtime.loop import run_prepared
-from fedrelay.runtime.observer import HopTap, Observer
 from fedrelay.runtime.result import Result
 
 MOST_COMPARED = 5000
@@ -83,7 +84,7 @@ class GanRecoveryResult:
         return min(near, key=lambda observation: abs(observation.accuracy - accuracy), default=None)
 
 
-class GanObserver(HopTap):
+class GanTap(HopTap):
     """The tap of the attacker: it sees every model that this client receives."""
 
     def __init__(
@@ -128,7 +129,7 @@ class GanObserver(HopTap):
             return None
 
 
-class _StopAtOnce(Observer):
+class _StopAtOnce(Callback):
     """Stops at once at Ctrl-C: nothing of the run is saved, so the round need not be finished."""
 
     def on_stopping(self) -> None:
@@ -166,8 +167,8 @@ def run_gan_recovery(
     attack = GanRecovery(
         prepared.module, prepared.federation.client_samples(attacker), epochs=epochs, seed=experiment.seed
     )
-    tap = GanObserver(prepared, attacker, attack, features, watch)
-    result = run_prepared(run, observer=_StopAtOnce(), tap=tap)
+    tap = GanTap(prepared, attacker, attack, features, watch)
+    result = run_prepared(run, callbacks=_StopAtOnce(), tap=tap)
     images = attack.generate(SHOWN) if tap.observations else None
     return GanRecoveryResult(attacker, tuple(tap.observations), images, result)
 

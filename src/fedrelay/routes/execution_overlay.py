@@ -45,7 +45,7 @@ class ExecutionOverlay:
 
     tampers: tuple[Tamper, ...] = ()
     taps: tuple[tuple[int, int], ...] = ()
-    """(route, index) of hops whose received model is copied for an observer."""
+    """(route, index) of hops whose received model is copied for a tap."""
 
     followed: tuple[int, ...] = ()
     """Routes on which every hop measures what the model still knows of the clients before."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import yaml
@@ -22,8 +23,8 @@ from fedrelay.experiment.prepare import check_preparable
 from fedrelay.experiment.spec import Comparison, ComparisonEntry, Experiment, load_file, validate
 from fedrelay.files import write_atomically
 from fedrelay.metrics.curves import mean_std
+from fedrelay.runtime.callback import Callbacks
 from fedrelay.runtime.loop import resume_run, run_experiment
-from fedrelay.runtime.observer import Observer
 from fedrelay.runtime.result import COSTS, Result, Row, html_table
 from fedrelay.tasks.base import Task
 
@@ -118,7 +119,7 @@ def run_comparison(
     federation: Federation | None = None,
     module: nn.Module | None = None,
     task: Task | None = None,
-    observer: Observer | None = None,
+    callbacks: Callbacks | None = None,
 ) -> ComparisonResult:
     """Run all runs of a comparison that are not complete yet."""
     runs = experiments(comparison)
@@ -130,7 +131,7 @@ def run_comparison(
     for entry, experiment in runs:
         sofar = methods[entry.name]
         try:
-            result = run_entry(entry, experiment, comparison.out, federation, module, task, observer)
+            result = run_entry(entry, experiment, comparison.out, federation, module, task, callbacks)
             sofar = replace(sofar, results=(*sofar.results, result))
         except DivergedError as error:
             sofar = replace(sofar, diverged=(*sofar.diverged, f"seed {experiment.seed}: {error}"))
@@ -191,14 +192,13 @@ def run_entry(
     federation: Federation | None = None,
     module: nn.Module | None = None,
     task: Task | None = None,
-    observer: Observer | None = None,
+    callbacks: Callbacks | None = None,
 ) -> Result:
     """Run or continue one run of a comparison in its folder."""
+    run = partial(run_experiment, federation=federation, module=module, task=task, callbacks=callbacks)
     if out is None:
-        return run_experiment(experiment, federation=federation, module=module, task=task, observer=observer)
+        return run(experiment)
     path = run_folder(out, entry, experiment.seed)
     if (path / "run.json").is_file():
-        return resume_run(path, federation=federation, module=module, task=task, observer=observer)
-    return run_experiment(
-        experiment.model_copy(update={"out": path}), federation=federation, module=module, task=task, observer=observer
-    )
+        return resume_run(path, federation=federation, module=module, task=task, callbacks=callbacks)
+    return run(experiment.model_copy(update={"out": path}))

@@ -1,4 +1,4 @@
-"""The round loop: plan → run hops → arrivals → merge → evaluate → record → checkpoint, once for every round."""
+"""The round loop: plan → run hops → arrivals → merge → evaluate → record → checkpoint → callbacks, round by round."""
 
 from __future__ import annotations
 
@@ -24,9 +24,10 @@ from fedrelay.experiment.spec import Experiment
 from fedrelay.local.client_state import ClientStateStore
 from fedrelay.metrics.classification import accuracy_on_classes
 from fedrelay.robustness.guard import NO_HOPS_YET, TypicalHop
+from fedrelay.runtime.callback import Callback, Callbacks, CurrentModel, RoundContext, as_callback
 from fedrelay.runtime.failures import check_anything_learned, explain_failures
+from fedrelay.runtime.hop_tap import HopTap
 from fedrelay.runtime.interrupt import Interrupted, finish_round_on_interrupt
-from fedrelay.runtime.observer import HopTap, Observer, as_observer
 from fedrelay.runtime.recorder import Recorder, plan_summary, profile_files
 from fedrelay.runtime.result import Result, Row
 from fedrelay.runtime.round_attempts import RoundAttempts, events_of_engine
@@ -41,10 +42,10 @@ class RoundLoop:
     """The rounds of one run. `state` is the state after the last round that was finished."""
 
     def __init__(
-        self, run: PreparedRun, state: RunState, folder: RunFolder | None, observer: Observer, tap: HopTap | None = None
+        self, run: PreparedRun, state: RunState, folder: RunFolder | None, callback: Callback, tap: HopTap | None = None
     ) -> None:
         self.prepared, self.planner, _ = run
-        self.experiment, self.state, self.folder, self.observer = self.prepared.experiment, state, folder, observer
+        self.experiment, self.state, self.folder, self.callback = self.prepared.experiment, state, folder, callback
         self.server = Server(self.prepared, self.planner)
         self.recorder = Recorder(run, folder)
         self.attempts = RoundAttempts(run, self.server, self.recorder, tap)
@@ -55,18 +56,22 @@ class RoundLoop:
         self.saved = time.monotonic()
 
     def run(self) -> Result:
-        """Run all rounds that are left."""
-        self.observer.on_run_start(self.experiment, self.state.round)
-        if self.folder is not None and self.folder.result is not None and self.finished:
-            return self._result()
+        """The result, after all rounds that are left."""
+        complete = self.folder is not None and self.folder.result is not None and self.finished
+        result = self._result() if complete else self._run_rounds()
+        self.callback.on_run_end(result)
+        return result
+
+    def _run_rounds(self) -> Result:
+        self.callback.on_run_start(self.experiment, self.state.round)
         self.client_states.restore(self.folder.client_files if self.folder else ())
-        with closing(self), explain_failures(self), finish_round_on_interrupt(self.observer.on_stopping) as stopped:
-            while not self.finished and not stopped():
+        with closing(self), explain_failures(self), finish_round_on_interrupt(self.callback.on_stopping) as interrupted:
+            while not self.finished and not interrupted():
                 self.run_round()
             self.save()
             if not self.finished:
                 raise Interrupted(self._result())
-            check_anything_learned(self.recorder, self.experiment.rounds)
+            check_anything_learned(self.recorder, self.state.round)
             result = self._result()
             if self.folder:
                 self.folder.finish(result.summary(), result.model)
@@ -80,7 +85,9 @@ class RoundLoop:
         plan, arrivals, state = self.attempts.run_hops(engine, plan, state)
         state = self.server.receive(plan, state, arrivals)
         self.recorder.add_costs()
-        row = self._evaluate(engine, state, mean_loss(arrivals))
+        context = RoundContext(self.experiment, state.round, plan, None, self._model(state))
+        if is_evaluated(self.experiment, state.round):
+            context = self._evaluate(engine, context, mean_loss(arrivals))
         seconds = time.monotonic() - began
         if state.round == 1:  # the clients of round 1 were selected when the run was prepared
             seconds += self.planner.selection_seconds(1)
@@ -88,12 +95,16 @@ class RoundLoop:
         self.state = replace(state, seconds=state.seconds + seconds)
         if time.monotonic() - self.saved >= self.experiment.checkpoint.seconds:
             self.save()
-        self.observer.on_round_end(state.round, row)
+        request = self.callback.on_round_end(context)
+        if request is not None and not self.finished:
+            if context.row is None:
+                self._evaluate(engine, context, mean_loss(arrivals))
+            self.state = replace(self.state, stopped=request.reason)
 
     @property
     def finished(self) -> bool:
-        """Whether all rounds are done."""
-        return self.state.round >= self.experiment.rounds
+        """Whether all rounds are done, or the run was stopped before."""
+        return bool(self.state.stopped) or self.state.round >= self.experiment.rounds
 
     def save(self) -> None:
         """Write a checkpoint: client state first, then the checkpoint that refers to it."""
@@ -115,18 +126,22 @@ class RoundLoop:
             self.client_states.clear()
         return self.engine, state
 
-    def _evaluate(self, engine: Engine, state: RunState, train_loss: float | None) -> Row | None:
-        """The metrics of a round, where it is evaluated."""
-        if not is_evaluated(self.experiment, state.round):
-            return None
-        sums = engine.evaluate(self.server.current_model(state))
-        self.recorder.add_events(events_of_engine(state.round, engine.take_events()))
+    def _evaluate(self, engine: Engine, context: RoundContext, train_loss: float | None) -> RoundContext:
+        """Evaluate a round and record its row."""
+        sums = engine.evaluate(context.model.weights)
+        self.recorder.add_events(events_of_engine(context.round, engine.take_events()))
         loss = sums.mean_loss if math.isfinite(sums.mean_loss) else None
         metrics: Row = {**self.prepared.task.scores(sums.values), "loss": loss, "train_loss": train_loss}
         if classes := self.experiment.eval.classes:
             counts = (np.asarray(sums.values[name]) for name in ("correct", "actual"))
             metrics["accuracy_classes"] = accuracy_on_classes(classes, *counts)
-        return self.recorder.add_evaluation(state.round, metrics)
+        row = self.recorder.evaluation_row(context.round, metrics)
+        row |= self.callback.on_evaluation(replace(context, row=dict(row))) or {}
+        self.recorder.add_evaluation(row)
+        return replace(context, row=dict(row))
+
+    def _model(self, state: RunState) -> CurrentModel:
+        return CurrentModel(partial(self.server.current_model, state), self.prepared.layout.state_dict)
 
     def _result(self) -> Result:
         return self.recorder.result(self.state, self.server.current_model(self.state))
@@ -145,10 +160,10 @@ def run_experiment(
     federation: Federation | None = None,
     module: nn.Module | None = None,
     task: Task | None = None,
-    observer: Observer | None = None,
+    callbacks: Callbacks | None = None,
 ) -> Result:
     """Run an experiment from the start, in a new run folder where `out` is given."""
-    observer = as_observer(observer)
+    callback = as_callback(callbacks)
     if experiment.out is not None:
         RunFolder.check(experiment.out)  # before clients train for their profiles
     check_within_reach(experiment)
@@ -157,11 +172,11 @@ def run_experiment(
         federation=federation,
         module=module,
         task=task,
-        on_profiling_progress=observer.on_profiling_progress,
+        on_profiling_progress=callback.on_profiling_progress,
     )
     prepared = run.prepared
     if experiment.out is None:
-        return run_prepared(run, observer=observer)
+        return run_prepared(run, callbacks=callback)
     facts = {
         "data_fingerprint": prepared.federation.fingerprint(),
         "own_data": federation is not None,
@@ -175,15 +190,15 @@ def run_experiment(
     try:
         state = first_state(run)
         folder.save(state)
-        return RoundLoop(run, state, folder, observer).run()
+        return RoundLoop(run, state, folder, callback).run()
     finally:
         folder.close()
 
 
 @errors_in_own_part()
-def run_prepared(run: PreparedRun, *, observer: Observer | None = None, tap: HopTap | None = None) -> Result:
+def run_prepared(run: PreparedRun, *, callbacks: Callbacks | None = None, tap: HopTap | None = None) -> Result:
     """Run what was prepared from the start, without a run folder."""
-    return RoundLoop(run, first_state(run), None, as_observer(observer), tap).run()
+    return RoundLoop(run, first_state(run), None, as_callback(callbacks), tap).run()
 
 
 @errors_in_own_part()
@@ -193,7 +208,7 @@ def resume_run(
     federation: Federation | None = None,
     module: nn.Module | None = None,
     task: Task | None = None,
-    observer: Observer | None = None,
+    callbacks: Callbacks | None = None,
 ) -> Result:
     """Continue a run from its last checkpoint; a complete run is only read."""
     folder = RunFolder.open(path)
@@ -229,7 +244,7 @@ def resume_run(
             state = first_state(run)
         if state.weights.shape != (prepared.layout.size,) or state.weights.dtype != prepared.layout.dtype:
             raise RunFolderError(f"{path}: the checkpoint does not fit the model of spec.yaml")
-        return RoundLoop(run, state, folder, as_observer(observer)).run()
+        return RoundLoop(run, state, folder, as_callback(callbacks)).run()
     finally:
         folder.close()
 

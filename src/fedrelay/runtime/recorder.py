@@ -106,16 +106,18 @@ class Recorder:
         for clients in (*line.get("routes", ()), line.get("unanswered", ())):
             self.hops.update(clients)  # a client that was sent a model may have trained it without an answer
 
-    def add_evaluation(self, round: int, metrics: Row) -> Row:
-        """Note an evaluation beside what the run has cost so far."""
+    def evaluation_row(self, round: int, metrics: Row) -> Row:
+        """The metrics of a round beside what the run has cost so far."""
         costs: Row = {**self.transfers.counts(), "bytes": self.transfers.bytes, "client_updates": self.updates}
         costs["virtual_seconds"] = self.seconds["virtual_seconds"]
         if spent := self.costs.privacy(self.hops):
             costs["epsilon"] = spent["epsilon_max"] if math.isfinite(spent["epsilon_max"]) else None
-        row = {"round": round, **metrics, **costs}
+        return {"round": round, **metrics, **costs}
+
+    def add_evaluation(self, row: Row) -> None:
+        """Note the row of an evaluated round."""
         self.history.append(row)
         self._append("metrics", row)
-        return row
 
     def add_followed_route(self, round: int, arrival: Arrival) -> None:
         """Note what a model still knew of its clients after every hop."""
@@ -158,6 +160,7 @@ class Recorder:
             **self.seconds,
             hop_overhead=self.overhead / self.messages if self.messages else None,
             run=self.folder.path if self.folder else None,
+            stopped=state.stopped,
         )
 
     def _append(self, stream: str, row: Row) -> None:

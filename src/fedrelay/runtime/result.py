@@ -79,6 +79,8 @@ class Result:
     """Mean seconds of a hop beside the client's own, where hops are messages."""
 
     run: Path | None = None
+    stopped: str = ""
+    """Why the run stopped before its last round; empty if it did not."""
 
     def __repr__(self) -> str:
         return f"Result({', '.join(f'{name}={value}' for name, value in self._facts().items())})"
@@ -100,8 +102,8 @@ class Result:
 
     @property
     def complete(self) -> bool:
-        """Whether all rounds are done."""
-        return self.rounds >= self.experiment.rounds
+        """Whether all rounds are done, or the run was stopped before by its settings or a callback."""
+        return bool(self.stopped) or self.rounds >= self.experiment.rounds
 
     @property
     def accuracy(self) -> float:
@@ -156,6 +158,7 @@ class Result:
             "seed": self.experiment.seed,
             "rounds": self.rounds,
             "complete": self.complete,
+            "stopped": self.stopped or None,
             "accuracy": self.accuracy,
             "accuracy_last": self.accuracy_last,
             "accuracy_classes": self.accuracy_classes,

@@ -14,7 +14,7 @@ from fedrelay.robustness.fault_events import FaultEvent, events_of_arrivals, ser
 from fedrelay.routes.arrival import Arrival
 from fedrelay.routes.execution_overlay import ExecutionOverlay
 from fedrelay.routes.plan import RoundPlan
-from fedrelay.runtime.observer import HopTap
+from fedrelay.runtime.hop_tap import HopTap
 from fedrelay.runtime.recorder import Recorder
 from fedrelay.runtime.run_folder import RunState
 from fedrelay.runtime.server import Server

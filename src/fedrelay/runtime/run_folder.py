@@ -15,7 +15,7 @@
     checkpoint.json       names the newest checkpoint and its checksum
     round-N.safetensors   the state after round N
     model.safetensors     the final model under the module's own names
-    result.json           the summary; a run with this file is complete
+    result.json           the summary, with the reason if the run stopped early; a run with this file is complete
 
 Files are replaced atomically, and lines are appended with one write. The checkpoint is the commit point: lines after it
 are dropped on resume and written again.
@@ -89,6 +89,9 @@ class RunState:
 
     typical_hop: TypicalHop = NO_HOPS_YET
     """What hops are like, where the guard needs it."""
+
+    stopped: str = ""
+    """Why the run stopped before its last round; empty as long as it goes on."""
 
 
 class RunFolderReader:
@@ -175,6 +178,12 @@ class RunFolderReader:
         path = self.path / "result.json"
         return _read_json(path) if path.is_file() else None
 
+    @property
+    def stopped(self) -> str:
+        """Why the run stopped before its last round; empty if it did not."""
+        path = self.path / "checkpoint.json"
+        return str(_read_json(path).get("stopped", "")) if path.is_file() else ""
+
     def lines(self, stream: str) -> list[dict[str, Any]]:
         """All complete lines of a stream."""
         path = self.path / f"{stream}.jsonl"
@@ -183,12 +192,13 @@ class RunFolderReader:
             rows = [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
         except (OSError, ValueError, RecursionError) as error:
             raise RunFolderError(f"{path}: is damaged ({error})") from None
+        kinds = {} if stream == "metrics" else _VALUES  # callbacks choose the names of metrics
         for row in rows:
             numbers = row if isinstance(row, dict) else {}
-            missing = [name for name in STREAMS[stream] if not _VALUES.get(name, _is_number)(numbers.get(name))]
+            missing = [name for name in STREAMS[stream] if not kinds.get(name, _is_number)(numbers.get(name))]
             if missing:
                 raise RunFolderError(f"{path}: is damaged (a line without {', '.join(missing)})")
-            odd = [name for name, value in numbers.items() if not _VALUES.get(name, _is_number_or_none)(value)]
+            odd = [name for name, value in numbers.items() if not kinds.get(name, _is_number_or_none)(value)]
             if odd:
                 raise RunFolderError(f"{path}: is damaged (a line with an impossible {odd[0]})")
         return rows
@@ -324,6 +334,7 @@ class RunFolder(RunFolderReader):
             "round": state.round,
             "seconds": state.seconds,
             "typical_hop": state.typical_hop,
+            "stopped": state.stopped,
             "file": name,
             "sha256": hashlib.sha256(content).hexdigest(),
             "clients": list(client_files),
@@ -347,10 +358,12 @@ class RunFolder(RunFolderReader):
         return names
 
     def restore(self, evaluated: Callable[[int], bool]) -> RunState | None:
-        """The state of the newest checkpoint; later lines are dropped. None: there is no checkpoint yet.
+        """The state of the newest checkpoint. None: there is no checkpoint yet.
+
+        Later lines are dropped, and the evaluation of a round that was the last one and is not any more.
 
         Args:
-            evaluated: Says which rounds must have a line of metrics.
+            evaluated: Says which rounds must have a line of metrics; the round in which a run stopped has one, too.
         """
         pointer_path = self.path / "checkpoint.json"
         setup = [self.setup_line] if self.setup_line is not None else []
@@ -366,7 +379,7 @@ class RunFolder(RunFolderReader):
             if hashlib.sha256(content).hexdigest() != checksum:
                 raise RunFolderError(f"{self.path / file}: is damaged (its checksum differs from checkpoint.json)")
             state = _state(round, tensors_from_bytes(content), pointer)
-        except (KeyError, TypeError, ValueError, OSError, SafetensorError) as error:
+        except (AttributeError, KeyError, TypeError, ValueError, OSError, SafetensorError) as error:
             raise RunFolderError(f"{pointer_path}: does not lead to a checkpoint ({error})") from None
         valid = {stream: [row for row in self.lines(stream) if row["round"] <= round] for stream in STREAMS}
         recorded = [row["round"] for row in valid["ledger"]]
@@ -374,8 +387,10 @@ class RunFolder(RunFolderReader):
             done = sum(1 <= each <= round for each in recorded)
             what = f"{done} of {round} rounds" if done != round else "another setup"
             raise RunFolderError(f"{self.path}: ledger.jsonl has {what}; the run is damaged")
-        due = [each for each in range(1, round + 1) if evaluated(each)]
-        if [row["round"] for row in valid["metrics"]] != due:
+        stop_round = round if state.stopped else None
+        due = dict.fromkeys(each for each in range(1, round + 1) if evaluated(each) or each == stop_round)
+        valid["metrics"] = [row for row in valid["metrics"] if row["round"] in due]
+        if [row["round"] for row in valid["metrics"]] != list(due):
             raise RunFolderError(f"{self.path}: metrics.jsonl lacks rounds; the run is damaged")
         for stream, rows in valid.items():
             if rows or (self.path / f"{stream}.jsonl").exists():
@@ -419,7 +434,10 @@ def _state(round: int, named: Mapping[str, Tensor], pointer: Mapping[str, Any]) 
         for slot, facts in pointer.get("waiting", {}).items()
     }
     typical_hop = TypicalHop(*map(float, pointer["typical_hop"]))
-    return RunState(round, named["weights"], float(pointer["seconds"]), below("server/"), arrivals, typical_hop)
+    stopped = str(pointer.get("stopped", ""))
+    return RunState(
+        round, named["weights"], float(pointer["seconds"]), below("server/"), arrivals, typical_hop, stopped
+    )
 
 
 def _hop(facts: Mapping[str, Any]) -> HopReport:

@@ -29,6 +29,9 @@ class RunStatus:
     reason: str
     """Why the run failed; empty if it did not."""
 
+    stopped: str
+    """Why a complete run stopped before its last round; empty if it did not."""
+
     round: int
     """The last round that was done, or the round in which the run diverged."""
 
@@ -51,7 +54,7 @@ class RunStatus:
             reason = str(last["done"]) if last else ""
         except KeyError as error:
             raise RunFolderError(f"{records.path / 'events.jsonl'}: is damaged (a line without {error})") from None
-        done, round = len(timings), len(timings)
+        done, round, stopped = len(timings), len(timings), records.stopped
         state: StatusName = "stopped"
         if records.result is not None:
             state, reason = "complete", ""
@@ -59,15 +62,17 @@ class RunStatus:
             state, reason = "running", ""
         elif last is not None:
             state, round = "diverged", int(last["round"])
-        elif done >= records.experiment.rounds and given_up >= done:
+        elif (stopped or done >= records.experiment.rounds) and given_up >= done:
             state, reason = "untrained", "no client update was accepted in any round"
         seconds, choosing = (sum(line.get(name, 0.0) for line in timings) for name in ("seconds", "selection_seconds"))
-        return cls(state, reason, round, dict(sorted(fault_events.items())), seconds, choosing)
+        stopped = stopped if state == "complete" else ""
+        return cls(state, reason, stopped, round, dict(sorted(fault_events.items())), seconds, choosing)
 
     def facts(self) -> dict[str, Any]:
         """Return what `--json` prints."""
         return {
             "state": self.state,
+            "stopped": self.stopped or None,
             "diverged": {"round": self.round, "why": self.reason} if self.state == "diverged" else None,
             "fault_events": dict(self.fault_events),
             "seconds": round(self.seconds, 3),

@@ -17,14 +17,13 @@ from typing import Any, Literal
 from fedrelay.errors import RunFolderError, SpecError
 from fedrelay.experiment.spec import Experiment
 from fedrelay.files import write_atomically
-from fedrelay.runtime.observer import CombinedObserver, Observer
-from fedrelay.runtime.result import Row
+from fedrelay.runtime.callback import Callback, CombinedCallback, RoundContext
+from fedrelay.runtime.result import Result, Row
 from fedrelay.runtime.run_folder import RunFolderReader
 from fedrelay.runtime.run_status import FAILURES, RunStatus
 
 log = logging.getLogger(__name__)
 
-MEASURED = ("accuracy", "f1", "precision", "recall", "loss", "train_loss")
 COUNTED = ("bytes", "client_updates", "s2c", "c2s", "c2c", "virtual_seconds")
 
 LAST = "accuracy"
@@ -34,13 +33,15 @@ Ending = Literal["complete", "failed", "stopped"]
 """How a run ended: with a result, without one, or resumable."""
 
 
-class TrackingLogger(Observer, ABC):
-    """An observer that logs every evaluated round, with one log per run."""
+class TrackingLogger(Callback, ABC):
+    """A callback that logs every evaluated round, with one log per run."""
 
     failures: tuple[type[Exception], ...] = (OSError,)
     """Errors of the tool. The first log must open; later errors are logged and the run continues."""
 
     def __init__(self) -> None:
+        self.run: Path | None = None
+        """The last run that was started."""
         self.folder: Path | None = None
         """The run whose log is open."""
         self.last = 0
@@ -62,6 +63,7 @@ class TrackingLogger(Observer, ABC):
         """Open the log and write the rounds that are missing."""
         self.close()
         assert experiment.out is not None
+        self.run = experiment.out
         try:
             self.last = self.open(experiment, experiment.out)
         except self.failures as error:
@@ -72,14 +74,27 @@ class TrackingLogger(Observer, ABC):
         self.folder, self.opened = experiment.out, True
         for row in RunFolderReader(self.folder).lines("metrics"):
             if row["round"] <= round:
-                self.on_round_end(row["round"], row)
+                self._log(row)
 
-    def on_round_end(self, round: int, row: Row | None) -> None:
-        """Log an evaluated round, unless it is logged already."""
-        if row is None or self.folder is None or round <= self.last:
+    def on_round_end(self, context: RoundContext) -> None:
+        """Log an evaluated round."""
+        if context.row is not None:
+            self._log(context.row)
+
+    def on_run_end(self, result: Result) -> None:
+        """Log what is missing: all rounds of a run that was complete, or the last round of one that was stopped."""
+        if self.run != result.run:
+            self.on_run_start(result.experiment, result.rounds)
+        for row in result.history:
+            self._log(row)
+
+    def _log(self, row: Row) -> None:
+        """Log the row of a round, unless it is logged already."""
+        if self.folder is None or row["round"] <= self.last:
             return
         try:
-            self.write(round, dict(_numbers(row)))
+            self.write(row["round"], dict(_numbers(row)))
+            self.last = row["round"]
         except self.failures as error:
             log.warning("%s stopped logging (%s); resume the run to fill in the missing rounds", self, error)
             self.folder = None
@@ -147,9 +162,9 @@ class MLflow(TrackingLogger):
         kept = folder / "mlflow.json"
         if not kept.is_file():
             write_atomically(kept, json.dumps({"run_id": self._new(experiment)}).encode())
-        self.run = str(json.loads(kept.read_bytes())["run_id"])
-        steps = [metric.step for metric in self.client.get_metric_history(self.run, LAST)]
-        self.client.update_run(self.run, status="RUNNING")
+        self.id = str(json.loads(kept.read_bytes())["run_id"])
+        steps = [metric.step for metric in self.client.get_metric_history(self.id, LAST)]
+        self.client.update_run(self.id, status="RUNNING")
         return max(steps, default=0)
 
     def _new(self, experiment: Experiment) -> str:
@@ -167,10 +182,10 @@ class MLflow(TrackingLogger):
         now = int(1e3 * time.time())
         names = sorted(values, key=lambda name: name == LAST)
         metrics = [Metric(name.replace("/", "."), values[name], now, round) for name in names]
-        self.client.log_batch(self.run, metrics)
+        self.client.log_batch(self.id, metrics)
 
     def finish(self, ending: Ending) -> None:
-        self.client.set_terminated(self.run, self.STATUS[ending])
+        self.client.set_terminated(self.id, self.STATUS[ending])
 
 
 def _missing(extra: str, package: str) -> str:
@@ -187,12 +202,12 @@ def tracking_loggers(*, tensorboard: bool, mlflow: bool) -> list[TrackingLogger]
 
 
 @contextmanager
-def with_loggers(observer: Observer, loggers: Sequence[TrackingLogger]) -> Iterator[Observer]:
-    """Combine an observer with loggers, and close all loggers at the end."""
+def with_loggers(callback: Callback, loggers: Sequence[TrackingLogger]) -> Iterator[Callback]:
+    """Combine a callback with loggers, and close all loggers at the end."""
     with ExitStack() as closing:
         for logger in loggers:
             closing.callback(logger.close)
-        yield CombinedObserver(observer, *loggers) if loggers else observer
+        yield CombinedCallback(callback, *loggers) if loggers else callback
 
 
 def _ending(folder: Path) -> Ending:
@@ -205,9 +220,10 @@ def _ending(folder: Path) -> Ending:
 
 
 def _numbers(row: Row) -> Iterator[tuple[str, float]]:
-    """The metrics of a round by name, and its costs as `cost/NAME`."""
-    for prefix, names in (("", MEASURED), ("cost/", COUNTED)):
-        yield from ((f"{prefix}{name}", row[name]) for name in names if isinstance(row.get(name), int | float))
+    """The metrics of a round by name, also those of callbacks, and its costs as `cost/NAME`."""
+    for name, value in row.items():
+        if name != "round" and isinstance(value, int | float):
+            yield f"cost/{name}" if name in COUNTED else name, value
 
 
 def _leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -28,8 +28,8 @@ class Watcher:
     def __init__(self, act):
         self.act = act
 
-    def on_round_end(self, round, row):
-        self.act(round)
+    def on_round_end(self, context):
+        self.act(context.round)
 
     profiling = started = stopping = lambda self, *_: None
 
@@ -140,7 +140,7 @@ def test_long_updates_are_shortened_at_the_server(six, tmp_path):
 
 def test_a_node_that_comes_back_is_used_again(six, tmp_path):
     six.connection.offline = {"n01"}
-    run("fedseq+scaffold", out=tmp_path / "run", observer=Watcher(lambda round: six.connection.offline.clear()))
+    run("fedseq+scaffold", out=tmp_path / "run", callbacks=Watcher(lambda round: six.connection.offline.clear()))
     events = lines(tmp_path / "run", "events.jsonl")
     assert [(event["round"], event["client"], event["what"]) for event in events] == [(1, 1, "offline")]
 
@@ -156,7 +156,7 @@ def test_a_hop_that_was_never_accepted_leaves_no_trace(make_six):
     def come_back(round):
         late.connection.offline = {"n03"} if round < 2 else set()
 
-    assert torch.equal(run("fedseq+scaffold", rounds=4, observer=Watcher(come_back)).weights, lost.weights)
+    assert torch.equal(run("fedseq+scaffold", rounds=4, callbacks=Watcher(come_back)).weights, lost.weights)
 
 
 def test_retries_ask_the_same_node_again(six, tmp_path):
@@ -199,11 +199,11 @@ def test_a_killed_run_resumes_with_the_same_bits(method, seconds, six, tmp_path)
 
     def kill(round):
         if round == 2:
-            raise RuntimeError("killed")
+            raise KeyboardInterrupt("killed")
 
     whole, settings = run(method), {"checkpoint": {"seconds": seconds}}
-    with pytest.raises(RuntimeError):
-        run(method, out=tmp_path / "run", observer=Watcher(kill), **settings)
+    with pytest.raises(KeyboardInterrupt):
+        run(method, out=tmp_path / "run", callbacks=Watcher(kill), **settings)
     six.restart()
     assert torch.equal(fr.resume(tmp_path / "run").weights, whole.weights)
 
@@ -213,10 +213,10 @@ def killed_after(round, folder, method="fedseq+scaffold"):
 
     def kill(done):
         if done == round:
-            raise RuntimeError("killed")
+            raise KeyboardInterrupt("killed")
 
-    with pytest.raises(RuntimeError):
-        run(method, out=folder, observer=Watcher(kill), **{"checkpoint": {"seconds": 0}})
+    with pytest.raises(KeyboardInterrupt):
+        run(method, out=folder, callbacks=Watcher(kill), **{"checkpoint": {"seconds": 0}})
 
 
 def test_a_run_that_was_moved_finds_its_client_state(six, tmp_path):
@@ -308,7 +308,7 @@ def test_lost_client_state_is_reported(six, tmp_path):
         for path in (six.folder / "n05" / "states").rglob("*.safetensors"):
             path.unlink()
 
-    run("fedavg+scaffold", out=tmp_path / "run", observer=Watcher(empty))
+    run("fedavg+scaffold", out=tmp_path / "run", callbacks=Watcher(empty))
     events = lines(tmp_path / "run", "events.jsonl")
     assert {(event["round"], event["client"], event["what"]) for event in events} == {
         (round, 5, "failed") for round in (2, 3)

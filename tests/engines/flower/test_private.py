@@ -51,19 +51,19 @@ def test_a_resumed_run_gets_the_same_replies_and_is_charged_once(make_nodes, use
         def on_profiling_progress(self, done, clients):
             pass
 
-        def on_round_end(self, round, row):
-            losses.append((round, row["loss"]))
+        def on_round_end(self, context):
+            losses.append((context.round, context.row["loss"]))
             if len(losses) == 2:
-                raise ZeroDivisionError
+                raise KeyboardInterrupt
 
     losses: list[tuple[int, float]] = []
     settings = {**SETTINGS, "rounds": 3, "checkpoint": {"seconds": 1e6}}
     options = {"terms.dp.noise": 1.5, "recovery.repeats": 0}
-    with pytest.raises(ZeroDivisionError):
-        fr.run("fedseq+dp", **settings, **options, out=tmp_path / "run", observer=Die())
+    with pytest.raises(KeyboardInterrupt):
+        fr.run("fedseq+dp", **settings, **options, out=tmp_path / "run", callbacks=Die())
     spent = budget.spent
     found.restart()
-    fr.resume(tmp_path / "run", observer=Die())
+    fr.resume(tmp_path / "run", callbacks=Die())
     assert [round for round, _ in losses] == [1, 2, 1, 2, 3]  # nothing was written between round 0 and the end
     assert losses[2:4] == losses[:2]
     assert budget.spent == spent * 3 // 2

@@ -154,8 +154,8 @@ class Watcher:
     def __init__(self, act):
         self.act = act
 
-    def on_round_end(self, round, row):
-        self.act(round)
+    def on_round_end(self, context):
+        self.act(context.round)
 
     profiling = started = stopping = lambda self, *_: None
 
@@ -250,7 +250,7 @@ def test_a_node_that_is_killed_in_a_chain_and_comes_back(federation, tmp_path):
             until(lambda: (federation.folder / "b.log").read_text().count("ready") > before, "b is back")
 
     settings = {**federation.settings, **GROUPS, "rounds": 3, "recovery.timeout": 5}
-    result = fr.run("fedseq+scaffold", **settings, out=tmp_path / "run", observer=Watcher(act))
+    result = fr.run("fedseq+scaffold", **settings, out=tmp_path / "run", callbacks=Watcher(act))
     assert [(event["round"], event["client"]) for event in events(tmp_path / "run")] == [(2, 1)]
     assert events(tmp_path / "run")[0]["done"].startswith("passed over: ")
     assert result.complete
@@ -260,7 +260,7 @@ def test_a_node_that_is_killed_in_a_chain_and_comes_back(federation, tmp_path):
 def test_deaths_of_the_server_side_change_nothing(federation, tmp_path, caplog):
     """The SuperLink is killed in the middle of a hop, and the run goes on; both are killed, and the run is resumed."""
 
-    class Death(Exception):
+    class Death(BaseException):
         pass
 
     def restart_link():
@@ -286,7 +286,7 @@ def test_deaths_of_the_server_side_change_nothing(federation, tmp_path, caplog):
     settings = {**GROUPS, "rounds": 4, "model": net}
     there = {**federation.settings, **settings, "checkpoint": {"seconds": 0}}
     with pytest.raises(Death):
-        fr.run("fedseq+scaffold", **there, out=tmp_path / "run", observer=Watcher(die))
+        fr.run("fedseq+scaffold", **there, out=tmp_path / "run", callbacks=Watcher(die))
     warnings = "\n".join(record.getMessage() for record in caplog.records)
     assert re.search(r"the SuperLink at .* cannot be reached .*; waiting for it\n", warnings)
     assert re.search(r"; back after \d+ s, requests sent again: 1", warnings)

@@ -30,7 +30,7 @@ from fedrelay.local.trainer import TrainingJob
 from fedrelay.models.flat_layout import FlatLayout
 from fedrelay.routes.execution_overlay import ExecutionOverlay
 from fedrelay.routes.plan import RoundPlan, Route
-from fedrelay.runtime.observer import Observer
+from fedrelay.runtime.callback import Callback
 
 ray = pytest.importorskip("ray", reason="the extra 'ray' is not installed", exc_type=ImportError)
 
@@ -257,12 +257,12 @@ def test_a_task_that_needs_too_much_memory_is_given_up(toy, linear, head, cluste
 KILLED = """
 import os, signal, fedrelay, fedrelay.runtime.loop
 
-class Kill(fedrelay.Observer):
-    def on_round_end(self, round, row):
-        if round == 2:
+class Kill(fedrelay.Callback):
+    def on_round_end(self, context):
+        if context.round == 2:
             os.kill(os.getpid(), signal.SIGKILL)
 
-fedrelay.run(**{spec!r}, out={out!r}, observer=Kill())
+fedrelay.run(**{spec!r}, out={out!r}, callbacks=Kill())
 """
 
 
@@ -297,14 +297,14 @@ def test_failures_arrive_as_they_are(toy, linear, cluster, capfd):
 
 
 def test_the_first_ctrl_c_finishes_the_round(head, tmp_path):
-    class PressCtrlC(Observer):
-        def on_round_end(self, round, row):
+    class PressCtrlC(Callback):
+        def on_round_end(self, context):
             os.kill(os.getpid(), signal.SIGINT)
 
     before = signal.getsignal(signal.SIGTERM)
     settings = {**SMALL_RUN, "engine": {"name": "ray", "address": head.address}, "out": tmp_path / "run"}
     with pytest.raises(fedrelay.Interrupted) as stop:
-        fedrelay.run("fedseq", **settings, observer=PressCtrlC())
+        fedrelay.run("fedseq", **settings, callbacks=PressCtrlC())
     assert stop.value.result.rounds == 1
     assert signal.getsignal(signal.SIGTERM) is before
     resumed = fedrelay.resume(tmp_path / "run")
@@ -358,11 +358,11 @@ def test_a_cluster_that_is_gone_ends_the_run_with_advice(head, tmp_path, monkeyp
     monkeypatch.setattr(clusters, "RESPONSE_TIMEOUT", 1.0)
     monkeypatch.setattr(clusters, "CHECK_INTERVAL", 0.5)
 
-    class Kill(Observer):
-        def on_round_end(self, round, row):
+    class Kill(Callback):
+        def on_round_end(self, context):
             for _, process in head.head_node.live_processes():
                 process.kill()
 
     settings = {**SMALL_RUN, "engine": {"name": "ray", "address": head.address}, "out": tmp_path / "run"}
     with pytest.raises(EngineError, match=r"Ray cluster.*; continue from the last checkpoint with: fedrelay resume "):
-        fedrelay.run("fedseq", **settings, observer=Kill())
+        fedrelay.run("fedseq", **settings, callbacks=Kill())

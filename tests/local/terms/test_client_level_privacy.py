@@ -110,12 +110,12 @@ def test_the_same_for_any_number_of_workers_and_after_an_interruption(method, sm
         def on_profiling_progress(self, done, clients):
             pass
 
-        def on_round_end(self, round, row):
-            if round == 2:
-                raise ZeroDivisionError
+        def on_round_end(self, context):
+            if context.round == 2:
+                raise KeyboardInterrupt
 
-    with pytest.raises(ZeroDivisionError):
-        fr.run(method, **settings, out=tmp_path / "run", observer=Die())
+    with pytest.raises(KeyboardInterrupt):
+        fr.run(method, **settings, out=tmp_path / "run", callbacks=Die())
     resumed = fr.resume(tmp_path / "run")
     assert torch.equal(resumed.weights, whole.weights)
     assert resumed.history == whole.history

@@ -98,7 +98,10 @@ def result_table(result: Result) -> RenderableType:
     last = result.history[-1] if result.history else {}
     reached = result.rounds_to_targets()
     of = f" of {percent(settings.reference)}" if settings.reference is not None else ""
-    rows: dict[str, RenderableType] = {
+    rows: dict[str, RenderableType] = {}
+    if result.stopped:
+        rows["stopped"] = f"after round {count(result.rounds)} of {count(result.experiment.rounds)}: {result.stopped}"
+    rows |= {
         "accuracy": Text(percent(result.accuracy), style="bold"),
         f"mean of last {min(settings.last, len(result.history))}": percent(result.accuracy_last),
         "loss": NONE if last.get("loss") is None else f"{last['loss']:.3f}",
@@ -148,6 +151,8 @@ def progress_table(experiment: Experiment, history: Sequence[Row], status: RunSt
 def _status(status: RunStatus) -> dict[str, str]:
     where = f" in round {status.round}" if status.state == "diverged" else ""
     rows = {"state": f"{status.state}{where}" + (f" ({status.reason})" if status.reason else "")}
+    if status.stopped:
+        rows["stopped"] = status.stopped
     if status.seconds:
         choosing = f", {duration(status.selection_seconds)} of it choosing clients" if status.selection_seconds else ""
         rows["time in rounds"] = f"{duration(status.seconds)}{choosing}"
@@ -285,6 +290,8 @@ def _notes(outcome: ComparisonResult, summaries: Mapping[str, Row]) -> Iterator[
         yield from (
             Text(f"  {entry.name} {how}, {why}", style="red") for how, reasons in failures.items() for why in reasons
         )
+        if stopped := [f"seed {each.experiment.seed} in round {each.rounds}" for each in entry.results if each.stopped]:
+            yield Text(f"  {entry.name} stopped early: {', '.join(stopped)}", style="dim")
         if entry.fault_events:
             yield Text(f"  fault events of {entry.name}: {times(entry.fault_events)}", style="yellow")
     for entry in outcome.methods:

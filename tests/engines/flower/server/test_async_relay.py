@@ -252,13 +252,13 @@ def test_a_killed_run_resumes(method, after, slow, tmp_path):
     class Killer:
         profiling = started = stopping = lambda self, *_: None
 
-        def on_round_end(self, round, row):
-            if round == after:
-                raise RuntimeError("killed")
+        def on_round_end(self, context):
+            if context.round == after:
+                raise KeyboardInterrupt("killed")
 
     found = slow()
-    with pytest.raises(RuntimeError):
-        run(method, **settings, out=tmp_path / "run", observer=Killer(), checkpoint={"seconds": 0})
+    with pytest.raises(KeyboardInterrupt):
+        run(method, **settings, out=tmp_path / "run", callbacks=Killer(), checkpoint={"seconds": 0})
     found.connection = SlowConnection(found.connection.services)
     found.restart()
     resumed = fr.resume(tmp_path / "run")
