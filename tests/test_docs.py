@@ -6,12 +6,15 @@ import ast
 import configparser
 import re
 import shlex
+from dataclasses import fields
+from inspect import signature
 from pathlib import Path
 from typing import get_args
 
 import pytest
 from typer.main import get_command
 
+import fedrelay as fr
 from fedrelay import errors
 from fedrelay.cli.app import app
 from fedrelay.data.registry import DATASETS
@@ -19,6 +22,7 @@ from fedrelay.experiment.method_catalogue import METHODS
 from fedrelay.experiment.spec import DataSettings, FaultKind
 from fedrelay.models.zoo import MODELS
 from fedrelay.report import reference_pages
+from fedrelay.report.terminal import plan
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -115,9 +119,45 @@ def test_the_architecture_page_points_at_functions_that_exist():
             tree = found[0]
 
 
+def public_names(kind: type) -> list[str]:
+    """The hooks, attributes and fields that a class itself defines; pydantic's own are left out."""
+    own = {**vars(kind), **vars(kind).get("__annotations__", {})}
+    return [name for name in own if not name.startswith(("_", "model_"))]
+
+
+@pytest.mark.parametrize(
+    ("kind", "names"),
+    [
+        *((kind, public_names(kind)) for kind in (fr.Routing, fr.Merge, fr.Warmup, fr.Profile)),
+        *((kind, public_names(kind)) for kind in (fr.Term, fr.AnchoredTerm, fr.LossTerm)),
+        (fr.Grouping, ["assign_groups", "active_profile", "check"]),
+        (fr.PlanningContext, public_names(fr.PlanningContext)),
+        *((kind, [field.name for field in fields(kind)]) for kind in (fr.HopContext, fr.HopOutcome, fr.MergeInput)),
+        *((kind, [field.name for field in fields(kind)]) for kind in (fr.RoundPlan, fr.Route)),
+        *((kind, [field.name for field in fields(kind)]) for kind in (fr.ClientState, fr.ServerState, fr.Payload)),
+        (fr.MergeResult, fr.MergeResult._fields),
+        (fr.register, list(signature(fr.register).parameters)),
+    ],
+    ids=lambda value: getattr(value, "__name__", None),
+)
+def test_everything_that_a_part_can_use_is_in_the_page_about_own_methods(kind, names):
+    text = (ROOT / "docs" / "extending.md").read_text()
+    assert names
+    missing = [name for name in names if not re.search(rf"`[^`\n]*\b{name}\b[^`\n]*`", text)]
+    assert not missing, f"docs/extending.md does not explain {', '.join(missing)} of {kind.__name__}"
+
+
+def test_every_abbreviation_of_costs_is_in_the_glossary():
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    [glossary] = re.findall(r"^## Glossary\n.*?(?=^## )", text, re.MULTILINE | re.DOTALL)
+    shown = [name for name in (*plan._COSTS, *plan._TIMES) if name.upper()[:2] == name[:2]]
+    assert len(shown) == 6
+    assert [name for name in shown if name not in glossary] == []
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_files_in_backticks_exist(page):
     places = [ROOT, ROOT / "src" / "fedrelay", ROOT / "src" / "fedrelay_reproduce", page.parent]
     named = set(re.findall(r"`((?:[a-z_]+/)+[a-z_]+\.py)`", page.read_text()))
-    examples = {"routes/pairs.py"}
+    examples = {"merge/half_step.py", "tests/merge/test_half_step.py"}
     assert [name for name in sorted(named - examples) if not any((place / name).exists() for place in places)] == []

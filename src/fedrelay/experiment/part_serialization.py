@@ -25,7 +25,7 @@ REGISTERED: dict[str, type[Section]] = {}
 
 
 def part_name(kind: type[Section]) -> str:
-    """The name under which a class is sent, such as `Prox` or `mylab.terms.L1Prox`."""
+    """The name under which a class is sent, such as `ProximalPenalty` or `mylab.terms.L1Prox`."""
     return kind.__name__ if is_built_in(kind) else f"{kind.__module__}.{kind.__qualname__}"
 
 

@@ -30,7 +30,7 @@ class PlanningContext:
     seed: int
     groups: Groups = ()
     rounds: int = 1
-    """The number of rounds of the run."""
+    """The number of rounds of this phase: those of the method, or those of its warm-up."""
 
     has_samples: Callable[[int], bool] = lambda client: True
     """Whether a client has samples. The planner removes clients without samples from all routes."""
