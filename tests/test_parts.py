@@ -122,6 +122,14 @@ def test_every_option_of_a_part_is_described(part):
     assert not (problems := undescribed_options(part)), "\n".join(problems)
 
 
+def test_no_two_parts_have_the_same_class_name():
+    homes: dict[str, list[str]] = {}
+    for part in PARTS:
+        homes.setdefault(part.__name__, []).append(file_of(part.__module__))
+    shared = [f"{' and '.join(files)} both have {name}; rename one" for name, files in homes.items() if len(files) > 1]
+    assert not shared, "\n".join(shared)
+
+
 def test_every_part_belongs_to_a_method():
     assert not (problems := without_method(part for part in PARTS if part not in used_parts())), "\n".join(problems)
 
@@ -146,11 +154,11 @@ class Undocumented(fedrelay.Merge):
 def test_what_is_missing_is_named():
     assert len(PARTS) > 40
     assert is_part(Undocumented)
-    assert missing_test("fedrelay.merge.half_step") == (
-        "merge/half_step.py has no test; write tests/merge/test_half_step.py, with exact numbers on toy clients"
+    assert missing_test("fedrelay.merge.nowhere") == (
+        "merge/nowhere.py has no test; write tests/merge/test_nowhere.py, with exact numbers on toy clients"
     )
-    assert missing_labels("merge/half_step.py", "One line.\n\nPapers: two.\n\nRule: half.") == [
-        "the docstring of merge/half_step.py has no paragraph 'Deviations: …'; "
+    assert missing_labels("merge/nowhere.py", "One line.\n\nPapers: two.\n\nRule: half.") == [
+        "the docstring of merge/nowhere.py has no paragraph 'Deviations: …'; "
         "add one: where it differs from the paper, or 'none'"
     ]
     assert undescribed_options(Undocumented) == [
