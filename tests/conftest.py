@@ -76,6 +76,15 @@ def linear() -> torch.nn.Module:
 
 
 @pytest.fixture
+def partly_frozen() -> torch.nn.Module:
+    """18 trained and 35 frozen parameters, and 11 values in buffers."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        frozen = torch.nn.Sequential(torch.nn.Linear(4, 5), torch.nn.BatchNorm1d(5)).requires_grad_(False)
+        return torch.nn.Sequential(frozen, torch.nn.ReLU(), torch.nn.Linear(5, 3))
+
+
+@pytest.fixture
 def small() -> dict[str, object]:
     """Settings of a run that takes a moment: one worker, because forking costs more than the run."""
     settings = {"data": "digits", "clients": 20, "alpha": 0, "rounds": 3, "fraction": 0.3, "batch_size": 8}

@@ -152,3 +152,30 @@ def test_a_run_has_the_costs_of_its_plan():
     for name in ("virtual_seconds", "idle_seconds", "computing_seconds", "communicating_seconds", "bytes"):
         assert getattr(result, name) == pytest.approx(total[name]), name
         assert result.summary()[name] == getattr(result, name)
+
+
+@pytest.mark.parametrize(
+    ("method", "paid"), [("fedavg", True), ("fedseq", True), ("fedstar", True), ("centralized", False)]
+)
+def test_frozen_parameters_are_sent_once_to_every_client_with_samples(partly_frozen, method, paid):
+    federation = make_federation([4, 4, 0, 4, 4])
+    run = prepare(experiment(method, rounds=2), federation=federation, module=partly_frozen)
+    setup = run.costs.setup_line()
+    if not paid:
+        assert setup is None
+        return
+    assert setup["payloads"] == {"frozen parameters": 4 * 4 * 35}
+    assert (setup["s2c"], setup["c2s"], setup["c2c"], setup["bytes"]) == (4, 0, 0, setup["s2c_bytes"])
+    device = run.costs.devices(0)
+    assert setup["virtual_seconds"] == pytest.approx(8 * 4 * 35 / device.down + device.latency)
+    assert run.costs.payloads == {"model": 4 * (18 + 11)}
+
+
+def test_frozen_parameters_come_before_the_profiles(partly_frozen):
+    grouping = {"assign": "greedy", "profile": "clf", "max_clients": 2, "min_samples": 100}
+    wanted = experiment("fedseq", rounds=1, grouping=grouping, workers=1)
+    run = prepare(wanted, federation=make_federation([4] * 4), module=partly_frozen)
+    assert run.costs.setup_line()["payloads"] == {
+        "frozen parameters": 4 * 4 * 35,
+        "model": 4 * 4 * (18 + 11) + 4 * 4 * 15,  # down, and the weights of the one trained linear layer up
+    }

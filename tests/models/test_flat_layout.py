@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -41,7 +43,7 @@ def test_flat_and_named_forms_are_the_same(seed):
     module(torch.randn(4, 1, 4, 4))  # moves the statistics and the counter
     layout = FlatLayout.of(module)
     flat = layout.flatten(module)
-    named = layout.state_dict(flat)
+    named = layout.state_dict(flat, module)
     assert named.keys() == module.state_dict().keys()
     for name, tensor in module.state_dict().items():
         assert named[name].dtype == tensor.dtype
@@ -71,12 +73,47 @@ def test_loading_moves_every_tensor_of_the_module():
     assert torch.equal(layout.flatten(flat_module.module), flat)
 
 
-def test_frozen_parameters_travel_but_are_not_trained():
-    module = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
-    module[0].requires_grad_(False)
+def test_frozen_parameters_stay_with_the_module(partly_frozen):
+    layout = FlatLayout.of(partly_frozen)
+    assert (layout.trained_size, layout.size, layout.bytes) == (18, 18 + 11, 4 * 29)
+    assert [entry.name for entry in layout.frozen] == ["0.0.weight", "0.0.bias", "0.1.weight", "0.1.bias"]
+    assert layout.frozen_bytes == 4 * 35
+    before = copy.deepcopy(partly_frozen.state_dict())
+    flat_module = FlatModule(partly_frozen, layout)
+    flat_module.load(torch.full((layout.size,), 2.0))
+    named = layout.state_dict(flat_module.collect(), partly_frozen)
+    assert named.keys() == before.keys()
+    assert all(torch.equal(named[entry.name], before[entry.name]) for entry in layout.frozen)
+    assert (named["2.weight"] == 2).all()
+    assert named["0.1.num_batches_tracked"] == 2
+
+
+def test_frozen_parameters_may_have_any_type_and_buffers_keep_theirs():
+    backbone = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2)).requires_grad_(False).half()
+    module = nn.Sequential(backbone, nn.Linear(2, 2))
+    module.register_parameter("ids", nn.Parameter(torch.arange(3), requires_grad=False))
     layout = FlatLayout.of(module)
-    assert (layout.trained_size, layout.size) == (6, 12)
-    assert [entry.name for entry in layout.entries if entry.part == "untrained"] == ["0.weight", "0.bias"]
+    assert layout.dtype == torch.float32
+    assert layout.frozen_bytes == 8 * 3 + 2 * (6 + 4)
+    flat_module = FlatModule(module, layout)
+    flat_module.load(layout.flatten(module))
+    assert module[0][1].running_mean.dtype == torch.float16
+    outputs = module[1](module[0](torch.ones(4, 2).half()).float())
+    assert outputs.dtype == torch.float32
+    named = layout.state_dict(flat_module.collect(), module)
+    assert {name: each.dtype for name, each in named.items()} == {
+        name: each.dtype for name, each in module.state_dict().items()
+    }
+    assert torch.equal(named["0.1.running_mean"], module[0][1].running_mean)
+
+
+def test_a_frozen_tensor_may_have_two_names():
+    module = nn.ModuleDict({"a": nn.Linear(2, 2), "b": nn.Linear(2, 2)})
+    module["a"].weight.requires_grad_(False)
+    module["b"].weight = module["a"].weight
+    layout = FlatLayout.of(module)
+    assert ([entry.name for entry in layout.frozen], layout.size) == (["a.weight"], 4)
+    module.load_state_dict(layout.state_dict(layout.flatten(module), module))
 
 
 def test_tied_weights_are_one_entry_under_two_names():
@@ -84,7 +121,7 @@ def test_tied_weights_are_one_entry_under_two_names():
     module["b"].weight = module["a"].weight
     layout = FlatLayout.of(module)
     assert layout.size == 8
-    named = layout.state_dict(layout.flatten(module))
+    named = layout.state_dict(layout.flatten(module), module)
     assert torch.equal(named["b.weight"], named["a.weight"])
     module.load_state_dict(named)
 
@@ -99,7 +136,7 @@ def test_double_precision_is_kept():
         (nn.ReLU(), "no trainable parameters"),
         (
             nn.Sequential(nn.Linear(1, 1), nn.Linear(1, 1).double()),
-            r"share one floating-point type, found torch\.float32, torch\.float64",
+            r"all trained parameters must share one floating-point type, found torch\.float32, torch\.float64",
         ),
     ],
 )
@@ -158,7 +195,7 @@ def test_replaced_buffers_travel_and_private_ones_do_not_leak():
         flat_module.load(start)
         outputs = [flat_module.module(torch.ones(3, 2)) for _ in range(2)]
         out.copy_(flat_module.collect())
-        named = layout.state_dict(out)
+        named = layout.state_dict(out, module)
         assert named["mean"].tolist() == [1.5, 1.5]
         assert named["count"].item() == 2
         assert module.scratch.item() == 2.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import threading
@@ -10,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from safetensors.torch import load_file
 from torch import nn
 
 import fedrelay as fr
@@ -26,6 +28,7 @@ from fedrelay.merge.base import MergeInput
 from fedrelay.merge.last import Last
 from fedrelay.merge.mean import Mean
 from fedrelay.models.flat_layout import FlatLayout
+from fedrelay.models.net import Net
 from fedrelay.routes.execution_overlay import AS_PLANNED
 from fedrelay.routes.plan import RoundPlan, Route
 from fedrelay.runtime.recorder import plan_summary
@@ -377,3 +380,29 @@ def test_odd_calls_get_one_clear_message(call, message):
     with pytest.raises(fr.SpecError) as refused:
         call()
     assert message in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "method", ["fedavg", "fedseq", "scaffold", "moon", "fedseq+glam", "ewc", "fedmmd", "spfl+feddc", "fedfusion"]
+)
+def test_only_what_changes_travels(method, toy, tmp_path):
+    torch.manual_seed(1)
+    net = Net(nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.Linear(6, 5), nn.ReLU()), nn.Linear(5, 3))
+    net.features[0].requires_grad_(False)
+    settings = {"data": toy, "model": net, "rounds": 2, "fraction": 1.0, "lr": 0.1, "batch_size": 2}
+    result = fr.run(method, **settings, workers=1, out=tmp_path / "run")
+    assert fr.run(method, **settings, workers=2).weights_sha256 == result.weights_sha256
+    frozen = {name: each for name, each in net.state_dict().items() if name.startswith("features.0.")}
+    assert all(torch.equal(result.model[name], each) for name, each in frozen.items())
+    setup, *rounds = (json.loads(line) for line in (tmp_path / "run" / "ledger.jsonl").read_text().splitlines())
+    assert setup["payloads"] == {"frozen parameters": 6 * 4 * 30 * (2 if method == "fedfusion" else 1)}
+    models = sum(line[kind] for line in rounds for kind in ("s2c", "c2s", "c2c"))
+    sizes = {"moon": len(result.weights), "fedfusion": len(result.weights)}  # they add layers of their own
+    own = 12 + 35 + 18 + 13  # trained, and the statistics with their counter
+    assert sizes.get(method, own) == len(result.weights)
+    assert sum(line["bytes"] for line in rounds) == 4 * len(result.weights) * models
+    saved = load_file(tmp_path / "run" / "model.safetensors")
+    assert all(torch.equal(saved[name], each) for name, each in result.model.items())
+    if method not in sizes:
+        assert saved.keys() == net.state_dict().keys()
+        result.load_into(net)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import numpy as np
 import pytest
 import torch
@@ -89,3 +91,26 @@ def test_a_run_that_died_ends_with_the_same_bits(tmp_path, data, method, checkpo
         assert resumed.history == whole.history
         assert resumed.fault_events == whole.fault_events
         assert (resumed.transfers, resumed.bytes) == (whole.transfers, whole.bytes)
+
+
+@pytest.mark.parametrize("method", ["fedseq", "moon", "ewc"])
+def test_a_run_with_frozen_parameters_resumes_with_the_same_ones_only(tmp_path, data, partly_frozen, method):
+    settings = {"rounds": 4, "fraction": 0.6, "batch_size": 2, "workers": 1, "checkpoint": {"seconds": 0}}
+    whole = run_experiment(experiment(method, **settings), federation=data, module=partly_frozen)
+    with pytest.raises(Dead):
+        run_experiment(
+            experiment(method, **settings, out=tmp_path / "run"),
+            federation=data,
+            module=partly_frozen,
+            callbacks=Death(2),
+        )
+    other = copy.deepcopy(partly_frozen)
+    other[0][0].bias.data[1] += 1
+    with pytest.raises(fr.RunFolderError, match="frozen parameters are not those the run was started with"):
+        resume_run(tmp_path / "run", federation=data, module=other)
+    other[0][0].bias.data[1] = partly_frozen[0][0].bias[1]
+    other[2].bias.data += 1  # what is trained comes from the checkpoint
+    resumed = resume_run(tmp_path / "run", federation=data, module=other)
+    assert resumed.weights_sha256 == whole.weights_sha256
+    assert all(torch.equal(resumed.model[name], each) for name, each in whole.model.items())
+    assert (resumed.transfers, resumed.bytes) == (whole.transfers, whole.bytes)

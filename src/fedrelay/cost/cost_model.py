@@ -12,6 +12,8 @@ from fedrelay.cost.ledger import (
     KINDS,
     ExtraPayloads,
     Kind,
+    SetupCost,
+    SetupTransfer,
     TransferTotals,
     histograms,
     ledger_line,
@@ -144,6 +146,9 @@ class CostModel:
         prepared, method = self.prepared, self.prepared.method
         profiling = [found.setup for found in (prepared.profiling, prepared.selection) if found is not None]
         steps = [step for step in profiling if step is not None]
+        if prepared.layout.frozen and not method.pools_data:
+            frozen = SetupTransfer("frozen parameters", prepared.layout.frozen_bytes)
+            steps.insert(0, SetupCost(prepared.holders(), down=frozen))
         classes_counted = method.needs_histograms or prepared.experiment.task.get("class_weights") == "balanced"
         if classes_counted and prepared.federation.classes and (holders := prepared.holders()):
             steps.append(histograms(holders, prepared.federation.classes))

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from fedrelay.errors import SpecError
-from fedrelay.models.flat_layout import TORCH_GLOBALS
+from fedrelay.models.flat_layout import TORCH_GLOBALS, trained_dtype
 
 
 def training_flops(module: nn.Module, inputs: Tensor, targets: Tensor, loss: Callable[[Any, Tensor], Tensor]) -> float:
@@ -31,7 +31,7 @@ def training_flops(module: nn.Module, inputs: Tensor, targets: Tensor, loss: Cal
     copied = copy.deepcopy(module).cpu().train()
     x, y = inputs[pair].cpu(), targets[pair].cpu()
     if x.is_floating_point():
-        x = x.to(next(copied.parameters()).dtype)
+        x = x.to(trained_dtype(copied, x.dtype))
     with TORCH_GLOBALS, torch.random.fork_rng(devices=[]):  # dropout draws
         counter = FlopCounterMode(display=False, custom_mapping=formulas)
         try:

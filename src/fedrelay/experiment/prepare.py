@@ -40,7 +40,7 @@ from fedrelay.experiment.prepared_experiment import PreparedExperiment
 from fedrelay.experiment.spec import Experiment
 from fedrelay.grouping.profiles import PROFILES, ProfileInputs, ProfileOptions, ProfilingResult
 from fedrelay.local.client_profile import ClientProfiler, ProfileVector
-from fedrelay.local.model_checks import check_device, check_model_fits
+from fedrelay.local.model_checks import check_device, check_frozen_parameters, check_model_fits
 from fedrelay.local.trainer import TrainingJob
 from fedrelay.models.flat_layout import TORCH_GLOBALS, FlatLayout
 from fedrelay.privacy.checks import check_budget
@@ -194,6 +194,7 @@ def prepare_without_groups(
         for term in method.terms:
             with errors_in_own_part(term, "check_model"):
                 term.check_model(module)
+    check_frozen_parameters(module, federation)
     phases = method.phases(experiment.rounds)
     prepared = PreparedExperiment(experiment, method, phases, federation, module, FlatLayout.of(module), task, builder)
     check_engine(prepared.job(), experiment, [phase.route for phase in phases])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from torch import nn
+from torch import Tensor, nn
 
 from fedrelay.data.federation import Federation
 from fedrelay.experiment.method import Method
@@ -14,6 +14,7 @@ from fedrelay.grouping.profiles import ProfilingResult
 from fedrelay.local.module_rebuilder import ModuleRebuilder
 from fedrelay.local.trainer import TrainingJob
 from fedrelay.models.flat_layout import FlatLayout
+from fedrelay.models.frozen_bytes import frozen_bytes, frozen_sha256
 from fedrelay.routes.base import Groups
 from fedrelay.tasks.base import Task
 from fedrelay.user_code import is_built_in
@@ -59,6 +60,15 @@ class PreparedExperiment:
         """All clients with samples."""
         found: list[int] = np.flatnonzero(self.federation.sample_counts()).tolist()
         return found
+
+    def state_dict(self, weights: Tensor) -> dict[str, Tensor]:
+        """A model under the module's own names, with its frozen parameters."""
+        return self.layout.state_dict(weights, self.module)
+
+    @property
+    def frozen_sha256(self) -> str | None:
+        """A hash of the frozen parameters; None if the model has none."""
+        return frozen_sha256(frozen_bytes(self.module)) if self.layout.frozen else None
 
     def job(self, round: int = 1) -> TrainingJob:
         """What an engine needs for the rounds of one phase."""

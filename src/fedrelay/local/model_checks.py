@@ -9,6 +9,7 @@ from torch import nn
 
 from fedrelay.data.federation import Federation, Samples
 from fedrelay.errors import SpecError
+from fedrelay.models.flat_layout import TORCH_GLOBALS, frozen_parameters, trained_dtype
 from fedrelay.tasks.base import Task
 
 
@@ -37,10 +38,29 @@ def check_model_fits(module: nn.Module, federation: Federation, task: Task) -> N
         lazy = any(isinstance(parameter, nn.UninitializedParameter) for parameter in module.parameters())
         trial = (module if lazy else copy.deepcopy(module)).cpu().eval()
         with torch.no_grad():
-            dtype = next((parameter.dtype for parameter in trial.parameters()), x.dtype)
-            outputs = trial(x.to(dtype) if x.is_floating_point() else x)
+            outputs = trial(x.to(trained_dtype(trial, x.dtype)) if x.is_floating_point() else x)
     except Exception as error:
         raise SpecError(
             f"model: does not accept samples of shape {federation.sample_shape}: {type(error).__name__}: {error}"
         ) from None
     task.check_outputs(outputs, y, federation)
+
+
+def check_frozen_parameters(module: nn.Module, federation: Federation) -> None:
+    """Raise a SpecError if training changes a frozen parameter: it would not travel with the model."""
+    if not frozen_parameters(module):
+        return
+    x = example_batch(federation).x
+    trial = copy.deepcopy(module).cpu().train()
+    before = [(name, each.clone()) for name, each in frozen_parameters(trial)]
+    with TORCH_GLOBALS, torch.random.fork_rng(devices=[]), torch.no_grad():  # dropout draws
+        try:
+            trial(x.to(trained_dtype(trial, x.dtype)) if x.is_floating_point() else x)
+        except Exception as error:
+            raise SpecError(f"model: cannot be trained: {type(error).__name__}: {error}") from None
+    for (name, old), (_, new) in zip(before, frozen_parameters(trial), strict=True):
+        if not torch.equal(old, new.to(old)):
+            raise SpecError(
+                f"model: frozen parameter {name!r} changes during training, but frozen parameters are sent only once; "
+                "register it as a buffer"
+            )

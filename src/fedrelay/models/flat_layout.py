@@ -1,9 +1,13 @@
 """A module as one flat tensor: the position of each parameter and buffer.
 
-The flat tensor holds the trained parameters first, then everything that is sent but not trained: frozen parameters,
-floating-point buffers such as BatchNorm statistics, and integer buffers such as step counters. A mean is then a sum of
-tensors, sending a model one copy, and a local term a few lines of algebra on `flat[..., :layout.trained_size]`. The
-last axis is always the model; leading axes are batched models.
+The flat tensor holds what training changes: the trained parameters first, then floating-point buffers such as BatchNorm
+statistics, then integer buffers such as step counters. A mean is then a sum of tensors, sending a model one copy, and a
+local term a few lines of algebra on `flat[..., :layout.trained_size]`. The last axis is always the model; leading axes
+are batched models.
+
+Frozen parameters (`requires_grad=False`) are not in the flat tensor. They are fixed, so they belong to the module,
+which every client receives once. Only frozen parameters that a term rewrites at every hop travel, before the buffers;
+the module names them (`RewritesParameters`).
 
 Integer buffers are stored as floating-point numbers, exact up to 2**24 in float32; a counter beyond that stops
 counting, a larger constant is refused.
@@ -13,10 +17,10 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from math import prod
-from typing import Literal
+from typing import Literal, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -49,6 +53,27 @@ class LayoutEntry:
 
 
 @dataclass(frozen=True)
+class FrozenEntry:
+    """One frozen parameter of a module, of any type. It is not in the flat tensor."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+
+    @property
+    def bytes(self) -> int:
+        return prod(self.shape) * self.dtype.itemsize
+
+
+@runtime_checkable
+class RewritesParameters(Protocol):
+    """A module with frozen parameters that a term rewrites at every hop, so that they travel with the model."""
+
+    def rewritten_parameters(self) -> Collection[str]:
+        """The names of these parameters in this module."""
+
+
+@dataclass(frozen=True)
 class FlatLayout:
     """The positions of all entries. Flat tensors with equal layouts are interchangeable."""
 
@@ -57,9 +82,12 @@ class FlatLayout:
     aliases: tuple[tuple[str, str], ...] = ()
     """Other names of shared tensors (tied weights): (alias, entry name)."""
 
+    frozen: tuple[FrozenEntry, ...] = ()
+    """The parameters that stay with the module."""
+
     @classmethod
     def of(cls, module: nn.Module) -> FlatLayout:
-        """The layout of a module. Its parameters must share one floating-point type."""
+        """The layout of a module. Its trained parameters must share one floating-point type."""
         dtype = _common_dtype(module)
         entries: list[LayoutEntry] = []
         offset = 0
@@ -70,7 +98,11 @@ class FlatLayout:
                 )
             entries.append(LayoutEntry(name, tuple(tensor.shape), offset, part, tensor.dtype))
             offset += tensor.numel()
-        return cls(tuple(entries), dtype, _aliases(module, {entry.name for entry in entries}))
+        frozen = tuple(
+            FrozenEntry(name, tuple(tensor.shape), tensor.dtype) for name, tensor in frozen_parameters(module)
+        )
+        names = {*(entry.name for entry in entries), *(entry.name for entry in frozen)}
+        return cls(tuple(entries), dtype, _aliases(module, names), frozen)
 
     @property
     def size(self) -> int:
@@ -89,8 +121,13 @@ class FlatLayout:
 
     @property
     def bytes(self) -> int:
-        """The size of one model in bytes."""
+        """The bytes of one model in flight."""
         return self.size * self.dtype.itemsize
+
+    @property
+    def frozen_bytes(self) -> int:
+        """The bytes of the parameters that stay with the module."""
+        return sum(entry.bytes for entry in self.frozen)
 
     def flatten(self, module: nn.Module) -> Tensor:
         """A new flat tensor with the module's current values."""
@@ -99,18 +136,24 @@ class FlatLayout:
             entry.view(flat).copy_(tensor.detach())
         return flat
 
-    def state_dict(self, flat: Tensor) -> dict[str, Tensor]:
-        """The named tensors of a flat tensor, copied, in their own types, for `module.load_state_dict`."""
+    def state_dict(self, flat: Tensor, module: nn.Module) -> dict[str, Tensor]:
+        """The complete model, for `module.load_state_dict`: tensors by name, copied, in their own types.
+
+        Args:
+            flat: What travels.
+            module: The module that holds the frozen parameters.
+        """
         named = {entry.name: entry.view(flat).to(entry.dtype).clone() for entry in self.entries}
+        named |= {name: tensor.detach().cpu().clone() for name, tensor in frozen_parameters(module)}
         return named | {alias: named[name].clone() for alias, name in self.aliases}
 
 
 class FlatModule:
     """A module whose parameters, buffers and gradients are views into two flat tensors.
 
-    Training works on `flat` and `gradient` directly; loading a model is one copy. If a module replaces a buffer instead
-    of changing it in place, `collect` reads the new one. Non-persistent buffers are reset at every load. So nothing
-    leaks from one client to the next.
+    Training works on `flat` and `gradient` directly; loading a model is one copy. Frozen parameters stay as they are.
+    If a module replaces a buffer instead of changing it in place, `collect` reads the new one. Non-persistent buffers
+    are reset at every load. So nothing leaks from one client to the next.
     """
 
     def __init__(self, module: nn.Module, layout: FlatLayout, device: torch.device | str = "cpu") -> None:
@@ -155,7 +198,7 @@ class FlatModule:
         self.flat.copy_(flat)
         for entry, owner, leaf in self._buffers:
             view = entry.view(self.flat)
-            owner._buffers[leaf] = view if entry.part == "untrained" else view.to(entry.dtype)
+            owner._buffers[leaf] = view.to(entry.dtype)  # the view itself if it has that type already
         for owner, leaf, value in self._private:
             owner._buffers[leaf] = value.clone()
 
@@ -164,7 +207,7 @@ class FlatModule:
         for entry, owner, leaf in self._buffers:
             value = owner._buffers[leaf]
             assert value is not None
-            if entry.part == "integer" or value.data_ptr() != entry.view(self.flat).data_ptr():
+            if value.data_ptr() != entry.view(self.flat).data_ptr():
                 entry.view(self.flat).copy_(value.detach())
         return self.flat
 
@@ -174,13 +217,35 @@ def weights_sha256(flat: Tensor) -> str:
     return hashlib.sha256(flat.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes()).hexdigest()
 
 
+def trained_dtype(module: nn.Module, otherwise: torch.dtype) -> torch.dtype:
+    """The type of the first trained parameter, in which samples come; `otherwise` if there is none."""
+    return next((each.dtype for each in module.parameters() if each.requires_grad), otherwise)
+
+
+def frozen_parameters(module: nn.Module) -> list[tuple[str, Tensor]]:
+    """The parameters that stay with the module, by name; shared ones once."""
+    travelling = rewritten_parameters(module)
+    parameters = module.named_parameters()
+    return [(name, each) for name, each in parameters if not each.requires_grad and name not in travelling]
+
+
+def rewritten_parameters(module: nn.Module) -> set[str]:
+    """The names of the frozen parameters that travel, because a term rewrites them."""
+    return {
+        f"{prefix}.{name}".lstrip(".")
+        for prefix, part in module.named_modules()
+        if isinstance(part, RewritesParameters)
+        for name in part.rewritten_parameters()
+    }
+
+
 def _parts(module: nn.Module) -> Iterator[tuple[Part, str, Tensor]]:
     """Named tensors in the order of the flat tensor: shared tensors once, non-persistent buffers not at all."""
-    parameters = list(module.named_parameters())
+    parameters, rewritten = list(module.named_parameters()), rewritten_parameters(module)
     persistent = module.state_dict(keep_vars=True)
     buffers = [(name, tensor) for name, tensor in module.named_buffers() if name in persistent]
     yield from (("trained", name, tensor) for name, tensor in parameters if tensor.requires_grad)
-    yield from (("untrained", name, tensor) for name, tensor in parameters if not tensor.requires_grad)
+    yield from (("untrained", name, each) for name, each in parameters if name in rewritten and not each.requires_grad)
     yield from (("untrained", name, tensor) for name, tensor in buffers if tensor.is_floating_point())
     yield from (("integer", name, tensor) for name, tensor in buffers if not tensor.is_floating_point())
 
@@ -192,13 +257,13 @@ def _aliases(module: nn.Module, names: set[str]) -> tuple[tuple[str, str], ...]:
 
 
 def _common_dtype(module: nn.Module) -> torch.dtype:
-    parameters = list(module.parameters())
-    if not any(parameter.requires_grad for parameter in parameters):
+    if not any(parameter.requires_grad for parameter in module.parameters()):
         raise SpecError("model: has no trainable parameters")
-    dtypes = {parameter.dtype for parameter in parameters}
+    rewritten = rewritten_parameters(module)
+    dtypes = {each.dtype for name, each in module.named_parameters() if each.requires_grad or name in rewritten}
     if len(dtypes) > 1 or not next(iter(dtypes)).is_floating_point:
         names = ", ".join(sorted(str(dtype) for dtype in dtypes))
-        raise SpecError(f"model: all parameters must share one floating-point type, found {names}")
+        raise SpecError(f"model: all trained parameters must share one floating-point type, found {names}")
     return dtypes.pop()
 
 

@@ -18,8 +18,8 @@ Operator = Literal["conv", "multi", "single"]
 class FusionNet(nn.Module):
     """`classifier(fusion(features(x), reference(x)))`.
 
-    The reference is frozen and always in eval mode. It is part of the model, so it travels, is averaged and evaluated
-    with it.
+    The reference is frozen and always in eval mode. Every client rewrites it, so it travels, is averaged and evaluated
+    with the model.
     """
 
     def __init__(self, features: nn.Module, classifier: nn.Linear | ProjectionHead, operator: Operator) -> None:
@@ -36,6 +36,10 @@ class FusionNet(nn.Module):
             reference = self.reference(x)
         logits: Tensor = self.classifier(self.fusion(self.features(x), reference))
         return logits
+
+    def rewritten_parameters(self) -> set[str]:
+        """The reference of all that is trained; the reference of a frozen parameter never changes."""
+        return {f"reference.{name}" for name, each in self.features.named_parameters() if each.requires_grad}
 
     def train(self, mode: bool = True) -> Self:
         """Set the mode of everything but the reference."""

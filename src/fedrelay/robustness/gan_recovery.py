@@ -118,8 +118,7 @@ class GanRecovery:
         """Train the generator against a received model, which is not modified."""
         with _seeded(self.seed, "gan", received.round, received.client):
             model = copy.deepcopy(self.module)
-            weights = self.layout.state_dict(received.weights)
-            model.load_state_dict({name: tensor.clone() for name, tensor in weights.items()})
+            model.load_state_dict(self.layout.state_dict(received.weights, self.module))
             with torch.no_grad():
                 classes = model.eval()(self.own.x[:1]).shape[-1]
             discriminator = nn.Sequential(model, nn.Linear(classes, 1)).train()

@@ -141,7 +141,7 @@ class RoundLoop:
         return replace(context, row=dict(row))
 
     def _model(self, state: RunState) -> CurrentModel:
-        return CurrentModel(partial(self.server.current_model, state), self.prepared.layout.state_dict)
+        return CurrentModel(partial(self.server.current_model, state), self.prepared.state_dict)
 
     def _result(self) -> Result:
         return self.recorder.result(self.state, self.server.current_model(self.state))
@@ -182,6 +182,7 @@ def run_experiment(
         "own_data": federation is not None,
         "own_model": module is not None,
         "own_task": task is not None,
+        "frozen_sha256": prepared.frozen_sha256,
         "sources": source_digests(prepared.user_modules()),
         "options": build_method(prepared.experiment).options,  # of the spec as it is saved, with absolute paths
     }
@@ -237,6 +238,8 @@ def resume_run(
         prepared = run.prepared
         if prepared.federation.fingerprint() != folder.facts.get("data_fingerprint"):
             raise RunFolderError(f"{path}: the data are not those the run was started with")
+        if prepared.frozen_sha256 != folder.facts.get("frozen_sha256"):
+            raise RunFolderError(f"{path}: the model's frozen parameters are not those the run was started with")
         if folder.result is None:
             refuse_other_options(str(path), folder.facts.get("options", {}), prepared.method.options)
         state = folder.restore(partial(is_evaluated, prepared.experiment))

@@ -146,7 +146,7 @@ class Recorder:
             experiment=self.prepared.experiment,
             history=self.history,
             weights=weights,
-            model=self.prepared.layout.state_dict(weights),
+            model=self.prepared.state_dict(weights),
             rounds=state.round,
             client_updates=self.updates,
             longest_route=self.longest_route,

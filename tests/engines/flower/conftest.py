@@ -61,7 +61,7 @@ class FakeConnection:
         if node in self.offline:
             return None
         json.dumps(dict(message.header))
-        assert all(array.dtype.kind in "fi" for array in message.arrays.values())
+        assert all(array.dtype.kind in "fiu" for array in message.arrays.values())
         self.log.append((node, str(message.header["kind"])))
         number = str(len(self.log))
         self.pending[number] = (node, message)

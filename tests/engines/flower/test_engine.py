@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import json
+from collections import Counter
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -12,6 +15,7 @@ from tests.engines.flower.conftest import share_test_samples
 
 import fedrelay as fr
 from fedrelay.data.open_federation import open_federation
+from fedrelay.engines.flower.messages import FROZEN
 from fedrelay.experiment.spec import DataSettings
 from fedrelay.grouping.profiles import probe_network, task2vec
 from fedrelay.routes.rotations import Rotations
@@ -242,3 +246,81 @@ def test_attacks_are_simulated(make_nodes, use_nodes):
     use_nodes(make_nodes(digits()))
     with pytest.raises(fr.SpecError, match=r"attack\.name: attacks are simulated"):
         fr.run("fedavg", engine="flower", data="nodes", **TRAIN, attack={"name": "label-flip", "swap": [0, 1]})
+
+
+class FrozenMail:
+    """Counts the frozen parameters that every node receives."""
+
+    def __init__(self, found):
+        self.received = Counter()
+        for node in found.connection.services:
+            found.connection.reply_faults[node] = partial(self.note, node)
+
+    def note(self, node, request, reply):
+        self.received[node] += FROZEN in request.arrays
+        assert request.bytes == 4 * 35 or FROZEN not in request.arrays
+        return reply
+
+
+@pytest.mark.parametrize(
+    ("method", "settings"),
+    [
+        ("fedavg", {}),
+        ("fedavg-first+fedseq+scaffold", {"warmup.rounds": 1, "grouping.max_clients": 3}),
+        ("fedseq", {"grouping": {"assign": "greedy", "profile": "clf", "max_clients": 3}}),
+    ],
+    ids=["fedavg", "phases", "profiles"],
+)
+def test_nodes_receive_frozen_parameters_once(method, settings, toy, partly_frozen, make_nodes, use_nodes, tmp_path):
+    both = {**TRAIN, "rounds": 3, "batch_size": 2, "fraction": 1.0, "model": partly_frozen, **settings}
+    here = fr.run(method, data=toy, workers=1, out=tmp_path / "here", **both)
+    others = copy.deepcopy(partly_frozen)
+    others[0][0].weight.data.zero_()  # the nodes' own values do not matter
+    found = make_nodes(toy, module=others)
+    mail = FrozenMail(found)
+    use_nodes(found)
+    there = fr.run(method, engine="flower", data="nodes", out=tmp_path / "there", **both)
+    torch.testing.assert_close(there.weights, here.weights, rtol=0, atol=1e-6)
+    assert there.model.keys() == partly_frozen.state_dict().keys()
+    assert mail.received == dict.fromkeys(found.names, 1)
+    lines = [(tmp_path / place / "ledger.jsonl").read_text().splitlines()[0] for place in ("here", "there")]
+    assert json.loads(lines[0]) == json.loads(lines[1])
+    assert json.loads(lines[1])["payloads"]["frozen parameters"] == 6 * 4 * 35
+    assert not others[0][0].weight.any()
+    fr.run(method, engine="flower", data="nodes", **both)  # they still have them
+    assert mail.received == dict.fromkeys(found.names, 1)
+
+
+def test_a_node_that_lost_its_frozen_parameters_gets_them_again(toy, partly_frozen, make_nodes, use_nodes):
+    both = {**TRAIN, "rounds": 3, "batch_size": 2, "fraction": 1.0, "model": partly_frozen}
+    here = fr.run("fedseq", data=toy, workers=1, **both)
+    found = make_nodes(toy, module=copy.deepcopy(partly_frozen))
+    mail = FrozenMail(found)
+    use_nodes(found)
+
+    class LostFiles:
+        def on_round_end(self, context):
+            if context.round == 1:
+                found.restart()  # nothing is lost with the processes
+            if context.round == 2:
+                for name in ("n01", "n04"):
+                    [path] = (found.folder / name / "frozen").iterdir()
+                    path.write_bytes(b"damaged") if name == "n01" else path.unlink()
+                found.restart()
+
+    there = fr.run("fedseq", engine="flower", data="nodes", callbacks=LostFiles(), **both)
+    torch.testing.assert_close(there.weights, here.weights, rtol=0, atol=1e-6)
+    assert mail.received == {name: 2 if name in ("n01", "n04") else 1 for name in found.names}
+    assert not there.fault_events
+
+
+def test_a_node_that_takes_no_frozen_parameters_is_skipped(toy, partly_frozen, make_nodes, use_nodes, tmp_path):
+    found = make_nodes(toy, module=partly_frozen)
+    found.connection.services["n02"].frozen_files.largest = 100
+    use_nodes(found)
+    both = {**TRAIN, "batch_size": 2, "fraction": 1.0, "model": partly_frozen}
+    result = fr.run("fedavg", engine="flower", data="nodes", out=tmp_path / "run", **both)
+    reason = "passed over: failed: the frozen parameters of the model have 140 bytes, this node accepts at most 100"
+    events = [json.loads(line) for line in (tmp_path / "run" / "events.jsonl").read_text().splitlines()]
+    assert {(each["client"], each["done"]) for each in events} == {(2, reason)}
+    assert result.client_updates == 2 * 5

@@ -135,6 +135,16 @@ def test_whole_runs_end_with_the_same_bits(head, method, more):
     assert (here.history, here.fault_events) == (there.history, there.fault_events)
 
 
+def test_frozen_parameters_are_part_of_the_job(toy, head, partly_frozen, tmp_path):
+    settings = {"data": toy, "model": partly_frozen, "rounds": 2, "fraction": 1.0, "batch_size": 2}
+    here = fedrelay.run("fedseq", workers=1, out=tmp_path / "here", **settings)
+    there = fedrelay.run("fedseq", engine={"name": "ray", "address": head.address}, out=tmp_path / "there", **settings)
+    assert there.weights_sha256 == here.weights_sha256
+    assert all(torch.equal(there.model[name], each) for name, each in here.model.items())
+    ledgers = [(tmp_path / place / "ledger.jsonl").read_text() for place in ("here", "there")]
+    assert ledgers[0] == ledgers[1]
+
+
 class Staged(nn.Module):
     """A model large enough for the object store. At every hop it notes the client and the node, then plays."""
 

@@ -215,3 +215,11 @@ def test_profiles_are_warned_of(small, caplog):
     assert "epsilon does not cover them" not in caplog.text
     fr.plan("fedgsp+dp", **small)
     assert "epsilon does not cover them" in caplog.text
+
+
+def test_frozen_parameters_get_no_noise_and_do_not_leave(toy):
+    net = nn.Sequential(nn.Linear(4, 5).requires_grad_(False), nn.Linear(5, 3))
+    result = fr.run("fedavg+dp", data=toy, model=net, rounds=1, terms={"dp": {"clip": 0.1, "noise": 5.0}}, workers=1)
+    assert len(result.weights) == 18
+    assert torch.equal(result.model["0.weight"], net[0].weight)
+    assert not torch.equal(result.model["1.weight"], net[1].weight)

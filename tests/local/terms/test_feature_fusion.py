@@ -80,6 +80,20 @@ def test_a_share_frozen_at_zero_is_plain_training(toy):
     torch.testing.assert_close(both, plain, rtol=0, atol=0)
 
 
+def test_the_reference_of_a_frozen_layer_does_not_travel(toy):
+    net = Net(nn.Sequential(nn.Linear(4, 6), nn.Linear(6, 5), nn.ReLU()), nn.Linear(5, 3))
+    net.features[0].requires_grad_(False)
+    module = fusion_net("multi", net)
+    layout = FlatLayout.of(module)
+    assert {entry.name.rpartition(".")[0] for entry in layout.frozen} == {"features.0", "reference.0"}
+    assert layout.size == 2 * 35 + 5 + 18
+    result = fr.run(
+        "fedfusion", data=toy, model=net, rounds=2, lr=0.5, terms={"fusion": {"operator": "multi"}}, workers=1
+    )
+    assert torch.equal(result.model["reference.0.weight"], result.model["features.0.weight"])
+    assert not torch.equal(result.model["reference.1.weight"], result.model["features.1.weight"])
+
+
 def test_statistics_of_the_reference_stand_still(toy):
     net = Net(nn.Sequential(nn.BatchNorm1d(4), nn.Linear(4, 5), nn.ReLU()), nn.Linear(5, 3))
     module = fusion_net("multi", net)

@@ -46,7 +46,7 @@ def test_it_is_that_of_the_client_at_its_own_model(toy, memory, before, dense):
     received = layout.flatten(module)
     context = HopContext(received, received, payload={"fisher": torch.ones_like(received)})
     out, left = run_hop(copy.deepcopy(module), toy, (FisherPenalty(memory=memory),), context=context, batch_size=4)
-    module.load_state_dict(layout.state_dict(out))
+    module.load_state_dict(layout.state_dict(out, module))
     torch.testing.assert_close(left.payload["fisher"], before + fisher_of(module.eval(), *toy.client_samples(1)))
 
 

@@ -43,7 +43,7 @@ def assert_gradients_alike(module, shape, used=(4, 2, 1), dtype=torch.float64, l
         logits = bound.compute_gradient(target_gradient, sample_weights)
     near = {"rtol": TOLERANCE[dtype], "atol": TOLERANCE[dtype]}
     for lane, n in enumerate(used):
-        module.load_state_dict(layout.state_dict(flat[lane]))
+        module.load_state_dict(layout.state_dict(flat[lane], module))
         module.zero_grad()
         expected_logits = module(x[lane, :n])
         F.cross_entropy(expected_logits, y[lane, :n]).backward()

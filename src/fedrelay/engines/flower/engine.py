@@ -23,6 +23,7 @@ from fedrelay.engines.flower.server.async_relay import AsyncRelayRunner
 from fedrelay.engines.flower.server.connection import Connection
 from fedrelay.engines.flower.server.dispatcher import POLL, SMALL, Dispatcher
 from fedrelay.engines.flower.server.hop_requests import HopRequests
+from fedrelay.engines.flower.server.node_setup import NodeSetup
 from fedrelay.engines.flower.server.remote_federation import remote_part
 from fedrelay.engines.flower.server.reply_checks import ReplyChecker
 from fedrelay.engines.flower.server.state_versions import StateVersions
@@ -36,6 +37,7 @@ from fedrelay.local.evaluation import evaluate
 from fedrelay.local.model_checks import example_batch
 from fedrelay.local.terms.tensor_declarations import ClientState
 from fedrelay.local.trainer import TrainingJob
+from fedrelay.models.frozen_bytes import frozen_bytes
 from fedrelay.routes.arrival import Arrival
 from fedrelay.routes.execution_overlay import ExecutionOverlay
 from fedrelay.routes.plan import RoundPlan
@@ -64,7 +66,8 @@ class FlowerEngine:
         assert federation is not None
         self.job, self.connection, self.recovery, self.wait = job, connection, recovery, wait
         self.federation = federation
-        self.dispatcher = Dispatcher(connection, federation.nodes, recovery.timeout, poll, wait)
+        setup = NodeSetup(frozen_bytes(job.module) if job.layout.frozen else None)
+        self.dispatcher = Dispatcher(connection, federation.nodes, recovery.timeout, poll, wait, setup)
         self.versions = StateVersions(client_states or ClientStateStore(), enabled=bool(job.tensor_names(ClientState)))
         self.checker = ReplyChecker(job)
         self.hops = HopRequests(job, self.versions, self.checker, recovery)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -11,6 +13,7 @@ import torch
 from torch import nn
 
 from fedrelay.data.federation import Federation
+from fedrelay.engines.flower.messages import FROZEN
 from fedrelay.errors import EngineError
 from fedrelay.experiment.part_serialization import from_plain, to_plain
 from fedrelay.experiment.spec import GuardSettings, TrainSettings, validate
@@ -18,6 +21,7 @@ from fedrelay.local.module_rebuilder import ModuleRebuilder
 from fedrelay.local.terms.base import Term
 from fedrelay.local.trainer import TrainingJob
 from fedrelay.models.flat_layout import FlatLayout
+from fedrelay.models.frozen_bytes import Bytes, frozen_bytes, frozen_sha256, load_frozen_bytes
 from fedrelay.tasks.base import Task
 
 
@@ -35,12 +39,18 @@ def describe_job(job: TrainingJob) -> str:
         "guard": guard.model_dump(mode="json"),
         "model": to_plain(job.module_rebuilder) if job.module_rebuilder is not None else None,
         "layout": layout_digest(job.layout),
+        FROZEN: frozen_sha256(frozen_bytes(job.module)) if job.layout.frozen else None,
     }
     return json.dumps(description, sort_keys=True)
 
 
 def job_from_description(
-    description: str, federation: Federation, own: nn.Module | None, device: str, largest: int
+    description: str,
+    federation: Federation,
+    own: nn.Module | None,
+    device: str,
+    largest: int,
+    frozen_of: Callable[[str], Bytes],
 ) -> TrainingJob:
     """The job at a node.
 
@@ -50,6 +60,7 @@ def job_from_description(
         own: A module that the node's owner provides.
         device: Where the node trains.
         largest: Bytes that a model may have.
+        frozen_of: The frozen parameters with this SHA-256, as the server has sent them.
 
     Noise that protects the samples comes from the operating system: nobody can repeat it, so nobody can subtract it.
     """
@@ -61,6 +72,9 @@ def job_from_description(
     layout = FlatLayout.of(module)
     if layout_digest(layout) != fields["layout"]:
         raise EngineError("this node builds another model than the server: do both run the same version of FedRelay?")
+    if layout.frozen:
+        frozen, module = frozen_of(str(fields[FROZEN])), copy.deepcopy(module)  # the owner's module stays as it is
+        load_frozen_bytes(module, frozen)
     return TrainingJob(
         module=module,
         layout=layout,
@@ -83,7 +97,8 @@ def layout_digest(layout: FlatLayout) -> str:
 
 def _build(builder: ModuleRebuilder, largest: int) -> nn.Module:
     with torch.device("meta"):  # a model there takes no memory
-        size = FlatLayout.of(builder.build()).bytes
+        layout = FlatLayout.of(builder.build())
+        size = layout.bytes + layout.frozen_bytes
     if size > largest:
         raise EngineError(f"the model has {size:,} bytes, this node accepts at most {largest:,}")
     return builder.build()

@@ -25,6 +25,9 @@ from fedrelay.tasks.score_histogram import ScoreHistogram
 MODELS = "models"
 """The array whose rows are models."""
 
+FROZEN = "frozen"
+"""The field with the SHA-256 of the model's frozen parameters, and the array that holds them."""
+
 MOST_SUMS = 2**31
 """Numbers that an evaluation may have."""
 

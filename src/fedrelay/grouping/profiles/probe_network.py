@@ -132,7 +132,7 @@ def train_probe(inputs: ProfileInputs, dataset: Dataset) -> ProbeFeatures:
     job = TrainingJob(network, layout, owner, train, terms=(), seed=seed)
     whole = TrainedWeightsProfiler(parts=((0, layout.size),))
     weights = inputs.profile_vectors(job, whole, [0], layout.flatten(network))[0]
-    network.load_state_dict(layout.state_dict(torch.from_numpy(weights)))
+    network.load_state_dict(layout.state_dict(torch.from_numpy(weights), network))
     return ProbeFeatures(
         network.features, dataset.shape, SmallProbeRebuilder(shape=dataset.shape, classes=dataset.classes)
     )

@@ -159,7 +159,7 @@ class Task2VecProfile(Profile):
             SetupTransfer("profile", row_bytes(rows)),
             work=_work(probe, inputs.federation.classes),
         )
-        return ProfilingResult(rows.astype(np.float64), step, probe=layout.state_dict(weights))
+        return ProfilingResult(rows.astype(np.float64), step, probe=layout.state_dict(weights, probe.module))
 
 
 def _work(probe: ProbeFeatures, classes: int) -> Callable[[int, float], float]:

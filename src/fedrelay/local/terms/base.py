@@ -88,7 +88,9 @@ class Term(Section, ABC):
     def adapt_model(self, module: nn.Module) -> nn.Module:
         """Return the module to train: the given one, or another form of it.
 
-        Called before the flat layout is read. New weights come from torch's global random generator.
+        Called before the flat layout is read. New weights come from torch's global random generator. Frozen parameters
+        (`requires_grad=False`) do not travel with the model. If `adjust_received_model` rewrites some, the module must
+        name them in a method `rewritten_parameters`, or hold them as buffers.
         """
         return module
 
@@ -119,7 +121,7 @@ class Term(Section, ABC):
         return None
 
     def adjust_received_model(self, model: FlatModule, context: HopContext) -> None:
-        """Change the received model before the first step. Tensors hold whole models, with their untrained part.
+        """Change the received model before the first step. Tensors hold all that travels, with the untrained part.
 
         Only called for terms that are not batchable.
         """

@@ -285,7 +285,8 @@ def test_no_request_does_more_than_fail_in_one_line(kind, header, service, ask):
 
 
 @given(
-    name=st.sampled_from(["train", "terms", "seed", "classes", "mean_size", "guard", "model", "layout"]), value=values
+    name=st.sampled_from(["train", "terms", "seed", "classes", "mean_size", "guard", "model", "layout", "frozen"]),
+    value=values,
 )
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 def test_no_job_does_more_than_fail_in_one_line(name, value, service, ask):

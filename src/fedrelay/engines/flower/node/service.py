@@ -22,6 +22,7 @@ from fedrelay.data.federation import ArrayFederation, Federation, Samples
 from fedrelay.data.owner_samples import MAX_CLASSES
 from fedrelay.engines.flower.job_description import job_from_description
 from fedrelay.engines.flower.messages import (
+    FROZEN,
     BadMessage,
     Header,
     Message,
@@ -33,6 +34,7 @@ from fedrelay.engines.flower.messages import (
     text_field,
     unpack_models,
 )
+from fedrelay.engines.flower.node.frozen_files import FrozenFiles, MissingFrozenParameters
 from fedrelay.engines.flower.node.node_federation import NodeFederation, NodeFederationWithPublic
 from fedrelay.engines.flower.node.noisy_reply_cache import NoisyReplyCache
 from fedrelay.engines.flower.node.owner_policy import DeclinedByOwner, OwnerPolicy, PrivacyBudget
@@ -70,7 +72,7 @@ class NodeService:
 
     data: ArrayFederation
     folder: Path
-    """Where the node keeps client state, replies and its salt."""
+    """Where the node keeps client state, replies, frozen parameters and its salt."""
 
     _: KW_ONLY
     module: nn.Module | None = None
@@ -92,6 +94,7 @@ class NodeService:
     def __post_init__(self) -> None:
         self.state_files = StateFiles(self.folder / "states", self.keep_days)
         self.replies = NoisyReplyCache(self.state_files)
+        self.frozen_files = FrozenFiles(self.folder / "frozen", self.largest_model)
         self.salt = _salt(self.folder / "salt")
         self.contexts: OrderedDict[str, WorkerContext] = OrderedDict()
 
@@ -101,6 +104,8 @@ class NodeService:
             match request.header.get("kind"):
                 case "describe":
                     return Message(self.facts().model_dump(mode="json"))
+                case "setup":
+                    return self._setup(request)
                 case "hop":
                     return self._hop(request)
                 case "profile":
@@ -108,6 +113,8 @@ class NodeService:
                 case "evaluate":
                     return self._evaluate(request)
             raise BadMessage("unknown kind of request")
+        except MissingFrozenParameters:
+            return Message({"kind": "setup", "missing": True})
         except (BadMessage, DeclinedByOwner):
             raise
         except Exception as error:
@@ -134,6 +141,13 @@ class NodeService:
             plugins=self.plugins,
             least_noise=None if self.policy is None else self.policy.noise,
         )
+
+    def _setup(self, request: Message) -> Message:
+        """Keep the model's frozen parameters if they are sent, and say whether they are missing."""
+        digest = text_field(request.header, FROZEN)
+        if FROZEN in request.arrays:
+            self.frozen_files.put(digest, request.arrays[FROZEN])
+        return Message({"kind": "setup", "missing": not self.frozen_files.has(digest)})
 
     def _hop(self, request: Message) -> Message:
         began, header = time.monotonic(), request.header
@@ -253,7 +267,9 @@ class NodeService:
             if mean_size <= 0:
                 raise BadMessage("mean_size must be greater than 0")
             federation = NodeFederation(self.data, classes, mean_size)
-            return job_from_description(description, federation, self.module, self.device, self.largest_model)
+            return job_from_description(
+                description, federation, self.module, self.device, self.largest_model, self.frozen_files.get
+            )
         except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
             raise BadMessage(f"the job cannot be read ({type(error).__name__})") from None
 

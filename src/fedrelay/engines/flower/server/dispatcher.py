@@ -16,6 +16,7 @@ from typing import TypeVar
 
 from fedrelay.engines.flower.messages import BadMessage, Message
 from fedrelay.engines.flower.server.connection import Connection, Unreachable, no_reply
+from fedrelay.engines.flower.server.node_setup import NodeSetup
 from fedrelay.routes.arrival import Attempt
 
 log = logging.getLogger(__name__)
@@ -85,6 +86,9 @@ class Dispatcher:
     poll: float = POLL
     wait: float = 60.0
     """Seconds after which a connection that keeps failing is given up."""
+
+    setup: NodeSetup = field(default_factory=NodeSetup)
+    """What a node receives before its first request."""
 
     interruptions: list[str] = field(default_factory=list)
     """One line for every time the connection failed and came back."""
@@ -184,7 +188,8 @@ class Dispatcher:
             node = self.nodes[request.client]
             if request.client in busy or (node not in self.connection.online() and self._may_return(request)):
                 continue
-            number = self.connection.send(node, request.build(), self._timeout(request))
+            message = self.setup.request(request.client) or request.build()
+            number = self.connection.send(node, message, self._timeout(request))
             request.sent_at = time.monotonic()
             self.waiting.remove(request)
             if number is None:
@@ -206,6 +211,9 @@ class Dispatcher:
                 yield request, _fail(request, "failed", reply)
                 continue
             try:
+                if self.setup.take_reply(request.client, reply):
+                    yield request, request if request.tries > 0 else None
+                    continue
                 yield request, request.on_reply(reply, time.monotonic() - request.sent_at)
             except BadMessage as error:
                 yield request, _fail(request, "answered", f"bad reply: {error}")
