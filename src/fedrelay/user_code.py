@@ -68,16 +68,25 @@ def find_function(source: str, failure: type[FedRelayError] = SpecError) -> Call
     Raises:
         failure: There is no such module or function.
     """
-    name, _, function_name = source.partition(":")
-    if not is_module_name(name) or not function_name.isidentifier():
-        raise failure(f"{source!r}: must be MODULE:FUNCTION, such as mylab.nets:make_net")
-    module = import_module_of_user(name, source, failure)
-    function = getattr(module, function_name, None)
+    function = find_value(source, failure)
     if not callable(function):
-        callables = [(key, value) for key, value in vars(module).items() if callable(value)]
+        name, _, function_name = source.partition(":")
+        callables = [(key, value) for key, value in vars(import_module(name)).items() if callable(value)]
         own = [key for key, value in callables if getattr(value, "__module__", None) == name]
         raise failure(f"{source}: {name} has no function {function_name!r}; it has {', '.join(own) or 'none'}")
     return function  # type: ignore[no-any-return]
+
+
+def find_value(source: str, failure: type[FedRelayError] = SpecError) -> Any:
+    """What `MODULE:NAME` names in a module of the user's own; None if the module has no such name.
+
+    Raises:
+        failure: There is no such module.
+    """
+    module, _, name = source.partition(":")
+    if not is_module_name(module) or not name.isidentifier():
+        raise failure(f"{source!r}: must be MODULE:FUNCTION, such as mylab.nets:make_net")
+    return getattr(import_module_of_user(module, source, failure), name, None)
 
 
 def call_function(source: str, *arguments: Any, failure: type[FedRelayError] = SpecError) -> Any:
@@ -129,6 +138,7 @@ _KINDS = {
     "Grouping": "grouping",
     "Warmup": "warm-up",
     "ClientProfiler": "profiler",
+    "Task": "task",
 }
 """What the base classes of parts are called in messages."""
 

@@ -149,7 +149,7 @@ class CostModel:
         if prepared.layout.frozen and not method.pools_data:
             frozen = SetupTransfer("frozen parameters", prepared.layout.frozen_bytes)
             steps.insert(0, SetupCost(prepared.holders(), down=frozen))
-        classes_counted = method.needs_histograms or prepared.experiment.task.get("class_weights") == "balanced"
+        classes_counted = method.needs_histograms or prepared.task_counts_classes
         if classes_counted and prepared.federation.classes and (holders := prepared.holders()):
             steps.append(histograms(holders, prepared.federation.classes))
         if method.warmup is not None:

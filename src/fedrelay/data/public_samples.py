@@ -5,7 +5,8 @@ Paper: the exemplars of R. Zaccone et al., FedSeq, ICPR 2022 (ten per class, fro
 Rule: `data.public` random test samples of each class are removed from the test set. All methods of a comparison have
 the same public samples, so that their test sets are equal.
 
-Deviations: a class with fewer test samples gives all of them except one.
+Deviations: a class with fewer test samples gives all of them except one. Data without classes give `data.public`
+samples in all.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class PublicFederation(FederationWrapper):
     seed: int
 
     def __post_init__(self) -> None:
-        if self.inner.test.y.dim() > 1:
+        if self.classes and self.inner.test.y.dim() > 1:
             raise DataError(f"data.public: needs one label per sample; {self.inner.name!r} has one label per position")
         if not len(self.inner.test.y):
             raise DataError(f"data.public: {self.inner.name!r} has no test samples to make public")
@@ -61,6 +62,9 @@ class PublicFederation(FederationWrapper):
     def _public_indices(self) -> NDArray[np.int64]:
         """The indices of the public test samples, sorted by class."""
         labels = self.inner.test.y.numpy()
+        if not self.classes:
+            count = min(self.per_class, len(labels))
+            return np.sort(generator(self.seed, "public").choice(len(labels), count, replace=False))
         by_class = [np.flatnonzero(labels == label) for label in range(self.classes)]
         public = [
             generator(self.seed, "public", label).choice(rows, min(self.per_class, max(1, len(rows) - 1)), False)
@@ -71,5 +75,5 @@ class PublicFederation(FederationWrapper):
 
 
 def with_public(federation: Federation, per_class: int, seed: int) -> Federation:
-    """The federation with `per_class` public samples of each class; unchanged if 0."""
+    """The federation with `per_class` public samples of each class, or in all without classes; unchanged if 0."""
     return PublicFederation(federation, per_class, seed) if per_class else federation

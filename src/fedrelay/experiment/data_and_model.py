@@ -24,7 +24,6 @@ from fedrelay.local.module_rebuilder import ModuleRebuilder, ZooModelRebuilder
 from fedrelay.models.zoo import build_model, default_model
 from fedrelay.robustness.label_flip import check_attack
 from fedrelay.tasks.base import Task
-from fedrelay.tasks.registry import build_task
 from fedrelay.user_code import call_function
 
 log = logging.getLogger(__name__)
@@ -42,22 +41,28 @@ def check_classes(experiment: Experiment, method: Method, federation: Federation
     if experiment.attack.name != "none":
         if method.pools_data:
             raise SpecError(f"attack: method {method.name!r} has all data in one place, so no client can attack")
-        check_attack(experiment.attack, federation)
-    if beyond := [each for each in experiment.eval.classes if each >= federation.classes]:
+        if federation.classes:
+            check_attack(experiment.attack, federation)
+    if beyond := [each for each in experiment.eval.classes if each >= federation.classes > 0]:
         raise SpecError(
             f"eval.classes: {federation.name!r} has the classes 0 … {federation.classes - 1}, got {beyond[0]} "
             "(by default, the classes that attacks swap)"
         )
 
 
-def task_of(experiment: Experiment, method: Method, federation: Federation, own: Task | None) -> Task:
-    """The task of an experiment, checked against the data, the metrics that are asked for and the method's terms."""
-    task = (own or build_task(experiment.task, federation.task)).prepared(federation)
+def check_task(task: Task, experiment: Experiment, method: Method) -> None:
+    """Check that the method's terms and the settings of an experiment fit its task."""
     for term in method.terms:
         if term.fitting_tasks is not None and task.name not in term.fitting_tasks:
             names = ", ".join(sorted(term.fitting_tasks))
             raise SpecError(f"task: {type(term).__name__} of {method.name!r} fits the tasks {names}, not {task.name!r}")
-    return task
+    if task.name != "classification":
+        if experiment.attack.name != "none":
+            raise SpecError(
+                f"attack: swaps the labels of classes, which fits the task classification, not {task.name!r}"
+            )
+        if experiment.eval.classes:
+            raise SpecError(f"eval.classes: fits the task classification, not {task.name!r}")
 
 
 def without_classes(method: Method, experiment: Experiment, federation: Federation) -> Method:
@@ -130,7 +135,7 @@ def with_default_model(experiment: Experiment, federation: Federation) -> Experi
     """The experiment with the default model written out, so that a run folder does not depend on the default."""
     if experiment.model.name is not None:
         return experiment
-    at_every_position = federation.test.y.dim() > 1
+    at_every_position = federation.kind == "tokens" and federation.classes > 0 and federation.test.y.dim() > 1
     name = "word-lstm" if at_every_position else default_model(federation.kind, federation.sample_shape)
     return experiment.model_copy(update={"model": experiment.model.model_copy(update={"name": name})})
 

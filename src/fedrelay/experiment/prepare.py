@@ -28,9 +28,9 @@ from fedrelay.experiment.data_and_model import (
     build_module,
     check_classes,
     check_faults,
+    check_task,
     module_rebuilder,
     open_data,
-    task_of,
     with_absolute_paths,
     with_default_model,
     without_classes,
@@ -49,6 +49,7 @@ from fedrelay.robustness.label_flip import flip_labels
 from fedrelay.routes.base import Groups
 from fedrelay.runtime.planner import Planner
 from fedrelay.tasks.base import Task
+from fedrelay.tasks.registry import build_task
 from fedrelay.user_code import errors_in_own_part
 
 log = logging.getLogger(__name__)
@@ -173,7 +174,9 @@ def prepare_without_groups(
     check_classes(experiment, method, federation)
     if not federation.classes:
         method = without_classes(method, experiment, federation)
-    task = task_of(experiment, method, federation, task)
+    unprepared = task or build_task(experiment.task, federation.task)
+    check_task(unprepared, experiment, method)
+    task = unprepared.prepared(federation)
     if method.pools_data:
         federation = below_public(federation, PooledFederation)
     if method.warmup is not None:
@@ -196,7 +199,17 @@ def prepare_without_groups(
                 term.check_model(module)
     check_frozen_parameters(module, federation)
     phases = method.phases(experiment.rounds)
-    prepared = PreparedExperiment(experiment, method, phases, federation, module, FlatLayout.of(module), task, builder)
+    prepared = PreparedExperiment(
+        experiment=experiment,
+        method=method,
+        phases=phases,
+        federation=federation,
+        module=module,
+        layout=FlatLayout.of(module),
+        task=task,
+        task_counts_classes=unprepared.needs_class_counts,
+        module_rebuilder=builder,
+    )
     check_engine(prepared.job(), experiment, [phase.route for phase in phases])
     if method.grouping is not None:
         method.grouping.check(inputs_of_profiles(prepared))

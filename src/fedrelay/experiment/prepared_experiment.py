@@ -32,6 +32,11 @@ class PreparedExperiment:
     module: nn.Module
     layout: FlatLayout
     task: Task
+    """The task with everything filled in that depends on the data."""
+
+    task_counts_classes: bool = False
+    """Whether clients were asked for their class counts, for weights of the classes."""
+
     module_rebuilder: ModuleRebuilder | None = None
     """How other processes build the module; None where the caller brought the module."""
 
@@ -49,12 +54,12 @@ class PreparedExperiment:
         return next(phase for phase in self.phases if round <= phase.last)
 
     def user_modules(self) -> set[str]:
-        """The modules of the user's own: plug-ins, and the one whose function builds the model."""
+        """The modules of the user's own: plug-ins, and those that the model and the task come from."""
         parts = [part for phase in self.phases for part in (phase.route, phase.merge, *phase.terms)]
         kinds = {type(part) for part in (*parts, self.method.grouping, self.method.warmup) if part is not None}
-        model, colon, _ = (self.experiment.model.name or "").partition(":")
         own = {kind.__module__ for kind in kinds if not is_built_in(kind)}
-        return {*own, *self.experiment.plugins, *([model] if colon else [])}
+        named = (self.experiment.model.name, self.experiment.task.get("name"))  # MODULE:NAME
+        return {*own, *self.experiment.plugins, *(name.partition(":")[0] for name in named if name and ":" in name)}
 
     def holders(self) -> list[int]:
         """All clients with samples."""

@@ -29,7 +29,7 @@ def fisher_diagonal(flat_module: FlatModule, task: Task, x: Tensor, y: Tensor, l
         inputs, targets = flat_module.to_inputs(x[chunk]), y[chunk].to(squares.device)
         if labels == "model":
             with torch.no_grad():
-                targets = draw_labels(module(inputs), targets)
+                targets = draw_labels(task.fit_outputs(module(inputs), targets), targets)
         for gradient in sample_gradients(flat_module, task, inputs, targets):
             squares.addcmul_(gradient, gradient)
     return squares.div_(max(1, len(y)))

@@ -185,6 +185,8 @@ def _check(prepared: PreparedExperiment, attacker: int) -> None:
         )
     if federation.kind != "image":
         raise SpecError(f"attacker: draws images, but the data {federation.name!r} are {federation.kind}")
+    if prepared.task.name != "classification":
+        raise SpecError(f"attacker: the attack fits the task classification, not {prepared.task.name!r}")
 
 
 def _predecessor(arrival: Arrival, index: int) -> int | None:

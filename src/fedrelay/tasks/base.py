@@ -105,6 +105,11 @@ class Task(Section, ABC):
         """How a metric is read."""
         return self.metrics.get(name, LOSS)
 
+    @property
+    def needs_class_counts(self) -> bool:
+        """Whether `prepared` asks all clients for their number of labels of each class."""
+        return False
+
     def prepared(self, targets: Targets) -> Self:
         """The task with everything filled in that depends on the data, such as balanced class weights.
 

@@ -10,7 +10,7 @@ import torch.nn.functional as F  # noqa: N812
 from pydantic import Field
 from torch import Tensor
 
-from fedrelay.errors import DataError, SpecError
+from fedrelay.errors import DataError
 from fedrelay.tasks.base import (
     LOSS,
     EvaluationSums,
@@ -22,7 +22,7 @@ from fedrelay.tasks.base import (
     check_class_labels,
     class_counts,
 )
-from fedrelay.tasks.classification import ClassWeights
+from fedrelay.tasks.classification import ClassWeights, check_class_weights
 from fedrelay.tasks.score_histogram import ScoreHistogram
 
 CALIBRATION_BINS = 15
@@ -48,9 +48,13 @@ class Binary(Task):
         "none", description="weights of class 0 and class 1 in the loss: none, balanced, or two numbers"
     )
 
+    @property
+    def needs_class_counts(self) -> bool:
+        return self.class_weights == "balanced"
+
     def prepared(self, targets: Targets) -> Self:
         self.check_targets(targets)
-        if self.class_weights != "balanced":
+        if not self.needs_class_counts:
             return self
         counts = class_counts(targets)
         return self.model_copy(update={"class_weights": tuple((counts.sum() / (2 * np.maximum(counts, 1))).tolist())})
@@ -62,8 +66,7 @@ class Binary(Task):
                 f"task 'binary': needs one label 0 or 1 per sample; {targets.name!r} has {targets.classes} classes and "
                 f"labels of shape {targets.target_shape}"
             )
-        if isinstance(self.class_weights, tuple) and len(self.class_weights) != 2:
-            raise SpecError(f"task.class_weights: must be two numbers, got {len(self.class_weights)}")
+        check_class_weights(self.class_weights, 2)
 
     def outputs(self, targets: Targets) -> int:
         return 1
@@ -84,7 +87,8 @@ class Binary(Task):
         return float(loss), len(targets)
 
     def metric_sums(self, outputs: Tensor, targets: Tensor) -> dict[str, Summable]:
-        logits, positive = outputs.double().cpu().numpy(), targets.cpu().numpy() == 1
+        # A diverged model may give outputs that are no numbers; its loss says so, and its scores must not fail.
+        logits, positive = np.nan_to_num(outputs.double().cpu().numpy()), targets.cpu().numpy() == 1
         probability = 1 / (1 + np.exp(-np.clip(logits, -700, 700)))
         predicted = logits >= 0
         bins = np.minimum((probability * CALIBRATION_BINS).astype(np.int64), CALIBRATION_BINS - 1)

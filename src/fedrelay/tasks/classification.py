@@ -35,6 +35,16 @@ def is_plain_classification(task: Task) -> bool:
 ClassWeights = Literal["none", "balanced"] | tuple[Annotated[float, Field(ge=0)], ...]
 
 
+def check_class_weights(weights: ClassWeights, classes: int) -> None:
+    """Raise a SpecError if weights are not one for each class, or all 0."""
+    if not isinstance(weights, tuple):
+        return
+    if len(weights) != classes:
+        raise SpecError(f"task.class_weights: needs a weight for each of {classes} classes, got {len(weights)}")
+    if not any(weights):
+        raise SpecError("task.class_weights: at least one weight must be above 0")
+
+
 class Classification(Task):
     """Cross-entropy; accuracy, and precision, recall and F1 as means over classes."""
 
@@ -49,9 +59,13 @@ class Classification(Task):
     )
     label_smoothing: float = Field(0.0, ge=0, lt=1, description="share of each target spread over all classes")
 
+    @property
+    def needs_class_counts(self) -> bool:
+        return self.class_weights == "balanced"
+
     def prepared(self, targets: Targets) -> Self:
         self.check_targets(targets)
-        if self.class_weights != "balanced":
+        if not self.needs_class_counts:
             return self
         counts = class_counts(targets)
         weights = counts.sum() / np.maximum(np.count_nonzero(counts) * counts, 1)
@@ -59,11 +73,7 @@ class Classification(Task):
 
     def check_targets(self, targets: Targets) -> None:
         check_class_labels(self, targets)
-        if isinstance(self.class_weights, tuple) and len(self.class_weights) != targets.classes:
-            raise SpecError(
-                f"task.class_weights: needs a weight for each of {targets.classes} classes, "
-                f"got {len(self.class_weights)}"
-            )
+        check_class_weights(self.class_weights, targets.classes)
 
     def outputs(self, targets: Targets) -> int:
         return targets.classes

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
+from dataclasses import replace
+from typing import Any, ClassVar, Self
 
 import numpy as np
-from pydantic import ConfigDict
+from pydantic import ConfigDict, model_validator
 from torch import Tensor
 
 from fedrelay.errors import SpecError
-from fedrelay.tasks.base import LOSS, Metric, Scores, Summable, Targets, Task
+from fedrelay.experiment.error_messages import unknown
+from fedrelay.tasks.base import LOSS, EvaluationSums, Metric, Scores, Summable, Targets, Task
 
 Function = Callable[[Any, Tensor], Tensor]
 
@@ -43,6 +45,17 @@ class CustomTask(Task):
     metrics_of: Mapping[str, Function] = {}
     higher_is_better: tuple[str, ...] = ()
     headline_metric: str | None = None
+
+    @model_validator(mode="after")
+    def _names_are_known(self) -> Self:
+        if "loss" in self.metrics_of:
+            raise ValueError("metrics_of: 'loss' is always measured; give the metric another name")
+        for field in ("higher_is_better", "headline_metric"):
+            given = getattr(self, field) or ()
+            for name in (given,) if isinstance(given, str) else given:
+                if name not in self.metrics_of and (field, name) != ("headline_metric", "loss"):
+                    raise ValueError(f"{field}: {unknown('metric', name, self.metrics_of)}")
+        return self
 
     @property
     def metrics(self) -> Mapping[str, Metric]:  # type: ignore[override]
@@ -96,6 +109,10 @@ class CustomTask(Task):
                 )
             sums[name] = np.array([float(found.double().sum()), len(targets)])
         return sums
+
+    def contradiction(self, sums: EvaluationSums, predictions: range) -> str:
+        """Only the user knows whether a loss may be negative."""
+        return super().contradiction(replace(sums, loss=0.0), predictions)
 
     def scores(self, values: Mapping[str, Summable]) -> Scores:
         return {name: float(np.asarray(total)[0] / max(1, np.asarray(total)[1])) for name, total in values.items()}

@@ -15,7 +15,7 @@ from fedrelay.tasks.language_model import LanguageModel
 from fedrelay.tasks.multilabel import MultiLabel
 from fedrelay.tasks.regression import Regression
 from fedrelay.tasks.segmentation import Segmentation
-from fedrelay.user_code import find_function
+from fedrelay.user_code import find_value
 
 TASKS: dict[str, type[Task]] = {
     task.name: task for task in (Classification, Binary, MultiLabel, Regression, Segmentation, LanguageModel)
@@ -41,7 +41,7 @@ def build_task(settings: Mapping[str, Any], default: str) -> Task:
         if name not in TASKS:
             raise SpecError(f"task.name: {unknown('task', name, TASKS)}; or your own as MODULE:CLASS")
         return validate(TASKS[name], options, "task.")
-    found = find_function(name)
+    found = find_value(name)
     if isinstance(found, Task):  # a value of the module, such as a CustomTask
         if options:
             raise SpecError(f"task.{next(iter(options))}: has no effect on {name}, which is complete")

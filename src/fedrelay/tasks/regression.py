@@ -13,6 +13,9 @@ from torch import Tensor
 from fedrelay.errors import DataError
 from fedrelay.tasks.base import LOSS, Metric, Scores, Summable, Targets, Task
 
+ROUNDING = 1e-13
+"""Targets whose squares differ relatively by less are all equal, up to rounding."""
+
 
 class Regression(Task):
     """Squared, absolute or Huber error; RMSE, MAE and R² over all numbers together."""
@@ -61,10 +64,11 @@ class Regression(Task):
         if not count:
             return dict.fromkeys(self.metrics)
         spread = squares - total**2 / count
+        varies = spread > ROUNDING * squares
         return {
             "rmse": float(np.sqrt(squared / count)),
             "mae": absolute / count,
-            "r2": 1 - squared / spread if spread > 0 else None,
+            "r2": 1 - squared / spread if varies else None,
         }
 
     def _error(self, outputs: Tensor, targets: Tensor, reduction: str) -> Tensor:

@@ -44,9 +44,10 @@ class Segmentation(Task):
         return loss + self.dice_weight * soft_dice_loss(outputs, targets) if self.dice_weight else loss
 
     def loss_sum(self, outputs: Tensor, targets: Tensor) -> tuple[float, float]:
-        """The Dice loss of a batch is no sum over pixels: each image counts with its own."""
-        losses = [float(self.batch_loss(outputs[[k]], targets[[k]])) for k in range(len(targets))]
-        return sum(losses), len(targets)
+        """The Dice loss of a batch is no sum over pixels: each image counts with its own, if any pixel is labelled."""
+        labelled = (targets != IGNORED_LABEL).flatten(1).any(1).nonzero().flatten().tolist()
+        losses = [float(self.batch_loss(outputs[[k]], targets[[k]])) for k in labelled]
+        return sum(losses), len(losses)
 
     def metric_sums(self, outputs: Tensor, targets: Tensor) -> dict[str, Summable]:
         classes = outputs.shape[1]

@@ -75,6 +75,8 @@ class ConfidenceProfile(Profile):
     def check(self, inputs: ProfileInputs, options: ProfileOptions) -> None:
         if not isinstance(inputs.federation, PublicFederation):
             raise SpecError("data.public: must be at least 1 for the profile 'conf', which uses the public samples")
+        if inputs.job is not None and inputs.job.task.name != "classification":
+            raise SpecError(f"grouping.profile: 'conf' fits the task classification, not {inputs.job.task.name!r}")
 
     def compute(self, inputs: ProfileInputs, clients: NDArray[np.int64], options: ProfileOptions) -> ProfilingResult:
         self.check(inputs, options)

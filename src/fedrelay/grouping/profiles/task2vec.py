@@ -136,6 +136,8 @@ class Task2VecProfile(Profile):
                 f"grouping.profile: 't2v' needs images, but the samples of {inputs.federation.name!r} are "
                 f"{inputs.federation.kind}"
             )
+        if not inputs.federation.classes or inputs.federation.target_shape:
+            raise SpecError(f"grouping.profile: 't2v' needs one class per sample; {inputs.federation.name!r} has none")
 
     def compute(self, inputs: ProfileInputs, clients: NDArray[np.int64], options: ProfileOptions) -> ProfilingResult:
         self.check(inputs, options)
