@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fedrelay.api import compare, load_data, methods, plan, resume, run
+    from fedrelay.api import compare, export, load_data, methods, plan, resume, run
     from fedrelay.data.federation import Federation, federate
     from fedrelay.errors import (
         DataError,
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from fedrelay.warmup.base import Warmup
 
 _HOMES = {
-    "api": ("compare", "load_data", "methods", "plan", "resume", "run"),
+    "api": ("compare", "export", "load_data", "methods", "plan", "resume", "run"),
     "data.federation": ("Federation", "federate"),
     "errors": ("DataError", "DivergedError", "EngineError", "FedRelayError", "RunFolderError", "SpecError"),
     "experiment.method_catalogue": ("register",),
@@ -109,6 +109,7 @@ __all__ = [
     "Warmup",
     "__version__",
     "compare",
+    "export",
     "federate",
     "load_data",
     "methods",

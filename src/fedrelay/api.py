@@ -23,6 +23,7 @@ from fedrelay.report.progress import watching
 from fedrelay.routes.plan import RoundPlan
 from fedrelay.runtime.callback import Callback, Callbacks, CombinedCallback, as_callback
 from fedrelay.runtime.comparison import ComparisonResult, run_comparison
+from fedrelay.runtime.export import ExportedRun, Format, export_run
 from fedrelay.runtime.loop import resume_run, run_experiment
 from fedrelay.runtime.result import Result
 from fedrelay.tasks.base import Task
@@ -213,6 +214,40 @@ def resume(
     """
     with _watched(callbacks, progress) as watcher:
         return resume_run(Path(run), federation=data, module=model, task=task, callbacks=watcher)
+
+
+def export(
+    run: str | Path,
+    out: str | Path,
+    *,
+    format: Format = "safetensors",
+    predictions: bool = False,
+    data: Federation | None = None,
+    model: nn.Module | None = None,
+    task: Task | None = None,
+) -> ExportedRun:
+    """Export the final model of a complete run, with its preprocessing and a model card.
+
+    Args:
+        run: The folder of the run.
+        out: A new or empty folder for the files.
+        format: `"safetensors"` or `"state-dict"` hold the weights; `"torch-export"` and `"onnx"` hold the whole model,
+            which takes raw values and scales them itself.
+        predictions: Whether to write the outputs for every test sample, too.
+        data: Your own federation, if the run was started with one.
+        model: Your own module, if the run was started with one.
+        task: Your own task, if the run was started with one.
+
+    Returns:
+        The paths of the files.
+
+    Raises:
+        RunFolderError: The run is not complete, or its model is damaged.
+        SpecError: The format is unknown or cannot be written here.
+    """
+    return export_run(
+        Path(run), Path(out), format=format, predictions=predictions, federation=data, module=model, task=task
+    )
 
 
 def plan(

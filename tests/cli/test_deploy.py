@@ -164,7 +164,7 @@ def test_who_is_there(prepared, monkeypatch):
     from fedrelay.engines.flower.server.roster import RosterEntry
 
     def member(name, classes, version):
-        facts = {"samples": 5, "tests": 0, "shape": (2,), "kind": "tabular", "sequence": False, "fingerprint": "f"}
+        facts = {"samples": 5, "tests": 0, "shape": (2,), "kind": "tabular", "fingerprint": "f"}
         return RosterEntry(name, "ready", 1.0, NodeFacts(**facts, classes=classes, version=version))
 
     found = [member("a", 2, "0.0.1"), member("b", 900, "0.0.1"), RosterEntry("c", "failed: [/red]", None, None)]

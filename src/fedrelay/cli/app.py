@@ -12,7 +12,7 @@ import typer
 from typer import Option
 from typer.main import get_command
 
-from fedrelay.cli import attack, bench, data, deploy, group, methods, plan, report, reproduce, run, show
+from fedrelay.cli import attack, bench, data, deploy, export, group, methods, plan, report, reproduce, run, show
 from fedrelay.cli.interrupts import Stopped, sigterm_as_interrupt
 from fedrelay.cli.output import print_error
 from fedrelay.cli.settings import examples
@@ -35,7 +35,7 @@ app = typer.Typer(
 )
 PANELS = {
     "Experiments": (run, plan, group, attack),
-    "Results": (show, report, reproduce),
+    "Results": (show, report, export, reproduce),
     "Catalogue": (methods, data, bench),
     "Real federation": (deploy,),
 }

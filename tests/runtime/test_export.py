@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+import csv
+import json
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import nn
+
+import fedrelay as fr
+from fedrelay.cli import main
+
+SMALL = {"clients": 6, "rounds": 2, "workers": 1}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("export") / "run"
+    fr.run("fedseq", out=folder, **SMALL)
+    return folder
+
+
+IMAGES = torch.from_numpy(np.random.default_rng(1).integers(0, 17, (5, 1, 8, 8))).float()
+
+
+def expected_outputs(run, folder):
+    """The outputs of the final model for the images, computed by hand."""
+    scaling = json.loads((folder / "model.json").read_text())["inputs"]["scaling"]
+    weights = load_file(run / "model.safetensors")
+    x = ((IMAGES - scaling["shift"][0]) * scaling["scale"][0]).flatten(1)
+    hidden = torch.relu(x @ weights["features.1.weight"].T + weights["features.1.bias"])
+    return hidden @ weights["classifier.weight"].T + weights["classifier.bias"]
+
+
+def test_weights_load_into_plain_pytorch(run, tmp_path):
+    weights = fr.export(run, tmp_path / "a").model
+    state = fr.export(run, tmp_path / "b", format="state-dict").model
+    first, second = load_file(weights), torch.load(state, weights_only=True)
+    final = load_file(run / "model.safetensors")
+    assert first.keys() == second.keys() == final.keys()
+    assert all(torch.equal(first[name], final[name]) and torch.equal(second[name], final[name]) for name in final)
+
+
+def test_a_program_scales_raw_values_itself_and_takes_any_batch(run, tmp_path):
+    program = torch.export.load(fr.export(run, tmp_path / "out", format="torch-export").model).module()
+    torch.testing.assert_close(program(IMAGES), expected_outputs(run, tmp_path / "out"))
+    assert program(IMAGES[:1]).shape == (1, 10)
+
+
+@pytest.mark.filterwarnings("ignore")  # the exporter's own
+def test_onnx_runs_without_pytorch(run, tmp_path):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    session = onnxruntime.InferenceSession(fr.export(run, tmp_path / "out", format="onnx").model)
+    [outputs] = session.run(None, {"x": IMAGES.numpy()})
+    torch.testing.assert_close(torch.from_numpy(outputs), expected_outputs(run, tmp_path / "out"))
+
+
+def test_predictions_are_those_behind_the_last_accuracy(run, tmp_path):
+    found = fr.export(run, tmp_path / "out", predictions=True)
+    with found.predictions.open() as file:
+        rows = list(csv.DictReader(file))
+    right = [max(range(10), key=lambda k: float(row[f"output_{k}"])) == int(row["target"]) for row in rows]
+    last = json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])
+    assert sum(right) / len(right) == pytest.approx(last["accuracy"])
+
+
+def test_the_card_says_what_the_model_is(run, tmp_path):
+    card = fr.export(run, tmp_path / "out").card.read_text()
+    summary = json.loads((run / "result.json").read_text())
+    for text in (
+        "fedseq",
+        "digits: 6 clients",
+        "classification",
+        summary["weights_sha256"],
+        "| accuracy |",
+        "| seed | 1 |",
+    ):
+        assert text in card
+
+
+def test_the_command(run, tmp_path, capsys):
+    assert main(["export", str(run), "--out", str(tmp_path / "out"), "--predictions", "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert set(printed) == {"model", "model_card", "predictions"}
+    assert main(["export", str(run), "--out", str(tmp_path / "out")]) == 2
+    assert "is not an empty folder" in capsys.readouterr().err
+
+
+def test_what_cannot_be_exported_is_refused(run, tmp_path):
+    with pytest.raises(fr.SpecError, match="format: must be one of safetensors, state-dict, torch-export, onnx"):
+        fr.export(run, tmp_path / "out", format="pickle")
+    net = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
+    fr.run("fedavg", model=net, out=tmp_path / "own", **SMALL)
+    with pytest.raises(fr.SpecError, match=r"with a model of your own; use fedrelay\.export"):
+        fr.export(tmp_path / "own", tmp_path / "out")
+    assert fr.export(tmp_path / "own", tmp_path / "out", model=net).model.is_file()
+    (tmp_path / "own" / "result.json").unlink()
+    with pytest.raises(fr.RunFolderError, match="not complete"):
+        fr.export(tmp_path / "own", tmp_path / "out2", model=net)
+    (tmp_path / "own" / "result.json").write_text("{}")
+    (tmp_path / "own" / "model.safetensors").write_bytes(b"no tensors")
+    with pytest.raises(fr.RunFolderError, match=r"model\.safetensors: cannot be read"):
+        fr.export(tmp_path / "own", tmp_path / "out2", model=net)
