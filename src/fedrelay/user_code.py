@@ -56,10 +56,10 @@ def import_module_of_user(module: str, what: str, failure: type[FedRelayError] =
         raise failure(f"{what}: {module}: {error}") from None
     except ModuleNotFoundError as error:
         advice = "install it, or run in the folder that holds it"
-        raise failure(f"{what}: cannot import {module} ({_one_line(error)}); {advice}") from None
+        raise failure(f"{what}: cannot import {module} ({error_in_one_line(error)}); {advice}") from None
     except (Exception, SystemExit) as error:
         where = _place(error, module)
-        raise failure(f"{what}: {module} failed when it was imported: {_one_line(error)}{where}") from None
+        raise failure(f"{what}: {module} failed when it was imported: {error_in_one_line(error)}{where}") from None
 
 
 def find_function(source: str, failure: type[FedRelayError] = SpecError) -> Callable[..., Any]:
@@ -102,7 +102,7 @@ def call_function(source: str, *arguments: Any, failure: type[FedRelayError] = S
     except FedRelayError:
         raise
     except (Exception, SystemExit) as error:
-        raise failure(f"{source}: {_one_line(error)}{_place(error, source.partition(':')[0])}") from None
+        raise failure(f"{source}: {error_in_one_line(error)}{_place(error, source.partition(':')[0])}") from None
 
 
 @contextmanager
@@ -128,7 +128,7 @@ def errors_in_own_part(part: object = None, hook: str = "", *, kind: str = "part
         own = type(found[0])
         what = next((_KINDS[base.__name__] for base in own.__mro__ if base.__name__ in _KINDS), kind)
         where = f"{what} {own.__name__!r}, {found[1]}"
-        raise SpecError(f"{where}: {_one_line(error)}{_place(error, own.__module__)}") from error
+        raise SpecError(f"{where}: {error_in_one_line(error)}{_place(error, own.__module__)}") from error
 
 
 _KINDS = {
@@ -163,7 +163,8 @@ def _place(error: BaseException, module: str) -> str:
     return lines[-1] if lines else ""
 
 
-def _one_line(error: BaseException) -> str:
+def error_in_one_line(error: BaseException) -> str:
+    """The type and the message of an error in one line."""
     if isinstance(error, ValidationError):
         first = error.errors()[0]
         if first["type"] == "frozen_instance":

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import pytest
 import torch
 
@@ -14,6 +16,7 @@ from fedrelay.local.client_state import ClientStateStore
 from fedrelay.local.terms.base import Term
 from fedrelay.local.terms.control_variates import ControlVariates
 from fedrelay.local.terms.proximal_penalty import ProximalPenalty
+from fedrelay.local.terms.tensor_declarations import ClientState, Payload
 from fedrelay.local.trainer import TrainingJob
 from fedrelay.models.flat_layout import FlatLayout
 from fedrelay.robustness.guard import TypicalHop
@@ -181,3 +184,25 @@ def test_the_model_of_the_round_is_only_there_if_a_term_needs_it(toy, linear, la
     message = "term 'Homesick', add_gradient: AttributeError: round_model is not sent to clients; needs_round_model"
     with pytest.raises(SpecError, match=message):
         run_round(job_of(toy, linear, terms=(Homesick(), ProximalPenalty()), lanes=lanes), plan)
+
+
+class Replaces(Term):
+    """Puts new tensors in the place of those it should write to."""
+
+    tensors: ClassVar = (ClientState("kept"), Payload("sum"))
+    what: str = "new_client_state"
+
+    def write_state_and_payload(self, context, outcome):
+        if self.what == "payload":
+            context.payload.update(sum=outcome.sent)
+        else:
+            getattr(context, self.what)["kept"] = outcome.sent
+
+
+@pytest.mark.parametrize("lanes", [1, 8])
+@pytest.mark.parametrize("what", ["client_state", "new_client_state", "payload"])
+def test_a_tensor_that_would_be_lost_is_refused(toy, linear, what, lanes):
+    job = job_of(toy, linear, terms=(Replaces(what=what),), lanes=lanes)
+    message = "term 'Replaces', write_state_and_payload: TypeError: .* cannot be replaced; write to (it|each) in place"
+    with pytest.raises(SpecError, match=message):
+        run_round(job, RoundPlan(1, (Route((0, 1)), Route((2, 3)))))

@@ -40,6 +40,7 @@ from fedrelay.experiment.prepared_experiment import PreparedExperiment
 from fedrelay.experiment.spec import Experiment
 from fedrelay.grouping.profiles import PROFILES, ProfileInputs, ProfileOptions, ProfilingResult
 from fedrelay.local.client_profile import ClientProfiler, ProfileVector
+from fedrelay.local.lane_check import check_lanes
 from fedrelay.local.model_checks import check_device, check_frozen_parameters, check_model_fits
 from fedrelay.local.trainer import TrainingJob
 from fedrelay.models.flat_layout import TORCH_GLOBALS, FlatLayout
@@ -211,6 +212,8 @@ def prepare_without_groups(
         module_rebuilder=builder,
     )
     check_engine(prepared.job(), experiment, [phase.route for phase in phases])
+    for phase in phases:
+        check_lanes(prepared.job(phase.first))
     if method.grouping is not None:
         method.grouping.check(inputs_of_profiles(prepared))
     return prepared

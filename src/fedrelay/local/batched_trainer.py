@@ -17,13 +17,23 @@ from fedrelay.local.hop_context import HopContext, HopOutcome, batch_contexts, w
 from fedrelay.local.lane_schedule import StepBlock, schedule
 from fedrelay.local.sgd import Sgd
 from fedrelay.local.terms.base import call_in_place, overriding
-from fedrelay.local.trainer import EagerTrainer, SampleOrders, Trainer, TrainingJob, run_end_hooks
+from fedrelay.local.trainer import (
+    EagerTrainer,
+    SampleOrders,
+    Trainer,
+    TrainingJob,
+    hop_key,
+    run_end_hooks,
+    seed_torch,
+)
 from fedrelay.models.batched import BatchedModel, BoundBatchedModel
 from fedrelay.models.flat_layout import FlatModule
+from fedrelay.rng import torch_seed
 from fedrelay.robustness.guard import max_abs_weights
 from fedrelay.routes.arrival import HopReport
 from fedrelay.routes.plan import Hop
 from fedrelay.tasks.classification import is_plain_classification
+from fedrelay.user_code import is_built_in
 
 MAX_MULTIPLICATIONS = 25_000_000
 """The largest cost of a forward pass of all lanes."""
@@ -63,6 +73,7 @@ class BatchedTrainer:
         self.lanes = lanes
         self.sample_orders = SampleOrders(job)
         self.gradient_hooks = overriding(job.terms, "add_gradient")
+        self.has_own_terms = not all(is_built_in(type(term)) for term in job.terms)
         self.flat = torch.zeros(lanes, job.layout.size, dtype=job.layout.dtype)
         self.gradient = torch.zeros_like(self.flat)
         self.bound_for_width = lru_cache(maxsize=4)(self._bind)
@@ -89,6 +100,8 @@ class BatchedTrainer:
         flat = self.flat[: len(hops)]
         torch.stack([context.received for context in contexts], out=flat)
         context = batch_contexts(contexts) if self.job.uses_context else None
+        if self.has_own_terms:  # they may draw random numbers in a way that `check_lanes` did not see
+            seed_torch(torch_seed(self.job.seed, "dropout", *hop_key(hops[0])), self.job.train.device)
         rates = [self.job.learning_rate(hop) for hop in hops]
         lr = rates[0] if len(set(rates)) == 1 else torch.tensor(rates, dtype=flat.dtype).unsqueeze(1)
         losses = self._run_steps(hops, samples, context, Sgd(self.job.train, lr, flat))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Literal
+from typing import Any, Literal, NoReturn
 
 import torch
 from torch import Tensor
@@ -15,6 +15,16 @@ Labels = Literal["data", "model"]
 
 _NO_LIMIT = torch.tensor([torch.inf])
 _MEAN_SIZE = torch.ones(1)
+
+
+class NamedTensors(dict[str, Tensor]):
+    """Tensors that hooks write to in place; another tensor in their place would be lost."""
+
+    def __setitem__(self, name: str, tensor: Tensor) -> NoReturn:
+        raise TypeError(f"the tensor {name!r} cannot be replaced; write to it in place, such as with .copy_(new)")
+
+    def update(self, *others: Any, **tensors: Tensor) -> NoReturn:
+        raise TypeError("tensors cannot be replaced; write to each in place, such as with .copy_(new)")
 
 
 @dataclass(frozen=True)
@@ -98,7 +108,7 @@ def _combine(contexts: Sequence[HopContext], join: Callable[[list[Tensor]], Tens
             return None
         if isinstance(first, Tensor):
             return join(values)  # type: ignore[arg-type]
-        return {name: join([tensors[name] for tensors in values]) for name in first}  # type: ignore[index]
+        return NamedTensors({name: join([tensors[name] for tensors in values]) for name in first})  # type: ignore[index]
 
     return HopContext(*(joined([getattr(context, name) for context in contexts]) for name in _FIELDS))  # type: ignore[arg-type]
 

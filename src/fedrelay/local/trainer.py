@@ -142,6 +142,7 @@ class EagerTrainer:
         if self.job.uses_context:
             full_context = context.map(lambda tensor: tensor.to(theta.device))
             trained_context = full_context.map(lambda tensor: tensor[: len(theta)])
+        seed_torch(torch_seed(self.job.seed, "dropout", *hop_key(hop)), self.job.train.device)
         for term in self.start_hooks:
             term.adjust_received_model(model, full_context)
         lr = self.job.learning_rate(hop)
@@ -193,7 +194,6 @@ class EagerTrainer:
     def _batches(self, hop: Hop, x: Tensor, y: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         train = self.job.train
         size, samples = train.batch_size, len(y)
-        seed_torch(torch_seed(self.job.seed, "dropout", *hop_key(hop)), train.device)
         # Only BatchNorm models drop a short last batch, and never their only one.
         end = samples - samples % size if self.norms and samples > size else samples
         for order in self.sample_orders.of_hop(hop, samples):
@@ -270,7 +270,7 @@ def hop_key(hop: Hop) -> tuple[int, ...]:
 
 
 def seed_torch(seed: int, device: str) -> None:
-    """Seed the generator of dropout; seeding the CPU's generator alone is a hundred times faster than all devices'."""
+    """Seed the generator of dropout and of hooks; the CPU's generator alone is seeded a hundred times faster than all."""
     if device == "cpu":
         torch.default_generator.manual_seed(seed)
     else:

@@ -56,7 +56,8 @@ class Merge(Section, ABC):
     """Merges the models that arrive at the server into the next global model.
 
     A subclass implements `apply`. Its pydantic fields are settings: users set them as `merge.NAME`. A merge keeps
-    nothing in the object itself; what the next merge needs goes into `MergeResult.state`.
+    nothing in the object itself; what the next merge needs goes into `MergeResult.state`. Torch's random generator is
+    seeded for every round.
 
     Example:
         >>> import fedrelay as fr

@@ -17,9 +17,11 @@ from fedrelay.experiment.prepared_experiment import PreparedExperiment
 from fedrelay.local.evaluation import headline_score
 from fedrelay.local.terms.base import Term
 from fedrelay.local.terms.tensor_declarations import Payload, ServerState
+from fedrelay.local.trainer import seed_torch
 from fedrelay.merge.base import MergeInput, checked_result
 from fedrelay.merge.mean import Mean
 from fedrelay.models.flat_layout import FlatModule
+from fedrelay.rng import torch_seed
 from fedrelay.robustness.guard import max_abs_weights
 from fedrelay.routes.arrival import Arrival, HopReport
 from fedrelay.routes.mixing import mix_models
@@ -79,6 +81,7 @@ class Server:
             if not merges_later:  # then single hops are never asked for
                 waiting[slot] = waiting[slot].with_summed_hops()
         with one_thread():
+            seed_torch(torch_seed(self.prepared.experiment.seed, "merge", plan.round), "cpu")
             if plan.merges and waiting:
                 state = self._merge(state, [waiting[slot] for slot in sorted(waiting)])
             else:

@@ -51,7 +51,11 @@ class Term(Section, ABC):
     `theta` and `gradient` are the trained part of one model, `[size]`, or of several batched models, `[lanes, size]`.
     The models, states and payloads of the context have the same shape. Writes are in place; all other tensors are
     read-only. Work on the last axis (`dim=-1, keepdim=True`), so that the term works for batched models too, or set
-    `batchable = False`.
+    `batchable = False`. A trial before each run refuses own terms that mix batched models.
+
+    Random numbers come from `noise` in `adjust_sent_model`. A term that is not batchable may also draw from torch's
+    generator, which is seeded for every hop; at the server it is seeded for every round. With other generators, results
+    would depend on the number of workers.
 
     A term that pulls the model towards zero, less strongly the more often a client has trained it:
 
