@@ -206,3 +206,25 @@ def test_a_tensor_that_would_be_lost_is_refused(toy, linear, what, lanes):
     message = "term 'Replaces', write_state_and_payload: TypeError: .* cannot be replaced; write to (it|each) in place"
     with pytest.raises(SpecError, match=message):
         run_round(job, RoundPlan(1, (Route((0, 1)), Route((2, 3)))))
+
+
+class Spoils(Term):
+    """Keeps NaN, or sends it along, beside a model that is fine."""
+
+    tensors: ClassVar = (ClientState("kept"), Payload("sum"))
+    kind: str = "new_client_state"
+
+    def write_state_and_payload(self, context, outcome):
+        for tensor in getattr(context, self.kind).values():
+            tensor.fill_(torch.nan)
+
+
+@pytest.mark.parametrize("lanes", [1, 8])
+@pytest.mark.parametrize(("kind", "named"), [("new_client_state", "client state 'kept'"), ("payload", "payload 'sum'")])
+def test_a_state_or_payload_that_is_not_finite_is_named_as_the_cause(toy, linear, kind, named, lanes):
+    plan = RoundPlan(1, (Route((0,)), Route((2,))))
+    advice = "look at the term that writes it, lower train.lr, or go on without such hops"
+    with pytest.raises(DivergedError, match=f"non-finite values in the {named}; {advice}"):
+        run_round(job_of(toy, linear, GuardSettings(), (Spoils(kind=kind),), lanes), plan)
+    for _, [report], _, _ in run_round(job_of(toy, linear, SKIP, (Spoils(kind=kind),), lanes), plan):
+        assert report.refused == f"non-finite values in the {named}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -21,6 +21,7 @@ from fedrelay.robustness.guard import (
     HopSnapshot,
     TypicalHop,
     check_not_zeroed,
+    check_others,
     check_public_loss,
     check_weights,
     clip_updates,
@@ -103,7 +104,7 @@ class HopRunner:
         """Do everything that comes after training; returns the final report."""
         if planned.tamper is not None and snapshot is not None:
             report = self._tamper(planned.tamper, model, snapshot.received, context.max_update_norm, report)
-        others = (*context.new_client_state.values(), *context.payload.values())
+        others = {"client state": context.new_client_state, "payload": context.payload}
         received = snapshot.received if snapshot is not None else None
         report = apply_guard(self.job, self.flat_module, planned.hop, model, received, others, report, typical)
         if report.refused and snapshot is not None:
@@ -137,7 +138,7 @@ def apply_guard(
     hop: Hop,
     model: Tensor,
     received: Tensor | None,
-    others: Iterable[Tensor],
+    others: Mapping[str, Mapping[str, Tensor]],
     report: HopReport,
     typical: TypicalHop,
 ) -> HopReport:
@@ -149,7 +150,7 @@ def apply_guard(
         hop: The hop.
         model: The model after the hop.
         received: The model before the hop; None if the guard refuses no models.
-        others: Other tensors that the client sends or keeps.
+        others: Other tensors that the client sends or keeps, by kind and name.
         report: The client's report. It may already refuse the model.
         typical: The medians of the last round.
 
@@ -157,11 +158,13 @@ def apply_guard(
         DivergedError: The model is bad, and `guard.on_divergence` is stop.
     """
     guard = job.guard
-    reason = report.refused or check_weights(guard, report.max_abs_weight, others)
+    reason, advice = report.refused or check_weights(guard, report.max_abs_weight), "lower train.lr, set train.clip,"
+    if not reason and (reason := check_others(others)):
+        advice = "look at the term that writes it, lower train.lr,"
     if reason and guard.on_divergence == "stop":
         raise DivergedError(
             f"round {hop.round}: the model left client {hop.client} (route {hop.route}, hop {hop.index}) with "
-            f"{reason}; lower train.lr, set train.clip, or go on without such hops with guard.on_divergence=skip"
+            f"{reason}; {advice} or go on without such hops with guard.on_divergence=skip"
         )
     if received is None:
         return report

@@ -270,7 +270,7 @@ def hop_key(hop: Hop) -> tuple[int, ...]:
 
 
 def seed_torch(seed: int, device: str) -> None:
-    """Seed the generator of dropout and of hooks; the CPU's generator alone is seeded a hundred times faster than all."""
+    """Seed the generator of dropout and of hooks; that of the CPU alone is seeded a hundred times faster than all."""
     if device == "cpu":
         torch.default_generator.manual_seed(seed)
     else:

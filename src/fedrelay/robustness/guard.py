@@ -73,12 +73,20 @@ def clip_updates(theta: Tensor, received: Tensor, max_norm: Tensor) -> Tensor:
     return norm
 
 
-def check_weights(guard: GuardSettings, max_abs_weight: float, others: Iterable[Tensor] = ()) -> str:
-    """Why a model with this largest weight, or the tensors sent with it, must be refused; empty if it is fine."""
-    finite = math.isfinite(max_abs_weight)
-    if not finite or not all(math.isfinite(each) for tensor in others for each in max_abs_weights(tensor)):
+def check_weights(guard: GuardSettings, max_abs_weight: float) -> str:
+    """Why a model with this largest weight must be refused; empty if it is fine."""
+    if not math.isfinite(max_abs_weight):
         return "non-finite weights"
     return f"weights beyond {guard.largest:g}" if max_abs_weight > guard.largest else ""
+
+
+def check_others(others: Mapping[str, Mapping[str, Tensor]]) -> str:
+    """Why a hop must be refused that left such client states or payloads, by kind and name; empty if it is fine."""
+    for kind, tensors in others.items():
+        for name, tensor in tensors.items():
+            if not all(map(math.isfinite, max_abs_weights(tensor))):
+                return f"non-finite values in the {kind} {name!r}"
+    return ""
 
 
 def check_not_zeroed(guard: GuardSettings, max_abs_weight: float, received: Tensor) -> str:

@@ -58,7 +58,7 @@ class ReplyChecker:
             report = replace(report, max_abs_weight=largest, lr=lr)
             report = self._clip(report, model, recv, typical.update_norm)
         with one_thread():
-            report = apply_guard(self.job, self.module, hop, model, recv, payload.values(), report, typical)
+            report = apply_guard(self.job, self.module, hop, model, recv, {"payload": payload}, report, typical)
         return report, model, payload
 
     def _clip(self, report: HopReport, model: Tensor, recv: Tensor, typical: float) -> HopReport:
