@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -406,28 +407,32 @@ def own_methods():
 @pytest.mark.parametrize(
     ("method", "options", "message"),
     [
-        ("nowhere", {}, "route 'Nowhere', plan: IndexError: client 999 does not exist"),
+        ("nowhere", {}, "round 1: route 'Nowhere', plan: IndexError: client 999 does not exist"),
         (
             "nowhere",
             {"route": {"client": 0}},
-            "route 'Nowhere', plan: TypeError: must return a RoundPlan, got None",
+            "round 1: route 'Nowhere', plan: TypeError: must return a RoundPlan, got None",
         ),
-        ("broken", {}, "merge 'Broken', apply: "),
+        ("broken", {}, "round 1: merge 'Broken', apply: TypeError: must return a MergeResult, got Tensor"),
         ("ungrouped", {}, "method 'ungrouped': 'ungrouped' needs groups; register it with grouping=fedrelay.Grouping"),
         (
             "shrink",
             {},
-            "term 'Shrink', add_gradient: x cannot be set: parts are frozen",
+            "TRAINING: term 'Shrink', add_gradient: x cannot be set: parts are frozen",
         ),
         (
             "lost",
             {},
-            "term 'Lost', add_gradient: must change its first tensor in place and return nothing, got a Tensor",
+            "TRAINING: term 'Lost', add_gradient: must change its first tensor in place and return nothing, got a",
         ),
-        ("grow", {}, "term 'Grow', write_state_and_payload: KeyError: 'nothing' (line "),
+        ("grow", {}, "TRAINING: term 'Grow', write_state_and_payload: KeyError: 'nothing' (line "),
         *(
-            ("grow", {"terms": {"grow": {"fails": hook}}}, f"term 'Grow', {hook}: TypeError: must return ")
-            for hook in ("adapt_model", "adjust_merged_model", "update_server_state")
+            ("grow", {"terms": {"grow": {"fails": hook}}}, f"{place}term 'Grow', {hook}: TypeError: must return ")
+            for hook, place in {
+                "adapt_model": "",
+                "adjust_merged_model": "round 1: ",
+                "update_server_state": "round 1: ",
+            }.items()
         ),
     ],
 )
@@ -435,6 +440,7 @@ def own_methods():
 def test_failures_of_own_parts_are_one_line(own_methods, method, options, message, workers):
     with pytest.raises(fr.SpecError) as refused:
         fr.run(method, clients=4, rounds=1, fraction=1.0, workers=workers, **options)
-    assert str(refused.value).startswith(message)
-    assert "\n" not in str(refused.value)
+    found = re.sub(r"^round 1: training on client \d(, \d)*", "TRAINING", str(refused.value))
+    assert found.startswith(message)
+    assert "\n" not in found
     assert ".py)" not in str(refused.value) or f"of {__file__})" in str(refused.value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from types import ModuleType
 
@@ -115,6 +116,45 @@ def test_user_code_that_ends_the_program_ends_the_run_with_a_message(monkeypatch
     with pytest.raises(fr.EngineError, match=r"training on client \d failed: SystemExit: 3"):
         fr.run("fedavg", data=make_federation([4] * 4), model=QuittingNet(4, 3), rounds=1, workers=workers)
     assert "Traceback" not in capfd.readouterr().err
+
+
+class Late(fr.Routing):
+    """Fails in round 3."""
+
+    def plan(self, context, round):
+        return fr.RoundPlan(round, (fr.Route((["first", "second"].index("third") if round == 3 else 0,)),))
+
+
+def test_a_failure_names_the_round_and_how_to_continue(tmp_path, monkeypatch):
+    monkeypatch.setitem(METHODS, "quits", MethodEntry("", terms={"quits": Quits}))
+    monkeypatch.setitem(METHODS, "late", MethodEntry("", route=Late))
+    run, settings = tmp_path / "run", {**SMALL, "rounds": 4}
+    with pytest.raises(fr.SpecError) as ended:
+        fr.run("late", out=run, **settings)
+    message = "round 3: route 'Late', plan: ValueError: 'third' is not in list"
+    assert str(ended.value).startswith(f"{message} (line ")
+    assert str(ended.value).endswith(f"; continue from the last checkpoint with: fedrelay resume {run}")
+    assert isinstance(ended.value.__cause__, ValueError)
+    with pytest.raises(fr.SpecError) as ended:
+        fr.run("quits", out=tmp_path / "other", lanes=1, fraction=0.25, **settings)
+    assert re.match(r"round 1: training on client \d: term 'Quits', add_gradient: SystemExit: 3", str(ended.value))
+    assert str(ended.value).endswith(f"; no round was done; try again with: fedrelay resume {tmp_path / 'other'}")
+    with pytest.raises(fr.SpecError) as ended:
+        fr.compare(["fedavg", {"method": "late", "label": "too late"}], out=tmp_path / "both", seeds=[7], **settings)
+    assert str(ended.value).startswith(f"too late, seed 7: {message}")
+    assert str(ended.value).endswith(f"fedrelay resume {tmp_path / 'both' / 'too late' / 'seed-7'}")
+
+
+def test_a_module_that_a_plug_in_lacks_is_not_taken_for_the_plug_in(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "my_package").mkdir()
+    (tmp_path / "my_package" / "needy.py").write_text("\nimport my_lacking_module\n")
+    message = r"plugins: my_package.needy failed when it was imported: ModuleNotFoundError: No module named "
+    with pytest.raises(fr.SpecError, match=rf"{message}'my_lacking_module' \(line 2 of .*needy\.py\)$"):
+        fr.run("fedavg", plugins=["my_package.needy"])
+    for name in ("my_package.nope", "my_nope.pairs"):
+        with pytest.raises(fr.SpecError, match=rf"plugins: cannot import {name} \(.*\); install it, or run in"):
+            fr.run("fedavg", plugins=[name])
 
 
 PULL = """

@@ -54,10 +54,10 @@ def import_module_of_user(module: str, what: str, failure: type[FedRelayError] =
         return import_module(module)
     except FedRelayError as error:
         raise failure(f"{what}: {module}: {error}") from None
-    except ModuleNotFoundError as error:
-        advice = "install it, or run in the folder that holds it"
-        raise failure(f"{what}: cannot import {module} ({error_in_one_line(error)}); {advice}") from None
     except (Exception, SystemExit) as error:
+        if isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}."):
+            advice = "install it, or run in the folder that holds it"
+            raise failure(f"{what}: cannot import {module} ({error_in_one_line(error)}); {advice}") from None
         where = _place(error, module)
         raise failure(f"{what}: {module} failed when it was imported: {error_in_one_line(error)}{where}") from None
 
@@ -106,12 +106,13 @@ def call_function(source: str, *arguments: Any, failure: type[FedRelayError] = S
 
 
 @contextmanager
-def errors_in_own_part(part: object = None, hook: str = "", *, kind: str = "part") -> Iterator[None]:
+def errors_in_own_part(part: object = None, hook: str = "", place: str = "", *, kind: str = "part") -> Iterator[None]:
     """Turn a failure in a part from outside the package into one line; failures of built-in parts are bugs of ours.
 
     Args:
         part: The part that is called; None to find it in the traceback.
         hook: The hook that is called.
+        place: What is done there, such as `round 3: `.
         kind: What the message calls the part, if its base class does not tell.
 
     Raises:
@@ -127,7 +128,7 @@ def errors_in_own_part(part: object = None, hook: str = "", *, kind: str = "part
             raise
         own = type(found[0])
         what = next((_KINDS[base.__name__] for base in own.__mro__ if base.__name__ in _KINDS), kind)
-        where = f"{what} {own.__name__!r}, {found[1]}"
+        where = f"{place}{what} {own.__name__!r}, {found[1]}"
         raise SpecError(f"{where}: {error_in_one_line(error)}{_place(error, own.__module__)}") from error
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from fedrelay.errors import SpecError
+from fedrelay.experiment import method_catalogue
 from fedrelay.experiment.comparison_runs import experiments
 from fedrelay.experiment.grammar import parse_method, refuse_misplaced_options
 from fedrelay.experiment.method import build_method
-from fedrelay.experiment.method_catalogue import METHODS, MethodEntry
+from fedrelay.experiment.method_catalogue import METHODS, MethodEntry, load_plugins
 from fedrelay.experiment.part_docs import meaning
 from fedrelay.experiment.spec import comparison, experiment
 from fedrelay.grouping.base import Grouping
@@ -55,17 +56,31 @@ def test_the_order_of_names_does_not_matter():
     ("method", "message"),
     [
         ("fedsec", "method: unknown name 'fedsec' (did you mean 'fedseq'?); 'fedrelay methods' lists all; a method of"),
-        ("xyz", "method: unknown name 'xyz'; 'fedrelay methods' lists all; a method of your own needs its module in"),
+        (
+            "xyz",
+            "method: unknown name 'xyz'; 'fedrelay methods' lists all; a method of your own needs its module: --plug",
+        ),
         ("fedseq+", "a name is missing"),
         ("fedseq+fedcyclic", "'fedseq' and 'fedcyclic' both bring a route; keep one"),
         ("fedavg+fedseq", "'fedavg' and 'fedseq' both bring a route; keep one"),
         ("fedprox+fedprox", "duplicate name 'fedprox'"),
     ],
 )
-def test_conflicts_are_refused(method, message):
+def test_conflicts_are_refused(monkeypatch, method, message):
+    monkeypatch.setattr(method_catalogue, "LOADED_PLUGINS", {})
     with pytest.raises(SpecError) as refused:
         parse_method(method)
     assert message in str(refused.value)
+
+
+def test_an_unknown_name_is_answered_with_what_plug_ins_registered(monkeypatch):
+    monkeypatch.setattr(method_catalogue, "LOADED_PLUGINS", {})
+    load_plugins(["json"])
+    with pytest.raises(SpecError, match=r"lists all; loaded plug-ins \(json\) registered no method$"):
+        parse_method("snake")
+    monkeypatch.setitem(METHODS, "snakes", METHODS["fedavg"])
+    with pytest.raises(SpecError, match=r"\(did you mean 'snakes'\?\); .* \(json\) registered snakes$"):
+        parse_method("snake")
 
 
 @pytest.mark.parametrize(

@@ -207,6 +207,10 @@ METHODS: dict[str, MethodEntry] = {
 }
 """The methods by name: the built-in ones, then those that plug-ins register."""
 
+BUILT_IN = frozenset(METHODS)
+LOADED_PLUGINS: dict[str, None] = {}
+"""The modules that `load_plugins` has imported, in this order."""
+
 _BASES: dict[str, type[Section]] = {
     "warmup": Warmup,
     "route": Routing,
@@ -409,8 +413,13 @@ def find_method(name: str) -> MethodEntry:
         if name not in METHODS:
             raise SpecError(f"method {name!r}: {point.module} does not register it")
     if name not in METHODS:
-        hint = "'fedrelay methods' lists all; a method of your own needs its module in 'plugins'"
-        raise SpecError(f"method: unknown name {name!r}{nearest(name, method_names())}; {hint}")
+        hint = "a method of your own needs its module: --plugin MODULE, or 'plugins' in a spec"
+        if LOADED_PLUGINS:
+            own = ", ".join(each for each in METHODS if each not in BUILT_IN) or "no method"
+            hint = f"loaded plug-ins ({', '.join(LOADED_PLUGINS)}) registered {own}"
+        raise SpecError(
+            f"method: unknown name {name!r}{nearest(name, method_names())}; 'fedrelay methods' lists all; {hint}"
+        )
     return METHODS[name]
 
 
@@ -430,3 +439,4 @@ def load_plugins(modules: str | Sequence[str], what: str = "plugins") -> None:
         if not is_module_name(module):
             raise SpecError(f"{what}: must be names of modules such as mylab.pairs, without .py, got {module!r}")
         import_module_of_user(module, what)
+        LOADED_PLUGINS[module] = None

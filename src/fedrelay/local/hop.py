@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from fedrelay.errors import DivergedError, EngineError, FedRelayError
+from fedrelay.errors import DivergedError, EngineError, FedRelayError, SpecError
 from fedrelay.local.batched_trainer import trainer_for
 from fedrelay.local.evaluation import headline_score
 from fedrelay.local.hop_context import HopContext
@@ -180,10 +180,12 @@ def apply_guard(
 
 @contextmanager
 def describe_errors(action: str) -> Iterator[None]:
-    """Turn unexpected errors, such as those of a user's own module, into an EngineError that names the action."""
+    """Let errors of the user's own code name the action; those that are not of a part become an EngineError."""
     try:
         with errors_in_own_part():
             yield
+    except SpecError as error:
+        raise SpecError(f"{action}: {error}") from error.__cause__
     except FedRelayError:
         raise
     except (Exception, SystemExit) as error:

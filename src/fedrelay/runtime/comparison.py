@@ -16,7 +16,7 @@ import yaml
 from torch import nn
 
 from fedrelay.data.federation import Federation
-from fedrelay.errors import DivergedError, NoUsableArrivalError, RunFolderError, SpecError
+from fedrelay.errors import DivergedError, FedRelayError, NoUsableArrivalError, RunFolderError, SpecError
 from fedrelay.experiment.comparison_runs import experiments
 from fedrelay.experiment.method import build_method
 from fedrelay.experiment.prepare import check_preparable
@@ -137,6 +137,8 @@ def run_comparison(
             sofar = replace(sofar, diverged=(*sofar.diverged, f"seed {experiment.seed}: {error}"))
         except NoUsableArrivalError as error:
             sofar = replace(sofar, untrained=(*sofar.untrained, f"seed {experiment.seed}: {error}"))
+        except FedRelayError as error:
+            raise type(error)(f"{entry.name}, seed {experiment.seed}: {error}") from error.__cause__
         methods[entry.name] = sofar
     return ComparisonResult(comparison, tuple(methods.values()))
 

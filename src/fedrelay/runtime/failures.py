@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from fedrelay.errors import DivergedError, EngineError, NoUsableArrivalError
+from fedrelay.errors import DivergedError, EngineError, NoUsableArrivalError, SpecError
 from fedrelay.robustness.fault_events import DIVERGED, server_event
 from fedrelay.runtime.recorder import Recorder
+from fedrelay.user_code import errors_in_own_part
 
 if TYPE_CHECKING:
     from fedrelay.runtime.loop import RoundLoop
@@ -19,7 +20,8 @@ def explain_failures(run: RoundLoop) -> Iterator[None]:
     """Save what can be saved of a run that fails, and say in the error where to find it and how to continue."""
     method = run.experiment.method
     try:
-        yield
+        with errors_in_own_part():
+            yield
     except DivergedError as error:
         run.save()
         if not run.finished:
@@ -27,10 +29,11 @@ def explain_failures(run: RoundLoop) -> Iterator[None]:
         raise DivergedError(f"{method}: {error}{_where(run)}") from None
     except NoUsableArrivalError as error:
         raise NoUsableArrivalError(f"{method}: {error}{_where(run)}") from None
-    except EngineError as error:
+    except (EngineError, SpecError) as error:  # a SpecError: code of the user's own failed
         # The last checkpoint stays: client state may belong to a round that was not finished.
         how = "continue from the last checkpoint with" if run.state.round else "no round was done; try again with"
-        raise EngineError(f"{error}; {how}: fedrelay resume {run.folder.path}" if run.folder else str(error)) from None
+        message = f"{error}; {how}: fedrelay resume {run.folder.path}" if run.folder else str(error)
+        raise type(error)(message) from error.__cause__
 
 
 def check_anything_learned(recorder: Recorder, rounds: int) -> None:

@@ -79,7 +79,7 @@ class Planner:
     def _routed(self, round: int) -> RoundPlan:
         """What the route asks for, with clients that have samples."""
         phase = self.prepared.phase(round)
-        with errors_in_own_part(phase.route, "plan"):
+        with errors_in_own_part(phase.route, "plan", f"round {round}: "):
             number = round - phase.first + 1
             plan = phase.route.plan(self._phase_context(phase), number)
             if not is_built_in(type(phase.route)):

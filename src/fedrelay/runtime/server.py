@@ -92,17 +92,17 @@ class Server:
         """The state with a new global model; no model waits any more."""
         phase = self.prepared.phase(state.round + 1)
         inputs, place = self.merge_input(phase, state, arrivals), f"round {state.round + 1}: "
-        with errors_in_own_part(phase.merge, "apply"):
+        with errors_in_own_part(phase.merge, "apply", place):
             weights, merge_state = checked_result(phase.merge.apply(inputs), inputs)
         self._check_finite(weights, f"{place}merge {type(phase.merge).__name__!r}")
         server: Mapping[str, Tensor] = {name: t for name, t in state.server.items() if not name.startswith(_MERGE)}
         for term in phase.terms:
-            with errors_in_own_part(term, "adjust_merged_model"):
+            with errors_in_own_part(term, "adjust_merged_model", place):
                 weights = term.adjust_merged_model(weights, state.weights, self.prepared.layout)
                 if getattr(weights, "shape", None) != state.weights.shape:
                     raise TypeError(f"must return a model with {len(state.weights)} weights")
             self._check_finite(weights, f"{place}term {type(term).__name__!r}, adjust_merged_model,")
-            with errors_in_own_part(term, "update_server_state"):
+            with errors_in_own_part(term, "update_server_state", place):
                 found = term.update_server_state(server, arrivals, self.prepared.federation.clients)
                 server = _checked_server_state(found, server, phase.terms, state.weights)
             for tensor in server.values():
