@@ -64,6 +64,7 @@ OPTIONS = {
         SettingOption("--rounds", "rounds", int, "Training"),
         SettingOption("--fraction", "fraction", float, "Training"),
         SettingOption("--epochs", "train.epochs", int, "Training"),
+        SettingOption("--optimizer", "train.optimizer", str, "Training"),
         SettingOption("--lr", "train.lr", float, "Training"),
         SettingOption("--schedule", "train.schedule", str, "Training"),
         SettingOption("--batch-size", "train.batch_size", int, "Training"),

@@ -101,7 +101,8 @@ def check_faults(experiment: Experiment, clients: int) -> None:
 def open_data(experiment: Experiment, method: Method, own: Federation | None) -> Federation:
     """The data of an experiment, or the caller's own, with the public set taken out."""
     if own is None and data_at_nodes(experiment):
-        own = open_node_data(experiment, method.node_plugins)
+        optimizer = experiment.train.optimizer_module
+        own = open_node_data(experiment, (*method.node_plugins, *([optimizer] if optimizer else [])))
     if own is None:
         return open_federation(experiment.data, experiment.seed)
     wanted = experiment.data.public or 0

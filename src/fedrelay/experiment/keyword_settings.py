@@ -53,6 +53,8 @@ class KeywordSettings(DataOptions, total=False):
     clock: Options
     hidden: Sequence[int] | None
     stem: Literal["cifar", "imagenet"] | None
+    optimizer: str
+    optimizer_options: Options
     schedule: ScheduleName | Options
     chain_schedule: ChainScheduleName | Options
     momentum: float

@@ -120,6 +120,9 @@ def build_method(experiment: Experiment) -> Method:
         clock,
         resolved_options({**parts, "clock": clock}),
     )
+    for term in method.terms:
+        term.check_training(experiment.train)
+    method.merge.check_training(experiment.train)
     if method.route.chooses_group_count and method.grouping is not None:
         method.grouping.check_fixed_count(given.name)
     if not method.route.ever_merges:

@@ -54,12 +54,14 @@ class PreparedExperiment:
         return next(phase for phase in self.phases if round <= phase.last)
 
     def user_modules(self) -> set[str]:
-        """The modules of the user's own: plug-ins, and those that the model and the task come from."""
+        """The modules of the user's own: plug-ins, and those that the model, the task and the optimiser come from."""
         parts = [part for phase in self.phases for part in (phase.route, phase.merge, *phase.terms)]
         kinds = {type(part) for part in (*parts, self.method.grouping, self.method.warmup) if part is not None}
         own = {kind.__module__ for kind in kinds if not is_built_in(kind)}
         named = (self.experiment.model.name, self.experiment.task.get("name"))  # MODULE:NAME
-        return {*own, *self.experiment.plugins, *(name.partition(":")[0] for name in named if name and ":" in name)}
+        modules = {name.partition(":")[0] for name in named if name and ":" in name}
+        optimizer = self.experiment.train.optimizer_module
+        return {*own, *self.experiment.plugins, *modules, *([optimizer] if optimizer is not None else [])}
 
     def holders(self) -> list[int]:
         """All clients with samples."""

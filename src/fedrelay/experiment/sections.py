@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -15,6 +16,9 @@ from pydantic import (
     field_validator,
     model_validator,
 )
+
+from fedrelay.experiment.error_messages import nearest
+from fedrelay.user_code import is_module_name
 
 
 class Section(BaseModel):
@@ -198,11 +202,23 @@ def cosine_between(start: float, end: float, passed: float) -> float:
     return end + (start - end) * (1.0 + math.cos(math.pi * passed)) / 2
 
 
+OPTIMIZER_NAMES = ("sgd", "adam", "adamw", "rmsprop")
+"""The optimisers that are built in."""
+
+
 class TrainSettings(Section):
     """Local training at every hop."""
 
     epochs: int = Field(1, ge=1, description="passes over the client's samples per hop")
     batch_size: int = Field(16, ge=1, description="samples per step")
+    optimizer: str = Field(
+        "sgd",
+        description="optimizer: sgd, adam, adamw, rmsprop, or the class of an elementwise one as MODULE:CLASS, such as "
+        "torch.optim:NAdam",
+    )
+    optimizer_options: Mapping[str, Any] = Field(
+        {}, description="options of the optimizer, such as {betas: [0.9, 0.99]}"
+    )
     lr: float = Field(0.05, gt=0, description="learning rate")
     schedule: ScheduleSettings = Field(
         ScheduleSettings(), description="learning rate over rounds: constant, step, cosine, warmup"
@@ -210,8 +226,8 @@ class TrainSettings(Section):
     chain_schedule: ChainScheduleSettings = Field(
         ChainScheduleSettings(), description="learning rate along a chain: constant, linear, cosine"
     )
-    momentum: float = Field(0.0, ge=0, lt=1, description="momentum, reset at every hop")
-    weight_decay: float = Field(0.0, ge=0, description="L2 penalty")
+    momentum: float = Field(0.0, ge=0, lt=1, description="sgd: momentum, reset at every hop")
+    weight_decay: float = Field(0.0, ge=0, description="L2 penalty; adamw: decay of the weights themselves")
     clip: float | None = Field(None, gt=0, description="maximum norm of each gradient")
     device: str = Field("cpu", description="device for training: cpu, cuda, cuda:1, mps")
 
@@ -220,6 +236,28 @@ class TrainSettings(Section):
     def _name_alone(cls, value: Any) -> Any:
         """`schedule: cosine` says the same as `schedule: {name: cosine}`."""
         return {"name": value} if isinstance(value, str) else value
+
+    @field_validator("optimizer")
+    @classmethod
+    def _name_or_class(cls, name: str) -> str:
+        module, colon, kind = name.partition(":")
+        if name not in OPTIMIZER_NAMES and not (colon and is_module_name(module) and kind.isidentifier()):
+            names = ", ".join(OPTIMIZER_NAMES)
+            hint = nearest(name, OPTIMIZER_NAMES)
+            raise ValueError(f"must be {names}, or MODULE:CLASS such as torch.optim:NAdam{hint}")
+        return name
+
+    @model_validator(mode="after")
+    def _check_optimizer(self) -> Self:
+        if self.momentum and self.optimizer != "sgd":
+            raise ValueError(f"momentum: has no effect with the optimizer {self.optimizer!r}; only with sgd")
+        return self
+
+    @property
+    def optimizer_module(self) -> str | None:
+        """The module of the optimiser's class, if it comes from outside FedRelay and PyTorch."""
+        module, colon, _ = self.optimizer.partition(":")
+        return None if not colon or module.split(".")[:2] == ["torch", "optim"] else module
 
     @property
     def depends_on_rounds(self) -> bool:

@@ -1,7 +1,7 @@
 """The training pass of one hop, the same for every method and engine.
 
 θ ← received model, new optimiser, train mode. For every epoch and mini-batch (shuffled; a short last batch is kept):
-gradient of the loss, plus the terms, clipping, SGD step. Models with BatchNorm drop a short last batch, because its
+gradient of the loss, plus the terms, clipping, step. Models with BatchNorm drop a short last batch, because its
 statistics would be poor, and see a single sample in eval mode, because one sample has no statistics.
 """
 
@@ -24,7 +24,8 @@ from fedrelay.local.fisher_information import fisher_diagonal
 from fedrelay.local.frozen_model_outputs import FrozenModelOutputs
 from fedrelay.local.hop_context import HopContext, HopOutcome, Labels, write_back
 from fedrelay.local.module_rebuilder import ModuleRebuilder
-from fedrelay.local.sgd import Sgd
+from fedrelay.local.optimizers.base import Optimizer
+from fedrelay.local.optimizers.build import build_optimizer
 from fedrelay.local.terms.base import LossTerm, Term, call_in_place, overriding
 from fedrelay.local.terms.tensor_declarations import ClientState, Payload, ServerState
 from fedrelay.models.flat_layout import FlatLayout, FlatModule
@@ -90,6 +91,11 @@ class TrainingJob:
         routes_at = Counter(client for route in plan.routes for client in set(route.clients))
         return bool(self.tensor_names(ClientState)) and max(routes_at.values(), default=0) > 1
 
+    @cached_property
+    def optimizer(self) -> Optimizer:
+        """The optimiser of all hops."""
+        return build_optimizer(self.train)
+
     def learning_rate(self, hop: Hop) -> float:
         """The learning rate of a hop."""
         return self.train.learning_rate(hop.round, self.rounds, hop.index, hop.route_length)
@@ -146,7 +152,7 @@ class EagerTrainer:
         for term in self.start_hooks:
             term.adjust_received_model(model, full_context)
         lr = self.job.learning_rate(hop)
-        optimiser = Sgd(self.job.train, lr, theta)
+        optimiser = self.job.optimizer.start(self.job.train, lr, theta)
         loss_sum = self.loss_sum.zero_()
         steps = 0
         for inputs, targets in self._batches(hop, x, y):

@@ -74,6 +74,13 @@ class Merge(Section, ABC):
     needs_histograms: ClassVar[bool] = False
     """Whether clients send the server their number of samples of each class."""
 
+    def check_training(self, train: TrainSettings) -> None:
+        """Refuse training settings that this merge cannot work with.
+
+        Raises:
+            SpecError: The settings do not fit.
+        """
+
     def check(self, count_arrivals_in_last_round: Callable[[], int]) -> None:
         """Refuse options that cannot work with this experiment.
 

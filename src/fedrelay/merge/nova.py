@@ -12,11 +12,14 @@ Deviations: ‖a‖₁ of a route is the sum over its hops, because momentum is 
 differs from that of the round count in proportion to it: with `train.chain_schedule`, and with `train.schedule` on
 routes that went on over several rounds. Momentum and proximal term together are unrolled exactly (the authors' code
 mixes the two rules). The proximal term is treated as if its anchor were the received model. Weight decay and clipping
-do not change ‖a‖₁. A route without steps has weight 0. Buffers take the mean weighted by samples.
+do not change ‖a‖₁. Other optimisers than SGD are refused: their ‖a‖₁ depends on the gradients. A route without steps
+has weight 0. Buffers take the mean weighted by samples.
 """
 
 from __future__ import annotations
 
+from fedrelay.errors import SpecError
+from fedrelay.experiment.spec import TrainSettings
 from fedrelay.merge.base import Merge, MergeInput, MergeResult
 from fedrelay.merge.mean import route_weights, with_trained_part
 from fedrelay.routes.arrival import Arrival
@@ -24,6 +27,13 @@ from fedrelay.routes.arrival import Arrival
 
 class Nova(Merge):
     """The mean of normalised changes."""
+
+    def check_training(self, train: TrainSettings) -> None:
+        if train.optimizer != "sgd":
+            raise SpecError(
+                "train.optimizer: FedNova divides each change by the work of its SGD steps, which "
+                f"{train.optimizer!r} does not take; use sgd"
+            )
 
     def apply(self, inputs: MergeInput) -> MergeResult:
         trained = inputs.layout.trained_size

@@ -83,7 +83,7 @@ def plural(number: int, noun: str) -> str:
 def step_size(train: TrainSettings) -> str:
     """`0.05`, or with its schedules: `0.05 × 0.998 after every round`, `0.05, cosine, along chains linear to × 0.1`."""
     schedule, chain = train.schedule, train.chain_schedule
-    parts = [f"{train.lr:g}"]
+    parts = [f"{train.lr:g}" if train.optimizer == "sgd" else f"{train.lr:g} ({train.optimizer})"]
     if schedule.name == "step":
         every = "round" if schedule.every == 1 else f"{schedule.every} rounds"
         parts[0] += f" × {schedule.factor:g} after every {every}"

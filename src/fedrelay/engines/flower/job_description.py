@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Any
 
@@ -51,6 +51,7 @@ def job_from_description(
     device: str,
     largest: int,
     frozen_of: Callable[[str], Bytes],
+    plugins: Collection[str] = (),
 ) -> TrainingJob:
     """The job at a node.
 
@@ -61,6 +62,7 @@ def job_from_description(
         device: Where the node trains.
         largest: Bytes that a model may have.
         frozen_of: The frozen parameters with this SHA-256, as the server has sent them.
+        plugins: Modules that the node's owner allows.
 
     Noise that protects the samples comes from the operating system: nobody can repeat it, so nobody can subtract it.
     """
@@ -75,11 +77,17 @@ def job_from_description(
     if layout.frozen:
         frozen, module = frozen_of(str(fields[FROZEN])), copy.deepcopy(module)  # the owner's module stays as it is
         load_frozen_bytes(module, frozen)
+    train = validate(TrainSettings, {**fields["train"], "device": device}, "train.")
+    if train.optimizer_module not in (None, *plugins):
+        raise EngineError(
+            f"train.optimizer: {train.optimizer} is not allowed here: start this node with --plugin "
+            f"{train.optimizer_module}"
+        )
     return TrainingJob(
         module=module,
         layout=layout,
         federation=federation,
-        train=validate(TrainSettings, {**fields["train"], "device": device}, "train."),
+        train=train,
         terms=tuple(from_plain(Term, term) for term in fields["terms"]),
         seed=int(fields["seed"]),
         rounds=int(fields["rounds"]),

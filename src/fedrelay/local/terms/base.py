@@ -120,6 +120,13 @@ class Term(Section, ABC):
         """μ, if the term adds μ(θ − received) to the gradient; else 0. The merge `nova` needs it."""
         return 0.0
 
+    def check_training(self, train: TrainSettings) -> None:
+        """Refuse training settings that this term cannot work with.
+
+        Raises:
+            SpecError: The settings do not fit.
+        """
+
     def training_warning(self, train: TrainSettings) -> str | None:
         """A warning for training settings that do not go well with this term, or None."""
         return None

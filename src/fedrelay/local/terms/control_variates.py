@@ -11,7 +11,8 @@ Deviations: in chains every hop counts: the changes of all clients of a route ar
 the model. c is sent to the first client and on to the next ones; the sum is passed on and sent back. This doubles the
 bytes from and to the server and triples those between clients. The merge is the mean weighted by samples unless another
 one is named; the paper's is uniform (`merge.weights: uniform`) with a server learning rate of 1. With momentum or
-weight decay, (recv − θ)/(τη) is not the mean gradient, so c_k is biased.
+weight decay, (recv − θ)/(τη) is not the mean gradient, so c_k is biased. Other optimisers than SGD are refused: the
+length of their steps says little about the gradient.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from fedrelay.errors import SpecError
 from fedrelay.experiment.spec import TrainSettings
 from fedrelay.local.hop_context import HopContext, HopOutcome
 from fedrelay.local.terms.base import Term
@@ -38,6 +40,13 @@ class ControlVariates(Term):
         Payload("control-change"),
     )
     payload_reveals_data: ClassVar[bool] = True
+
+    def check_training(self, train: TrainSettings) -> None:
+        if train.optimizer != "sgd":
+            raise SpecError(
+                "train.optimizer: control variates (SCAFFOLD, FedDC) follow from the length of SGD steps, which "
+                f"{train.optimizer!r} does not take; use sgd"
+            )
 
     def training_warning(self, train: TrainSettings) -> str | None:
         if train.momentum or train.weight_decay:

@@ -318,3 +318,17 @@ def test_no_server_has_a_model_built_that_is_too_large(make_service, ask):
         make_service().answer(giant)
     with pytest.raises(EngineError, match="this node accepts at most 10"):
         make_service(largest_model=10).answer(request)
+
+
+def test_an_optimiser_from_outside_needs_the_owners_permission(ask, service, make_service, tmp_path, monkeypatch):
+    """Its module is not even imported."""
+    (tmp_path / "evil_optim.py").write_text("raise SystemExit('imported')")
+    monkeypatch.syspath_prepend(tmp_path)
+    request = ask.hop(ask.job(optimizer="evil_optim:Lion"))
+    with pytest.raises(
+        EngineError, match="evil_optim:Lion is not allowed here: start this node with --plugin evil_optim"
+    ):
+        service.answer(request)
+    with pytest.raises(EngineError, match="evil_optim failed when it was imported"):
+        make_service(plugins=("evil_optim",)).answer(request)
+    assert service.answer(ask.hop(ask.job(optimizer="torch.optim:NAdam"))).header["steps"] == 2

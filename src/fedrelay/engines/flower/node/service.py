@@ -268,7 +268,13 @@ class NodeService:
                 raise BadMessage("mean_size must be greater than 0")
             federation = NodeFederation(self.data, classes, mean_size)
             return job_from_description(
-                description, federation, self.module, self.device, self.largest_model, self.frozen_files.get
+                description,
+                federation,
+                self.module,
+                self.device,
+                self.largest_model,
+                self.frozen_files.get,
+                self.plugins,
             )
         except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
             raise BadMessage(f"the job cannot be read ({type(error).__name__})") from None

@@ -1,0 +1,1 @@
+"""Optimisers: one file each."""
