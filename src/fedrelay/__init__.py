@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fedrelay.api import compare, export, load_data, methods, plan, resume, run
+    from fedrelay.data.dataset_federation import federate_datasets
     from fedrelay.data.federation import Federation, federate
     from fedrelay.errors import (
         DataError,
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "api": ("compare", "export", "load_data", "methods", "plan", "resume", "run"),
+    "data.dataset_federation": ("federate_datasets",),
     "data.federation": ("Federation", "federate"),
     "errors": ("DataError", "DivergedError", "EngineError", "FedRelayError", "RunFolderError", "SpecError"),
     "experiment.method_catalogue": ("register",),
@@ -111,6 +113,7 @@ __all__ = [
     "compare",
     "export",
     "federate",
+    "federate_datasets",
     "load_data",
     "methods",
     "plan",

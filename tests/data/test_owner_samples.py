@@ -105,3 +105,11 @@ def test_shares_that_are_none(share, arrays):
 def test_no_samples_at_all():
     with pytest.raises(DataError, match="at least one sample"):
         owner_federation({"x": np.zeros((0, 4), np.float32), "y": np.zeros(0, np.int64)})
+
+
+def test_a_dataset_is_refused_because_nodes_train_on_arrays(tmp_path, monkeypatch):
+    lines = ("import torch", "from torch.utils.data import TensorDataset", "def scans():")
+    (tmp_path / "own_scans.py").write_text("\n".join([*lines, "    return TensorDataset(torch.zeros(2, 2))"]))
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(DataError, match="own_scans:scans: nodes train on arrays, not on a torch Dataset"):
+        read_samples("own_scans:scans")

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from fedrelay.data.dataset import IGNORED_LABEL
-from fedrelay.data.federation import Samples
+from fedrelay.data.samples import Samples
 from fedrelay.local.evaluation import CHUNK, chunk_count, evaluate, evaluate_chunk, headline_score
 from fedrelay.models.flat_layout import FlatLayout, FlatModule
 from fedrelay.tasks.classification import Classification

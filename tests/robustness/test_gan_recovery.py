@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from PIL import Image
 from torch import nn
 
-from fedrelay.data.federation import Samples
 from fedrelay.data.registry import load_dataset
+from fedrelay.data.samples import Samples
 from fedrelay.errors import DataError, SpecError
 from fedrelay.models.flat_layout import TORCH_GLOBALS, FlatLayout
 from fedrelay.robustness.gan_recovery import (

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fedrelay as fr
-from fedrelay.data.federation import Samples
 from fedrelay.data.federation_wrapper import FederationWrapper
+from fedrelay.data.samples import Samples
 from fedrelay.experiment.spec import AttackSettings, Comparison, Experiment, validate
 from fedrelay.robustness.label_flip import (
     CIFAR100_SUPERCLASSES,

@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import torch
@@ -17,6 +17,7 @@ from torch import Tensor
 from fedrelay.data.dataset import IGNORED_LABEL, Dataset, Scaling
 from fedrelay.data.domain_shift import Range, apply_shift, check_shifts
 from fedrelay.data.partition import ClientIndices, Ints, partition_samples
+from fedrelay.data.samples import Samples, SampleSource
 from fedrelay.errors import DataError
 from fedrelay.rng import generator
 
@@ -26,13 +27,6 @@ Values = Tensor | NDArray[Any] | Sequence[Any]
 DEFAULT_ALPHA = 0.5
 _HASHED_BYTES = 64 * 2**20
 _CONVERTED_BYTES = 512 * 2**20
-
-
-class Samples(NamedTuple):
-    """Model inputs (float32, or int64 tokens) and their targets (int64 labels, or float32 numbers)."""
-
-    x: Tensor
-    y: Tensor
 
 
 class Federation(Protocol):
@@ -72,15 +66,19 @@ class Federation(Protocol):
     def sample_counts(self) -> Ints:
         """The number of samples of every client."""
 
-    def client_samples(self, client: int) -> Samples:
-        """The train samples of one client, always the same. Do not modify the tensors."""
+    @property
+    def in_memory(self) -> bool:
+        """Whether all samples are tensors in memory. If not, they are read batch by batch."""
+
+    def client_samples(self, client: int) -> SampleSource:
+        """The train samples of one client. Do not modify the tensors."""
 
     def histogram(self, client: int) -> Ints:
         """The number of labels of each class that a client has."""
 
     @property
-    def test(self) -> Samples:
-        """The test samples, converted once and cached. Do not modify the tensors."""
+    def test(self) -> SampleSource:
+        """The test samples; tensors are converted once and cached. Do not modify them."""
 
     def fingerprint(self) -> str:
         """A hash of the data, to tell whether two federations are the same."""
@@ -90,7 +88,7 @@ class ShortRepr:
     """A federation that shows what it holds in one line instead of all its arrays."""
 
     def __repr__(self: Federation) -> str:
-        samples = f"{int(self.sample_counts().sum()):,} train and {len(self.test.y):,} test samples"
+        samples = f"{int(self.sample_counts().sum()):,} train and {self.test.size:,} test samples"
         return f"{type(self).__name__}({self.name!r}: {self.clients:,} clients, {samples}, {self.classes} classes)"
 
 
@@ -115,6 +113,10 @@ class ArrayFederation(ShortRepr):
     @property
     def name(self) -> str:
         return self.dataset.name
+
+    @property
+    def in_memory(self) -> bool:
+        return True
 
     @property
     def kind(self) -> Kind:
@@ -309,7 +311,7 @@ def federate(
     train, test = _own_inputs(x, "x"), _own_inputs(x_test, "x_test")
     if train.shape[1:] != test.shape[1:]:
         raise DataError(f"x and x_test: samples must have the same shape, got {train.shape[1:]} and {test.shape[1:]}")
-    kind = _own_kind(train, kind)
+    kind = own_kind(train, kind)
     targets, test_targets = own_targets(y, train, kind, "y", task), own_targets(y_test, test, kind, "y_test", task)
     if targets.dtype != test_targets.dtype or targets.shape[1:] != test_targets.shape[1:]:
         raise DataError(
@@ -441,7 +443,7 @@ def _own_clients(client_ids: Values, samples: int) -> Ints:
     return np.unique(ids, return_inverse=True)[1]
 
 
-def _own_kind(x: NDArray[Any], kind: Kind | None) -> Kind:
+def own_kind(x: NDArray[Any], kind: Kind | None) -> Kind:
     """The requested kind, if it fits the inputs; by default, the kind that they look like."""
     whole = x.dtype.kind != "f"
     fitting: tuple[Kind, ...] = {

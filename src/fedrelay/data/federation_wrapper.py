@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fedrelay.data.federation import Federation, Kind, Samples, ShortRepr
+from fedrelay.data.federation import Federation, Kind, ShortRepr
 from fedrelay.data.partition import Ints
+from fedrelay.data.samples import SampleSource
 
 
 @dataclass(frozen=True, repr=False)
@@ -17,6 +18,10 @@ class FederationWrapper(ShortRepr):
     @property
     def name(self) -> str:
         return self.inner.name
+
+    @property
+    def in_memory(self) -> bool:
+        return self.inner.in_memory
 
     @property
     def kind(self) -> Kind:
@@ -43,7 +48,7 @@ class FederationWrapper(ShortRepr):
         return self.inner.sample_shape
 
     @property
-    def test(self) -> Samples:
+    def test(self) -> SampleSource:
         return self.inner.test
 
     def sample_count(self, client: int) -> int:
@@ -52,7 +57,7 @@ class FederationWrapper(ShortRepr):
     def sample_counts(self) -> Ints:
         return self.inner.sample_counts()
 
-    def client_samples(self, client: int) -> Samples:
+    def client_samples(self, client: int) -> SampleSource:
         return self.inner.client_samples(client)
 
     def histogram(self, client: int) -> Ints:

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from torch.utils.data import Dataset
 
 from fedrelay.data.csv_table import read_table
 from fedrelay.data.dataset import IGNORED_LABEL
@@ -126,6 +127,10 @@ def read_samples(source: str, label: str | None = None, *, header: bool = True) 
 def _named_arrays(source: str, value: Any) -> dict[str, NDArray[Any]]:
     """Arrays by name, from (x, y), (x, y, x_test, y_test), or a mapping of these names."""
     names = ("x", "y", "x_test", "y_test")
+    if isinstance(value, Dataset):
+        raise DataError(
+            f"{source}: nodes train on arrays, not on a torch Dataset; return (x, y) or read it into arrays"
+        )
     if isinstance(value, tuple | list) and len(value) in (2, 4):
         value = dict(zip(names, value, strict=False))
     if not isinstance(value, Mapping) or not {"x", "y"} <= set(value) <= set(names):

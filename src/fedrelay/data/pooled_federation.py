@@ -7,9 +7,11 @@ from functools import cached_property
 
 import numpy as np
 
-from fedrelay.data.federation import Samples, digest
+from fedrelay.data.dataset_samples import join
+from fedrelay.data.federation import digest
 from fedrelay.data.federation_wrapper import FederationWrapper
 from fedrelay.data.partition import Ints
+from fedrelay.data.samples import Samples, SampleSource
 
 
 @dataclass(frozen=True, repr=False)
@@ -26,17 +28,20 @@ class PooledFederation(FederationWrapper):
     def sample_counts(self) -> Ints:
         return np.array([self.inner.sample_counts().sum()])
 
-    def client_samples(self, client: int) -> Samples:
+    def client_samples(self, client: int) -> SampleSource:
         return self._pool
 
     @cached_property
-    def _pool(self) -> Samples:
+    def _pool(self) -> SampleSource:
+        if not self.inner.in_memory:
+            return join([self.inner.client_samples(client) for client in range(self.inner.clients)])
         # Filled in place: concatenating at the end would take twice the memory.
         total = self.sample_count(0)
-        pool = Samples(*(values.new_empty((total, *values.shape[1:])) for values in self.inner.client_samples(0)))
+        first = self.inner.client_samples(0).load()
+        pool = Samples(*(values.new_empty((total, *values.shape[1:])) for values in first))
         start = 0
         for client in range(self.inner.clients):
-            part = self.inner.client_samples(client)
+            part = self.inner.client_samples(client).load()
             stop = start + len(part.y)
             pool.x[start:stop], pool.y[start:stop] = part.x, part.y
             start = stop

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
-from fedrelay.data.federation import Federation, Samples, digest
+from fedrelay.data.federation import Federation, digest
 from fedrelay.data.federation_wrapper import FederationWrapper
+from fedrelay.data.samples import Samples, SampleSource
 from fedrelay.errors import DataError
 from fedrelay.rng import generator
 
@@ -32,11 +32,11 @@ class PublicFederation(FederationWrapper):
     seed: int
 
     def __post_init__(self) -> None:
-        if self.classes and self.inner.test.y.dim() > 1:
+        if self.classes and self.inner.target_shape:
             raise DataError(f"data.public: needs one label per sample; {self.inner.name!r} has one label per position")
-        if not len(self.inner.test.y):
+        if not self.inner.test.size:
             raise DataError(f"data.public: {self.inner.name!r} has no test samples to make public")
-        if len(self._public_indices) == len(self.inner.test.y):
+        if len(self._public_indices) == self.inner.test.size:
             raise DataError(
                 f"data.public: {self.inner.name!r} has only {len(self._public_indices)} test samples; "
                 "none would be left to test with"
@@ -45,15 +45,12 @@ class PublicFederation(FederationWrapper):
     @cached_property
     def public(self) -> Samples:
         """The public samples, sorted by class."""
-        rows = torch.from_numpy(self._public_indices)
-        return Samples(self.inner.test.x[rows], self.inner.test.y[rows])
+        return self.inner.test.select(self._public_indices).load()
 
     @cached_property
-    def test(self) -> Samples:
+    def test(self) -> SampleSource:
         """The test samples without the public ones."""
-        kept = torch.ones(len(self.inner.test.y), dtype=torch.bool)
-        kept[torch.from_numpy(self._public_indices)] = False
-        return Samples(self.inner.test.x[kept], self.inner.test.y[kept])
+        return self.inner.test.select(np.setdiff1d(np.arange(self.inner.test.size), self._public_indices))
 
     def fingerprint(self) -> str:
         return digest("public", self.per_class, self.seed, self.inner.fingerprint())
@@ -61,10 +58,10 @@ class PublicFederation(FederationWrapper):
     @cached_property
     def _public_indices(self) -> NDArray[np.int64]:
         """The indices of the public test samples, sorted by class."""
-        labels = self.inner.test.y.numpy()
         if not self.classes:
-            count = min(self.per_class, len(labels))
-            return np.sort(generator(self.seed, "public").choice(len(labels), count, replace=False))
+            size = self.inner.test.size
+            return np.sort(generator(self.seed, "public").choice(size, min(self.per_class, size), replace=False))
+        labels = self.inner.test.targets().numpy()
         by_class = [np.flatnonzero(labels == label) for label in range(self.classes)]
         public = [
             generator(self.seed, "public", label).choice(rows, min(self.per_class, max(1, len(rows) - 1)), False)

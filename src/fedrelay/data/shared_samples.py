@@ -14,11 +14,12 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import torch
 
-from fedrelay.data.federation import Samples, class_counts, digest
+from fedrelay.data.dataset_samples import join
+from fedrelay.data.federation import class_counts, digest
 from fedrelay.data.federation_wrapper import FederationWrapper
 from fedrelay.data.partition import Ints
+from fedrelay.data.samples import SampleSource
 from fedrelay.rng import generator
 
 
@@ -32,22 +33,21 @@ class SharedFederation(FederationWrapper):
 
     def sample_count(self, client: int) -> int:
         if client == self.clients:
-            return len(self.pool.y)
+            return self.pool.size
         own = self.inner.sample_count(client)
-        return own + len(self.pool.y) - len(self.shared_indices(client)) if own else 0
+        return own + self.pool.size - len(self.shared_indices(client)) if own else 0
 
     def sample_counts(self) -> Ints:
         return np.array([self.sample_count(client) for client in range(self.clients)])
 
-    def client_samples(self, client: int) -> Samples:
+    def client_samples(self, client: int) -> SampleSource:
         """A client's own samples, then the shared samples of others."""
         if client == self.clients:
             return self.pool
-        own, others = self.inner.client_samples(client), self._owners != client
-        return Samples(torch.cat([own.x, self.pool.x[others]]), torch.cat([own.y, self.pool.y[others]]))
+        return join([self.inner.client_samples(client), self.pool.select(np.flatnonzero(self._owners != client))])
 
     def histogram(self, client: int) -> Ints:
-        return class_counts(self.client_samples(client).y.numpy(), self.classes)
+        return class_counts(self.client_samples(client).targets().numpy(), self.classes)
 
     def fingerprint(self) -> str:
         return digest("shared", self.inner.fingerprint(), f"{self.ratio}", f"{self.seed}")
@@ -59,16 +59,13 @@ class SharedFederation(FederationWrapper):
         return np.sort(generator(self.seed, "shared", client).choice(own, count, replace=False))
 
     @cached_property
-    def pool(self) -> Samples:
+    def pool(self) -> SampleSource:
         """All shared samples, client by client."""
-        parts = [self.inner.client_samples(client) for client in range(self.clients)]
-        shared = [torch.from_numpy(self.shared_indices(client)) for client in range(self.clients)]
-        return Samples(
-            torch.cat([part.x[index] for part, index in zip(parts, shared, strict=True)]),
-            torch.cat([part.y[index] for part, index in zip(parts, shared, strict=True)]),
+        return join(
+            [self.inner.client_samples(client).select(self.shared_indices(client)) for client in range(self.clients)]
         )
 
     @cached_property
-    def _owners(self) -> torch.Tensor:
-        counts = torch.tensor([len(self.shared_indices(client)) for client in range(self.clients)])
-        return torch.repeat_interleave(torch.arange(self.clients), counts)
+    def _owners(self) -> Ints:
+        counts = [len(self.shared_indices(client)) for client in range(self.clients)]
+        return np.repeat(np.arange(self.clients), counts)

@@ -23,8 +23,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fedrelay.data.federation import Kind, Samples, ShortRepr, class_counts, digest
+from fedrelay.data.federation import Kind, ShortRepr, class_counts, digest
 from fedrelay.data.partition import Ints
+from fedrelay.data.samples import Samples
 from fedrelay.errors import SpecError
 from fedrelay.rng import generator
 
@@ -86,6 +87,10 @@ class SyntheticFederation(ShortRepr):
     @property
     def task(self) -> str:
         return "classification"
+
+    @property
+    def in_memory(self) -> bool:
+        return True
 
     @property
     def sample_shape(self) -> tuple[int, ...]:

@@ -136,7 +136,7 @@ def with_default_model(experiment: Experiment, federation: Federation) -> Experi
     """The experiment with the default model written out, so that a run folder does not depend on the default."""
     if experiment.model.name is not None:
         return experiment
-    at_every_position = federation.kind == "tokens" and federation.classes > 0 and federation.test.y.dim() > 1
+    at_every_position = federation.kind == "tokens" and federation.classes > 0 and bool(federation.target_shape)
     name = "word-lstm" if at_every_position else default_model(federation.kind, federation.sample_shape)
     return experiment.model_copy(update={"model": experiment.model.model_copy(update={"name": name})})
 

@@ -12,7 +12,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from fedrelay.data.federation import Samples
+from fedrelay.data.samples import Samples
 from fedrelay.local.hop_context import HopContext, HopOutcome, batch_contexts, write_back
 from fedrelay.local.lane_schedule import StepBlock, schedule
 from fedrelay.local.optimizers.base import OptimizerRun
@@ -50,7 +50,7 @@ def batched_model_for(job: TrainingJob) -> tuple[BatchedModel | None, int]:
     workers idle.
     """
     batchable = job.optimizer.batchable and all(term.batchable for term in job.terms)
-    supported = is_plain_classification(job.task) and batchable
+    supported = is_plain_classification(job.task) and batchable and job.federation.in_memory
     if supported and job.lanes > 1 and job.train.device == "cpu":
         model = BatchedModel.of(job.module, job.layout, job.federation.sample_shape)
         if model is not None:
@@ -81,7 +81,7 @@ class BatchedTrainer:
 
     def train(self, hops: Sequence[Hop], contexts: Sequence[HopContext], out: Sequence[Tensor]) -> list[HopReport]:
         """Train as many models at once as there are lanes, those of the largest clients first."""
-        samples = [self.job.federation.client_samples(hop.client) for hop in hops]
+        samples = [self.job.federation.client_samples(hop.client).load() for hop in hops]
         order = sorted(range(len(hops)), key=lambda number: -len(samples[number].y))
         reports: dict[int, HopReport] = {}
         for begin in range(0, len(order), self.lanes):

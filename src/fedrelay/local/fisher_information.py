@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from fedrelay.data.dataset import IGNORED_LABEL
+from fedrelay.data.samples import SampleSource
 from fedrelay.local.hop_context import Labels
 from fedrelay.models.batched import BatchedModel
 from fedrelay.models.flat_layout import FlatModule
@@ -21,18 +22,18 @@ MAX_BATCHED_WEIGHTS = 1 << 18
 """For larger models, computing the gradients of several samples at once saves no time."""
 
 
-def fisher_diagonal(flat_module: FlatModule, task: Task, x: Tensor, y: Tensor, labels: Labels) -> Tensor:
+def fisher_diagonal(flat_module: FlatModule, task: Task, samples: SampleSource, labels: Labels) -> Tensor:
     """The mean over samples of the squared gradient of the log-likelihood of their labels."""
     module, squares = flat_module.module.eval(), torch.zeros_like(flat_module.gradient)
-    for begin in range(0, len(y), CHUNK):
-        chunk = slice(begin, begin + CHUNK)
-        inputs, targets = flat_module.to_inputs(x[chunk]), y[chunk].to(squares.device)
+    for begin in range(0, samples.size, CHUNK):
+        [(x, y)] = samples.pieces(range(begin, min(begin + CHUNK, samples.size)), CHUNK, begin)
+        inputs, targets = flat_module.to_inputs(x), y.to(squares.device)
         if labels == "model":
             with torch.no_grad():
                 targets = draw_labels(task.fit_outputs(module(inputs), targets), targets)
         for gradient in sample_gradients(flat_module, task, inputs, targets):
             squares.addcmul_(gradient, gradient)
-    return squares.div_(max(1, len(y)))
+    return squares.div_(max(1, samples.size))
 
 
 def sample_gradients(flat_module: FlatModule, task: Task, inputs: Tensor, targets: Tensor) -> Iterable[Tensor]:

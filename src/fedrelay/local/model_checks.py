@@ -7,7 +7,8 @@ import copy
 import torch
 from torch import nn
 
-from fedrelay.data.federation import Federation, Samples
+from fedrelay.data.federation import Federation
+from fedrelay.data.samples import Samples
 from fedrelay.errors import SpecError
 from fedrelay.models.flat_layout import TORCH_GLOBALS, frozen_parameters, trained_dtype
 from fedrelay.tasks.base import Task
@@ -26,8 +27,11 @@ def check_device(device: str) -> None:
 
 def example_batch(federation: Federation) -> Samples:
     """Two test samples, or zeros of the same shape if there are no test samples."""
-    x, y = federation.test
-    return Samples(x[:2], y[:2]) if len(y) else Samples(x.new_zeros(2, *x.shape[1:]), y.new_zeros(2, *y.shape[1:]))
+    test = federation.test
+    if test.size:
+        return next(test.pieces(range(min(2, test.size)), 2, 0))
+    x, y = test.load()
+    return Samples(x.new_zeros(2, *x.shape[1:]), y.new_zeros(2, *y.shape[1:]))
 
 
 def check_model_fits(module: nn.Module, federation: Federation, task: Task) -> None:

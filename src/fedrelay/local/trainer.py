@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fedrelay.data.federation import Federation
+from fedrelay.data.samples import SampleSource
 from fedrelay.experiment.spec import GuardSettings, TrainSettings
 from fedrelay.local.fisher_information import fisher_diagonal
 from fedrelay.local.frozen_model_outputs import FrozenModelOutputs
@@ -139,7 +140,7 @@ class EagerTrainer:
 
     def _train(self, hop: Hop, context: HopContext, out: Tensor) -> HopReport:
         model = self.flat_module
-        x, y = self.job.federation.client_samples(hop.client)
+        samples = self.job.federation.client_samples(hop.client)
         model.load(context.received)
         if not model.module.training:  # goes through all parts of the module, so not at every hop
             model.module.train()
@@ -155,7 +156,7 @@ class EagerTrainer:
         optimiser = self.job.optimizer.start(self.job.train, lr, theta)
         loss_sum = self.loss_sum.zero_()
         steps = 0
-        for inputs, targets in self._batches(hop, x, y):
+        for inputs, targets in self._batches(hop, samples):
             loss = self._loss(inputs, targets, full_context)
             gradient.zero_()
             loss.backward()  # type: ignore[no-untyped-call]
@@ -167,7 +168,7 @@ class EagerTrainer:
         full_model = model.collect()
         norm = 0.0
         if self.job.uses_context:
-            fisher = partial(self._fisher, hop, x, y)
+            fisher = partial(self._fisher, hop, samples)
             outcome = HopOutcome(theta, theta, steps, lr, full_model, full_context, fisher)
             norm = float(run_end_hooks(self.job, [hop], trained_context, outcome))
             if full_context.received is not context.received:  # on another device
@@ -175,7 +176,7 @@ class EagerTrainer:
         out.copy_(full_model)  # last, because `out` may be the memory of the received model
         [largest] = max_abs_weights(out[: self.job.layout.float_size])
         mean_loss = float(loss_sum) / max(1, steps)
-        return HopReport(len(y), steps, mean_loss, largest, norm, norm > float(context.max_update_norm), lr=lr)
+        return HopReport(samples.size, steps, mean_loss, largest, norm, norm > float(context.max_update_norm), lr=lr)
 
     def _loss(self, inputs: Tensor, targets: Tensor, context: HopContext) -> Tensor:
         norms = [norm for norm in self.norms if norm.training] if len(targets) == 1 else []
@@ -193,22 +194,21 @@ class EagerTrainer:
             norm.train()
         return loss
 
-    def _fisher(self, hop: Hop, x: Tensor, y: Tensor, labels: Labels) -> Tensor:
+    def _fisher(self, hop: Hop, samples: SampleSource, labels: Labels) -> Tensor:
         seed_torch(torch_seed(self.job.seed, "fisher", *hop_key(hop)), self.job.train.device)
-        return fisher_diagonal(self.flat_module, self.job.task, x, y, labels)
+        return fisher_diagonal(self.flat_module, self.job.task, samples, labels)
 
-    def _batches(self, hop: Hop, x: Tensor, y: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-        train = self.job.train
-        size, samples = train.batch_size, len(y)
+    def _batches(self, hop: Hop, samples: SampleSource) -> Iterator[tuple[Tensor, Tensor]]:
+        train, count = self.job.train, samples.size
+        size = train.batch_size
         # Only BatchNorm models drop a short last batch, and never their only one.
-        end = samples - samples % size if self.norms and samples > size else samples
-        for order in self.sample_orders.of_hop(hop, samples):
-            index = torch.from_numpy(order)
-            # index_select is several times faster than x[index].
-            inputs = self.flat_module.to_inputs(x.index_select(0, index))
-            targets = y.index_select(0, index).to(train.device)
-            for begin in range(0, end, size):
-                yield inputs[begin : min(begin + size, end)], targets[begin : min(begin + size, end)]
+        end = count - count % size if self.norms and count > size else count
+        for epoch, order in enumerate(self.sample_orders.of_hop(hop, count)):
+            seed = torch_seed(self.job.seed, "reading", *hop_key(hop), epoch)
+            for x, y in samples.pieces(order[:end], size, seed):
+                inputs, targets = self.flat_module.to_inputs(x), y.to(train.device)
+                for begin in range(0, len(targets), size):
+                    yield inputs[begin : begin + size], targets[begin : begin + size]
 
 
 def run_end_hooks(job: TrainingJob, hops: Sequence[Hop], context: HopContext, outcome: HopOutcome) -> Tensor:

@@ -99,7 +99,7 @@ def partition_of(federation: Federation, *, first: bool = False) -> ClientClasse
         sizes=federation.sample_counts(),
         counted=counted,
         counts=np.stack([federation.histogram(client) for client in counted.tolist()]),
-        test_samples=len(federation.test.y),
+        test_samples=federation.test.size,
     )
 
 

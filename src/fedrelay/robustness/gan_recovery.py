@@ -36,7 +36,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor, nn
 
-from fedrelay.data.federation import Samples
+from fedrelay.data.samples import Samples
 from fedrelay.errors import DataError, SpecError
 from fedrelay.files import write_atomically
 from fedrelay.models.features import FeatureRecorder

@@ -10,10 +10,11 @@ import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor, nn
 
-from fedrelay.data.federation import Federation, Samples
+from fedrelay.data.dataset_samples import join
+from fedrelay.data.federation import Federation
+from fedrelay.data.samples import Samples
 from fedrelay.engines.start import data_at_nodes
 from fedrelay.errors import DataError, SpecError
 from fedrelay.experiment.prepare import prepare
@@ -116,7 +117,7 @@ class GanTap(HopTap):
 
     def _observe(self, round: int, predecessor: int | None, model: Tensor) -> GanObservation:
         drawn = self.attack.generate(MOST_COMPARED, key=round)
-        previous = None if predecessor is None else self.federation.client_samples(predecessor).x
+        previous = None if predecessor is None else self.federation.client_samples(predecessor).load().x
         to_previous = None if previous is None else self._distance(drawn, previous)
         to_all = self._distance(drawn, self.all_samples.x)
         found = headline_score(self.module, model, self.task, self.federation.test)
@@ -165,7 +166,7 @@ def run_gan_recovery(
     prepared = run.prepared
     _check(prepared, attacker)
     attack = GanRecovery(
-        prepared.module, prepared.federation.client_samples(attacker), epochs=epochs, seed=experiment.seed
+        prepared.module, prepared.federation.client_samples(attacker).load(), epochs=epochs, seed=experiment.seed
     )
     tap = GanTap(prepared, attacker, attack, features, watch)
     result = run_prepared(run, callbacks=_StopAtOnce(), tap=tap)
@@ -201,6 +202,6 @@ def _sample_all(prepared: PreparedExperiment) -> Samples:
     parts = [
         federation.client_samples(client) for client in range(federation.clients) if federation.sample_count(client)
     ]
-    x, y = (torch.cat([part[each] for part in parts]) for each in (0, 1))
-    rows = generator(prepared.experiment.seed, "spied-on").permutation(len(y))[:MOST_COMPARED]
-    return Samples(x[torch.from_numpy(rows)], y[torch.from_numpy(rows)])
+    together = join(parts)
+    rows = generator(prepared.experiment.seed, "spied-on").permutation(together.size)[:MOST_COMPARED]
+    return together.select(rows).load()

@@ -25,9 +25,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from fedrelay.data.federation import Federation, Samples, digest
+from fedrelay.data.federation import Federation, digest
 from fedrelay.data.federation_wrapper import FederationWrapper
 from fedrelay.data.partition import Ints
+from fedrelay.data.samples import Samples, SampleSource
 from fedrelay.errors import DataError, SpecError
 from fedrelay.experiment.spec import AttackSettings
 from fedrelay.rng import generator
@@ -62,11 +63,12 @@ class FlippedFederation(FederationWrapper):
 
     tables: Mapping[int, Ints]
 
-    def client_samples(self, client: int) -> Samples:
-        """The samples of one client, with swapped labels for an attacker."""
-        x, y = self.inner.client_samples(client)
+    def client_samples(self, client: int) -> SampleSource:
+        """The samples of one client, with swapped labels for an attacker, whose samples are then all in memory."""
+        samples = self.inner.client_samples(client)
         if client not in self.tables:
-            return Samples(x, y)
+            return samples
+        x, y = samples.load()
         table = torch.from_numpy(self.tables[client])
         return Samples(x, torch.where(y >= 0, table[y.clamp(min=0)], y))  # ignored labels are negative
 

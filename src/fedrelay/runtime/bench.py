@@ -113,7 +113,7 @@ def _plain_loop(workload: Workload, federation: Federation) -> Callable[[int], N
     def run_round(round: int) -> None:
         with one_thread():
             for client in range(ROUTES):
-                x, y = federation.client_samples(client)
+                x, y = federation.client_samples(client).load()
                 optimiser = torch.optim.SGD(module.parameters(), lr=LR)
                 order = torch.randperm(SAMPLES)
                 for begin in range(0, SAMPLES, BATCH):

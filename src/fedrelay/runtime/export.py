@@ -231,15 +231,15 @@ def _interface(prepared: PreparedExperiment, format: Format) -> dict[str, Any]:
 def _predictions(prepared: PreparedExperiment) -> str:
     """A line for each test sample: its number, its target and the outputs of the model."""
     test = prepared.federation.test
-    if not len(test.y):
+    if not test.size:
         raise SpecError("predictions: there are no test samples here")
-    if test.y.dim() > 1 and prepared.task.name not in ("multilabel", "regression"):
+    if prepared.federation.target_shape and prepared.task.name not in ("multilabel", "regression"):
         raise SpecError(f"predictions: the task {prepared.task.name!r} has many targets per sample; no table fits them")
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     number = 0
-    for begin in range(0, len(test.y), CHUNK):
-        x, targets = test.x[begin : begin + CHUNK], test.y[begin : begin + CHUNK]
+    for begin in range(0, test.size, CHUNK):
+        [(x, targets)] = test.pieces(range(begin, min(begin + CHUNK, test.size)), CHUNK, begin)
         with torch.no_grad():
             dtype = prepared.layout.dtype
             outputs = prepared.module(x.to(dtype) if x.is_floating_point() else x).reshape(len(targets), -1)
@@ -263,7 +263,7 @@ def _card(run: Path, records: RunFolderReader, prepared: PreparedExperiment, for
         "task": prepared.task.name,
         "model": f"{experiment.model.name} ({prepared.layout.trained_size:,} trained parameters)",
         "data": f"{federation.name}: {federation.clients:,} clients, {int(federation.sample_counts().sum()):,} train "
-        f"and {len(federation.test.y):,} test samples",
+        f"and {federation.test.size:,} test samples",
         "data fingerprint": str(records.facts.get("data_fingerprint")),
         "method": experiment.method,
         "rounds": f"{summary.get('rounds')} ({summary.get('client_updates'):,} client updates)",

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from fedrelay.errors import DivergedError, EngineError, NoUsableArrivalError, SpecError
+from fedrelay.errors import DataError, DivergedError, EngineError, NoUsableArrivalError, SpecError
 from fedrelay.robustness.fault_events import DIVERGED, server_event
 from fedrelay.runtime.recorder import Recorder
 from fedrelay.user_code import errors_in_own_part
@@ -29,7 +29,7 @@ def explain_failures(run: RoundLoop) -> Iterator[None]:
         raise DivergedError(f"{method}: {error}{_where(run)}") from None
     except NoUsableArrivalError as error:
         raise NoUsableArrivalError(f"{method}: {error}{_where(run)}") from None
-    except (EngineError, SpecError) as error:  # a SpecError: code of the user's own failed
+    except (EngineError, DataError, SpecError) as error:  # a SpecError or a DataError: code of the user's own failed
         # The last checkpoint stays: client state may belong to a round that was not finished.
         how = "continue from the last checkpoint with" if run.state.round else "no round was done; try again with"
         message = f"{error}; {how}: fedrelay resume {run.folder.path}" if run.folder else str(error)

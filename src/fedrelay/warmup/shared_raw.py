@@ -50,13 +50,13 @@ class SharedRaw(Warmup):
         shared = _shared(federation)
         if shared is None:
             return ()
-        x, y = shared.pool
-        sample = sum(part[0].numel() * part.element_size() for part in (x, y))
+        first = next(shared.pool.pieces(range(1), 1, 0))
+        sample = sum(part[0].numel() * part.element_size() for part in first)
         clients = [client for client in range(shared.clients) if shared.inner.sample_count(client)]
         sent = [len(shared.shared_indices(client)) * sample for client in clients]
         return (
             SetupCost(clients, up=SetupTransfer("samples", sent)),
-            SetupCost(clients, down=SetupTransfer("samples", len(y) * sample)),
+            SetupCost(clients, down=SetupTransfer("samples", shared.pool.size * sample)),
         )
 
     def with_merge_samples(self, arrival: Arrival, federation: Federation) -> Arrival:

@@ -120,7 +120,7 @@ def test_evaluation_gives_the_same_bits(toy, linear, engines):
         engines(LocalEngine(job, ForkedExecutor(job, 2))).evaluate(weights),
     )
     assert one.loss == two.loss
-    assert one.correct.tolist() == two.correct.tolist()
+    assert one.values["correct"].tolist() == two.values["correct"].tolist()
 
 
 def test_the_callers_threads_and_random_stream_are_left_alone(toy, linear):

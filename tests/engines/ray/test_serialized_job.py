@@ -10,7 +10,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from torch.utils.data import TensorDataset
 
+from fedrelay.data.dataset_federation import federate_datasets
 from fedrelay.engines.ray.serialized_job import bytes_of, pack, tensor_from
 from fedrelay.errors import EngineError
 from fedrelay.experiment.spec import TrainSettings
@@ -43,6 +45,14 @@ def test_data_are_looked_at_where_they_lie(packed):
     federation = packed.unpack().federation
     for array in (federation.test.x.numpy(), federation.client_samples(1).x.numpy(), federation.dataset.x_train):
         assert any(np.shares_memory(array, buffer) for buffer in packed.buffers)
+
+
+def test_datasets_are_read_where_the_job_is_unpacked(linear):
+    rows = TensorDataset(torch.arange(12.0).view(3, 4), torch.tensor([0, 2, 1]))
+    federation = federate_datasets({"north": rows, "south": rows}, rows)
+    found = pack(TrainingJob(linear, FlatLayout.of(linear), federation, TrainSettings(), (), 3)).unpack().federation
+    assert torch.equal(found.client_samples(1).load().x, rows.tensors[0])
+    assert found.fingerprint() == federation.fingerprint()
 
 
 class Tied(torch.nn.Linear):

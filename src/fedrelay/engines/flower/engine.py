@@ -133,7 +133,7 @@ class FlowerEngine:
     def evaluate(self, weights: Tensor) -> EvaluationSums:
         """Evaluate at the server if it has test samples; otherwise add up the evaluations of the nodes."""
         test = self.job.federation.test
-        if len(test.y):
+        if test.size:
             with one_thread():
                 return evaluate(self.checker.module, weights, self.job.task, test)
         clients = [client for client, facts in enumerate(self.federation.facts) if facts.tests]

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import torch
 
-from fedrelay.data.federation import Samples
 from fedrelay.data.owner_samples import owner_federation, read_samples
+from fedrelay.data.samples import Samples
 from fedrelay.engines.base import Engine, RouteNeeds
 from fedrelay.engines.flower import check_installed
 from fedrelay.engines.flower.engine import FlowerEngine

@@ -58,7 +58,7 @@ class Task2VecProfiler(ClientProfiler):
     def compute(self, client: int, weights: Tensor, flat_module: FlatModule, job: TrainingJob) -> ProfileVector:
         flat_module.load(weights)
         flat_module.module.eval()
-        x, y = job.federation.client_samples(client)
+        x, y = job.federation.client_samples(client).load()
         features = self._features(flat_module, x)
         classifier = fit_classifier(features, y.to(features.device), job.federation.classes, job.seed)
         information = self._information(flat_module, x, y, classifier, job.seed)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fedrelay.data.federation import Samples
+from fedrelay.data.samples import Samples
 from fedrelay.engines.flower.node.node_federation import NodeFederation, NodeFederationWithPublic
 
 

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedrelay.data.federation import Samples
 from fedrelay.data.federation_wrapper import FederationWrapper
 from fedrelay.data.public_samples import PublicFederation
+from fedrelay.data.samples import Samples, SampleSource
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class NodeFederation(FederationWrapper):
         """All that is known of the clients' sizes: their mean."""
         return np.array([self.mean_size])
 
-    def client_samples(self, client: int) -> Samples:
+    def client_samples(self, client: int) -> SampleSource:
         return self.inner.client_samples(0)
 
 
@@ -52,5 +52,5 @@ class NodeFederationWithPublic(PublicFederation):
         return self.sent
 
     @property
-    def test(self) -> Samples:
+    def test(self) -> SampleSource:
         return self.inner.test

@@ -18,8 +18,9 @@ import torch
 from torch import Tensor, nn
 
 import fedrelay.experiment.method_catalogue  # noqa: F401  # all terms and profilers that a request may name
-from fedrelay.data.federation import ArrayFederation, Federation, Samples
+from fedrelay.data.federation import ArrayFederation, Federation
 from fedrelay.data.owner_samples import MAX_CLASSES
+from fedrelay.data.samples import Samples
 from fedrelay.engines.flower.job_description import job_from_description
 from fedrelay.engines.flower.messages import (
     FROZEN,
@@ -129,7 +130,7 @@ class NodeService:
         fingerprint = hashlib.sha256(self.salt + data.fingerprint().encode()).hexdigest()
         return NodeFacts(
             samples=data.sample_count(0),
-            tests=len(data.test.y) if self.policy is None else 0,
+            tests=data.test.size if self.policy is None else 0,
             classes=data.classes,
             shape=data.sample_shape,
             kind=data.kind,
@@ -240,7 +241,7 @@ class NodeService:
             raise self.policy.refusal("an evaluation")
         worker = self._context(request.header)
         model = unpack_models(request, worker.job.layout, ["model"])["model"]
-        if not len(self.data.test.y):
+        if not self.data.test.size:
             raise EngineError("this node has no held-out samples to evaluate on; start it with --holdout")
         with one_thread():
             sums = evaluate(worker.hop_runner.flat_module, model, worker.job.task, self.data.test)
@@ -286,7 +287,7 @@ def _with_public(own: Federation, request: Message) -> Federation:
     if any(part is None for part in sent):
         return own
     x, y = (np.array(part) for part in sent)
-    dtype = own.client_samples(0).x.numpy().dtype
+    dtype = own.client_samples(0).load().x.numpy().dtype
     if x.shape[1:] != own.sample_shape or y.shape != (len(x),) or not len(x) or x.dtype != dtype or y.dtype != np.int64:
         raise BadMessage("the public samples have another shape or type")
     if y.min() < 0 or y.max() >= own.classes:

@@ -8,9 +8,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fedrelay.data.federation import Federation, Kind, Samples, digest
+from fedrelay.data.federation import Federation, Kind, digest
 from fedrelay.data.federation_wrapper import FederationWrapper
 from fedrelay.data.public_samples import PublicFederation
+from fedrelay.data.samples import Samples
 from fedrelay.engines.flower.node_facts import NodeFacts
 from fedrelay.errors import DataError, EngineError
 
@@ -65,6 +66,10 @@ class RemoteFederation:
     @property
     def target_shape(self) -> tuple[int, ...]:
         return self.facts[0].target_shape
+
+    @property
+    def in_memory(self) -> bool:
+        return True
 
     @property
     def sample_shape(self) -> tuple[int, ...]:

@@ -1,0 +1,185 @@
+"""Federations of your own `torch.utils.data.Dataset`s, which may be larger than memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import Dataset, IterableDataset, default_collate
+
+from fedrelay.data.dataset_samples import Collate, DatasetSamples, OwnedDataset, offered_targets
+from fedrelay.data.federation import Kind, ShortRepr, class_counts, default_task, digest, own_kind
+from fedrelay.data.partition import Ints
+from fedrelay.data.samples import Samples
+from fedrelay.errors import DataError
+
+
+@dataclass(frozen=True, repr=False)
+class DatasetFederation(ShortRepr):
+    """Clients whose samples are read from datasets, batch by batch."""
+
+    name: str
+    client_names: tuple[str, ...]
+    train: tuple[DatasetSamples, ...]
+    test: DatasetSamples
+    kind: Kind
+    classes: int
+    task: str
+    sample_shape: tuple[int, ...]
+    target_shape: tuple[int, ...]
+
+    @property
+    def clients(self) -> int:
+        return len(self.train)
+
+    @property
+    def in_memory(self) -> bool:
+        return False
+
+    def sample_count(self, client: int) -> int:
+        return self.train[client].size
+
+    def sample_counts(self) -> Ints:
+        return np.array([samples.size for samples in self.train], dtype=np.int64)
+
+    def client_samples(self, client: int) -> DatasetSamples:
+        return self.train[client]
+
+    def histogram(self, client: int) -> Ints:
+        """Counted when first needed: from the dataset's `targets`, or by reading all samples once."""
+        if client not in self._histograms:
+            labels = self.train[client].targets().numpy() if self.train[client].size else np.zeros(0, np.int64)
+            self._histograms[client] = class_counts(labels, self.classes)
+        return self._histograms[client]
+
+    def fingerprint(self) -> str:
+        """A hash of names, sizes, and the first and last sample of every dataset: hashing all would read all."""
+        ends = [piece for samples in (*self.train, self.test) for piece in _ends(samples)]
+        facts = (self.name, self.client_names, self.kind, self.classes, self.task, self.sample_counts(), self.test.size)
+        return digest("datasets", *facts, *(part.numpy() for piece in ends for part in piece))
+
+    @cached_property
+    def _histograms(self) -> dict[int, Ints]:
+        return {}
+
+
+def federate_datasets(
+    train: Mapping[str, Dataset[Any]] | Sequence[Dataset[Any]],
+    test: Dataset[Any],
+    *,
+    collate_fn: Collate | None = None,
+    classes: int | None = None,
+    kind: Kind | None = None,
+    task: str | None = None,
+    name: str = "own data",
+) -> DatasetFederation:
+    """Build a federation from map-style datasets. Samples are read as they are trained and may be larger than memory.
+
+    A sample is a pair (input, target). Transforms run whenever a sample is read. Their randomness (PyTorch, NumPy,
+    Python's `random`) is seeded for each batch of a hop, so results do not depend on the number of workers.
+
+    Args:
+        train: One dataset for each client, by name or in order.
+        test: The test samples.
+        collate_fn: Makes a batch (inputs, targets) of a list of samples; default PyTorch's.
+        classes: The number of classes. By default found in the attribute `targets` of the train datasets, if all have
+            one. Not for targets that are numbers.
+        kind: image, tabular, tokens, signal or volume; default: what the samples look like.
+        task: The task that the data are for; the default follows from the targets, as in `federate`.
+        name: The name of the data, for tables.
+
+    Returns:
+        A federation, to pass as `data=` to `fr.run` and `fr.compare`.
+
+    Raises:
+        DataError: A dataset is empty, cannot be read, or its samples have the wrong shape or type.
+
+    Example:
+        >>> import torch
+        >>> from torch.utils.data import TensorDataset
+        >>> import fedrelay as fr
+        >>> x, y = torch.randn(40, 4), torch.arange(40) % 2
+        >>> clients = {"north": TensorDataset(x[:10], y[:10]), "south": TensorDataset(x[10:30], y[10:30])}
+        >>> federation = fr.federate_datasets(clients, TensorDataset(x[30:], y[30:]))
+        >>> federation.sample_counts().tolist(), federation.classes
+        ([10, 20], 2)
+    """
+    named = dict(train) if isinstance(train, Mapping) else {str(number): each for number, each in enumerate(train)}
+    if not named:
+        raise DataError("train: needs at least one dataset")
+    collate: Collate = default_collate if collate_fn is None else collate_fn
+    parts = [
+        DatasetSamples(OwnedDataset(f"client {client!r}", _map_style(dataset, f"train[{client!r}]")), collate)
+        for client, dataset in named.items()
+    ]
+    tests = DatasetSamples(OwnedDataset("test set", _map_style(test, "test")), collate)
+    if not tests.size:
+        raise DataError("test: has no samples")
+    if not any(part.size for part in parts):
+        raise DataError("train: no client has samples")
+    x, y = _first(tests)
+    inputs, targets = x.numpy(), y.numpy()
+    kind = own_kind(inputs, kind)
+    if y.is_floating_point():
+        if classes is not None:
+            raise DataError("classes: has no effect, because targets are numbers, not class labels")
+        classes = 0
+    elif classes is None:
+        classes = _classes([part for part in parts if part.size])
+    input_type = torch.int64 if kind == "tokens" else torch.float32
+    federation = DatasetFederation(
+        name=name,
+        client_names=tuple(map(str, named)),
+        train=tuple(replace(part, input_type=input_type, classes=classes) for part in parts),
+        test=replace(tests, input_type=input_type, classes=classes),
+        kind=kind,
+        classes=classes,
+        task=task or default_task(targets, kind),
+        sample_shape=tuple(x.shape[1:]),
+        target_shape=tuple(y.shape[1:]),
+    )
+    _check_first_samples(federation)
+    return federation
+
+
+def _check_first_samples(federation: DatasetFederation) -> None:
+    """Read one sample of every dataset, so that a mistake is found before anything is trained."""
+    wanted = federation.sample_shape, federation.target_shape
+    for client, samples in zip(federation.client_names, federation.train, strict=True):
+        if not samples.size:
+            continue
+        x, y = _first(samples)
+        found = tuple(x.shape[1:]), tuple(y.shape[1:])
+        if found != wanted:
+            raise DataError(
+                f"client {client!r}: inputs and targets have the shapes {found[0]} and {found[1]} per sample, "
+                f"those of the test set {wanted[0]} and {wanted[1]}"
+            )
+    _first(federation.test)
+
+
+def _map_style(dataset: Any, what: str) -> Dataset[Any]:
+    if isinstance(dataset, IterableDataset) or not (hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__")):
+        raise DataError(f"{what}: must be a dataset with __getitem__ and __len__, got {type(dataset).__name__}")
+    found: Dataset[Any] = dataset
+    return found
+
+
+def _first(samples: DatasetSamples) -> Samples:
+    return next(samples.pieces(range(1), 1, 0))
+
+
+def _ends(samples: DatasetSamples) -> Sequence[Samples]:
+    if not samples.size:
+        return ()
+    return [next(samples.pieces(range(row, row + 1), 1, 0)) for row in (0, samples.size - 1)]
+
+
+def _classes(parts: Sequence[DatasetSamples]) -> int:
+    if any(offered_targets(part.dataset) is None for part in parts):
+        raise DataError("classes: give the number of classes; not all train datasets have the attribute 'targets'")
+    return max(int(part.targets().max()) + 1 for part in parts)
