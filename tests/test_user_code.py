@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+from functools import partial
 from types import ModuleType
 
 import pytest
@@ -38,6 +39,10 @@ def make(shape, classes):
 """
 
 
+def quitting():
+    raise SystemExit(3)
+
+
 @pytest.fixture
 def modules(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
@@ -57,8 +62,13 @@ def modules(tmp_path, monkeypatch):
         ("my_nets:WIDTH", "my_nets has no function 'WIDTH'; it has make"),
         ("my_nope:f", "my_nope:f: cannot import my_nope (ModuleNotFoundError: No module named 'my_nope'); install it"),
         ("my_broken:make", "my_broken failed when it was imported: ZeroDivisionError: division by zero (line 5 of"),
-        (3, "model: must be a model of the zoo, 'module:function', a mapping of settings or an nn.Module, got int"),
-        (nn.ReLU, "or an nn.Module, got the class ReLU; call it"),
+        (3, "mapping of settings, an nn.Module or a function that builds one, got int"),
+        (nn.ReLU, "model: must return outputs of shape (2, 10)"),
+        (quitting, "model: quitting(): SystemExit: 3 (line"),
+        (lambda: 3, "model: lambda(): must return a torch.nn.Module, got int"),
+        (lambda shape, outputs: (shape, outputs), "model: lambda((1, 8, 8), 10): must return a torch.nn.Module, got"),
+        (lambda width: nn.Linear(width, 1), "model: lambda(): TypeError: "),
+        (partial(int, "x"), "model: partial(): ValueError: invalid literal for int()"),
     ],
 )
 def test_a_model_that_cannot_be_found_is_refused_in_one_line(modules, model, message):
@@ -243,3 +253,34 @@ def test_a_changed_source_is_noted_even_if_the_plug_in_fails_now(changed_plugin,
 def test_only_code_with_a_file_has_a_digest(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "my_notebook", ModuleType("my_notebook"))
     assert source_digests(["my_notebook", "my_nowhere"]) == {}
+
+
+class Wide(nn.Module):
+    def __init__(self, hidden: int = 8) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Flatten(), nn.Linear(64, hidden), nn.ReLU(), nn.Linear(hidden, 10))
+
+    def forward(self, x):
+        return self.layers(x)
+
+
+def by_keyword(*, hidden=8):
+    return Wide(hidden)
+
+
+@pytest.mark.parametrize(
+    ("model", "name"),
+    [(Wide, "Wide"), (by_keyword, "by_keyword"), (lambda: Wide(), "lambda"), (partial(Wide, hidden=8), "partial")],
+)
+def test_a_function_that_cannot_take_two_arguments_gets_none(model, name):
+    result = fr.run("fedavg", model=model, **SMALL)
+    assert result.experiment.model.name == name
+    assert len(result.weights) == 65 * 8 + 9 * 10
+
+
+def test_a_function_by_name_may_have_options(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "my_options.py").write_text(
+        "from torch import nn\n\n\ndef make(*, n=10):\n    return nn.Sequential(nn.Flatten(), nn.Linear(64, n))\n"
+    )
+    assert len(fr.run("fedavg", model="my_options:make", **SMALL).weights) == 650

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any, Unpack, cast
 
 from rich.console import Console
 from torch import nn
 
+from fedrelay.data.data_by_seed import DataBySeed, OwnData
 from fedrelay.data.federation import Federation
 from fedrelay.data.open_federation import open_federation
 from fedrelay.data.public_samples import PublicFederation
 from fedrelay.errors import SpecError
+from fedrelay.experiment.data_and_model import OwnModel
 from fedrelay.experiment.grammar import refuse_misplaced_options
 from fedrelay.experiment.keyword_settings import DataOptions, EngineName, KeywordSettings, Options, Partition
 from fedrelay.experiment.method_catalogue import METHODS, load_plugins, method_names
@@ -27,9 +29,10 @@ from fedrelay.runtime.export import ExportedRun, Format, export_run
 from fedrelay.runtime.loop import resume_run, run_experiment
 from fedrelay.runtime.result import Result
 from fedrelay.tasks.base import Task
+from fedrelay.user_code import name_of
 
-DataSource = str | Options | Federation
-ModelSource = str | Options | nn.Module
+DataSource = str | Options | Federation | Callable[[int], Federation]
+ModelSource = str | Options | nn.Module | Callable[..., nn.Module]
 TaskSource = str | Options | Task
 
 
@@ -60,8 +63,11 @@ def run(
 
     Args:
         method: A method, or several joined with `+`: `"fedseq+fedprox"`. `fr.methods()` lists them.
-        data: A known data set, a mapping of `data` settings, or a federation made with `federate` or `load_data`.
-        model: A model of the zoo, `"module:function"`, or your own `nn.Module`, whose weights are the initial ones.
+        data: A known data set, a mapping of `data` settings, a federation made with `federate` or `load_data`, or a
+            function that takes the seed and returns a federation.
+        model: A model of the zoo, `"module:function"`, your own `nn.Module`, whose weights are the initial ones, or a
+            function that builds one. It is called under the seed of the run, with the shape of a sample and the number
+            of outputs if it takes two arguments.
         task: What is learned: `"regression"`, a mapping of `task` settings, or your own `Task`; by default the task of
             the data.
         clients: Number of clients.
@@ -148,7 +154,9 @@ def compare(
         seeds: One run of every method for each seed.
         out: Folder to keep all runs, the table and the curves in. Calling again continues unfinished runs.
 
-    All other arguments are those of `run`.
+    All other arguments are those of `run`. An `nn.Module` starts with the same weights for every seed, and a federation
+    keeps its partition. For other weights and another partition with every seed, pass functions: `model=make_net`,
+    `data=lambda seed: fr.federate(…, seed=seed)`.
 
     Returns:
         The results by method: `outcome["fedseq"].results`.
@@ -190,8 +198,8 @@ def compare(
 def resume(
     run: str | Path,
     *,
-    data: Federation | None = None,
-    model: nn.Module | None = None,
+    data: Federation | Callable[[int], Federation] | None = None,
+    model: nn.Module | Callable[..., nn.Module] | None = None,
     task: Task | None = None,
     callbacks: Callbacks | None = None,
     progress: bool | None = None,
@@ -200,8 +208,8 @@ def resume(
 
     Args:
         run: The folder of the run.
-        data: Your own federation, if the run was started with one.
-        model: Your own module, if the run was started with one.
+        data: Your own federation, or your function of the seed, if the run was started with one.
+        model: Your own module, or your function that builds it, if the run was started with one.
         task: Your own task, if the run was started with one.
         callbacks: Called during the run, as in `run`.
         progress: Whether to show a progress bar; by default in terminals and notebooks.
@@ -212,8 +220,10 @@ def resume(
     Raises:
         RunFolderError: The folder is damaged, in use, or was started with other data.
     """
+    federation = None if data is None else _own_data(data)
+    module = None if model is None else _own_model(model)
     with _watched(callbacks, progress) as watcher:
-        return resume_run(Path(run), federation=data, module=model, task=task, callbacks=watcher)
+        return resume_run(Path(run), federation=federation, module=module, task=task, callbacks=watcher)
 
 
 def export(
@@ -353,39 +363,62 @@ def _separate_own(
     data: DataSource,
     model: ModelSource | None,
     task: TaskSource | None,
-) -> tuple[dict[str, Any], Federation | None, nn.Module | None, Task | None]:
+) -> tuple[dict[str, Any], OwnData | None, OwnModel | None, Task | None]:
     """Split the arguments into plain settings and the user's own objects."""
     plain = {**named, **more}
-    federation = module = None
+    federation: OwnData | None = None
+    module: OwnModel | None = None
     if isinstance(data, str | Mapping):
         plain = {"data": data, **plain}
-    elif not hasattr(data, "client_samples"):
-        raise SpecError(f"data: must be a name, a mapping of settings or a federation, got {type(data).__name__}")
     else:
-        federation = data
+        federation = _own_data(data)
         paths = {name: shortcuts().get(name, name) for name in plain}
         useless = [name for name, path in paths.items() if path.split(".")[0] == "data" and path != "data.public"]
         if useless:
             raise SpecError(
                 f"{', '.join(useless)}: has no effect on data of your own; pass it to federate or load_data"
             )
-        public = {"public": data.per_class} if isinstance(data, PublicFederation) else {}
-        plain = {"data": {"name": data.name, "clients": data.clients, **public}, **plain}
-    if isinstance(model, nn.Module):
-        module = model
+        plain = {"data": _data_settings(federation), **plain}
+    if model is None or isinstance(model, str | Mapping):
+        plain = {**_given(model=model), **plain}
+    else:
+        module = _own_model(model)
         useless = [name for name in plain if shortcuts().get(name, name).split(".")[0] == "model"]
         if useless:
             raise SpecError(f"{', '.join(useless)}: has no effect on a model of your own")
-        plain = {"model": {"name": type(model).__name__}, **plain}
-    elif model is None or isinstance(model, str | Mapping):
-        plain = {**_given(model=model), **plain}
-    else:
-        got = f"the class {model.__name__}; call it" if isinstance(model, type) else type(model).__name__
-        raise SpecError(
-            f"model: must be a model of the zoo, 'module:function', a mapping of settings or an nn.Module, got {got}"
-        )
+        plain = {"model": {"name": name_of(module)}, **plain}
     if task is None or isinstance(task, str | Mapping):
         return {**_given(task=task), **plain}, federation, module, None
     if not isinstance(task, Task):
         raise SpecError(f"task: must be a name, a mapping of settings or a fedrelay.Task, got {type(task).__name__}")
     return plain, federation, module, task
+
+
+def _own_data(data: Federation | Callable[[int], Federation]) -> OwnData:
+    """The user's own federation, or a function of the seed that returns one."""
+    if hasattr(data, "client_samples"):
+        return cast(Federation, data)
+    if callable(data):
+        return DataBySeed(data)
+    raise SpecError(
+        "data: must be a name, a mapping of settings, a federation or a function of the seed, "
+        f"got {type(data).__name__}"
+    )
+
+
+def _own_model(model: nn.Module | Callable[..., nn.Module]) -> OwnModel:
+    """The user's own module, or a function that builds one."""
+    if not callable(model):  # modules are callable too
+        raise SpecError(
+            "model: must be a model of the zoo, 'module:function', a mapping of settings, an nn.Module or a function "
+            f"that builds one, got {type(model).__name__}"
+        )
+    return model
+
+
+def _data_settings(data: OwnData) -> dict[str, Any]:
+    """The `data` section for data of the user's own. Those that depend on the seed complete it in every run."""
+    if isinstance(data, DataBySeed):
+        return {"name": "own data"}
+    public = {"public": data.per_class} if isinstance(data, PublicFederation) else {}
+    return {"name": data.name, "clients": data.clients, **public}

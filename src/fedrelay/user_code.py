@@ -90,19 +90,48 @@ def find_value(source: str, failure: type[FedRelayError] = SpecError) -> Any:
 
 
 def call_function(source: str, *arguments: Any, failure: type[FedRelayError] = SpecError) -> Any:
-    """Call `MODULE:FUNCTION` and return its result; a function without parameters gets no arguments.
+    """Call `MODULE:FUNCTION` and return its result; a function that does not take the arguments gets none.
 
     Raises:
         failure: There is no such function, or it failed, even by trying to end the program.
     """
     function = find_function(source, failure)
+    return call_own(function, source, *(arguments if accepts(function, *arguments) else ()), failure=failure)
+
+
+def call_own(function: Callable[..., Any], what: str, *arguments: Any, failure: type[FedRelayError] = SpecError) -> Any:
+    """Call a function of the user's own and return its result; any failure in it becomes one line.
+
+    Args:
+        function: The function, or any other callable.
+        what: What the message calls it.
+        *arguments: Its arguments.
+        failure: The error to raise.
+
+    Raises:
+        failure: The function failed, even by trying to end the program.
+    """
     try:
-        takes_arguments = arguments and bool(inspect.signature(function).parameters)
-        return function(*arguments) if takes_arguments else function()
+        return function(*arguments)
     except FedRelayError:
         raise
     except (Exception, SystemExit) as error:
-        raise failure(f"{source}: {error_in_one_line(error)}{_place(error, source.partition(':')[0])}") from None
+        place = _place(error, getattr(function, "__module__", ""))
+        raise failure(f"{what}: {error_in_one_line(error)}{place}") from None
+
+
+def accepts(function: Callable[..., Any], *arguments: Any) -> bool:
+    """Whether a function can be called with these arguments."""
+    try:
+        inspect.signature(function).bind(*arguments)
+    except (TypeError, ValueError):  # they do not fit, or a built-in does not say what it takes
+        return False
+    return True
+
+
+def name_of(function: Callable[..., Any]) -> str:
+    """What to call a function of the user's own."""
+    return str(getattr(function, "__name__", type(function).__name__)).strip("<>")  # a lambda is called <lambda>
 
 
 @contextmanager

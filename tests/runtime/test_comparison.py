@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import math
+from math import prod
 
 import pytest
+import torch
+from rich.console import Console
+from torch import nn
 
 import fedrelay as fr
+from fedrelay.report.document import document
+from fedrelay.report.terminal.run_tables import comparison_tables
 from fedrelay.runtime.comparison import load_comparison, run_comparison
 
 
@@ -110,3 +117,55 @@ def test_nothing_is_written_for_what_cannot_run(tiny, tmp_path):
     with pytest.raises(fr.SpecError, match="did you mean 'cnn-s'"):
         fr.compare(["fedavg"], **tiny, model="cnn-z", out=tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def make_net(shape, outputs):
+    return nn.Sequential(nn.Flatten(), nn.Linear(prod(shape), outputs))
+
+
+def test_a_function_builds_other_weights_for_every_seed(tiny, tmp_path):
+    one, two = fr.compare(["moon"], **tiny, model=make_net, seeds=[1, 2], out=tmp_path / "out")["moon"].results
+    assert not torch.equal(one.model["1.0.weight"], two.model["1.0.weight"])
+    assert fr.run("moon", **tiny, model=make_net, seed=2).weights_sha256 == two.weights_sha256
+    run = tmp_path / "out" / "moon" / "seed-2"
+    with pytest.raises(fr.RunFolderError, match=r"model=…\)"):
+        fr.resume(run)
+    assert fr.resume(run, model=make_net).weights_sha256 == two.weights_sha256
+    with pytest.raises(fr.SpecError, match="or a function that builds one, got str"):
+        fr.resume(run, model="mlp")
+
+
+def test_a_run_of_a_function_that_died_ends_with_the_same_bits(tiny, tmp_path):
+    class Die:
+        def on_round_end(self, context):
+            raise ZeroDivisionError
+
+    whole = fr.run("fedseq", **tiny, model=make_net, seed=3)
+    settings = {**tiny, "seed": 3, "out": tmp_path / "run", "checkpoint": {"seconds": 0}}
+    with pytest.raises(fr.SpecError, match="ZeroDivisionError"):
+        fr.run("fedseq", **settings, model=make_net, callbacks=Die())
+    assert fr.resume(tmp_path / "run", model=make_net).weights_sha256 == whole.weights_sha256
+
+
+NOTE = "same initial weights for all seeds"
+
+
+@pytest.mark.parametrize(
+    ("model", "seeds", "noted"),
+    [(make_net((64,), 10), [1, 2], True), (make_net((64,), 10), [1], False), (make_net, [1, 2], False)],
+)
+def test_tables_say_if_all_seeds_start_with_the_same_weights(tiny, tmp_path, model, seeds, noted):
+    outcome = fr.compare(["fedavg"], **tiny, model=model, seeds=seeds, out=tmp_path / "out")
+    console = Console(record=True, width=100, file=io.StringIO())
+    console.print(comparison_tables(outcome))
+    page = document([tmp_path / "out"])
+    for text in (
+        repr(outcome),
+        outcome._repr_html_(),
+        console.export_text(),
+        page["facts"]["seeds"],
+        (tmp_path / "out" / "results.json").read_text(),
+    ):
+        assert text.count(NOTE) == noted
+    if noted:
+        assert page["facts"]["seeds"] == f"1, 2; {NOTE}"

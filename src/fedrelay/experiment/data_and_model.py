@@ -24,9 +24,15 @@ from fedrelay.local.module_rebuilder import ModuleRebuilder, ZooModelRebuilder
 from fedrelay.models.zoo import build_model, default_model
 from fedrelay.robustness.label_flip import check_attack
 from fedrelay.tasks.base import Task
-from fedrelay.user_code import call_function
+from fedrelay.user_code import accepts, call_function, call_own, name_of
 
 log = logging.getLogger(__name__)
+
+OwnModel = nn.Module | Callable[..., nn.Module]
+"""The caller's own model, or a function that builds one under the seed of each run.
+
+A function that takes two arguments gets the shape of a sample and the number of outputs.
+"""
 
 
 def below_public(federation: Federation, change: Callable[[Federation], Federation]) -> Federation:
@@ -163,6 +169,29 @@ def build_module(experiment: Experiment, federation: Federation, outputs: int) -
         )
     except (RuntimeError, MemoryError, OverflowError, TypeError) as error:
         raise SpecError(f"model: cannot be built ({str(error).splitlines()[0]})") from None
+
+
+def own_module(source: OwnModel, federation: Federation, outputs: int) -> nn.Module:
+    """The caller's own model, or a new one that the caller's own function builds.
+
+    Raises:
+        SpecError: The function failed, or returned something else than a module.
+    """
+    if isinstance(source, nn.Module):
+        return source
+    arguments: tuple[Any, ...] = (federation.sample_shape, outputs)
+    arguments = arguments if accepts(source, *arguments) else ()
+    what = f"model: {name_of(source)}({', '.join(map(str, arguments))})"
+    module = call_own(source, what, *arguments)
+    if not isinstance(module, nn.Module):
+        raise SpecError(f"{what}: must return a torch.nn.Module, got {type(module).__name__}")
+    return module
+
+
+def with_own_data(experiment: Experiment, federation: Federation) -> Experiment:
+    """The experiment with the name and the number of clients of the user's own data."""
+    update = {"name": federation.name, "clients": federation.clients}
+    return experiment.model_copy(update={"data": experiment.data.model_copy(update=update)})
 
 
 def is_own_model(experiment: Experiment) -> bool:

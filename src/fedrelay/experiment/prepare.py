@@ -18,12 +18,13 @@ import torch
 from torch import Tensor, nn
 
 from fedrelay.cost.cost_model import CostModel
-from fedrelay.data.federation import Federation
+from fedrelay.data.data_by_seed import DataBySeed, OwnData
 from fedrelay.data.pooled_federation import PooledFederation
 from fedrelay.engines.start import check_engine, start_engine
 from fedrelay.errors import SpecError
 from fedrelay.experiment.comparison_runs import with_public_samples, with_watched_classes
 from fedrelay.experiment.data_and_model import (
+    OwnModel,
     below_public,
     build_module,
     check_classes,
@@ -31,8 +32,10 @@ from fedrelay.experiment.data_and_model import (
     check_task,
     module_rebuilder,
     open_data,
+    own_module,
     with_absolute_paths,
     with_default_model,
+    with_own_data,
     without_classes,
 )
 from fedrelay.experiment.method import build_method
@@ -72,8 +75,8 @@ class PreparedRun(NamedTuple):
 def prepare(
     experiment: Experiment,
     *,
-    federation: Federation | None = None,
-    module: nn.Module | None = None,
+    federation: OwnData | None = None,
+    module: OwnModel | None = None,
     task: Task | None = None,
     groups: Groups | None = None,
     profiling: ProfilingResult | None = None,
@@ -85,7 +88,7 @@ def prepare(
     Args:
         experiment: What to prepare.
         federation: The caller's own data, instead of those that the experiment names.
-        module: The caller's own model.
+        module: The caller's own model, or a function that builds it.
         task: The caller's own task.
         groups: Groups that were formed before; they are not formed again.
         profiling: Profiles that groups were formed by; they are not computed again.
@@ -148,8 +151,8 @@ def _check(run: PreparedRun) -> None:
 def check_preparable(
     experiment: Experiment,
     *,
-    federation: Federation | None = None,
-    module: nn.Module | None = None,
+    federation: OwnData | None = None,
+    module: OwnModel | None = None,
     task: Task | None = None,
 ) -> None:
     """Check that an experiment can be prepared, without training anything."""
@@ -162,8 +165,8 @@ def check_preparable(
 def prepare_without_groups(
     experiment: Experiment,
     *,
-    federation: Federation | None = None,
-    module: nn.Module | None = None,
+    federation: OwnData | None = None,
+    module: OwnModel | None = None,
     task: Task | None = None,
 ) -> PreparedExperiment:
     """A prepared experiment without its groups, which may take long to form."""
@@ -173,6 +176,9 @@ def prepare_without_groups(
     [experiment] = with_watched_classes(with_public_samples([experiment]))
     if experiment.guard.tolerance is not None and not experiment.data.public:
         raise SpecError("guard.tolerance: needs public samples; data.public must be at least 1")
+    if isinstance(federation, DataBySeed):
+        federation = federation.federation(experiment.seed)
+        experiment = with_own_data(experiment, federation)
     federation = open_data(experiment, method, federation)
     check_classes(experiment, method, federation)
     if not federation.classes:
@@ -191,6 +197,7 @@ def prepare_without_groups(
             experiment = with_default_model(experiment, federation)
             module = build_module(experiment, federation, task.outputs(federation))
             builder = module_rebuilder(experiment, federation, method, task.outputs(federation))
+        module = own_module(module, federation, task.outputs(federation))
         check_model_fits(module, federation, task)
         for term in method.terms:
             with errors_in_own_part(term, "adapt_model"):

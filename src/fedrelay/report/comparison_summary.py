@@ -37,6 +37,7 @@ def comparison_facts(outcome: ComparisonResult) -> dict[str, Any]:
         "methods": summarize(outcome),
         "out": str(outcome.comparison.out) if outcome.comparison.out else None,
         **({"attacks": attacks} if attacks else {}),
+        **({"notes": list(outcome.notes)} if outcome.notes else {}),
     }
 
 

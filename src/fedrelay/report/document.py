@@ -59,7 +59,7 @@ def report_data(loaded: ReportRuns, limits: PageLimits = PAGE) -> Document:
     return {
         "fedrelay": version("fedrelay"),
         "title": _title(loaded),
-        "facts": _facts(runs, partitions),
+        "facts": _facts(runs, partitions, loaded.outcome.notes),
         "folders": [str(path) for path in loaded.paths],
         "states": dict(Counter(run.state for run in runs)),
         "runs_in_all": sum(len(method.seeds) for method in loaded.methods),
@@ -95,14 +95,14 @@ def _listed(names: Sequence[str], most: int = 4) -> str:
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
-def _facts(runs: Sequence[RunView], partitions: Sequence[ClientClasses | str]) -> dict[str, str]:
+def _facts(runs: Sequence[RunView], partitions: Sequence[ClientClasses | str], notes: Sequence[str]) -> dict[str, str]:
     """The settings that all runs share, for the head of the page; others are shown as `differs`."""
     if not runs:
         return {}
     pairs = list(zip(runs, partitions, strict=True))
     found = {name: _common(value(run, partition) for run, partition in pairs) for name, value in _FACTS.items()}
     seeds = ", ".join(map(str, sorted({run.seed for run in runs})))
-    return {name: text for name, text in found.items() if text} | {"seeds": seeds}
+    return {name: text for name, text in found.items() if text} | {"seeds": "; ".join([seeds, *notes])}
 
 
 def _common(values: Iterable[str | None]) -> str:

@@ -127,7 +127,9 @@ class ReportRuns:
     @cached_property
     def outcome(self) -> ComparisonResult:
         """The same runs as the outcome of a comparison, so far."""
-        return ComparisonResult(self.comparison, tuple(method.as_method_results() for method in self.methods))
+        own = [bool(run.records.facts.get("own_weights")) for _, run in self.runs]
+        methods = tuple(method.as_method_results() for method in self.methods)
+        return ComparisonResult(self.comparison, methods, bool(own) and all(own))
 
 
 def load_runs(paths: Sequence[Path]) -> ReportRuns:

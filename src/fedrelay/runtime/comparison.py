@@ -10,14 +10,16 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from html import escape
 from pathlib import Path
 
 import yaml
 from torch import nn
 
-from fedrelay.data.federation import Federation
+from fedrelay.data.data_by_seed import OwnData
 from fedrelay.errors import DivergedError, FedRelayError, NoUsableArrivalError, RunFolderError, SpecError
 from fedrelay.experiment.comparison_runs import experiments
+from fedrelay.experiment.data_and_model import OwnModel
 from fedrelay.experiment.method import build_method
 from fedrelay.experiment.prepare import check_preparable
 from fedrelay.experiment.spec import Comparison, ComparisonEntry, Experiment, load_file, validate
@@ -88,13 +90,22 @@ class ComparisonResult:
 
     comparison: Comparison
     methods: tuple[MethodResults, ...]
+    same_weights: bool = False
+    """Whether the runs of all seeds start with the same weights, those of a module of the user's own."""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What to know about the numbers."""
+        several = any(len(method.results) > 1 for method in self.methods)
+        return ("same initial weights for all seeds",) if self.same_weights and several else ()
 
     def __repr__(self) -> str:
-        return f"ComparisonResult({', '.join(map(repr, self.methods))})"
+        return f"ComparisonResult({', '.join([*map(repr, self.methods), *self.notes])})"
 
     def _repr_html_(self) -> str:
         rows = [[each.name, each._accuracy(), str(len(each.results)), str(len(each.failed))] for each in self.methods]
-        return html_table(["method", "accuracy", "runs", "failed"], rows)
+        notes = "".join(f"<p>{escape(note)}</p>" for note in self.notes)
+        return html_table(["method", "accuracy", "runs", "failed"], rows) + notes
 
     @property
     def reference(self) -> float:
@@ -116,8 +127,8 @@ class ComparisonResult:
 def run_comparison(
     comparison: Comparison,
     *,
-    federation: Federation | None = None,
-    module: nn.Module | None = None,
+    federation: OwnData | None = None,
+    module: OwnModel | None = None,
     task: Task | None = None,
     callbacks: Callbacks | None = None,
 ) -> ComparisonResult:
@@ -140,7 +151,7 @@ def run_comparison(
         except FedRelayError as error:
             raise type(error)(f"{entry.name}, seed {experiment.seed}: {error}") from error.__cause__
         methods[entry.name] = sofar
-    return ComparisonResult(comparison, tuple(methods.values()))
+    return ComparisonResult(comparison, tuple(methods.values()), isinstance(module, nn.Module))
 
 
 def run_folder(out: Path, entry: ComparisonEntry, seed: int) -> Path:
@@ -176,7 +187,7 @@ def _open_folder(folder: Path, comparison: Comparison, check_preparable: Callabl
 
 
 def _check_runs(
-    runs: Sequence[Experiment], federation: Federation | None, module: nn.Module | None, task: Task | None
+    runs: Sequence[Experiment], federation: OwnData | None, module: OwnModel | None, task: Task | None
 ) -> None:
     """Check the first run and, with its seed, all runs that profile clients and one attack of each method."""
     first, *others = runs
@@ -191,8 +202,8 @@ def run_entry(
     entry: ComparisonEntry,
     experiment: Experiment,
     out: Path | None,
-    federation: Federation | None = None,
-    module: nn.Module | None = None,
+    federation: OwnData | None = None,
+    module: OwnModel | None = None,
     task: Task | None = None,
     callbacks: Callbacks | None = None,
 ) -> Result:

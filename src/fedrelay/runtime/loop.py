@@ -13,10 +13,11 @@ import numpy as np
 import torch
 from torch import nn
 
-from fedrelay.data.federation import Federation
+from fedrelay.data.data_by_seed import OwnData
 from fedrelay.engines.base import Engine
 from fedrelay.engines.start import check_within_reach, start_engine
 from fedrelay.errors import RunFolderError
+from fedrelay.experiment.data_and_model import OwnModel
 from fedrelay.experiment.method import build_method
 from fedrelay.experiment.prepare import PreparedRun, prepare
 from fedrelay.experiment.resolved_options import refuse_other_options
@@ -157,8 +158,8 @@ class RoundLoop:
 def run_experiment(
     experiment: Experiment,
     *,
-    federation: Federation | None = None,
-    module: nn.Module | None = None,
+    federation: OwnData | None = None,
+    module: OwnModel | None = None,
     task: Task | None = None,
     callbacks: Callbacks | None = None,
 ) -> Result:
@@ -181,6 +182,7 @@ def run_experiment(
         "data_fingerprint": prepared.federation.fingerprint(),
         "own_data": federation is not None,
         "own_model": module is not None,
+        "own_weights": isinstance(module, nn.Module),
         "own_task": task is not None,
         "frozen_sha256": prepared.frozen_sha256,
         "sources": source_digests(prepared.user_modules()),
@@ -206,8 +208,8 @@ def run_prepared(run: PreparedRun, *, callbacks: Callbacks | None = None, tap: H
 def resume_run(
     path: Path,
     *,
-    federation: Federation | None = None,
-    module: nn.Module | None = None,
+    federation: OwnData | None = None,
+    module: OwnModel | None = None,
     task: Task | None = None,
     callbacks: Callbacks | None = None,
 ) -> Result:

@@ -283,6 +283,7 @@ def _notes(outcome: ComparisonResult, summaries: Mapping[str, Row]) -> Iterator[
         yield Text(f"  ×: times fewer rounds than {first}", style="dim")
     if outcome.reference != 1:
         yield Text(f"  rounds to: shares of the reference accuracy, {percent(outcome.reference)}", style="dim")
+    yield from (Text(f"  {note}", style="dim") for note in outcome.notes)
     for entry in outcome.methods:
         if entry.failed and entry.results:
             yield Text(f"  * {entry.name}: means over the seeds that did not fail", style="yellow")
