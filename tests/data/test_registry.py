@@ -9,6 +9,7 @@ from fedrelay.errors import DataError, SpecError
 
 NAMES = {
     "digits",
+    "heart-disease",
     "mnist",
     "fashion-mnist",
     "cifar10",
@@ -53,9 +54,9 @@ def test_the_table_has_one_line_for_each_source(source) -> None:
     assert source.origin
 
 
-def test_an_empty_machine_has_only_the_digits_and_perhaps_debians_fashion_mnist() -> None:
+def test_an_empty_machine_has_only_the_embedded_data_and_perhaps_debians_fashion_mnist() -> None:
     found = {name for name, source in DATASETS.items() if source.find() is not None}
-    assert found - {"fashion-mnist"} == {"digits"}
+    assert found - {"fashion-mnist"} == {"digits", "heart-disease"}
 
 
 @pytest.mark.parametrize(
@@ -90,7 +91,7 @@ def test_an_unknown_name_gets_the_nearest_and_the_list(name: str, nearest: str) 
     assert all(known in message for known in NAMES)
 
 
-@pytest.mark.parametrize("name", sorted(NAMES - {"digits", "fashion-mnist", "npz", "image-folder"}))
+@pytest.mark.parametrize("name", sorted(NAMES - {"digits", "heart-disease", "fashion-mnist", "npz", "image-folder"}))
 def test_a_missing_data_set_says_what_was_sought_where_and_whence(name: str, tmp_path: Path) -> None:
     with pytest.raises(DataError) as caught:
         load_dataset(name)

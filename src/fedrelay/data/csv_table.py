@@ -51,6 +51,22 @@ def read_table(path: Path, label: str | None, classes: int, *, header: bool = Tr
     return {"x": np.delete(rows, column, axis=1).astype(np.float32), "y": labels}
 
 
+def read_columns(path: Path) -> dict[str, list[str]]:
+    """Read the cells of every column as text; cells may be empty.
+
+    Raises:
+        DataError: The file is missing, empty, or a line has too few or too many cells.
+    """
+    lines = list(_lines(path))
+    if len(lines) < 2:
+        raise damaged(path, "needs a line of column names, then one line per sample")
+    names, body = _names(path, lines[0]), lines[1:]
+    for number, cells in body:
+        if len(cells) != len(names):
+            raise damaged(path, f"line {number} has {len(cells)} values for {len(names)} columns")
+    return {name: [cells[column] for _, cells in body] for column, name in enumerate(names)}
+
+
 def _lines(path: Path) -> Iterator[Line]:
     """All lines that are not empty."""
     if not path.is_file():

@@ -13,6 +13,7 @@ from fedrelay.data.loaders import (
     cifar,
     digits,
     femnist,
+    heart_disease,
     idx,
     image_folder,
     npz,
@@ -117,6 +118,15 @@ _SOURCES = (
         recognise=digits.recognise,
         load=digits.load,
         folders=digits.package_folder,
+    ),
+    DatasetSource(
+        name="heart-disease",
+        summary="920 patients of four hospitals, healthy or ill; clients are hospitals; always available",
+        files=heart_disease.FILES,
+        origin="UCI Machine Learning Repository, https://doi.org/10.24432/C52P4X (CC BY 4.0)",
+        recognise=heart_disease.recognise,
+        load=heart_disease.load,
+        folders=heart_disease.package_folder,
     ),
     DatasetSource(
         name="mnist",
