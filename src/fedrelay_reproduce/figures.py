@@ -11,7 +11,7 @@ from PIL import Image
 
 from fedrelay.files import write_atomically
 from fedrelay.report.drawing import render
-from fedrelay.report.figures import Figure, accuracy_curves
+from fedrelay.report.figures import Figure, score_curves
 from fedrelay.report.palette import line_style
 from fedrelay_reproduce.experiments import ComparisonRuns, ExperimentRuns, GroupComparison
 from fedrelay_reproduce.scaled_claim import ScaledClaim
@@ -68,7 +68,7 @@ def _curves(title: str, experiment: ComparisonRuns, names: Sequence[str], method
         shortest = min(map(len, curves))
         if shortest:
             histories[name] = [[dict(row) for row in curve[:shortest]] for curve in curves]
-    figure = accuracy_curves(histories)
+    figure = score_curves(histories)
     for mark in figure["marks"]:
         mark |= line_style("method", methods[mark["name"]])
     figure["y"]["limits"] = [0, 1]  # the same axis makes panels comparable

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedrelay.metrics.curves import mean_of_last, mean_std, rounds_to_target, speed_up, target_accuracies
+from fedrelay.metrics.curves import mean_of_last, mean_std, rounds_to_target, speed_up, target_scores
 
 ROUNDS = (1, 2, 3, 4, 5)
 ACCURACIES = (0.1, 0.5, 0.66, 0.7, 0.69)
@@ -14,14 +14,26 @@ share = st.floats(0, 1)
 
 
 def test_rounds_to_shares_of_a_reference() -> None:
-    targets = target_accuracies(0.85)
+    targets = target_scores(0.85)
     assert targets == {0.7: 0.595, 0.8: 0.68, 0.9: 0.765}
     reached = {of: rounds_to_target(ROUNDS, ACCURACIES, target) for of, target in targets.items()}
     assert reached == {0.7: 3, 0.8: 4, 0.9: None}
 
 
 def test_an_accuracy_of_exactly_the_target_reaches_it() -> None:
-    assert rounds_to_target([10, 20], [0.5, 0.72], target_accuracies(0.9, shares=(0.8,))[0.8]) == 20
+    assert rounds_to_target([10, 20], [0.5, 0.72], target_scores(0.9, shares=(0.8,))[0.8]) == 20
+
+
+def test_errors_reach_targets_from_above() -> None:
+    targets = target_scores(0.6, (0.5, 0.75), higher_is_better=False)
+    assert targets == {0.5: 1.2, 0.75: 0.8}
+    errors = [3.0, None, 1.2, 0.9]
+    reached = {of: rounds_to_target([1, 2, 3, 4], errors, goal, higher_is_better=False) for of, goal in targets.items()}
+    assert reached == {0.5: 3, 0.75: None}
+
+
+def test_without_a_reference_there_are_no_targets() -> None:
+    assert target_scores(None) == {}
 
 
 def test_the_round_is_that_of_the_evaluation() -> None:
@@ -64,7 +76,7 @@ def test_one_seed_has_no_spread() -> None:
 
 
 def test_impossible_curves_are_refused() -> None:
-    with pytest.raises(ValueError, match="2 rounds and 1 accuracies do not match"):
+    with pytest.raises(ValueError, match="2 rounds and 1 scores do not match"):
         rounds_to_target([1, 2], [0.5], 0.4)
     with pytest.raises(ValueError, match="last must be at least 1, got 0"):
         mean_of_last(ACCURACIES, 0)

@@ -40,16 +40,16 @@ def show(
         raise SpecError(f"{folder}: is a comparison; show one of its runs: {runs}")
     output, run = CommandOutput(quiet=quiet, json=json), RunFolderReader.open(folder)
     experiment, history, chain, status = run.experiment, run.lines("metrics"), last_forgetting(run), RunStatus.of(run)
-    page = [progress_table(experiment, history, status)]
+    page = [progress_table(experiment, history, status, run.task)]
     if chain is not None:
-        page += ["", forgetting_table(chain)]
+        page += ["", forgetting_table(chain, run.task.measured_on_clients)]
     if plot is not None:
         if chain is None:
             raise SpecError(f"--plot: {folder} followed no chain; run with eval.forgetting to follow chains")
         from fedrelay.report.drawing import save_figures
         from fedrelay.report.figures import forgetting
 
-        save_figures(plot, [forgetting(chain)])
+        save_figures(plot, [forgetting(chain, metric=run.task.measured_on_clients)])
         page += ["", facts_grid({"figure": str(plot)})]
     output.print(*page)
     last = history[-1] if history else {}

@@ -23,7 +23,9 @@ from fedrelay.grouping.profiles.probe_network import FILES
 from fedrelay.local.module_rebuilder import ModuleRebuilder, ZooModelRebuilder
 from fedrelay.models.zoo import build_model, default_model
 from fedrelay.robustness.label_flip import check_attack
+from fedrelay.routes.star import Star
 from fedrelay.tasks.base import Task
+from fedrelay.tasks.task_facts import TaskFacts
 from fedrelay.user_code import accepts, call_function, call_own, name_of
 
 log = logging.getLogger(__name__)
@@ -57,7 +59,23 @@ def check_classes(experiment: Experiment, method: Method, federation: Federation
 
 
 def check_task(task: Task, experiment: Experiment, method: Method) -> None:
-    """Check that the method's terms and the settings of an experiment fit its task."""
+    """Check that the method's parts and the settings of an experiment fit its task."""
+    facts = TaskFacts.of(task, experiment.eval.metric)
+    if facts.metric.percent and (experiment.eval.reference or 0) > 1:
+        raise SpecError(
+            f"eval.reference: must be at most 1, because {facts.headline} is, got {experiment.eval.reference:g}"
+        )
+    compared = facts.read(facts.measured_on_clients)
+    if experiment.eval.forgetting and not (compared.higher_is_better and compared.percent):
+        raise SpecError(
+            f"eval.forgetting: needs a metric between 0 and 1 of which more is better; {task.name!r} has "
+            f"{facts.measured_on_clients}"
+        )
+    if isinstance(method.route, Star) and method.route.weights == "accuracy" and not compared.higher_is_better:
+        raise SpecError(
+            f"route.weights: 'accuracy' needs a metric of which more is better; {task.name!r} has "
+            f"{facts.measured_on_clients}; use uniform"
+        )
     for term in method.terms:
         if term.fitting_tasks is not None and task.name not in term.fitting_tasks:
             names = ", ".join(sorted(term.fitting_tasks))

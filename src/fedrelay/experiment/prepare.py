@@ -55,6 +55,7 @@ from fedrelay.routes.base import Groups
 from fedrelay.runtime.planner import Planner
 from fedrelay.tasks.base import Task
 from fedrelay.tasks.registry import build_task
+from fedrelay.tasks.task_facts import TaskFacts
 from fedrelay.user_code import errors_in_own_part
 
 log = logging.getLogger(__name__)
@@ -186,6 +187,8 @@ def prepare_without_groups(
     unprepared = task or build_task(experiment.task, federation.task)
     check_task(unprepared, experiment, method)
     task = unprepared.prepared(federation)
+    facts = TaskFacts.of(task, experiment.eval.metric)
+    experiment = experiment.model_copy(update={"eval": experiment.eval.model_copy(update={"metric": facts.headline})})
     if method.pools_data:
         federation = below_public(federation, PooledFederation)
     if method.warmup is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from torch import Tensor, nn
@@ -17,6 +18,7 @@ from fedrelay.models.flat_layout import FlatLayout
 from fedrelay.models.frozen_bytes import frozen_bytes, frozen_sha256
 from fedrelay.routes.base import Groups
 from fedrelay.tasks.base import Task
+from fedrelay.tasks.task_facts import TaskFacts
 from fedrelay.user_code import is_built_in
 from fedrelay.warmup.base import Phase
 
@@ -48,6 +50,11 @@ class PreparedExperiment:
     """The clients' profiles, where the clients of a warm-up are chosen by them."""
 
     profiling_seconds: float = 0.0
+
+    @cached_property
+    def task_facts(self) -> TaskFacts:
+        """The metrics of the task, and the one that the run is judged by."""
+        return TaskFacts.of(self.task, self.experiment.eval.metric)
 
     def phase(self, round: int) -> Phase:
         """The phase that a round belongs to."""

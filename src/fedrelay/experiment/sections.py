@@ -288,18 +288,24 @@ class EvalSettings(Section):
     """Evaluation of the global model."""
 
     every: int = Field(1, ge=1, description="evaluate every N rounds, and after the last")
-    last: int = Field(10, ge=1, description="number of last evaluations averaged into accuracy_last")
+    metric: str | None = Field(
+        None,
+        description="the metric that tables, targets and curves show; default that of the task, such as accuracy",
+    )
+    last: int = Field(10, ge=1, description="number of last evaluations averaged into accuracy_last, or METRIC_last")
     forgetting: int = Field(
         0, ge=0, description="every N rounds, follow one chain and measure what it forgets; 0 = never"
     )
     targets: tuple[Annotated[float, Field(gt=0, le=1)], ...] = Field(
-        (0.7, 0.8, 0.9), min_length=1, description="target accuracies, as shares of the reference"
+        (0.7, 0.8, 0.9),
+        min_length=1,
+        description="target accuracies, as shares of the reference; of errors, 0.8 means reference / 0.8",
     )
     reference: float | None = Field(
         None,
         gt=0,
-        le=1,
-        description="reference accuracy; default that of `centralized` if it is compared, else 1",
+        description="reference accuracy; default that of `centralized` if it is compared, else 1; metrics that are no "
+        "shares have no targets without a reference",
     )
     classes: tuple[Annotated[int, Field(ge=0)], ...] = Field(
         (), description="classes whose accuracy is also recorded; default those that an attack swaps"

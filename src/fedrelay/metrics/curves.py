@@ -1,4 +1,4 @@
-"""Numbers from a learning curve: rounds to a target, final accuracy, mean and spread over seeds."""
+"""Numbers from a learning curve: targets, final score, mean and spread over seeds."""
 
 from __future__ import annotations
 
@@ -10,18 +10,32 @@ SHARES = (0.7, 0.8, 0.9)
 """The default targets, as shares of the accuracy of centralised training."""
 
 
-def rounds_to_target(rounds: Sequence[int], accuracies: Sequence[float], target: float) -> int | None:
-    """The first evaluated round with at least the target accuracy; None if no round reaches it."""
-    if len(rounds) != len(accuracies):
-        raise ValueError(f"{len(rounds)} rounds and {len(accuracies)} accuracies do not match")
-    reached = (number for number, accuracy in zip(rounds, accuracies, strict=True) if accuracy >= target)
-    return next(reached, None)
+def rounds_to_target(
+    rounds: Sequence[int], scores: Sequence[float | None], target: float, *, higher_is_better: bool = True
+) -> int | None:
+    """The first evaluated round that is at least as good as the target; None if no round reaches it.
+
+    Errors reach a target from above. Scores that are not known reach nothing.
+    """
+    if len(rounds) != len(scores):
+        raise ValueError(f"{len(rounds)} rounds and {len(scores)} scores do not match")
+    for number, score in zip(rounds, scores, strict=True):
+        if score is not None and (score >= target if higher_is_better else score <= target):
+            return number
+    return None
 
 
-def target_accuracies(reference: float, shares: Sequence[float] = SHARES) -> dict[float, float]:
-    """Share → target accuracy, for shares of a reference accuracy."""
+def target_scores(
+    reference: float | None, shares: Sequence[float] = SHARES, *, higher_is_better: bool = True
+) -> dict[float, float]:
+    """Share → target, for shares of a reference score; empty without a reference.
+
+    Of an error, the share is what the reference is of the target: 0.8 means an error of at most reference / 0.8.
+    """
+    if reference is None:
+        return {}
     # Rounded, because 0.8 * 0.9 is slightly above 0.72 and an accuracy of exactly 72 % must reach it.
-    return {share: round(share * reference, 12) for share in shares}
+    return {share: round(share * reference if higher_is_better else reference / share, 12) for share in shares}
 
 
 def speed_up(baseline_rounds: float | None, method_rounds: float | None) -> float | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,11 @@ from typing import Any
 from fedrelay.cost.ledger import KINDS
 from fedrelay.errors import RunFolderError
 from fedrelay.files import read_regular_file
-from fedrelay.metrics.curves import mean_std, speed_up, target_accuracies
+from fedrelay.metrics.curves import mean_std, speed_up
 from fedrelay.report.format import Level, as_csv
 from fedrelay.runtime.comparison import ComparisonResult, MethodResults
 from fedrelay.runtime.result import COSTS, Row, share_name
+from fedrelay.tasks.task_facts import CLASSIFICATION
 
 
 def summarize(outcome: ComparisonResult) -> dict[str, Row]:
@@ -21,18 +23,18 @@ def summarize(outcome: ComparisonResult) -> dict[str, Row]:
 
     Costs are means; None if no run has a result. Speed-ups are relative to the first method.
     """
-    goals = {
-        share_name(share): goal
-        for share, goal in target_accuracies(outcome.reference, outcome.comparison.eval.targets).items()
-    }
+    targets = outcome.targets
+    goals = {share_name(share): targets.get(share) for share in outcome.comparison.eval.targets}
     first = _rounds_to(outcome.methods[0], goals)
-    return {entry.name: _summary(entry, goals, first) for entry in outcome.methods}
+    metric = outcome.task.headline
+    return {entry.name: _summary(entry, metric, goals, first) for entry in outcome.methods}
 
 
 def comparison_facts(outcome: ComparisonResult) -> dict[str, Any]:
     """Return the content of `results.json` and `--json`."""
     attacks = attack_damages(outcome)
     return {
+        **({} if outcome.task == CLASSIFICATION else {"task": outcome.task.name, "metric": outcome.task.headline}),
         "reference": outcome.reference,
         "methods": summarize(outcome),
         "out": str(outcome.comparison.out) if outcome.comparison.out else None,
@@ -67,7 +69,11 @@ def plan_facts(run: Path) -> dict[str, Any]:
         raise RunFolderError(f"{path}: is damaged ({error})") from None
 
 
-def _summary(entry: MethodResults, goals: Mapping[str, float], first: Mapping[str, float | None]) -> Row:
+Goals = Mapping[str, float | None]
+"""Share → target; None where there is no reference."""
+
+
+def _summary(entry: MethodResults, metric: str, goals: Goals, first: Mapping[str, float | None]) -> Row:
     results = entry.results
     reached = _rounds_to(entry, goals)
 
@@ -76,12 +82,12 @@ def _summary(entry: MethodResults, goals: Mapping[str, float], first: Mapping[st
 
     return {
         "method": entry.method,
-        "accuracy": _level([result.accuracy for result in results]),
-        "accuracy_last": _level([result.accuracy_last for result in results]),
+        metric: _level([result.score for result in results]),
+        f"{metric}_last": _level([result.score_last for result in results]),
         "rounds_to": reached,
         "speed_up": {share: speed_up(first[share], rounds) for share, rounds in reached.items()},
         "costs_to": {
-            share: (None if entry.failed else entry.costs_to(goal)) or dict.fromkeys(COSTS)
+            share: (None if entry.failed or goal is None else entry.costs_to(goal)) or dict.fromkeys(COSTS)
             for share, goal in goals.items()
         },
         "client_updates": mean("client_updates"),
@@ -123,13 +129,15 @@ def _damage(entry: MethodResults, reference: MethodResults | None) -> Row:
     }
 
 
-def _rounds_to(entry: MethodResults, goals: Mapping[str, float]) -> dict[str, float | None]:
+def _rounds_to(entry: MethodResults, goals: Goals) -> dict[str, float | None]:
     """Mean rounds to each target; None if a seed failed or did not reach it."""
-    return {share: None if entry.failed else _whole(entry.rounds_to(goal)) for share, goal in goals.items()}
+    return {
+        share: None if entry.failed or goal is None else _whole(entry.rounds_to(goal)) for share, goal in goals.items()
+    }
 
 
 def _level(values: Sequence[float | None]) -> Level:
-    known = [value for value in values if value is not None]
+    known = [value for value in values if value is not None and not math.isnan(value)]
     mean, std = mean_std(known) if known else (None, None)
     return {"mean": mean, "std": std}
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from fedrelay.files import write_atomically
 from fedrelay.metrics.curves import speed_up
-from fedrelay.report.figures import COSTS, METRICS, Data, ref, resolve
+from fedrelay.report.figures import COSTS, Data, ref, resolve
 from fedrelay.report.format import as_csv
 
 Block = Mapping[str, Any]
@@ -70,7 +70,7 @@ def _curves(data: Data) -> Iterator[Block]:
     for number, method in enumerate(data["methods"]):
         path = f"methods/{number}/curves"
         block = {"method": method["name"], "seeds": ref(path, "seeds"), **{cost: ref(path, cost) for cost in COSTS}}
-        block |= {f"{metric}_{kind}": ref(path, metric, kind) for metric in METRICS for kind in ("mean", "std")}
+        block |= {f"{metric}_{kind}": ref(path, metric, kind) for metric in data["metrics"] for kind in ("mean", "std")}
         yield {**block, "evaluations_in_all": method["curves"]["evaluated"]}
 
 
@@ -81,15 +81,16 @@ def _targets(data: Data) -> Iterator[Block]:
         for place, target in enumerate(data["targets"]):
             before, costs = (each["summary"]["costs_to"][place] for each in (first, method))
             factors = {f"speed_up_{cost}": speed_up(before[cost], costs[cost]) for cost in COSTS}
-            where = {"method": method["name"], "target": target["accuracy"]}
+            where = {"method": method["name"], "target": target[data["metric"]["name"]]}
             yield {**where, **{cost: costs[cost] for cost in COSTS}, "compared_with": first["name"], **factors}
 
 
 def _results(data: Data) -> Iterator[Block]:
+    metric = data["metric"]["name"]
     for method in data["methods"]:
         summary = method["summary"]
         row = {"method": method["name"]}
-        for level in ("accuracy_last", "accuracy"):
+        for level in (f"{metric}_last", metric):
             row |= {f"{level}_{kind}": value for kind, value in summary[level].items()}
         row |= {name: summary[name] for name in ("client_updates", "longest_chain")} | summary["transfers"]
         row |= {name: summary[name] for name in ("bytes", "virtual_seconds", "seconds")}
@@ -150,7 +151,7 @@ def _forgetting(data: Data) -> Iterator[Block]:
                     "hop": hop + 1,
                     "trained_at": client,
                     "samples_of": chain["clients"][: hop + 1],
-                    "accuracy": ref("runs", number, "forgetting", "chains", place, "matrix", hop),
+                    data["metric"]["on_clients"]: ref("runs", number, "forgetting", "chains", place, "matrix", hop),
                     "chains_in_all": run["forgetting"]["in_all"],
                 }
 

@@ -14,12 +14,12 @@ from typing import Any
 
 from fedrelay.cost.ledger import KINDS
 from fedrelay.experiment.method_catalogue import pools_data
-from fedrelay.metrics.curves import mean_std, target_accuracies
+from fedrelay.metrics.curves import mean_std
 from fedrelay.metrics.skew import balance_ratio, median_cpd
 from fedrelay.report.client_classes import ClientClasses, merge_classes, partition_of_run
 from fedrelay.report.comparison_summary import summarize
 from fedrelay.report.csv_tables import EVENTS
-from fedrelay.report.figures import COSTS, METRICS, class_parts
+from fedrelay.report.figures import COSTS, class_parts, reference_name, shown_metrics
 from fedrelay.report.forgetting import forgetting_matrices
 from fedrelay.report.format import count, plural, step_size
 from fedrelay.report.load_runs import MethodRuns, ReportRuns, RunView, load_runs
@@ -140,12 +140,19 @@ _FACTS: dict[str, Callable[[RunView, ClientClasses | str], str | None]] = {
 
 def _targets(loaded: ReportRuns) -> dict[str, Any]:
     reference, settings = loaded.outcome.reference, loaded.comparison.eval
-    name = "centralised training" if settings.reference is None else "reference accuracy"
+    task = loaded.outcome.task
+    name, metrics = task.headline, shown_metrics(task)
+    known = None if reference in (1, None) else {name: reference, "name": reference_name(loaded.outcome)}
+    about = {"name": name, "label": task.label, "format": metrics[name][1]}
     return {
-        "reference": None if reference == 1 else {"accuracy": reference, "name": name},
-        "targets": [
-            {"share": share, "accuracy": goal} for share, goal in target_accuracies(reference, settings.targets).items()
-        ],
+        "metric": {
+            **about,
+            "higher_is_better": task.metric.higher_is_better,
+            "on_clients": task.measured_on_clients,
+        },
+        "metrics": {each: list(shown) for each, shown in metrics.items()},
+        "reference": known,
+        "targets": [{"share": share, name: goal} for share, goal in loaded.outcome.targets.items()],
         "last": settings.last,
     }
 
@@ -158,7 +165,7 @@ def _methods(loaded: ReportRuns, limits: PageLimits) -> list[dict[str, Any]]:
             "name": method.name,
             "method": method.method,
             "runs": [_run(method, seed) for seed in method.seeds],
-            "curves": _curves(method.evaluated, limits.points),
+            "curves": _curves(method.evaluated, tuple(shown_metrics(loaded.outcome.task)), limits.points),
             "summary": _summary(summary),
             "traffic": _traffic(method),
         }
@@ -183,7 +190,7 @@ def _summary(summary: Row) -> Row:
     return {**kept, "costs_to": list(summary["costs_to"].values())}
 
 
-def _curves(runs: Sequence[RunView], most: int) -> dict[str, Any]:
+def _curves(runs: Sequence[RunView], metrics: Sequence[str], most: int) -> dict[str, Any]:
     """Columns of the learning curves: costs, and mean and deviation over the seeds that reached each round."""
     by_round = [{int(row["round"]): row for row in run.history} for run in runs]
     evaluated = sorted(set().union(*by_round))
@@ -193,11 +200,11 @@ def _curves(runs: Sequence[RunView], most: int) -> dict[str, Any]:
         "evaluated": len(evaluated),
         **{name: [_mean(each, name) for each in rows] for name in COSTS},
         "seeds": [len(each) for each in rows],
-        **{metric: _mean_and_std(rows, metric) for metric in METRICS},
+        **{metric: _mean_and_std(rows, metric) for metric in metrics},
         "runs": [
             {
                 "seed": run.seed,
-                **{name: [_value(found.get(number, {}), name) for number in shown] for name in (*COSTS, *METRICS)},
+                **{name: [_value(found.get(number, {}), name) for number in shown] for name in (*COSTS, *metrics)},
             }
             for run, found in zip(runs, by_round, strict=True)
         ],

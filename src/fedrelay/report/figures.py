@@ -28,22 +28,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedrelay.report.client_classes import ClientClasses, Counts, merge_classes
-from fedrelay.report.format import count, percent, plural
+from fedrelay.report.format import count, plural, score
 from fedrelay.report.palette import CLASSES, KINDS, class_colours, line_style
 from fedrelay.runtime.comparison import ComparisonResult
 from fedrelay.runtime.result import Result, Row
 from fedrelay.runtime.run_status import FAILURES
+from fedrelay.tasks.base import Metric
+from fedrelay.tasks.task_facts import CLASSIFICATION, TaskFacts, metric_label
 
 Figure = dict[str, Any]
 Data = Mapping[str, Any]
 """The data part of a document."""
 
-METRICS = {
-    "accuracy": ("Accuracy", "percent"),
-    "f1": ("Macro F1", "percent"),
-    "loss": ("Test loss", "number"),
-    "train_loss": ("Training loss", "number"),
-}
+LOSSES = {"loss": ("Test loss", "number"), "train_loss": ("Training loss", "number")}
 COSTS = {
     "round": ("Rounds", "count"),
     "client_updates": ("Client updates", "count"),
@@ -65,6 +62,28 @@ MOST_IN_ORDER = 60
 
 MOST_COLUMNS = 1000
 MOST_GROUPS_DRAWN = 300
+
+
+def shown_metrics(task: TaskFacts) -> dict[str, tuple[str, str]]:
+    """The metrics that have curves, the headline first: name → label and number format."""
+    known = ("accuracy", "f1") if task.name == "classification" else tuple(task.metrics)
+    names = dict.fromkeys(name for name in (task.headline, *known) if name not in LOSSES)
+    found = {name: (_capital(metric_label(name)), _number_format(task.read(name))) for name in names}
+    first = {task.headline: LOSSES[task.headline]} if task.headline in LOSSES else {}
+    return {**first, **found, **LOSSES}
+
+
+def _number_format(metric: Metric) -> str:
+    return "percent" if metric.percent else "number"
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def score_of(data: Data, value: float | None) -> str:
+    """A value of the headline as text."""
+    return score(Metric(percent=data["metric"]["format"] == "percent"), value)
 
 
 def ref(*steps: str | int) -> dict[str, str]:
@@ -100,13 +119,14 @@ def learning_curves(data: Data, metric: str, cost: str) -> Figure:
                 for run in range(len(curves["runs"]))
             )
         marks.append(line)
-    if data["reference"] and metric == "accuracy":
-        marks.append(_reference_rule(data["reference"]["name"], data["reference"]["accuracy"]))
-    return _curves_figure(metric, cost, marks, _curves_note(data, metric))
+    if data["reference"] and metric == data["metric"]["name"]:
+        marks.append(_reference_rule(data["reference"]["name"], data["reference"][metric]))
+    return _curves_figure(data["metrics"][metric], cost, marks, _curves_note(data, metric))
 
 
-def _curves_figure(metric: str, cost: str, marks: Sequence[Mapping[str, Any]], note: str = "") -> Figure:
-    (metric_name, metric_format), (cost_name, cost_format) = METRICS[metric], COSTS[cost]
+def _curves_figure(metric: Sequence[str], cost: str, marks: Sequence[Mapping[str, Any]], note: str = "") -> Figure:
+    """A figure of lines; `metric` is a label and a number format."""
+    (metric_name, metric_format), (cost_name, cost_format) = metric, COSTS[cost]
     return {
         "title": f"{metric_name} over {cost_name.lower()}",
         "x": {"label": cost_name, "format": cost_format, **({"tip": "Round"} if cost == "round" else {})},
@@ -116,8 +136,8 @@ def _curves_figure(metric: str, cost: str, marks: Sequence[Mapping[str, Any]], n
     }
 
 
-def _reference_rule(name: str, accuracy: float) -> dict[str, Any]:
-    return {"kind": "rule", "name": name, "y": accuracy, "colour": "soft", "dash": 1}
+def _reference_rule(name: str, level: float) -> dict[str, Any]:
+    return {"kind": "rule", "name": name, "y": level, "colour": "soft", "dash": 1}
 
 
 def _curves_note(data: Data, metric: str) -> str:
@@ -128,7 +148,7 @@ def _curves_note(data: Data, metric: str) -> str:
     alike = all(len(each["runs"]) == seeds for each in curves)
     uneven = any(min(each["seeds"]) < max(each["seeds"]) for each in curves)
     thinned = next((each for each in curves if each["evaluated"] > len(each["round"])), None)
-    reference = data["reference"] if metric == "accuracy" else None
+    reference = data["reference"] if metric == data["metric"]["name"] else None
     return " ".join(
         text
         for text in (
@@ -141,7 +161,7 @@ def _curves_note(data: Data, metric: str) -> str:
             f"{count(len(thinned['round']))} of {count(thinned['evaluated'])} evaluations are drawn."
             if thinned
             else "",
-            f"Dashed: {reference['name']}, {percent(reference['accuracy'])}." if reference else "",
+            f"Dashed: {reference['name']}, {score_of(data, reference[metric])}." if reference else "",
         )
         if text
     )
@@ -149,7 +169,7 @@ def _curves_note(data: Data, metric: str) -> str:
 
 def cost_to_target(data: Data, cost: str) -> Figure:
     """One cost until each target was reached, one bar per method; targets that no method reached are in the note."""
-    methods, (name, form) = data["methods"], COSTS[cost]
+    methods, (name, form), metric = data["methods"], COSTS[cost], data["metric"]["name"]
     reached = [
         place
         for place in range(len(data["targets"]))
@@ -157,19 +177,20 @@ def cost_to_target(data: Data, cost: str) -> Figure:
     ]
     groups = [
         {
-            "title": f"to {percent(data['targets'][place]['accuracy'])}",
+            "title": f"to {score_of(data, data['targets'][place][metric])}",
             "rows": [_cost_row(method, number, place, cost) for number, method in enumerate(methods)],
         }
         for place in reached
     ]
-    missed = [percent(target["accuracy"]) for place, target in enumerate(data["targets"]) if place not in reached]
-    levels = [level for method in methods for level in method["curves"]["accuracy"]["mean"] if level is not None]
-    highest = f" The highest accuracy was {percent(max(levels))}." if levels else ""
+    missed = [score_of(data, target[metric]) for place, target in enumerate(data["targets"]) if place not in reached]
+    levels = [level for method in methods for level in method["curves"][metric]["mean"] if level is not None]
+    which, best = ("highest", max) if data["metric"]["higher_is_better"] else ("lowest", min)
+    found = f" The {which} {data['metric']['label']} was {score_of(data, best(levels))}." if levels else ""
     mark = {"kind": "bars", "by_method": True, "groups": groups, "format": form, "ratio_to": methods[0]["name"]}
     return {
         "title": f"{name} to reach each target",
         "marks": [mark] if groups else [],
-        "note": f"No method reached {' or '.join(missed)} with every seed.{highest}" if missed else "",
+        "note": f"No method reached {' or '.join(missed)} with every seed.{found}" if missed else "",
     }
 
 
@@ -183,22 +204,28 @@ def _cost_row(method: Mapping[str, Any], number: int, place: int, cost: str) -> 
 
 
 def final_results(data: Data) -> Figure:
-    """The final accuracy of every method with its deviation over seeds."""
+    """The final score of every method with its deviation over seeds."""
+    metric = data["metric"]
+    last = f"{metric['name']}_last"
     rows = [
         {
             "name": method["name"],
             "colour": line_style("method", number)["colour"],
-            "value": method["summary"]["accuracy_last"]["mean"],
-            "error": method["summary"]["accuracy_last"]["std"] if len(method["curves"]["runs"]) > 1 else None,
+            "value": method["summary"][last]["mean"],
+            "error": method["summary"][last]["std"] if len(method["curves"]["runs"]) > 1 else None,
             **_lost_seeds(method),
         }
         for number, method in enumerate(data["methods"])
         if method["curves"]["round"]
     ]
     used = min(data["last"], max((method["curves"]["evaluated"] for method in data["methods"]), default=0))
-    label = f"Accuracy, mean of the last {plural(used, 'evaluation')}"
-    mark = {"kind": "points", "by_method": True, "rows": rows, "format": "percent"}
-    return {"title": "Final accuracy", "x": {"label": label, "format": "percent"}, "marks": [mark] if rows else []}
+    label, form = f"{_capital(metric['label'])}, mean of the last {plural(used, 'evaluation')}", metric["format"]
+    mark = {"kind": "points", "by_method": True, "rows": rows, "format": form}
+    return {
+        "title": f"Final {metric['label']}",
+        "x": {"label": label, "format": form},
+        "marks": [mark] if rows else [],
+    }
 
 
 def _lost_seeds(method: Mapping[str, Any]) -> dict[str, str]:
@@ -331,8 +358,10 @@ def _shown_clients(counts: Counts) -> NDArray[np.int64]:
     return order[:: -(-len(order) // MOST_COLUMNS)]
 
 
-def forgetting(chain: Mapping[str, Any], note: str = "", source: Any = None) -> Figure:
-    """Accuracy on each earlier client after every hop of a chain."""
+def forgetting(
+    chain: Mapping[str, Any], note: str = "", source: Any = None, metric: str = CLASSIFICATION.measured_on_clients
+) -> Figure:
+    """The score on each earlier client after every hop of a chain, such as the accuracy."""
     transfer, clients = chain["backward_transfer"], list(map(str, chain["clients"]))
     if transfer is not None:
         meaning = "the model forgets earlier clients" if transfer < 0 else "later clients help earlier ones"
@@ -345,7 +374,7 @@ def forgetting(chain: Mapping[str, Any], note: str = "", source: Any = None) -> 
         "format": "percent",
         "limits": [0, 1],
         "row_title": "After client",
-        "column_title": "Accuracy on client",
+        "column_title": f"{_capital(metric_label(metric))} on client",
         "since": "just after training there",
     }
     return {"title": f"Forgetting along a chain, round {chain['round']}", "marks": [mark], "note": note.strip()}
@@ -373,28 +402,33 @@ def routes(data: Data, run: int, place: int) -> Figure:
     return {"title": found["caption"], "x": {"label": "Hop"}, "y": {"label": "Route"}, "marks": [mark]}
 
 
-def accuracy_curves(histories: Mapping[str, Sequence[Sequence[Row]]], cost: str = "round") -> Figure:
-    """Accuracy over a cost, from the histories of every method's seeds; all seeds of a method have equal rounds."""
+def score_curves(
+    histories: Mapping[str, Sequence[Sequence[Row]]], cost: str = "round", task: TaskFacts = CLASSIFICATION
+) -> Figure:
+    """The headline over a cost, from the histories of every method's seeds; seeds of a method have equal rounds."""
     marks = []
     for number, (name, rows) in enumerate(histories.items()):
-        x, y = (np.array([[row[key] for row in history] for history in rows]) for key in (cost, "accuracy"))
+        x, y = (
+            np.array([[row[key] for row in history] for history in rows], np.float64) for key in (cost, task.headline)
+        )
         mark = {"kind": "line", "name": name, "x": x.mean(axis=0).tolist(), "y": y.mean(axis=0).tolist()}
         error = {"error": y.std(axis=0, ddof=1).tolist()} if len(y) > 1 else {}
         marks.append({**mark, **error, **line_style("method", number)})
-    return _curves_figure("accuracy", cost, marks)
+    return _curves_figure(shown_metrics(task)[task.headline], cost, marks)
 
 
 def comparison_curves(outcome: ComparisonResult) -> list[Figure]:
-    """Accuracy over rounds and over traffic (client updates if nothing was sent); empty if no run has a result."""
+    """The headline over rounds and over traffic (client updates if nothing was sent); empty without results."""
     shown = [each for each in outcome.methods if each.results and each.method != "centralized"]
     shown = shown or [each for each in outcome.methods if each.results]
     if not shown:
         return []
     histories = {each.name: [result.history for result in each.results] for each in shown}
     sent = any(result.bytes for each in shown for result in each.results)
-    figures = [accuracy_curves(histories, cost) for cost in ("round", "bytes" if sent else "client_updates")]
-    if outcome.reference != 1:
-        name = "centralised training" if outcome.comparison.eval.reference is None else "reference accuracy"
+    costs = ("round", "bytes" if sent else "client_updates")
+    figures = [score_curves(histories, cost, outcome.task) for cost in costs]
+    if outcome.reference not in (1, None):
+        name = reference_name(outcome)
         for figure in figures:
             figure["marks"].append(_reference_rule(name, outcome.reference))
     seeds = max(len(each.results) for each in shown)
@@ -404,8 +438,14 @@ def comparison_curves(outcome: ComparisonResult) -> list[Figure]:
     return figures
 
 
+def reference_name(outcome: ComparisonResult) -> str:
+    """What targets refer to."""
+    given = outcome.comparison.eval.reference is not None
+    return f"reference {outcome.task.label}" if given else "centralised training"
+
+
 def privacy_curves(outcome: ComparisonResult) -> Figure | None:
-    """Accuracy over the largest ε of any client; None if no run is private."""
+    """The headline over the largest ε of any client; None if no run is private."""
     private = [each for each in outcome.methods if any(_epsilons(result) for result in each.results)]
     if not private:
         return None
@@ -415,19 +455,21 @@ def privacy_curves(outcome: ComparisonResult) -> Figure | None:
         marks.append({"kind": "line", "name": entry.name, "x": x, "y": y, **line_style("method", number)})
     others = [each for each in outcome.methods if each.results and each not in private]
     for number, entry in enumerate(others, start=len(private)):
-        level = float(np.mean([result.accuracy_last for result in entry.results]))
+        level = float(np.mean([result.score_last for result in entry.results]))
         name = f"{entry.name}, not private"
         marks.append({"kind": "rule", "name": name, "y": level, **line_style("method", number)})
+    label, form = shown_metrics(outcome.task)[outcome.task.headline]
     return {
-        "title": "Accuracy over privacy spent",
+        "title": f"{label} over privacy spent",
         "x": {"label": "Largest ε of any client", "format": "number", "scale": "log"},
-        "y": {"label": "Accuracy", "format": "percent"},
+        "y": {"label": label, "format": form},
         "marks": marks,
     }
 
 
 def _epsilons(result: Result) -> list[tuple[float, float]]:
-    return [(row["epsilon"], row["accuracy"]) for row in result.history if row.get("epsilon")]
+    scored = (row for row in result.history if row.get("epsilon") and row.get(result.metric) is not None)
+    return [(row["epsilon"], row[result.metric]) for row in scored]
 
 
 def partition_figures(partition: ClientClasses) -> list[Figure]:

@@ -10,6 +10,7 @@ from fedrelay.report.format import NONE, percent
 from fedrelay.report.terminal.run_tables import facts_grid, plain_table
 from fedrelay.runtime.result import Row
 from fedrelay.runtime.run_folder import RunFolderReader
+from fedrelay.tasks.task_facts import CLASSIFICATION, metric_label
 
 MOST_HOPS = 9
 """The most hops that fit a table of 80 columns; a figure shows any number."""
@@ -18,7 +19,7 @@ MOST_HOPS = 9
 def forgetting_matrices(records: RunFolderReader) -> list[Row]:
     """Read all chains that a run followed.
 
-    Row i of a `matrix` holds the accuracies after hop i, on the samples of the clients of hops 0 to i.
+    Row i of a `matrix` holds the scores, such as accuracies, after hop i, on the samples of the clients of hops 0 to i.
 
     Raises:
         RunFolderError: `forgetting.jsonl` is damaged.
@@ -43,7 +44,7 @@ def last_forgetting(records: RunFolderReader) -> Row | None:
     return chains[-1] if chains else None
 
 
-def forgetting_table(chain: Row) -> RenderableType:
+def forgetting_table(chain: Row, metric: str = CLASSIFICATION.measured_on_clients) -> RenderableType:
     """Show the matrix in the terminal, one row per hop."""
     clients, transfer = chain["clients"], chain["backward_transfer"]
     change = NONE if transfer is None else f"{'+' if transfer > 0 else ''}{percent(transfer)}"
@@ -56,7 +57,7 @@ def forgetting_table(chain: Row) -> RenderableType:
     if len(clients) > MOST_HOPS:
         hint = f"  more than {MOST_HOPS} hops; --plot FILE.png draws all of them"
         return Group(facts, Text(), Text(hint, style="dim"))
-    table = plain_table("accuracy % on client", *map(str, clients), numeric=True)
+    table = plain_table(f"{metric_label(metric)} % on client", *map(str, clients), numeric=True)
     lines = {f"after client {client}": row for client, row in zip(clients, chain["matrix"], strict=True)}
     for name, shares in (lines | ({"forgotten": chain["forgetting"]} if chain["forgetting"] else {})).items():
         table.add_row(name, *(f"{100 * share:.1f}" for share in shares))

@@ -9,6 +9,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fedrelay.experiment.spec import TrainSettings
+from fedrelay.tasks.base import Metric
+from fedrelay.tasks.task_facts import TaskFacts
+
+PERCENT = Metric()
+"""A share of which more is better, such as accuracy."""
 
 NONE = "–"
 """Shown for a missing value."""
@@ -24,12 +29,26 @@ def percent(share: float | None, digits: int = 1) -> str:
     return NONE if share is None or math.isnan(share) else f"{100 * share:.{digits}f} %"
 
 
-def spread(level: Level, runs: int) -> str:
-    """Mean and standard deviation in percent, `96.1 ± 0.4`; no deviation for a single run."""
+def score(metric: Metric, value: float | None) -> str:
+    """A value of a metric: `96.1 %`, or `0.8214` where it is no share."""
+    if metric.percent or value is None or math.isnan(value):
+        return percent(value)
+    return f"{value:.4g}"
+
+
+def score_name(task: TaskFacts) -> str:
+    """The headline with its unit, for the head of a column: `accuracy %`, `RMSE`."""
+    return f"{task.label} %" if task.metric.percent else task.label
+
+
+def spread(level: Level, runs: int, metric: Metric = PERCENT) -> str:
+    """Mean and standard deviation, `96.1 ± 0.4` in percent; no deviation for a single run."""
     mean, std = level["mean"], level["std"] or 0
     if mean is None or math.isnan(mean):
         return NONE
-    return f"{100 * mean:.1f}" + (f" ± {100 * std:.1f}" if runs > 1 else "")
+    if metric.percent:
+        return f"{100 * mean:.1f}" + (f" ± {100 * std:.1f}" if runs > 1 else "")
+    return f"{mean:.4g}" + (f" ± {std:.2g}" if runs > 1 else "")
 
 
 def count(number: float | None) -> str:

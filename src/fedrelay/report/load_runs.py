@@ -70,6 +70,7 @@ class RunView:
         summary = self.records.result or {}
         return Result(
             experiment=self.experiment,
+            task=self.records.task,
             history=self.history,
             weights=torch.zeros(0),
             model={},
@@ -148,8 +149,17 @@ def load_runs(paths: Sequence[Path]) -> ReportRuns:
         else:
             single.setdefault(path.resolve(), load_run(path))
     methods += _grouped_by_method(single.values())
+    _check_one_metric([run for method in methods for run in method.runs])
     settings = comparisons[0] if len(paths) == len(comparisons) == 1 else _common_settings(methods)
     return ReportRuns(tuple(paths), settings, tuple(_with_unique_names(methods)))
+
+
+def _check_one_metric(runs: Sequence[RunView]) -> None:
+    """Refuse runs that cannot be drawn in one figure."""
+    by_metric = {(run.records.task.name, run.records.task.headline): run.records.path for run in runs}
+    if len(by_metric) > 1:
+        found = "; ".join(f"{path} has {metric} ({task})" for (task, metric), path in by_metric.items())
+        raise RunFolderError(f"runs of one report must have the same task and metric: {found}; report them separately")
 
 
 def load_run(path: Path, failed: tuple[Failure, str] | None = None) -> RunView:

@@ -12,9 +12,10 @@ from rich.text import Text
 
 from fedrelay.experiment.prepare import OnProfilingProgress
 from fedrelay.experiment.spec import Experiment
-from fedrelay.report.format import duration, percent
+from fedrelay.report.format import duration, score
 from fedrelay.runtime.callback import Callback, CombinedCallback, RoundContext
 from fedrelay.runtime.result import Result
+from fedrelay.tasks.task_facts import TaskFacts
 
 LINES_PER_RUN = 10
 """The most progress lines of a run in a log."""
@@ -62,6 +63,11 @@ class ProgressHeading(Callback):
         self.on_run_start(result.experiment, result.rounds)
 
 
+def _labelled(task: TaskFacts, value: float | None) -> str:
+    """`accuracy 91.2 %`, `RMSE 0.82`."""
+    return f"{task.label} {score(task.metric, value)}"
+
+
 class ProgressLines(Callback):
     """Prints about ten lines per run."""
 
@@ -80,7 +86,7 @@ class ProgressLines(Callback):
     def on_run_start(self, experiment: Experiment, round: int) -> None:
         self.title, self.rounds = next(self.titles, experiment.method), experiment.rounds
         self.first, self.began, self.said = round, time.monotonic(), time.monotonic()
-        self.accuracy: float | None = None
+        self.score: float | None = None
         self.started = True
         if round:
             self._say(f"continues after round {round}")
@@ -89,12 +95,12 @@ class ProgressLines(Callback):
         """Print a line at every tenth of the run, unless the run is very fast."""
         round = context.round
         if context.row is not None:
-            self.accuracy = context.row["accuracy"]
+            self.score = context.row.get(context.task.headline)
         step, now = -(-self.rounds // LINES_PER_RUN), time.monotonic()
         if round < self.rounds and round % step == 0 and now - self.said >= LEAST_SECONDS:
             self.said = now
             left = (now - self.began) / (round - self.first) * (self.rounds - round)
-            self._say(f"round {round}/{self.rounds}, accuracy {percent(self.accuracy)}, {duration(left)} left")
+            self._say(f"round {round}/{self.rounds}, {_labelled(context.task, self.score)}, {duration(left)} left")
 
     def on_run_end(self, result: Result) -> None:
         if not self.started:
@@ -102,7 +108,7 @@ class ProgressLines(Callback):
             self._say("already complete")
             return
         self.started = False
-        where = f"round {result.rounds}/{self.rounds}, accuracy {percent(result.accuracy)}"
+        where = f"round {result.rounds}/{self.rounds}, {_labelled(result.task, result.score)}"
         why = f"; stopped: {result.stopped}" if result.stopped else ""
         self._say(f"{where}, done in {duration(time.monotonic() - self.began)}{why}")
 
@@ -134,15 +140,15 @@ class ProgressBar(Callback):
 
     def on_run_start(self, experiment: Experiment, round: int) -> None:
         self.title, self.rounds = next(self.titles, experiment.method), experiment.rounds
-        self.began, self.accuracy, self.started = time.monotonic(), "", True
+        self.began, self.score, self.started = time.monotonic(), "", True
         self._begin(self.title, self.rounds, unit="round", hint="save and stop", completed=round)
         self.profiles = False
 
     def on_round_end(self, context: RoundContext) -> None:
         if context.row is not None:
-            self.accuracy = percent(context.row["accuracy"])
+            self.score = score(context.task.metric, context.row.get(context.task.headline))
         if self.task is not None:
-            self.progress.update(self.task, completed=context.round, accuracy=self.accuracy)
+            self.progress.update(self.task, completed=context.round, score=self.score)
 
     def on_run_end(self, result: Result) -> None:
         if not self.started:
@@ -151,7 +157,7 @@ class ProgressBar(Callback):
             return
         self.started = False
         why = f"   stopped in round {result.rounds}" if result.stopped else ""
-        self._keep(f"{percent(result.accuracy):>7}   {duration(time.monotonic() - self.began):>8}{why}")
+        self._keep(f"{score(result.task.metric, result.score):>7}   {duration(time.monotonic() - self.began):>8}{why}")
 
     def on_stopping(self) -> None:
         if self.task is not None:
@@ -168,7 +174,7 @@ class ProgressBar(Callback):
         self.clear()
         self.progress.start()
         self.task = self.progress.add_task(
-            title, total=total, completed=completed, accuracy="", unit=unit, hint=f"Ctrl-C: {hint}"
+            title, total=total, completed=completed, score="", unit=unit, hint=f"Ctrl-C: {hint}"
         )
 
     def _keep(self, what: str) -> None:
@@ -183,7 +189,7 @@ def _bars(console: Console) -> Iterator[Progress]:
         TextColumn("  {task.description}", markup=False),
         BarColumn(bar_width=20, complete_style="cyan", finished_style="cyan"),
         TextColumn("{task.fields[unit]} {task.completed:.0f}/{task.total:.0f}"),
-        TextColumn("{task.fields[accuracy]:>7}", style="bold"),
+        TextColumn("{task.fields[score]:>7}", style="bold"),
         TimeRemainingColumn(compact=True),
         TextColumn("{task.fields[hint]}", style="dim"),
         console=console,

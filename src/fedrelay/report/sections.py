@@ -13,10 +13,12 @@ from fedrelay.files import make_folder
 from fedrelay.report import figures as fig
 from fedrelay.report.csv_tables import csv_blocks
 from fedrelay.report.drawing import save_figures
-from fedrelay.report.figures import COSTS, METRICS, TRAFFIC, Data, Figure, ref
-from fedrelay.report.format import Level, count, duration, moment, percent, size, spread, tenths
+from fedrelay.report.figures import COSTS, TRAFFIC, Data, Figure, ref, score_of
+from fedrelay.report.format import Level, count, duration, moment, size, spread, tenths
 from fedrelay.report.palette import line_style
 from fedrelay.runtime.run_status import FAILURES
+from fedrelay.tasks.base import Metric
+from fedrelay.tasks.task_facts import metric_label
 
 Card = dict[str, Any]
 
@@ -32,11 +34,18 @@ def with_sections(data: Data) -> dict[str, Any]:
         **whole,
         "headlines": [{"number": number, "text": text} for number, text in _headlines(whole)],
         "sections": [
-            {"id": name, "title": title, "lead": lead, "cards": [card(whole) for card in cards]}
+            {"id": name, "title": title, "lead": _lead(lead, whole), "cards": [card(whole) for card in cards]}
             for name, title, lead, *cards in _SECTIONS
         ],
         "tables": csv_blocks(whole),
     }
+
+
+def _lead(text: str, data: Data) -> str:
+    """The lead of a section, with the metric in it."""
+    metric = data["metric"]
+    unit = " in percent" if metric["format"] == "percent" else ""
+    return text.format(metric=metric["label"], unit=unit, on_clients=metric_label(metric["on_clients"]))
 
 
 def write_figures(document: Data, folder: Path, kind: str) -> list[Path]:
@@ -60,7 +69,7 @@ def write_figures(document: Data, folder: Path, kind: str) -> list[Path]:
 def figure_files(document: Data) -> Iterator[tuple[str, list[Figure], int]]:
     """Yield the name, the panels and the panels side by side of every file; of a method, the first seed is drawn."""
     cards = {card["name"]: card["figures"] for section in document["sections"] for card in section["cards"]}
-    for metric in ("accuracy", "loss"):
+    for metric in dict.fromkeys((document["metric"]["name"], "loss")):
         panels = [cards["curves"].get(f"{metric}/{cost}") for cost in COSTS]
         yield f"curves-{metric}", [panel for panel in panels if panel], 2
     yield "targets", [panel for panel in cards["targets"].values() if panel], 2
@@ -98,7 +107,7 @@ def _choice(name: str, label: str, options: Mapping[str, str], style: str = "seg
     return {"name": name, "label": label, "style": style, "options": [list(pair) for pair in options.items()]}
 
 
-def _labels(table: Mapping[str, tuple[str, str]]) -> dict[str, str]:
+def _labels(table: Mapping[str, Sequence[str]]) -> dict[str, str]:
     return {key: label for key, (label, _) in table.items()}
 
 
@@ -113,12 +122,14 @@ def _curves(data: Data) -> Card:
     toggles = [["log-x", "log ↔"], ["log-y", "log ↕"], *([["seeds", "single seeds"]] if several else [])]
     return {
         "name": "curves",
-        "choices": [_choice("metric", "Metric", _labels(METRICS)), _choice("cost", "Over", _labels(COSTS))],
+        "choices": [_choice("metric", "Metric", _labels(data["metrics"])), _choice("cost", "Over", _labels(COSTS))],
         "toggles": toggles,
         "legend": [
             {"name": method["name"], **line_style("method", number)} for number, method in enumerate(data["methods"])
         ],
-        "figures": {f"{metric}/{cost}": fig.learning_curves(data, metric, cost) for metric in METRICS for cost in COSTS}
+        "figures": {
+            f"{metric}/{cost}": fig.learning_curves(data, metric, cost) for metric in data["metrics"] for cost in COSTS
+        }
         if started
         else {},
         "empty": _failures(data) or "No round has been evaluated yet.",
@@ -203,16 +214,16 @@ def _targets(data: Data) -> Card:
         "choices": [_choice("cost", "Cost", _labels(COSTS))],
         "compare": [method["name"] for method in data["methods"]],
         "figures": found,
-        "empty": "There is nothing to compare yet.",
+        "empty": "There is nothing to compare yet." if data["targets"] else "Without a reference there are no targets.",
     }
 
 
 def _results(data: Data) -> Card:
     started = any(method["curves"]["round"] for method in data["methods"]) or _failures(data)
     evaluated = max((method["curves"]["evaluated"] for method in data["methods"]), default=0)
-    last = min(data["last"], max(1, evaluated))
+    last, label = min(data["last"], max(1, evaluated)), data["metric"]["label"]
     heads = (
-        "Method", f"accuracy, last {last}", "accuracy, final", "client updates", "longest chain", "traffic",
+        "Method", f"{label}, last {last}", f"{label}, final", "client updates", "longest chain", "traffic",
         "virtual time", "real time", "runs",
     )  # fmt: skip
     figure = fig.final_results(data)
@@ -243,8 +254,8 @@ def _result_rows(data: Data) -> Iterator[list[Any]]:
         complete = sum(run["state"] == "complete" for run in method["runs"])
         yield [
             {"text": method["name"], "dot": line_style("method", number)["colour"], "chips": chips},
-            _level(summary["accuracy_last"], seeds, bold=method is best),
-            _level(summary["accuracy"], seeds),
+            _level(data, summary[_last(data)], seeds, bold=method is best),
+            _level(data, summary[data["metric"]["name"]], seeds),
             tenths(summary["client_updates"]),
             tenths(summary["longest_chain"]),
             size(summary["bytes"]),
@@ -254,8 +265,14 @@ def _result_rows(data: Data) -> Iterator[list[Any]]:
         ]
 
 
-def _level(level: Level, seeds: int, *, bold: bool = False) -> dict[str, Any]:
-    mean, sign, deviation = spread(level, seeds).partition(" ± ")
+def _last(data: Data) -> str:
+    """The key of the mean over the last evaluations."""
+    return f"{data['metric']['name']}_last"
+
+
+def _level(data: Data, level: Level, seeds: int, *, bold: bool = False) -> dict[str, Any]:
+    read = Metric(percent=data["metric"]["format"] == "percent")
+    mean, sign, deviation = spread(level, seeds, read).partition(" ± ")
     return {"text": mean, "small": sign + deviation, "bold": bold}
 
 
@@ -301,7 +318,9 @@ def _forgetting(data: Data) -> Card:
         note = f"{len(kept['chains'])} of {count(kept['in_all'])} chains are in this page."
         matrix = ref("runs", number, "forgetting", "chains", place, "matrix")
         left_out = len(kept["chains"]) < kept["in_all"]
-        found[f"{number}/{chain['round']}"] = fig.forgetting(chain, note if left_out else "", matrix)
+        found[f"{number}/{chain['round']}"] = fig.forgetting(
+            chain, note if left_out else "", matrix, data["metric"]["on_clients"]
+        )
     rounds = {str(chain["round"]): f"round {count(chain['round'])}" for _, _, chain in chains}
     return {
         "name": "forgetting",
@@ -393,13 +412,14 @@ def _without_failures(data: Data) -> list[Mapping[str, Any]]:
         method
         for method in data["methods"]
         if method["method"] != "centralized"
-        and method["summary"]["accuracy_last"]["mean"] is not None
+        and method["summary"][_last(data)]["mean"] is not None
         and not any(run["state"] in FAILURES for run in method["runs"])
     ]
 
 
 def _best(data: Data) -> Mapping[str, Any] | None:
-    return max(_without_failures(data), key=lambda method: method["summary"]["accuracy_last"]["mean"], default=None)
+    best = max if data["metric"]["higher_is_better"] else min
+    return best(_without_failures(data), key=lambda method: method["summary"][_last(data)]["mean"], default=None)
 
 
 def _headlines(data: Data) -> Iterator[tuple[str, str]]:
@@ -412,7 +432,8 @@ def _headlines(data: Data) -> Iterator[tuple[str, str]]:
             f"mean of {'all' if used == evaluated else 'the last'} {used} evaluations" if used > 1 else "one evaluation"
         )
         so_far = "" if all(run["state"] == "complete" for run in best["runs"]) else ", so far"
-        yield percent(best["summary"]["accuracy_last"]["mean"]), f"accuracy of {best['name']}, {over}{so_far}"
+        level = score_of(data, best["summary"][_last(data)]["mean"])
+        yield level, f"{data['metric']['label']} of {best['name']}, {over}{so_far}"
     yield from _speed_up(data)
     methods = _without_failures(data)
     sent = [method for method in methods if method["summary"]["bytes"]]
@@ -436,18 +457,18 @@ def _speed_up(data: Data) -> Iterator[tuple[str, str]]:
         costs = [(method["name"], method["summary"]["costs_to"][place]) for method in methods]
         reached = sorted((each for each in costs if each[1]["round"]), key=lambda each: float(each[1]["round"]))
         if len(reached) > 1:
-            goals.append((target["accuracy"], reached))
+            goals.append((target[data["metric"]["name"]], reached))
     if not goals:
         return
-    goals.sort(key=lambda goal: -float(goal[0]))
+    goals.sort(key=lambda goal: float(goal[0]), reverse=data["metric"]["higher_is_better"])
     first = methods[0]["name"]
-    accuracy, reached = next((goal for goal in goals if any(name == first for name, _ in goal[1])), goals[0])
+    level, reached = next((goal for goal in goals if any(name == first for name, _ in goal[1])), goals[0])
     fast, slow = reached[0], next((each for each in reached if each[0] == first), reached[-1])
     factor = slow[1]["round"] / fast[1]["round"]
     if factor > 1:
         reaching = first if slow[0] == first else "several methods"
         hardest = f", the hardest target that {reaching} reached" if len(data["targets"]) > 1 else ""
-        text = f"fewer rounds with {fast[0]} than with {slow[0]} to {percent(accuracy)}{hardest}"
+        text = f"fewer rounds with {fast[0]} than with {slow[0]} to {score_of(data, level)}{hardest}"
         yield f"{factor:.1f}×", f"{text}; {_time_factor(fast[1], slow[1])}"
 
 
@@ -471,18 +492,18 @@ _SECTIONS: tuple[tuple[Any, ...], ...] = (
     ),
     (
         "targets", "Cost to target",
-        "The cost until each target accuracy was first reached, as a mean over seeds. A target counts as reached if "
+        "The cost until each target {metric} was first reached, as a mean over seeds. A target counts as reached if "
         "every seed reached it. Factors say how many times less than the compared method.", _targets,
     ),
     (
         "results", "Final results",
-        "Test accuracy in percent, mean ± standard deviation over seeds, and total costs. Bold is the best federated "
+        "Test {metric}{unit}, mean ± standard deviation over seeds, and total costs. Bold is the best federated "
         "method without failed seeds.", _results,
     ),
     ("clients", "Clients", "The classes of each client, and of each group.", _clients, _groups),
     (
         "forgetting", "Forgetting",
-        "Each row is the model after one more client. Each column is its accuracy on the samples of one client. A "
+        "Each row is the model after one more client. Each column is its {on_clients} on the samples of one client. A "
         "column that fades downwards is forgotten.", _forgetting,
     ),
     (

@@ -15,6 +15,7 @@ from fedrelay.errors import SpecError
 from fedrelay.experiment.spec import Experiment
 from fedrelay.routes.plan import RoundPlan
 from fedrelay.runtime.result import Result, Row
+from fedrelay.tasks.task_facts import CLASSIFICATION, TaskFacts
 from fedrelay.user_code import errors_in_own_part
 
 
@@ -68,6 +69,8 @@ class RoundContext:
     """A copy of its line of metrics; None in rounds without an evaluation."""
 
     model: CurrentModel
+    task: TaskFacts = CLASSIFICATION
+    """What is learned, and the metric that the run is judged by: `context.row[context.task.headline]`."""
 
     @property
     def state_dict(self) -> Mapping[str, Tensor]:

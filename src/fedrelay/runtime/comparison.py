@@ -6,6 +6,7 @@ again continues whatever is not complete, so an interrupted comparison loses not
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -24,11 +25,12 @@ from fedrelay.experiment.method import build_method
 from fedrelay.experiment.prepare import check_preparable
 from fedrelay.experiment.spec import Comparison, ComparisonEntry, Experiment, load_file, validate
 from fedrelay.files import write_atomically
-from fedrelay.metrics.curves import mean_std
+from fedrelay.metrics.curves import mean_std, target_scores
 from fedrelay.runtime.callback import Callbacks
 from fedrelay.runtime.loop import resume_run, run_experiment
 from fedrelay.runtime.result import COSTS, Result, Row, html_table
 from fedrelay.tasks.base import Task
+from fedrelay.tasks.task_facts import CLASSIFICATION, TaskFacts
 
 SPEC = "comparison.yaml"
 
@@ -45,10 +47,11 @@ class MethodResults:
 
     def __repr__(self) -> str:
         failed = f", {len(self.failed)} failed" if self.failed else ""
-        return f"MethodResults({self.name!r}: accuracy {self._accuracy()} over {len(self.results)} seeds{failed})"
+        metric = (self.results[0].task if self.results else CLASSIFICATION).headline
+        return f"MethodResults({self.name!r}: {metric} {self._score()} over {len(self.results)} seeds{failed})"
 
-    def _accuracy(self) -> str:
-        found = self.mean_std(lambda result: result.accuracy_last)
+    def _score(self) -> str:
+        found = self.mean_std(lambda result: result.score_last)
         return "unknown" if found is None else f"{found[0]:.4f} ± {found[1]:.4f}"
 
     @property
@@ -65,14 +68,14 @@ class MethodResults:
         """Mean and standard deviation over the runs that have a result."""
         return mean_std([value(result) for result in self.results]) if self.results else None
 
-    def rounds_to(self, accuracy: float) -> float | None:
-        """Mean number of rounds to an accuracy; None if any run never reached it."""
-        costs = self.costs_to(accuracy)
+    def rounds_to(self, target: float) -> float | None:
+        """Mean number of rounds to a target; None if any run never reached it."""
+        costs = self.costs_to(target)
         return None if costs is None else costs["round"]
 
-    def costs_to(self, accuracy: float) -> Row | None:
-        """Mean costs to an accuracy; None if any run never reached it, and for costs that a run does not know."""
-        reached = [result.costs_to(accuracy) for result in self.results]
+    def costs_to(self, target: float) -> Row | None:
+        """Mean costs to a target; None if any run never reached it, and for costs that a run does not know."""
+        reached = [result.costs_to(target) for result in self.results]
         found = [costs for costs in reached if costs is not None]
         if not found or len(found) < len(reached):
             return None
@@ -103,19 +106,34 @@ class ComparisonResult:
         return f"ComparisonResult({', '.join([*map(repr, self.methods), *self.notes])})"
 
     def _repr_html_(self) -> str:
-        rows = [[each.name, each._accuracy(), str(len(each.results)), str(len(each.failed))] for each in self.methods]
+        rows = [[each.name, each._score(), str(len(each.results)), str(len(each.failed))] for each in self.methods]
         notes = "".join(f"<p>{escape(note)}</p>" for note in self.notes)
-        return html_table(["method", "accuracy", "runs", "failed"], rows) + notes
+        return html_table(["method", self.task.headline, "runs", "failed"], rows) + notes
 
     @property
-    def reference(self) -> float:
-        """The reference of targets: `eval.reference`, else the accuracy of centralised training if compared, else 1."""
+    def task(self) -> TaskFacts:
+        """What was learned, and the metric that methods are compared by."""
+        return next((result.task for entry in self.methods for result in entry.results), CLASSIFICATION)
+
+    @property
+    def targets(self) -> dict[float, float]:
+        """Share → target, for every share of `eval.targets`; empty where there is no reference."""
+        better = self.task.metric.higher_is_better
+        return target_scores(self.reference, self.comparison.eval.targets, higher_is_better=better)
+
+    @property
+    def reference(self) -> float | None:
+        """The reference of targets: `eval.reference`, else the score of centralised training if compared.
+
+        Otherwise 1 for shares such as accuracy, and None for other metrics, which have no best value.
+        """
         if self.comparison.eval.reference is not None:
             return self.comparison.eval.reference
         for entry in self.methods:
             if entry.method == "centralized" and entry.results:
-                return mean_std([result.accuracy_last for result in entry.results])[0]
-        return 1.0
+                found = mean_std([result.score_last for result in entry.results])[0]
+                return None if math.isnan(found) else found
+        return self.task.best_possible
 
     def __getitem__(self, name: str) -> MethodResults:
         for entry in self.methods:

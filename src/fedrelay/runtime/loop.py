@@ -86,7 +86,7 @@ class RoundLoop:
         plan, arrivals, state = self.attempts.run_hops(engine, plan, state)
         state = self.server.receive(plan, state, arrivals)
         self.recorder.add_costs()
-        context = RoundContext(self.experiment, state.round, plan, None, self._model(state))
+        context = RoundContext(self.experiment, state.round, plan, None, self._model(state), self.prepared.task_facts)
         if is_evaluated(self.experiment, state.round):
             context = self._evaluate(engine, context, mean_loss(arrivals))
         seconds = time.monotonic() - began
@@ -131,8 +131,11 @@ class RoundLoop:
         """Evaluate a round and record its row."""
         sums = engine.evaluate(context.model.weights)
         self.recorder.add_events(events_of_engine(context.round, engine.take_events()))
-        loss = sums.mean_loss if math.isfinite(sums.mean_loss) else None
-        metrics: Row = {**self.prepared.task.scores(sums.values), "loss": loss, "train_loss": train_loss}
+        scores = {**self.prepared.task.scores(sums.values), "loss": sums.mean_loss}
+        metrics: Row = {
+            name: value if value is not None and math.isfinite(value) else None for name, value in scores.items()
+        }
+        metrics["train_loss"] = train_loss
         if classes := self.experiment.eval.classes:
             counts = (np.asarray(sums.values[name]) for name in ("correct", "actual"))
             metrics["accuracy_classes"] = accuracy_on_classes(classes, *counts)
@@ -184,6 +187,7 @@ def run_experiment(
         "own_model": module is not None,
         "own_weights": isinstance(module, nn.Module),
         "own_task": task is not None,
+        "task": prepared.task_facts.as_dict(),
         "frozen_sha256": prepared.frozen_sha256,
         "sources": source_digests(prepared.user_modules()),
         "options": build_method(prepared.experiment).options,  # of the spec as it is saved, with absolute paths

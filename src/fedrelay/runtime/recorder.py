@@ -144,6 +144,7 @@ class Recorder:
         """All records, with the model `weights`."""
         return Result(
             experiment=self.prepared.experiment,
+            task=self.prepared.task_facts,
             history=self.history,
             weights=weights,
             model=self.prepared.state_dict(weights),

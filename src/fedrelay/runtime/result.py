@@ -13,14 +13,15 @@ import torch
 from torch import Tensor
 
 from fedrelay.experiment.spec import Experiment
-from fedrelay.metrics.curves import mean_of_last, rounds_to_target, target_accuracies
+from fedrelay.metrics.curves import mean_of_last, rounds_to_target, target_scores
 from fedrelay.models.flat_layout import weights_sha256
+from fedrelay.tasks.task_facts import CLASSIFICATION, TaskFacts
 
 Row = dict[str, Any]
 
 
 COSTS = ("round", "client_updates", "bytes", "virtual_seconds")
-"""The costs of reaching an accuracy."""
+"""The costs of reaching a target."""
 
 
 def share_name(share: float) -> str:
@@ -78,6 +79,9 @@ class Result:
     hop_overhead: float | None = None
     """Mean seconds of a hop beside the client's own, where hops are messages."""
 
+    task: TaskFacts = CLASSIFICATION
+    """What was learned, and the metric that the run is judged by."""
+
     run: Path | None = None
     stopped: str = ""
     """Why the run stopped before its last round; empty if it did not."""
@@ -93,7 +97,7 @@ class Result:
         return {
             "method": repr(self.experiment.method),
             "data": repr(self.experiment.data.name),
-            "accuracy": f"{self.accuracy:.4f}",
+            self.metric: f"{self.score:.4f}",
             "rounds": f"{self.rounds}/{self.experiment.rounds}",
             "client_updates": f"{self.client_updates}",
             "transfers": f"{sum(self.transfers.values())}",
@@ -106,43 +110,93 @@ class Result:
         return bool(self.stopped) or self.rounds >= self.experiment.rounds
 
     @property
+    def metric(self) -> str:
+        """The name of the metric that the run is judged by: `eval.metric`, or the headline of the task."""
+        return self.task.headline
+
+    @property
+    def score(self) -> float:
+        """That metric on the test samples after the last round; NaN where it is not known."""
+        return self._last(self.metric)
+
+    @property
+    def score_last(self) -> float:
+        """Its mean over the last `eval.last` evaluations."""
+        return self._mean_of_last(self.metric)
+
+    @property
     def accuracy(self) -> float:
-        """Test accuracy after the last round, between 0 and 1."""
-        return float(self.history[-1]["accuracy"]) if self.history else float("nan")
+        """Test accuracy after the last round, between 0 and 1.
+
+        Raises:
+            AttributeError: The task has no accuracy.
+        """
+        self._check_accuracy()
+        return self._last("accuracy")
 
     @property
     def accuracy_last(self) -> float:
-        """Mean test accuracy of the last `eval.last` evaluations."""
-        accuracies = [row["accuracy"] for row in self.history]
-        return mean_of_last(accuracies, self.experiment.eval.last) if accuracies else float("nan")
+        """Mean test accuracy of the last `eval.last` evaluations.
+
+        Raises:
+            AttributeError: The task has no accuracy.
+        """
+        self._check_accuracy()
+        return self._mean_of_last("accuracy")
+
+    def _check_accuracy(self) -> None:
+        if "accuracy" not in self.task.metrics:
+            raise AttributeError(f"the task {self.task.name!r} has no accuracy; result.score is its {self.metric}")
+
+    def _last(self, metric: str) -> float:
+        value = self.history[-1].get(metric) if self.history else None
+        return float("nan") if value is None else float(value)
+
+    def _mean_of_last(self, metric: str) -> float:
+        known = [row[metric] for row in self.history if row.get(metric) is not None]
+        return mean_of_last(known, self.experiment.eval.last) if known else float("nan")
 
     @property
     def accuracy_classes(self) -> float | None:
         """The same on `eval.classes` alone; None without such classes."""
-        known = [row["accuracy_classes"] for row in self.history if row.get("accuracy_classes") is not None]
-        return mean_of_last(known, self.experiment.eval.last) if known else None
+        mean = self._mean_of_last("accuracy_classes")
+        return None if math.isnan(mean) else mean
 
     @property
     def weights_sha256(self) -> str:
         """SHA-256 of the final weights: the same for all runs of a spec, on every engine, resumed or not."""
         return weights_sha256(self.weights)
 
-    def rounds_to(self, accuracy: float) -> int | None:
-        """The first evaluated round with at least this test accuracy."""
-        return rounds_to_target(
-            [row["round"] for row in self.history], [row["accuracy"] for row in self.history], accuracy
-        )
+    def rounds_to(self, target: float) -> int | None:
+        """The first evaluated round that is at least as good: at least this accuracy, or at most this error."""
+        rounds, scores = [row["round"] for row in self.history], [row.get(self.metric) for row in self.history]
+        return rounds_to_target(rounds, scores, target, higher_is_better=self.task.metric.higher_is_better)
 
-    def costs_to(self, accuracy: float) -> Row | None:
-        """The costs up to the first evaluated round with at least this test accuracy; None if there is none."""
-        reached = next((row for row in self.history if row["accuracy"] >= accuracy), None)
-        return None if reached is None else {name: reached.get(name) for name in COSTS}
+    def costs_to(self, target: float) -> Row | None:
+        """The costs up to the first evaluated round that is at least as good; None if there is none."""
+        reached = self.rounds_to(target)
+        row: Row = next((row for row in self.history if row["round"] == reached), {})
+        return {name: row.get(name) for name in COSTS} if row else None
 
     def rounds_to_targets(self, reference: float | None = None) -> dict[float, int | None]:
-        """Rounds to each share of `eval.targets` of the reference accuracy."""
+        """Rounds to each share of `eval.targets` of the reference; None for all where there is no reference."""
         settings = self.experiment.eval
-        goals = target_accuracies(reference or settings.reference or 1.0, settings.targets)
-        return {share: self.rounds_to(goal) for share, goal in goals.items()}
+        reference = reference or settings.reference or self.task.best_possible
+        goals = target_scores(reference, settings.targets, higher_is_better=self.task.metric.higher_is_better)
+        return {share: self.rounds_to(goals[share]) if goals else None for share in settings.targets}
+
+    def _scores(self) -> dict[str, Any]:
+        """The last value of every metric, and the mean of the last values of the headline, by name."""
+        last = self.history[-1] if self.history else {}
+        if self.task == CLASSIFICATION:
+            others = {name: last.get(name) for name in ("loss", "precision", "recall", "f1")}
+            found = {"accuracy": self.accuracy, "accuracy_last": self.accuracy_last}
+            return {**found, "accuracy_classes": self.accuracy_classes, **others}
+        names = dict.fromkeys((self.metric, *self.task.metrics, "loss"))
+        levels = {f"{self.metric}_last": None if math.isnan(self.score_last) else self.score_last}
+        about = {"task": self.task.name, "metric": self.metric}
+        classes = {} if self.accuracy_classes is None else {"accuracy_classes": self.accuracy_classes}
+        return {**about, **levels, **classes, **{name: last.get(name) for name in names}}
 
     def load_into(self, module: torch.nn.Module) -> torch.nn.Module:
         """Put the trained weights into a module of the same architecture."""
@@ -151,7 +205,6 @@ class Result:
 
     def summary(self) -> dict[str, Any]:
         """The run in one flat object, as `--json` prints it."""
-        last = self.history[-1] if self.history else {}
         return {
             "method": self.experiment.method,
             "data": self.experiment.data.name,
@@ -159,13 +212,7 @@ class Result:
             "rounds": self.rounds,
             "complete": self.complete,
             "stopped": self.stopped or None,
-            "accuracy": self.accuracy,
-            "accuracy_last": self.accuracy_last,
-            "accuracy_classes": self.accuracy_classes,
-            "loss": last.get("loss"),
-            "precision": last.get("precision"),
-            "recall": last.get("recall"),
-            "f1": last.get("f1"),
+            **self._scores(),
             "rounds_to": {share_name(share): rounds for share, rounds in self.rounds_to_targets().items()},
             "transfers": dict(self.transfers),
             "bytes": self.bytes,

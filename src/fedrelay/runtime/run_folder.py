@@ -1,6 +1,7 @@
 """The run folder: everything that is known of a run, and everything that is needed to continue it.
 
-    run.json              format, versions, the run's name, the data's fingerprint, the method's options; written once
+    run.json              format, versions, the run's name, the data's fingerprint, the method's options, the task's
+                          metrics and how they are read; written once
     spec.yaml             the resolved experiment; written once
     plan.json             groups and a summary of what travels; written once
     clients/              client state, one file for each client
@@ -9,7 +10,7 @@
     probe.safetensors     the probe network of the profiles, where there is one; written once
     metrics.jsonl         one line for each evaluated round; equal runs have equal bytes
     ledger.jsonl          one line for each round: routes, transfers, bytes; line 0 is the setup
-    forgetting.jsonl      one line for each followed route: accuracy on each client's samples after each hop
+    forgetting.jsonl      one line for each followed route: the score on each client's samples after each hop
     events.jsonl          one line for each fault event; −1 stands for the server or the round as a whole
     timings.jsonl         one line for each round: real seconds, the only thing that differs between equal runs
     checkpoint.json       names the newest checkpoint and its checksum
@@ -49,10 +50,11 @@ from fedrelay.grouping.profiles import ProfilingResult
 from fedrelay.robustness.guard import NO_HOPS_YET, TypicalHop
 from fedrelay.routes.arrival import Arrival, HopReport
 from fedrelay.runtime.versions import versions
+from fedrelay.tasks.task_facts import CLASSIFICATION, TaskFacts
 
 FORMAT = 2
 STREAMS: dict[str, tuple[str, ...]] = {
-    "metrics": ("round", "accuracy"),
+    "metrics": ("round",),
     "ledger": ("round", "s2c", "c2s", "c2c", "bytes", "client_updates", "longest_route"),
     "timings": ("round", "seconds"),
     "forgetting": ("round",),
@@ -129,6 +131,15 @@ class RunFolderReader:
         return _read_json(self.path / "run.json")
 
     @property
+    def task(self) -> TaskFacts:
+        """What was learned, and the metric that the run is judged by; folders of older versions know classes alone."""
+        facts = self.facts.get("task")
+        try:
+            return CLASSIFICATION if facts is None else TaskFacts.from_dict(facts)
+        except ValueError as error:
+            raise RunFolderError(f"{self.path / 'run.json'}: is damaged ({error})") from None
+
+    @property
     def plan(self) -> dict[str, Any]:
         """The content of `plan.json`."""
         return _read_json(self.path / "plan.json")
@@ -193,9 +204,11 @@ class RunFolderReader:
         except (OSError, ValueError, RecursionError) as error:
             raise RunFolderError(f"{path}: is damaged ({error})") from None
         kinds = {} if stream == "metrics" else _VALUES  # callbacks choose the names of metrics
+        headline = self.task.headline if stream == "metrics" else None
         for row in rows:
             numbers = row if isinstance(row, dict) else {}
             missing = [name for name in STREAMS[stream] if not kinds.get(name, _is_number)(numbers.get(name))]
+            missing += [headline] if headline is not None and headline not in numbers else []
             if missing:
                 raise RunFolderError(f"{path}: is damaged (a line without {', '.join(missing)})")
             odd = [name for name, value in numbers.items() if not kinds.get(name, _is_number_or_none)(value)]

@@ -26,8 +26,8 @@ log = logging.getLogger(__name__)
 
 COUNTED = ("bytes", "client_updates", "s2c", "c2s", "c2c", "virtual_seconds")
 
-LAST = "accuracy"
-"""Written last in a round: if a round has it, the round is complete."""
+LAST = "cost/client_updates"
+"""Written last in a round, whatever its metrics: if a round has it, the round is complete."""
 
 Ending = Literal["complete", "failed", "stopped"]
 """How a run ended: with a result, without one, or resumable."""
@@ -163,7 +163,7 @@ class MLflow(TrackingLogger):
         if not kept.is_file():
             write_atomically(kept, json.dumps({"run_id": self._new(experiment)}).encode())
         self.id = str(json.loads(kept.read_bytes())["run_id"])
-        steps = [metric.step for metric in self.client.get_metric_history(self.id, LAST)]
+        steps = [metric.step for metric in self.client.get_metric_history(self.id, _mlflow_name(LAST))]
         self.client.update_run(self.id, status="RUNNING")
         return max(steps, default=0)
 
@@ -181,11 +181,15 @@ class MLflow(TrackingLogger):
 
         now = int(1e3 * time.time())
         names = sorted(values, key=lambda name: name == LAST)
-        metrics = [Metric(name.replace("/", "."), values[name], now, round) for name in names]
+        metrics = [Metric(_mlflow_name(name), values[name], now, round) for name in names]
         self.client.log_batch(self.id, metrics)
 
     def finish(self, ending: Ending) -> None:
         self.client.set_terminated(self.id, self.STATUS[ending])
+
+
+def _mlflow_name(name: str) -> str:
+    return name.replace("/", ".")
 
 
 def _missing(extra: str, package: str) -> str:

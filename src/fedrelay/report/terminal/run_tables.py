@@ -16,7 +16,6 @@ from rich.text import Text
 from fedrelay.cost.ledger import KINDS
 from fedrelay.experiment.grammar import parse_method
 from fedrelay.experiment.spec import DataSettings, Experiment
-from fedrelay.metrics.curves import target_accuracies
 from fedrelay.report.comparison_summary import summarize
 from fedrelay.report.format import (
     NONE,
@@ -25,6 +24,8 @@ from fedrelay.report.format import (
     moment,
     percent,
     plural,
+    score,
+    score_name,
     size,
     spread,
     step_size,
@@ -36,6 +37,7 @@ from fedrelay.runtime.bench import Timing
 from fedrelay.runtime.comparison import ComparisonResult
 from fedrelay.runtime.result import Result, Row, share_name
 from fedrelay.runtime.run_status import RunStatus
+from fedrelay.tasks.task_facts import CLASSIFICATION, TaskFacts, metric_label
 
 
 def facts_grid(rows: Mapping[str, RenderableType]) -> Table:
@@ -97,17 +99,19 @@ def result_table(result: Result) -> RenderableType:
     settings = result.experiment.eval
     last = result.history[-1] if result.history else {}
     reached = result.rounds_to_targets()
-    of = f" of {percent(settings.reference)}" if settings.reference is not None else ""
+    task, read = result.task, result.task.metric
+    reference = settings.reference or task.best_possible
+    of = f" of {score(read, reference)}" if reference not in (1, None) else ""
     rows: dict[str, RenderableType] = {}
     if result.stopped:
         rows["stopped"] = f"after round {count(result.rounds)} of {count(result.experiment.rounds)}: {result.stopped}"
     rows |= {
-        "accuracy": Text(percent(result.accuracy), style="bold"),
-        f"mean of last {min(settings.last, len(result.history))}": percent(result.accuracy_last),
+        task.label: Text(score(read, result.score), style="bold"),
+        f"mean of last {min(settings.last, len(result.history))}": score(read, result.score_last),
         "loss": NONE if last.get("loss") is None else f"{last['loss']:.3f}",
-        "macro F1": percent(last.get("f1")),
+        **_other_scores(task, last),
     }
-    for share, rounds in reached.items():
+    for share, rounds in reached.items() if reference is not None else ():
         rows[f"rounds to {percent(share, 0)}{of}"] = count(rounds)
     rows |= {
         "client updates": count(result.client_updates),
@@ -130,7 +134,16 @@ def result_table(result: Result) -> RenderableType:
     return facts_grid(rows)
 
 
-def progress_table(experiment: Experiment, history: Sequence[Row], status: RunStatus) -> RenderableType:
+def _other_scores(task: TaskFacts, row: Row) -> dict[str, str]:
+    """The metrics beside the headline; of classification, the macro F1 alone."""
+    names = ("f1",) if task == CLASSIFICATION else tuple(task.metrics)
+    others = (name for name in names if name != task.headline)
+    return {metric_label(name): score(task.read(name), row.get(name)) for name in others}
+
+
+def progress_table(
+    experiment: Experiment, history: Sequence[Row], status: RunStatus, task: TaskFacts = CLASSIFICATION
+) -> RenderableType:
     """The progress of a run by its last evaluation, and its status."""
     title = Text(f"{experiment.method} on {experiment.data.name}, seed {experiment.seed}", style="bold")
     if not history:
@@ -139,8 +152,8 @@ def progress_table(experiment: Experiment, history: Sequence[Row], status: RunSt
     last = history[-1]
     rows = {
         "rounds": f"{count(last['round'])} of {count(experiment.rounds)}",
-        "accuracy": percent(last["accuracy"]),
-        "macro F1": percent(last.get("f1")),
+        task.label: score(task.metric, last.get(task.headline)),
+        **_other_scores(task, last),
         "client updates": count(last.get("client_updates")),
         "traffic": size(last.get("bytes")),
         "virtual time": moment(last.get("virtual_seconds")),
@@ -184,10 +197,10 @@ def run_advice(result: Result) -> RenderableType:
 
 
 def comparison_tables(outcome: ComparisonResult) -> RenderableType:
-    """A comparison in numbers: accuracy and rounds to targets, costs, then notes."""
+    """A comparison in numbers: scores and rounds to targets, costs, then notes."""
     found = summarize(outcome)
-    tables = (_quality(outcome, found), Text(), _effort(outcome, found), Text(), _costs(found))
-    return Group(*tables, *_notes(outcome, found))
+    effort = (_effort(outcome, found), Text()) if outcome.targets else ()
+    return Group(_quality(outcome, found), Text(), *effort, _costs(found), *_notes(outcome, found))
 
 
 def comparison_advice(outcome: ComparisonResult) -> RenderableType:
@@ -204,7 +217,8 @@ def comparison_advice(outcome: ComparisonResult) -> RenderableType:
         rows["privacy"] = f"{out}/privacy.png"
     federated = [each for each in outcome.methods if each.results and each.method != "centralized"]
     if federated:
-        best = max(federated, key=lambda each: fmean(result.accuracy_last for result in each.results))
+        gain = outcome.task.metric.gain
+        best = max(federated, key=lambda each: gain(fmean(result.score_last for result in each.results)))
         rows["next"] = f"look at the curves; fedrelay methods show {best.method}"
     if len(outcome.comparison.seeds) == 1:
         rows["error bars"] = "compare with --seeds 1,2,3"
@@ -226,18 +240,19 @@ def _partition(data: DataSettings) -> str:
 def _quality(outcome: ComparisonResult, summaries: Mapping[str, Row]) -> Table:
     evaluations = max((len(result.history) for entry in outcome.methods for result in entry.results), default=0)
     last = min(outcome.comparison.eval.last, max(1, evaluations))
-    goals = target_accuracies(outcome.reference, outcome.comparison.eval.targets)
-    heads = [f"rounds to\n{percent(goal)}" for goal in goals.values()]
-    table = plain_table("\nmethod", f"accuracy %\nlast {last}", "accuracy %\nfinal", *heads, numeric=True)
+    goals, task, name_of_score = outcome.targets, outcome.task, score_name(outcome.task)
+    heads = [f"rounds to\n{score(task.metric, goal)}" for goal in goals.values()]
+    table = plain_table("\nmethod", f"{name_of_score}\nlast {last}", f"{name_of_score}\nfinal", *heads, numeric=True)
     for column in table.columns[3:]:
         column.justify = "left"  # cells of two numbers are aligned by themselves
     reached = [_reached(list(summaries.values()), share_name(share)) for share in goals]
     for number, (name, summary) in enumerate(summaries.items()):
         runs, failed = len(summary["runs"]), summary["diverged"] or summary["untrained"]
         ended = "diverged" if summary["diverged"] else "failed"
-        level = Text(spread(summary["accuracy_last"], runs), style="bold") if runs else Text(ended, style="red")
-        marked = f"{name}*" if failed and runs else name
-        table.add_row(marked, level, spread(summary["accuracy"], runs), *(column[number] for column in reached))
+        mean = spread(summary[f"{task.headline}_last"], runs, task.metric)
+        level = Text(mean, style="bold") if runs else Text(ended, style="red")
+        marked, final = f"{name}*" if failed and runs else name, spread(summary[task.headline], runs, task.metric)
+        table.add_row(marked, level, final, *(column[number] for column in reached))
     return table
 
 
@@ -255,10 +270,10 @@ def _reached(summaries: Sequence[Row], share: str) -> list[Text]:
 
 def _effort(outcome: ComparisonResult, summaries: Mapping[str, Row]) -> Table:
     """All costs to the middle target: rounds alone would favour long chains."""
-    goals = target_accuracies(outcome.reference, outcome.comparison.eval.targets)
+    goals = outcome.targets
     share = sorted(goals)[len(goals) // 2]
     heads = ("rounds", "client updates", "traffic", "virtual time")
-    table = plain_table(f"to reach {percent(goals[share])}", *heads, numeric=True)
+    table = plain_table(f"to reach {score(outcome.task.metric, goals[share])}", *heads, numeric=True)
     for name, summary in summaries.items():
         costs = summary["costs_to"][share_name(share)]
         work = (tenths(costs["round"]), whole(costs["client_updates"]), size(costs["bytes"]))
@@ -281,8 +296,9 @@ def _notes(outcome: ComparisonResult, summaries: Mapping[str, Row]) -> Iterator[
     first, *others = summaries
     if any(factor is not None for name in others for factor in summaries[name]["speed_up"].values()):
         yield Text(f"  ×: times fewer rounds than {first}", style="dim")
-    if outcome.reference != 1:
-        yield Text(f"  rounds to: shares of the reference accuracy, {percent(outcome.reference)}", style="dim")
+    if outcome.reference not in (1, None):
+        level = score(outcome.task.metric, outcome.reference)
+        yield Text(f"  rounds to: shares of the reference {outcome.task.label}, {level}", style="dim")
     yield from (Text(f"  {note}", style="dim") for note in outcome.notes)
     for entry in outcome.methods:
         if entry.failed and entry.results:

@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+import pytest
+
+from fedrelay.errors import SpecError
+from fedrelay.tasks.base import LOSS, Metric
+from fedrelay.tasks.binary import Binary
+from fedrelay.tasks.classification import Classification
+from fedrelay.tasks.custom import CustomTask
+from fedrelay.tasks.regression import Regression
+from fedrelay.tasks.task_facts import CLASSIFICATION, TaskFacts, metric_label
+
+
+def test_the_headline_is_that_of_the_task_or_the_wanted_one():
+    assert TaskFacts.of(Classification()) == CLASSIFICATION
+    assert (CLASSIFICATION.headline, CLASSIFICATION.metric, CLASSIFICATION.best_possible) == ("accuracy", Metric(), 1.0)
+    assert TaskFacts.of(Binary(), "sensitivity").headline == "sensitivity"
+    rmse = TaskFacts.of(Regression())
+    assert (rmse.headline, rmse.label, rmse.metric, rmse.best_possible) == ("rmse", "RMSE", LOSS, None)
+    assert TaskFacts.of(Regression(), "loss").metric == LOSS
+
+
+def test_an_unknown_metric_is_refused_with_the_known_ones():
+    with pytest.raises(SpecError, match=r"eval.metric: unknown metric 'rsme'.*rmse.* for the task 'regression'"):
+        TaskFacts.of(Regression(), "rsme")
+
+
+def test_models_are_compared_on_clients_by_the_tasks_own_headline():
+    assert TaskFacts.of(Binary(), "brier").measured_on_clients == "auroc"
+    own = CustomTask(loss=max, metrics_of={"one": max, "two": max}, headline_metric="two")
+    assert TaskFacts.of(own).measured_on_clients == "two"
+    assert TaskFacts.of(CustomTask(loss=max)).measured_on_clients == "loss"
+
+
+@pytest.mark.parametrize("task", [Classification(), Binary(), Regression()], ids=lambda task: task.name)
+def test_facts_come_back_from_plain_values(task):
+    facts = TaskFacts.of(task)
+    assert TaskFacts.from_dict(facts.as_dict()) == facts
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        {},
+        {"name": "x", "headline": "y", "metrics": {}},
+        {"name": "x", "headline": "loss", "metrics": 3},
+        {"name": 1, "headline": "loss", "metrics": {}},
+        {"name": "x", "headline": "a", "metrics": {"a": {}}},
+    ],
+)
+def test_damaged_facts_are_refused(damaged):
+    with pytest.raises(ValueError, match=r"it does not say|its headline"):
+        TaskFacts.from_dict(damaged)
+
+
+def test_labels():
+    assert [metric_label(name) for name in ("rmse", "r2", "pixel_accuracy")] == ["RMSE", "R²", "pixel accuracy"]
