@@ -14,6 +14,7 @@ from fedrelay.data.data_by_seed import DataBySeed, OwnData
 from fedrelay.data.federation import Federation
 from fedrelay.data.open_federation import open_federation
 from fedrelay.data.public_samples import PublicFederation
+from fedrelay.data.validation_samples import validation_part
 from fedrelay.errors import SpecError
 from fedrelay.experiment.data_and_model import OwnModel
 from fedrelay.experiment.grammar import refuse_misplaced_options
@@ -30,6 +31,9 @@ from fedrelay.runtime.loop import resume_run, run_experiment
 from fedrelay.runtime.result import Result
 from fedrelay.tasks.base import Task
 from fedrelay.user_code import name_of
+
+_WITH_OWN_DATA = ("data.public", "data.validation")
+"""Settings of `data` that also apply to data of the user's own."""
 
 DataSource = str | Options | Federation | Callable[[int], Federation]
 ModelSource = str | Options | nn.Module | Callable[..., nn.Module]
@@ -373,7 +377,7 @@ def _separate_own(
     else:
         federation = _own_data(data)
         paths = {name: shortcuts().get(name, name) for name in plain}
-        useless = [name for name, path in paths.items() if path.split(".")[0] == "data" and path != "data.public"]
+        useless = [name for name, path in paths.items() if path.split(".")[0] == "data" and path not in _WITH_OWN_DATA]
         if useless:
             raise SpecError(
                 f"{', '.join(useless)}: has no effect on data of your own; pass it to federate or load_data"
@@ -420,5 +424,7 @@ def _data_settings(data: OwnData) -> dict[str, Any]:
     """The `data` section for data of the user's own. Those that depend on the seed complete it in every run."""
     if isinstance(data, DataBySeed):
         return {"name": "own data"}
-    public = {"public": data.per_class} if isinstance(data, PublicFederation) else {}
-    return {"name": data.name, "clients": data.clients, **public}
+    kept: dict[str, Any] = {"public": data.per_class} if isinstance(data, PublicFederation) else {}
+    if (part := validation_part(data)) is not None:
+        kept["validation"] = part.share
+    return {"name": data.name, "clients": data.clients, **kept}

@@ -163,3 +163,28 @@ def test_notes_of_a_kind_are_counted(program, tiny):
     given_up = [line for line in ended.err.splitlines() if "is given up" in line]
     assert len(given_up) == 2
     assert "more like this)" in given_up[1]
+
+
+def test_a_run_that_stops_early_says_why_and_keeps_its_best_model(program, tiny, tmp_path):
+    words = ["--rounds", "30", "--validation", "0.3", "--patience", "1", "--set", "min_gain=0.5", "--out", "run"]
+    ended = program("run", "fedavg", *tiny, *words)
+    assert ended.code == 0
+    why = "stop.patience: no gain of more than 0.5 in validation_accuracy in 1 evaluations"
+    assert f"after round 2 of 30: {why}" in " ".join(ended.out.split())
+    assert f"stopped: {why}" in ended.err
+    assert "run/best.safetensors" in ended.out
+    assert (tmp_path / "run/best.safetensors").is_file()
+    result = program("resume", "run", "--json").json
+    assert (result["complete"], result["rounds"], result["stopped"]) == (True, 2, why)
+    assert result["best"]["metric"] == "validation_accuracy"
+    shown = program("show", "run")
+    assert why in " ".join(shown.out.split())
+    assert "complete" in shown.out
+    assert "best model" in shown.out
+    facts = program("show", "run", "--json").json
+    assert (facts["state"], facts["stopped"], facts["best"]["round"]) == ("complete", why, result["best"]["round"])
+
+
+def test_choosing_on_test_samples_is_noted_once(program, tiny):
+    ended = program("run", "fedavg", *tiny, "--patience", "1")
+    assert ended.err.count("note: stop.patience: chooses the last round by test samples") == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.report.folders import ran
 
 from fedrelay.report.document import report_data
 from fedrelay.report.load_runs import load_runs
@@ -142,3 +143,14 @@ def test_unknown_classes_are_explained(data):
     found = with_sections({**data, "federations": [], "runs": runs})
     assert card(found, "clients")["empty"] == "Not known: why."
     assert card(found, "relay")["notes"]["0"] == "The classes of clients are not known: why."
+
+
+def test_early_stops_and_best_models_are_marked(tmp_path):
+    settings = {"rounds": 9, "validation": 0.2, "stop": {"max_updates": 15}}
+    data = with_sections(report_data(load_runs([ran(tmp_path / "run", "fedavg", **settings)])))
+    first, second = card(data, "results")["table"]["rows"][0][0]["chips"]
+    assert first["text"] == "seed 1 stopped early, round 2 of 9"
+    assert first["title"].startswith("stop.max_updates: 20 client updates")
+    assert second["text"] in ("seed 1 best in round 1", "seed 1 best in round 2")
+    assert second["title"].startswith("validation_accuracy 0.")
+    assert data["states"] == {"complete": 1}

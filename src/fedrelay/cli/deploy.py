@@ -131,6 +131,9 @@ def node(
     ] = False,
     classes: Annotated[int | None, Option(min=1, help="number of classes, if higher labels exist elsewhere")] = None,
     holdout: Annotated[float, Option(min=0.0, max=0.9, help="share of the samples kept to evaluate models")] = 0.0,
+    validation: Annotated[
+        float, Option(min=0.0, max=0.9, help="share of the train samples kept to choose the best model and to stop")
+    ] = 0.0,
     share_histogram: Annotated[
         bool, Option(help="share with the server how many samples of each class there are")
     ] = False,
@@ -175,9 +178,12 @@ def node(
     output = CommandOutput(quiet=quiet)
     largest = _bytes("--largest-message", largest_message)
     validate(EngineSettings, {"name": "flower", "superlink": superlink}, "--")
+    revealing = {"--holdout": holdout, "--validation": validation, "--share-histogram": share_histogram}
     trusted, secret = authority(ca), private_key(key)  # before samples are read, which may take long
-    _check_policy(require_dp, {"--require-clip": require_clip, "--budget": budget}, holdout, share_histogram)
+    _check_policy(require_dp, {"--require-clip": require_clip, "--budget": budget}, revealing)
     policy = None if require_dp is None else OwnerPolicy(require_dp, require_clip)
+    if not 0 <= validation < 1:  # such as nan
+        raise SpecError(f"--validation: must be at least 0 and less than 1, got {validation:g}")
     check_device(device)
     import_from_current_folder()
     load_plugins(plugin or ())
@@ -193,6 +199,7 @@ def node(
         place,
         module=own,
         device=device,
+        validation=validation,
         share_histogram=share_histogram,
         policy=policy,
         budget=left,
@@ -201,8 +208,10 @@ def node(
         plugins=tuple(plugin or ()),
     )
     shared = "shared" if share_histogram else "not shared"
+    facts = service.facts()
+    choosing = f", {facts.validations:,} for validation" if facts.validations else ""
     output.note(
-        f"{samples.sample_count(0):,} samples to train on, {service.facts().tests:,} held out; "
+        f"{facts.samples:,} samples to train on, {facts.tests:,} held out{choosing}; "
         f"class counts are {shared}. Stop this node with Ctrl-C."
     )
     if policy is not None:
@@ -241,14 +250,18 @@ def nodes(
     output.print_json({"nodes": [entry.to_json() for entry in roster], "warnings": warnings})
 
 
-def _check_policy(
-    noise: float | None, belonging: Mapping[str, float | None], holdout: float, share_histogram: bool
-) -> None:
-    """Check that options of the owner's policy have --require-dp, and that none contradicts it."""
+def _check_policy(noise: float | None, belonging: Mapping[str, float | None], revealing: Mapping[str, float]) -> None:
+    """Check that options of the owner's policy have --require-dp, and that none contradicts it.
+
+    Args:
+        noise: --require-dp.
+        belonging: Options that need it.
+        revealing: Options that it excludes.
+    """
     for option, value in belonging.items():
         if noise is None and value is not None:
             raise SpecError(f"{option}: needs --require-dp")
-    for option, wanted in {"--holdout": bool(holdout), "--share-histogram": share_histogram}.items():
+    for option, wanted in revealing.items():
         if noise is not None and wanted:
             raise SpecError(
                 f"{option}: reveals something about samples without noise; it cannot be used with --require-dp"

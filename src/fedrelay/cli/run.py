@@ -56,6 +56,7 @@ app = typer.Typer()
         "fedrelay run fedseq --clients 100 --alpha 0 --rounds 60",
         "fedrelay run fedseq+fedprox --set terms.prox.mu=0.1 --out runs/mine",
         "fedrelay run examples/fedseq.yaml --rounds 10 --json",
+        "fedrelay run fedseq --validation 0.1 --patience 10 --set stop.max_hours=2",
         "fedrelay run pairs+fedprox --plugin mylab.pairs",
     )
 )

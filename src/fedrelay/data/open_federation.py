@@ -8,18 +8,20 @@ from fedrelay.data.public_samples import with_public
 from fedrelay.data.registry import load_dataset
 from fedrelay.data.stratified_subset import subset
 from fedrelay.data.synthetic import SyntheticFederation
+from fedrelay.data.validation_samples import with_validation
 from fedrelay.errors import SpecError
 from fedrelay.experiment.spec import DataSettings
 
 
 def open_federation(data: DataSettings, seed: int) -> Federation:
-    """Load the data set, partition it, and split off the public samples if `data.public` is set.
+    """Load the data set, partition it, and split off the validation and public samples that the settings ask for.
 
     Raises:
         DataError: The data set is missing, damaged or cannot be partitioned this way.
         SpecError: A setting is unknown or has no effect.
     """
-    return with_public(_partitioned(data, seed), data.public or 0, seed)
+    federation = with_validation(_partitioned(data, seed), data.validation, seed)
+    return with_public(federation, data.public or 0, seed)
 
 
 def _partitioned(data: DataSettings, seed: int) -> Federation:

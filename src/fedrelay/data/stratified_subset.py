@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +16,7 @@ from fedrelay.rng import generator
 def subset(dataset: Dataset, samples: int | None, test_samples: int | None, seed: int) -> Dataset:
     """Keep `samples` train and `test_samples` test samples, or all where None."""
     if samples is not None:
-        kept = _stratified_indices(dataset.y_train, samples, seed, "samples")
+        kept = _indices(dataset.y_train, samples, seed, "samples")
         owner = dataset.client_train
         dataset = replace(
             dataset,
@@ -24,16 +25,23 @@ def subset(dataset: Dataset, samples: int | None, test_samples: int | None, seed
             client_train=None if owner is None else np.unique(owner[kept], return_inverse=True)[1],
         )
     if test_samples is not None:
-        kept = _stratified_indices(dataset.y_test, test_samples, seed, "test_samples")
+        kept = _indices(dataset.y_test, test_samples, seed, "test_samples")
         dataset = replace(dataset, x_test=dataset.x_test[kept], y_test=dataset.y_test[kept])
     return dataset
 
 
-def _stratified_indices(labels: NDArray[np.int64], count: int, seed: int, what: str) -> NDArray[np.int64]:
-    """Sorted indices. Each class is shuffled and spread evenly over a line; the first `count` samples are kept."""
+def _indices(labels: NDArray[np.int64], count: int, seed: int, what: str) -> NDArray[np.int64]:
     if count > len(labels):
         raise SpecError(f"data.{what}: must be at most {len(labels)}, got {count}")
-    rng = generator(seed, "subset", what)
+    return stratified_indices(labels, count, generator(seed, "subset", what))
+
+
+def stratified_indices(labels: NDArray[Any], count: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    """Sorted indices of `count` samples, with the same proportions of classes.
+
+    Each class is shuffled and spread evenly over a line; the first samples are taken. Samples without a class of their
+    own are drawn at random.
+    """
     if labels.ndim > 1:  # one label per position: samples have no class
         return np.sort(rng.permutation(len(labels))[:count])
     position = np.empty(len(labels))

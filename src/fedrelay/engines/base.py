@@ -9,6 +9,7 @@ from typing import Protocol
 from torch import Tensor
 
 from fedrelay.cost.ledger import SERVER
+from fedrelay.data.evaluation_samples import EvaluationSet
 from fedrelay.local.client_profile import ClientProfiler, ProfileVector
 from fedrelay.robustness.guard import NO_HOPS_YET, TypicalHop
 from fedrelay.routes.arrival import Arrival
@@ -83,8 +84,8 @@ class Engine(Protocol):
     ) -> Iterator[tuple[int, ProfileVector]]:
         """Compute the profile of each client, each from these weights: (place in `clients`, vector), as they come."""
 
-    def evaluate(self, weights: Tensor) -> EvaluationSums:
-        """Evaluate a model on the federation's test samples."""
+    def evaluate(self, weights: Tensor, on: EvaluationSet = "test") -> EvaluationSums:
+        """Evaluate a model on the federation's test samples, or on its validation samples where it has any."""
 
     def take_events(self) -> list[EngineEvent]:
         """What happened since the last call."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fedrelay.data.federation import Federation
+from fedrelay.data.validation_samples import validation_part
 from fedrelay.engines.base import Engine, RouteNeeds
 from fedrelay.engines.local.engine import start_local
 from fedrelay.experiment.spec import Experiment
@@ -50,6 +51,16 @@ def node_names(experiment: Experiment, federation: Federation) -> Sequence[str]:
         remote = remote_part(federation)
         return remote.nodes if remote is not None else ()
     return ()
+
+
+def has_validation(experiment: Experiment, federation: Federation) -> bool:
+    """Whether there are validation samples, here or at nodes."""
+    if data_at_nodes(experiment):
+        from fedrelay.engines.flower.server.remote_federation import remote_part
+
+        remote = remote_part(federation)
+        return remote is not None and any(facts.validations for facts in remote.facts)
+    return validation_part(federation) is not None
 
 
 def check_engine(job: TrainingJob, experiment: Experiment, routes: Sequence[RouteNeeds] = ()) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from torch import nn
 from fedrelay.data.federation import Federation
 from fedrelay.data.open_federation import open_federation
 from fedrelay.data.public_samples import PublicFederation, with_public
+from fedrelay.data.validation_samples import validation_part, with_validation
 from fedrelay.engines.start import data_at_nodes, open_node_data
 from fedrelay.errors import SpecError
 from fedrelay.experiment.method import Method
@@ -122,13 +124,29 @@ def check_faults(experiment: Experiment, clients: int) -> None:
             log.warning("faults.%d: has no effect: %s begins in round %d, the last round is %d", *late)
 
 
+def check_stop(experiment: Experiment, task: Task, has_validation: bool) -> None:
+    """Refuse a target that cannot be reached, and warn about choosing on test samples."""
+    stop, metric = experiment.stop, task.headline
+    if stop.target is not None and task.metric(metric).percent and not 0 < stop.target <= 1:
+        raise SpecError(f"stop.target: {metric} lies between 0 and 1, got {stop.target:g}")
+    if stop.patience is not None and not has_validation:
+        how = "start nodes with --validation" if data_at_nodes(experiment) else "set data.validation, such as 0.1"
+        log.warning("stop.patience: chooses the last round by test samples, which flatters the result; %s", how)
+
+
 def open_data(experiment: Experiment, method: Method, own: Federation | None) -> Federation:
-    """The data of an experiment, or the caller's own, with the public set taken out."""
+    """The data of an experiment, or the caller's own, with the validation and the public samples taken out."""
     if own is None and data_at_nodes(experiment):
         optimizer = experiment.train.optimizer_module
         own = open_node_data(experiment, (*method.node_plugins, *([optimizer] if optimizer else [])))
     if own is None:
         return open_federation(experiment.data, experiment.seed)
+    part = validation_part(own)
+    share = experiment.data.validation
+    if part is not None and part.share != share:
+        raise SpecError(f"data.validation: these data already keep {part.share:g} of the train samples, got {share:g}")
+    if part is None and share:
+        own = below_public(own, partial(with_validation, share=share, seed=experiment.seed))
     wanted = experiment.data.public or 0
     if not isinstance(own, PublicFederation):
         return with_public(own, wanted, experiment.seed)
@@ -207,8 +225,10 @@ def own_module(source: OwnModel, federation: Federation, outputs: int) -> nn.Mod
 
 
 def with_own_data(experiment: Experiment, federation: Federation) -> Experiment:
-    """The experiment with the name and the number of clients of the user's own data."""
-    update = {"name": federation.name, "clients": federation.clients}
+    """The experiment with the name, the number of clients and the validation samples of the user's own data."""
+    update: dict[str, Any] = {"name": federation.name, "clients": federation.clients}
+    if (part := validation_part(federation)) is not None and not experiment.data.validation:
+        update["validation"] = part.share
     return experiment.model_copy(update={"data": experiment.data.model_copy(update=update)})
 
 

@@ -30,6 +30,7 @@ class DataOptions(TypedDict, total=False):
     shifts: Sequence[Shift]
     test_shifts: Sequence[Shift]
     public: int | None
+    validation: float
 
 
 class KeywordSettings(DataOptions, total=False):
@@ -40,6 +41,7 @@ class KeywordSettings(DataOptions, total=False):
 
     train: Options
     eval: Options
+    stop: Options
     checkpoint: Options
     guard: Options
     recovery: Options
@@ -67,6 +69,13 @@ class KeywordSettings(DataOptions, total=False):
     targets: Sequence[float]
     reference: float | None
     classes: Sequence[int]
+    patience: int | None
+    min_gain: float
+    target: float | None
+    max_bytes: int | None
+    max_updates: int | None
+    max_hours: float | None
+    max_wall: float | None
     address: str | None
     lanes: int
     superlink: str

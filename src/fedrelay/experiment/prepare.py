@@ -29,6 +29,7 @@ from fedrelay.experiment.data_and_model import (
     build_module,
     check_classes,
     check_faults,
+    check_stop,
     check_task,
     module_rebuilder,
     open_data,
@@ -135,6 +136,7 @@ def _check(run: PreparedRun) -> None:
         log.warning("the warm-up takes all %d rounds; the method itself never begins", experiment.rounds)
     if (experiment.train.schedule.rounds or 0) >= experiment.rounds:
         log.warning("train.schedule.rounds: the learning rate rises until the last of the %d rounds", experiment.rounds)
+    check_stop(experiment, prepared.task, prepared.has_validation)
     check_faults(experiment, prepared.federation.clients)
     if experiment.eval.forgetting > experiment.rounds:
         late = (experiment.eval.forgetting, experiment.rounds)

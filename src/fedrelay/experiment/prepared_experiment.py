@@ -9,6 +9,7 @@ import numpy as np
 from torch import Tensor, nn
 
 from fedrelay.data.federation import Federation
+from fedrelay.engines.start import has_validation
 from fedrelay.experiment.method import Method
 from fedrelay.experiment.spec import Experiment
 from fedrelay.grouping.profiles import ProfilingResult
@@ -69,6 +70,11 @@ class PreparedExperiment:
         modules = {name.partition(":")[0] for name in named if name and ":" in name}
         optimizer = self.experiment.train.optimizer_module
         return {*own, *self.experiment.plugins, *modules, *([optimizer] if optimizer is not None else [])}
+
+    @cached_property
+    def has_validation(self) -> bool:
+        """Whether there are validation samples, here or at nodes."""
+        return has_validation(self.experiment, self.federation)
 
     def holders(self) -> list[int]:
         """All clients with samples."""

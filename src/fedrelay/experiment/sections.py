@@ -77,6 +77,13 @@ class DataSettings(Section):
         "them, else 0",
     )
 
+    validation: float = Field(
+        0.0,
+        ge=0,
+        lt=1,
+        description="share of each client's train samples kept for choosing the best model and when to stop",
+    )
+
     @model_validator(mode="after")
     def _refuse_unused_settings(self) -> Self:
         """A setting that the chosen data or partition does not use is a mistake."""
@@ -310,6 +317,32 @@ class EvalSettings(Section):
     classes: tuple[Annotated[int, Field(ge=0)], ...] = Field(
         (), description="classes whose accuracy is also recorded; default those that an attack swaps"
     )
+
+
+class StopSettings(Section):
+    """When a run stops before its last round."""
+
+    patience: int | None = Field(
+        None, ge=1, description="stop after this many evaluations without a gain in the metric, on validation samples"
+    )
+    min_gain: float = Field(0.0, ge=0, description="patience: smaller gains do not count")
+    target: float | None = Field(
+        None, description="stop when the metric reaches this value, on validation samples if there are any"
+    )
+    max_bytes: int | None = Field(None, ge=1, description="stop after the round in which this many bytes were sent")
+    max_updates: int | None = Field(
+        None, ge=1, description="stop after the round in which this number of client updates is reached"
+    )
+    max_hours: float | None = Field(None, gt=0, description="stop after this many hours of virtual time")
+    max_wall: float | None = Field(
+        None, gt=0, description="stop after this many seconds of real time; the only limit that differs between runs"
+    )
+
+    @model_validator(mode="after")
+    def _refuse_unused_settings(self) -> Self:
+        if self.min_gain and self.patience is None:
+            raise ValueError("min_gain: has no effect without patience")
+        return self
 
 
 class AttackSettings(Section):

@@ -37,6 +37,7 @@ from fedrelay.experiment.sections import ModelSettings as ModelSettings
 from fedrelay.experiment.sections import RecoverySettings as RecoverySettings
 from fedrelay.experiment.sections import ScheduleSettings as ScheduleSettings
 from fedrelay.experiment.sections import Section as Section
+from fedrelay.experiment.sections import StopSettings as StopSettings
 from fedrelay.experiment.sections import TrainSettings as TrainSettings
 from fedrelay.experiment.yaml_files import load_file as load_file
 from fedrelay.experiment.yaml_files import parse_assignment as parse_assignment
@@ -50,6 +51,7 @@ SECTIONS: dict[str, type[Section]] = {
     "model": ModelSettings,
     "train": TrainSettings,
     "eval": EvalSettings,
+    "stop": StopSettings,
     "engine": EngineSettings,
     "checkpoint": CheckpointSettings,
     "guard": GuardSettings,
@@ -71,6 +73,7 @@ class CommonSettings(Section):
     task: Options = Field({}, description="what is learned: a task and its options; default: the task of the data")
     train: TrainSettings = TrainSettings()
     eval: EvalSettings = EvalSettings()
+    stop: StopSettings = StopSettings()
     engine: EngineSettings = EngineSettings()
     checkpoint: CheckpointSettings = CheckpointSettings()
     guard: GuardSettings = GuardSettings()

@@ -178,9 +178,10 @@ def _run(method: MethodRuns, seed: int) -> dict[str, Any]:
     for run in method.runs:
         if run.seed == seed:
             where = {"folder": str(run.records.path), "rounds": run.rounds, "planned": run.experiment.rounds}
-            return {"seed": seed, "state": run.state, "reason": run.reason, "stopped": run.stopped, **where}
+            how = {"state": run.state, "reason": run.reason, "stopped": run.stopped, "best": run.records.best}
+            return {"seed": seed, **how, **where}
     nowhere = {"folder": "", "rounds": 0, "planned": 0}
-    return {"seed": seed, "state": "waiting", "reason": "", "stopped": "", **nowhere}
+    return {"seed": seed, "state": "waiting", "reason": "", "stopped": "", "best": None, **nowhere}
 
 
 def _summary(summary: Row) -> Row:

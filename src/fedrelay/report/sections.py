@@ -251,6 +251,15 @@ def _result_rows(data: Data) -> Iterator[list[Any]]:
             for run in method["runs"]
             if run["state"] != "complete" or run["stopped"]
         ]
+        chips += [
+            {
+                "text": f"seed {run['seed']} best in round {count(run['best']['round'])}",
+                "kind": "best",
+                "title": f"{run['best']['metric']} {run['best']['value']:.4g}",
+            }
+            for run in method["runs"]
+            if run["best"]
+        ]
         complete = sum(run["state"] == "complete" for run in method["runs"])
         yield [
             {"text": method["name"], "dot": line_style("method", number)["colour"], "chips": chips},

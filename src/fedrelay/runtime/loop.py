@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import math
 import time
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-import numpy as np
 import torch
 from torch import nn
 
@@ -23,15 +21,16 @@ from fedrelay.experiment.prepare import PreparedRun, prepare
 from fedrelay.experiment.resolved_options import refuse_other_options
 from fedrelay.experiment.spec import Experiment
 from fedrelay.local.client_state import ClientStateStore
-from fedrelay.metrics.classification import accuracy_on_classes
 from fedrelay.robustness.guard import NO_HOPS_YET, TypicalHop
 from fedrelay.runtime.callback import Callback, Callbacks, CurrentModel, RoundContext, as_callback
+from fedrelay.runtime.choosing import RoundChooser
 from fedrelay.runtime.failures import check_anything_learned, explain_failures
 from fedrelay.runtime.hop_tap import HopTap
 from fedrelay.runtime.interrupt import Interrupted, finish_round_on_interrupt
 from fedrelay.runtime.recorder import Recorder, plan_summary, profile_files
-from fedrelay.runtime.result import Result, Row
-from fedrelay.runtime.round_attempts import RoundAttempts, events_of_engine
+from fedrelay.runtime.result import Result
+from fedrelay.runtime.round_attempts import RoundAttempts
+from fedrelay.runtime.round_evaluator import RoundEvaluator
 from fedrelay.runtime.run_folder import PROFILES, SELECTION, RunFolder, RunState
 from fedrelay.runtime.server import Server, mean_loss
 from fedrelay.runtime.versions import source_digests, warn_about_other_sources, warn_about_other_versions
@@ -50,6 +49,8 @@ class RoundLoop:
         self.server = Server(self.prepared, self.planner)
         self.recorder = Recorder(run, folder)
         self.attempts = RoundAttempts(run, self.server, self.recorder, tap)
+        self.evaluator = RoundEvaluator(self.prepared, self.recorder, callback)
+        self.chooser = RoundChooser(self.prepared)
         self.client_states = (
             ClientStateStore(folder.path / "clients", run_id=folder.name) if folder else ClientStateStore()
         )
@@ -75,7 +76,8 @@ class RoundLoop:
             check_anything_learned(self.recorder, self.state.round)
             result = self._result()
             if self.folder:
-                self.folder.finish(result.summary(), result.model)
+                best = {} if result.best_found is None else {"best.safetensors": result.best_found.state_dict}
+                self.folder.finish(result.summary(), {"model.safetensors": result.model, **best})
             return result
 
     def run_round(self) -> None:
@@ -87,8 +89,11 @@ class RoundLoop:
         state = self.server.receive(plan, state, arrivals)
         self.recorder.add_costs()
         context = RoundContext(self.experiment, state.round, plan, None, self._model(state), self.prepared.task_facts)
-        if is_evaluated(self.experiment, state.round):
-            context = self._evaluate(engine, context, mean_loss(arrivals))
+        spent = state.seconds + time.monotonic() - began
+        enough = self.chooser.rules.limit_reached(self.recorder.costs_so_far(), spent)
+        if enough or is_evaluated(self.experiment, state.round):
+            context = self.evaluator.evaluate(engine, context, mean_loss(arrivals))
+        state = self.chooser.after_round(state, context, self.recorder.history, enough)
         seconds = time.monotonic() - began
         if state.round == 1:  # the clients of round 1 were selected when the run was prepared
             seconds += self.planner.selection_seconds(1)
@@ -99,7 +104,7 @@ class RoundLoop:
         request = self.callback.on_round_end(context)
         if request is not None and not self.finished:
             if context.row is None:
-                self._evaluate(engine, context, mean_loss(arrivals))
+                self.evaluator.evaluate(engine, context, mean_loss(arrivals))
             self.state = replace(self.state, stopped=request.reason)
 
     @property
@@ -127,28 +132,14 @@ class RoundLoop:
             self.client_states.clear()
         return self.engine, state
 
-    def _evaluate(self, engine: Engine, context: RoundContext, train_loss: float | None) -> RoundContext:
-        """Evaluate a round and record its row."""
-        sums = engine.evaluate(context.model.weights)
-        self.recorder.add_events(events_of_engine(context.round, engine.take_events()))
-        scores = {**self.prepared.task.scores(sums.values), "loss": sums.mean_loss}
-        metrics: Row = {
-            name: value if value is not None and math.isfinite(value) else None for name, value in scores.items()
-        }
-        metrics["train_loss"] = train_loss
-        if classes := self.experiment.eval.classes:
-            counts = (np.asarray(sums.values[name]) for name in ("correct", "actual"))
-            metrics["accuracy_classes"] = accuracy_on_classes(classes, *counts)
-        row = self.recorder.evaluation_row(context.round, metrics)
-        row |= self.callback.on_evaluation(replace(context, row=dict(row))) or {}
-        self.recorder.add_evaluation(row)
-        return replace(context, row=dict(row))
-
     def _model(self, state: RunState) -> CurrentModel:
         return CurrentModel(partial(self.server.current_model, state), self.prepared.state_dict)
 
     def _result(self) -> Result:
-        return self.recorder.result(self.state, self.server.current_model(self.state))
+        model, best, history = self._model(self.state), self.state.best, self.recorder.history
+        if history and history[-1]["round"] == self.state.round:  # the last evaluation counts, wherever it is
+            best = self.chooser.better(best, history[-1], model)
+        return self.recorder.result(self.state, model.weights, best)
 
     def close(self) -> None:
         """Close the engine and the client states."""

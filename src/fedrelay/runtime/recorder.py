@@ -25,8 +25,8 @@ from fedrelay.robustness.label_flip import FlippedFederation
 from fedrelay.routes.arrival import Arrival
 from fedrelay.routes.execution_overlay import FaultCosts
 from fedrelay.routes.plan import RoundPlan
-from fedrelay.runtime.result import Result, Row
-from fedrelay.runtime.run_folder import PROBE, PROFILES, SELECTION, RunFolder, RunState
+from fedrelay.runtime.result import BestModel, Result, Row
+from fedrelay.runtime.run_folder import PROBE, PROFILES, SELECTION, BestSoFar, RunFolder, RunState
 
 
 class Recorder:
@@ -106,10 +106,14 @@ class Recorder:
         for clients in (*line.get("routes", ()), line.get("unanswered", ())):
             self.hops.update(clients)  # a client that was sent a model may have trained it without an answer
 
+    def costs_so_far(self) -> Row:
+        """What the run has cost so far, with its setup."""
+        counts: Row = {**self.transfers.counts(), "bytes": self.transfers.bytes, "client_updates": self.updates}
+        return {**counts, "virtual_seconds": self.seconds["virtual_seconds"]}
+
     def evaluation_row(self, round: int, metrics: Row) -> Row:
         """The metrics of a round beside what the run has cost so far."""
-        costs: Row = {**self.transfers.counts(), "bytes": self.transfers.bytes, "client_updates": self.updates}
-        costs["virtual_seconds"] = self.seconds["virtual_seconds"]
+        costs = self.costs_so_far()
         if spent := self.costs.privacy(self.hops):
             costs["epsilon"] = spent["epsilon_max"] if math.isfinite(spent["epsilon_max"]) else None
         return {"round": round, **metrics, **costs}
@@ -140,8 +144,8 @@ class Recorder:
             self.overheads = []
         self._append("timings", line)
 
-    def result(self, state: RunState, weights: Tensor) -> Result:
-        """All records, with the model `weights`."""
+    def result(self, state: RunState, weights: Tensor, best: BestSoFar | None = None) -> Result:
+        """All records, with the model `weights`, and the best model where there is one."""
         return Result(
             experiment=self.prepared.experiment,
             task=self.prepared.task_facts,
@@ -162,7 +166,12 @@ class Recorder:
             hop_overhead=self.overhead / self.messages if self.messages else None,
             run=self.folder.path if self.folder else None,
             stopped=state.stopped,
+            best_found=self._best_model(best) if best is not None else None,
         )
+
+    def _best_model(self, best: BestSoFar) -> BestModel:
+        row = next(row for row in self.history if row["round"] == best.round)
+        return BestModel(best.round, best.metric, best.value, self.prepared.state_dict(best.weights), row)
 
     def _append(self, stream: str, row: Row) -> None:
         if self.folder:

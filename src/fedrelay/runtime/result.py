@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fedrelay.errors import SpecError
 from fedrelay.experiment.spec import Experiment
 from fedrelay.metrics.curves import mean_of_last, rounds_to_target, target_scores
 from fedrelay.models.flat_layout import weights_sha256
@@ -34,6 +35,31 @@ def html_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     head = "".join(f"<th>{escape(cell)}</th>" for cell in header)
     body = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+@dataclass(frozen=True, repr=False)
+class BestModel:
+    """The model of the round that was best on the validation samples."""
+
+    round: int
+    metric: str
+    """The metric that it was chosen by, such as `validation_accuracy`."""
+
+    value: float
+    """Its value."""
+
+    state_dict: Mapping[str, Tensor]
+    """For `module.load_state_dict`."""
+
+    row: Row
+    """The line of metrics of the round; without the prefix `validation_`, metrics are those on the test samples."""
+
+    def __repr__(self) -> str:
+        return f"BestModel(round={self.round}, {self.metric}={self.value:.4f})"
+
+    def summary(self) -> Row:
+        """What `--json` prints: the metric and its value, and the line of metrics of the round."""
+        return {"metric": self.metric, "value": self.value, **self.row}
 
 
 @dataclass(frozen=True, repr=False)
@@ -86,6 +112,9 @@ class Result:
     stopped: str = ""
     """Why the run stopped before its last round; empty if it did not."""
 
+    best_found: BestModel | None = None
+    """The best model on validation samples; None where there are none. `best` is the same for everyday use."""
+
     def __repr__(self) -> str:
         return f"Result({', '.join(f'{name}={value}' for name, value in self._facts().items())})"
 
@@ -123,6 +152,20 @@ class Result:
     def score_last(self) -> float:
         """Its mean over the last `eval.last` evaluations."""
         return self._mean_of_last(self.metric)
+
+    @property
+    def best(self) -> BestModel:
+        """The model of the round that was best on the validation samples, the first of several.
+
+        Raises:
+            SpecError: The run had no validation samples. Choosing on test samples would flatter the result.
+        """
+        if self.best_found is None:
+            raise SpecError(
+                "result.best: this run kept no validation samples, and choosing on test samples would flatter the "
+                "result; run with data.validation, such as validation=0.1"
+            )
+        return self.best_found
 
     @property
     def accuracy(self) -> float:
@@ -212,6 +255,7 @@ class Result:
             "rounds": self.rounds,
             "complete": self.complete,
             "stopped": self.stopped or None,
+            "best": None if self.best_found is None else self.best_found.summary(),
             **self._scores(),
             "rounds_to": {share_name(share): rounds for share, rounds in self.rounds_to_targets().items()},
             "transfers": dict(self.transfers),

@@ -15,7 +15,9 @@
     timings.jsonl         one line for each round: real seconds, the only thing that differs between equal runs
     checkpoint.json       names the newest checkpoint and its checksum
     round-N.safetensors   the state after round N
+    best-N.safetensors    the best model on validation samples so far, of round N
     model.safetensors     the final model under the module's own names
+    best.safetensors      the best model on validation samples, under the module's own names
     result.json           the summary, with the reason if the run stopped early; a run with this file is complete
 
 Files are replaced atomically, and lines are appended with one write. The checkpoint is the commit point: lines after it
@@ -32,7 +34,7 @@ import re
 import secrets
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -75,6 +77,16 @@ _FLOCK = "hhqqi4x"
 
 
 @dataclass(frozen=True)
+class BestSoFar:
+    """The best model on validation samples so far."""
+
+    round: int
+    metric: str
+    value: float
+    weights: Tensor
+
+
+@dataclass(frozen=True)
 class RunState:
     """Everything that changes from round to round."""
 
@@ -94,6 +106,9 @@ class RunState:
 
     stopped: str = ""
     """Why the run stopped before its last round; empty as long as it goes on."""
+
+    best: BestSoFar | None = None
+    """The best model of the rounds that `eval.every` divides; None without validation samples."""
 
 
 class RunFolderReader:
@@ -118,7 +133,7 @@ class RunFolderReader:
         checksums = facts["sha256"] if isinstance(facts.get("sha256"), dict) else {}
         for name in dict.fromkeys(("spec.yaml", "plan.json", *(Path(each).name for each in checksums))):
             try:
-                found = hashlib.sha256(read_regular_file(path / name)).hexdigest()
+                found = _sha256(path / name)
             except OSError as error:
                 raise RunFolderError(f"{path / name}: cannot be read ({error.strerror})") from None
             if checksums.get(name) != found:
@@ -192,8 +207,24 @@ class RunFolderReader:
     @property
     def stopped(self) -> str:
         """Why the run stopped before its last round; empty if it did not."""
+        return str(self._checkpoint.get("stopped", ""))
+
+    @property
+    def best(self) -> dict[str, Any] | None:
+        """Round, metric and value of the best model on validation samples so far, if there is one."""
+        found = (self.result or self._checkpoint).get("best")
+        if found is None:
+            return None
+        best = {name: found.get(name) for name in ("round", "metric", "value")} if isinstance(found, dict) else {}
+        if not (_is_number(best.get("round")) and _is_number(best.get("value")) and _is_text(best.get("metric"))):
+            raise RunFolderError(f"{self.path}: is damaged (its best model cannot be read)")
+        return best
+
+    @property
+    def _checkpoint(self) -> dict[str, Any]:
+        """What is known of the newest checkpoint; empty if there is none."""
         path = self.path / "checkpoint.json"
-        return str(_read_json(path).get("stopped", "")) if path.is_file() else ""
+        return _read_json(path) if path.is_file() else {}
 
     def lines(self, stream: str) -> list[dict[str, Any]]:
         """All complete lines of a stream."""
@@ -250,6 +281,8 @@ class RunFolder(RunFolderReader):
         self._lock = _lock(path)
         _OPEN.add(self._place)
         self._streams: dict[str, int] = {}
+        self._best: dict[str, Any] | None = None
+        """What `checkpoint.json` says about the best model that is on disk."""
 
     @classmethod
     def check(cls, path: Path) -> None:
@@ -294,7 +327,7 @@ class RunFolder(RunFolderReader):
         except OSError as error:
             raise RunFolderError(f"{path}: cannot be created ({error.strerror})") from None
         folder = cls(path)
-        spec = yaml.safe_dump(experiment.model_dump(mode="json", exclude={"out"}), sort_keys=False).encode()
+        spec = _spec(experiment)
         files = {name: tensors_to_bytes(dict(tensors)) for name, tensors in (profiles or {}).items()}
         contents = {"spec.yaml": spec, "plan.json": _json(plan), **files}
         for name in (PROFILES, SELECTION, PROBE):
@@ -343,11 +376,13 @@ class RunFolder(RunFolderReader):
         for stream in self._streams.values():
             os.fsync(stream)
         write_atomically(self.path / name, content)
+        best = self._save_best(state.best) if state.best is not None else None
         pointer = {
             "round": state.round,
             "seconds": state.seconds,
             "typical_hop": state.typical_hop,
             "stopped": state.stopped,
+            "best": best,
             "file": name,
             "sha256": hashlib.sha256(content).hexdigest(),
             "clients": list(client_files),
@@ -357,9 +392,34 @@ class RunFolder(RunFolderReader):
             },
         }
         write_atomically(self.path / "checkpoint.json", _json(pointer))
-        for old in self.path.glob("round-*.safetensors"):
-            if old.name != name:
+        for old in (*self.path.glob("round-*.safetensors"), *self.path.glob("best-*.safetensors")):
+            if old.name not in (name, best and best["file"]):
                 old.unlink()
+
+    def _save_best(self, best: BestSoFar) -> dict[str, Any]:
+        """Write the best model, unless it is on disk already, and return the pointer to it."""
+        if self._best is None or self._best["round"] != best.round:
+            name, content = f"best-{best.round}.safetensors", tensors_to_bytes({"weights": best.weights})
+            write_atomically(self.path / name, content)
+            checksum = hashlib.sha256(content).hexdigest()
+            self._best = {
+                "round": best.round, "metric": best.metric, "value": best.value, "file": name, "sha256": checksum,
+            }  # fmt: skip
+        return self._best
+
+    def _restore_best(self, pointer: Mapping[str, Any]) -> BestSoFar:
+        content = self._checked_file(pointer)
+        self._best = dict(pointer)
+        weights = tensors_from_bytes(content)["weights"]
+        return BestSoFar(int(pointer["round"]), str(pointer["metric"]), float(pointer["value"]), weights)
+
+    def _checked_file(self, pointer: Mapping[str, Any]) -> bytes:
+        """The content of the file that a pointer names."""
+        path = self.path / Path(pointer["file"]).name
+        content = read_regular_file(path)
+        if hashlib.sha256(content).hexdigest() != pointer["sha256"]:
+            raise RunFolderError(f"{path}: is damaged (its checksum differs from checkpoint.json)")
+        return content
 
     @property
     def client_files(self) -> list[str]:
@@ -387,11 +447,10 @@ class RunFolder(RunFolderReader):
             return None
         pointer = _read_json(pointer_path)
         try:
-            round, file, checksum = int(pointer["round"]), Path(pointer["file"]).name, pointer["sha256"]
-            content = read_regular_file(self.path / file)
-            if hashlib.sha256(content).hexdigest() != checksum:
-                raise RunFolderError(f"{self.path / file}: is damaged (its checksum differs from checkpoint.json)")
-            state = _state(round, tensors_from_bytes(content), pointer)
+            round = int(pointer["round"])
+            state = _state(round, tensors_from_bytes(self._checked_file(pointer)), pointer)
+            if pointer.get("best") is not None:
+                state = replace(state, best=self._restore_best(pointer["best"]))
         except (AttributeError, KeyError, TypeError, ValueError, OSError, SafetensorError) as error:
             raise RunFolderError(f"{pointer_path}: does not lead to a checkpoint ({error})") from None
         valid = {stream: [row for row in self.lines(stream) if row["round"] <= round] for stream in STREAMS}
@@ -413,11 +472,20 @@ class RunFolder(RunFolderReader):
                 leftover.unlink()
         return state
 
-    def finish(self, summary: Mapping[str, Any], model: Mapping[str, Tensor]) -> None:
-        """Write the final model and the summary that marks the run complete."""
-        content = tensors_to_bytes({name: tensor.contiguous() for name, tensor in model.items()})
-        write_atomically(self.path / "model.safetensors", content)
+    def finish(self, summary: Mapping[str, Any], models: Mapping[str, Mapping[str, Tensor]]) -> None:
+        """Write models by file name, and the summary that marks the run complete."""
+        for name, model in models.items():
+            content = tensors_to_bytes({entry: tensor.contiguous() for entry, tensor in model.items()})
+            write_atomically(self.path / name, content)
         write_atomically(self.path / "result.json", _json(summary))
+
+
+def _spec(experiment: Experiment) -> bytes:
+    return yaml.safe_dump(experiment.model_dump(mode="json", exclude={"out"}), sort_keys=False).encode()
+
+
+def _sha256(path: Path) -> str:
+    return hashlib.sha256(read_regular_file(path)).hexdigest()
 
 
 def _tensors(state: RunState) -> dict[str, Tensor]:

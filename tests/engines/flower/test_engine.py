@@ -16,8 +16,10 @@ from tests.engines.flower.conftest import share_test_samples
 import fedrelay as fr
 from fedrelay.data.open_federation import open_federation
 from fedrelay.engines.flower.messages import FROZEN
+from fedrelay.engines.flower.node.service import NodeService
 from fedrelay.experiment.spec import DataSettings
 from fedrelay.grouping.profiles import probe_network, task2vec
+from fedrelay.models.zoo import build_model
 from fedrelay.routes.rotations import Rotations
 
 pytest.importorskip("cryptography", reason="the extra 'flower' is not installed")
@@ -201,7 +203,7 @@ def test_an_impossible_evaluation_is_left_out_and_reported(header, sums, reason,
         (2, 2, "no evaluation"),
     ]
     tests = found.remote.facts[2].tests
-    assert events[0]["done"].startswith(f"evaluated without its {tests} samples: bad reply: {reason}")
+    assert events[0]["done"].startswith(f"evaluated without its {tests} test samples: bad reply: {reason}")
 
 
 def test_nodes_evaluate_if_the_server_has_no_test_samples(make_nodes, use_nodes):
@@ -324,3 +326,45 @@ def test_a_node_that_takes_no_frozen_parameters_is_skipped(toy, partly_frozen, m
     events = [json.loads(line) for line in (tmp_path / "run" / "events.jsonl").read_text().splitlines()]
     assert {(each["client"], each["done"]) for each in events} == {(2, reason)}
     assert result.client_updates == 2 * 5
+
+
+def test_nodes_keep_validation_samples_and_choose_together(make_nodes, use_nodes, tmp_path):
+    """Each node holds out its own share; the server adds up what they report, and stops by it."""
+    federation = digits()
+    found = make_nodes(federation, validation=0.25)
+    use_nodes(found)
+    facts = found.remote.facts
+    for client, each in enumerate(facts):
+        assert each.validations == pytest.approx(0.25 * federation.sample_count(client), abs=1)
+        assert each.samples + each.validations == federation.sample_count(client)
+    settings = {**TRAIN, "rounds": 30}
+    result = fr.run("fedavg", engine="flower", data="nodes", patience=2, out=tmp_path / "run", **settings)
+    assert result.stopped == "stop.patience: no gain in validation_accuracy in 2 evaluations"
+    assert result.rounds == result.best.round + 2
+    kept = [service.federation.validation for service in found.connection.services.values()]
+    module = result.load_into(build_model(result.experiment.model.name, (1, 8, 8), 10, kind="image"))
+    right = sum(int((module(part.x).argmax(1) == part.y).sum()) for part in kept)
+    total = sum(each.validations for each in facts)
+    assert result.history[-1]["validation_accuracy"] == pytest.approx(right / total)
+
+
+def test_a_node_without_validation_samples_is_not_asked_for_them(make_nodes, use_nodes, tmp_path):
+    found = make_nodes(digits())
+    [first, *_] = found.names
+    found.connection.services[first] = NodeService(found.data[0], found.folder / first, validation=0.3)
+    services = found.connection.services.values()
+    found.remote = replace(found.remote, facts=tuple(service.facts() for service in services))
+    use_nodes(found)
+    fr.run("fedavg", engine="flower", data="nodes", **TRAIN)
+    asked = [node for node, kind in found.connection.log if kind == "evaluate"]
+    assert set(asked) == {first}
+    found.connection.reply_faults[first] = when_evaluating(
+        lambda _, reply: replace(reply, header={**reply.header, "weight": 1})
+    )
+    with pytest.raises(fr.EngineError, match="no node evaluated the model"):
+        fr.run("fedavg", engine="flower", data="nodes", **TRAIN)
+
+
+def test_owners_decide_about_validation_samples():
+    with pytest.raises(fr.SpecError, match=r"data\.validation: .* owners decide .*: fedrelay node --validation$"):
+        fr.run("fedavg", engine="flower", data="nodes", validation=0.2, **TRAIN)

@@ -16,6 +16,7 @@ from operator import add
 
 from torch import Tensor
 
+from fedrelay.data.evaluation_samples import EvaluationSet
 from fedrelay.data.public_samples import PublicFederation
 from fedrelay.engines.base import EngineEvent, RoundInputs
 from fedrelay.engines.flower.messages import BadMessage, Message, evaluation_from, pack_models, profile_vector
@@ -130,29 +131,31 @@ class FlowerEngine:
                 raise EngineError(f"node {self.federation.nodes[client]!r} did not send its profile: {vector}")
             yield clients.index(client), vector
 
-    def evaluate(self, weights: Tensor) -> EvaluationSums:
+    def evaluate(self, weights: Tensor, on: EvaluationSet = "test") -> EvaluationSums:
         """Evaluate at the server if it has test samples; otherwise add up the evaluations of the nodes."""
         test = self.job.federation.test
-        if test.size:
+        if on == "test" and test.size:
             with one_thread():
                 return evaluate(self.checker.module, weights, self.job.task, test)
-        clients = [client for client, facts in enumerate(self.federation.facts) if facts.tests]
-        sums = self._evaluate_at_nodes(clients, weights)
+        clients = [client for client, facts in enumerate(self.federation.facts) if facts.kept_samples(on)]
+        sums = self._evaluate_at_nodes(clients, weights, on)
         if not sums:
             raise EngineError("no node evaluated the model; resume the run when nodes are back")
         return reduce(add, (sums[client] for client in sorted(sums)))
 
-    def _evaluate_at_nodes(self, clients: Sequence[int], weights: Tensor) -> dict[int, EvaluationSums]:
+    def _evaluate_at_nodes(
+        self, clients: Sequence[int], weights: Tensor, on: EvaluationSet
+    ) -> dict[int, EvaluationSums]:
         """Client → its evaluation. Nodes that fail are asked again; more often as long as none has replied."""
         sums: dict[int, EvaluationSums] = {}
         reasons: dict[int, str] = {}
-        message = pack_models({"kind": "evaluate", "job": self.hops.job_description}, {"model": weights})
-
+        header = {"kind": "evaluate", "on": on, "job": self.hops.job_description}
+        message = pack_models(header, {"model": weights})
         with one_thread():
             example = evaluate(self.checker.module, weights, self.job.task, example_batch(self.job.federation))
 
         def parse(client: int, reply: Message) -> EvaluationSums:
-            return evaluation_from(reply, self.job.task, example, self.federation.facts[client].predictions)
+            return evaluation_from(reply, self.job.task, example, self.federation.facts[client].predictions(on))
 
         missing, asked = list(clients), 0
         while missing and asked <= (self.recovery.retries if sums else self.recovery.repeats):
@@ -166,8 +169,8 @@ class FlowerEngine:
             missing, asked = [client for client in clients if client not in sums], asked + 1
         for client in missing if sums else ():
             log.warning("node %r did not evaluate the model: %s", self.federation.nodes[client], reasons[client])
-            tests = self.federation.facts[client].tests
-            text = f"evaluated without its {tests} samples: {reasons[client]}"
+            kept = self.federation.facts[client].kept_samples(on)
+            text = f"evaluated without its {kept} {on} samples: {reasons[client]}"
             self.events.append(EngineEvent("no evaluation", text, client))
         return sums
 

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
 
+from fedrelay.data.evaluation_samples import EvaluationSet
 from fedrelay.data.federation import Kind
 from fedrelay.data.owner_samples import MAX_CLASSES
 from fedrelay.experiment.spec import Section
@@ -20,6 +21,9 @@ class NodeFacts(Section):
     samples: int = Field(ge=0, le=10**12)
     tests: int = Field(ge=0, le=10**12)
     """Held-out samples for evaluation."""
+
+    validations: int = Field(0, ge=0, le=10**12)
+    """Samples that are kept for choosing a model."""
 
     classes: int = Field(ge=0, le=MAX_CLASSES)
     """0 where targets are numbers."""
@@ -53,12 +57,16 @@ class NodeFacts(Section):
             raise ValueError("the histogram has another number of samples")
         return self
 
-    @property
-    def predictions(self) -> range:
+    def kept_samples(self, on: EvaluationSet) -> int:
+        """The number of samples that the node evaluates models on."""
+        return self.tests if on == "test" else self.validations
+
+    def predictions(self, on: EvaluationSet) -> range:
         """How many predictions an evaluation may count; with several targets per sample some may be padding."""
+        samples = self.kept_samples(on)
         if self.target_shape:
-            return range(1, self.tests * math.prod(self.target_shape) + 1)
-        return range(self.tests, self.tests + 1)
+            return range(1, samples * math.prod(self.target_shape) + 1)
+        return range(samples, samples + 1)
 
 
 def parse_facts(header: Mapping[str, Any]) -> NodeFacts:

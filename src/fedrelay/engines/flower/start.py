@@ -139,6 +139,10 @@ def _check_asynchronous(job: TrainingJob, experiment: Experiment) -> None:
 
 def _check_data(data: DataSettings) -> None:
     """Refuse settings that distribute samples: every node has its own."""
+    if data.validation:
+        raise SpecError(
+            "data.validation: with engine 'flower' owners decide which samples are kept: fedrelay node --validation"
+        )
     default = DataSettings(name=data.name)
     for name in DataSettings.model_fields:
         if name not in ("name", "public") and getattr(data, name) != getattr(default, name):

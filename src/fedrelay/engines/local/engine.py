@@ -12,6 +12,7 @@ from typing import ClassVar, Self
 import torch
 from torch import Tensor
 
+from fedrelay.data.evaluation_samples import EvaluationSet, evaluation_samples
 from fedrelay.engines.base import Engine, EngineEvent, RoundInputs
 from fedrelay.engines.local.batched_routes import RouteBatch, batch_routes
 from fedrelay.engines.local.executor import Executor, ForkedExecutor, InlineExecutor, WorkerContext, WritableRows
@@ -120,10 +121,11 @@ class LocalEngine:
             for profiles in self.executor.run_all(items[begin : begin + step]):
                 yield from profiles
 
-    def evaluate(self, weights: Tensor) -> EvaluationSums:
+    def evaluate(self, weights: Tensor, on: EvaluationSet = "test") -> EvaluationSums:
         """Evaluate chunks side by side; their sums are added in order."""
         self.executor.allocate(1)[0] = weights
-        items = [EvaluateChunk(chunk) for chunk in range(chunk_count(self.job.federation.test))]
+        chunks = range(chunk_count(evaluation_samples(self.job.federation, on)))
+        items = [EvaluateChunk(chunk, on) for chunk in chunks]
         first, *others = self.executor.run_all(items)
         return sum(others, first)
 
@@ -295,13 +297,13 @@ class ProfileClients(ReadOnlyWorkItem):
 
 @dataclass(frozen=True)
 class EvaluateChunk(ReadOnlyWorkItem):
-    """Evaluate the model in row 0 on one chunk of the test samples."""
+    """Evaluate the model in row 0 on one chunk of the test or validation samples."""
 
     chunk: int
+    on: EvaluationSet
 
     def run(self, worker: WorkerContext) -> EvaluationSums:
         with describe_errors("evaluating the model"):
             job = worker.job
-            return evaluate_chunk(
-                worker.hop_runner.flat_module, worker.rows[0], job.task, job.federation.test, self.chunk
-            )
+            samples = evaluation_samples(job.federation, self.on)
+            return evaluate_chunk(worker.hop_runner.flat_module, worker.rows[0], job.task, samples, self.chunk)

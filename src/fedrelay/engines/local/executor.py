@@ -23,6 +23,7 @@ from typing import Any, Protocol, Self, TypeVar
 import torch
 from torch import Tensor
 
+from fedrelay.data.evaluation_samples import convert_now
 from fedrelay.errors import EngineError, FedRelayError
 from fedrelay.local.hop import HopRunner
 from fedrelay.local.trainer import TrainingJob
@@ -123,8 +124,7 @@ class ForkedExecutor:
         self.workers: list[Worker] = []
         self.rows = shared_rows(job, 1)
         # Converted once here, not in every worker after the fork.
-        job.federation.test  # noqa: B018
-        job.federation.client_samples(0)
+        convert_now(job.federation)
 
     def allocate(self, rows: int) -> Tensor:
         """Shared memory. Workers inherit it when they are forked, so more rows need new workers."""

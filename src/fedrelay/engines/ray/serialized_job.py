@@ -21,6 +21,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from fedrelay.data.evaluation_samples import convert_now
 from fedrelay.errors import EngineError
 from fedrelay.local.trainer import TrainingJob
 
@@ -79,8 +80,7 @@ def pack(job: TrainingJob) -> SerializedJob:
             return super().reducer_override(value)
 
     # Converted once here, not by every worker.
-    job.federation.test  # noqa: B018
-    job.federation.client_samples(0)
+    convert_now(job.federation)
     body, buffers = io.BytesIO(), list[pickle.PickleBuffer]()
     try:
         Packer(body, protocol=5, buffer_callback=buffers.append).dump(job)

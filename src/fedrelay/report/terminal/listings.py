@@ -55,7 +55,7 @@ def node_list(members: Sequence[RosterEntry]) -> RenderableType:
     table = plain_table("node", "state", "samples", "held out", "classes", "last seen")
     for number, member in enumerate(members):
         facts = member.facts
-        held = [count(facts.samples), count(facts.tests), _class_mix(facts)] if facts is not None else [NONE] * 3
+        held = [count(facts.samples), _held_out(facts), _class_mix(facts)] if facts is not None else [NONE] * 3
         seen = "never" if member.seen is None else f"{max(0.0, member.seen):.0f} s ago"
         asks = f", requires dp ≥ {facts.least_noise:g}" if facts is not None and facts.least_noise else ""
         table.add_row(f"{number} {member.name}", Text(f"{member.status}{asks}"), *held, seen)
@@ -64,6 +64,11 @@ def node_list(members: Sequence[RosterEntry]) -> RenderableType:
     most = max(told, key=lambda name: told[name], default="")
     classes = f"; {told[most]:,} classes, from the labels of {most}" if told else ""
     return Group(table, Text(), Text(f"  {ready} of {len(members)} are ready{classes}", style="dim"))
+
+
+def _held_out(facts: NodeFacts) -> str:
+    """The held-out samples of a node, with those for validation if there are any."""
+    return count(facts.tests) + (f" + {count(facts.validations)} validation" if facts.validations else "")
 
 
 def _class_mix(facts: NodeFacts) -> str:

@@ -111,6 +111,8 @@ def result_table(result: Result) -> RenderableType:
         "loss": NONE if last.get("loss") is None else f"{last['loss']:.3f}",
         **_other_scores(task, last),
     }
+    if result.best_found is not None:
+        rows["best model"] = best_line(result.best_found.summary())
     for share, rounds in reached.items() if reference is not None else ():
         rows[f"rounds to {percent(share, 0)}{of}"] = count(rounds)
     rows |= {
@@ -142,9 +144,13 @@ def _other_scores(task: TaskFacts, row: Row) -> dict[str, str]:
 
 
 def progress_table(
-    experiment: Experiment, history: Sequence[Row], status: RunStatus, task: TaskFacts = CLASSIFICATION
+    experiment: Experiment,
+    history: Sequence[Row],
+    status: RunStatus,
+    task: TaskFacts = CLASSIFICATION,
+    best: Row | None = None,
 ) -> RenderableType:
-    """The progress of a run by its last evaluation, and its status."""
+    """The progress of a run by its last evaluation, its best model on validation samples, and its status."""
     title = Text(f"{experiment.method} on {experiment.data.name}, seed {experiment.seed}", style="bold")
     if not history:
         rows = {"rounds": f"none of {count(experiment.rounds)} evaluated yet"}
@@ -158,7 +164,14 @@ def progress_table(
         "traffic": size(last.get("bytes")),
         "virtual time": moment(last.get("virtual_seconds")),
     }
+    if best is not None:
+        rows["best model"] = best_line(best)
     return Group(title, facts_grid(rows | _status(status)))
+
+
+def best_line(best: Mapping[str, Any]) -> str:
+    """Which round was best on validation samples."""
+    return f"round {count(best['round'])}, {best['metric']} {best['value']:.4g}"
 
 
 def _status(status: RunStatus) -> dict[str, str]:
@@ -186,9 +199,11 @@ def run_advice(result: Result) -> RenderableType:
     """Where the files of a run are, and what to do next."""
     method = result.experiment.method
     others = "fedavg" if method != "fedavg" else "fedseq"
+    best = {} if result.best_found is None else {"best model": f"{result.run}/best.safetensors"}
     return facts_grid(
         {
             "model": f"{result.run}/model.safetensors",
+            **best,
             "metrics": f"{result.run}/metrics.jsonl",
             "report": f"fedrelay report {shlex.quote(str(result.run))}",
             "next": f"fedrelay compare {others} {method}, with the same options",

@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fedrelay.engines.flower.messages import BadMessage, Message, pack_models
+from fedrelay.engines.flower.node.owner_policy import OwnerPolicy
 from fedrelay.errors import EngineError
 from fedrelay.experiment.part_serialization import REGISTERED, to_plain
 from fedrelay.grouping.profiles.confidence import ConfidenceProfiler
@@ -89,6 +90,29 @@ def test_an_evaluation_counts_the_owners_test_samples(service, ask):
     assert evaluation.header["weight"] == 4
     correct, predicted, actual = evaluation.arrays["sums"].reshape(3, 2).tolist()
     assert (correct, predicted, actual) == ([2, 0], [4, 0], [2, 2])
+
+
+def test_validation_samples_are_kept_from_training_and_evaluated_on_request(make_service, ask):
+    service = make_service(validation=0.5, share_histogram=True)
+    facts = service.facts()
+    assert (facts.samples, facts.validations, facts.tests, facts.histogram) == (4, 4, 4, (2, 2))
+    assert service.answer(ask.hop(ask.job())).header["samples"] == 4
+    header = {**ask.hop(ask.job()).header, "kind": "evaluate", "on": "validation"}
+    model = torch.zeros(8)
+    model[6] = 1.0  # the first class, always
+    evaluation = service.answer(pack_models(header, {"model": model}))
+    assert evaluation.arrays["sums"].reshape(3, 2).tolist() == [[2, 0], [4, 0], [2, 2]]
+    assert facts.fingerprint != make_service().facts().fingerprint
+    with pytest.raises(EngineError, match="this node keeps no validation samples; start it with --validation"):
+        make_service().answer(pack_models(header, {"model": model}))
+
+
+def test_a_node_that_requires_privacy_evaluates_nothing(make_service, ask):
+    service = make_service(validation=0.5, policy=OwnerPolicy(1.0))
+    assert (service.facts().validations, service.facts().tests) == (0, 0)
+    header = {**ask.hop(ask.job()).header, "kind": "evaluate", "on": "validation"}
+    with pytest.raises(EngineError, match="an evaluation would leave this node without noise"):
+        service.answer(pack_models(header, {"model": torch.zeros(8)}))
 
 
 def profile_request(ask, **changes):

@@ -18,9 +18,11 @@ import torch
 from torch import Tensor, nn
 
 import fedrelay.experiment.method_catalogue  # noqa: F401  # all terms and profilers that a request may name
+from fedrelay.data.evaluation_samples import EvaluationSet, evaluation_samples
 from fedrelay.data.federation import ArrayFederation, Federation
 from fedrelay.data.owner_samples import MAX_CLASSES
-from fedrelay.data.samples import Samples
+from fedrelay.data.samples import Samples, SampleSource
+from fedrelay.data.validation_samples import validation_part, with_validation
 from fedrelay.engines.flower.job_description import job_from_description
 from fedrelay.engines.flower.messages import (
     FROZEN,
@@ -80,6 +82,9 @@ class NodeService:
     """A model of the owner's, for runs whose model is not in the zoo."""
 
     device: str = "cpu"
+    validation: float = 0.0
+    """Share of the train samples that is kept for choosing a model."""
+
     share_histogram: bool = False
     """Whether the server may know how many samples of each class there are."""
 
@@ -98,6 +103,7 @@ class NodeService:
         self.frozen_files = FrozenFiles(self.folder / "frozen", self.largest_model)
         self.salt = _salt(self.folder / "salt")
         self.contexts: OrderedDict[str, WorkerContext] = OrderedDict()
+        self.federation = with_validation(self.data, self.validation, seed=1)
 
     def answer(self, request: Message) -> Message:
         """Answer a request. Raises nothing but `BadMessage` and `EngineError`, whose text has one line."""
@@ -125,12 +131,13 @@ class NodeService:
 
     def facts(self) -> NodeFacts:
         """What the server may know about this node."""
-        data = self.data
+        data, kept = self.federation, validation_part(self.federation)
         # The salt keeps others from checking whether this node holds data that they have too.
         fingerprint = hashlib.sha256(self.salt + data.fingerprint().encode()).hexdigest()
         return NodeFacts(
             samples=data.sample_count(0),
             tests=data.test.size if self.policy is None else 0,
+            validations=int(kept.kept_counts.sum()) if kept is not None and self.policy is None else 0,
             classes=data.classes,
             shape=data.sample_shape,
             kind=data.kind,
@@ -239,13 +246,20 @@ class NodeService:
     def _evaluate(self, request: Message) -> Message:
         if self.policy is not None:
             raise self.policy.refusal("an evaluation")
-        worker = self._context(request.header)
+        worker, samples = self._context(request.header), self._evaluation_samples(request.header)
         model = unpack_models(request, worker.job.layout, ["model"])["model"]
-        if not self.data.test.size:
-            raise EngineError("this node has no held-out samples to evaluate on; start it with --holdout")
         with one_thread():
-            sums = evaluate(worker.hop_runner.flat_module, model, worker.job.task, self.data.test)
+            sums = evaluate(worker.hop_runner.flat_module, model, worker.job.task, samples)
         return evaluation_message(sums)
+
+    def _evaluation_samples(self, header: Header) -> SampleSource:
+        on: EvaluationSet = "validation" if header.get("on") == "validation" else "test"
+        if on == "validation" and validation_part(self.federation) is None:
+            raise EngineError("this node keeps no validation samples; start it with --validation")
+        samples = evaluation_samples(self.federation, on)
+        if not samples.size:
+            raise EngineError("this node has no held-out samples to evaluate on; start it with --holdout")
+        return samples
 
     def _context(self, header: Header) -> WorkerContext:
         """The worker context of a job: one that is ready, or a new one."""
@@ -267,7 +281,7 @@ class NodeService:
                 raise EngineError(f"this node has labels of {self.data.classes} classes, the job has {classes}")
             if mean_size <= 0:
                 raise BadMessage("mean_size must be greater than 0")
-            federation = NodeFederation(self.data, classes, mean_size)
+            federation = NodeFederation(self.federation, classes, mean_size)
             return job_from_description(
                 description,
                 federation,

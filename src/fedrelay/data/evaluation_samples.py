@@ -1,0 +1,28 @@
+"""The samples that models are evaluated on: test samples, and validation samples where there are any."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from fedrelay.data.federation import Federation
+from fedrelay.data.samples import SampleSource
+from fedrelay.data.validation_samples import validation_part
+
+EvaluationSet = Literal["test", "validation"]
+
+
+def evaluation_samples(federation: Federation, which: EvaluationSet) -> SampleSource:
+    """The samples of an evaluation set."""
+    if which == "test":
+        return federation.test
+    part = validation_part(federation)
+    assert part is not None, "there are no validation samples"
+    return part.validation
+
+
+def convert_now(federation: Federation) -> None:
+    """Convert samples in this process, so that processes that inherit or receive the federation need not."""
+    federation.test  # noqa: B018
+    federation.client_samples(0)
+    if validation_part(federation) is not None:
+        evaluation_samples(federation, "validation")

@@ -1,0 +1,121 @@
+"""Choosing a round: the metric that rounds are compared by, the best model, and the rules that stop a run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from fedrelay.experiment.prepared_experiment import PreparedExperiment
+from fedrelay.experiment.spec import StopSettings
+from fedrelay.runtime.callback import CurrentModel, RoundContext
+from fedrelay.runtime.result import Row
+from fedrelay.runtime.run_folder import BestSoFar, RunState
+
+
+@dataclass(frozen=True)
+class ChoosingMetric:
+    """The metric that decides which round is best."""
+
+    name: str
+    """Its name in a row of metrics."""
+
+    higher_is_better: bool
+
+    def is_better(self, value: float | None, than: float | None, by: float = 0.0) -> bool:
+        """Whether a value is better than another one by more than `by`; any value is better than none."""
+        if value is None or than is None:
+            return value is not None
+        return value > than + by if self.higher_is_better else value < than - by
+
+
+def choosing_metric(prepared: PreparedExperiment) -> ChoosingMetric:
+    """The headline metric of the task, on validation samples where there are any."""
+    name, metric = prepared.task.headline, prepared.task.metric(prepared.task.headline)
+    return ChoosingMetric(f"validation_{name}" if prepared.has_validation else name, metric.higher_is_better)
+
+
+@dataclass(frozen=True)
+class StopRules:
+    """When a run stops before its last round. Everything but real time follows from the records of the run."""
+
+    settings: StopSettings
+    metric: ChoosingMetric
+
+    def limit_reached(self, costs: Row, seconds: float) -> str:
+        """Why the run has cost enough; empty if it has not.
+
+        Args:
+            costs: What the run has cost so far, as in a row of metrics.
+            seconds: Real seconds so far.
+        """
+        limits = self.settings
+        reached = (
+            ("max_bytes", limits.max_bytes, costs["bytes"], "bytes were sent"),
+            ("max_updates", limits.max_updates, costs["client_updates"], "client updates were done"),
+            ("max_hours", limits.max_hours, costs["virtual_seconds"] / 3600, "hours of virtual time have passed"),
+            ("max_wall", limits.max_wall, seconds, "seconds have passed"),
+        )
+        for name, most, found, what in reached:
+            if most is not None and found >= most:
+                return f"stop.{name}: {_number(found)} {what}, the limit is {_number(most)}"
+        return ""
+
+    def target_reached(self, history: Sequence[Row]) -> str:
+        """Why the last evaluation is good enough; empty if it is not."""
+        target, value = self.settings.target, history[-1].get(self.metric.name)
+        if target is None or value is None or self.metric.is_better(target, value):
+            return ""
+        return f"stop.target: {self.metric.name} is {value:.4g}, the target is {target:g}"
+
+    def patience_over(self, history: Sequence[Row]) -> str:
+        """Why there is no use in going on; empty if there is."""
+        patience, least = self.settings.patience, self.settings.min_gain
+        if patience is None or self.evaluations_without_gain(history) < patience:
+            return ""
+        gain = f"gain of more than {least:g}" if least else "gain"
+        return f"stop.patience: no {gain} in {self.metric.name} in {patience} evaluations"
+
+    def evaluations_without_gain(self, history: Sequence[Row]) -> int:
+        """The number of evaluations since the last one that was better than all before it by more than `min_gain`."""
+        best, without = None, 0
+        for value in (row.get(self.metric.name) for row in history):
+            if self.metric.is_better(value, best, self.settings.min_gain):
+                best, without = value, 0
+            else:
+                without += 1
+        return without
+
+
+class RoundChooser:
+    """Keeps the best model and stops the run, both by what is recorded of its rounds."""
+
+    def __init__(self, prepared: PreparedExperiment) -> None:
+        self.prepared, self.experiment = prepared, prepared.experiment
+        self.metric = choosing_metric(prepared)
+        self.rules = StopRules(self.experiment.stop, self.metric)
+
+    def after_round(self, state: RunState, context: RoundContext, history: Sequence[Row], enough: str) -> RunState:
+        """The state with the best model so far, and why the run stops, if it does.
+
+        Args:
+            state: The state after the round.
+            context: The round, with its row where it was evaluated.
+            history: All rows so far.
+            enough: The limit that the run has reached, if any.
+        """
+        if context.row is not None:
+            enough = enough or self.rules.target_reached(history) or self.rules.patience_over(history)
+            if state.round % self.experiment.eval.every == 0:  # other evaluations are not part of a longer run
+                state = replace(state, best=self.better(state.best, context.row, context.model))
+        return replace(state, stopped=enough if state.round < self.experiment.rounds else "")
+
+    def better(self, best: BestSoFar | None, row: Row, model: CurrentModel) -> BestSoFar | None:
+        """The best model so far, or the one of this row if it is better; None without validation samples."""
+        value = row.get(self.metric.name)
+        if not self.prepared.has_validation or not self.metric.is_better(value, None if best is None else best.value):
+            return best
+        return BestSoFar(row["round"], self.metric.name, row[self.metric.name], model.weights)
+
+
+def _number(value: float) -> str:
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.4g}"
