@@ -202,6 +202,7 @@ def compare(
 def resume(
     run: str | Path,
     *,
+    rounds: int | None = None,
     data: Federation | Callable[[int], Federation] | None = None,
     model: nn.Module | Callable[..., nn.Module] | None = None,
     task: Task | None = None,
@@ -212,6 +213,7 @@ def resume(
 
     Args:
         run: The folder of the run.
+        rounds: Go on to this number of rounds, also if the run is complete or was stopped.
         data: Your own federation, or your function of the seed, if the run was started with one.
         model: Your own module, or your function that builds it, if the run was started with one.
         task: Your own task, if the run was started with one.
@@ -219,15 +221,25 @@ def resume(
         progress: Whether to show a progress bar; by default in terminals and notebooks.
 
     Returns:
-        The result, equal to that of an uninterrupted run. A complete run is only read.
+        The result, equal to that of an uninterrupted run. A complete run without new `rounds` is only read.
 
     Raises:
         RunFolderError: The folder is damaged, in use, or was started with other data.
+        SpecError: More rounds are asked for, but rounds that are done depend on their number, or the run has reached
+            a limit.
+
+    Example:
+        >>> import tempfile
+        >>> import fedrelay as fr
+        >>> out = tempfile.mkdtemp()
+        >>> result = fr.run("fedseq", clients=20, rounds=2, out=out)
+        >>> fr.resume(out, rounds=3).rounds
+        3
     """
     federation = None if data is None else _own_data(data)
     module = None if model is None else _own_model(model)
     with _watched(callbacks, progress) as watcher:
-        return resume_run(Path(run), federation=federation, module=module, task=task, callbacks=watcher)
+        return resume_run(Path(run), rounds=rounds, federation=federation, module=module, task=task, callbacks=watcher)
 
 
 def export(

@@ -188,3 +188,34 @@ def test_a_run_that_stops_early_says_why_and_keeps_its_best_model(program, tiny,
 def test_choosing_on_test_samples_is_noted_once(program, tiny):
     ended = program("run", "fedavg", *tiny, "--patience", "1")
     assert ended.err.count("note: stop.patience: chooses the last round by test samples") == 1
+
+
+def test_a_run_gets_more_rounds(program, tiny, tmp_path):
+    whole = program("run", "scaffold", *tiny, "--rounds", "4", "-q", "--json").json
+    assert program("run", "scaffold", *tiny, "--out", "run", "-q").code == 0
+    longer = program("resume", "run", "--rounds", "4", "--json")
+    assert longer.code == 0
+    assert longer.json["weights_sha256"] == whole["weights_sha256"]
+    assert "scaffold: continues after round 2" in longer.err
+    again = program("resume", "run", "--rounds", "4")
+    assert again.code == 0
+    assert "scaffold: already complete" in again.err
+    shown = program("show", "run")
+    assert "after round 2 to 4 rounds" in shown.out
+    [extension] = program("show", "run", "--json").json["extensions"]
+    assert (extension["from"], extension["to"]) == (2, 4)
+
+
+def test_rounds_that_cannot_be_are_refused_in_one_line(program, tiny, tmp_path):
+    assert program("compare", "fedavg", *tiny, "--out", "all", "-q").code == 0
+    refused = program("resume", "all", "--rounds", "9")
+    assert (refused.code, refused.err.count("\n")) == (2, 1)
+    assert "--rounds: all is a comparison; give one of its runs, such as all/METHOD/seed-1" in refused.err
+    for words, message in (
+        (("--rounds", "1"), "rounds: 2 rounds of all/fedavg/seed-1 are done; must be more than that, got 1"),
+        (("--rounds", "many"), "'many' is not a valid int"),
+    ):
+        refused = program("resume", "all/fedavg/seed-1", *words)
+        assert refused.code == 2
+        assert message in refused.err
+    assert program("resume", "nowhere", "--rounds", "3").code == 4

@@ -144,7 +144,7 @@ def test_there_is_no_best_model_without_validation_samples(data, tmp_path):
 
 
 def test_the_last_evaluation_may_be_the_best_wherever_it_is(data, tmp_path):
-    """Rounds 4 and 5 are evaluated; the better one is the best."""
+    """Rounds 4 and 5 are evaluated; the better one is the best, and a longer run chooses anew."""
     wanted = {"validation": 0.3, "every": 4}
     every = run(data, rounds=9, validation=0.3)
     values = [row["validation_accuracy"] for row in every.history]
@@ -152,6 +152,10 @@ def test_the_last_evaluation_may_be_the_best_wherever_it_is(data, tmp_path):
     result = run(data, rounds=last, **wanted, out=tmp_path / "run")
     assert result.best.round == last
     assert fr.resume(tmp_path / "run", data=data, model=network()).best.row == result.best.row
+    longer = fr.resume(tmp_path / "run", rounds=12, data=data, model=network())
+    whole = run(data, rounds=12, **wanted)
+    assert longer.best.row == whole.best.row
+    assert all(torch.equal(longer.best.state_dict[name], each) for name, each in whole.best.state_dict.items())
 
 
 class Dies(fr.Callback):

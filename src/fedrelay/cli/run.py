@@ -123,9 +123,19 @@ def compare_methods(
     _compare(output, comparison.model_copy(update={"out": out}), out, loggers)
 
 
-@app.command(epilog=examples("fedrelay resume runs/fedseq-digits-seed1", "fedrelay resume runs/compare-digits"))
+@app.command(
+    epilog=examples(
+        "fedrelay resume runs/fedseq-digits-seed1",
+        "fedrelay resume runs/fedseq-digits-seed1 --rounds 200",
+        "fedrelay resume runs/compare-digits",
+    )
+)
 def resume(
     folder: Annotated[Path, Argument(metavar="RUN", help="the folder of a run or a comparison")],
+    rounds: Annotated[
+        int | None,
+        Option("--rounds", help="go on to this number of rounds, also if the run is complete or was stopped"),
+    ] = None,
     quiet: Quiet = False,
     json: Json = False,
     tensorboard: TensorBoard = False,
@@ -133,7 +143,7 @@ def resume(
 ) -> None:
     """Continue a run or a comparison from its folder.
 
-    If it is complete, only the results are printed.
+    If it is complete, only the results are printed, unless --rounds asks for more rounds.
     """
     from fedrelay.runtime.comparison import SPEC, load_comparison
     from fedrelay.runtime.loop import resume_run
@@ -143,11 +153,13 @@ def resume(
     loggers = tracking_loggers(tensorboard=tensorboard, mlflow=mlflow)
     output = CommandOutput(quiet=quiet, json=json)
     if (folder / SPEC).is_file():
+        if rounds is not None:
+            raise SpecError(f"--rounds: {folder} is a comparison; give one of its runs, such as {folder}/METHOD/seed-1")
         _compare(output, load_comparison(folder), folder, loggers)
         return
-    complete = (folder / "result.json").is_file()
+    complete = (folder / "result.json").is_file() and rounds is None
     with _watched(output, folder, loggers) as callback:
-        result = resume_run(folder, callbacks=callback)
+        result = resume_run(folder, rounds=rounds, callbacks=callback)
     if complete:
         output.print("This run is complete. Its result:\n")
     _print_result(output, result)

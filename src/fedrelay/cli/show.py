@@ -40,7 +40,7 @@ def show(
         raise SpecError(f"{folder}: is a comparison; show one of its runs: {runs}")
     output, run = CommandOutput(quiet=quiet, json=json), RunFolderReader.open(folder)
     experiment, history, chain, status = run.experiment, run.lines("metrics"), last_forgetting(run), RunStatus.of(run)
-    page = [progress_table(experiment, history, status, run.task, run.best)]
+    page = [progress_table(experiment, history, status, run.task, run.best, run.extensions)]
     if chain is not None:
         page += ["", forgetting_table(chain, run.task.measured_on_clients)]
     if plot is not None:
@@ -62,6 +62,7 @@ def show(
             "rounds": experiment.rounds,
             **status.facts(),
             "best": run.best,
+            "extensions": run.extensions,
             "forgetting": chain,
         }
     )

@@ -95,6 +95,11 @@ class Routing(Section, ABC):
         """The setting that makes the server use samples of clients, or empty; a real federation refuses it."""
         return ""
 
+    @property
+    def setting_that_depends_on_rounds(self) -> str:
+        """The setting that makes plans depend on `context.rounds`, or empty; such a run cannot be extended."""
+        return ""
+
     def legs_for_free_models(self, context: PlanningContext, state: AsyncState) -> tuple[GroupLeg, ...]:
         """Which free model goes to which idle group now. Only asynchronous routes implement this."""
         raise NotImplementedError

@@ -50,6 +50,10 @@ class GrowingGroupCount(GroupRouting):
             raise ValueError("step: has no effect with regroup 'always'")
         return self
 
+    @property
+    def setting_that_depends_on_rounds(self) -> str:
+        return "route.alpha" if self.alpha is None and self.growth == "exp" else ""
+
     def plan(self, context: PlanningContext, round: int) -> RoundPlan:
         groups = self.groups(context, round)
         sampled = sample(context, round, len(groups))

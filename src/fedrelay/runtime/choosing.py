@@ -29,8 +29,8 @@ class ChoosingMetric:
 
 
 def choosing_metric(prepared: PreparedExperiment) -> ChoosingMetric:
-    """The headline metric of the task, on validation samples where there are any."""
-    name, metric = prepared.task.headline, prepared.task.metric(prepared.task.headline)
+    """The metric that the run is judged by, on validation samples where there are any."""
+    name, metric = prepared.task_facts.headline, prepared.task_facts.metric
     return ChoosingMetric(f"validation_{name}" if prepared.has_validation else name, metric.higher_is_better)
 
 

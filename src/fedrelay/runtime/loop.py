@@ -14,8 +14,9 @@ from torch import nn
 from fedrelay.data.data_by_seed import OwnData
 from fedrelay.engines.base import Engine
 from fedrelay.engines.start import check_within_reach, start_engine
-from fedrelay.errors import RunFolderError
+from fedrelay.errors import RunFolderError, SpecError
 from fedrelay.experiment.data_and_model import OwnModel
+from fedrelay.experiment.extension import extended
 from fedrelay.experiment.method import build_method
 from fedrelay.experiment.prepare import PreparedRun, prepare
 from fedrelay.experiment.resolved_options import refuse_other_options
@@ -65,6 +66,8 @@ class RoundLoop:
         return result
 
     def _run_rounds(self) -> Result:
+        if self.folder:
+            self.folder.mark_incomplete()
         self.callback.on_run_start(self.experiment, self.state.round)
         self.client_states.restore(self.folder.client_files if self.folder else ())
         with closing(self), explain_failures(self), finish_round_on_interrupt(self.callback.on_stopping) as interrupted:
@@ -203,12 +206,13 @@ def run_prepared(run: PreparedRun, *, callbacks: Callbacks | None = None, tap: H
 def resume_run(
     path: Path,
     *,
+    rounds: int | None = None,
     federation: OwnData | None = None,
     module: OwnModel | None = None,
     task: Task | None = None,
     callbacks: Callbacks | None = None,
 ) -> Result:
-    """Continue a run from its last checkpoint; a complete run is only read."""
+    """Continue a run from its last checkpoint; a complete run is only read, unless it gets more `rounds`."""
     folder = RunFolder.open(path)
     try:
         for own, given, what in (
@@ -237,16 +241,35 @@ def resume_run(
             raise RunFolderError(f"{path}: the data are not those the run was started with")
         if prepared.frozen_sha256 != folder.facts.get("frozen_sha256"):
             raise RunFolderError(f"{path}: the model's frozen parameters are not those the run was started with")
-        if folder.result is None:
+        if folder.result is None or rounds is not None:
             refuse_other_options(str(path), folder.facts.get("options", {}), prepared.method.options)
         state = folder.restore(partial(is_evaluated, prepared.experiment))
         if state is None:
             state = first_state(run)
         if state.weights.shape != (prepared.layout.size,) or state.weights.dtype != prepared.layout.dtype:
             raise RunFolderError(f"{path}: the checkpoint does not fit the model of spec.yaml")
+        if rounds is not None:
+            run, state = _extend(run, state, folder, rounds)
         return RoundLoop(run, state, folder, as_callback(callbacks)).run()
     finally:
         folder.close()
+
+
+def _extend(run: PreparedRun, state: RunState, folder: RunFolder, rounds: int) -> tuple[PreparedRun, RunState]:
+    """The run with another number of rounds, in its folder too; a run that was stopped goes on."""
+    if isinstance(rounds, bool) or not isinstance(rounds, int):
+        raise SpecError(f"rounds: must be a whole number, got {rounds!r}")
+    if rounds == run.prepared.experiment.rounds and not state.stopped:
+        return run, state
+    if rounds <= state.round:
+        raise SpecError(f"rounds: {state.round} rounds of {folder.path} are done; must be more than that, got {rounds}")
+    history, rules = folder.lines("metrics"), RoundChooser(run.prepared).rules
+    if history and (enough := rules.limit_reached(history[-1], state.seconds) or rules.target_reached(history)):
+        raise SpecError(f"rounds: more of them do not help, the run would stop again ({enough}); start a new run")
+    longer = extended(run, rounds, state.round)
+    folder.extend(folder.experiment.model_copy(update={"rounds": rounds}), state)
+    restored = folder.restore(partial(is_evaluated, longer.prepared.experiment))
+    return longer, restored or first_state(longer)
 
 
 def first_state(run: PreparedRun) -> RunState:

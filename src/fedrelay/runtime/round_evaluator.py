@@ -39,8 +39,10 @@ class RoundEvaluator:
         return replace(context, row=dict(row))
 
     def _metrics(self, sums: EvaluationSums) -> Row:
-        loss = sums.mean_loss if math.isfinite(sums.mean_loss) else None
-        metrics: Row = {**self.prepared.task.scores(sums.values), "loss": loss}
+        scores = {**self.prepared.task.scores(sums.values), "loss": sums.mean_loss}
+        metrics: Row = {
+            name: value if value is not None and math.isfinite(value) else None for name, value in scores.items()
+        }
         if classes := self.prepared.experiment.eval.classes:
             counts = (np.asarray(sums.values[name]) for name in ("correct", "actual"))
             metrics["accuracy_classes"] = accuracy_on_classes(classes, *counts)

@@ -1,8 +1,8 @@
 """The run folder: everything that is known of a run, and everything that is needed to continue it.
 
     run.json              format, versions, the run's name, the data's fingerprint, the method's options, the task's
-                          metrics and how they are read; written once
-    spec.yaml             the resolved experiment; written once
+                          metrics and how they are read, extensions
+    spec.yaml             the resolved experiment; only the number of rounds ever changes
     plan.json             groups and a summary of what travels; written once
     clients/              client state, one file for each client
     selection.safetensors profiles of clients, where the clients of a warm-up are chosen by them; written once
@@ -136,7 +136,9 @@ class RunFolderReader:
                 found = _sha256(path / name)
             except OSError as error:
                 raise RunFolderError(f"{path / name}: cannot be read ({error.strerror})") from None
-            if checksums.get(name) != found:
+            # `extend` writes run.json first: until spec.yaml follows, the run has the number of rounds it had before.
+            before = [each.get("spec_sha256") for each in _extensions(path, facts)[-1:]] if name == "spec.yaml" else []
+            if found not in (checksums.get(name), *before):
                 raise RunFolderError(f"{path / name}: is not what the run was started with (its checksum differs)")
         return cls(path)
 
@@ -153,6 +155,14 @@ class RunFolderReader:
             return CLASSIFICATION if facts is None else TaskFacts.from_dict(facts)
         except ValueError as error:
             raise RunFolderError(f"{self.path / 'run.json'}: is damaged ({error})") from None
+
+    @property
+    def extensions(self) -> list[dict[str, Any]]:
+        """All changes of the number of rounds, the first one first."""
+        facts = self.facts
+        found = _extensions(self.path, facts)
+        in_effect = facts["sha256"]["spec.yaml"] == _sha256(self.path / "spec.yaml")
+        return found if in_effect else found[:-1]
 
     @property
     def plan(self) -> dict[str, Any]:
@@ -472,6 +482,30 @@ class RunFolder(RunFolderReader):
                 leftover.unlink()
         return state
 
+    def extend(self, experiment: Experiment, state: RunState) -> None:
+        """Change the number of rounds to that of `experiment`, and note what the run had come to before.
+
+        `spec.yaml` is the commit point: a run that dies before it is written is as it was.
+        """
+        facts, before, spec = self.facts, self.experiment.rounds, _spec(experiment)
+        change = {
+            "from": before,
+            "to": experiment.rounds,
+            "done": state.round,
+            "stopped": state.stopped or None,
+            "weights_sha256": (self.result or {}).get("weights_sha256"),
+            "spec_sha256": _sha256(self.path / "spec.yaml"),
+        }
+        facts |= {"extensions": [*self.extensions, change]}
+        facts["sha256"] |= {"spec.yaml": hashlib.sha256(spec).hexdigest()}
+        write_atomically(self.path / "run.json", _json(facts))
+        write_atomically(self.path / "spec.yaml", spec)
+        self.save(replace(state, stopped=""), self.client_files)
+
+    def mark_incomplete(self) -> None:
+        """Remove the summary of a run that goes on; its models stay until it is complete again."""
+        (self.path / "result.json").unlink(missing_ok=True)
+
     def finish(self, summary: Mapping[str, Any], models: Mapping[str, Mapping[str, Tensor]]) -> None:
         """Write models by file name, and the summary that marks the run complete."""
         for name, model in models.items():
@@ -486,6 +520,13 @@ def _spec(experiment: Experiment) -> bytes:
 
 def _sha256(path: Path) -> str:
     return hashlib.sha256(read_regular_file(path)).hexdigest()
+
+
+def _extensions(path: Path, facts: Mapping[str, Any]) -> list[dict[str, Any]]:
+    found = facts.get("extensions", [])
+    if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
+        raise RunFolderError(f"{path / 'run.json'}: is damaged (its extensions cannot be read)")
+    return found
 
 
 def _tensors(state: RunState) -> dict[str, Tensor]:

@@ -149,6 +149,7 @@ def progress_table(
     status: RunStatus,
     task: TaskFacts = CLASSIFICATION,
     best: Row | None = None,
+    extensions: Sequence[Row] = (),
 ) -> RenderableType:
     """The progress of a run by its last evaluation, its best model on validation samples, and its status."""
     title = Text(f"{experiment.method} on {experiment.data.name}, seed {experiment.seed}", style="bold")
@@ -166,6 +167,8 @@ def progress_table(
     }
     if best is not None:
         rows["best model"] = best_line(best)
+    if extensions:
+        rows["extended"] = ", ".join(f"after round {each['done']} to {each['to']} rounds" for each in extensions)
     return Group(title, facts_grid(rows | _status(status)))
 
 

@@ -1,0 +1,60 @@
+"""A prepared run with another number of rounds, if the rounds that are done do not depend on it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from fedrelay.cost.cost_model import CostModel
+from fedrelay.errors import SpecError
+from fedrelay.experiment.prepare import PreparedRun
+from fedrelay.experiment.prepared_experiment import PreparedExperiment
+from fedrelay.runtime.planner import Planner
+from fedrelay.user_code import is_built_in
+
+
+def extended(run: PreparedRun, rounds: int, done: int) -> PreparedRun:
+    """The same run with another number of rounds.
+
+    Args:
+        run: The run as it was prepared.
+        rounds: The new number of rounds.
+        done: The number of rounds that are done.
+
+    Raises:
+        SpecError: Rounds that are done would have been different in a run of that length.
+    """
+    before = run.prepared
+    _refuse_settings_that_depend_on_rounds(before)
+    experiment = before.experiment.model_copy(update={"rounds": rounds})
+    prepared = replace(before, experiment=experiment, phases=before.method.phases(rounds))
+    costs = CostModel(prepared)
+    longer = PreparedRun(prepared, Planner(prepared, costs), costs)
+    _refuse_other_plans(run, longer, done)
+    prepared.method.merge.check(lambda: len(longer.planner.plan(rounds).routes))
+    return longer
+
+
+def _refuse_settings_that_depend_on_rounds(prepared: PreparedExperiment) -> None:
+    settings = [phase.route.setting_that_depends_on_rounds for phase in prepared.phases]
+    if prepared.experiment.train.depends_on_rounds:
+        settings.append("train.schedule")
+    for setting in filter(None, settings):
+        raise SpecError(
+            f"rounds: cannot be changed, because {setting} depends on the number of rounds: the rounds that are done "
+            "would have been different; start a new run"
+        )
+
+
+def _refuse_other_plans(run: PreparedRun, longer: PreparedRun, done: int) -> None:
+    """Compare plans where nobody promises that they are the same: own routes, and routes that depend on times."""
+    for phase in run.prepared.phases:
+        if is_built_in(type(phase.route)) and not phase.route.depends_on_arrival_times:
+            continue
+        for round in range(phase.first, min(phase.last, done) + 1):
+            then, now = (each.planner.plan(round) for each in (run, longer))
+            if then.routes != now.routes or then.merges != now.merges:
+                route = type(phase.route).__name__
+                raise SpecError(
+                    f"rounds: cannot be changed, because the route {route!r} plans round {round} in another way if the "
+                    f"run has {longer.prepared.experiment.rounds} rounds; start a new run"
+                )
