@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import csv
+import json
 import shlex
+import sys
 
 import pytest
 import yaml
 from rich.table import Table
 
 from fedrelay.cli.output import CommandOutput, print_error
+from fedrelay.experiment.method_catalogue import METHODS
 
 ODD = ["[/x]", "a [/old] b", "runs/[v1]", "[bold]loud", "[link=http://here]", ":warning:", "[", "\\[x]"]
 
@@ -96,3 +99,35 @@ def test_mistakes_are_quoted_as_they_were_made(program, words, message):
     ended = program(*words)
     assert ended.code > 0
     assert ended.err.startswith(f"fedrelay: {message}")
+
+
+CHATTY = """
+import fedrelay as fr
+
+print("imported")
+
+
+class Chatty(fr.Term):
+    def add_gradient(self, gradient, theta, context):
+        print("hello from a hook")
+
+
+fr.register("chatty", summary="", terms={"chatty": Chatty})
+"""
+
+
+def test_with_json_stdout_holds_one_object_whatever_user_code_prints(program, tiny, tmp_path, monkeypatch):
+    (tmp_path / "my_chatty.py").write_text(CHATTY)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    try:
+        ended = program("run", "chatty", "--plugin", "my_chatty", *tiny, "--out", "run", "--json")
+        assert (ended.code, ended.out.count("\n")) == (0, 1), ended.err
+        assert json.loads(ended.out)["complete"]
+        assert ended.err.count("imported") == 1
+        assert "hello from a hook" in ended.err
+        del sys.modules["my_chatty"]
+        assert json.loads(program("plan", "chatty", "--plugin", "my_chatty", *tiny, "--json").out)["routes"]
+        assert "hello from a hook" in program("run", "chatty", *tiny, "--out", "loud").out
+    finally:
+        METHODS.pop("chatty", None)
+        sys.modules.pop("my_chatty", None)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 from matplotlib.image import imread
@@ -96,3 +98,27 @@ def test_the_search_for_clients_is_part_of_the_time(program, tiny):
     assert all(0 < line["selection_seconds"] <= line["seconds"] for line in lines)
     shown = program("show", "run")
     assert "choosing clients" in shown.out
+
+
+def test_a_killed_run_says_what_is_saved_and_how_to_continue(program, tiny, tmp_path):
+    code = (
+        "import os, fedrelay as fr\n"
+        "class Dies(fr.Callback):\n"
+        "    def on_round_end(self, context):\n"
+        "        self.rounds = getattr(self, 'rounds', 0) + 1\n"
+        "        if self.rounds == 3:\n"
+        "            os._exit(9)\n"
+        "fr.run('fedavg', clients=4, rounds=5, workers=1, out='my run', callbacks=[Dies()])\n"
+    )
+    assert subprocess.run([sys.executable, "-c", code], cwd=tmp_path).returncode == 9
+    shown = program("show", "my run").out
+    assert "rounds          3 of 5" in shown
+    assert "saved           nothing yet" in shown
+    assert "continue with   fedrelay resume 'my run'" in shown
+    pointer = json.loads(Path("my run/checkpoint.json").read_text())
+    Path("my run/checkpoint.json").write_text(json.dumps({**pointer, "round": 2}))
+    assert "saved           up to round 2" in program("show", "my run").out
+    told = program("show", "my run", "--json").json
+    assert (told["state"], told["round"], told["saved_round"]) == ("stopped", 3, 2)
+    Path("my run/checkpoint.json").write_text(json.dumps({**pointer, "round": "2"}))
+    assert "checkpoint.json: is damaged (its round cannot be read)" in program("show", "my run").err

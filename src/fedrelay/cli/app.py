@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 from importlib.metadata import version
 from typing import Annotated
 
@@ -14,7 +15,7 @@ from typer.main import get_command
 
 from fedrelay.cli import attack, bench, data, deploy, export, group, methods, plan, report, reproduce, run, show
 from fedrelay.cli.interrupts import Stopped, sigterm_as_interrupt
-from fedrelay.cli.output import print_error
+from fedrelay.cli.output import only_json_on_stdout, print_error
 from fedrelay.cli.settings import examples
 from fedrelay.errors import FedRelayError
 
@@ -73,7 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # an old terminal prints ? for →
     try:
-        with sigterm_as_interrupt():
+        with sigterm_as_interrupt(), only_json_on_stdout() if "--json" in words else nullcontext():
             code = get_command(app).main(words, prog_name="fedrelay", standalone_mode=False)
     except FedRelayError as error:
         print_error(str(error))

@@ -4,14 +4,30 @@ from __future__ import annotations
 
 import json
 import logging
+import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from typing import Any
+from contextlib import contextmanager, redirect_stdout
+from contextvars import ContextVar
+from typing import Any, TextIO
 
 from rich.console import Console, RenderableType
 from rich.text import Text
 
 from fedrelay.report.format import finite
+
+_REAL_STDOUT: ContextVar[TextIO] = ContextVar("real stdout")
+"""Where JSON goes while everything else that is printed goes to stderr."""
+
+
+@contextmanager
+def only_json_on_stdout() -> Iterator[None]:
+    """Send what plug-ins, hooks and models print to stderr, so that stdout holds the JSON of the command alone."""
+    token = _REAL_STDOUT.set(sys.stdout)
+    try:
+        with redirect_stdout(sys.stderr):
+            yield
+    finally:
+        _REAL_STDOUT.reset(token)
 
 
 class CommandOutput:
@@ -34,7 +50,7 @@ class CommandOutput:
     def print_json(self, value: Mapping[str, Any]) -> None:
         """Print a JSON object, if `--json`."""
         if self.json:
-            _console().print(json.dumps(finite(value)), soft_wrap=True)
+            _console(file=_REAL_STDOUT.get(None)).print(json.dumps(finite(value)), soft_wrap=True)
 
     @contextmanager
     def showing_warnings(self) -> Iterator[None]:
@@ -55,9 +71,9 @@ def print_error(message: str) -> None:
     _console(stderr=True).print(Text("fedrelay: ", "bold red") + Text(message, "none"), soft_wrap=True)
 
 
-def _console(*, stderr: bool = False, quiet: bool = False) -> Console:
+def _console(*, stderr: bool = False, quiet: bool = False, file: TextIO | None = None) -> Console:
     """A console that prints text unchanged: labels and paths may look like markup."""
-    return Console(stderr=stderr, quiet=quiet, highlight=False, markup=False, emoji=False)
+    return Console(stderr=stderr, quiet=quiet, file=file, highlight=False, markup=False, emoji=False)
 
 
 class _WarningNotes(logging.Handler):

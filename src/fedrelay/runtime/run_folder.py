@@ -236,6 +236,15 @@ class RunFolderReader:
         path = self.path / "checkpoint.json"
         return _read_json(path) if path.is_file() else {}
 
+    @property
+    def saved_round(self) -> int:
+        """The round of the newest checkpoint, after which `resume` continues; 0 if there is none."""
+        path = self.path / "checkpoint.json"
+        round = _read_json(path).get("round") if path.is_file() else 0
+        if not isinstance(round, int):
+            raise RunFolderError(f"{path}: is damaged (its round cannot be read)")
+        return round
+
     def lines(self, stream: str) -> list[dict[str, Any]]:
         """All complete lines of a stream."""
         path = self.path / f"{stream}.jsonl"

@@ -35,6 +35,9 @@ class RunStatus:
     round: int
     """The last round that was done, or the round in which the run diverged."""
 
+    saved_round: int
+    """The last round that is saved; `resume` continues after it."""
+
     fault_events: Mapping[str, int]
     seconds: float
     selection_seconds: float
@@ -66,13 +69,15 @@ class RunStatus:
             state, reason = "untrained", "no client update was accepted in any round"
         seconds, choosing = (sum(line.get(name, 0.0) for line in timings) for name in ("seconds", "selection_seconds"))
         stopped = stopped if state == "complete" else ""
-        return cls(state, reason, stopped, round, dict(sorted(fault_events.items())), seconds, choosing)
+        events_by_kind = dict(sorted(fault_events.items()))
+        return cls(state, reason, stopped, round, records.saved_round, events_by_kind, seconds, choosing)
 
     def facts(self) -> dict[str, Any]:
         """Return what `--json` prints."""
         return {
             "state": self.state,
             "stopped": self.stopped or None,
+            "saved_round": self.saved_round,
             "diverged": {"round": self.round, "why": self.reason} if self.state == "diverged" else None,
             "fault_events": dict(self.fault_events),
             "seconds": round(self.seconds, 3),
