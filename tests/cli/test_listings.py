@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import sys
 
 import pytest
 
@@ -176,3 +177,46 @@ def test_data_show_takes_short_names(program):
 def test_json_is_valid_where_numbers_are_not_finite():
     value = {"a": float("nan"), "b": [1.5, float("inf")], 3: ("x", None)}
     assert json.loads(json.dumps(finite(value), allow_nan=False)) == {"a": None, "b": [1.5, None], "3": ["x", None]}
+
+
+SEVERAL = '''
+"""Two parts of one method.
+
+Paper: A. Nobody, 2030.
+
+Rule: they work together.
+"""
+
+import fedrelay as fr
+
+
+class Alone(fr.Routing):
+    """One client at a time."""
+
+    def plan(self, context, round):
+        return fr.RoundPlan(round, (fr.Route((0,)),))
+
+
+class Quiet(fr.Term):
+    """Does nothing.
+
+    Rule: it says nothing.
+    """
+
+
+fr.register("several", summary="", route=Alone, terms={"quiet": Quiet})
+'''
+
+
+def test_parts_of_a_plug_in_are_shown_with_the_rule_of_their_file_once(program, tmp_path, monkeypatch):
+    (tmp_path / "my_several.py").write_text(SEVERAL)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    try:
+        page = program("methods", "show", "several", "--plugin", "my_several").out
+    finally:
+        METHODS.pop("several", None)
+        sys.modules.pop("my_several", None)
+    lines = [line.strip() for line in page.splitlines()]
+    wanted = ["route: One client at a time.", "Paper: A. Nobody, 2030.", "Rule: they work together."]
+    wanted += ["terms.quiet: Does nothing.", "Rule: it says nothing."]
+    assert [line for line in lines if line in wanted] == wanted

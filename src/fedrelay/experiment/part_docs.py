@@ -13,15 +13,23 @@ from pydantic.fields import FieldInfo
 from fedrelay.experiment.sections import Section
 from fedrelay.user_code import is_built_in
 
+_LABEL = re.compile(r"^(Paper|Rule|Deviation)s?:", re.MULTILINE)
+"""How a labelled paragraph of a description begins."""
+
 
 def documentation(part: type[Section]) -> str:
     """What a part is, its paper, its rule, its deviations.
 
     A file of the package holds one part and opens with its description. A plug-in's file may hold several parts, so the
-    docstring of the class comes first there.
+    docstring of the class comes first there, then what the file says of papers, rule and deviations.
     """
     of_file = inspect.getdoc(sys.modules[part.__module__]) or ""
-    return of_file if is_built_in(part) else inspect.cleandoc(part.__doc__ or of_file)
+    if is_built_in(part) or not part.__doc__:
+        return of_file
+    own = inspect.cleandoc(part.__doc__)
+    labelled = [each for each in re.split(r"\n\s*\n", of_file) if _LABEL.match(each)]
+    said = _LABEL.findall(own)
+    return "\n\n".join([own, *(each for each in labelled if _LABEL.findall(each)[0] not in said)])
 
 
 def options_of(part: type[Section]) -> dict[str, FieldInfo]:

@@ -82,11 +82,15 @@ def method_page(plan: MethodParts, described: Callable[[type[Section]], str]) ->
     """Show a method's parts: the docstring of each part's file, and its options."""
     yield Text(plan.name, style="bold")
     yield facts_grid({where: part.__name__ for where, part in plan.parts()})
+    shown: set[tuple[str, str]] = set()
     for where, part in plan.parts():
         opening, *paragraphs = _paragraphs(described(part))
         yield Text()
         yield Text(f"{where}: {opening}", style="bold")
         for paragraph in paragraphs:
+            if (part.__module__, paragraph) in shown:  # of a plug-in's file that describes several parts
+                continue
+            shown.add((part.__module__, paragraph))
             yield Padding(_labelled(paragraph), (0, 0, 0, 2))
         options = plan.options(where, part)
         yield Padding(_options(where, options, plan.defaults.get(where, {})), (1, 0, 0, 2))
