@@ -230,6 +230,11 @@ class Swapped(fr.Term):
         gradient.zero_()
 
 
+class Waits(fr.Term):
+    async def add_gradient(self, gradient, theta, context):
+        gradient.zero_()
+
+
 class Hasty(fr.Term):
     def adjust_received_model(self, model, context):
         model.flat.zero_()
@@ -285,6 +290,7 @@ def with_tensors(*tensors):
         ({"terms": [Short]}, "terms must be a mapping by name"),
         ({"route": Short}, "route must be a subclass of Routing"),
         ({"merge": 3}, "merge must be a subclass of Merge, got 3"),
+        ({"terms": {"t": Waits}}, "Waits.add_gradient must not be async; nobody would await it"),
         ({"terms": {"t": Hasty}}, "Hasty.adjust_received_model is only called for models that are trained one by one"),
         ({"terms": {"t": HastyLoss}}, "HastyLoss.loss is only called for models that are trained one by one"),
         ({"warmup": Endless}, "Endless.length must name its option with the rounds (cycles)"),

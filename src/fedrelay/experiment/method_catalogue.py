@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from importlib.metadata import EntryPoint, entry_points
-from inspect import isfunction, signature
+from inspect import iscoroutinefunction, isfunction, signature
 from typing import Any
 
 from fedrelay.errors import SpecError
@@ -313,6 +313,8 @@ def _check_hooks(method: str, part: type[Section], base: type[Section]) -> None:
         own = getattr(base, name, None)
         if own is None and (close := get_close_matches(name, hooks, 1, 0.85)):
             raise SpecError(f"method {method!r}: {part.__name__}.{name} is no hook; did you mean {close[0]}?")
+        if isfunction(own) and iscoroutinefunction(value):
+            raise SpecError(f"method {method!r}: {part.__name__}.{name} must not be async; nobody would await it")
         if isfunction(own) and not _same_order(list(signature(own).parameters), list(signature(value).parameters)):
             wanted = ", ".join(signature(own).parameters)
             raise SpecError(f"method {method!r}: {part.__name__}.{name} must take ({wanted})")
