@@ -11,6 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.conftest import make_federation
+from tests.local.terms.conftest import first_context
 from torch import nn
 
 from fedrelay.data.dataset import Dataset
@@ -21,7 +22,6 @@ from fedrelay.local.batched_trainer import MAX_MULTIPLICATIONS, BatchedTrainer, 
 from fedrelay.local.hop_context import HopContext
 from fedrelay.local.terms.control_variates import ControlVariates
 from fedrelay.local.terms.proximal_penalty import ProximalPenalty
-from fedrelay.local.terms.tensor_declarations import ClientState, Payload, ServerState
 from fedrelay.local.trainer import EagerTrainer, TrainingJob
 from fedrelay.models.flat_layout import FlatLayout, FlatModule
 from fedrelay.models.zoo import build_model
@@ -103,21 +103,13 @@ def test_every_lane_has_its_own_place_on_its_chain(toy):
         EagerTrainer(job, FlatModule(copy.deepcopy(module), layout)),
         trainer_for(job, FlatModule(module, layout)),
     ):
-        contexts = [hop_context_of(job, start) for _ in hops]
+        contexts = [first_context(job, start) for _ in hops]
         out = [torch.empty_like(start) for _ in hops]
         reports = trainer.train(hops, contexts, out)
         kept = [context.new_client_state["control"] for context in contexts]
         found.append((torch.stack(out), torch.stack(kept), [report.lr for report in reports]))
     torch.testing.assert_close(found[0][:2], found[1][:2], rtol=1e-5, atol=1e-6)
     assert found[0][2] == found[1][2] == pytest.approx([0.3 * 0.2, 0.3 * 0.6, 0.3 * (1 - 0.8 / 3), 0.3 * 0.8])
-
-
-def hop_context_of(job, received):
-    """Zeros for everything that terms keep or send."""
-    kinds = (ServerState, ClientState, ClientState, Payload)
-    return HopContext(
-        received, received, *({n: torch.zeros_like(received) for n in job.tensor_names(k)} for k in kinds)
-    )
 
 
 @pytest.mark.parametrize("anchor", ["recv", "round"])

@@ -30,6 +30,7 @@ WITH_STATE = {
     "spfl+scaffold": {},
     "fedcyclic+ewc": {},
     "wfsl+fedprox": {"warmup.cycles": 2},
+    "fedseq+fedprox": {**GROUPS, "optimizer": "adam"},
     "wfsl": {"warmup.cycles": 4},  # the warm-up takes all rounds of the short run
     "fedgsp": {"route.beta": 2},
     "fedseq2par": {"route.beta": 2, "route.alpha": 0.5},

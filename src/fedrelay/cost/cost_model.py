@@ -24,6 +24,7 @@ from fedrelay.cost.term_transfers import ROUND_MODEL, round_models, term_transfe
 from fedrelay.cost.time_model import TimeModel, VirtualTime, one_after_another
 from fedrelay.experiment.prepared_experiment import PreparedExperiment
 from fedrelay.local.model_checks import example_batch
+from fedrelay.local.terms.tensor_declarations import value_count
 from fedrelay.models.batched import BatchedModel
 from fedrelay.robustness.guard import guard_forward_passes
 from fedrelay.routes.execution_overlay import NO_FAULT_COSTS, FaultCosts
@@ -62,15 +63,15 @@ class CostModel:
 
         The model of the round is part of it where at least half of the transfers of a kind carry it.
         """
-        phase, size = self.prepared.phase(plan.round), self.prepared.layout.bytes
+        phase, layout = self.prepared.phase(plan.round), self.prepared.layout
         found: dict[Kind, dict[str, int]] = {kind: {} for kind in KINDS}
         for term in phase.terms:
-            for kind, names in term_transfers(term, first=plan.round == phase.first).items():
-                found[kind] |= dict.fromkeys(names, size)
+            for kind, tensors in term_transfers(term, first=plan.round == phase.first).items():
+                found[kind] |= {each.name: value_count(each, layout.size) * layout.dtype.itemsize for each in tensors}
         counts = transfer_counts(plan)
         for kind, count in round_models(phase.terms, plan).items():
             if 2 * count >= counts[kind]:
-                found[kind][ROUND_MODEL] = size
+                found[kind][ROUND_MODEL] = layout.bytes
         return found
 
     def transfers(self, plan: RoundPlan, fault_costs: FaultCosts = NO_FAULT_COSTS) -> TransferTotals:

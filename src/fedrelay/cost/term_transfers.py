@@ -13,16 +13,15 @@ from fedrelay.routes.plan import RoundPlan
 ROUND_MODEL = "round model"
 
 
-def term_transfers(term: Term, *, first: bool) -> dict[Kind, tuple[str, ...]]:
-    """Names of what travels with every model, by kind of transfer; `first`: the server has nothing of its own yet.
+def term_transfers(term: Term, *, first: bool) -> dict[Kind, tuple[ServerState | Payload, ...]]:
+    """What travels with every model, by kind of transfer; `first`: the server has nothing of its own yet.
 
     Server state goes down and on from client to client. The payload goes on from client to client and up; what a client
     needs of it comes down too, from the second round on.
     """
-    server = tuple(tensor.name for tensor in term.tensors if isinstance(tensor, ServerState))
-    payload = [tensor for tensor in term.tensors if isinstance(tensor, Payload) and tensor.sent]
-    sent = tuple(tensor.name for tensor in payload)
-    needed = tuple(tensor.name for tensor in payload if tensor.resumes)
+    server = tuple(tensor for tensor in term.tensors if isinstance(tensor, ServerState))
+    sent = tuple(tensor for tensor in term.tensors if isinstance(tensor, Payload) and tensor.sent)
+    needed = tuple(tensor for tensor in sent if tensor.resumes)
     return {"s2c": (*server, *(() if first else needed)), "c2s": sent, "c2c": (*server, *sent)}
 
 

@@ -57,6 +57,7 @@ class KeywordSettings(DataOptions, total=False):
     stem: Literal["cifar", "imagenet"] | None
     optimizer: str
     optimizer_options: Options
+    optimizer_state: Literal["reset", "client", "payload"]
     schedule: ScheduleName | Options
     chain_schedule: ChainScheduleName | Options
     momentum: float

@@ -128,7 +128,7 @@ def build_method(experiment: Experiment) -> Method:
     if not method.route.ever_merges:
         _refuse_parts_that_need_a_merge(given)
     if method.privacy is not None:
-        check_private(given.name, given.terms, method.route, method.warmup, method.pools_data)
+        check_private(given.name, given.terms, method.route, method.warmup, method.pools_data, experiment.train)
         check_fresh_noise(experiment)
     method.phases(experiment.rounds)
     return method

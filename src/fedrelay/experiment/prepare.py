@@ -47,6 +47,7 @@ from fedrelay.local.client_profile import ClientProfiler, ProfileVector
 from fedrelay.local.lane_check import check_lanes
 from fedrelay.local.model_checks import check_device, check_frozen_parameters, check_model_fits
 from fedrelay.local.optimizers.build import build_optimizer
+from fedrelay.local.optimizers.kept_state import optimizer_state_terms
 from fedrelay.local.trainer import TrainingJob
 from fedrelay.models.flat_layout import TORCH_GLOBALS, FlatLayout
 from fedrelay.privacy.checks import check_budget
@@ -176,6 +177,7 @@ def prepare_without_groups(
     method = build_method(experiment)
     check_device(experiment.train.device)
     build_optimizer(experiment.train)
+    method = replace(method, terms=(*method.terms, *optimizer_state_terms(experiment.train)))
     [experiment] = with_watched_classes(with_public_samples([experiment]))
     if experiment.guard.tolerance is not None and not experiment.data.public:
         raise SpecError("guard.tolerance: needs public samples; data.public must be at least 1")

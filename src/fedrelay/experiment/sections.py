@@ -226,6 +226,11 @@ class TrainSettings(Section):
     optimizer_options: Mapping[str, Any] = Field(
         {}, description="options of the optimizer, such as {betas: [0.9, 0.99]}"
     )
+    optimizer_state: Literal["reset", "client", "payload"] = Field(
+        "reset",
+        description="what the optimizer remembers between hops: reset: nothing; client: each client keeps it for its "
+        "next hop; payload: it travels with the model, and the server averages it",
+    )
     lr: float = Field(0.05, gt=0, description="learning rate")
     schedule: ScheduleSettings = Field(
         ScheduleSettings(), description="learning rate over rounds: constant, step, cosine, warmup"
@@ -233,7 +238,7 @@ class TrainSettings(Section):
     chain_schedule: ChainScheduleSettings = Field(
         ChainScheduleSettings(), description="learning rate along a chain: constant, linear, cosine"
     )
-    momentum: float = Field(0.0, ge=0, lt=1, description="sgd: momentum, reset at every hop")
+    momentum: float = Field(0.0, ge=0, lt=1, description="sgd: momentum")
     weight_decay: float = Field(0.0, ge=0, description="L2 penalty; adamw: decay of the weights themselves")
     clip: float | None = Field(None, gt=0, description="maximum norm of each gradient")
     device: str = Field("cpu", description="device for training: cpu, cuda, cuda:1, mps")
@@ -258,6 +263,8 @@ class TrainSettings(Section):
     def _check_optimizer(self) -> Self:
         if self.momentum and self.optimizer != "sgd":
             raise ValueError(f"momentum: has no effect with the optimizer {self.optimizer!r}; only with sgd")
+        if self.optimizer_state != "reset" and self.optimizer == "sgd" and not self.momentum:
+            raise ValueError("optimizer_state: sgd remembers nothing without train.momentum; use 'reset'")
         return self
 
     @property

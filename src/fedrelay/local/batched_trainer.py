@@ -16,6 +16,7 @@ from fedrelay.data.samples import Samples
 from fedrelay.local.hop_context import HopContext, HopOutcome, batch_contexts, write_back
 from fedrelay.local.lane_schedule import StepBlock, schedule
 from fedrelay.local.optimizers.base import OptimizerRun
+from fedrelay.local.optimizers.kept_state import kept_state
 from fedrelay.local.terms.base import call_in_place, overriding
 from fedrelay.local.trainer import (
     EagerTrainer,
@@ -105,14 +106,15 @@ class BatchedTrainer:
             seed_torch(torch_seed(self.job.seed, "dropout", *hop_key(hops[0])), self.job.train.device)
         rates = [self.job.learning_rate(hop) for hop in hops]
         lr = rates[0] if len(set(rates)) == 1 else torch.tensor(rates, dtype=flat.dtype).unsqueeze(1)
-        optimiser = self.job.optimizer.start(self.job.train, lr, flat)
+        state = kept_state(self.job.terms, context) if context is not None else None
+        optimiser = self.job.optimizer.start(self.job.train, lr, flat, state)
         losses = self._run_steps(hops, samples, context, optimiser)
         sizes = [len(client.y) for client in samples]
         steps = [self.job.train.epochs * -(-size // self.job.train.batch_size) for size in sizes]
         norms = [0.0] * len(hops)
         if context is not None:
             step_column = torch.tensor(steps, dtype=flat.dtype).unsqueeze(1)
-            outcome = HopOutcome(flat, flat, step_column, lr, flat, context)
+            outcome = HopOutcome(flat, flat, step_column, lr, flat, context, optimiser.state)
             norms = run_end_hooks(self.job, hops, context, outcome).flatten().tolist()
             write_back(context, contexts)
         reports = []

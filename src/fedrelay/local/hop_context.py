@@ -139,5 +139,8 @@ class HopOutcome:
     full_context: HopContext
     """The context with whole models."""
 
+    optimizer_state: Tensors = field(default_factory=dict)
+    """What the optimiser remembers after the last step."""
+
     fisher: Callable[[Labels], Tensor] = _not_available
     """The diagonal of the Fisher information on this client's samples, at the model that the client sends."""

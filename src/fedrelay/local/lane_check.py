@@ -131,7 +131,8 @@ def _random_inputs(job: TrainingJob) -> HookInputs:
         return torch.rand(LANES, size, dtype=torch.float64, generator=random)
 
     def tensors(kind: type[ClientState | ServerState | Payload]) -> dict[str, Tensor]:
-        return {name: uniform() for name in job.tensor_names(kind)}
+        trained = job.layout.trained_size
+        return {name: uniform(min(size, trained)) for name, size in job.tensor_sizes(kind).items()}
 
     received, state = uniform() - 0.5, tensors(ClientState)
     context = HopContext(

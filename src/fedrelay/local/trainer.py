@@ -8,7 +8,7 @@ statistics would be poor, and see a single sample in eval mode, because one samp
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Protocol
@@ -27,8 +27,9 @@ from fedrelay.local.hop_context import HopContext, HopOutcome, Labels, write_bac
 from fedrelay.local.module_rebuilder import ModuleRebuilder
 from fedrelay.local.optimizers.base import Optimizer
 from fedrelay.local.optimizers.build import build_optimizer
+from fedrelay.local.optimizers.kept_state import kept_state
 from fedrelay.local.terms.base import LossTerm, Term, call_in_place, overriding
-from fedrelay.local.terms.tensor_declarations import ClientState, Payload, ServerState
+from fedrelay.local.terms.tensor_declarations import ClientState, Payload, ServerState, TermTensor, value_count
 from fedrelay.models.flat_layout import FlatLayout, FlatModule
 from fedrelay.rng import KeyedRandom, generator, secret_normal, torch_seed
 from fedrelay.robustness.guard import clip_updates, max_abs_weights
@@ -77,9 +78,21 @@ class TrainingJob:
         """Whether clients get the global model at the start of the round beside the model they train."""
         return any(term.needs_round_model for term in self.terms)
 
-    def tensor_names(self, kind: type[ClientState | ServerState | Payload]) -> tuple[str, ...]:
+    def tensor_names(self, kind: type[TermTensor]) -> tuple[str, ...]:
         """The names of the terms' client states, server states or payloads."""
-        return tuple(tensor.name for term in self.terms for tensor in term.tensors if isinstance(tensor, kind))
+        return tuple(self.tensor_sizes(kind))
+
+    def tensor_sizes(self, kind: type[TermTensor]) -> Mapping[str, int]:
+        """The same names, with the number of values of each: the size of the model, or 1."""
+        return self._tensor_sizes[kind]
+
+    @cached_property
+    def _tensor_sizes(self) -> dict[type[TermTensor], dict[str, int]]:
+        size, tensors = self.layout.size, [tensor for term in self.terms for tensor in term.tensors]
+        return {
+            kind: {each.name: value_count(each, size) for each in tensors if isinstance(each, kind)}
+            for kind in (ClientState, ServerState, Payload)
+        }
 
     @cached_property
     def additive_state(self) -> frozenset[str]:
@@ -153,7 +166,8 @@ class EagerTrainer:
         for term in self.start_hooks:
             term.adjust_received_model(model, full_context)
         lr = self.job.learning_rate(hop)
-        optimiser = self.job.optimizer.start(self.job.train, lr, theta)
+        state = kept_state(self.job.terms, trained_context)
+        optimiser = self.job.optimizer.start(self.job.train, lr, theta, state)
         loss_sum = self.loss_sum.zero_()
         steps = 0
         for inputs, targets in self._batches(hop, samples):
@@ -169,7 +183,7 @@ class EagerTrainer:
         norm = 0.0
         if self.job.uses_context:
             fisher = partial(self._fisher, hop, samples)
-            outcome = HopOutcome(theta, theta, steps, lr, full_model, full_context, fisher)
+            outcome = HopOutcome(theta, theta, steps, lr, full_model, full_context, optimiser.state, fisher)
             norm = float(run_end_hooks(self.job, [hop], trained_context, outcome))
             if full_context.received is not context.received:  # on another device
                 write_back(full_context.map(lambda tensor: tensor.unsqueeze(0)), [context])

@@ -34,6 +34,10 @@ class Nova(Merge):
                 "train.optimizer: FedNova divides each change by the work of its SGD steps, which "
                 f"{train.optimizer!r} does not take; use sgd"
             )
+        if train.optimizer_state != "reset":
+            raise SpecError(
+                "train.optimizer_state: FedNova counts the momentum of each hop from its first step; use 'reset'"
+            )
 
     def apply(self, inputs: MergeInput) -> MergeResult:
         trained = inputs.layout.trained_size

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from fedrelay.engines.start import data_at_nodes
 from fedrelay.errors import SpecError
-from fedrelay.experiment.spec import Experiment
+from fedrelay.experiment.spec import Experiment, TrainSettings
 from fedrelay.local.terms.base import Term
 from fedrelay.local.terms.client_level_privacy import ClientLevelPrivacy
 from fedrelay.routes.base import Routing
@@ -15,12 +15,21 @@ from fedrelay.warmup.base import Warmup
 
 
 def check_private(
-    method: str, terms: Mapping[str, type[Term]], route: Routing, warmup: Warmup | None, pools_data: bool
+    method: str,
+    terms: Mapping[str, type[Term]],
+    route: Routing,
+    warmup: Warmup | None,
+    pools_data: bool,
+    train: TrainSettings,
 ) -> None:
     """Refuse a method whose clients send more than the noisy model."""
     for name, term in terms.items():
         if term.payload_reveals_data:
             raise SpecError(f"method {method!r}: 'dp' cannot protect what the term {name!r} sends beside the model")
+    if train.optimizer_state == "payload":
+        raise SpecError(
+            "train.optimizer_state: 'dp' cannot protect what 'payload' sends beside the model; use 'reset' or 'client'"
+        )
     if warmup is not None and warmup.shares_samples:
         raise SpecError(f"method {method!r}: 'dp' cannot protect samples that clients share")
     if isinstance(route, Star) and route.weights == "accuracy":

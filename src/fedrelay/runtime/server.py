@@ -16,7 +16,7 @@ from fedrelay.errors import DivergedError
 from fedrelay.experiment.prepared_experiment import PreparedExperiment
 from fedrelay.local.evaluation import headline_score
 from fedrelay.local.terms.base import Term
-from fedrelay.local.terms.tensor_declarations import Payload, ServerState
+from fedrelay.local.terms.tensor_declarations import Payload, ServerState, value_count
 from fedrelay.local.trainer import seed_torch
 from fedrelay.merge.base import MergeInput, checked_result
 from fedrelay.merge.mean import Mean
@@ -180,12 +180,13 @@ def _checked_server_state(
         raise TypeError(f"must return the server state, got {type(found).__name__}")
     if missing := [name for name in before if name not in found]:
         raise ValueError(f"must return the state of other terms too, {missing[0]!r} is missing")
-    declared = {each.name for term in terms for each in term.tensors if isinstance(each, ServerState | Payload)}
+    tensors = (each for term in terms for each in term.tensors if isinstance(each, ServerState | Payload))
+    declared = {each.name: value_count(each, len(weights)) for each in tensors}
     for name, tensor in found.items():
         if name not in declared:
             raise ValueError(f"returned {name!r}, which no term declares; add ServerState({name!r}) to 'tensors'")
-        if not isinstance(tensor, Tensor) or tensor.shape != weights.shape:
-            raise TypeError(f"{name!r} must be a tensor with {len(weights)} values")
+        if not isinstance(tensor, Tensor) or tensor.shape != (declared[name],):
+            raise TypeError(f"{name!r} must be a tensor with {declared[name]} values")
     return found
 
 

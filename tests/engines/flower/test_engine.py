@@ -45,6 +45,8 @@ def digits(clients=6):
         ("wfsl+fedavg", {"rounds": 4, "warmup.cycles": 2}),
         ("fedavg+fedfusion", {"model": "cnn-s", "rounds": 1}),
         ("ewc", {"fraction": 1.0, "rounds": 2}),
+        ("fedcyclic", {"optimizer": "adam", "optimizer_state": "payload", "lr": 0.01, "clip": 1.0}),
+        ("spfl", {"fraction": 0.5, "optimizer": "adamw", "optimizer_state": "client", "lr": 0.01}),
         ("fedcyclic+scaffold", {"schedule": "cosine", "chain_schedule": {"name": "linear", "end": 0.2}}),
     ],
 )

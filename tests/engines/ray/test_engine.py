@@ -117,6 +117,10 @@ SMALL_RUN = {"data": "digits", "clients": 20, "alpha": 0, "rounds": 2, "fraction
         ("fedseq", {"grouping": {"profile": "clf", "assign": "kmeans"}}),
         ("fedavg-first+fedseq", {"rounds": 3, "warmup": {"rounds": 1}}),
         (
+            "fedseq",
+            {"optimizer": "adam", "optimizer_state": "payload", "chain_schedule": {"name": "linear", "end": 0.5}},
+        ),
+        (
             "fedseq+scaffold",
             {
                 "faults": [{"what": "nan", "rate": 0.2}, {"what": "dropout", "rate": 0.2}],
@@ -125,7 +129,7 @@ SMALL_RUN = {"data": "digits", "clients": 20, "alpha": 0, "rounds": 2, "fraction
             },
         ),
     ],
-    ids=["fedseq", "fedavg", "waves", "slots", "profile", "phases", "faults"],
+    ids=["fedseq", "fedavg", "waves", "slots", "profile", "phases", "optimizer", "faults"],
 )
 def test_whole_runs_end_with_the_same_bits(head, method, more):
     settings = {**SMALL_RUN, **more}

@@ -114,6 +114,15 @@ def some_rotations(round):
 HOP = Hop(1, 0, 0, 1)
 
 
+def first_context(job, received, round_model=None):
+    """The context of a first hop: all that terms keep or send is zero."""
+    zeros = (
+        {name: received.new_zeros(size) for name, size in job.tensor_sizes(kind).items()}
+        for kind in (ServerState, ClientState, ClientState, Payload)
+    )
+    return HopContext(received, round_model, *zeros)
+
+
 def run_hop(
     module, federation, terms=(), *, hop=HOP, received=None, round_model=None, context=None, task=None, **train
 ):
@@ -122,15 +131,7 @@ def run_hop(
     options = {} if task is None else {"task": task}
     job = TrainingJob(module, layout, federation, TrainSettings(**train), terms, 7, **options)
     received = layout.flatten(module) if received is None else received
-    zeros = torch.zeros_like
-    given = context or HopContext(
-        received,
-        received if round_model is None else round_model,
-        {name: zeros(received) for name in job.tensor_names(ServerState)},
-        {name: zeros(received) for name in job.tensor_names(ClientState)},
-        {name: zeros(received) for name in job.tensor_names(ClientState)},
-        {name: zeros(received) for name in job.tensor_names(Payload)},
-    )
+    given = context or first_context(job, received, received if round_model is None else round_model)
     out = torch.empty_like(received)
     EagerTrainer(job, FlatModule(module, layout)).train([hop], [given], [out])
     return out, given

@@ -10,6 +10,7 @@ import torch.nn.functional as F  # noqa: N812
 from tests.local.terms.conftest import Problem, run_hop
 from torch import nn
 
+import fedrelay as fr
 from fedrelay.data.dataset import IGNORED_LABEL
 from fedrelay.local.fisher_information import draw_labels
 from fedrelay.local.hop_context import HopContext
@@ -100,3 +101,15 @@ def test_several_come_home_as_their_mean_by_samples():
         {"other": torch.ones(1)}, [arrival(0, 10, 1.0), arrival(1, 30, 3.0)], 5
     )
     assert {name: tensor.item() for name, tensor in server.items()} == {"other": 1.0, "fisher": 2.5}
+
+
+def test_the_authors_optimiser(small):
+    """One Adam for all clients, which travels with the model beside the Fisher information."""
+    settings = {**small, "optimizer": "adam", "lr": 0.01}
+    carried = fr.run("ewc", **settings, optimizer_state="payload")
+    assert carried.complete
+    assert carried.weights_sha256 != fr.run("ewc", **settings).weights_sha256
+    assert carried.client_updates == 18  # one chain of six clients in each of three rounds
+    model = 4 * len(carried.weights)
+    beside = 3 * model + 4  # the Fisher information, two running means and the number of steps
+    assert carried.bytes == (3 + 15 + 3) * model + (2 + 15 + 3) * beside  # in the first round nothing comes down

@@ -7,7 +7,7 @@ Nothing in a message is ever unpickled or executed.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -17,10 +17,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedrelay.errors import FedRelayError
+from fedrelay.local.terms.tensor_declarations import Payload, ServerState
+from fedrelay.local.trainer import TrainingJob
 from fedrelay.models.flat_layout import FlatLayout
 from fedrelay.routes.arrival import HopReport
 from fedrelay.tasks.base import EvaluationSums, Summable, Task
 from fedrelay.tasks.score_histogram import ScoreHistogram
+
+SCALARS = "scalars"
+"""The field of the header with tensors of one number, by name."""
 
 MODELS = "models"
 """The array whose rows are models."""
@@ -51,25 +56,40 @@ class Message:
         return sum(array.nbytes for array in self.arrays.values())
 
 
-def pack_models(header: Header, models: Mapping[str, Tensor]) -> Message:
-    """A message with named models."""
-    rows = [model.detach().cpu() for model in models.values()]
-    return Message({**header, "names": list(models)}, {MODELS: torch.stack(rows).numpy()})
+def pack_models(header: Header, models: Mapping[str, Tensor], scalars: Collection[str] = ()) -> Message:
+    """A message with named models, and tensors of one number under the names in `scalars`."""
+    rows = {name: model.detach().cpu() for name, model in models.items() if name not in scalars}
+    numbers = {name: float(tensor) for name, tensor in models.items() if name in scalars}
+    fields = {**header, "names": list(rows), **({SCALARS: numbers} if numbers else {})}
+    return Message(fields, {MODELS: torch.stack(list(rows.values())).numpy()})
 
 
-def unpack_models(message: Message, layout: FlatLayout, names: Sequence[str] | None = None) -> dict[str, Tensor]:
-    """The models of a message, each checked against the layout; with `names`, exactly these."""
+def unpack_models(
+    message: Message, layout: FlatLayout, names: Sequence[str] | None = None, scalars: Collection[str] = ()
+) -> dict[str, Tensor]:
+    """The models of a message, each checked against the layout, and its numbers; with `names`, exactly these."""
     found, array = message.header.get("names"), message.arrays.get(MODELS)
+    numbers = message.header.get(SCALARS, {})
     if array is None or not isinstance(found, list) or len(set(map(str, found))) != len(found):
         raise BadMessage("it has no models")
-    if names is not None and sorted(map(str, found)) != sorted(names):
+    if not isinstance(numbers, Mapping) or set(numbers) - set(scalars) or set(map(str, found)) & set(scalars):
+        raise BadMessage("models and numbers are mixed up")
+    if names is not None and sorted([*map(str, found), *numbers]) != sorted(names):
         raise BadMessage("its models have other names")
     if array.shape != (len(found), layout.size):
         raise BadMessage("its models have a wrong shape")
     if array.dtype != torch.empty(0, dtype=layout.dtype).numpy().dtype:
         raise BadMessage(f"its models have type {array.dtype}")
     rows = torch.from_numpy(np.array(array))  # a copy: arrays from the network may be read-only
-    return dict(zip(map(str, found), rows, strict=True))
+    single = {name: torch.tensor([float_field(numbers, name)], dtype=layout.dtype) for name in numbers}
+    return {**dict(zip(map(str, found), rows, strict=True)), **single}
+
+
+def scalar_names(job: TrainingJob) -> set[str]:
+    """What a message with a hop calls the server states and payloads that are one number."""
+    tensors = [tensor for term in job.terms for tensor in term.tensors if tensor.scalar]
+    server = {f"server {tensor.name}" for tensor in tensors if isinstance(tensor, ServerState)}
+    return server | {f"payload {tensor.name}" for tensor in tensors if isinstance(tensor, Payload)}
 
 
 def can_send(layout: FlatLayout) -> bool:

@@ -15,7 +15,7 @@ from torch import Tensor
 from fedrelay.data.evaluation_samples import EvaluationSet, evaluation_samples
 from fedrelay.engines.base import Engine, EngineEvent, RoundInputs
 from fedrelay.engines.local.batched_routes import RouteBatch, batch_routes
-from fedrelay.engines.local.executor import Executor, ForkedExecutor, InlineExecutor, WorkerContext, WritableRows
+from fedrelay.engines.local.executor import Executor, ForkedExecutor, InlineExecutor, Rows, WorkerContext, WritableRows
 from fedrelay.engines.local.round_rows import HopRows, RoundRows
 from fedrelay.errors import DivergedError
 from fedrelay.local.batched_trainer import batched_model_for
@@ -90,8 +90,8 @@ class LocalEngine:
                 rows[layout.after_last_hop("model", number)],
                 tuple(reports[number]),
                 {
-                    name: rows[layout.after_last_hop(f"payload {name}", number)]
-                    for name in self.job.tensor_names(Payload)
+                    name: rows[layout.after_last_hop(f"payload {name}", number)][:size]
+                    for name, size in self.job.tensor_sizes(Payload).items()
                 },
                 {
                     index: rows[layout.row("received model", place)]
@@ -172,19 +172,19 @@ class LocalEngine:
         routes = layout.plan.routes
         accepted = [(route, routes[route].clients[index]) for route, index in hops if not reports[route][index].refused]
         routes_at = Counter(client for _, client in accepted)
-        for name in self.job.tensor_names(ClientState):
+        for name, size in self.job.tensor_sizes(ClientState).items():
             row_of = {client: layout.row(f"state {name}", client) for client in routes_at}
-            before = {client: rows[row].clone() for client, row in row_of.items()}
+            before = {client: rows[row][:size].clone() for client, row in row_of.items()}
             for route, client in accepted:
-                row, new = row_of[client], rows[layout.row(f"new state {name}", route)]
+                row, new = row_of[client], rows[layout.row(f"new state {name}", route)][:size]
                 add = routes_at[client] > 1 and name in self.job.additive_state
-                rows[row] = rows[row] + (new - before[client]) if add else new
+                rows[row] = rows[row][:size] + (new - before[client]) if add else new
 
     def _read_client_states(self, layout: RoundRows, rows: WritableRows) -> dict[int, dict[str, Tensor]]:
-        names, kind = self.job.tensor_names(ClientState), "state" if layout.waves else "new state"
+        sizes, kind = self.job.tensor_sizes(ClientState), "state" if layout.waves else "new state"
         return {
-            client: {name: rows[layout.row(f"{kind} {name}", client)].clone() for name in names}
-            for client in (layout.clients if names else ())
+            client: {name: rows[layout.row(f"{kind} {name}", client)][:size].clone() for name, size in sizes.items()}
+            for client in (layout.clients if sizes else ())
         }
 
 
@@ -219,8 +219,7 @@ class TrainRoutes:
 
     def run(self, worker: WorkerContext) -> Reports:
         reports: Reports = {}
-        names = worker.job.tensor_names(ServerState)
-        server_state = dict(zip(names, (worker.rows[row] for row in self.server_state), strict=True))
+        server_state = _views(worker.rows, worker.job.tensor_sizes(ServerState), self.server_state)
         if len(self.waves) > 1:
             hops = (hop_rows.planned.hop for wave in self.waves for hop_rows in wave)
             worker.hop_runner.trainer.sample_orders.draw_ahead(hops)
@@ -241,17 +240,22 @@ def hop_context(worker: WorkerContext, hop_rows: HopRows, server_state: Mapping[
         rows[hop_rows.received_model].copy_(received)
     if not job.terms:
         return HopContext(received)
-    states, payloads = job.tensor_names(ClientState), job.tensor_names(Payload)
+    states, payloads = job.tensor_sizes(ClientState), job.tensor_sizes(Payload)
     for before, after in hop_rows.payload:
         rows[after].copy_(rows[before])
     return HopContext(
         received,
         rows[0] if job.needs_round_model else None,
         server_state,
-        {name: rows[before] for name, (before, _) in zip(states, hop_rows.client_state, strict=True)},
-        {name: rows[after] for name, (_, after) in zip(states, hop_rows.client_state, strict=True)},
-        {name: rows[after] for name, (_, after) in zip(payloads, hop_rows.payload, strict=True)},
+        _views(rows, states, [before for before, _ in hop_rows.client_state]),
+        _views(rows, states, [after for _, after in hop_rows.client_state]),
+        _views(rows, payloads, [after for _, after in hop_rows.payload]),
     )
+
+
+def _views(rows: Rows, sizes: Mapping[str, int], numbers: Sequence[int]) -> dict[str, Tensor]:
+    """Named tensors that are the beginning of these rows; a tensor of one number does not fill its row."""
+    return {name: rows[row][:size] for (name, size), row in zip(sizes.items(), numbers, strict=True)}
 
 
 class ReadOnlyWorkItem:

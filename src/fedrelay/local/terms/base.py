@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+import torch
 from pydantic import Field
 from torch import Tensor, nn
 
@@ -233,6 +234,16 @@ class AnchoredTerm(Term):
 
     def anchor_model(self, context: HopContext) -> Tensor:
         return context.received if self.anchor == "recv" else context.round_model
+
+
+def mean_of_payloads(arrivals: Sequence[Arrival], name: str) -> Tensor:
+    """The mean of a payload over all arrivals, weighted by samples."""
+    payloads = [arrival.payload[name] for arrival in arrivals]
+    total = torch.zeros_like(payloads[0], dtype=torch.float64)
+    for arrival, payload in zip(arrivals, payloads, strict=True):
+        total.add_(payload, alpha=arrival.samples)
+    mean = total / max(1, sum(arrival.samples for arrival in arrivals))
+    return mean.to(payloads[0].dtype)
 
 
 def call_in_place(hook: Callable[..., object], tensor: Tensor, *arguments: object) -> None:

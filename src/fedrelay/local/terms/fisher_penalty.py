@@ -9,6 +9,8 @@ that model. With memory γ the Fishers along the route add up, F ← γF + F_new
 
 Deviations: F is computed once after a hop, not after every epoch. It comes back with the model; the server takes the
 mean weighted by samples and sends it with the next round's models. On the very first hop F = 0: there is no penalty.
+Clients train with SGD that starts anew at every hop, like all methods; the authors' runs of EWC used one Adam for all
+clients, which is `train.optimizer=adam`, `train.optimizer_state=payload`, `train.lr=0.01`.
 """
 
 from __future__ import annotations
@@ -16,12 +18,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
-import torch
 from pydantic import Field
 from torch import Tensor
 
 from fedrelay.local.hop_context import HopContext, HopOutcome, Labels
-from fedrelay.local.terms.base import TASKS_WITH_LOGITS, Term
+from fedrelay.local.terms.base import TASKS_WITH_LOGITS, Term, mean_of_payloads
 from fedrelay.local.terms.tensor_declarations import Payload, TermTensor
 from fedrelay.routes.arrival import Arrival
 
@@ -51,8 +52,4 @@ class FisherPenalty(Term):
     def update_server_state(
         self, server_state: Mapping[str, Tensor], arrivals: Sequence[Arrival], clients: int
     ) -> Mapping[str, Tensor]:
-        total = torch.zeros_like(arrivals[0].payload["fisher"], dtype=torch.float64)
-        for arrival in arrivals:
-            total.add_(arrival.payload["fisher"], alpha=arrival.samples)
-        mean = total / max(1, sum(arrival.samples for arrival in arrivals))
-        return {**server_state, "fisher": mean.to(arrivals[0].payload["fisher"].dtype)}
+        return {**server_state, "fisher": mean_of_payloads(arrivals, "fisher")}

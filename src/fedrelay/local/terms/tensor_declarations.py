@@ -1,7 +1,8 @@
 """The tensors of a term. A term declares each tensor once: its name, and who keeps or sends it.
 
-Every tensor has the size of the model and starts as zeros. Names must be unique among the client states of a method,
-and among its server states and payloads together: a payload that came back may start the next route.
+Every tensor has the size of the model, or is one number, and starts as zeros. Names must be unique among the client
+states of a method, and among its server states and payloads together: a payload that came back may start the next
+route.
 """
 
 from __future__ import annotations
@@ -18,12 +19,17 @@ class ClientState:
     """What happens when two routes reach the same client in the same step: both changes are added, or (False) the route
     with the higher number wins."""
 
+    scalar: bool = False
+    """Whether it is one number instead of a tensor of the model's size."""
+
 
 @dataclass(frozen=True)
 class ServerState:
     """A tensor that the server keeps and sends to every client together with the model."""
 
     name: str
+    scalar: bool = False
+    """Whether it is one number instead of a tensor of the model's size."""
 
 
 @dataclass(frozen=True)
@@ -37,5 +43,13 @@ class Payload:
     sent: bool = True
     """Whether the ledger counts it as a transfer. False where the server sees every model and can compute it itself."""
 
+    scalar: bool = False
+    """Whether it is one number instead of a tensor of the model's size."""
+
 
 TermTensor = ClientState | ServerState | Payload
+
+
+def value_count(tensor: TermTensor, model_size: int) -> int:
+    """How many values a tensor has beside a model of this size."""
+    return 1 if tensor.scalar else model_size

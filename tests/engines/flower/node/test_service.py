@@ -11,11 +11,13 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fedrelay.engines.flower.messages import BadMessage, Message, pack_models
+from fedrelay.engines.flower.messages import BadMessage, Message, pack_models, scalar_names
 from fedrelay.engines.flower.node.owner_policy import OwnerPolicy
 from fedrelay.errors import EngineError
 from fedrelay.experiment.part_serialization import REGISTERED, to_plain
+from fedrelay.experiment.spec import TrainSettings
 from fedrelay.grouping.profiles.confidence import ConfidenceProfiler
+from fedrelay.local.optimizers.kept_state import optimizer_state_terms
 from fedrelay.local.terms.base import Term
 from fedrelay.local.terms.control_variates import ControlVariates
 from fedrelay.local.terms.proximal_penalty import ProximalPenalty
@@ -356,3 +358,23 @@ def test_an_optimiser_from_outside_needs_the_owners_permission(ask, service, mak
     with pytest.raises(EngineError, match="evil_optim failed when it was imported"):
         make_service(plugins=("evil_optim",)).answer(request)
     assert service.answer(ask.hop(ask.job(optimizer="torch.optim:NAdam"))).header["steps"] == 2
+
+
+def test_numbers_of_the_payload_are_in_the_header(ask, service):
+    """A payload of one number takes no row of the models; a model in its place, or a number for a model, is refused."""
+    train = TrainSettings(optimizer="adam", optimizer_state="payload")
+    job = ask.job(*optimizer_state_terms(train), optimizer="adam", optimizer_state="payload")
+    first = service.answer(ask.hop(job))
+    assert first.header["names"] == ["model", "payload optimizer-mean", "payload optimizer-square"]
+    assert first.header["scalars"] == {"payload optimizer-steps": 2.0}
+    row = torch.zeros(job.layout.size)
+    state = {"recv": row, "payload optimizer-mean": row, "payload optimizer-square": row + 1}
+    again = pack_models(
+        ask.hop(job).header, state | {"payload optimizer-steps": torch.tensor([5.0])}, scalar_names(job)
+    )
+    assert service.answer(again).header["scalars"] == {"payload optimizer-steps": 7.0}
+    for bad in ({"payload optimizer-mean": 1.0}, {"recv": 1.0}, [1.0], {"payload optimizer-steps": "5"}):
+        with pytest.raises(BadMessage):
+            service.answer(replace(again, header={**again.header, "scalars": bad}))
+    with pytest.raises(BadMessage, match="mixed up"):
+        service.answer(ask.hop(job, {"recv": row, "payload optimizer-steps": row}))

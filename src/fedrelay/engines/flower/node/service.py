@@ -34,6 +34,7 @@ from fedrelay.engines.flower.messages import (
     int_field,
     one_line,
     pack_models,
+    scalar_names,
     text_field,
     unpack_models,
 )
@@ -188,9 +189,8 @@ class NodeService:
         else:
             if context.new_client_state:
                 self.state_files.put(run, id, context.new_client_state)
-            reply = pack_models(
-                fields, {"model": model} | {f"payload {name}": each for name, each in context.payload.items()}
-            )
+            payload = {f"payload {name}": each for name, each in context.payload.items()}
+            reply = pack_models(fields, {"model": model} | payload, scalar_names(worker.job))
         if noisy:  # before the reply leaves: a reply that is lost must not be drawn again
             self.replies.put(run, request, reply)
         return reply
@@ -204,30 +204,30 @@ class NodeService:
 
     def _hop_context(self, request: Message, job: TrainingJob) -> HopContext:
         """The tensors of a hop. What was not sent, or not stored yet, is zero."""
-        header, models = request.header, unpack_models(request, job.layout)
+        header, models = request.header, unpack_models(request, job.layout, scalars=scalar_names(job))
         if "recv" not in models:
             raise BadMessage("it has no model to train")
         recv = models["recv"]
 
-        def sent(kind: str, names: tuple[str, ...]) -> dict[str, Tensor]:
-            return {name: models.get(f"{kind} {name}", torch.zeros_like(recv)) for name in names}
+        def sent(kind: str, sizes: Mapping[str, int]) -> dict[str, Tensor]:
+            return {name: models.get(f"{kind} {name}", recv.new_zeros(size)) for name, size in sizes.items()}
 
-        names = job.tensor_names(ClientState)
+        sizes = job.tensor_sizes(ClientState)
         state: Mapping[str, Tensor] = {}
-        if names:
+        if sizes:
             found = self.state_files.get(
                 text_field(header, "run"), int_field(header, "state"), _merged_from(header), job.additive_state
             )
-            state = {name: found.get(name, torch.zeros_like(recv)) for name in names}
-            if any(tensor.shape != recv.shape or tensor.dtype != recv.dtype for tensor in state.values()):
+            state = {name: found.get(name, recv.new_zeros(size)) for name, size in sizes.items()}
+            if any(each.shape != (sizes[name],) or each.dtype != recv.dtype for name, each in state.items()):
                 raise EngineError("the state of this client belongs to another model")
         return HopContext(
             recv,
             models.get("round", recv) if job.needs_round_model else None,
-            sent("server", job.tensor_names(ServerState)),
+            sent("server", job.tensor_sizes(ServerState)),
             state,
-            {name: torch.zeros_like(recv) for name in names},
-            sent("payload", job.tensor_names(Payload)),
+            {name: recv.new_zeros(size) for name, size in sizes.items()},
+            sent("payload", job.tensor_sizes(Payload)),
         )
 
     def _profile(self, request: Message) -> Message:

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import astuple, dataclass, field, replace
 
-import torch
 from torch import Tensor
 
 from fedrelay.engines.base import RoundInputs
 from fedrelay.engines.flower.job_description import describe_job
-from fedrelay.engines.flower.messages import Message, pack_models
+from fedrelay.engines.flower.messages import Message, pack_models, scalar_names
 from fedrelay.engines.flower.server.dispatcher import SMALL, Request
 from fedrelay.engines.flower.server.reply_checks import ReplyChecker
 from fedrelay.engines.flower.server.state_versions import StateVersions
@@ -63,14 +62,15 @@ class HopRequests:
     ) -> None:
         self.job, self.versions, self.checker = job, versions, checker
         self.tries = 1 + (recovery.retries if recovery.policy == "retry" else 0)
-        self.job_description = describe_job(job)
+        self.job_description, self.scalars = describe_job(job), scalar_names(job)
 
     def start_route(self, plan: RoundPlan, overlay: ExecutionOverlay, inputs: RoundInputs, number: int) -> ActiveRoute:
         """A route before its first hop."""
-        names = self.job.tensor_names(Payload)
         own = inputs.payload.get(number, {}) if number in inputs.starts else {}
-        zeros = torch.zeros_like(inputs.weights)
-        payload = {name: own.get(name, inputs.server.get(name, zeros)) for name in names}
+        payload = {
+            name: own.get(name, inputs.server.get(name, inputs.weights.new_zeros(size)))
+            for name, size in self.job.tensor_sizes(Payload).items()
+        }
         model = inputs.starts.get(number, inputs.weights)
         return ActiveRoute(number, plan.routes[number].clients, model, payload, inputs, plan.round, overlay)
 
@@ -126,4 +126,4 @@ class HopRequests:
             "tamper": None if tamper is None else {"what": tamper.what, "factor": tamper.factor},
             **self.versions.request_fields(hop.client, id),
         }
-        return pack_models(header, models)
+        return pack_models(header, models, self.scalars)
