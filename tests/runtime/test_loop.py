@@ -367,7 +367,10 @@ def test_settings_without_effect_are_refused(toy):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: fr.run("fedavg", data=5), "data: must be a name, a mapping of settings or a federation, got int"),
+        (
+            lambda: fr.run("fedavg", data=5),
+            "data: must be a name, a mapping of settings, a federation or a function of the seed, got int",
+        ),
         (lambda: fr.run("fedavg", model=nn.Linear(1, 1), hidden=[3]), "hidden: has no effect on a model of your own"),
         (lambda: fr.plan("fedavg", 0), "round: must be a whole number from 1, got 0"),
         (lambda: fr.compare("fedavg"), "methods: must be a"),
