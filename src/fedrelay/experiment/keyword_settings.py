@@ -65,6 +65,7 @@ class KeywordSettings(DataOptions, total=False):
     clip: float | None
     device: str
     every: int
+    metric: str
     last: int
     forgetting: int
     targets: Sequence[float]
