@@ -284,3 +284,11 @@ def test_a_run_that_a_callback_stopped_goes_on(tmp_path, data):
     whole = start("scaffold", data, None, rounds=5, every=3)
     found = more(tmp_path / "run", data, 5)
     assert (found.weights_sha256, found.history, found.stopped) == (whole.weights_sha256, whole.history, "")
+
+
+def test_a_folder_in_place_of_the_summary_is_refused_in_one_line(tmp_path, data):
+    start("fedavg", data, tmp_path / "run", rounds=2)
+    (tmp_path / "run" / "result.json").unlink()
+    (tmp_path / "run" / "result.json").mkdir()
+    with pytest.raises(fr.RunFolderError, match=r"result\.json: cannot be removed \(Is a directory\)$"):
+        more(tmp_path / "run", data, 4)

@@ -513,7 +513,11 @@ class RunFolder(RunFolderReader):
 
     def mark_incomplete(self) -> None:
         """Remove the summary of a run that goes on; its models stay until it is complete again."""
-        (self.path / "result.json").unlink(missing_ok=True)
+        path = self.path / "result.json"
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as error:  # such as a folder of that name
+            raise RunFolderError(f"{path}: cannot be removed ({error.strerror})") from None
 
     def finish(self, summary: Mapping[str, Any], models: Mapping[str, Mapping[str, Tensor]]) -> None:
         """Write models by file name, and the summary that marks the run complete."""
