@@ -6,11 +6,13 @@ import csv
 import io
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fedrelay.experiment.spec import TrainSettings
-from fedrelay.tasks.base import Metric
-from fedrelay.tasks.task_facts import TaskFacts
+from fedrelay.tasks.metric import Metric
+
+if TYPE_CHECKING:
+    from fedrelay.tasks.task_facts import TaskFacts
 
 PERCENT = Metric()
 """A share of which more is better, such as accuracy."""

@@ -254,7 +254,8 @@ class RunFolderReader:
         except (OSError, ValueError, RecursionError) as error:
             raise RunFolderError(f"{path}: is damaged ({error})") from None
         kinds = {} if stream == "metrics" else _VALUES  # callbacks choose the names of metrics
-        headline = self.task.headline if stream == "metrics" else None
+        known = stream == "metrics" and (self.path / "run.json").is_file()  # a run that is just being created has none
+        headline = self.task.headline if known else None
         for row in rows:
             numbers = row if isinstance(row, dict) else {}
             missing = [name for name in STREAMS[stream] if not kinds.get(name, _is_number)(numbers.get(name))]

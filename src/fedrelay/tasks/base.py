@@ -17,6 +17,8 @@ from torch import Tensor
 
 from fedrelay.errors import DataError, SpecError
 from fedrelay.experiment.sections import Section
+from fedrelay.tasks.metric import LOSS as LOSS
+from fedrelay.tasks.metric import Metric as Metric
 from fedrelay.tasks.score_histogram import ScoreHistogram
 
 Summable = NDArray[Any] | ScoreHistogram
@@ -24,22 +26,6 @@ Summable = NDArray[Any] | ScoreHistogram
 
 Scores = dict[str, float | None]
 """Metric → value; None where the samples do not determine it."""
-
-
-@dataclass(frozen=True)
-class Metric:
-    """How a metric is read."""
-
-    higher_is_better: bool = True
-    percent: bool = True
-    """Whether it lies between 0 and 1 and is shown as a percentage."""
-
-    def gain(self, value: float) -> float:
-        """The value, or its negative where less is better: a greater gain is always better."""
-        return value if self.higher_is_better else -value
-
-
-LOSS = Metric(higher_is_better=False, percent=False)
 
 
 class Targets(Protocol):
