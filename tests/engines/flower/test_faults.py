@@ -178,7 +178,7 @@ def test_a_repeated_round_reads_the_state_from_before_it(six):
     read = {}
 
     def lost(request, reply):
-        round, _, _, client, attempt = request.header["hop"]
+        round, _, _, client, attempt, *_ = request.header["hop"]
         read[round, client, attempt] = request.header["state"]
         return None if (round, attempt) == (2, 0) else reply
 
