@@ -13,5 +13,9 @@ class Metric:
     percent: bool = True
     """Whether it lies between 0 and 1 and is shown as a percentage."""
 
+    def gain(self, value: float) -> float:
+        """The value, or its negative where less is better: a greater gain is always better."""
+        return value if self.higher_is_better else -value
+
 
 LOSS = Metric(higher_is_better=False, percent=False)
