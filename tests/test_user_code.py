@@ -222,8 +222,8 @@ def changed_plugin(tmp_path, monkeypatch):
         ({"kind": "Push"}, "terms.pull was 'Pull' when the run was started and is 'Push' now"),
         (
             {"state": "push"},
-            "terms.pull.tensors was [\"ClientState(name='pull', additive=True)\"] when the run was started and is "
-            "[\"ClientState(name='push', additive=True)\"] now",
+            "terms.pull.tensors was [\"ClientState(name='pull', additive=True, scalar=False)\"] when the run was "
+            "started and is [\"ClientState(name='push', additive=True, scalar=False)\"] now",
         ),
     ],
 )
