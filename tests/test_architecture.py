@@ -19,7 +19,7 @@ ROOMS = """
     engines.quiet_logging
     errors files rng user_code experiment.error_messages experiment.yaml_files experiment.sections experiment.spec
     experiment.part_serialization runtime.versions
-    routes.plan routes.execution_overlay routes.arrival routes.async_state
+    routes.plan routes.execution_overlay routes.arrival routes.async_progress
     grouping.group_counts
     data models metrics tasks privacy.accountant
     local routes cost robustness.guard robustness.tampering
@@ -29,7 +29,7 @@ ROOMS = """
     privacy
     experiment.part_docs
     experiment.method_catalogue
-    experiment.resolved_options experiment.grammar experiment.method
+    experiment.resolved_options experiment.method_grammar experiment.method
     experiment.comparison_runs
     runtime.run_folder runtime.result experiment.data_and_model experiment.prepared_experiment engines.flower.node
     cost.cost_model

@@ -122,7 +122,7 @@ def test_the_route_of_the_example_visits_every_sampled_client(sampled):
     [pairs] = [block for block in MODULES if "class Pairs" in block.text]
     namespace: dict[str, object] = {"__name__": "pairs"}
     exec(pairs.text, namespace)
-    context = namespace["fr"].PlanningContext(clients=3, fraction=sampled / 3, seed=1)
+    context = namespace["fr"].PlanningContext(client_count=3, fraction=sampled / 3, seed=1)
     plan = namespace["Pairs"]().plan(context, round=1)
     assert [len(route.clients) for route in plan.routes] == {1: [1], 2: [2], 3: [2, 1]}[sampled]
     assert len({client for route in plan.routes for client in route.clients}) == sampled

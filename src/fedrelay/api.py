@@ -17,9 +17,9 @@ from fedrelay.data.public_samples import PublicFederation
 from fedrelay.data.validation_samples import validation_part
 from fedrelay.errors import SpecError
 from fedrelay.experiment.data_and_model import OwnModel
-from fedrelay.experiment.grammar import refuse_misplaced_options
 from fedrelay.experiment.keyword_settings import DataOptions, EngineName, KeywordSettings, Options, Partition
 from fedrelay.experiment.method_catalogue import METHODS, load_plugins, method_names
+from fedrelay.experiment.method_grammar import refuse_misplaced_options
 from fedrelay.experiment.prepare import prepare
 from fedrelay.experiment.spec import DataSettings, comparison, experiment, nested, shortcuts, validate
 from fedrelay.report.progress import watching
@@ -439,4 +439,4 @@ def _data_settings(data: OwnData) -> dict[str, Any]:
     kept: dict[str, Any] = {"public": data.per_class} if isinstance(data, PublicFederation) else {}
     if (part := validation_part(data)) is not None:
         kept["validation"] = part.share
-    return {"name": data.name, "clients": data.clients, **kept}
+    return {"name": data.name, "clients": data.client_count, **kept}

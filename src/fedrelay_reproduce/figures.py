@@ -11,7 +11,7 @@ from PIL import Image
 
 from fedrelay.files import write_atomically
 from fedrelay.report.drawing import render
-from fedrelay.report.figures import Figure, score_curves
+from fedrelay.report.figure_specs import Figure, score_curves
 from fedrelay.report.palette import line_style
 from fedrelay_reproduce.experiments import ComparisonRuns, ExperimentRuns, GroupComparison
 from fedrelay_reproduce.scaled_claim import ScaledClaim

@@ -194,7 +194,7 @@ def test_public_shared_and_flipped_samples():
 def test_numbers_as_targets_are_for_regression():
     numbers = TensorDataset(torch.randn(6, 4), torch.randn(6, dtype=torch.float64))
     data = fr.federate_datasets([numbers], numbers)
-    assert (data.task, data.classes, data.target_shape) == ("regression", 0, ())
+    assert (data.task, data.class_count, data.target_shape) == ("regression", 0, ())
     assert data.client_samples(0).load().y.dtype == torch.float32
 
 

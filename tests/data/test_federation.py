@@ -59,7 +59,7 @@ class TestArrayFederation:
 
     def test_facts(self) -> None:
         federation = self.federation
-        assert (federation.name, federation.kind, federation.clients, federation.classes) == (
+        assert (federation.name, federation.kind, federation.client_count, federation.class_count) == (
             "dots",
             "image",
             3,
@@ -187,7 +187,7 @@ class TestFingerprint:
 def test_pooled() -> None:
     members = ArrayFederation(IMAGES, THREE, seed=4, shifts=("none", "none", "noise"))
     pooled = PooledFederation(members)
-    assert (pooled.name, pooled.kind, pooled.clients, pooled.classes) == ("dots", "image", 1, 3)
+    assert (pooled.name, pooled.kind, pooled.client_count, pooled.class_count) == ("dots", "image", 1, 3)
     assert pooled.sample_shape == (2, 4, 4)
     assert pooled.sample_count(0) == 12
     assert pooled.sample_counts().tolist() == [12]
@@ -250,7 +250,7 @@ class TestBuildFederation:
             federation = build_federation(load_dataset("femnist"))
         except DataError as error:
             pytest.skip(str(error))
-        assert federation.clients == 291
+        assert federation.client_count == 291
         assert federation.sample_counts().sum() == 41_124
         assert (federation.sample_counts().min(), federation.sample_counts().max()) == (23, 319)
 
@@ -276,7 +276,7 @@ class TestFederate:
             partition="iid",
         )
         assert arrays.fingerprint() == tensors.fingerprint()
-        assert (arrays.kind, arrays.clients, arrays.classes, arrays.sample_shape) == ("tabular", 2, 4, (3,))
+        assert (arrays.kind, arrays.client_count, arrays.class_count, arrays.sample_shape) == ("tabular", 2, 4, (3,))
         held = arrays.client_indices.of(1)
         np.testing.assert_array_equal(arrays.client_samples(1).x.numpy(), self.X[held].astype(np.float32))
         assert arrays.client_samples(1).y.tolist() == self.Y[held].tolist()
@@ -311,7 +311,7 @@ class TestFederate:
         assert federation.client_indices.of(2).tolist() == [2, 7, 12, 17]
 
     def test_more_classes_than_occur(self) -> None:
-        assert federate(**self.arguments(classes=7, y_test=np.full(6, 6))).classes == 7
+        assert federate(**self.arguments(classes=7, y_test=np.full(6, 6))).class_count == 7
 
     @pytest.mark.parametrize(
         ("changed", "message"),

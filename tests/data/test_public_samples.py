@@ -48,7 +48,7 @@ def test_everything_else_is_the_members():
     members = fr.load_data("digits", clients=7)
     parted = fr.load_data("digits", clients=7, public=10)
     assert isinstance(parted, PublicFederation)
-    for name in ("name", "kind", "clients", "classes", "sample_shape"):
+    for name in ("name", "kind", "client_count", "class_count", "sample_shape"):
         assert getattr(parted, name) == getattr(members, name)
     assert (parted.sample_counts() == members.sample_counts()).all()
     assert (parted.histogram(3) == members.histogram(3)).all()

@@ -20,7 +20,7 @@ def test_everybody_holds_what_others_share(toy):
 
 def test_the_pool_comes_after_all_clients(toy):
     shared = SharedFederation(toy, 0.34, seed=1)
-    assert shared.clients == 6
+    assert shared.client_count == 6
     assert shared.sample_count(6) == 10
     assert torch.equal(shared.client_samples(6).y[:1], toy.client_samples(0).y[shared.shared_indices(0)])
 

@@ -15,7 +15,7 @@ FIXED = LogNormalSizes(least=100, log_mean=-9, log_std=0)
 
 def test_facts() -> None:
     federation = SyntheticFederation(30, 0.5, 1)
-    assert (federation.name, federation.kind, federation.clients, federation.classes) == (
+    assert (federation.name, federation.kind, federation.client_count, federation.class_count) == (
         "synthetic(0.5,1)",
         "tabular",
         30,
@@ -85,7 +85,7 @@ def test_zero_zero_is_not_iid() -> None:
 
 
 def test_iid_clients_share_one_model() -> None:
-    federation = SyntheticFederation(12, 0, 0, iid=True, features=5, classes=2, size_rule=FIXED)
+    federation = SyntheticFederation(12, 0, 0, iid=True, features=5, class_count=2, size_rule=FIXED)
     assert federation.name == "synthetic-iid"
     pooled = PooledFederation(federation).client_samples(0)
     design = torch.cat([pooled.x, torch.ones(len(pooled.y), 1)], dim=1)
@@ -121,10 +121,10 @@ def test_fingerprint_tells_parameters_apart() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"clients": 0}, "clients must be at least 1, got 0"),
-        ({"clients": 2, "alpha": -1.0}, "alpha must be a finite number ≥ 0, got -1"),
-        ({"clients": 2, "beta": float("nan")}, "beta must be a finite number ≥ 0, got nan"),
-        ({"clients": 2, "iid": True}, "iid needs alpha 0 and beta 0, got 1.0 and 1.0"),
+        ({"client_count": 0}, "client_count must be at least 1, got 0"),
+        ({"client_count": 2, "alpha": -1.0}, "alpha must be a finite number ≥ 0, got -1"),
+        ({"client_count": 2, "beta": float("nan")}, "beta must be a finite number ≥ 0, got nan"),
+        ({"client_count": 2, "iid": True}, "iid needs alpha 0 and beta 0, got 1.0 and 1.0"),
     ],
 )
 def test_what_cannot_be(settings: dict[str, Any], message: str) -> None:

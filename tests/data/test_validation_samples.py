@@ -120,8 +120,8 @@ def test_rows_have_all_metrics_of_the_validation_samples(toy, linear, workers):
 def test_validation_samples_are_not_trained_on(toy, linear):
     settings = {"model": linear, "rounds": 2, "batch_size": 2, "fraction": 1.0, "workers": 1}
     kept = ValidationFederation(toy, 0.4, seed=1)
-    parts = [kept.client_samples(client) for client in range(toy.clients)]
-    owners = np.repeat(np.arange(toy.clients), [len(part.y) for part in parts])
+    parts = [kept.client_samples(client) for client in range(toy.client_count)]
+    owners = np.repeat(np.arange(toy.client_count), [len(part.y) for part in parts])
     x, y = torch.cat([part.x for part in parts]), torch.cat([part.y for part in parts])
     rest = fr.federate(x, y, *toy.test, client_ids=owners)
     by_hand, found = fr.run("fedavg", data=rest, **settings), fr.run("fedavg", data=toy, **settings, validation=0.4)

@@ -7,9 +7,9 @@ import pytest
 from fedrelay.errors import SpecError
 from fedrelay.experiment import method_catalogue
 from fedrelay.experiment.comparison_runs import experiments
-from fedrelay.experiment.grammar import parse_method, refuse_misplaced_options
 from fedrelay.experiment.method import build_method
 from fedrelay.experiment.method_catalogue import METHODS, MethodEntry, load_plugins
+from fedrelay.experiment.method_grammar import parse_method, refuse_misplaced_options
 from fedrelay.experiment.part_docs import meaning
 from fedrelay.experiment.spec import comparison, experiment
 from fedrelay.grouping.base import Grouping

@@ -57,7 +57,7 @@ def both(federation, clients, terms=(), module=None, lanes=8, **train):
         trainer_for(job, FlatModule(module, layout)),
     ):
         out = [torch.empty_like(start) for _ in hops]
-        reports = trainer.train(hops, [HopContext(received, start) for received in received], out)
+        reports = trainer.train_hops(hops, [HopContext(received, start) for received in received], out)
         found.append((torch.stack(out), reports))
     assert isinstance(trainer, BatchedTrainer)
     return found
@@ -105,7 +105,7 @@ def test_every_lane_has_its_own_place_on_its_chain(toy):
     ):
         contexts = [first_context(job, start) for _ in hops]
         out = [torch.empty_like(start) for _ in hops]
-        reports = trainer.train(hops, contexts, out)
+        reports = trainer.train_hops(hops, contexts, out)
         kept = [context.new_client_state["control"] for context in contexts]
         found.append((torch.stack(out), torch.stack(kept), [report.lr for report in reports]))
     torch.testing.assert_close(found[0][:2], found[1][:2], rtol=1e-5, atol=1e-6)
@@ -156,7 +156,7 @@ def test_the_same_bits_at_every_hop():
     def context(trainer, clients):
         out = [torch.empty_like(start) for _ in clients]
         hops = [Hop(1, route, 0, client) for route, client in enumerate(clients)]
-        trainer.train(hops, [HopContext(start, start)] * len(hops), out)
+        trainer.train_hops(hops, [HopContext(start, start)] * len(hops), out)
         return torch.stack(out)
 
     fresh, used = (trainer_for(job, FlatModule(module, layout)) for _ in range(2))
@@ -173,8 +173,8 @@ def test_a_diverging_lane_leaves_the_others_alone(toy):
     start = layout.flatten(module)
     hops = [Hop(1, route, 0, route) for route in range(3)]
     clean, spoiled = ([torch.empty_like(start) for _ in hops] for _ in range(2))
-    trainer.train(hops, [HopContext(start, start)] * 3, clean)
-    reports = trainer.train(
+    trainer.train_hops(hops, [HopContext(start, start)] * 3, clean)
+    reports = trainer.train_hops(
         hops, [HopContext(received, start) for received in (start, start + torch.inf, start)], spoiled
     )
     assert [isfinite(report.max_abs_weight) for report in reports] == [True, False, True]

@@ -30,7 +30,9 @@ def run_hop(module, federation, hop=HOP, *, terms=(), received=None, round_model
     trainer = eager(TrainingJob(module, layout, federation, TrainSettings(**train), terms, seed=7))
     received = layout.flatten(module) if received is None else received
     out = torch.empty_like(received)
-    (report,) = trainer.train([hop], [HopContext(received, received if round_model is None else round_model)], [out])
+    (report,) = trainer.train_hops(
+        [hop], [HopContext(received, received if round_model is None else round_model)], [out]
+    )
     return out, report
 
 
@@ -147,7 +149,7 @@ def test_batchnorm_models_drop_a_short_last_batch(toy, client, batch_size, expec
     trainer = eager(TrainingJob(module, FlatLayout.of(module), toy, TrainSettings(batch_size=batch_size), (), seed=7))
     received = FlatLayout.of(module).flatten(module)
     out = torch.empty_like(received)
-    trainer.train([Hop(1, 0, 0, client)], [HopContext(received, received)], [out])
+    trainer.train_hops([Hop(1, 0, 0, client)], [HopContext(received, received)], [out])
     assert trainer.flat_module.module.seen == expected
     assert out[-1].item() == sum(training for _, training in expected)  # batches tracked
     assert all(norm.training for norm in trainer.norms)
@@ -157,7 +159,7 @@ def test_other_models_keep_it(toy):
     module = BatchSizes(nn.Linear(4, 3))
     trainer = eager(TrainingJob(module, FlatLayout.of(module), toy, TrainSettings(batch_size=4), (), seed=7))
     received = FlatLayout.of(module).flatten(module)
-    trainer.train([HOP], [HopContext(received, received)], [torch.empty_like(received)])
+    trainer.train_hops([HOP], [HopContext(received, received)], [torch.empty_like(received)])
     assert [size for size, _ in trainer.flat_module.module.seen] == [4, 4, 1]
 
 

@@ -7,7 +7,7 @@ from rich.console import Console
 import fedrelay as fr
 from fedrelay.errors import RunFolderError
 from fedrelay.report.drawing import compose, save_figures
-from fedrelay.report.figures import forgetting
+from fedrelay.report.figure_specs import forgetting
 from fedrelay.report.forgetting import _checked, forgetting_table, last_forgetting
 from fedrelay.runtime.run_folder import RunFolderReader
 

@@ -31,7 +31,9 @@ SWAP = AttackSettings(name="label-flip", swap=(0, 2))
 def histograms(rows):
     """A federation of which only the histograms are known."""
     found = np.array(rows)
-    return SimpleNamespace(clients=len(found), classes=found.shape[1], name="toy", histogram=lambda each: found[each])
+    return SimpleNamespace(
+        client_count=len(found), class_count=found.shape[1], name="toy", histogram=lambda each: found[each]
+    )
 
 
 def test_flipping_twice_restores_the_labels(toy):

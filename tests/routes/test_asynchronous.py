@@ -18,7 +18,7 @@ from fedrelay.engines.local.engine import start_local
 from fedrelay.experiment.prepare import prepare
 from fedrelay.routes.asynchronous import Asynchronous
 from fedrelay.routes.execution_overlay import AS_PLANNED
-from fedrelay.routes.group_slots import GroupSlots
+from fedrelay.routes.group_to_group import GroupToGroup
 from fedrelay.routes.plan import RoundPlan, Route
 
 
@@ -34,7 +34,7 @@ class TestPlan:
     @given(st.integers(1, 40), st.integers(0, 2**40), st.integers(1, 9))
     def test_equal_latencies_give_fedseqinter(self, round, seed, period):
         found = Asynchronous(period=period).plan(context(seed=seed), round)
-        assert replace(found, asynchronous=None) == GroupSlots(period=period).plan(context(seed=seed), round)
+        assert replace(found, asynchronous=None) == GroupToGroup(period=period).plan(context(seed=seed), round)
         assert found.asynchronous.seconds == 3.0
 
     @given(st.integers(1, 30), st.integers(0, 2**40), st.booleans())

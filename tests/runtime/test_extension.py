@@ -233,7 +233,7 @@ def test_an_own_route_that_plans_by_the_number_of_rounds_is_refused(tmp_path, da
         """Everybody in the second half of the run, the first client before."""
 
         def plan(self, context, round):
-            clients = range(context.clients) if 2 * round > context.rounds else [0]
+            clients = range(context.client_count) if 2 * round > context.rounds else [0]
             return fr.RoundPlan(round, tuple(fr.Route((client,)) for client in clients))
 
     fr.register("halves", summary="halves", route=Halves)

@@ -61,7 +61,7 @@ class Drawn(fr.Routing):
     number: int = 0
 
     def plan(self, context, round):
-        drawn = context.rng("drawn", round).permutation(context.clients)[:3]
+        drawn = context.rng("drawn", round).permutation(context.client_count)[:3]
         return fr.RoundPlan(round + self.number, (fr.Route(tuple(drawn)),))
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from fedrelay.selection.clusters import Clusters
+from fedrelay.selection.cluster_balance import Clusters
 
 
 def keeps_all_constraints(choice: np.ndarray, clusters: Clusters, count: int) -> bool:

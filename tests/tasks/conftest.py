@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 class TargetFacts:
     """The targets of a federation."""
 
-    classes: int = 0
+    class_count: int = 0
     target_shape: tuple[int, ...] = ()
     histograms: tuple[tuple[int, ...], ...] = ()
     name: str = "toy"
 
     @property
-    def clients(self) -> int:
+    def client_count(self) -> int:
         return len(self.histograms)
 
     def histogram(self, client: int) -> NDArray[np.int64]:

@@ -181,18 +181,18 @@ def test_models_of_hugging_face_return_logits_in_an_object():
     ("task", "fact", "message"),
     [
         (Classification(), {}, "task 'classification': needs class labels"),
-        (Classification(class_weights=(1.0,)), {"classes": 3}, "a weight for each of 3 classes, got 1"),
+        (Classification(class_weights=(1.0,)), {"class_count": 3}, "a weight for each of 3 classes, got 1"),
         (Binary(), {}, "task 'binary': needs class labels"),
-        (Binary(), {"classes": 3}, "needs one label 0 or 1 per sample; 'toy' has 3 classes"),
-        (Binary(), {"classes": 2, "target_shape": (5,)}, r"labels of shape \(5,\)"),
-        (Binary(class_weights=(1.0,)), {"classes": 2}, "a weight for each of 2 classes, got 1"),
+        (Binary(), {"class_count": 3}, "needs one label 0 or 1 per sample; 'toy' has 3 classes"),
+        (Binary(), {"class_count": 2, "target_shape": (5,)}, r"labels of shape \(5,\)"),
+        (Binary(class_weights=(1.0,)), {"class_count": 2}, "a weight for each of 2 classes, got 1"),
         (MultiLabel(), {}, "0 or 1 for each label"),
-        (MultiLabel(), {"classes": 5, "target_shape": (8,)}, "'toy' has class labels"),
-        (Regression(), {"classes": 2}, "'toy' has class labels"),
-        (Segmentation(), {"classes": 2}, "needs a class for every pixel"),
+        (MultiLabel(), {"class_count": 5, "target_shape": (8,)}, "'toy' has class labels"),
+        (Regression(), {"class_count": 2}, "'toy' has class labels"),
+        (Segmentation(), {"class_count": 2}, "needs a class for every pixel"),
         (Segmentation(), {"target_shape": (4, 4)}, "task 'segmentation': needs class labels"),
-        (LanguageModel(), {"classes": 9}, "needs a token at every position"),
-        (LanguageModel(), {"classes": 9, "target_shape": (4, 4)}, "needs a token at every position"),
+        (LanguageModel(), {"class_count": 9}, "needs a token at every position"),
+        (LanguageModel(), {"class_count": 9, "target_shape": (4, 4)}, "needs a token at every position"),
     ],
 )
 def test_targets_that_do_not_fit_are_refused(task, fact, message, facts):
@@ -203,28 +203,28 @@ def test_targets_that_do_not_fit_are_refused(task, fact, message, facts):
 @pytest.mark.parametrize(
     ("task", "fact", "shape"),
     [
-        (Classification(), {"classes": 3}, (2, 3)),
-        (Classification(), {"classes": 3, "target_shape": (7,)}, (2, 7, 3)),
-        (Binary(), {"classes": 2}, (2, 1)),
+        (Classification(), {"class_count": 3}, (2, 3)),
+        (Classification(), {"class_count": 3, "target_shape": (7,)}, (2, 7, 3)),
+        (Binary(), {"class_count": 2}, (2, 1)),
         (MultiLabel(), {"target_shape": (4,)}, (2, 4)),
         (Regression(), {}, (2, 1)),
         (Regression(), {"target_shape": (3,)}, (2, 3)),
-        (Segmentation(), {"classes": 3, "target_shape": (4, 5)}, (2, 3, 4, 5)),
-        (LanguageModel(), {"classes": 11, "target_shape": (6,)}, (2, 6, 11)),
+        (Segmentation(), {"class_count": 3, "target_shape": (4, 5)}, (2, 3, 4, 5)),
+        (LanguageModel(), {"class_count": 11, "target_shape": (6,)}, (2, 6, 11)),
     ],
 )
 def test_outputs_that_do_not_fit_are_refused(task, fact, shape, facts):
     known = facts(**fact)
-    targets = torch.zeros(2, *known.target_shape, dtype=torch.int64 if known.classes else torch.float32)
+    targets = torch.zeros(2, *known.target_shape, dtype=torch.int64 if known.class_count else torch.float32)
     task.check_targets(known)
     task.check_outputs(torch.zeros(shape), targets, known)
     wrong = torch.zeros(*shape, 2)
     with pytest.raises(SpecError, match=r"must return outputs of shape .* for 2 samples \(task "):
         task.check_outputs(wrong, targets, known)
-    assert task.outputs(known) == int(np.prod(shape[1:])) or task.outputs(known) == known.classes
+    assert task.outputs(known) == int(np.prod(shape[1:])) or task.outputs(known) == known.class_count
 
 
 def test_one_number_per_sample_may_have_an_axis_or_none(facts):
-    for task, known in ((Regression(), facts()), (Binary(), facts(classes=2))):
+    for task, known in ((Regression(), facts()), (Binary(), facts(class_count=2))):
         task.check_outputs(torch.zeros(2), torch.zeros(2), known)
         task.check_outputs(torch.zeros(2, 1), torch.zeros(2), known)

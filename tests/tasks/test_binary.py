@@ -49,7 +49,7 @@ def test_the_loss_is_that_of_pytorch(sample, weights):
 
 
 def test_balanced_weights_make_both_classes_weigh_the_same(facts):
-    task = Binary(class_weights="balanced").prepared(facts(classes=2, histograms=((9, 1), (6, 4))))
+    task = Binary(class_weights="balanced").prepared(facts(class_count=2, histograms=((9, 1), (6, 4))))
     assert task.class_weights == (20 / 30, 20 / 10)
     counts = np.array([15, 5])
     assert (counts * task.class_weights).tolist() == [10, 10]
@@ -67,4 +67,4 @@ def test_samples_of_one_class_leave_some_scores_open():
 
 def test_weights_of_zero_are_refused(facts):
     with pytest.raises(SpecError, match="class_weights: at least one weight must be above 0"):
-        Binary(class_weights=(0.0, 0.0)).prepared(facts(classes=2))
+        Binary(class_weights=(0.0, 0.0)).prepared(facts(class_count=2))

@@ -38,7 +38,7 @@ def test_the_loss_is_that_of_pytorch(sample, weights, smoothing):
 
 def test_balanced_weights_are_those_of_scikit_learn(facts, sample):
     outputs, targets = sample
-    known = facts(classes=3, histograms=((30, 1, 4), (10, 0, 5)))
+    known = facts(class_count=3, histograms=((30, 1, 4), (10, 0, 5)))
     task = Classification(class_weights="balanced").prepared(known)
     labels = np.repeat([0, 1, 2], [40, 1, 9])
     expected = compute_class_weight("balanced", classes=np.arange(3), y=labels)
@@ -49,7 +49,7 @@ def test_balanced_weights_are_those_of_scikit_learn(facts, sample):
 
 
 def test_a_class_that_no_client_has_weighs_nothing(facts):
-    task = Classification(class_weights="balanced").prepared(facts(classes=3, histograms=((6, 0, 2),)))
+    task = Classification(class_weights="balanced").prepared(facts(class_count=3, histograms=((6, 0, 2),)))
     assert task.class_weights == (8 / 12, 0.0, 8 / 4)
 
 
@@ -76,4 +76,4 @@ def test_only_the_plain_loss_is_built_into_batched_models():
 
 def test_weights_of_zero_for_all_classes_are_refused(facts):
     with pytest.raises(SpecError, match="class_weights: at least one weight must be above 0"):
-        Classification(class_weights=(0.0, 0.0)).prepared(facts(classes=2))
+        Classification(class_weights=(0.0, 0.0)).prepared(facts(class_count=2))

@@ -60,7 +60,7 @@ def show(
     page = [partition_page(partition, histograms=plot is None)]
     if plot is not None:
         from fedrelay.report.drawing import save_figures
-        from fedrelay.report.figures import partition_figures
+        from fedrelay.report.figure_specs import partition_figures
 
         file = plot / f"{partition.name}-partition.png" if plot.is_dir() else plot
         save_figures(file, partition_figures(partition))

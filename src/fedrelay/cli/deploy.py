@@ -165,7 +165,7 @@ def node(
     check_installed()
     from torch import nn
 
-    from fedrelay.data.owner_samples import owner_federation, read_samples
+    from fedrelay.data.node_samples import owner_federation, read_samples
     from fedrelay.engines.flower.credentials import authority, private_key
     from fedrelay.engines.flower.node.owner_policy import OwnerPolicy, PrivacyBudget
     from fedrelay.engines.flower.node.serve_loop import serve

@@ -40,7 +40,7 @@ def show(
     name: Annotated[str, Argument(metavar="NAME", help="a method, or several joined with +")], plugin: Plugin = None
 ) -> None:
     """Explain a method: its parts, their papers, rules and options."""
-    from fedrelay.experiment.grammar import parse_method
+    from fedrelay.experiment.method_grammar import parse_method
     from fedrelay.experiment.part_docs import documentation
     from fedrelay.report.terminal.listings import method_page
 

@@ -189,8 +189,8 @@ def _refuse_misplaced_options(tree: Tree) -> None:
     named = tree.get("methods", [])
     methods = [tree.get("method"), *(named if isinstance(named, list) else [])]
     if any(methods) and set(tree) - set(Experiment.model_fields) - set(Comparison.model_fields):
-        from fedrelay.experiment.grammar import refuse_misplaced_options
         from fedrelay.experiment.method_catalogue import load_plugins
+        from fedrelay.experiment.method_grammar import refuse_misplaced_options
 
         load_plugins(tree.get("plugins", ()))
         refuse_misplaced_options([method for method in methods if isinstance(method, str)], tree)

@@ -43,7 +43,7 @@ class CostModel:
     @cached_property
     def devices(self) -> DeviceOf:
         """The device of each client; what comes after all clients is the server's own."""
-        clients = self.prepared.federation.clients
+        clients = self.prepared.federation.client_count
         device_of = self.prepared.method.clock.devices(self.prepared.experiment.seed, clients)
         return lambda client: device_of(client) if client < clients else SERVER_DEVICE
 
@@ -151,8 +151,8 @@ class CostModel:
             frozen = SetupTransfer("frozen parameters", prepared.layout.frozen_bytes)
             steps.insert(0, SetupCost(prepared.holders(), down=frozen))
         classes_counted = method.needs_histograms or prepared.task_counts_classes
-        if classes_counted and prepared.federation.classes and (holders := prepared.holders()):
-            steps.append(histograms(holders, prepared.federation.classes))
+        if classes_counted and prepared.federation.class_count and (holders := prepared.holders()):
+            steps.append(histograms(holders, prepared.federation.class_count))
         if method.warmup is not None:
             steps += method.warmup.setup_costs(prepared.federation)
         sent = sum((step.totals() for step in steps), TransferTotals())

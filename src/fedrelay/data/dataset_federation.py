@@ -27,13 +27,13 @@ class DatasetFederation(ShortRepr):
     train: tuple[DatasetSamples, ...]
     test: DatasetSamples
     kind: Kind
-    classes: int
+    class_count: int
     task: str
     sample_shape: tuple[int, ...]
     target_shape: tuple[int, ...]
 
     @property
-    def clients(self) -> int:
+    def client_count(self) -> int:
         return len(self.train)
 
     @property
@@ -53,14 +53,15 @@ class DatasetFederation(ShortRepr):
         """Counted when first needed: from the dataset's `targets`, or by reading all samples once."""
         if client not in self._histograms:
             labels = self.train[client].targets().numpy() if self.train[client].size else np.zeros(0, np.int64)
-            self._histograms[client] = class_counts(labels, self.classes)
+            self._histograms[client] = class_counts(labels, self.class_count)
         return self._histograms[client]
 
     def fingerprint(self) -> str:
         """A hash of names, sizes, and the first and last sample of every dataset: hashing all would read all."""
         ends = [piece for samples in (*self.train, self.test) for piece in _ends(samples)]
-        facts = (self.name, self.client_names, self.kind, self.classes, self.task, self.sample_counts(), self.test.size)
-        return digest("datasets", *facts, *(part.numpy() for piece in ends for part in piece))
+        what = (self.name, self.client_names, self.kind, self.class_count, self.task)
+        sizes = (self.sample_counts(), self.test.size)
+        return digest("datasets", *what, *sizes, *(part.numpy() for piece in ends for part in piece))
 
     @cached_property
     def _histograms(self) -> dict[int, Ints]:
@@ -105,7 +106,7 @@ def federate_datasets(
         >>> x, y = torch.randn(40, 4), torch.arange(40) % 2
         >>> clients = {"north": TensorDataset(x[:10], y[:10]), "south": TensorDataset(x[10:30], y[10:30])}
         >>> federation = fr.federate_datasets(clients, TensorDataset(x[30:], y[30:]))
-        >>> federation.sample_counts().tolist(), federation.classes
+        >>> federation.sample_counts().tolist(), federation.class_count
         ([10, 20], 2)
     """
     named = dict(train) if isinstance(train, Mapping) else {str(number): each for number, each in enumerate(train)}
@@ -137,7 +138,7 @@ def federate_datasets(
         train=tuple(replace(part, input_type=input_type, classes=classes) for part in parts),
         test=replace(tests, input_type=input_type, classes=classes),
         kind=kind,
-        classes=classes,
+        class_count=classes,
         task=task or default_task(targets, kind),
         sample_shape=tuple(x.shape[1:]),
         target_shape=tuple(y.shape[1:]),

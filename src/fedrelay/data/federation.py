@@ -41,11 +41,11 @@ class Federation(Protocol):
         """What a sample is: an image, a row of features, a sequence of tokens, a signal or a volume."""
 
     @property
-    def clients(self) -> int:
+    def client_count(self) -> int:
         """The number of clients."""
 
     @property
-    def classes(self) -> int:
+    def class_count(self) -> int:
         """The number of classes; 0 where targets are numbers."""
 
     @property
@@ -89,7 +89,8 @@ class ShortRepr:
 
     def __repr__(self: Federation) -> str:
         samples = f"{int(self.sample_counts().sum()):,} train and {self.test.size:,} test samples"
-        return f"{type(self).__name__}({self.name!r}: {self.clients:,} clients, {samples}, {self.classes} classes)"
+        counts = f"{self.client_count:,} clients, {samples}, {self.class_count} classes"
+        return f"{type(self).__name__}({self.name!r}: {counts})"
 
 
 @dataclass(frozen=True, repr=False)
@@ -123,11 +124,11 @@ class ArrayFederation(ShortRepr):
         return self.dataset.kind
 
     @property
-    def clients(self) -> int:
+    def client_count(self) -> int:
         return self.client_indices.clients
 
     @property
-    def classes(self) -> int:
+    def class_count(self) -> int:
         return self.dataset.classes
 
     @property
@@ -162,7 +163,7 @@ class ArrayFederation(ShortRepr):
         return Samples(_scaled(self.dataset, x), torch.from_numpy(self.dataset.y_train[rows]))
 
     def histogram(self, client: int) -> Ints:
-        return class_counts(self.dataset.y_train[self.client_indices.of(client)], self.classes)
+        return class_counts(self.dataset.y_train[self.client_indices.of(client)], self.class_count)
 
     @cached_property
     def test(self) -> Samples:
@@ -305,7 +306,7 @@ def federate(
         >>> import fedrelay as fr
         >>> x, y = np.random.default_rng(0).normal(size=(100, 4)), np.arange(100) % 2
         >>> federation = fr.federate(x[:80], y[:80], x[80:], y[80:], clients=8, partition="iid")
-        >>> federation.clients, federation.sample_count(0)
+        >>> federation.client_count, federation.sample_count(0)
         (8, 10)
     """
     train, test = _own_inputs(x, "x"), _own_inputs(x_test, "x_test")

@@ -28,12 +28,12 @@ class FederationWrapper(ShortRepr):
         return self.inner.kind
 
     @property
-    def clients(self) -> int:
-        return self.inner.clients
+    def client_count(self) -> int:
+        return self.inner.client_count
 
     @property
-    def classes(self) -> int:
-        return self.inner.classes
+    def class_count(self) -> int:
+        return self.inner.class_count
 
     @property
     def task(self) -> str:

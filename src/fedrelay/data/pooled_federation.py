@@ -19,7 +19,7 @@ class PooledFederation(FederationWrapper):
     """A federation with one client that has the samples of all clients."""
 
     @property
-    def clients(self) -> int:
+    def client_count(self) -> int:
         return 1
 
     def sample_count(self, client: int) -> int:
@@ -34,13 +34,13 @@ class PooledFederation(FederationWrapper):
     @cached_property
     def _pool(self) -> SampleSource:
         if not self.inner.in_memory:
-            return join([self.inner.client_samples(client) for client in range(self.inner.clients)])
+            return join([self.inner.client_samples(client) for client in range(self.inner.client_count)])
         # Filled in place: concatenating at the end would take twice the memory.
         total = self.sample_count(0)
         first = self.inner.client_samples(0).load()
         pool = Samples(*(values.new_empty((total, *values.shape[1:])) for values in first))
         start = 0
-        for client in range(self.inner.clients):
+        for client in range(self.inner.client_count):
             part = self.inner.client_samples(client).load()
             stop = start + len(part.y)
             pool.x[start:stop], pool.y[start:stop] = part.x, part.y
@@ -48,8 +48,8 @@ class PooledFederation(FederationWrapper):
         return pool
 
     def histogram(self, client: int) -> Ints:
-        total = np.zeros(self.classes, dtype=np.int64)
-        for client in range(self.inner.clients):
+        total = np.zeros(self.class_count, dtype=np.int64)
+        for client in range(self.inner.client_count):
             total += self.inner.histogram(client)
         return total
 

@@ -32,7 +32,7 @@ class PublicFederation(FederationWrapper):
     seed: int
 
     def __post_init__(self) -> None:
-        if self.classes and self.inner.target_shape:
+        if self.class_count and self.inner.target_shape:
             raise DataError(f"data.public: needs one label per sample; {self.inner.name!r} has one label per position")
         if not self.inner.test.size:
             raise DataError(f"data.public: {self.inner.name!r} has no test samples to make public")
@@ -58,11 +58,11 @@ class PublicFederation(FederationWrapper):
     @cached_property
     def _public_indices(self) -> NDArray[np.int64]:
         """The indices of the public test samples, sorted by class."""
-        if not self.classes:
+        if not self.class_count:
             size = self.inner.test.size
             return np.sort(generator(self.seed, "public").choice(size, min(self.per_class, size), replace=False))
         labels = self.inner.test.targets().numpy()
-        by_class = [np.flatnonzero(labels == label) for label in range(self.classes)]
+        by_class = [np.flatnonzero(labels == label) for label in range(self.class_count)]
         public = [
             generator(self.seed, "public", label).choice(rows, min(self.per_class, max(1, len(rows) - 1)), False)
             for label, rows in enumerate(by_class)

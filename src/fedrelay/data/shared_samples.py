@@ -32,22 +32,22 @@ class SharedFederation(FederationWrapper):
     seed: int
 
     def sample_count(self, client: int) -> int:
-        if client == self.clients:
+        if client == self.client_count:
             return self.pool.size
         own = self.inner.sample_count(client)
         return own + self.pool.size - len(self.shared_indices(client)) if own else 0
 
     def sample_counts(self) -> Ints:
-        return np.array([self.sample_count(client) for client in range(self.clients)])
+        return np.array([self.sample_count(client) for client in range(self.client_count)])
 
     def client_samples(self, client: int) -> SampleSource:
         """A client's own samples, then the shared samples of others."""
-        if client == self.clients:
+        if client == self.client_count:
             return self.pool
         return join([self.inner.client_samples(client), self.pool.select(np.flatnonzero(self._owners != client))])
 
     def histogram(self, client: int) -> Ints:
-        return class_counts(self.client_samples(client).targets().numpy(), self.classes)
+        return class_counts(self.client_samples(client).targets().numpy(), self.class_count)
 
     def fingerprint(self) -> str:
         return digest("shared", self.inner.fingerprint(), f"{self.ratio}", f"{self.seed}")
@@ -61,11 +61,10 @@ class SharedFederation(FederationWrapper):
     @cached_property
     def pool(self) -> SampleSource:
         """All shared samples, client by client."""
-        return join(
-            [self.inner.client_samples(client).select(self.shared_indices(client)) for client in range(self.clients)]
-        )
+        clients = range(self.client_count)
+        return join([self.inner.client_samples(client).select(self.shared_indices(client)) for client in clients])
 
     @cached_property
     def _owners(self) -> Ints:
-        counts = [len(self.shared_indices(client)) for client in range(self.clients)]
-        return np.repeat(np.arange(self.clients), counts)
+        counts = [len(self.shared_indices(client)) for client in range(self.client_count)]
+        return np.repeat(np.arange(self.client_count), counts)

@@ -55,18 +55,18 @@ class LogNormalSizes:
 class SyntheticFederation(ShortRepr):
     """A federation of any number of clients whose samples are generated when needed."""
 
-    clients: int
+    client_count: int
     alpha: float = 1.0
     beta: float = 1.0
     seed: int = 1
     size_rule: LogNormalSizes = LogNormalSizes()
-    classes: int = 10
+    class_count: int = 10
     features: int = 60
     iid: bool = False
     test_clients: int = 200
 
     def __post_init__(self) -> None:
-        for name in ("clients", "classes", "features", "test_clients"):
+        for name in ("client_count", "class_count", "features", "test_clients"):
             if getattr(self, name) < 1:
                 raise SpecError(f"synthetic: {name} must be at least 1, got {getattr(self, name)}")
         for name in ("alpha", "beta"):
@@ -114,13 +114,13 @@ class SyntheticFederation(ShortRepr):
 
     def histogram(self, client: int) -> Ints:
         _, y = self._generate(client)
-        return class_counts(y[: self.sample_count(client)], self.classes)
+        return class_counts(y[: self.sample_count(client)], self.class_count)
 
     @cached_property
     def test(self) -> Samples:
         """The held-out samples of `test_clients` random clients, or of all."""
         clients = generator(self.seed, "synthetic", "test").choice(
-            self.clients, min(self.clients, self.test_clients), replace=False
+            self.client_count, min(self.client_count, self.test_clients), replace=False
         )
         held_out = [[rows[self.sample_count(k) :] for rows in self._generate(k)] for k in np.sort(clients).tolist()]
         x, y = (np.concatenate(parts) for parts in zip(*held_out, strict=True))
@@ -132,11 +132,11 @@ class SyntheticFederation(ShortRepr):
 
     @cached_property
     def _totals(self) -> Ints:
-        return self.size_rule.draw(self.clients, generator(self.seed, "synthetic", "sizes"))
+        return self.size_rule.draw(self.client_count, generator(self.seed, "synthetic", "sizes"))
 
     def _checked(self, client: int) -> int:
-        if not 0 <= client < self.clients:
-            raise IndexError(f"client {client} does not exist; clients are 0 to {self.clients - 1}")
+        if not 0 <= client < self.client_count:
+            raise IndexError(f"client {client} does not exist; clients are 0 to {self.client_count - 1}")
         return client
 
     def _generate(self, client: int) -> Rows:
@@ -154,7 +154,7 @@ class SyntheticFederation(ShortRepr):
         return x.astype(np.float32), (x @ weights + bias).argmax(axis=1)
 
     def _model(self, mean: float, rng: np.random.Generator) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        return rng.normal(mean, 1, (self.features, self.classes)), rng.normal(mean, 1, self.classes)
+        return rng.normal(mean, 1, (self.features, self.class_count)), rng.normal(mean, 1, self.class_count)
 
 
 def _train_part(totals: Ints) -> Ints:

@@ -55,7 +55,7 @@ class ValidationFederation(FederationWrapper):
         return self.inner.client_samples(client).select(trained)
 
     def histogram(self, client: int) -> Ints:
-        return class_counts(self.client_samples(client).targets().numpy(), self.classes)
+        return class_counts(self.client_samples(client).targets().numpy(), self.class_count)
 
     @cached_property
     def validation(self) -> SampleSource:

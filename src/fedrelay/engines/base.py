@@ -13,7 +13,7 @@ from fedrelay.data.evaluation_samples import EvaluationSet
 from fedrelay.local.client_profile import ClientProfiler, ProfileVector
 from fedrelay.robustness.guard import NO_HOPS_YET, TypicalHop
 from fedrelay.routes.arrival import Arrival
-from fedrelay.routes.async_state import LegsForFreeModels
+from fedrelay.routes.async_progress import LegsForFreeModels
 from fedrelay.routes.execution_overlay import ExecutionOverlay
 from fedrelay.routes.plan import RoundPlan
 from fedrelay.tasks.base import EvaluationSums
@@ -53,7 +53,7 @@ class RouteNeeds(Protocol):
         """Whether times of arrival decide which model goes where."""
 
     @property
-    def setting_that_needs_data_at_server(self) -> str:
+    def setting_that_needs_client_samples_at_server(self) -> str:
         """The setting that makes the server look at samples of clients, if there is one."""
 
 

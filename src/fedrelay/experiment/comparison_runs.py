@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fedrelay.errors import SpecError
-from fedrelay.experiment.grammar import MethodParts, parse_method
 from fedrelay.experiment.method import build_method
 from fedrelay.experiment.method_catalogue import load_plugins
+from fedrelay.experiment.method_grammar import MethodParts, parse_method
 from fedrelay.experiment.spec import PARTS, Comparison, ComparisonEntry, Experiment, validate
 from fedrelay.robustness.label_flip import swapped_classes
 

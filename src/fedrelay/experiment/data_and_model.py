@@ -51,11 +51,11 @@ def check_classes(experiment: Experiment, method: Method, federation: Federation
     if experiment.attack.name != "none":
         if method.pools_data:
             raise SpecError(f"attack: method {method.name!r} has all data in one place, so no client can attack")
-        if federation.classes:
+        if federation.class_count:
             check_attack(experiment.attack, federation)
-    if beyond := [each for each in experiment.eval.classes if each >= federation.classes > 0]:
+    if beyond := [each for each in experiment.eval.classes if each >= federation.class_count > 0]:
         raise SpecError(
-            f"eval.classes: {federation.name!r} has the classes 0 … {federation.classes - 1}, got {beyond[0]} "
+            f"eval.classes: {federation.name!r} has the classes 0 … {federation.class_count - 1}, got {beyond[0]} "
             "(by default, the classes that attacks swap)"
         )
 
@@ -178,7 +178,7 @@ def with_default_model(experiment: Experiment, federation: Federation) -> Experi
     """The experiment with the default model written out, so that a run folder does not depend on the default."""
     if experiment.model.name is not None:
         return experiment
-    at_every_position = federation.kind == "tokens" and federation.classes > 0 and bool(federation.target_shape)
+    at_every_position = federation.kind == "tokens" and federation.class_count > 0 and bool(federation.target_shape)
     name = "word-lstm" if at_every_position else default_model(federation.kind, federation.sample_shape)
     return experiment.model_copy(update={"model": experiment.model.model_copy(update={"name": name})})
 
@@ -226,7 +226,7 @@ def own_module(source: OwnModel, federation: Federation, outputs: int) -> nn.Mod
 
 def with_own_data(experiment: Experiment, federation: Federation) -> Experiment:
     """The experiment with the name, the number of clients and the validation samples of the user's own data."""
-    update: dict[str, Any] = {"name": federation.name, "clients": federation.clients}
+    update: dict[str, Any] = {"name": federation.name, "clients": federation.client_count}
     if (part := validation_part(federation)) is not None and not experiment.data.validation:
         update["validation"] = part.share
     return experiment.model_copy(update={"data": experiment.data.model_copy(update=update)})

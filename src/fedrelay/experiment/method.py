@@ -8,8 +8,8 @@ from typing import Any
 
 from fedrelay.cost.devices import ClockSettings
 from fedrelay.errors import SpecError
-from fedrelay.experiment.grammar import MethodParts, parse_method
 from fedrelay.experiment.method_catalogue import load_plugins
+from fedrelay.experiment.method_grammar import MethodParts, parse_method
 from fedrelay.experiment.resolved_options import resolved_options
 from fedrelay.experiment.spec import Experiment, unknown, validate
 from fedrelay.grouping.base import Grouping

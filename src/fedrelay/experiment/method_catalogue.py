@@ -48,7 +48,7 @@ from fedrelay.routes.asynchronous import Asynchronous
 from fedrelay.routes.base import Routing
 from fedrelay.routes.centralized import Centralized
 from fedrelay.routes.chains import Chains
-from fedrelay.routes.group_slots import GroupSlots
+from fedrelay.routes.group_to_group import GroupToGroup
 from fedrelay.routes.growing_group_count import GrowingGroupCount
 from fedrelay.routes.ring import Ring
 from fedrelay.routes.rotations import Rotations
@@ -111,7 +111,7 @@ METHODS: dict[str, MethodEntry] = {
     ),
     "fedseqinter": MethodEntry(
         "models go from group to group and are averaged every few rounds",
-        route=GroupSlots,
+        route=GroupToGroup,
         grouping=Grouping,
         defaults=_SLOW_MERGES,
     ),

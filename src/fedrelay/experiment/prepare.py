@@ -138,7 +138,7 @@ def _check(run: PreparedRun) -> None:
     if (experiment.train.schedule.rounds or 0) >= experiment.rounds:
         log.warning("train.schedule.rounds: the learning rate rises until the last of the %d rounds", experiment.rounds)
     check_stop(experiment, prepared.task, prepared.has_validation)
-    check_faults(experiment, prepared.federation.clients)
+    check_faults(experiment, prepared.federation.client_count)
     if experiment.eval.forgetting > experiment.rounds:
         late = (experiment.eval.forgetting, experiment.rounds)
         log.warning("eval.forgetting: has no effect: the first followed route would be in round %d of %d", *late)
@@ -186,7 +186,7 @@ def prepare_without_groups(
         experiment = with_own_data(experiment, federation)
     federation = open_data(experiment, method, federation)
     check_classes(experiment, method, federation)
-    if not federation.classes:
+    if not federation.class_count:
         method = without_classes(method, experiment, federation)
     unprepared = task or build_task(experiment.task, federation.task)
     check_task(unprepared, experiment, method)
@@ -196,7 +196,7 @@ def prepare_without_groups(
     if method.pools_data:
         federation = below_public(federation, PooledFederation)
     if method.warmup is not None:
-        federation = below_public(federation, partial(method.warmup.prepare_data, seed=experiment.seed))
+        federation = below_public(federation, partial(method.warmup.with_shared_samples, seed=experiment.seed))
     with TORCH_GLOBALS, torch.random.fork_rng(devices=[]):
         torch.manual_seed(torch_seed(experiment.seed, "init"))
         experiment, builder = with_absolute_paths(experiment), None

@@ -128,13 +128,13 @@ class Grouping(ProfileOptions):
 
     @model_validator(mode="after")
     def _profile_and_distance_fit(self) -> Self:
-        profile, distance = self.active_profile or PROFILES[self.profile], DISTANCES[self.distance_name]
+        profile, distance = self.active_profile or PROFILES[self.profile], DISTANCES[self.active_distance]
         known = {"probabilities": profile.probabilities, "non_negative": profile.non_negative}
         if self.assign == "greedy" and not distance.accepts(**known):
             allowed = [name for name, each in DISTANCES.items() if each.accepts(**known)]
             raise ValueError(
-                f"distance: {self.distance_name!r} needs {distance.needs}, but profile {self.profile!r} does not give "
-                f"them; allowed: {', '.join(allowed)}"
+                f"distance: {self.active_distance!r} needs {distance.needs}, but profile {self.profile!r} does not "
+                f"give them; allowed: {', '.join(allowed)}"
             )
         if self.start == "uniform" and not profile.probabilities:
             raise ValueError(
@@ -143,14 +143,14 @@ class Grouping(ProfileOptions):
         return self
 
     @property
-    def distance_name(self) -> DistanceName:
+    def active_distance(self) -> DistanceName:
         """The distance that greedy grouping uses."""
         return self.distance or (self.active_profile or PROFILES[self.profile]).default_distance
 
     @property
     def name(self) -> str:
         """A short name for tables, such as greedy/kl or icg/counts."""
-        distance = self.distance_name if self.assign == "greedy" else None
+        distance = self.active_distance if self.assign == "greedy" else None
         profile = None if self.assign == "random" or self.profile == "hist" else self.profile
         return "/".join(filter(None, (self.assign, distance, profile)))
 
@@ -220,7 +220,7 @@ class Grouping(ProfileOptions):
         rng = generator(inputs.seed, "grouping", *(() if key == 1 else (key,)))
         grouping = self if count is None else self.model_copy(update={"groups": min(count, len(clients))})
         with errors_in_own_part(self, "assign_groups"):
-            groups = grouping.assign_groups(vectors, sizes[clients], rng, classes=inputs.federation.classes)
+            groups = grouping.assign_groups(vectors, sizes[clients], rng, classes=inputs.federation.class_count)
             if not is_built_in(type(self)):
                 groups = checked_groups(groups, len(clients))
         return tuple(tuple(clients[list(group)].tolist()) for group in groups)
@@ -267,7 +267,7 @@ class Grouping(ProfileOptions):
                     sizes,
                     self.bounds,
                     rng,
-                    distance=DISTANCES[self.distance_name],
+                    distance=DISTANCES[self.active_distance],
                     start=self.start,
                     vector=self.vector,
                     candidates=self.candidates,

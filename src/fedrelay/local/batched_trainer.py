@@ -80,7 +80,7 @@ class BatchedTrainer:
         self.gradient = torch.zeros_like(self.flat)
         self.bound_for_width = lru_cache(maxsize=4)(self._bind)
 
-    def train(self, hops: Sequence[Hop], contexts: Sequence[HopContext], out: Sequence[Tensor]) -> list[HopReport]:
+    def train_hops(self, hops: Sequence[Hop], contexts: Sequence[HopContext], out: Sequence[Tensor]) -> list[HopReport]:
         """Train as many models at once as there are lanes, those of the largest clients first."""
         samples = [self.job.federation.client_samples(hop.client).load() for hop in hops]
         order = sorted(range(len(hops)), key=lambda number: -len(samples[number].y))

@@ -82,7 +82,7 @@ class HopRunner:
         snapshots = [HopSnapshot.of(context) if may_be_undone else None for context in contexts]
         hops = [each.hop for each in planned]
         with describe_errors(f"round {hops[0].round}: training on client {', '.join(str(hop.client) for hop in hops)}"):
-            reports = self.trainer.train(hops, contexts, out)
+            reports = self.trainer.train_hops(hops, contexts, out)
         return [self._check(*each, typical) for each in zip(planned, contexts, out, snapshots, reports, strict=True)]
 
     def _complete(self, hop: Hop, context: HopContext, typical: TypicalHop) -> HopContext:

@@ -128,7 +128,7 @@ class Trainer(Protocol):
 
     sample_orders: SampleOrders
 
-    def train(self, hops: Sequence[Hop], contexts: Sequence[HopContext], out: Sequence[Tensor]) -> list[HopReport]:
+    def train_hops(self, hops: Sequence[Hop], contexts: Sequence[HopContext], out: Sequence[Tensor]) -> list[HopReport]:
         """Train each received model on its hop's client and write it to its tensor in `out`."""
 
 
@@ -148,7 +148,7 @@ class EagerTrainer:
         modules = flat_module.module.modules()
         self.norms = [part for part in modules if isinstance(part, nn.modules.batchnorm._BatchNorm)]
 
-    def train(self, hops: Sequence[Hop], contexts: Sequence[HopContext], out: Sequence[Tensor]) -> list[HopReport]:
+    def train_hops(self, hops: Sequence[Hop], contexts: Sequence[HopContext], out: Sequence[Tensor]) -> list[HopReport]:
         return [self._train(*each) for each in zip(hops, contexts, out, strict=True)]
 
     def _train(self, hop: Hop, context: HopContext, out: Tensor) -> HopReport:

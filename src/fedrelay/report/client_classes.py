@@ -91,11 +91,11 @@ def partition_of(federation: Federation, *, first: bool = False) -> ClientClasse
         federation: the clients.
         first: of very many clients count the first, instead of evenly chosen ones.
     """
-    clients, most = federation.clients, min(federation.clients, MOST_CLIENTS)
+    clients, most = federation.client_count, min(federation.client_count, MOST_CLIENTS)
     counted = np.arange(most) if first else np.unique(np.linspace(0, clients - 1, most).astype(np.int64))
     return ClientClasses(
         name=federation.name,
-        classes=federation.classes,
+        classes=federation.class_count,
         sizes=federation.sample_counts(),
         counted=counted,
         counts=np.stack([federation.histogram(client) for client in counted.tolist()]),
@@ -150,7 +150,7 @@ def _opened(
     """Open each federation once, however many methods share it and however often a page is made."""
     federation = open_federation(data, seed)
     if sharing is not None:
-        federation = below_public(federation, partial(sharing.prepare_data, seed=seed))
+        federation = below_public(federation, partial(sharing.with_shared_samples, seed=seed))
     as_run = below_public(federation, PooledFederation) if pooled else federation
     if as_run.fingerprint() != fingerprint:
         return "the data found here are not the data of the run"

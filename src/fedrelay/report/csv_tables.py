@@ -13,7 +13,7 @@ from typing import Any
 
 from fedrelay.files import write_atomically
 from fedrelay.metrics.curves import speed_up
-from fedrelay.report.figures import COSTS, Data, ref, resolve
+from fedrelay.report.figure_specs import COSTS, Data, ref, resolve
 from fedrelay.report.format import as_csv
 
 Block = Mapping[str, Any]

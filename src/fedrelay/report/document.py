@@ -19,7 +19,7 @@ from fedrelay.metrics.skew import balance_ratio, median_cpd
 from fedrelay.report.client_classes import ClientClasses, merge_classes, partition_of_run
 from fedrelay.report.comparison_summary import summarize
 from fedrelay.report.csv_tables import EVENTS
-from fedrelay.report.figures import COSTS, class_parts, reference_name, shown_metrics
+from fedrelay.report.figure_specs import COSTS, class_parts, reference_name, shown_metrics
 from fedrelay.report.forgetting import forgetting_matrices
 from fedrelay.report.format import count, plural, step_size
 from fedrelay.report.load_runs import MethodRuns, ReportRuns, RunView, load_runs

@@ -1,4 +1,4 @@
-"""Draws figure values (see `figures.py`) as PNG, SVG and PDF with matplotlib, without a display or global state."""
+"""Draws figure values (see `figure_specs.py`) as PNG, SVG and PDF with matplotlib, without display or global state."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormat
 
 from fedrelay.errors import SpecError
 from fedrelay.files import write_atomically
-from fedrelay.report.figures import Figure, legend, resolve
+from fedrelay.report.figure_specs import Figure, legend, resolve
 from fedrelay.report.format import count, moment, percent, size
 from fedrelay.report.palette import DASHES, LIGHT
 

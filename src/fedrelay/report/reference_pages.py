@@ -13,8 +13,8 @@ from typing import get_args
 from pydantic.fields import FieldInfo
 
 from fedrelay.cost.devices import ClockSettings
-from fedrelay.experiment.grammar import parse_method
 from fedrelay.experiment.method_catalogue import METHODS, MethodEntry
+from fedrelay.experiment.method_grammar import parse_method
 from fedrelay.experiment.part_docs import documentation, meaning, options_of
 from fedrelay.experiment.spec import SECTIONS, Comparison, Experiment, FaultKind, FaultSettings, Section, shortcuts
 

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from fedrelay.files import make_folder
-from fedrelay.report import figures as fig
+from fedrelay.report import figure_specs as fig
 from fedrelay.report.csv_tables import csv_blocks
 from fedrelay.report.drawing import save_figures
-from fedrelay.report.figures import COSTS, TRAFFIC, Data, Figure, ref, score_of
+from fedrelay.report.figure_specs import COSTS, TRAFFIC, Data, Figure, ref, score_of
 from fedrelay.report.format import Level, count, duration, moment, size, spread, tenths
 from fedrelay.report.palette import line_style
 from fedrelay.runtime.run_status import FAILURES

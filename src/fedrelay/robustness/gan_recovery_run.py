@@ -100,7 +100,7 @@ class GanTap(HopTap):
         self.task = prepared.task
         self.module = FlatModule(copy.deepcopy(prepared.module), prepared.layout, prepared.experiment.train.device)
         self.all_samples = _sample_all(prepared)
-        seed, classes = prepared.experiment.seed, prepared.federation.classes
+        seed, classes = prepared.experiment.seed, prepared.federation.class_count
         self.features = features or feature_network(self.all_samples, classes, seed=seed)
         self.observations: list[GanObservation] = []
 
@@ -178,8 +178,8 @@ def _check(prepared: PreparedExperiment, attacker: int) -> None:
     federation = prepared.federation
     if prepared.method.pools_data:
         raise SpecError(f"attacker: {prepared.experiment.method!r} has no clients that could attack")
-    if not 0 <= attacker < federation.clients:
-        raise SpecError(f"attacker: must be a client, one of 0 … {federation.clients - 1}, got {attacker}")
+    if not 0 <= attacker < federation.client_count:
+        raise SpecError(f"attacker: must be a client, one of 0 … {federation.client_count - 1}, got {attacker}")
     if federation.sample_count(attacker) < 2:
         raise SpecError(
             f"attacker: needs at least two samples, client {attacker} has {federation.sample_count(attacker)}"
@@ -200,7 +200,9 @@ def _sample_all(prepared: PreparedExperiment) -> Samples:
     """Samples of all clients, at most as many as are compared."""
     federation = prepared.federation
     parts = [
-        federation.client_samples(client) for client in range(federation.clients) if federation.sample_count(client)
+        federation.client_samples(client)
+        for client in range(federation.client_count)
+        if federation.sample_count(client)
     ]
     together = join(parts)
     rows = generator(prepared.experiment.seed, "spied-on").permutation(together.size)[:MOST_COMPARED]

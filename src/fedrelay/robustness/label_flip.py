@@ -106,14 +106,15 @@ def swapped_classes(attack: AttackSettings) -> tuple[int, ...]:
 
 def check_attack(attack: AttackSettings, federation: Federation) -> None:
     """Refuse an attack on classes that the data set does not have."""
-    if attack.swap_list is not None and federation.classes != len(CIFAR100_SUPERCLASSES):
+    if attack.swap_list is not None and federation.class_count != len(CIFAR100_SUPERCLASSES):
         raise SpecError(
             f"attack.swap_list: {attack.swap_list!r} needs CIFAR-100, but {federation.name!r} has "
-            f"{federation.classes} classes; use attack.swap"
+            f"{federation.class_count} classes; use attack.swap"
         )
-    if beyond := [label for label in swapped_classes(attack) if label >= federation.classes]:
+    if beyond := [label for label in swapped_classes(attack) if label >= federation.class_count]:
         raise SpecError(
-            f"attack.swap: {federation.name!r} has the classes 0 … {federation.classes - 1}, but no class {beyond[0]}"
+            f"attack.swap: {federation.name!r} has the classes 0 … {federation.class_count - 1}, but no class "
+            f"{beyond[0]}"
         )
 
 
@@ -121,7 +122,7 @@ def flip_labels(federation: Federation, attack: AttackSettings, groups: Groups, 
     """The federation with labels swapped by attackers, who are drawn from the groups or from all clients."""
     sets = class_sets(attack)
     tables = {
-        client: swap_table(_pairs(sets, attack, seed, client), federation.classes)
+        client: swap_table(_pairs(sets, attack, seed, client), federation.class_count)
         for client in draw_attackers(federation, attack, groups, seed)
     }
     return FlippedFederation(federation, tables)
@@ -139,7 +140,7 @@ def draw_attackers(federation: Federation, attack: AttackSettings, groups: Group
         drawn = generator(seed, "attacked-groups").choice(len(groups), count, replace=False).tolist()
         pools = {group: (suitable(groups[group]), attack.client_share) for group in drawn}
     else:
-        pools = {0: (suitable(range(federation.clients)), attack.group_share * attack.client_share)}
+        pools = {0: (suitable(range(federation.client_count)), attack.group_share * attack.client_share)}
     attackers = [
         int(client)
         for group, (pool, share) in sorted(pools.items())

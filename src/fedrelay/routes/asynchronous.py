@@ -26,9 +26,9 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from fedrelay.routes.async_state import AsyncState, GroupLeg
+from fedrelay.routes.async_progress import AsyncProgress, GroupLeg
 from fedrelay.routes.base import PlanningContext, sampled_count
-from fedrelay.routes.group_slots import GroupSlotRouting, next_groups
+from fedrelay.routes.group_to_group import ModelSlotRouting, next_groups
 from fedrelay.routes.plan import AsyncRound, RoundPlan, Route
 
 
@@ -40,7 +40,7 @@ class RouteFinish:
     leg: GroupLeg
 
 
-class Asynchronous(GroupSlotRouting):
+class Asynchronous(ModelSlotRouting):
     """Each route takes one model through the groups that it finished since the last round."""
 
     mode: Literal["latency", "sync"] = Field(
@@ -107,27 +107,27 @@ class Asynchronous(GroupSlotRouting):
 
     def _batches(self, context: PlanningContext, since: int) -> Iterator[tuple[list[RouteFinish], list[RouteFinish]]]:
         """Legs that end at the same time by the virtual clock, and those still under way then, for ever."""
-        state = AsyncState.after(since, [()] * len(_slots(context)))
+        progress = AsyncProgress.after(since, [()] * len(_slots(context)))
         under_way: list[RouteFinish] = []
         time = 0.0
         while True:
-            legs = self.legs_for_free_models(context, state)
-            state = state.started(legs)
+            legs = self.legs_for_free_models(context, progress)
+            progress = progress.started(legs)
             for leg in legs:
                 heapq.heappush(under_way, RouteFinish(time + context.route_seconds(leg.clients, self.handover), leg))
             time = under_way[0].time
             batch = []
             while under_way and under_way[0].time == time:
                 batch.append(heapq.heappop(under_way))
-            state = state.ended([finish.leg for finish in batch])
+            progress = progress.ended([finish.leg for finish in batch])
             yield batch, list(under_way)
 
-    def legs_for_free_models(self, context: PlanningContext, state: AsyncState) -> tuple[GroupLeg, ...]:
+    def legs_for_free_models(self, context: PlanningContext, progress: AsyncProgress) -> tuple[GroupLeg, ...]:
         """Which free model goes to which idle group now."""
-        key = state.since + state.decisions
+        key = progress.since + progress.decisions
         return tuple(
             GroupLeg(slot, group, self.clients_in_order(context, key, group, context.groups[group]))
-            for slot, group in _assigned(context, key, state)
+            for slot, group in _assigned(context, key, progress)
         )
 
 
@@ -135,15 +135,15 @@ def _slots(context: PlanningContext) -> Sequence[int]:
     return range(sampled_count(len(context.groups), context.fraction))
 
 
-def _assigned(context: PlanningContext, key: int, state: AsyncState) -> Iterator[tuple[int, int]]:
+def _assigned(context: PlanningContext, key: int, progress: AsyncProgress) -> Iterator[tuple[int, int]]:
     """(slot, group) for the models that are free, as far as groups are idle."""
-    if not state.under_way:  # all are free, as in every round of FedSeqInter
-        yield from enumerate(next_groups(context, key, state.last_group))
+    if not progress.under_way:  # all are free, as in every round of FedSeqInter
+        yield from enumerate(next_groups(context, key, progress.last_group))
         return
-    order = context.rng("idle", state.since, state.decisions).permutation(len(context.groups)).tolist()
-    away, busy = {leg.slot for leg in state.under_way}, {leg.group for leg in state.under_way}
+    order = context.rng("idle", progress.since, progress.decisions).permutation(len(context.groups)).tolist()
+    away, busy = {leg.slot for leg in progress.under_way}, {leg.group for leg in progress.under_way}
     idle = [group for group in order if group not in busy]
-    for slot, left in enumerate(state.last_group):
+    for slot, left in enumerate(progress.last_group):
         group = next((group for group in idle if group != left), None)
         if slot not in away and group is not None:
             idle.remove(group)

@@ -11,7 +11,7 @@ import numpy as np
 
 from fedrelay.experiment.spec import Section
 from fedrelay.rng import generator
-from fedrelay.routes.async_state import AsyncState, GroupLeg
+from fedrelay.routes.async_progress import AsyncProgress, GroupLeg
 from fedrelay.routes.plan import Handover, RoundPlan
 
 Groups = tuple[tuple[int, ...], ...]
@@ -21,7 +21,7 @@ Groups = tuple[tuple[int, ...], ...]
 class PlanningContext:
     """Everything a route may use to plan a round."""
 
-    clients: int
+    client_count: int
     """The number of clients."""
 
     fraction: float
@@ -65,8 +65,8 @@ class Routing(Section, ABC):
         ...     '''One model visits all clients in the order of their numbers.'''
         ...
         ...     def plan(self, context: fr.PlanningContext, round: int) -> fr.RoundPlan:
-        ...         return fr.RoundPlan(round, (fr.Route(tuple(range(context.clients))),))
-        >>> Everyone().plan(fr.PlanningContext(clients=3, fraction=1.0, seed=1), 1).routes[0].clients
+        ...         return fr.RoundPlan(round, (fr.Route(tuple(range(context.client_count))),))
+        >>> Everyone().plan(fr.PlanningContext(client_count=3, fraction=1.0, seed=1), 1).routes[0].clients
         (0, 1, 2)
     """
 
@@ -91,7 +91,7 @@ class Routing(Section, ABC):
         return False
 
     @property
-    def setting_that_needs_data_at_server(self) -> str:
+    def setting_that_needs_client_samples_at_server(self) -> str:
         """The setting that makes the server use samples of clients, or empty; a real federation refuses it."""
         return ""
 
@@ -100,7 +100,7 @@ class Routing(Section, ABC):
         """The setting that makes plans depend on `context.rounds`, or empty; such a run cannot be extended."""
         return ""
 
-    def legs_for_free_models(self, context: PlanningContext, state: AsyncState) -> tuple[GroupLeg, ...]:
+    def legs_for_free_models(self, context: PlanningContext, progress: AsyncProgress) -> tuple[GroupLeg, ...]:
         """Which free model goes to which idle group now. Only asynchronous routes implement this."""
         raise NotImplementedError
 
@@ -120,14 +120,14 @@ def sample(context: PlanningContext, round: int, population: int) -> tuple[int, 
     Args:
         context: Gives the share of the population that takes part (`context.fraction`) and the seed.
         round: The round. Every round has its own sample; asked again, it has the same one.
-        population: How many there are: `context.clients`, or `len(context.groups)`.
+        population: How many there are: `context.client_count`, or `len(context.groups)`.
 
     Returns:
         max(1, ⌊fraction · population⌋) different numbers from 0 to population − 1.
 
     Example:
         >>> import fedrelay as fr
-        >>> fr.sample(fr.PlanningContext(clients=10, fraction=0.3, seed=1), round=1, population=10)
+        >>> fr.sample(fr.PlanningContext(client_count=10, fraction=0.3, seed=1), round=1, population=10)
         (2, 6, 8)
     """
     rng = context.rng("sample", round)

@@ -66,16 +66,22 @@ class GrowingGroupCount(GroupRouting):
             return context.regroup(self.count(context, round), round)
         alpha = self._alpha(context)
         return context.regroup(
-            *last_regrouping(self.growth, alpha, self.beta, self.step, context.clients, context.rounds)[round - 1]
+            *last_regrouping(self.growth, alpha, self.beta, self.step, context.client_count, context.rounds)[round - 1]
         )
 
     def count(self, context: PlanningContext, round: int) -> int:
-        return groups_in_round(round, context.clients, growth=self.growth, alpha=self._alpha(context), beta=self.beta)
+        return groups_in_round(
+            round, context.client_count, growth=self.growth, alpha=self._alpha(context), beta=self.beta
+        )
 
     def _alpha(self, context: PlanningContext) -> float:
         if self.alpha is not None:
             return self.alpha
-        return alpha_for_full_parallel(context.clients, context.rounds, beta=self.beta) if self.growth == "exp" else 2.0
+        return (
+            alpha_for_full_parallel(context.client_count, context.rounds, beta=self.beta)
+            if self.growth == "exp"
+            else 2.0
+        )
 
 
 @lru_cache(maxsize=8)

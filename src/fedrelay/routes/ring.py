@@ -36,11 +36,11 @@ class Ring(Routing):
         return self
 
     def plan(self, context: PlanningContext, round: int) -> RoundPlan:
-        if self.start >= context.clients:
+        if self.start >= context.client_count:
             raise SpecError(
-                f"route.start: must be less than the number of clients ({context.clients}), got {self.start}"
+                f"route.start: must be less than the number of clients ({context.client_count}), got {self.start}"
             )
-        clients = sample(context, round, context.clients)
+        clients = sample(context, round, context.client_count)
         if self.order == "fixed":
-            clients = tuple(sorted(clients, key=lambda client: (client - self.start) % context.clients))
+            clients = tuple(sorted(clients, key=lambda client: (client - self.start) % context.client_count))
         return RoundPlan(round, (Route(clients),))

@@ -42,8 +42,8 @@ class Rotations(Routing):
 
     def _order(self, context: PlanningContext, round: int) -> tuple[int, ...]:
         """The participating clients that have samples, in the order of the first route."""
-        if sampled_count(context.clients, context.fraction) == context.clients and not self.reshuffle:
-            order = tuple(context.rng("rotation").permutation(context.clients).tolist())
+        if sampled_count(context.client_count, context.fraction) == context.client_count and not self.reshuffle:
+            order = tuple(context.rng("rotation").permutation(context.client_count).tolist())
         else:
-            order = sample(context, round, context.clients)
+            order = sample(context, round, context.client_count)
         return tuple(client for client in order if context.has_samples(client))

@@ -17,4 +17,4 @@ class ServerOnly(Routing):
     """One route with one hop, at the server, which has the number after the last client."""
 
     def plan(self, context: PlanningContext, round: int) -> RoundPlan:
-        return RoundPlan(round, (Route((context.clients,)),), handover="none")
+        return RoundPlan(round, (Route((context.client_count,)),), handover="none")

@@ -19,4 +19,4 @@ class Singletons(Routing):
     """One route for each sampled client, with one hop."""
 
     def plan(self, context: PlanningContext, round: int) -> RoundPlan:
-        return RoundPlan(round, tuple(Route((client,)) for client in sample(context, round, context.clients)))
+        return RoundPlan(round, tuple(Route((client,)) for client in sample(context, round, context.client_count)))

@@ -44,11 +44,11 @@ class Star(Routing):
         return False
 
     @property
-    def setting_that_needs_data_at_server(self) -> str:
+    def setting_that_needs_client_samples_at_server(self) -> str:
         return "route.weights: 'accuracy'" if self.weights == "accuracy" else ""
 
     def plan(self, context: PlanningContext, round: int) -> RoundPlan:
-        clients = sorted(sample(context, round, context.clients))
+        clients = sorted(sample(context, round, context.client_count))
         routes = tuple(Route((client,), client) for client in clients)
         mixing = Mixing(self.beta, self.temperature if self.weights == "accuracy" else None)
         return RoundPlan(round, routes, "peers", merges=False, mixing=mixing)

@@ -223,7 +223,7 @@ def _interface(prepared: PreparedExperiment, format: Format) -> dict[str, Any]:
         "outputs": {
             "task": prepared.task.name,
             "shape": ["batch", *prepared.task.output_shape(federation)],
-            "classes": federation.classes or None,
+            "classes": federation.class_count or None,
         },
     }
 
@@ -262,8 +262,8 @@ def _card(run: Path, records: RunFolderReader, prepared: PreparedExperiment, for
     facts = {
         "task": prepared.task.name,
         "model": f"{experiment.model.name} ({prepared.layout.trained_size:,} trained parameters)",
-        "data": f"{federation.name}: {federation.clients:,} clients, {int(federation.sample_counts().sum()):,} train "
-        f"and {federation.test.size:,} test samples",
+        "data": f"{federation.name}: {federation.client_count:,} clients, {int(federation.sample_counts().sum()):,} "
+        f"train and {federation.test.size:,} test samples",
         "data fingerprint": str(records.facts.get("data_fingerprint")),
         "method": experiment.method,
         "rounds": f"{summary.get('rounds')} ({summary.get('client_updates'):,} client updates)",

@@ -15,7 +15,7 @@ from fedrelay.grouping.profiles import ProfileInputs
 from fedrelay.privacy.hop_limit import HopLimit
 from fedrelay.rng import generator, torch_seed
 from fedrelay.robustness.faults import FaultModel
-from fedrelay.routes.async_state import AsyncState, GroupLeg
+from fedrelay.routes.async_progress import AsyncProgress, GroupLeg
 from fedrelay.routes.base import Groups, PlanningContext
 from fedrelay.routes.plan import Handover, RoundPlan
 from fedrelay.routes.plan_checks import checked_plan
@@ -37,7 +37,7 @@ class Planner:
         wanted = prepared.experiment
         self.faults = FaultModel(wanted.faults, wanted.recovery, wanted.seed, prepared.holders(), costs.time_model)
         self._context = PlanningContext(
-            prepared.federation.clients,
+            prepared.federation.client_count,
             wanted.fraction,
             wanted.seed,
             prepared.groups,
@@ -62,11 +62,11 @@ class Planner:
             return plan
         return replace(plan, routes=tuple(replace(each, continues=each.slot in waiting) for each in plan.routes))
 
-    def legs_for_free_models(self, round: int, state: AsyncState) -> tuple[GroupLeg, ...]:
+    def legs_for_free_models(self, round: int, progress: AsyncProgress) -> tuple[GroupLeg, ...]:
         """Which free model goes to which idle group now, without clients that have no samples."""
         phase = self.prepared.phase(round)
         context = self._phase_context(phase)
-        legs = phase.route.legs_for_free_models(context, state)
+        legs = phase.route.legs_for_free_models(context, progress)
         return tuple(replace(leg, clients=tuple(filter(context.has_samples, leg.clients))) for leg in legs)
 
     def selection_seconds(self, round: int) -> float:

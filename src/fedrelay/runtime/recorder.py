@@ -183,7 +183,7 @@ def plan_summary(run: PreparedRun) -> dict[str, Any]:
     prepared, planner, costs = run
     attack = attack_facts(prepared)
     return {
-        "clients": prepared.federation.clients,
+        "clients": prepared.federation.client_count,
         "groups": [list(group) for group in prepared.groups],
         "payloads": costs.payloads,
         "parameters": prepared.layout.trained_size,

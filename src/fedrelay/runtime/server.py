@@ -103,7 +103,7 @@ class Server:
                     raise TypeError(f"must return a model with {len(state.weights)} weights")
             self._check_finite(weights, f"{place}term {type(term).__name__!r}, adjust_merged_model,")
             with errors_in_own_part(term, "update_server_state", place):
-                found = term.update_server_state(server, arrivals, self.prepared.federation.clients)
+                found = term.update_server_state(server, arrivals, self.prepared.federation.client_count)
                 server = _checked_server_state(found, server, phase.terms, state.weights)
             for tensor in server.values():
                 self._check_finite(tensor, f"{place}term {type(term).__name__!r}, update_server_state,")
@@ -140,7 +140,7 @@ class Server:
             state.weights,
             arrivals,
             self.prepared.layout,
-            self.prepared.federation.clients,
+            self.prepared.federation.client_count,
             self.prepared.experiment.train.at(state.round + 1, self.prepared.experiment.rounds),
             self.prepared.federation.histogram,
             memory,

@@ -24,7 +24,7 @@ from itertools import chain, combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from fedrelay.selection.clusters import Clusters
+from fedrelay.selection.cluster_balance import Clusters
 from fedrelay.selection.subset_fitness import MinMaxScale, SubsetObjectives
 
 Ints = NDArray[np.int64]

@@ -22,7 +22,7 @@ from pydantic import Field, field_validator, model_validator
 
 from fedrelay.errors import DivergedError
 from fedrelay.experiment.spec import Section, unknown
-from fedrelay.selection.clusters import cluster_clients
+from fedrelay.selection.cluster_balance import cluster_clients
 from fedrelay.selection.genetic import GeneticSettings, SelectionProblem, search
 
 SelectorName = Literal["all", "random", "genetic"]

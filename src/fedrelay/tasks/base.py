@@ -36,7 +36,7 @@ class Targets(Protocol):
         """The name of the data."""
 
     @property
-    def classes(self) -> int:
+    def class_count(self) -> int:
         """The number of classes; 0 where targets are numbers."""
 
     @property
@@ -44,7 +44,7 @@ class Targets(Protocol):
         """The shape of one target: () for one label or number per sample."""
 
     @property
-    def clients(self) -> int:
+    def client_count(self) -> int:
         """The number of clients."""
 
     def histogram(self, client: int) -> NDArray[np.int64]:
@@ -180,13 +180,13 @@ class Task(Section, ABC):
 
 def class_counts(targets: Targets) -> NDArray[np.int64]:
     """The number of train labels of each class, over all clients."""
-    counts = np.zeros(targets.classes, np.int64)
-    for client in range(targets.clients):
+    counts = np.zeros(targets.class_count, np.int64)
+    for client in range(targets.client_count):
         counts += targets.histogram(client)
     return counts
 
 
 def check_class_labels(task: Task, targets: Targets) -> None:
     """Raise a DataError if targets are not class labels."""
-    if not targets.classes:
+    if not targets.class_count:
         raise DataError(f"task {task.name!r}: needs class labels (whole numbers), but {targets.name!r} has numbers")

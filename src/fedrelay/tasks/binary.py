@@ -61,10 +61,10 @@ class Binary(Task):
 
     def check_targets(self, targets: Targets) -> None:
         check_class_labels(self, targets)
-        if targets.classes != 2 or targets.target_shape:
+        if targets.class_count != 2 or targets.target_shape:
             raise DataError(
-                f"task 'binary': needs one label 0 or 1 per sample; {targets.name!r} has {targets.classes} classes and "
-                f"labels of shape {targets.target_shape}"
+                f"task 'binary': needs one label 0 or 1 per sample; {targets.name!r} has {targets.class_count} classes "
+                f"and labels of shape {targets.target_shape}"
             )
         check_class_weights(self.class_weights, 2)
 

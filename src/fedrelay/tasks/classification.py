@@ -73,13 +73,13 @@ class Classification(Task):
 
     def check_targets(self, targets: Targets) -> None:
         check_class_labels(self, targets)
-        check_class_weights(self.class_weights, targets.classes)
+        check_class_weights(self.class_weights, targets.class_count)
 
     def outputs(self, targets: Targets) -> int:
-        return targets.classes
+        return targets.class_count
 
     def output_shape(self, targets: Targets) -> tuple[int, ...]:
-        return (*targets.target_shape, targets.classes)
+        return (*targets.target_shape, targets.class_count)
 
     def batch_loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         return self._cross_entropy(outputs, targets, "mean")

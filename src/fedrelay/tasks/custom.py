@@ -72,7 +72,7 @@ class CustomTask(Task):
         """Only the user's loss knows which targets fit."""
 
     def outputs(self, targets: Targets) -> int:
-        return targets.classes or int(np.prod(targets.target_shape, dtype=int))
+        return targets.class_count or int(np.prod(targets.target_shape, dtype=int))
 
     def output_shape(self, targets: Targets) -> tuple[int, ...]:
         return ()

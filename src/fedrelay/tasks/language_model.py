@@ -37,10 +37,10 @@ class LanguageModel(Task):
             )
 
     def outputs(self, targets: Targets) -> int:
-        return targets.classes
+        return targets.class_count
 
     def output_shape(self, targets: Targets) -> tuple[int, ...]:
-        return (*targets.target_shape, targets.classes)
+        return (*targets.target_shape, targets.class_count)
 
     def batch_loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         return F.cross_entropy(outputs.flatten(0, -2), targets.flatten(), ignore_index=IGNORED_LABEL)

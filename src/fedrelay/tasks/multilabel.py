@@ -20,7 +20,7 @@ class MultiLabel(Task):
     metrics: ClassVar[Mapping[str, Metric]] = dict.fromkeys(("f1_macro", "f1_micro", "label_accuracy"), Metric())
 
     def check_targets(self, targets: Targets) -> None:
-        if targets.classes:
+        if targets.class_count:
             raise DataError(f"task 'multilabel': {targets.name!r} has class labels; give 0 or 1 for each label")
         if len(targets.target_shape) != 1:
             raise DataError(

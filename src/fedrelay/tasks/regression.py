@@ -33,7 +33,7 @@ class Regression(Task):
         return self
 
     def check_targets(self, targets: Targets) -> None:
-        if targets.classes:
+        if targets.class_count:
             raise DataError(
                 f"task 'regression': {targets.name!r} has class labels; give numbers (floating point) as targets"
             )

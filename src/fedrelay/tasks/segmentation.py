@@ -34,10 +34,10 @@ class Segmentation(Task):
             )
 
     def outputs(self, targets: Targets) -> int:
-        return targets.classes
+        return targets.class_count
 
     def output_shape(self, targets: Targets) -> tuple[int, ...]:
-        return (targets.classes, *targets.target_shape)
+        return (targets.class_count, *targets.target_shape)
 
     def batch_loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         loss = F.cross_entropy(outputs, targets, ignore_index=IGNORED_LABEL)

@@ -42,7 +42,7 @@ class SharedRaw(Warmup):
     def phases(self) -> tuple[Phase, ...]:
         return (Phase(self.pretrain, ServerOnly(), (), Last()),) if self.pretrain and self.ratio else ()
 
-    def prepare_data(self, federation: Federation, seed: int) -> Federation:
+    def with_shared_samples(self, federation: Federation, seed: int) -> Federation:
         return SharedFederation(federation, self.ratio, seed) if self.ratio else federation
 
     def setup_costs(self, federation: Federation) -> tuple[SetupCost, ...]:
@@ -52,7 +52,7 @@ class SharedRaw(Warmup):
             return ()
         first = next(shared.pool.pieces(range(1), 1, 0))
         sample = sum(part[0].numel() * part.element_size() for part in first)
-        clients = [client for client in range(shared.clients) if shared.inner.sample_count(client)]
+        clients = [client for client in range(shared.client_count) if shared.inner.sample_count(client)]
         sent = [len(shared.shared_indices(client)) * sample for client in clients]
         return (
             SetupCost(clients, up=SetupTransfer("samples", sent)),
@@ -66,7 +66,9 @@ class SharedRaw(Warmup):
             return arrival
         hops = zip(arrival.clients, arrival.hops, strict=True)
         adjusted = (
-            replace(hop, samples=shared.inner.sample_count(client)) if client < shared.clients and hop.samples else hop
+            replace(hop, samples=shared.inner.sample_count(client))
+            if client < shared.client_count and hop.samples
+            else hop
             for client, hop in hops
         )
         return replace(arrival, hops=tuple(adjusted))

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from fedrelay.data.federation import Federation
-from fedrelay.data.owner_samples import owner_federation
+from fedrelay.data.node_samples import owner_federation
 from fedrelay.engines.flower.engine import FlowerEngine
 from fedrelay.engines.flower.messages import Message
 from fedrelay.engines.flower.node.service import NodeService
@@ -99,8 +99,8 @@ class InProcessNodes:
 
     def __init__(self, federation: Federation, folder: Path, *, test: bool = True, **options: Any) -> None:
         self.federation, self.folder, self.options = federation, folder, options
-        self.names = tuple(f"n{client:02d}" for client in range(federation.clients))
-        self.data = [self._samples(client) for client in range(federation.clients)]
+        self.names = tuple(f"n{client:02d}" for client in range(federation.client_count))
+        self.data = [self._samples(client) for client in range(federation.client_count)]
         self.connection = FakeConnection({})
         self.restart()
         facts = tuple(service.facts() for service in self.connection.services.values())
@@ -108,7 +108,7 @@ class InProcessNodes:
 
     def _samples(self, client: int):
         x, y = self.federation.client_samples(client)
-        return owner_federation({"x": x.numpy(), "y": y.numpy()}, classes=self.federation.classes)
+        return owner_federation({"x": x.numpy(), "y": y.numpy()}, classes=self.federation.class_count)
 
     def restart(self) -> None:
         """All nodes die and come back with what they have on disk."""

@@ -31,7 +31,7 @@ from flwr.proto.control_pb2 import ListRunsRequest, StartRunRequest
 from fedrelay.engines.flower.credentials import public_keys
 from fedrelay.engines.flower.node import serve_loop
 from fedrelay.engines.flower.server.roster import ask_for_facts
-from fedrelay.engines.flower.wire import session
+from fedrelay.engines.flower.wire import superlink_run
 from fedrelay.engines.flower.wire.server_connection import FlowerConnection
 from fedrelay.engines.flower.wire.superlink_api import control
 
@@ -208,7 +208,7 @@ def test_several_servers_at_one_superlink_do_not_steal_runs(federation, caplog):
     opened = partial(FlowerConnection, federation.address, authority, secret, public_keys(server), wait=PATIENCE)
     opened().close()  # as soon as there is a SuperLink
     with control(federation.address, authority) as api:
-        left_behind = api.StartRun(StartRunRequest(fab=session.app())).run_id
+        left_behind = api.StartRun(StartRunRequest(fab=superlink_run.app())).run_id
         with ThreadPoolExecutor(3) as pool:
             connections = [started.result() for started in [pool.submit(opened) for _ in range(3)]]
         assert "had another run waiting" in caplog.text
@@ -219,9 +219,9 @@ def test_several_servers_at_one_superlink_do_not_steal_runs(federation, caplog):
             assert (set(found), reasons) == (set(NAMES), {})
             connection.close()
         runs = api.ListRuns(ListRunsRequest()).run_dict
-    assert len({connection.session.run for connection in connections}) == 3
+    assert len({connection.superlink_run.run for connection in connections}) == 3
     assert runs[left_behind].status.sub_status == "failed"
-    assert {runs[connection.session.run].status.sub_status for connection in connections} == {"completed"}
+    assert {runs[connection.superlink_run.run].status.sub_status for connection in connections} == {"completed"}
 
 
 def test_models_that_do_not_wait_for_each_other(federation, tmp_path):

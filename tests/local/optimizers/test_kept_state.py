@@ -64,7 +64,7 @@ def test_hops_with_the_state_of_the_payload_are_one_long_hop(toy, linear, train)
     context = first_context(job, job.layout.flatten(linear))
     for hop in hops:
         out = torch.empty_like(context.received)
-        trainer.train([hop], [context], [out])
+        trainer.train_hops([hop], [context], [out])
         context = HopContext(out, payload=context.payload)
     torch.testing.assert_close(context.received, one_pass(linear, toy, hops, train), rtol=1e-6, atol=1e-7)
 
@@ -77,11 +77,11 @@ def test_each_client_goes_on_from_its_own_last_hop(toy, linear, train, state):
     trainer = EagerTrainer(job, FlatModule(copy.deepcopy(linear), job.layout))
     start = job.layout.flatten(linear)
     context, out = first_context(job, start), torch.empty_like(start)
-    trainer.train([Hop(1, 0, 0, 1)], [context], [out])
+    trainer.train_hops([Hop(1, 0, 0, 1)], [context], [out])
     again = first_context(job, out.clone())
     for name, tensor in context.new_client_state.items():
         again.client_state[name].copy_(tensor)
-    trainer.train([Hop(2, 0, 0, 1)], [again], [out])
+    trainer.train_hops([Hop(2, 0, 0, 1)], [again], [out])
     if state == "client":
         expected = one_pass(linear, toy, [Hop(1, 0, 0, 1), Hop(2, 0, 0, 1)], train)
     else:
@@ -107,7 +107,7 @@ def test_every_lane_has_its_own_state(toy, train, state):
             for tensor in (context.client_state | context.payload).values():
                 tensor.fill_(lane)  # the lane of route 0 has no state yet
         out = [torch.empty_like(contexts[0].received) for _ in hops]
-        trainer.train(hops, contexts, out)
+        trainer.train_hops(hops, contexts, out)
         states = [torch.cat(list((each.new_client_state | each.payload).values())) for each in contexts]
         found.append((torch.stack(out), torch.stack(states)))
     assert isinstance(trainer, BatchedTrainer)

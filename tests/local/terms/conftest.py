@@ -133,7 +133,7 @@ def run_hop(
     received = layout.flatten(module) if received is None else received
     given = context or first_context(job, received, received if round_model is None else round_model)
     out = torch.empty_like(received)
-    EagerTrainer(job, FlatModule(module, layout)).train([hop], [given], [out])
+    EagerTrainer(job, FlatModule(module, layout)).train_hops([hop], [given], [out])
     return out, given
 
 

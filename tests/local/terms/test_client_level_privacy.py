@@ -91,8 +91,8 @@ def test_stacked_and_alone(linear):
     start = layout.flatten(linear)
     contexts = [HopContext(start, start)] * 4
     alone, together = ([torch.empty_like(start) for _ in hops] for _ in range(2))
-    EagerTrainer(job, FlatModule(linear, layout)).train(hops, contexts, alone)
-    BatchedTrainer(job, *batched_model_for(job)).train(hops, contexts, together)
+    EagerTrainer(job, FlatModule(linear, layout)).train_hops(hops, contexts, alone)
+    BatchedTrainer(job, *batched_model_for(job)).train_hops(hops, contexts, together)
     torch.testing.assert_close(torch.stack(together), torch.stack(alone), rtol=1e-5, atol=1e-6)
 
 

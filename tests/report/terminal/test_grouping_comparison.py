@@ -9,7 +9,7 @@ from rich.console import Console
 from fedrelay.api import load_data
 from fedrelay.grouping.base import Grouping
 from fedrelay.grouping.profiles import ProfileInputs
-from fedrelay.report import figures
+from fedrelay.report import figure_specs
 from fedrelay.report.drawing import compose, save_figures
 from fedrelay.report.terminal import grouping_comparison as page
 from fedrelay.report.terminal.grouping_comparison import SINGLE, grouping_page, grouping_panels, grouping_report
@@ -70,7 +70,7 @@ def test_one_column_for_each_grouping(report, tmp_path):
 
 
 def test_of_very_many_groups_some_are_drawn(report, monkeypatch):
-    monkeypatch.setattr(figures, "MOST_GROUPS_DRAWN", 7)
+    monkeypatch.setattr(figure_specs, "MOST_GROUPS_DRAWN", 7)
     panels, across = grouping_panels(report)
     assert np.shape(panels[across]["marks"][0]["values"]) == (7, 7)
 

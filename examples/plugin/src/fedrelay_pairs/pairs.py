@@ -14,7 +14,7 @@ class Pairs(fr.Routing):
     loops: int = Field(1, ge=1, description="how often a model visits its pair")
 
     def plan(self, context: fr.PlanningContext, round: int) -> fr.RoundPlan:
-        clients = fr.sample(context, round, context.clients)
+        clients = fr.sample(context, round, context.client_count)
         pairs = [clients[start : start + 2] for start in range(0, len(clients), 2)]
         return fr.RoundPlan(round, tuple(fr.Route(pair * self.loops) for pair in pairs))
 

@@ -79,7 +79,7 @@ class FlowerEngine:
     def run_round(self, plan: RoundPlan, overlay: ExecutionOverlay, inputs: RoundInputs) -> list[Arrival]:
         """Run all routes; where real arrivals decide, until the fastest model has finished one more group."""
         real = plan.real_arrivals
-        clients = range(self.federation.clients) if real else (c for route in plan.routes for c in route.clients)
+        clients = range(self.federation.client_count) if real else (c for route in plan.routes for c in route.clients)
         self._await_any_node(set(clients))
         self.versions.start_round(plan.round)
         arrivals = self.async_rounds.run(plan, inputs) if real else self._run_routes(plan, overlay, inputs)

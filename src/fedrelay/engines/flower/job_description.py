@@ -34,7 +34,7 @@ def describe_job(job: TrainingJob) -> str:
         "task": to_plain(job.task),
         "seed": job.seed,
         "rounds": job.rounds,
-        "classes": job.federation.classes,
+        "classes": job.federation.class_count,
         "mean_size": float(job.federation.sample_counts().mean()),
         "guard": guard.model_dump(mode="json"),
         "model": to_plain(job.module_rebuilder) if job.module_rebuilder is not None else None,

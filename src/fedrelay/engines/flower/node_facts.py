@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 
 from fedrelay.data.evaluation_samples import EvaluationSet
 from fedrelay.data.federation import Kind
-from fedrelay.data.owner_samples import MAX_CLASSES
+from fedrelay.data.node_samples import MAX_CLASSES
 from fedrelay.experiment.spec import Section
 
 

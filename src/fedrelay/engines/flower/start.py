@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from fedrelay.data.owner_samples import owner_federation, read_samples
+from fedrelay.data.node_samples import owner_federation, read_samples
 from fedrelay.data.samples import Samples
 from fedrelay.engines.base import Engine, RouteNeeds
 from fedrelay.engines.flower import check_installed
@@ -100,7 +100,7 @@ def check_flower(job: TrainingJob, experiment: Experiment, routes: Sequence[Rout
             f"method {experiment.method!r}: needs the samples of several clients in one place; with engine 'flower' "
             "they stay at the nodes"
         )
-    for setting in filter(None, (each.setting_that_needs_data_at_server for each in routes)):
+    for setting in filter(None, (each.setting_that_needs_client_samples_at_server for each in routes)):
         raise SpecError(
             f"{setting} needs all clients' samples at the server; with engine 'flower' they stay at the nodes"
         )

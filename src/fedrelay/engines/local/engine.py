@@ -16,7 +16,7 @@ from fedrelay.data.evaluation_samples import EvaluationSet, evaluation_samples
 from fedrelay.engines.base import Engine, EngineEvent, RoundInputs
 from fedrelay.engines.local.batched_routes import RouteBatch, batch_routes
 from fedrelay.engines.local.executor import Executor, ForkedExecutor, InlineExecutor, Rows, WorkerContext, WritableRows
-from fedrelay.engines.local.round_rows import HopRows, RoundRows
+from fedrelay.engines.local.row_layout import HopRows, RowLayout
 from fedrelay.errors import DivergedError
 from fedrelay.local.batched_trainer import batched_model_for
 from fedrelay.local.client_profile import ClientProfiler, ProfileVector
@@ -71,7 +71,7 @@ class LocalEngine:
 
     def run_round(self, plan: RoundPlan, overlay: ExecutionOverlay, inputs: RoundInputs) -> list[Arrival]:
         moving = {number for number, route in enumerate(plan.routes) if route.clients}
-        layout = RoundRows(self.job, plan, overlay, moving & inputs.starts.keys())
+        layout = RowLayout(self.job, plan, overlay, moving & inputs.starts.keys())
         work = list(self._work_items(layout, inputs.typical_hop))
         rows = self.executor.allocate(len(layout.rows))
         self._write_inputs(layout, rows, inputs)
@@ -135,7 +135,7 @@ class LocalEngine:
     def close(self) -> None:
         self.executor.close()
 
-    def _work_items(self, layout: RoundRows, typical: TypicalHop) -> Iterator[list[TrainRoutes]]:
+    def _work_items(self, layout: RowLayout, typical: TypicalHop) -> Iterator[list[TrainRoutes]]:
         """What runs side by side: whole routes, or one wave after another."""
         server_state = tuple(layout.row(f"server {name}") for name in self.job.tensor_names(ServerState))
         batches = batch_routes(layout.plan, self.job.federation.sample_count, self.lanes, layout.overlay.attempt)
@@ -147,7 +147,7 @@ class LocalEngine:
             waves = [[layout.of_hop(hop) for hop in batch.hops_at(hops)] for batch in batches]
             yield [TrainRoutes((wave,), server_state, typical) for wave in waves if wave]
 
-    def _write_inputs(self, layout: RoundRows, rows: WritableRows, inputs: RoundInputs) -> None:
+    def _write_inputs(self, layout: RowLayout, rows: WritableRows, inputs: RoundInputs) -> None:
         """Write everything that first hops read."""
         rows[layout.row("round")] = inputs.weights
         for route in layout.started:
@@ -166,7 +166,7 @@ class LocalEngine:
                     rows[layout.row(f"state {name}", client)] = state.get(name, 0.0)
 
     def _update_client_state(
-        self, layout: RoundRows, rows: WritableRows, hops: Sequence[tuple[int, int]], reports: Reports
+        self, layout: RowLayout, rows: WritableRows, hops: Sequence[tuple[int, int]], reports: Reports
     ) -> None:
         """After a step, clients take over their new state; if two routes reached a client, changes may add up."""
         routes = layout.plan.routes
@@ -180,7 +180,7 @@ class LocalEngine:
                 add = routes_at[client] > 1 and name in self.job.additive_state
                 rows[row] = rows[row][:size] + (new - before[client]) if add else new
 
-    def _read_client_states(self, layout: RoundRows, rows: WritableRows) -> dict[int, dict[str, Tensor]]:
+    def _read_client_states(self, layout: RowLayout, rows: WritableRows) -> dict[int, dict[str, Tensor]]:
         sizes, kind = self.job.tensor_sizes(ClientState), "state" if layout.waves else "new state"
         return {
             client: {name: rows[layout.row(f"{kind} {name}", client)][:size].clone() for name, size in sizes.items()}
@@ -290,7 +290,7 @@ class ProfileClients(ReadOnlyWorkItem):
     @staticmethod
     def _train(worker: WorkerContext, hops: list[Hop], start: Tensor) -> list[Tensor]:
         models = list(start.new_empty(len(hops), len(start)))
-        reports = worker.hop_runner.trainer.train(hops, [HopContext(start)] * len(hops), models)
+        reports = worker.hop_runner.trainer.train_hops(hops, [HopContext(start)] * len(hops), models)
         for hop, report in zip(hops, reports, strict=True):
             if reason := check_weights(worker.job.guard, report.max_abs_weight):
                 raise DivergedError(

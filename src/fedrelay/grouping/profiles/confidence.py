@@ -57,7 +57,7 @@ class ConfidenceProfiler(ClientProfiler):
                 [flat_module.module(flat_module.to_inputs(part)).cpu() for part in torch.split(x, CHUNK)]
             )
         correct = logits.double().softmax(-1)[torch.arange(len(y)), y]
-        sums = torch.zeros(job.federation.classes, dtype=torch.float64).index_add_(0, y, correct)
+        sums = torch.zeros(job.federation.class_count, dtype=torch.float64).index_add_(0, y, correct)
         means: ProfileVector = (sums / y.bincount(minlength=len(sums)).clamp(min=1)).float().numpy()
         return means
 

@@ -28,7 +28,7 @@ class CountsProfile(Profile):
 
     def compute(self, inputs: ProfileInputs, clients: NDArray[np.int64], options: ProfileOptions) -> ProfilingResult:
         rows = [inputs.federation.histogram(client) for client in clients.tolist()]
-        return ProfilingResult(np.array(rows, dtype=np.float64).reshape(len(clients), inputs.federation.classes))
+        return ProfilingResult(np.array(rows, dtype=np.float64).reshape(len(clients), inputs.federation.class_count))
 
 
 class HistogramProfile(CountsProfile):

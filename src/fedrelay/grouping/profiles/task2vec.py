@@ -60,7 +60,7 @@ class Task2VecProfiler(ClientProfiler):
         flat_module.module.eval()
         x, y = job.federation.client_samples(client).load()
         features = self._features(flat_module, x)
-        classifier = fit_classifier(features, y.to(features.device), job.federation.classes, job.seed)
+        classifier = fit_classifier(features, y.to(features.device), job.federation.class_count, job.seed)
         information = self._information(flat_module, x, y, classifier, job.seed)
         filters = [
             entry.view(information).flatten(1).mean(dim=1) if len(entry.shape) > 1 else entry.view(information)
@@ -136,7 +136,7 @@ class Task2VecProfile(Profile):
                 f"grouping.profile: 't2v' needs images, but the samples of {inputs.federation.name!r} are "
                 f"{inputs.federation.kind}"
             )
-        if not inputs.federation.classes or inputs.federation.target_shape:
+        if not inputs.federation.class_count or inputs.federation.target_shape:
             raise SpecError(f"grouping.profile: 't2v' needs one class per sample; {inputs.federation.name!r} has none")
 
     def compute(self, inputs: ProfileInputs, clients: NDArray[np.int64], options: ProfileOptions) -> ProfilingResult:
@@ -159,7 +159,7 @@ class Task2VecProfile(Profile):
             clients.tolist(),
             SetupTransfer("probe", layout.bytes),
             SetupTransfer("profile", row_bytes(rows)),
-            work=_work(probe, inputs.federation.classes),
+            work=_work(probe, inputs.federation.class_count),
         )
         return ProfilingResult(rows.astype(np.float64), step, probe=layout.state_dict(weights, probe.module))
 

@@ -14,7 +14,7 @@ from rich.text import Text
 from fedrelay.grouping.base import Grouping
 from fedrelay.grouping.profiles import ProfileInputs, ProfilingResult
 from fedrelay.metrics.skew import GroupQuality, cpd_matrix, group_histograms, group_quality
-from fedrelay.report.figures import Figure, grouping_figures, shown_groups
+from fedrelay.report.figure_specs import Figure, grouping_figures, shown_groups
 from fedrelay.report.format import NONE, count, percent, plural
 from fedrelay.report.terminal.run_tables import facts_grid, plain_table
 from fedrelay.routes.base import Groups
@@ -82,7 +82,7 @@ def grouping_report(inputs: ProfileInputs, choices: Mapping[str, Grouping]) -> G
     for grouping in choices.values():
         grouping.check(inputs)
     sizes = federation.sample_counts()
-    histograms = np.stack([federation.histogram(client) for client in range(federation.clients)])
+    histograms = np.stack([federation.histogram(client) for client in range(federation.client_count)])
 
     def result(name: str, groups: Groups, profiles: ProfilingResult | None = None) -> GroupingResult:
         quality = group_quality(groups, histograms, sizes)
@@ -94,7 +94,9 @@ def grouping_report(inputs: ProfileInputs, choices: Mapping[str, Grouping]) -> G
         key = grouping.profile_key
         profiles = profiled[key] = profiled.get(key) or grouping.profile_clients(inputs)
         results.append(result(name, grouping.form_groups(inputs, profiles), profiles))
-    return GroupingReport(federation.name, federation.clients, federation.classes, int(sizes.sum()), tuple(results))
+    return GroupingReport(
+        federation.name, federation.client_count, federation.class_count, int(sizes.sum()), tuple(results)
+    )
 
 
 def grouping_page(report: GroupingReport) -> RenderableType:

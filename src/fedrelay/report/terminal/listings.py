@@ -19,8 +19,8 @@ from rich.text import Text
 
 from fedrelay.data.registry import DatasetSource
 from fedrelay.data.search_folders import ROOT_VARIABLE
-from fedrelay.experiment.grammar import MethodParts
 from fedrelay.experiment.method_catalogue import MethodEntry
+from fedrelay.experiment.method_grammar import MethodParts
 from fedrelay.experiment.part_docs import meaning
 from fedrelay.experiment.spec import Section
 from fedrelay.files import expand_home

@@ -46,7 +46,7 @@ def plan_report(run: PreparedRun, round: int) -> dict[str, Any]:
     return {
         "method": prepared.experiment.method,
         "data": prepared.experiment.data.name,
-        "clients": prepared.federation.clients,
+        "clients": prepared.federation.client_count,
         "groups": len(prepared.groups),
         "parameters": prepared.layout.trained_size,
         "payloads": costs.payloads
@@ -89,7 +89,7 @@ def _with_faults(run: PreparedRun, plan: RoundPlan) -> dict[str, Any] | None:
 
 def _holder(run: PreparedRun, client: int) -> int | str:
     """A client's number, or `server` for the samples that the server holds."""
-    return client if client < run.prepared.federation.clients else "server"
+    return client if client < run.prepared.federation.client_count else "server"
 
 
 def _counting(run: PreparedRun, hops: Counter[int]) -> Iterator[RoundPlan]:

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fedrelay.cost.ledger import KINDS
-from fedrelay.experiment.grammar import parse_method
+from fedrelay.experiment.method_grammar import parse_method
 from fedrelay.experiment.spec import DataSettings, Experiment
 from fedrelay.report.comparison_summary import summarize
 from fedrelay.report.format import (

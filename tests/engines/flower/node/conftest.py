@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedrelay.data.owner_samples import owner_federation
+from fedrelay.data.node_samples import owner_federation
 from fedrelay.engines.flower.job_description import describe_job
 from fedrelay.engines.flower.messages import Message, pack_models
 from fedrelay.engines.flower.node.service import NodeService

@@ -21,7 +21,7 @@ def test_every_number_is_this_client(holding, client):
 
 
 def test_it_knows_the_classes_and_mean_size_of_all_clients(holding):
-    assert holding.classes == 7
+    assert holding.class_count == 7
     assert holding.sample_counts().tolist() == [12.5]
     assert holding.sample_shape == (3,)
 
@@ -32,4 +32,4 @@ def test_public_samples_are_not_taken_from_the_nodes_own(holding):
     assert shown.public is public
     assert len(shown.test.y) == 4
     assert shown.sample_count(3) == 8
-    assert shown.classes == 7
+    assert shown.class_count == 7

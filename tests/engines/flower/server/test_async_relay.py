@@ -19,7 +19,7 @@ from fedrelay.engines.flower.server.hop_requests import ActiveRoute
 from fedrelay.engines.flower.server.state_versions import StateVersions
 from fedrelay.experiment.spec import DataSettings
 from fedrelay.local.client_state import ClientStateStore
-from fedrelay.routes.async_state import AsyncState, GroupLeg
+from fedrelay.routes.async_progress import AsyncProgress, GroupLeg
 from fedrelay.routes.asynchronous import Asynchronous
 from fedrelay.routes.base import PlanningContext
 from fedrelay.runtime.run_folder import RunFolderReader
@@ -111,7 +111,7 @@ def timeline(slow, tmp_path):
         run(out=tmp_path / "rehearsal", **{**settings, "rounds": 1})
         groups = groups_of(tmp_path / "rehearsal")
         context, route = PlanningContext(4, 0.5, USUAL["seed"], tuple(map(tuple, groups))), Asynchronous(period=2)
-        standing = AsyncState.after(1, [(), ()])
+        standing = AsyncProgress.after(1, [(), ()])
         first, second = legs = route.legs_for_free_models(context, standing)
         [third] = route.legs_for_free_models(context, standing.started(legs).ended([first]))
         a, b, c = (found.names[leg.clients[0]] for leg in (first, second, third))

@@ -15,7 +15,7 @@ from flwr.proto.node_pb2 import Node
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 
 from fedrelay.engines.flower.messages import Message
-from fedrelay.engines.flower.wire import session
+from fedrelay.engines.flower.wire import superlink_run
 from fedrelay.engines.flower.wire.encoding import with_content_id
 
 ME = Node(node_id=1)
@@ -31,10 +31,10 @@ def status(code):
 
 def flower_message(content, reply_to=""):
     """A message with this content, as it lies at a SuperLink."""
-    about = session.Metadata(7, "", 5, 1, reply_to, "", time.time(), 60.0, "query")
+    about = superlink_run.Metadata(7, "", 5, 1, reply_to, "", time.time(), 60.0, "query")
     about.delivered_at = ""
     whole = {"error": content} if isinstance(content, Error) else {"content": content}
-    return with_content_id(session.make_message(about, **whole))
+    return with_content_id(superlink_run.make_message(about, **whole))
 
 
 def plain_message(size=1000):

@@ -21,7 +21,7 @@ from fedrelay.engines.flower.server.connection import Unreachable
 from fedrelay.engines.flower.wire import encoding, server_connection
 from fedrelay.engines.flower.wire.encoding import to_flower
 from fedrelay.engines.flower.wire.server_connection import FlowerConnection
-from fedrelay.engines.flower.wire.session import RunAlreadyTaken, Session
+from fedrelay.engines.flower.wire.superlink_run import RunAlreadyTaken, SuperLinkRun
 
 
 class FakeLink:
@@ -55,8 +55,8 @@ class FakeLink:
         return SimpleNamespace(messages_list=about, message_object_trees=[get_object_tree(each) for each in found])
 
 
-class FakeSession(Session):
-    """A session at a fake SuperLink; `failures` keep it from being opened, one after the other."""
+class FakeSuperLinkRun(SuperLinkRun):
+    """A run at a fake SuperLink; `failures` keep it from being opened, one after the other."""
 
     links: list[FakeLink]
     failures: list[Exception]
@@ -82,8 +82,8 @@ def open_connection(monkeypatch):
     connections = []
 
     def make(*links, failures=(), wait=60.0):
-        FakeSession.links, FakeSession.failures, FakeSession.closed = list(links), list(failures), []
-        monkeypatch.setattr(server_connection, "Session", FakeSession)
+        FakeSuperLinkRun.links, FakeSuperLinkRun.failures, FakeSuperLinkRun.closed = list(links), list(failures), []
+        monkeypatch.setattr(server_connection, "SuperLinkRun", FakeSuperLinkRun)
         connections.append(FlowerConnection("link:1", b"", b"", {}, wait=wait))
         connections[-1].names = {"a": "a", "b": "b"}
         return connections[-1]
@@ -148,7 +148,7 @@ def test_reasons_are_one_line_in_plain_words(content, words, open_connection):
 def test_a_request_expires_later_than_the_wait_for_its_reply(open_connection):
     connection = open_connection(FakeLink())
     connection.send("a", plain_message(25 * 10**5), 6.0)
-    assert connection.session.stub.lives == [6.0 + 10.0 + 2.0]
+    assert connection.superlink_run.stub.lives == [6.0 + 10.0 + 2.0]
     assert connection.send("c", plain_message(), 6.0) is None
 
 
@@ -180,7 +180,7 @@ def test_failures_of_the_network_are_not_the_nodes(method, failure, words, open_
         all_of_it()
     assert str(caught.value) == words
     connection.reconnect()
-    assert FakeSession.closed == [False]  # the lost one was closed
+    assert FakeSuperLinkRun.closed == [False]  # the lost one was closed
     all_of_it()
 
 

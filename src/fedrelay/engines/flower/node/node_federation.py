@@ -24,7 +24,7 @@ class NodeFederation(FederationWrapper):
     """Mean number of samples of all clients."""
 
     @property
-    def classes(self) -> int:
+    def class_count(self) -> int:
         return self.all_classes
 
     def sample_count(self, client: int) -> int:

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 import fedrelay.experiment.method_catalogue  # noqa: F401  # all terms and profilers that a request may name
 from fedrelay.data.evaluation_samples import EvaluationSet, evaluation_samples
 from fedrelay.data.federation import ArrayFederation, Federation
-from fedrelay.data.owner_samples import MAX_CLASSES
+from fedrelay.data.node_samples import MAX_CLASSES
 from fedrelay.data.samples import Samples, SampleSource
 from fedrelay.data.validation_samples import validation_part, with_validation
 from fedrelay.engines.flower.job_description import job_from_description
@@ -139,7 +139,7 @@ class NodeService:
             samples=data.sample_count(0),
             tests=data.test.size if self.policy is None else 0,
             validations=int(kept.kept_counts.sum()) if kept is not None and self.policy is None else 0,
-            classes=data.classes,
+            classes=data.class_count,
             shape=data.sample_shape,
             kind=data.kind,
             target_shape=data.target_shape,
@@ -277,8 +277,8 @@ class NodeService:
         try:
             fields = json.loads(description)
             classes, mean_size = int_field(fields, "classes", MAX_CLASSES), float_field(fields, "mean_size")
-            if classes < self.data.classes:
-                raise EngineError(f"this node has labels of {self.data.classes} classes, the job has {classes}")
+            if classes < self.data.class_count:
+                raise EngineError(f"this node has labels of {self.data.class_count} classes, the job has {classes}")
             if mean_size <= 0:
                 raise BadMessage("mean_size must be greater than 0")
             federation = NodeFederation(self.federation, classes, mean_size)
@@ -304,7 +304,7 @@ def _with_public(own: Federation, request: Message) -> Federation:
     dtype = own.client_samples(0).load().x.numpy().dtype
     if x.shape[1:] != own.sample_shape or y.shape != (len(x),) or not len(x) or x.dtype != dtype or y.dtype != np.int64:
         raise BadMessage("the public samples have another shape or type")
-    if y.min() < 0 or y.max() >= own.classes:
+    if y.min() < 0 or y.max() >= own.class_count:
         raise BadMessage("the public samples have other classes")
     return NodeFederationWithPublic(own, 0, 0, Samples(torch.from_numpy(x), torch.from_numpy(y)))
 

@@ -18,7 +18,7 @@ from fedrelay.engines.flower.server.dispatcher import Dispatcher
 from fedrelay.engines.flower.server.hop_requests import ActiveRoute, HopRequests
 from fedrelay.robustness.fault_events import LATE
 from fedrelay.routes.arrival import Arrival, HopReport
-from fedrelay.routes.async_state import AsyncState, GroupLeg
+from fedrelay.routes.async_progress import AsyncProgress, GroupLeg
 from fedrelay.routes.execution_overlay import AS_PLANNED
 from fedrelay.routes.plan import AsyncRound, RoundPlan
 
@@ -30,7 +30,7 @@ class AsyncRelayRunner:
 
     def __init__(self, hops: HopRequests, dispatcher: Dispatcher) -> None:
         self.hops, self.dispatcher, self.versions = hops, dispatcher, hops.versions
-        self.state: AsyncState | None = None
+        self.progress: AsyncProgress | None = None
         self.in_flight: dict[GroupLeg, ActiveRoute] = {}
         self.latest: dict[int, tuple[Tensor, dict[str, Tensor]]] = {}
         """Slot → the last model that arrived, and its payload."""
@@ -41,43 +41,43 @@ class AsyncRelayRunner:
         """Run until the fastest model has finished one more group, or until every slot has failed."""
         settings = plan.asynchronous
         assert settings is not None
-        state, arrived = self._state(settings, inputs, len(plan.routes))
-        goal, failures = state.fastest + 1, 0
-        if not state.under_way:
-            state = self._start(plan, inputs, plan.round, state)
-        while state.fastest < goal and failures <= len(plan.routes):
+        progress, arrived = self._progress(settings, inputs, len(plan.routes))
+        goal, failures = progress.fastest + 1, 0
+        if not progress.under_way:
+            progress = self._start(plan, inputs, plan.round, progress)
+        while progress.fastest < goal and failures <= len(plan.routes):
             new = self._await_arrivals()
             failed = [leg for leg, route in new if not _succeeded(route)]
-            state = state.ended([leg for leg, route in new if _succeeded(route)], failed)
+            progress = progress.ended([leg for leg, route in new if _succeeded(route)], failed)
             arrived, failures = arrived + new, failures + len(failed)
-            if state.fastest < goal:
-                state = self._start(plan, inputs, plan.round, state)
-        self.state, over = state, state.fastest == goal
+            if progress.fastest < goal:
+                progress = self._start(plan, inputs, plan.round, progress)
+        self.progress, over = progress, progress.fastest == goal
         if over and not settings.overlaps:
             while plan.merges and settings.waits and self.in_flight:
                 arrived += self._await_arrivals()
             arrivals = self._arrivals(arrived + self._give_up(), inputs)
-            self.state, self.latest = None, {}
+            self.progress, self.latest = None, {}
             return arrivals
         if over:
-            self.state = self._start(plan, inputs, plan.round + 1, state)
+            self.progress = self._start(plan, inputs, plan.round + 1, progress)
             self.dispatcher.poll_once()
         return self._arrivals(arrived, inputs)
 
-    def _state(self, settings: AsyncRound, inputs: RoundInputs, slots: int) -> tuple[AsyncState, Arrived]:
-        """The state that the last round left; a fresh one at the start, after a merge or after a resume.
+    def _progress(self, settings: AsyncRound, inputs: RoundInputs, slots: int) -> tuple[AsyncProgress, Arrived]:
+        """The progress that the last round left; a fresh one at the start, after a merge or after a resume.
 
         Also returns routes that are given up now, because their models were merged in a round that did not finish.
         """
-        if self.state is not None and self.state.since == settings.since:
-            return self.state, []
+        if self.progress is not None and self.progress.since == settings.since:
+            return self.progress, []
         dropped, self.latest = self._give_up(), {}
-        return AsyncState.after(settings.since, [inputs.legs.get(slot, ()) for slot in range(slots)]), dropped
+        return AsyncProgress.after(settings.since, [inputs.legs.get(slot, ()) for slot in range(slots)]), dropped
 
-    def _start(self, plan: RoundPlan, inputs: RoundInputs, round: int, state: AsyncState) -> AsyncState:
+    def _start(self, plan: RoundPlan, inputs: RoundInputs, round: int, progress: AsyncProgress) -> AsyncProgress:
         """Send free models to idle groups; their hops belong to `round`."""
         assert inputs.legs_for_free_models is not None
-        legs = inputs.legs_for_free_models(state)
+        legs = inputs.legs_for_free_models(progress)
         for leg in legs:
             route = self.hops.start_route(plan, AS_PLANNED, inputs, leg.slot)
             model, payload = self.latest.get(leg.slot, (route.model, route.payload))
@@ -87,7 +87,7 @@ class AsyncRelayRunner:
             self.in_flight[leg] = route
             if leg.clients:
                 self.dispatcher.waiting.append(self.hops.next_request(route, self.versions.accept_on_arrival))
-        return state.started(legs)
+        return progress.started(legs)
 
     def _await_arrivals(self) -> Arrived:
         """All models that have arrived, as soon as there is one."""

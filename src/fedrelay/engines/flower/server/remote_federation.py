@@ -49,11 +49,11 @@ class RemoteFederation:
         return self.facts[0].kind
 
     @property
-    def clients(self) -> int:
+    def client_count(self) -> int:
         return len(self.nodes)
 
     @property
-    def classes(self) -> int:
+    def class_count(self) -> int:
         if not all(facts.classes for facts in self.facts):
             return 0
         own = int(self.server_test.y.max()) + 1 if self.server_test is not None else 1
@@ -92,7 +92,7 @@ class RemoteFederation:
                 f"node {self.nodes[client]!r} does not share how many samples of each class it has, which this method "
                 "needs; start it with --share-histogram, or use another grouping.profile (clf, weights) or merge"
             )
-        return np.array([*shared, *(0 for _ in range(self.classes - len(shared)))], dtype=np.int64)
+        return np.array([*shared, *(0 for _ in range(self.class_count - len(shared)))], dtype=np.int64)
 
     @property
     def test(self) -> Samples:
@@ -100,7 +100,7 @@ class RemoteFederation:
         if self.server_test is not None:
             return self.server_test
         dtype = torch.int64 if self.kind == "tokens" else torch.float32
-        targets = torch.zeros(0, *self.target_shape, dtype=torch.int64 if self.classes else torch.float32)
+        targets = torch.zeros(0, *self.target_shape, dtype=torch.int64 if self.class_count else torch.float32)
         return Samples(torch.zeros(0, *self.sample_shape, dtype=dtype), targets)
 
     def fingerprint(self) -> str:

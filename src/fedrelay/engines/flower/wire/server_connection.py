@@ -23,8 +23,8 @@ from fedrelay.engines.flower.messages import Message, one_line
 from fedrelay.engines.flower.server.connection import Unreachable, no_reply
 from fedrelay.engines.flower.wire.encoding import IncompleteMessage, fetch, from_flower, push, to_flower
 from fedrelay.engines.flower.wire.node_connection import HEARTBEAT
-from fedrelay.engines.flower.wire.session import RunAlreadyTaken, Session
 from fedrelay.engines.flower.wire.superlink_api import calling, status_of, unreachable
+from fedrelay.engines.flower.wire.superlink_run import RunAlreadyTaken, SuperLinkRun
 
 log = logging.getLogger(__name__)
 
@@ -62,11 +62,11 @@ class FlowerConnection:
         self.address, self.authority, self.secret, self.wait = address, authority, secret, wait
         self.names = {public_key_to_bytes(key): name for name, key in keys.items()}
         self.pool = futures.ThreadPoolExecutor(AT_ONCE)
-        self._use(self._open_session())
+        self._use(self._open_run())
         self._warn_of_other_runs()
 
-    def _use(self, session: Session) -> None:
-        self.session = session
+    def _use(self, superlink_run: SuperLinkRun) -> None:
+        self.superlink_run = superlink_run
         self.refreshed = float("-inf")
         self.node_ids: dict[str, int] = {}
         self.seconds: dict[str, float] = {}
@@ -75,7 +75,7 @@ class FlowerConnection:
     def online(self) -> set[str]:
         if time.monotonic() - self.refreshed > REFRESH:
             with calling(self.address):
-                nodes = self.session.stub.GetNodes(GetNodesRequest()).nodes
+                nodes = self.superlink_run.stub.GetNodes(GetNodesRequest()).nodes
             known = [node for node in nodes if node.public_key in self.names]
             self.node_ids = {self.names[node.public_key]: node.node_id for node in known}
             self.refreshed = time.monotonic()
@@ -84,16 +84,23 @@ class FlowerConnection:
     def send(self, node: str, message: Message, seconds: float) -> str | None:
         if node not in self.online():
             return None
-        session, life = self.session, seconds + SLACK + message.bytes / BYTES_PER_SECOND
-        sent = session.message(to_flower(message), self.node_ids[node], life)
+        superlink_run, life = self.superlink_run, seconds + SLACK + message.bytes / BYTES_PER_SECOND
+        sent = superlink_run.message(to_flower(message), self.node_ids[node], life)
         bare = message_to_proto(remove_content_from_message(sent))
         with calling(self.address):
-            found = session.stub.PushMessages(
+            found = superlink_run.stub.PushMessages(
                 PushAppMessagesRequest(messages_list=[bare], message_object_trees=[get_object_tree(sent)])
             )
             if not found.message_ids or not found.message_ids[0]:
                 return None
-            push(session.stub, session.node, session.run, found.session_id, sent, set(found.objects_to_push))
+            push(
+                superlink_run.stub,
+                superlink_run.node,
+                superlink_run.run,
+                found.session_id,
+                sent,
+                set(found.objects_to_push),
+            )
         number = str(found.message_ids[0])
         self.seconds[number] = seconds
         return number
@@ -102,7 +109,7 @@ class FlowerConnection:
         """Replies that are complete. Those that begin to arrive are fetched in the background."""
         for number, tree in self._announced([id for id in ids if id not in self.arriving]).items():
             seconds = self.seconds.pop(number)
-            self.arriving[number] = self.pool.submit(_fetch_reply, self.session, tree, largest, seconds)
+            self.arriving[number] = self.pool.submit(_fetch_reply, self.superlink_run, tree, largest, seconds)
             yield number, None
         coming = {number: self.arriving[number] for number in ids if number in self.arriving}
         if coming:
@@ -116,20 +123,20 @@ class FlowerConnection:
 
     def reconnect(self) -> None:
         """Start a new run, as soon as the SuperLink answers."""
-        lost = self.session
-        self._use(self._open_session())
+        lost = self.superlink_run
+        self._use(self._open_run())
         lost.close(success=False)
 
     def close(self) -> None:
-        self.session.close(success=True)
+        self.superlink_run.close(success=True)
         self.pool.shutdown(wait=False, cancel_futures=True)
 
-    def _open_session(self) -> Session:
+    def _open_run(self) -> SuperLinkRun:
         """Open a run, as soon as there is a SuperLink. Errors that waiting cannot cure are raised at once."""
         began, told = time.monotonic(), False
         while True:
             try:
-                return Session(self.address, self.authority, self.secret)
+                return SuperLinkRun(self.address, self.authority, self.secret)
             except RunAlreadyTaken:
                 problem = Unreachable(
                     f"the SuperLink at {self.address} gave our run to another server; it serves one at a time"
@@ -147,7 +154,7 @@ class FlowerConnection:
 
     def _warn_of_other_runs(self) -> None:
         with suppress(httpx.HTTPError):
-            if others := self.session.other_runs():
+            if others := self.superlink_run.other_runs():
                 log.warning(
                     "the SuperLink at %s has other runs too (%d active, or dead for less than a minute): nodes answer "
                     "one request at a time, so replies are late; use one run at a time",
@@ -160,16 +167,16 @@ class FlowerConnection:
         if not numbers:
             return {}
         with calling(self.address):
-            found = self.session.stub.PullMessages(PullAppMessagesRequest(message_ids=list(numbers)))
+            found = self.superlink_run.stub.PullMessages(PullAppMessagesRequest(message_ids=list(numbers)))
         pairs = zip(found.messages_list, found.message_object_trees, strict=True)
         replies = {str(proto.metadata.reply_to_message_id): tree for proto, tree in pairs}
         return {number: tree for number, tree in replies.items() if number in numbers}
 
 
-def _fetch_reply(session: Session, tree: ObjectTree, largest: int, seconds: float) -> Message | str:
+def _fetch_reply(superlink_run: SuperLinkRun, tree: ObjectTree, largest: int, seconds: float) -> Message | str:
     """A reply, or why there is none. Failures of the network are raised: they are not the node's."""
     try:
-        message = fetch(session.stub, session.node, session.run, tree, largest, seconds)
+        message = fetch(superlink_run.stub, superlink_run.node, superlink_run.run, tree, largest, seconds)
         return _error(message, seconds) if message.has_error() else from_flower(message, largest)
     except httpx.HTTPError:
         raise

@@ -14,9 +14,9 @@ pytest.importorskip("flwr", reason="the extra 'flower' is not installed")
 from flwr.app import Message as FlowerMessage
 from tests.engines.flower.wire.stand_ins import plain_message, status
 
-from fedrelay.engines.flower.wire import session
+from fedrelay.engines.flower.wire import superlink_run
 from fedrelay.engines.flower.wire.encoding import to_flower
-from fedrelay.engines.flower.wire.session import RunAlreadyTaken, Session
+from fedrelay.engines.flower.wire.superlink_run import RunAlreadyTaken, SuperLinkRun
 
 
 class FakeSuperLink:
@@ -73,9 +73,9 @@ def opened(monkeypatch):
     sessions = []
 
     def make(found):
-        monkeypatch.setattr(session, "client", found.made)
-        monkeypatch.setattr(session, "control", lambda address, authority: FakeClient(found))
-        sessions.append(Session("link:1", b"", b"secret"))
+        monkeypatch.setattr(superlink_run, "client", found.made)
+        monkeypatch.setattr(superlink_run, "control", lambda address, authority: FakeClient(found))
+        sessions.append(SuperLinkRun("link:1", b"", b"secret"))
         return sessions[-1]
 
     yield make

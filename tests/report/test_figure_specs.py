@@ -7,11 +7,11 @@ import pytest
 from matplotlib.image import imread
 
 from fedrelay.errors import SpecError
-from fedrelay.report import figures
+from fedrelay.report import figure_specs
 from fedrelay.report.client_classes import ClientClasses, merge_classes
 from fedrelay.report.document import document
 from fedrelay.report.drawing import compose, save_figures
-from fedrelay.report.figures import (
+from fedrelay.report.figure_specs import (
     MOST_SHADES,
     client_classes,
     comparison_curves,
@@ -159,7 +159,7 @@ def test_rare_handlings_share_a_colour():
 
 @pytest.mark.parametrize(("clients", "classes"), [(1, 2), (10, 10), (61, 62), (150, 70)])
 def test_partitions_of_any_size(tmp_path, monkeypatch, clients, classes):
-    monkeypatch.setattr(figures, "MOST_COLUMNS", 100)
+    monkeypatch.setattr(figure_specs, "MOST_COLUMNS", 100)
     panels = partition_figures(partition_of(clients, classes))
     save_figures(tmp_path / "mix.png", panels)
     assert (tmp_path / "mix.png").read_bytes().startswith(b"\x89PNG")
@@ -178,7 +178,7 @@ def test_many_clients_are_few_shapes():
     counts = [[client % 3 + 1, 2, 3, 4] for client in range(2000)]
     federation = {"name": "toy", "counts": counts, "clients": 5000, "samples": 9, "classes": 4, "median_cpd": None}
     names = ["0", "1", "2", "3"]
-    data = {"federations": [{**federation, "class_names": names, "parts": figures.class_parts(names)}]}
+    data = {"federations": [{**federation, "class_names": names, "parts": figure_specs.class_parts(names)}]}
     figure = client_classes(data, 0)
     assert len(compose([figure], data).axes[0].patches) == 4
     assert "1,000 of them are drawn. Classes of 3,000 more clients were not counted." in figure["note"]

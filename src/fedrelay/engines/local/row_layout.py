@@ -43,7 +43,7 @@ class HopRows:
 
 
 @dataclass
-class RoundRows:
+class RowLayout:
     """The rows of a round. Row 0 is the model of the round."""
 
     job: TrainingJob

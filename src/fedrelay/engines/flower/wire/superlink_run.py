@@ -58,7 +58,7 @@ class RunAlreadyTaken(Exception):
     """Another server took the run that we started: a SuperLink gives the next run to any server that asks."""
 
 
-class Session:
+class SuperLinkRun:
     """A run that is open. A thread sends its heartbeats."""
 
     def __init__(self, address: str, authority: bytes, secret: bytes) -> None:

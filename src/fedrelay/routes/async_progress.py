@@ -16,7 +16,7 @@ class GroupLeg:
 
 
 @dataclass(frozen=True)
-class AsyncState:
+class AsyncProgress:
     """The progress of all models since the last merge; tuples have one entry for each slot."""
 
     since: int
@@ -34,8 +34,8 @@ class AsyncState:
     under_way: tuple[GroupLeg, ...] = ()
 
     @classmethod
-    def after(cls, since: int, groups: Sequence[Sequence[int]]) -> AsyncState:
-        """The state when the models have been through these groups and none is under way."""
+    def after(cls, since: int, groups: Sequence[Sequence[int]]) -> AsyncProgress:
+        """The progress when the models have been through these groups and none is under way."""
         finished = tuple(map(len, groups))
         return cls(since, finished, tuple(each[-1] if each else None for each in groups), max(finished))
 
@@ -44,12 +44,12 @@ class AsyncState:
         """The most groups that one model has finished."""
         return max(self.finished)
 
-    def started(self, legs: Sequence[GroupLeg]) -> AsyncState:
-        """The state after one more decision, which started these legs."""
+    def started(self, legs: Sequence[GroupLeg]) -> AsyncProgress:
+        """The progress after one more decision, which started these legs."""
         return replace(self, decisions=self.decisions + 1, under_way=(*self.under_way, *legs))
 
-    def ended(self, legs: Sequence[GroupLeg], failed: Sequence[GroupLeg] = ()) -> AsyncState:
-        """The state after these legs ended. A model whose leg failed has not finished the group."""
+    def ended(self, legs: Sequence[GroupLeg], failed: Sequence[GroupLeg] = ()) -> AsyncProgress:
+        """The progress after these legs ended. A model whose leg failed has not finished the group."""
         finished, last_group = list(self.finished), list(self.last_group)
         for leg in (*legs, *failed):
             last_group[leg.slot] = leg.group
@@ -59,5 +59,5 @@ class AsyncState:
         return replace(self, finished=tuple(finished), last_group=tuple(last_group), under_way=rest)
 
 
-LegsForFreeModels = Callable[[AsyncState], tuple[GroupLeg, ...]]
+LegsForFreeModels = Callable[[AsyncProgress], tuple[GroupLeg, ...]]
 """Decides which free model goes to which idle group now."""

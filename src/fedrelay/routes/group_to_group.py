@@ -25,7 +25,7 @@ from fedrelay.routes.chains import GroupRouting
 from fedrelay.routes.plan import RoundPlan, Route
 
 
-class GroupSlotRouting(GroupRouting):
+class ModelSlotRouting(GroupRouting):
     """Base class of routes whose models wait in slots between merges."""
 
     period: PositiveInt | Literal["never"] | None = Field(
@@ -60,7 +60,7 @@ class GroupSlotRouting(GroupRouting):
         return RoundPlan(round, tuple(routes), self.handover, merges=round % period == 0)
 
 
-class GroupSlots(GroupSlotRouting):
+class GroupToGroup(ModelSlotRouting):
     """One route for each slot: its model goes through one sampled group."""
 
     def plan(self, context: PlanningContext, round: int) -> RoundPlan:

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedrelay.selection.clusters import Clusters, _duplicates, _random_unused, cluster_clients
+from fedrelay.selection.cluster_balance import Clusters, _duplicates, _random_unused, cluster_clients
 
 cluster_sizes = st.lists(st.integers(1, 9), min_size=1, max_size=7)
 

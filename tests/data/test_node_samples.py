@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 
-from fedrelay.data.owner_samples import owner_federation, read_samples
+from fedrelay.data.node_samples import owner_federation, read_samples
 from fedrelay.errors import DataError, SpecError
 from fedrelay.user_code import call_function
 
@@ -21,8 +21,8 @@ def test_samples_keep_their_order_and_values(arrays):
     found = owner_federation(arrays)
     assert np.array_equal(found.client_samples(0).x.numpy(), arrays["x"])
     assert np.array_equal(found.client_samples(0).y.numpy(), arrays["y"])
-    assert (found.clients, found.classes, len(found.test.y), found.kind) == (1, 4, 0, "tabular")
-    assert owner_federation(arrays, classes=7).classes == 7
+    assert (found.client_count, found.class_count, len(found.test.y), found.kind) == (1, 4, 0, "tabular")
+    assert owner_federation(arrays, classes=7).class_count == 7
 
 
 def test_a_share_is_kept_apart(arrays):
@@ -91,7 +91,7 @@ def test_values_that_cannot_be_are_named_with_their_place(changes, message):
 
 def test_labels_at_every_position_may_be_ignored():
     tokens = np.array([[1, 2], [3, 4]])
-    assert owner_federation({"x": tokens, "y": np.array([[2, -100], [4, -100]])}).classes == 5
+    assert owner_federation({"x": tokens, "y": np.array([[2, -100], [4, -100]])}).class_count == 5
     with pytest.raises(DataError, match=r"y\[0, 1\]: -1 is not a label"):
         owner_federation({"x": tokens, "y": np.array([[2, -1], [4, -100]])})
 
