@@ -53,3 +53,16 @@ def test_models_are_evaluated_in_evaluation_mode():
     samples = Samples(torch.randn(50, 4), torch.randint(0, 2, (50,)))
     first, second = (evaluate_chunk(flat_module, weights, TASK, samples, 0).loss for _ in range(2))
     assert first == pytest.approx(second, abs=0)
+
+
+def test_bf16_evaluates_as_plain_autocast_with_a_float32_loss():
+    torch.manual_seed(0)
+    module = nn.Linear(4, 3)
+    layout = FlatLayout.of(module)
+    flat_module = FlatModule(module, layout, precision="bf16")
+    samples = Samples(torch.randn(50, 4), torch.arange(50) % 3)
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        logits = module(samples.x)
+    assert logits.dtype == torch.bfloat16
+    wanted = nn.functional.cross_entropy(logits.float(), samples.y, reduction="sum").item()
+    assert evaluate(flat_module, layout.flatten(module), TASK, samples).loss == wanted

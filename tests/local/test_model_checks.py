@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import fedrelay as fr
-from fedrelay.local.model_checks import check_frozen_parameters
+from fedrelay.local.model_checks import check_frozen_parameters, check_precision
 
 
 class MovingTarget(nn.Module):
@@ -64,3 +64,25 @@ def test_a_model_that_cannot_be_trained_is_refused(toy):
 
     with pytest.raises(fr.SpecError, match="model: cannot be trained: RuntimeError: not now"):
         fr.run("fedavg", data=toy, model=Broken(), rounds=1)
+
+
+def test_a_device_or_a_model_without_bf16_is_refused(toy):
+    check_precision("float32", "meta", torch.float64)
+    check_precision("bf16", "cpu", torch.float32)
+    with pytest.raises(fr.SpecError, match=r"train\.precision: the device 'meta' has no bf16; use float32"):
+        check_precision("bf16", "meta", torch.float32)
+    with pytest.raises(fr.SpecError, match=r"train\.precision: 'bf16' needs a model with float32 weights.*float64"):
+        fr.run("fedavg", data=toy, model=nn.Linear(4, 3).double(), rounds=1, precision="bf16")
+
+
+def test_bf16_gives_the_same_bits_on_workers_and_trains_models_one_by_one(toy, linear):
+    """Batched models compute in float32, so they are not used."""
+    common = {"data": toy, "model": linear, "rounds": 2, "precision": "bf16", "lr": 0.1}
+    one, two, unbatched = (
+        fr.run("fedseq+moon", **common, **engine) for engine in ({"workers": 1}, {"workers": 2}, {"lanes": 1})
+    )
+    assert one.weights_sha256 == two.weights_sha256 == unbatched.weights_sha256
+    assert one.weights.dtype == torch.float32
+    plain = fr.run("fedavg", data=toy, model=linear, rounds=1, lr=0.1, workers=1)
+    bf16 = fr.run("fedavg", data=toy, model=linear, rounds=1, lr=0.1, workers=1, precision="bf16")
+    assert bf16.weights_sha256 != plain.weights_sha256

@@ -22,7 +22,7 @@ HOP = Hop(2, 1, 3, 1)  # client 1 holds nine samples
 
 
 def eager(job):
-    return EagerTrainer(job, FlatModule(copy.deepcopy(job.module), job.layout))
+    return EagerTrainer(job, FlatModule(copy.deepcopy(job.module), job.layout, precision=job.train.precision))
 
 
 def run_hop(module, federation, hop=HOP, *, terms=(), received=None, round_model=None, **train):
@@ -36,7 +36,7 @@ def run_hop(module, federation, hop=HOP, *, terms=(), received=None, round_model
     return out, report
 
 
-def plain_pytorch(module, federation, *, epochs=1, batch_size=4, clip=None, **optimiser):
+def plain_pytorch(module, federation, *, epochs=1, batch_size=4, clip=None, bf16=False, **optimiser):
     """The same pass with nothing of ours but the order of the samples."""
     module = copy.deepcopy(module).train()
     x, y = federation.client_samples(HOP.client)
@@ -47,7 +47,9 @@ def plain_pytorch(module, federation, *, epochs=1, batch_size=4, clip=None, **op
         for begin in range(0, len(y), batch_size):
             batch = order[begin : begin + batch_size]
             sgd.zero_grad()
-            F.cross_entropy(module(x[batch]), y[batch]).backward()
+            with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
+                loss = F.cross_entropy(module(x[batch]).float(), y[batch])
+            loss.backward()
             if clip:
                 nn.utils.clip_grad_norm_(module.parameters(), clip)
             sgd.step()
@@ -70,6 +72,15 @@ def test_the_pass_is_plain_sgd(toy, linear, settings):
     torch.testing.assert_close(out, expected, rtol=1e-6, atol=1e-7)
     epochs = settings.get("epochs", 1)
     assert (report.samples, report.steps, report.max_abs_weight) == (9, 3 * epochs, float(out.abs().max()))
+
+
+def test_bf16_is_plain_autocast_with_float32_weights(toy, linear):
+    out, report = run_hop(linear, toy, batch_size=4, lr=0.1, epochs=2, precision="bf16")
+    assert torch.equal(out, plain_pytorch(linear, toy, batch_size=4, lr=0.1, epochs=2, bf16=True))
+    exact, exact_report = run_hop(linear, toy, batch_size=4, lr=0.1, epochs=2)
+    assert not torch.equal(out, exact)
+    torch.testing.assert_close(out, exact, rtol=0.02, atol=0.005)
+    assert report.loss == pytest.approx(exact_report.loss, rel=0.01)
 
 
 def test_steps_shrink_from_round_to_round(toy, linear):

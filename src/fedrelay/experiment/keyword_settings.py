@@ -63,6 +63,7 @@ class KeywordSettings(DataOptions, total=False):
     momentum: float
     weight_decay: float
     clip: float | None
+    precision: Literal["float32", "bf16"]
     device: str
     every: int
     metric: str

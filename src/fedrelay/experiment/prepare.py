@@ -45,7 +45,7 @@ from fedrelay.experiment.spec import Experiment
 from fedrelay.grouping.profiles import PROFILES, ProfileInputs, ProfileOptions, ProfilingResult
 from fedrelay.local.client_profile import ClientProfiler, ProfileVector
 from fedrelay.local.lane_check import check_lanes
-from fedrelay.local.model_checks import check_device, check_frozen_parameters, check_model_fits
+from fedrelay.local.model_checks import check_device, check_frozen_parameters, check_model_fits, check_precision
 from fedrelay.local.optimizers.build import build_optimizer
 from fedrelay.local.optimizers.kept_state import optimizer_state_terms
 from fedrelay.local.trainer import TrainingJob
@@ -215,6 +215,8 @@ def prepare_without_groups(
             with errors_in_own_part(term, "check_model"):
                 term.check_model(module)
     check_frozen_parameters(module, federation)
+    layout = FlatLayout.of(module)
+    check_precision(experiment.train.precision, experiment.train.device, layout.dtype)
     phases = method.phases(experiment.rounds)
     prepared = PreparedExperiment(
         experiment=experiment,
@@ -222,7 +224,7 @@ def prepare_without_groups(
         phases=phases,
         federation=federation,
         module=module,
-        layout=FlatLayout.of(module),
+        layout=layout,
         task=task,
         task_counts_classes=unprepared.needs_class_counts,
         module_rebuilder=builder,

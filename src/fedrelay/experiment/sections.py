@@ -209,6 +209,8 @@ def cosine_between(start: float, end: float, passed: float) -> float:
     return end + (start - end) * (1.0 + math.cos(math.pi * passed)) / 2
 
 
+Precision = Literal["float32", "bf16"]
+
 OPTIMIZER_NAMES = ("sgd", "adam", "adamw", "rmsprop")
 """The optimisers that are built in."""
 
@@ -241,6 +243,11 @@ class TrainSettings(Section):
     momentum: float = Field(0.0, ge=0, lt=1, description="sgd: momentum")
     weight_decay: float = Field(0.0, ge=0, description="L2 penalty; adamw: decay of the weights themselves")
     clip: float | None = Field(None, gt=0, description="maximum norm of each gradient")
+    precision: Precision = Field(
+        "float32",
+        description="numbers of forward and backward passes: float32; bf16: bfloat16 where PyTorch's autocast uses it, "
+        "while weights, loss and optimizer stay float32",
+    )
     device: str = Field("cpu", description="device for training: cpu, cuda, cuda:1, mps")
 
     @field_validator("schedule", "chain_schedule", mode="before")

@@ -52,7 +52,7 @@ def batched_model_for(job: TrainingJob) -> tuple[BatchedModel | None, int]:
     """
     batchable = job.optimizer.batchable and all(term.batchable for term in job.terms)
     supported = is_plain_classification(job.task) and batchable and job.federation.in_memory
-    if supported and job.lanes > 1 and job.train.device == "cpu":
+    if supported and job.lanes > 1 and job.train.device == "cpu" and job.train.precision == "float32":
         model = BatchedModel.of(job.module, job.layout, job.federation.sample_shape)
         if model is not None:
             lanes = min(job.lanes, MAX_MULTIPLICATIONS // (model.multiplications * job.train.batch_size))

@@ -24,13 +24,14 @@ MAX_BATCHED_WEIGHTS = 1 << 18
 
 def fisher_diagonal(flat_module: FlatModule, task: Task, samples: SampleSource, labels: Labels) -> Tensor:
     """The mean over samples of the squared gradient of the log-likelihood of their labels."""
-    module, squares = flat_module.module.eval(), torch.zeros_like(flat_module.gradient)
+    flat_module.module.eval()
+    squares = torch.zeros_like(flat_module.gradient)
     for begin in range(0, samples.size, CHUNK):
         [(x, y)] = samples.pieces(range(begin, min(begin + CHUNK, samples.size)), CHUNK, begin)
         inputs, targets = flat_module.to_inputs(x), y.to(squares.device)
         if labels == "model":
             with torch.no_grad():
-                targets = draw_labels(task.fit_outputs(module(inputs), targets), targets)
+                targets = draw_labels(task.fit_outputs(flat_module.outputs(inputs), targets), targets)
         for gradient in sample_gradients(flat_module, task, inputs, targets):
             squares.addcmul_(gradient, gradient)
     return squares.div_(max(1, samples.size))
@@ -39,14 +40,14 @@ def fisher_diagonal(flat_module: FlatModule, task: Task, samples: SampleSource, 
 def sample_gradients(flat_module: FlatModule, task: Task, inputs: Tensor, targets: Tensor) -> Iterable[Tensor]:
     """The gradient of each sample's negative log-likelihood; each is valid until the next one is requested."""
     small = is_plain_classification(task) and targets.dim() == 1 and len(flat_module.trained) <= MAX_BATCHED_WEIGHTS
-    if small and inputs.is_cpu:
+    if small and inputs.is_cpu and flat_module.precision == "float32":
         batched = BatchedModel.of(flat_module.module, flat_module.layout, tuple(inputs.shape[1:]))
         if batched is not None:
             yield from batched_sample_gradients(batched, flat_module.flat, inputs, targets)
             return
     for sample in range(len(targets)):
         one = slice(sample, sample + 1)
-        outputs = task.fit_outputs(flat_module.module(inputs[one]), targets[one])
+        outputs = task.fit_outputs(flat_module.outputs(inputs[one]), targets[one])
         likelihood = task.sample_loss(outputs, targets[one])
         flat_module.gradient.zero_()
         likelihood.backward()  # type: ignore[no-untyped-call]

@@ -16,7 +16,7 @@ class FrozenModelOutputs:
     """A second copy of the module, into which other models are loaded one at a time, in eval mode."""
 
     def __init__(self, student: FlatModule, *, features: bool) -> None:
-        self.teacher = FlatModule(copy.deepcopy(student.module), student.layout, student.flat.device)
+        self.teacher = FlatModule(copy.deepcopy(student.module), student.layout, student.flat.device, student.precision)
         self.teacher.module.eval()
         self.student_features = FeatureRecorder(student.module) if features else None
         self.teacher_features = FeatureRecorder(self.teacher.module) if features else None
@@ -29,11 +29,11 @@ class FrozenModelOutputs:
             if model.data_ptr() not in cache:
                 with torch.no_grad():
                     self.teacher.load(model)
-                    cache[model.data_ptr()] = _outputs(self.teacher.module(inputs), self.teacher_features)
+                    cache[model.data_ptr()] = _outputs(self.teacher.outputs(inputs), self.teacher_features)
             return cache[model.data_ptr()]
 
         return Batch(targets, _outputs(logits, self.student_features), outputs_of_model)
 
 
 def _outputs(logits: Tensor, recorder: FeatureRecorder | None) -> ModelOutputs:
-    return ModelOutputs(logits, recorder.features if recorder is not None else logits[..., :0])
+    return ModelOutputs(logits, recorder.features.to(logits.dtype) if recorder is not None else logits[..., :0])

@@ -58,7 +58,7 @@ class HopRunner:
 
     def __init__(self, job: TrainingJob) -> None:
         self.job = job
-        self.flat_module = FlatModule(copy.deepcopy(job.module), job.layout, job.train.device)
+        self.flat_module = FlatModule(copy.deepcopy(job.module), job.layout, job.train.device, job.train.precision)
         self.trainer = trainer_for(job, self.flat_module)
 
     def run(

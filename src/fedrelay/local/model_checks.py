@@ -10,6 +10,7 @@ from torch import nn
 from fedrelay.data.federation import Federation
 from fedrelay.data.samples import Samples
 from fedrelay.errors import SpecError
+from fedrelay.experiment.sections import Precision
 from fedrelay.models.flat_layout import TORCH_GLOBALS, frozen_parameters, trained_dtype
 from fedrelay.tasks.base import Task
 
@@ -23,6 +24,22 @@ def check_device(device: str) -> None:
     except (RuntimeError, AssertionError) as error:
         reason = str(error).splitlines()[0]
         raise SpecError(f"train.device: {device!r} cannot be used here ({reason})") from None
+
+
+def check_precision(precision: Precision, device: str, weights: torch.dtype) -> None:
+    """Raise a SpecError if the device cannot compute in this precision, or the weights are not float32."""
+    if precision == "float32":
+        return
+    if weights != torch.float32:
+        raise SpecError(f"train.precision: {precision!r} needs a model with float32 weights, this one has {weights}")
+    try:
+        one = torch.ones(1, 1, device=device)
+        with torch.autocast(torch.device(device).type, torch.bfloat16):
+            supported = (one @ one).dtype == torch.bfloat16
+    except RuntimeError:
+        supported = False
+    if not supported:
+        raise SpecError(f"train.precision: the device {device!r} has no {precision}; use float32")
 
 
 def example_batch(federation: Federation) -> Samples:

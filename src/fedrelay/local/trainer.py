@@ -196,7 +196,7 @@ class EagerTrainer:
         norms = [norm for norm in self.norms if norm.training] if len(targets) == 1 else []
         for norm in norms:
             norm.eval()
-        logits = self.flat_module.module(inputs)
+        logits = self.flat_module.outputs(inputs)
         task = self.job.task
         logits = task.fit_outputs(logits, targets)
         loss = task.batch_loss(logits, targets)

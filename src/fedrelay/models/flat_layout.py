@@ -20,12 +20,14 @@ import threading
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from math import prod
-from typing import Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_map_only
 
 from fedrelay.errors import SpecError
+from fedrelay.experiment.sections import Precision
 
 Part = Literal["trained", "untrained", "integer"]
 
@@ -156,9 +158,16 @@ class FlatModule:
     are reset at every load. So nothing leaks from one client to the next.
     """
 
-    def __init__(self, module: nn.Module, layout: FlatLayout, device: torch.device | str = "cpu") -> None:
+    def __init__(
+        self,
+        module: nn.Module,
+        layout: FlatLayout,
+        device: torch.device | str = "cpu",
+        precision: Precision = "float32",
+    ) -> None:
         self.module = module.to(device)
         self.layout = layout
+        self.precision = precision
         self.flat = layout.flatten(module).to(device)
         self.gradient = torch.zeros(layout.trained_size, dtype=layout.dtype, device=device)
         self._buffers: list[tuple[LayoutEntry, nn.Module, str]] = []
@@ -193,6 +202,13 @@ class FlatModule:
             return x.as_strided(x.shape, (x.stride(0), 1, x.stride(2), 1))
         return x.to(memory_format=torch.channels_last) if x.dim() == 4 else x
 
+    def outputs(self, inputs: Tensor) -> Any:
+        """The module's outputs for a batch. Mixed precision ends here: losses and metrics get float32."""
+        if self.precision == "float32":
+            return self.module(inputs)
+        with torch.autocast(self.flat.device.type, torch.bfloat16):
+            return in_float32(self.module(inputs))
+
     def load(self, flat: Tensor) -> None:
         """Load a model."""
         self.flat.copy_(flat)
@@ -210,6 +226,11 @@ class FlatModule:
             if value.data_ptr() != entry.view(self.flat).data_ptr():
                 entry.view(self.flat).copy_(value.detach())
         return self.flat
+
+
+def in_float32(outputs: Any) -> Any:
+    """A module's outputs, of any structure, with every bfloat16 tensor as float32."""
+    return tree_map_only(Tensor, lambda each: each.float() if each.dtype == torch.bfloat16 else each, outputs)
 
 
 def weights_sha256(flat: Tensor) -> str:

@@ -98,7 +98,8 @@ class GanTap(HopTap):
     ) -> None:
         self.federation, self.client, self.attack, self.watch = prepared.federation, client, attack, watch
         self.task = prepared.task
-        self.module = FlatModule(copy.deepcopy(prepared.module), prepared.layout, prepared.experiment.train.device)
+        train = prepared.experiment.train
+        self.module = FlatModule(copy.deepcopy(prepared.module), prepared.layout, train.device, train.precision)
         self.all_samples = _sample_all(prepared)
         seed, classes = prepared.experiment.seed, prepared.federation.class_count
         self.features = features or feature_network(self.all_samples, classes, seed=seed)

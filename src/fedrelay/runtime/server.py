@@ -163,7 +163,8 @@ class Server:
     @cached_property
     def _module(self) -> FlatModule:
         prepared = self.prepared
-        return FlatModule(copy.deepcopy(prepared.module), prepared.layout, prepared.experiment.train.device)
+        train = prepared.experiment.train
+        return FlatModule(copy.deepcopy(prepared.module), prepared.layout, train.device, train.precision)
 
 
 def _copied(arrival: Arrival) -> Arrival:

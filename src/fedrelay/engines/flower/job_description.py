@@ -17,6 +17,7 @@ from fedrelay.engines.flower.messages import FROZEN
 from fedrelay.errors import EngineError
 from fedrelay.experiment.part_serialization import from_plain, to_plain
 from fedrelay.experiment.spec import GuardSettings, TrainSettings, validate
+from fedrelay.local.model_checks import check_precision
 from fedrelay.local.module_rebuilder import ModuleRebuilder
 from fedrelay.local.terms.base import Term
 from fedrelay.local.trainer import TrainingJob
@@ -78,6 +79,7 @@ def job_from_description(
         frozen, module = frozen_of(str(fields[FROZEN])), copy.deepcopy(module)  # the owner's module stays as it is
         load_frozen_bytes(module, frozen)
     train = validate(TrainSettings, {**fields["train"], "device": device}, "train.")
+    check_precision(train.precision, device, layout.dtype)
     if train.optimizer_module not in (None, *plugins):
         raise EngineError(
             f"train.optimizer: {train.optimizer} is not allowed here: start this node with --plugin "

@@ -54,7 +54,7 @@ class ConfidenceProfiler(ClientProfiler):
         flat_module.module.eval()
         with torch.no_grad():
             logits = torch.cat(
-                [flat_module.module(flat_module.to_inputs(part)).cpu() for part in torch.split(x, CHUNK)]
+                [flat_module.outputs(flat_module.to_inputs(part)).cpu() for part in torch.split(x, CHUNK)]
             )
         correct = logits.double().softmax(-1)[torch.arange(len(y)), y]
         sums = torch.zeros(job.federation.class_count, dtype=torch.float64).index_add_(0, y, correct)

@@ -73,7 +73,7 @@ class Task2VecProfiler(ClientProfiler):
     def _features(self, flat_module: FlatModule, x: Tensor) -> Tensor:
         with torch.no_grad():
             return torch.cat(
-                [flat_module.module(flat_module.to_inputs(self.adapter(part))) for part in torch.split(x, 8 * BATCH)]
+                [flat_module.outputs(flat_module.to_inputs(self.adapter(part))) for part in torch.split(x, 8 * BATCH)]
             )
 
     def _information(self, flat_module: FlatModule, x: Tensor, y: Tensor, classifier: Tensor, seed: int) -> Tensor:
@@ -82,7 +82,7 @@ class Task2VecProfiler(ClientProfiler):
         total = torch.zeros_like(flat_module.gradient, dtype=torch.float64)
         for rows in torch.split(order, BATCH):
             logits = F.linear(
-                flat_module.module(flat_module.to_inputs(self.adapter(x[rows]))), classifier[:, :-1], classifier[:, -1]
+                flat_module.outputs(flat_module.to_inputs(self.adapter(x[rows]))), classifier[:, :-1], classifier[:, -1]
             )
             thresholds = torch.from_numpy(rng.random((len(rows), 1)))
             drawn = (logits.detach().double().softmax(-1).cumsum(-1).cpu() < thresholds).sum(-1)

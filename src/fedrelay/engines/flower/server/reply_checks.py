@@ -76,4 +76,4 @@ class ReplyChecker:
     @cached_property
     def module(self) -> FlatModule:
         """A module of the server's own, to evaluate models with."""
-        return FlatModule(copy.deepcopy(self.job.module), self.job.layout)
+        return FlatModule(copy.deepcopy(self.job.module), self.job.layout, precision=self.job.train.precision)
