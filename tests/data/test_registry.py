@@ -7,9 +7,9 @@ from fedrelay.data.loaders import idx, image_folder
 from fedrelay.data.registry import DATASETS, load_dataset
 from fedrelay.errors import DataError, SpecError
 
+EMBEDDED = {"digits", "heart-disease", "shapes"}
 NAMES = {
-    "digits",
-    "heart-disease",
+    *EMBEDDED,
     "mnist",
     "fashion-mnist",
     "cifar10",
@@ -56,7 +56,7 @@ def test_the_table_has_one_line_for_each_source(source) -> None:
 
 def test_an_empty_machine_has_only_the_embedded_data_and_perhaps_debians_fashion_mnist() -> None:
     found = {name for name, source in DATASETS.items() if source.find() is not None}
-    assert found - {"fashion-mnist"} == {"digits", "heart-disease"}
+    assert found - {"fashion-mnist"} == EMBEDDED
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_an_unknown_name_gets_the_nearest_and_the_list(name: str, nearest: str) 
     assert all(known in message for known in NAMES)
 
 
-@pytest.mark.parametrize("name", sorted(NAMES - {"digits", "heart-disease", "fashion-mnist", "npz", "image-folder"}))
+@pytest.mark.parametrize("name", sorted(NAMES - {*EMBEDDED, "fashion-mnist", "npz", "image-folder"}))
 def test_a_missing_data_set_says_what_was_sought_where_and_whence(name: str, tmp_path: Path) -> None:
     with pytest.raises(DataError) as caught:
         load_dataset(name)

@@ -19,6 +19,7 @@ from fedrelay.data.loaders import (
     npz,
     nsl_kdd,
     shakespeare,
+    shapes,
     stackoverflow,
 )
 from fedrelay.data.search_folders import ROOT_VARIABLE, search_folders
@@ -127,6 +128,15 @@ _SOURCES = (
         recognise=heart_disease.recognise,
         load=heart_disease.load,
         folders=heart_disease.package_folder,
+    ),
+    DatasetSource(
+        name="shapes",
+        summary="16×16 images of discs and squares, a class for each pixel; clients are scanners; always available",
+        files=("none: its images are drawn, and it has no path",),
+        origin="FedRelay",
+        recognise=shapes.recognise,
+        load=shapes.load,
+        folders=shapes.package_folder,
     ),
     DatasetSource(
         name="mnist",

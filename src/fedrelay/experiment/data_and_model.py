@@ -178,8 +178,9 @@ def with_default_model(experiment: Experiment, federation: Federation) -> Experi
     """The experiment with the default model written out, so that a run folder does not depend on the default."""
     if experiment.model.name is not None:
         return experiment
-    at_every_position = federation.kind == "tokens" and federation.class_count > 0 and bool(federation.target_shape)
-    name = "word-lstm" if at_every_position else default_model(federation.kind, federation.sample_shape)
+    at_every_position = federation.class_count > 0 and bool(federation.target_shape)
+    name = {"tokens": "word-lstm", "image": "unet"}.get(federation.kind) if at_every_position else None
+    name = name or default_model(federation.kind, federation.sample_shape)
     return experiment.model_copy(update={"model": experiment.model.model_copy(update={"name": name})})
 
 

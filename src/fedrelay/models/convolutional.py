@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import count
+from math import prod
 
 from torch import nn
 
@@ -15,7 +16,7 @@ from fedrelay.models.net import Net, Shape
 
 @dataclass(frozen=True)
 class ConvolutionStage:
-    """One convolution with ReLU, followed by a 2×2 max-pooling unless `pool` is off."""
+    """One convolution with ReLU, followed by a max-pooling that halves every side unless `pool` is off."""
 
     width: int
     kernel: int
@@ -23,18 +24,25 @@ class ConvolutionStage:
     pool: bool = True
 
     def output_side(self, side: int) -> int:
-        """The height or width of the output, given that of the input; below 1 if the input is too small."""
+        """A side of the output, given that of the input; below 1 if the input is too small."""
         convolved = side + 2 * self.padding - self.kernel + 1
         return convolved // 2 if self.pool else convolved
 
-    def layers(self, channels: int) -> list[nn.Module]:
-        convolution = nn.Conv2d(channels, self.width, self.kernel, padding=self.padding)
-        return [convolution, nn.ReLU(), *([nn.MaxPool2d(2)] if self.pool else [])]
+    def layers(self, channels: int, axes: int = 2) -> list[nn.Module]:
+        """The layers for images (two axes) or volumes (three)."""
+        convolution, pooling = (nn.Conv2d, nn.MaxPool2d) if axes == 2 else (nn.Conv3d, nn.MaxPool3d)
+        convolved = convolution(channels, self.width, self.kernel, padding=self.padding)
+        return [convolved, nn.ReLU(), *([pooling(2)] if self.pool else [])]
 
 
 def cnn_s(shape: Shape, classes: int, *, hidden: tuple[int, ...] = (64,)) -> Net:
-    """A small CNN that trains quickly on a CPU."""
+    """A small CNN that trains quickly on a CPU; for images and, with another name, for volumes."""
     return _conv_net(shape, classes, (ConvolutionStage(8, 3, padding=1), ConvolutionStage(16, 3, padding=1)), hidden)
+
+
+def cnn_3d(shape: Shape, classes: int, *, hidden: tuple[int, ...] = (64,)) -> Net:
+    """The small CNN for volumes, with three-dimensional convolutions."""
+    return cnn_s(shape, classes, hidden=hidden)
 
 
 def cnn_3(shape: Shape, classes: int, *, hidden: tuple[int, ...] = (64,)) -> Net:
@@ -80,18 +88,22 @@ def femnist_cnn(shape: Shape, classes: int) -> Net:
 
 def _conv_net(shape: Shape, classes: int, stages: Sequence[ConvolutionStage], hidden: Sequence[int]) -> Net:
     channels = (shape[0], *(stage.width for stage in stages))
-    convolutions = [layer for stage, width in zip(stages, channels, strict=False) for layer in stage.layers(width)]
+    convolutions = [
+        layer for stage, width in zip(stages, channels, strict=False) for layer in stage.layers(width, len(shape) - 1)
+    ]
     dense = dense_layers(_flat_size(stages, shape), hidden)
     return Net(nn.Sequential(*convolutions, nn.Flatten(), *dense), nn.Linear(hidden[-1], classes))
 
 
 def _flat_size(stages: Sequence[ConvolutionStage], shape: Shape) -> int:
-    """The number of values per image after the last stage."""
-    _, height, width = shape
+    """The number of values per image or volume after the last stage."""
+    _, *sides = shape
     smallest = next(side for side in count(1) if _side_after(stages, side) >= 1)
-    if min(height, width) < smallest:
-        raise SpecError(f"needs images of at least {smallest}×{smallest} pixels, got {height}×{width}")
-    return stages[-1].width * _side_after(stages, height) * _side_after(stages, width)
+    if min(sides) < smallest:
+        what, unit = ("images", "pixels") if len(sides) == 2 else ("volumes", "voxels")
+        needed = "×".join([str(smallest)] * len(sides))
+        raise SpecError(f"needs {what} of at least {needed} {unit}, got {'×'.join(map(str, sides))}")
+    return stages[-1].width * prod(_side_after(stages, side) for side in sides)
 
 
 def _side_after(stages: Iterable[ConvolutionStage], side: int) -> int:

@@ -1,4 +1,4 @@
-"""The structure of every model in the zoo: layers that compute features, and a linear classifier."""
+"""The structure of every model in the zoo: layers that compute features, and a last, linear layer that classifies."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ Shape = tuple[int, ...]
 class Net(nn.Module):
     """A classifier in two parts, `classifier(features(x))`, so that a method can use either of them."""
 
-    def __init__(self, features: nn.Sequential, classifier: nn.Linear) -> None:
+    def __init__(self, features: nn.Module, classifier: nn.Linear | nn.Conv2d) -> None:
         super().__init__()
         self.features = features
         self.classifier = classifier
 
     def forward(self, x: Tensor) -> Tensor:
-        """The logits: `[batch, classes]`, or `[batch, length, classes]` for predictions at every position."""
+        """The logits: `[batch, classes]`, or for predictions at every position `[batch, length, classes]`, and at every
+        pixel `[batch, classes, height, width]`."""
         logits: Tensor = self.classifier(self.features(x))
         return logits

@@ -10,7 +10,7 @@ from typing import Any
 
 from fedrelay.errors import SpecError
 from fedrelay.experiment.spec import unknown
-from fedrelay.models import convolutional, dense, recurrent, resnet
+from fedrelay.models import convolutional, dense, recurrent, resnet, unet
 from fedrelay.models.net import Kind, Net, Shape
 
 _AXES: dict[Kind, tuple[str, ...]] = {
@@ -55,6 +55,8 @@ MODELS: dict[str, ModelInfo] = {
         ModelInfo("leaf-cnn", "LEAF's CNN for FEMNIST", convolutional.leaf_cnn, ("image",)),
         ModelInfo("femnist-cnn", "FedSeq's CNN for FEMNIST, dropout", convolutional.femnist_cnn, ("image",)),
         ModelInfo("resnet18", "ResNet-18 with GroupNorm", resnet.resnet18, ("image",)),
+        ModelInfo("unet", "small U-Net for segmentation: 8, 16, 32 channels", unet.unet, ("image",)),
+        ModelInfo("cnn-3d", "small CNN for volumes: conv 8, 16; dense 64", convolutional.cnn_3d, ("volume",)),
         ModelInfo("char-lstm", "next character from the last step", recurrent.char_lstm, ("tokens",)),
         ModelInfo("word-lstm", "next word at every position", recurrent.word_lstm, ("tokens",)),
     )
