@@ -2,6 +2,7 @@ import hashlib
 from pathlib import Path
 
 import numpy as np
+from sklearn.datasets import load_digits
 
 from fedrelay.data.loaders.stratified_split import stratified_split
 from fedrelay.data.registry import DATASETS, load_dataset
@@ -18,6 +19,14 @@ def test_digits() -> None:
     assert (train + test).tolist() == [178, 182, 177, 183, 181, 182, 181, 179, 174, 180]
     assert np.abs(test / (train + test) - 0.2).max() < 0.003
     assert data.client_train is None
+
+
+def test_they_are_those_of_scikit_learn() -> None:
+    data, theirs = load_dataset("digits"), load_digits()
+    ours = np.concatenate([data.x_train, data.x_test]).reshape(-1, 64), np.concatenate([data.y_train, data.y_test])
+    assert sorted(map(tuple, np.column_stack(ours))) == sorted(
+        map(tuple, np.column_stack([theirs.data, theirs.target]).astype(int))
+    )
 
 
 def test_the_split_is_the_same_everywhere() -> None:
