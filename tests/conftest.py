@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterator
 from typing import NoReturn
 
 # Children of tests compute with one thread too; results do not depend on it, the machine's patience does.
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import HealthCheck, settings
+from tests.warm_python import WarmPython
 
 from fedrelay.data.dataset import Dataset
 from fedrelay.data.federation import ArrayFederation
@@ -43,6 +45,14 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     if skipped:
         how = "apt-get install chromium chromium-driver"
         terminalreporter.write_line(f"{len(skipped)} tests of the report's page need a browser: {how}", yellow=True)
+
+
+@pytest.fixture(scope="session")
+def warm_python() -> Iterator[WarmPython]:
+    """Starts Python processes in milliseconds."""
+    found = WarmPython()
+    yield found
+    found.close()
 
 
 def make_federation(sizes: list[int], classes: int = 3, features: int = 4, seed: int = 0) -> ArrayFederation:

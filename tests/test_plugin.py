@@ -57,55 +57,60 @@ def environment(tmp_path_factory):
 
 
 @pytest.fixture
-def fedrelay(environment, tmp_path):
+def fedrelay(environment, warm_python, tmp_path):
     def call(*arguments, code=0):
-        command = [sys.executable, "-m", "fedrelay", *map(str, arguments)]
-        done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True)
-        assert done.returncode == code, done.stderr
-        return done.stdout if code == 0 else done.stderr
+        done = warm_python.run("-m", "fedrelay", *arguments, folder=tmp_path, environment=environment)
+        assert done.returncode == code, done.err
+        return done.out if code == 0 else done.err
 
     return call
 
 
-def test_methods_of_installed_packages_are_listed_without_importing_them(fedrelay, environment, tmp_path):
+@pytest.fixture(scope="module")
+def whole(environment, tmp_path_factory):
+    """What an interpreter of one's own says at the end of a run."""
+    command = [sys.executable, "-m", "fedrelay", "run", "pairs+l1prox", *SETTINGS, "--json"]
+    folder = tmp_path_factory.mktemp("whole")
+    return json.loads(subprocess.check_output(command, env=environment, cwd=folder, stderr=subprocess.DEVNULL))
+
+
+def test_methods_of_installed_packages_are_listed_without_importing_them(fedrelay, environment, warm_python, tmp_path):
     assert "plug-in of fedrelay-pairs 0.1.0" in fedrelay("methods")
     code = "import fedrelay as fr, sys; print('pairs' in fr.methods(), 'fedrelay_pairs' in sys.modules)"
-    printed = subprocess.check_output([sys.executable, "-c", code], env=environment, cwd=tmp_path, text=True)
-    assert printed.split() == ["True", "False"]
+    asked = warm_python.run("-c", code, folder=tmp_path, environment=environment)
+    assert asked.out.split() == ["True", "False"]
     page = fedrelay("methods", "show", "pairs+l1prox")
     assert "route: One route for every pair of sampled clients." in page
     assert "--set terms.l1prox.strength=0.001" in page
 
 
-def test_a_run_is_planned_killed_resumed_and_reported(fedrelay, environment, tmp_path):
-    whole = json.loads(fedrelay("run", "pairs+l1prox", *SETTINGS, "--out", "whole", "--json"))
+def test_a_run_is_planned_killed_resumed_and_reported(fedrelay, environment, warm_python, whole, tmp_path):
     assert whole["client_updates"] == 4 * 5
     plan = json.loads(fedrelay("plan", "pairs+l1prox", *SETTINGS, "--json"))
     assert sorted(len(clients) for clients in plan["routes"]) == [1, 2, 2]
-    assert subprocess.run([sys.executable, "-c", DIES], env=environment, cwd=tmp_path).returncode == 9
+    assert warm_python.run("-c", DIES, folder=tmp_path, environment=environment).returncode == 9
     resumed = json.loads(fedrelay("resume", "run", "--json"))
     assert resumed["weights_sha256"] == whole["weights_sha256"]
     fedrelay("report", "run", "--out", "report.html")
     assert "pairs+l1prox" in (tmp_path / "report.html").read_text()
 
 
-def test_a_ray_cluster_finds_it(fedrelay):
+def test_a_ray_cluster_finds_it(fedrelay, whole):
     pytest.importorskip("ray")
-    here = json.loads(fedrelay("run", "pairs+l1prox", *SETTINGS, "--out", "here", "--json"))
     there = json.loads(fedrelay("run", "pairs+l1prox", *SETTINGS, "--engine", "ray", "--out", "there", "--json"))
-    assert there["weights_sha256"] == here["weights_sha256"]
+    assert there["weights_sha256"] == whole["weights_sha256"]
 
 
 @pytest.fixture
-def start(environment, tmp_path):
+def start(environment, warm_python, tmp_path):
     """Starts programs in the background; each is ended by its id."""
     processes = []
 
     def begin(*arguments):
-        command = [sys.executable, "-m", "fedrelay", *map(str, arguments)]
-        with (tmp_path / f"{len(processes)}.log").open("w") as log:
-            processes.append(subprocess.Popen(command, env=environment, cwd=tmp_path, stdout=log, stderr=log))
-        return processes[-1]
+        log = tmp_path / f"{len(processes)}.log"
+        started = warm_python.start("-m", "fedrelay", *arguments, folder=tmp_path, environment=environment, log=log)
+        processes.append(started)
+        return started
 
     yield begin
     for process in reversed(processes):
@@ -145,23 +150,33 @@ def test_a_node_runs_it_if_its_owner_allows_it(fedrelay, start, tmp_path):
     assert (result["client_updates"], result["fault_events"]) == (2, {})
 
 
-def test_without_an_installation_a_spec_names_its_modules(tmp_path):
-    environment = {**os.environ, "COLUMNS": "200"}
+@pytest.fixture
+def without(warm_python, tmp_path):
+    """Calls the program where the plug-in is not installed."""
+
+    def call(*arguments, code=0):
+        environment = {**os.environ, "COLUMNS": "200"}
+        done = warm_python.run("-m", "fedrelay", *arguments, folder=tmp_path, environment=environment)
+        assert done.returncode == code, done.err
+        return done.out if code == 0 else done.err
+
+    return call
+
+
+def test_without_an_installation_a_spec_names_its_modules(without, tmp_path):
     source = PLUGIN / "src"
     (tmp_path / "spec.yaml").write_text(
         "method: pairs\nplugins: [fedrelay_pairs.pairs]\nrounds: 1\ndata: {name: digits, clients: 6}\n"
     )
-    command = [sys.executable, "-m", "fedrelay", "run", "spec.yaml", "--out", tmp_path / "run", "--json"]
-    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True)
-    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
-    assert "plugins: cannot import fedrelay_pairs.pairs" in done.stderr
+    command = ["run", "spec.yaml", "--out", "run", "--json"]
+    refused = without(*command, code=2)
+    assert refused.count("\n") == 1
+    assert "plugins: cannot import fedrelay_pairs.pairs" in refused
     (tmp_path / "fedrelay_pairs").symlink_to(source / "fedrelay_pairs")  # the current folder is searched
-    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["rounds"] == 1
+    assert json.loads(without(*command))["rounds"] == 1
 
 
-def test_an_option_names_modules_too(tmp_path):
+def test_an_option_names_modules_too(without, tmp_path):
     """In addition to those of a file; a method wins over the plug-in's folder of the same name."""
     source = "import fedrelay as fr\n\n\nclass {}(fr.Term):\n    pass\n\n\n"
     source += "fr.register('{}', summary='does nothing', terms={{'{}': {}}})\n"
@@ -171,44 +186,32 @@ def test_an_option_names_modules_too(tmp_path):
     (tmp_path / "spec.yaml").write_text("method: idle+lazy\nplugins: idle\n")
     small = ["--clients", "4", "--rounds", "1", "--workers", "1", "--json"]
 
-    def call(*arguments, code=0):
-        command = [sys.executable, "-m", "fedrelay", *arguments]
-        environment = {**os.environ, "COLUMNS": "200"}
-        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
-        assert done.returncode == code, done.stderr
-        return done.stdout if code == 0 else done.stderr
-
-    assert "does nothing" in call("methods", "--plugin", "lazy")
-    assert json.loads(call("plan", "lazy", "--plugin", "lazy", *small))["routes"]
+    assert "does nothing" in without("methods", "--plugin", "lazy")
+    assert json.loads(without("plan", "lazy", "--plugin", "lazy", *small))["routes"]
     both = ["--plugin", "lazy", "--plugin", "idle"]
-    assert json.loads(call("compare", "lazy", "idle", *both, *small, "--out", "compared"))
-    assert json.loads(call("run", "spec.yaml", "--plugin", "lazy", *small, "--out", "run"))["complete"]
+    assert json.loads(without("compare", "lazy", "idle", *both, *small, "--out", "compared"))
+    assert json.loads(without("run", "spec.yaml", "--plugin", "lazy", *small, "--out", "run"))["complete"]
     assert "plugins:\n- idle\n- lazy\n" in (tmp_path / "run" / "spec.yaml").read_text()
-    assert json.loads(call("resume", "run", "--json"))["complete"]
-    refused = call("run", "lazy", "--plugin", "nobody_has_this", code=2)
+    assert json.loads(without("resume", "run", "--json"))["complete"]
+    refused = without("run", "lazy", "--plugin", "nobody_has_this", code=2)
     assert (refused.count("\n"), refused.count("--plugin: cannot import nobody_has_this")) == (1, 1)
 
 
-def test_reports_import_no_plug_in(tmp_path):
+def test_reports_import_no_plug_in(without, tmp_path):
     """A folder from somebody else must not run code, and a plug-in that is not here must not prevent a report."""
     (tmp_path / "own.py").write_text(
         "from pathlib import Path\nimport fedrelay as fr\n\nPath('imported').touch()\n\n\nclass Own(fr.Term):\n"
         "    pass\n\n\nfr.register('own', summary='nothing', terms={'own': Own})\n"
     )
 
-    def call(*arguments):
-        command = [sys.executable, "-m", "fedrelay", *arguments]
-        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
-
-    call("run", "fedseq+own", "--set", "plugins=own", "--clients", "4", "--rounds", "1", "--out", "run", "-q")
+    without("run", "fedseq+own", "--set", "plugins=own", "--clients", "4", "--rounds", "1", "--out", "run", "-q")
     (tmp_path / "imported").unlink()
-    call("report", "run", "--out", "page.html", "-q")
-    call("show", "run", "-q")
+    without("report", "run", "--out", "page.html", "-q")
+    without("show", "run", "-q")
     assert not (tmp_path / "imported").exists()
     assert "fedseq+own" in (tmp_path / "page.html").read_text()
     (tmp_path / "own.py").unlink()
-    call("report", "run", "--out", "page.html", "-q")
+    without("report", "run", "--out", "page.html", "-q")
 
 
 class Lacking(fr.Merge):

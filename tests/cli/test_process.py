@@ -16,6 +16,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
+from tests.warm_python import WarmProcess
 
 from fedrelay.cli import main
 from fedrelay.report.progress import ProgressLines
@@ -25,27 +26,18 @@ QUICK = [*RUN, "--rounds", "40", "--batch-size", "32"]
 SLOW = [*RUN, "--rounds", "5", "--batch-size", "1", "--epochs", "30"]
 
 
-def start(*words: str, cwd: Path) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "fedrelay.cli", *words],
-        cwd=cwd,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
-def wait_for(file: Path, lines: int, process: subprocess.Popen[str]) -> None:
+def wait_for(file: Path, lines: int, process: subprocess.Popen[str] | WarmProcess) -> None:
     """Until a file has so many lines."""
     deadline = time.monotonic() + 60
     while not file.exists() or file.read_bytes().count(b"\n") < lines:
-        assert process.poll() is None, process.communicate()
+        assert process.poll() is None
         assert time.monotonic() < deadline
         time.sleep(0.005)
 
 
 def test_a_run_stopped_with_ctrl_c_resumes_to_the_same_bits(program, tmp_path):
-    process = start(*QUICK, "--workers", "2", "--out", "stopped", cwd=tmp_path)
+    command = [sys.executable, "-m", "fedrelay", *QUICK, "--workers", "2", "--out", "stopped"]
+    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     wait_for(tmp_path / "stopped/ledger.jsonl", 3, process)
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
@@ -95,8 +87,8 @@ def test_ctrl_c_while_clients_compute_profiles(program, tmp_path, monkeypatch, w
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_second_ctrl_c_stops_at_once(tmp_path):
-    process = start(*SLOW, "--workers", "2", "--out", "slow", cwd=tmp_path)
+def test_a_second_ctrl_c_stops_at_once(warm_python, tmp_path):
+    process = warm_python.start("-m", "fedrelay", *SLOW, "--workers", "2", "--out", "slow", folder=tmp_path)
     wait_for(tmp_path / "slow/checkpoint.json", 1, process)
     time.sleep(0.2)
     process.send_signal(signal.SIGINT)
@@ -104,8 +96,8 @@ def test_a_second_ctrl_c_stops_at_once(tmp_path):
     time.sleep(1.0)
     assert process.poll() is None
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=60)
-    assert process.returncode == 130
+    assert process.wait(60) == 130
+    err = process.err
     assert "Traceback" not in err
     assert "stopped at once" in err
     assert err.endswith("fedrelay resume slow\n")

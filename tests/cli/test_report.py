@@ -3,8 +3,6 @@ from __future__ import annotations
 import json
 import re
 import signal
-import subprocess
-import sys
 import urllib.request
 
 import pytest
@@ -76,23 +74,23 @@ def test_a_page_that_cannot_be_written_is_named(compared, program, tmp_path):
     assert "file: cannot be created" in ended.err
 
 
-def test_watching_says_where_and_ends_with_a_message(compared, tmp_path):
-    command = [sys.executable, "-m", "fedrelay.cli", "watch", "here", "later", "--port", "0"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path) as watching:
-        address = re.search(r"http://127\.0\.0\.1:\d+/", watching.stdout.readline())[0]
+def test_watching_says_where_and_ends_with_a_message(compared, warm_python, tmp_path):
+    command = ["-m", "fedrelay", "watch", "here", "later", "--port", "0"]
+    watching = warm_python.start(*command, folder=tmp_path)
+    try:
+        watching.says("later, which does not exist yet")
+        address = re.search(r"http://127\.0\.0\.1:\d+/", watching.out.splitlines()[0])[0]
         with urllib.request.urlopen(f"{address}document.json", timeout=20) as answer:
             found = json.load(answer)
         assert found["states"] == {"complete": 4}
         assert found["missing"] == ["later"]
-        assert "later, which does not exist yet" in watching.stdout.readline()
         watching.send_signal(signal.SIGINT)
-        try:
-            out, err = watching.communicate(timeout=20)
-        finally:
-            watching.kill()  # whatever happens, nobody waits for it any longer
+        watching.wait(20)
+    finally:
+        watching.kill()  # whatever happens, nobody waits for it any longer
     assert watching.returncode == 0
-    assert "Stopped watching. To keep the page, run:  fedrelay report here later" in out
-    assert err == ""
+    assert "Stopped watching. To keep the page, run:  fedrelay report here later" in watching.out
+    assert watching.err == ""
 
 
 def test_run_and_resume_write_tensorboard_logs(program, tiny, tmp_path):

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -243,26 +239,25 @@ def test_the_example_of_the_page_runs_as_printed(program, tmp_path):
     assert done.json["claims"]["1"]["verdict"] in ("holds", "does not hold", "inconclusive")
 
 
-def test_workers_end_with_their_parent_even_if_it_is_killed(own, tmp_path):
+def test_workers_end_with_their_parent_even_if_it_is_killed(own, warm_python, tmp_path):
     text = (tmp_path / "claims" / "three.py").read_text()
     (tmp_path / "claims" / "three.py").write_text(text.replace('"rounds": 2', '"rounds": 10**6'))
-    command = [sys.executable, "-m", "fedrelay", "reproduce", "3", *own, "--jobs", "2"]
-    parent = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    parent = warm_python.start("-m", "fedrelay", "reproduce", "3", *own, "--jobs", "2", folder=tmp_path)
     children: list[psutil.Process] = []
     try:
         runs = tmp_path / "reproduction" / "smoke" / "03" / "small_one"
         _wait_until(lambda: len(list(runs.glob("*/seed-*/metrics.jsonl"))) >= 2)
         children = psutil.Process(parent.pid).children(recursive=True)
         assert len(children) >= 2
-        os.kill(parent.pid, signal.SIGKILL)
+        parent.kill()
         parent.wait()
         _, alive = psutil.wait_procs(children, timeout=30)
         assert not alive
     finally:
-        for process in (psutil.Process(parent.pid) if parent.poll() is None else None, *children):
-            if process is not None and process.is_running():
+        parent.kill()
+        for process in children:
+            if process.is_running():
                 process.kill()
-        parent.wait()
 
 
 def _wait_until(reached, seconds=120):

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 from matplotlib.image import imread
@@ -100,7 +98,7 @@ def test_the_search_for_clients_is_part_of_the_time(program, tiny):
     assert "choosing clients" in shown.out
 
 
-def test_a_killed_run_says_what_is_saved_and_how_to_continue(program, tiny, tmp_path):
+def test_a_killed_run_says_what_is_saved_and_how_to_continue(program, warm_python, tmp_path):
     code = (
         "import os, fedrelay as fr\n"
         "class Dies(fr.Callback):\n"
@@ -110,7 +108,7 @@ def test_a_killed_run_says_what_is_saved_and_how_to_continue(program, tiny, tmp_
         "            os._exit(9)\n"
         "fr.run('fedavg', clients=4, rounds=5, workers=1, out='my run', callbacks=[Dies()])\n"
     )
-    assert subprocess.run([sys.executable, "-c", code], cwd=tmp_path).returncode == 9
+    assert warm_python.run("-c", code, folder=tmp_path).returncode == 9
     shown = program("show", "my run").out
     assert "rounds          3 of 5" in shown
     assert "saved           nothing yet" in shown

@@ -2,8 +2,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-import sys
 
 import pytest
 from tests.report.folders import SMALL, failed, ran, stopped
@@ -38,21 +36,20 @@ def test_runs_that_differ_in_their_seed_belong_together(tmp_path):
     assert [method.seeds for method in load_runs([folders[0], again]).methods] == [(1,), (1,)]
 
 
-def test_a_run_under_way_is_seen_as_running_and_not_disturbed(tmp_path):
+def test_a_run_under_way_is_seen_as_running_and_not_disturbed(warm_python, tmp_path):
     run = stopped(tmp_path / "run", "fedavg", after=2)
     assert load_run(run).state == "stopped"
     code = (
-        "import sys; from pathlib import Path; from fedrelay.runtime.run_folder import RunFolder\n"
-        f"RunFolder.open(Path({str(run)!r})); print('held', flush=True); sys.stdin.read()"
+        "import time; from pathlib import Path; from fedrelay.runtime.run_folder import RunFolder\n"
+        f"RunFolder.open(Path({str(run)!r})); print('held', flush=True); time.sleep(600)"
     )
-    with subprocess.Popen(
-        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as other:
-        assert other.stdout.readline() == "held\n"
-        assert load_run(run).state == "running"
-        with pytest.raises(fr.RunFolderError, match="another process is working"):
-            RunFolder.open(run)
-        other.stdin.close()
+    other = warm_python.start("-c", code, folder=tmp_path)
+    other.says("held\n")
+    assert load_run(run).state == "running"
+    with pytest.raises(fr.RunFolderError, match="another process is working"):
+        RunFolder.open(run)
+    other.kill()
+    other.wait()
     assert load_run(run).state == "stopped"
     own = RunFolder.open(run)
     assert load_run(run).state == "running"

@@ -5,8 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -246,24 +244,19 @@ def test_foreign_folders_are_refused(tmp_path, small):
     assert [path.name for path in (tmp_path / "thesis").iterdir()] == ["chapter1.tex"]
 
 
-def test_a_folder_in_use_is_refused(run):
-    holder = subprocess.Popen(
-        [
-            sys.executable,
-            "-c",
-            "import sys; from pathlib import Path; from fedrelay.runtime.run_folder import RunFolder\n"
-            f"RunFolder.open(Path({str(run)!r})); print('held', flush=True); sys.stdin.read()",
-        ],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
+def test_a_folder_in_use_is_refused(run, warm_python, tmp_path):
+    code = (
+        "import time; from pathlib import Path; from fedrelay.runtime.run_folder import RunFolder\n"
+        f"RunFolder.open(Path({str(run)!r})); print('held', flush=True); time.sleep(600)"
     )
+    holder = warm_python.start("-c", code, folder=tmp_path)
     try:
-        assert holder.stdout is not None
-        assert holder.stdout.readline() == b"held\n"
+        holder.says("held\n")
         with pytest.raises(fr.RunFolderError, match="another process is working on this run"):
             fr.resume(run)
     finally:
-        holder.communicate()
+        holder.kill()
+        holder.wait()
     assert fr.resume(run).complete
 
 

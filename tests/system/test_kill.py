@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -36,54 +34,6 @@ STORM = (
     "recovery={policy: backup, deadline: 100}",
 )
 
-WARM = """
-import json, os, sys
-import fedrelay.runtime.loop, fedrelay.runtime.tracking, sklearn.datasets
-from fedrelay.cli import main
-
-while line := sys.stdin.readline():
-    folder, words = json.loads(line)
-    child = os.fork()
-    if not child:
-        os.setsid()
-        for name, handle in (("out", 1), ("err", 2)):
-            os.dup2(os.open(f"{folder}/{name}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC), handle)
-        sys.exit(main(words))
-    print(child, flush=True)
-    sys.stdin.readline()  # until then its number is nobody else's, even if it has ended
-    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
-os._exit(0)
-"""
-"""The program with all that takes seconds to import; every command gets a process of its own, which is a copy of it."""
-
-
-class Programs:
-    """Processes of the program, one after another; what they say goes to files."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "bufsize": 1}
-        self.warm = subprocess.Popen([sys.executable, "-c", WARM], **pipes)
-
-    def start(self, *words: str) -> int:
-        """The number of a new process."""
-        self.warm.stdin.write(json.dumps([str(self.folder), words]) + "\n")
-        return int(self.warm.stdout.readline())
-
-    def kill(self, process: int) -> tuple[int, str, str]:
-        """The code that it ended with, which may have been before, and what it said."""
-        os.kill(process, signal.SIGKILL)
-        self.warm.stdin.write("\n")
-        code = int(self.warm.stdout.readline())
-        return code, (self.folder / "out").read_text(), (self.folder / "err").read_text()
-
-
-@pytest.fixture(scope="module")
-def programs(tmp_path_factory):
-    found = Programs(tmp_path_factory.mktemp("said"))
-    yield found
-    found.warm.communicate(timeout=60)
-
 
 def children(pid: int) -> list[int]:
     found = Path(f"/proc/{pid}/task/{pid}/children")
@@ -105,7 +55,9 @@ def alive(pid: int) -> bool:
     [("0", STORM), ("0.3", ("grouping.assign=greedy", "grouping.profile=conf", "grouping.epochs=1"))],
     ids=["a checkpoint every round, with many faults", "groups by confidence"],
 )
-def test_a_run_killed_again_and_again_ends_with_the_same_bits(programs, tmp_path, capsys, checkpoint_seconds, options):
+def test_a_run_killed_again_and_again_ends_with_the_same_bits(
+    warm_python, tmp_path, capsys, checkpoint_seconds, options
+):
     settings = [*ARGUMENTS, "--set", f"checkpoint.seconds={checkpoint_seconds}"]
     for option in options:
         settings += ["--set", option]
@@ -116,17 +68,17 @@ def test_a_run_killed_again_and_again_ends_with_the_same_bits(programs, tmp_path
     command = ["run", "fedseq", *settings, "--out", str(killed), "--json"]
     kills = 0
     while True:
-        process = programs.start(*command)
+        process = warm_python.start("-m", "fedrelay", *command, folder=tmp_path)
         lines = lines_of(killed / "ledger.jsonl")
         goal, deadline = lines + moments.randint(1, 8), time.monotonic() + 60
-        while alive(process) and time.monotonic() < deadline and lines_of(killed / "ledger.jsonl") < goal:
+        while process.poll() is None and time.monotonic() < deadline and lines_of(killed / "ledger.jsonl") < goal:
             time.sleep(0.005)
         time.sleep(moments.random() * 0.03)
-        workers = children(process)
-        code, out, err = programs.kill(process)
-        if code == 0:
+        workers = children(process.pid)
+        process.kill()
+        if process.wait() == 0:
             break
-        assert code == -signal.SIGKILL, err
+        assert process.returncode == -signal.SIGKILL, process.err
         kills += 1
         gone = time.monotonic() + 10
         while any(alive(worker) for worker in workers) and time.monotonic() < gone:
@@ -134,7 +86,7 @@ def test_a_run_killed_again_and_again_ends_with_the_same_bits(programs, tmp_path
         assert not any(alive(worker) for worker in workers), "workers outlived their parent"
         command = ["resume", str(killed), "--json"]
     assert kills >= 2
-    found = json.loads(out.splitlines()[-1])
+    found = json.loads(process.out.splitlines()[-1])
     assert found["weights_sha256"] == expected["weights_sha256"]
     stormy = options is STORM
     assert (whole / "events.jsonl").exists() == stormy

@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 import os
 import re
-import signal
 import socket
 import subprocess
-import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -18,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from tests.warm_python import WarmProcess, WarmPython
 
 import fedrelay as fr
 from fedrelay.cli import main
@@ -66,8 +65,8 @@ def make():
 class Federation:
     """Folders, keys and processes; every process is ended by its id."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.processes = folder, {}
+    def __init__(self, folder: Path, python: WarmPython) -> None:
+        self.folder, self.python, self.processes = folder, python, {}
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self.address = f"127.0.0.1:{probe.getsockname()[1]}"
@@ -97,10 +96,9 @@ class Federation:
         finally:
             os.chdir(here)
 
-    def start(self, name: str, *words: str) -> subprocess.Popen:
-        with (self.folder / f"{name}.log").open("a") as log:
-            command = [sys.executable, "-m", "fedrelay.cli", *words]
-            self.processes[name] = subprocess.Popen(command, cwd=self.folder, stdout=log, stderr=log)
+    def start(self, name: str, *words: str) -> WarmProcess:
+        log = self.folder / f"{name}.log"
+        self.processes[name] = self.python.start("-m", "fedrelay", *words, folder=self.folder, log=log)
         return self.processes[name]
 
     def start_link(self):
@@ -120,7 +118,7 @@ class Federation:
 
     def close(self) -> None:
         for name in sorted(self.processes, key=lambda name: name == "link"):
-            self.processes[name].send_signal(signal.SIGTERM)
+            self.processes[name].terminate()
         for process in self.processes.values():
             try:
                 process.wait(20)
@@ -133,12 +131,12 @@ def until(happened, what: str) -> None:
     began = time.monotonic()
     while not happened():
         assert time.monotonic() - began < PATIENCE, what
-        time.sleep(0.2)
+        time.sleep(0.02)
 
 
 @pytest.fixture(scope="module")
-def federation(tmp_path_factory):
-    found = Federation(tmp_path_factory.mktemp("federation"))
+def federation(tmp_path_factory, warm_python):
+    found = Federation(tmp_path_factory.mktemp("federation"), warm_python)
     try:
         found.start_link()
         for name in NAMES:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -280,10 +279,10 @@ fedrelay.run(**{spec!r}, out={out!r}, callbacks=Kill())
 """
 
 
-def test_a_run_whose_process_was_killed_resumes_with_the_same_bits(head, cluster, tmp_path):
+def test_a_run_whose_process_was_killed_resumes_with_the_same_bits(head, cluster, warm_python, tmp_path):
     run, settings = tmp_path / "run", {**SMALL_RUN, "rounds": 4, "checkpoint": {"seconds": 0}}
     spec = {"method": "fedseq+scaffold", "engine": {"name": "ray", "address": head.address}, **settings}
-    ended = subprocess.run([sys.executable, "-c", KILLED.format(spec=spec, out=str(run))], timeout=120, check=False)
+    ended = warm_python.run("-c", KILLED.format(spec=spec, out=str(run)), folder=tmp_path)
     assert ended.returncode == -signal.SIGKILL
     assert (run / "ledger.jsonl").read_bytes().count(b"\n") == 2
     resumed = fedrelay.resume(run)
