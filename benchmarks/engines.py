@@ -20,7 +20,7 @@ import torch
 
 from fedrelay.data.federation import federate
 from fedrelay.engines.base import Engine, RoundInputs
-from fedrelay.engines.local.engine import cores, start_local
+from fedrelay.engines.local.simulation_engine import cores, start_local
 from fedrelay.engines.ray.engine import start_ray
 from fedrelay.experiment.spec import TrainSettings
 from fedrelay.local.trainer import TrainingJob

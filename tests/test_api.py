@@ -11,7 +11,7 @@ import torch
 
 import fedrelay as fr
 from fedrelay.cli import main
-from fedrelay.experiment.keyword_settings import DataOptions, KeywordSettings
+from fedrelay.experiment.keyword_types import DataOptions, KeywordSettings
 from fedrelay.experiment.spec import SECTIONS, CommonSettings, shortcuts
 
 

@@ -12,7 +12,7 @@ from workload import BATCH, LEARNING_RATE, POPULATION, SAMPLES, STEPS, WARM_UP, 
 
 import fedrelay as fr
 from fedrelay.engines.base import RoundInputs
-from fedrelay.engines.local.engine import start_local
+from fedrelay.engines.local.simulation_engine import start_local
 from fedrelay.experiment.prepare import prepare
 from fedrelay.experiment.spec import experiment
 from fedrelay.local.terms.base import Term

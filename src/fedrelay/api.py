@@ -17,7 +17,7 @@ from fedrelay.data.public_samples import PublicFederation
 from fedrelay.data.validation_samples import validation_part
 from fedrelay.errors import SpecError
 from fedrelay.experiment.data_and_model import OwnModel
-from fedrelay.experiment.keyword_settings import DataOptions, EngineName, KeywordSettings, Options, Partition
+from fedrelay.experiment.keyword_types import DataOptions, EngineName, KeywordSettings, Options, Partition
 from fedrelay.experiment.method_catalogue import METHODS, load_plugins, method_names
 from fedrelay.experiment.method_grammar import refuse_misplaced_options
 from fedrelay.experiment.prepare import prepare

@@ -15,9 +15,9 @@ from fedrelay.errors import DivergedError, SpecError
 from fedrelay.experiment.spec import validate
 from fedrelay.grouping.base import OPTIONS, AssignerName, Grouping, default_group_count
 from fedrelay.grouping.distances import DISTANCES, DistanceName
+from fedrelay.grouping.group_completion import GroupCompletion
 from fedrelay.grouping.profiles import PROFILES, Profile, ProfileInputs, ProfileOptions, ProfilingResult
 from fedrelay.grouping.profiles.histogram import CountsProfile
-from fedrelay.grouping.size_bounds import SizeBounds
 
 WAYS = [
     {},
@@ -171,16 +171,16 @@ def test_names(options, name):
 
 
 @pytest.mark.parametrize(
-    ("sizes", "bounds", "expected"),
+    ("sizes", "completion", "expected"),
     [
-        (np.full(500, 100), SizeBounds(11, 800), 62),
-        (np.full(100, 14), SizeBounds(11, 800), 10),
-        (np.full(3, 5), SizeBounds(11, 800), 1),
-        (np.full(3, 9000), SizeBounds(11, 800), 3),
+        (np.full(500, 100), GroupCompletion(11, 800), 62),
+        (np.full(100, 14), GroupCompletion(11, 800), 10),
+        (np.full(3, 5), GroupCompletion(11, 800), 1),
+        (np.full(3, 9000), GroupCompletion(11, 800), 3),
     ],
 )
-def test_icg_makes_as_many_groups_as_the_bounds_ask_for(sizes, bounds, expected):
-    assert default_group_count(sizes, bounds) == expected
+def test_icg_makes_as_many_groups_as_completion_asks_for(sizes, completion, expected):
+    assert default_group_count(sizes, completion) == expected
 
 
 def test_a_federation_of_ones_own():

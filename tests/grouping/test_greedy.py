@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from fedrelay.grouping.candidate_pool import CandidatePool
 from fedrelay.grouping.distances import DISTANCES
 from fedrelay.grouping.greedy import greedy_groups
-from fedrelay.grouping.size_bounds import SizeBounds, distribute_rest
+from fedrelay.grouping.group_completion import GroupCompletion, distribute_rest
 
 
-def literal(vectors, sizes, bounds, rng, distance, vector):
+def literal(vectors, sizes, completion, rng, distance, vector):
     """Algorithm 3, word for word."""
     remaining, groups, last = list(range(len(vectors))), [], []
     while remaining:
@@ -30,10 +30,10 @@ def literal(vectors, sizes, bounds, rng, distance, vector):
                 "halving": (u + vectors[client]) / 2,
             }
             u = means[vector]
-        if bounds.complete(len(last), int(held.sum())):
+        if completion.complete(len(last), int(held.sum())):
             groups.append(last)
             last = []
-    return distribute_rest(groups, last, sizes, bounds)
+    return distribute_rest(groups, last, sizes, completion)
 
 
 @given(
@@ -45,9 +45,11 @@ def literal(vectors, sizes, bounds, rng, distance, vector):
 def test_it_is_the_papers_algorithm(name, vector, clients, seed):
     rng = np.random.default_rng(seed)
     vectors, sizes = rng.dirichlet(np.full(4, 0.5), clients), rng.integers(1, 100, clients)
-    bounds = SizeBounds(5, 200)
-    found = greedy_groups(vectors, sizes, bounds, np.random.default_rng(seed), distance=DISTANCES[name], vector=vector)
-    assert found == literal(vectors, sizes, bounds, np.random.default_rng(seed), DISTANCES[name], vector)
+    completion = GroupCompletion(5, 200)
+    found = greedy_groups(
+        vectors, sizes, completion, np.random.default_rng(seed), distance=DISTANCES[name], vector=vector
+    )
+    assert found == literal(vectors, sizes, completion, np.random.default_rng(seed), DISTANCES[name], vector)
     assert sorted(client for group in found for client in group) == list(range(clients))
 
 
@@ -56,7 +58,12 @@ def test_it_is_the_papers_algorithm(name, vector, clients, seed):
 def test_every_group_covers_all_classes_once(name, start):
     vectors = np.repeat(np.eye(6), 5, axis=0)
     groups = greedy_groups(
-        vectors, np.full(30, 10), SizeBounds(6, 60), np.random.default_rng(1), distance=DISTANCES[name], start=start
+        vectors,
+        np.full(30, 10),
+        GroupCompletion(6, 60),
+        np.random.default_rng(1),
+        distance=DISTANCES[name],
+        start=start,
     )
     assert len(groups) == 5
     assert all(sorted(client // 5 for client in group) == list(range(6)) for group in groups)
@@ -67,7 +74,7 @@ def test_among_equals_the_lowest_number_wins():
     groups = greedy_groups(
         vectors,
         np.ones(12, int),
-        SizeBounds(3, 99),
+        GroupCompletion(3, 99),
         np.random.default_rng(0),
         distance=DISTANCES["kl"],
         start="uniform",
@@ -99,7 +106,8 @@ def test_of_many_clients_only_some_are_looked_at_and_none_is_lost(most, make_cou
     vectors = make_counts(60, 5, 0.3) / 50
     form = {"distance": DISTANCES["kl"], "candidates": most}
     groups, again = (
-        greedy_groups(vectors, np.full(60, 50), SizeBounds(6, 999), np.random.default_rng(2), **form) for _ in range(2)
+        greedy_groups(vectors, np.full(60, 50), GroupCompletion(6, 999), np.random.default_rng(2), **form)
+        for _ in range(2)
     )
     assert groups == again
     assert sorted(client for group in groups for client in group) == list(range(60))

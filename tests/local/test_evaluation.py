@@ -31,7 +31,7 @@ def test_chunks_add_up_to_the_whole():
         logits = module(samples.x)
     accuracy = (logits.argmax(-1) == samples.y).double().mean().item()
     np.testing.assert_allclose(whole.mean_loss, nn.functional.cross_entropy(logits, samples.y).item(), rtol=1e-5)
-    assert TASK.scores(whole.values)["accuracy"] == accuracy
+    assert TASK.metrics_from_sums(whole.values)["accuracy"] == accuracy
     assert whole.values["actual"].tolist() == torch.bincount(samples.y, minlength=3).tolist()
     assert evaluate(flat_module, weights, TASK, samples).loss == whole.loss
     assert headline_score(flat_module, weights, TASK, samples) == accuracy

@@ -9,7 +9,7 @@ import torch
 
 from fedrelay.data.public_samples import with_public
 from fedrelay.engines.base import RoundInputs
-from fedrelay.engines.local.engine import start_local
+from fedrelay.engines.local.simulation_engine import start_local
 from fedrelay.errors import DivergedError, SpecError
 from fedrelay.experiment.spec import GuardSettings, TrainSettings
 from fedrelay.local.client_state import ClientStateStore

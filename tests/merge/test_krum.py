@@ -77,21 +77,21 @@ def test_impossible_options_are_refused(options, message):
 @pytest.mark.parametrize(("attackers", "models"), [(1, 3), (4, 6)])
 def test_attackers_that_leave_no_neighbour_are_refused(attackers, models):
     with pytest.raises(SpecError, match=f"merge.attackers: {attackers} of {models} models"):
-        Krum(attackers=attackers).check(lambda: models)
-    Krum(attackers=attackers).check(lambda: attackers + 3)
+        Krum(attackers=attackers).check_arrival_count(lambda: models)
+    Krum(attackers=attackers).check_arrival_count(lambda: attackers + 3)
 
 
 @pytest.mark.parametrize("models", [1, 2])
 def test_krum_needs_three_models(models):
     hint = f"krum: needs at least 3 models in a round; this experiment has {models}; raise fraction"
     with pytest.raises(SpecError, match=hint):
-        Krum(attackers=0).check(lambda: models)
+        Krum(attackers=0).check_arrival_count(lambda: models)
 
 
 def test_keeping_everybody_is_refused():
     with pytest.raises(SpecError, match=r"merge.keep: 5 of 5 models keeps all of them.*; set at most 4"):
-        Krum(keep=5).check(lambda: 5)
-    Krum(keep=4).check(lambda: 5)
+        Krum(keep=5).check_arrival_count(lambda: 5)
+    Krum(keep=4).check_arrival_count(lambda: 5)
 
 
 def test_an_experiment_with_too_many_attackers_is_refused_before_anything_is_trained(toy):

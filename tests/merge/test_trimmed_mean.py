@@ -52,7 +52,7 @@ def test_half_is_too_much():
 )
 def test_a_share_that_cuts_nobody_off_is_refused(share, models, message):
     with pytest.raises(SpecError) as refused:
-        TrimmedMean(share=share).check(lambda: models)
+        TrimmedMean(share=share).check_arrival_count(lambda: models)
     assert message in str(refused.value)
 
 
@@ -60,11 +60,11 @@ def test_a_share_that_cuts_nobody_off_is_refused(share, models, message):
 @given(st.integers(3, 500))
 def test_the_least_share_that_is_named_is_enough(models):
     with pytest.raises(SpecError) as refused:
-        TrimmedMean(share=1e-4).check(lambda: models)
+        TrimmedMean(share=1e-4).check_arrival_count(lambda: models)
     least = float(str(refused.value).split("at least ")[1].split()[0].rstrip(","))
-    assert TrimmedMean(share=least).check(lambda: models) is None
+    assert TrimmedMean(share=least).check_arrival_count(lambda: models) is None
 
 
 def test_nobody_is_cut_off_where_that_is_said():
-    assert TrimmedMean(share=0).check(lambda: 2) is None
-    assert TrimmedMean(share=0.2).check(lambda: 5) is None
+    assert TrimmedMean(share=0).check_arrival_count(lambda: 2) is None
+    assert TrimmedMean(share=0.2).check_arrival_count(lambda: 5) is None

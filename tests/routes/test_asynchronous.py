@@ -14,7 +14,7 @@ from tests.routes.conftest import context
 
 import fedrelay as fr
 from fedrelay.engines.base import RoundInputs
-from fedrelay.engines.local.engine import start_local
+from fedrelay.engines.local.simulation_engine import start_local
 from fedrelay.experiment.prepare import prepare
 from fedrelay.routes.asynchronous import Asynchronous
 from fedrelay.routes.execution_overlay import AS_PLANNED

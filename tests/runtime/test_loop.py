@@ -19,8 +19,8 @@ from fedrelay.data.dataset import Dataset
 from fedrelay.data.federation import ArrayFederation
 from fedrelay.data.partition import ClientIndices
 from fedrelay.engines.base import RoundInputs
-from fedrelay.engines.local.engine import LocalEngine
 from fedrelay.engines.local.executor import InlineExecutor
+from fedrelay.engines.local.simulation_engine import SimulationEngine
 from fedrelay.experiment.prepare import prepare
 from fedrelay.experiment.spec import TrainSettings, experiment
 from fedrelay.local.trainer import TrainingJob
@@ -52,7 +52,7 @@ class Quadratic(nn.Module):
         return 0.5 * samples[:, 0] * (self.x - samples[:, 1]) ** 2
 
 
-def quadratic_engine(*clients: tuple[float, float], lr: float = 0.1) -> tuple[LocalEngine, FlatLayout]:
+def quadratic_engine(*clients: tuple[float, float], lr: float = 0.1) -> tuple[SimulationEngine, FlatLayout]:
     rows = np.array(clients, dtype=np.float32)
     labels = np.zeros(len(rows), dtype=np.int64)
     dataset = Dataset("quadratic", "tabular", rows, labels, rows, labels, 1)
@@ -61,7 +61,7 @@ def quadratic_engine(*clients: tuple[float, float], lr: float = 0.1) -> tuple[Lo
     layout = FlatLayout.of(module)
     train = TrainSettings(lr=lr)
     job = TrainingJob(module, layout, federation, train, (), 1, task=CustomTask(loss=lambda out, y: out.mean()))
-    return LocalEngine(job, InlineExecutor(job)), layout
+    return SimulationEngine(job, InlineExecutor(job)), layout
 
 
 def after_one_round(engine, layout, merge, *routes):

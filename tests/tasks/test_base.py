@@ -77,7 +77,7 @@ each_task = pytest.mark.parametrize("task", TASKS.values(), ids=TASKS.keys())
 
 
 def same_scores(task: Task, one: EvaluationSums, other: EvaluationSums) -> None:
-    first, second = task.scores(one.values), task.scores(other.values)
+    first, second = task.metrics_from_sums(one.values), task.metrics_from_sums(other.values)
     assert first.keys() == second.keys()
     assert [first[name] for name in first] == pytest.approx([second[name] for name in first], rel=1e-6)
 
@@ -107,7 +107,7 @@ def test_the_mean_loss_is_the_training_loss(task):
 @each_task
 def test_scores_have_the_names_of_the_metrics_and_the_headline(task):
     outputs, targets = draw(task)
-    found = task.scores(task.sums(outputs, targets).values)
+    found = task.metrics_from_sums(task.sums(outputs, targets).values)
     assert set(task.metrics) <= set(found)
     assert task.headline == next(iter(task.metrics))
     assert task.metric("loss") == LOSS
@@ -131,7 +131,7 @@ def test_outputs_that_are_not_finite_give_no_crash(task):
     outputs[0] = float("nan")
     outputs[1] = float("inf")
     sums = task.sums(outputs, targets)
-    found = task.scores(sums.values)
+    found = task.metrics_from_sums(sums.values)
     assert isinstance(found, Mapping)
     assert not np.isfinite(sums.mean_loss)
 
@@ -141,27 +141,27 @@ def test_nobody_else_can_report_sums_of_another_number_of_predictions(task):
     sums = task.sums(*draw(task))
     # Weighted sums say nothing about how many predictions there were: classification counts labels instead.
     count = N if getattr(task, "class_weights", "none") != "none" else round(sums.weight)
-    assert task.contradiction(sums, range(count, count + 1)) == ""
-    assert "instead of" in task.contradiction(sums, range(count + 1, count + 2))
+    assert task.implausible(sums, range(count, count + 1)) == ""
+    assert "instead of" in task.implausible(sums, range(count + 1, count + 2))
 
 
 def test_a_negative_loss_is_a_contradiction_unless_the_loss_is_the_users():
     sums = EvaluationSums(-1.0, 2, {"moments": np.zeros(5)})
-    assert Regression().contradiction(sums, range(2, 3)) == "its loss is negative"
+    assert Regression().implausible(sums, range(2, 3)) == "its loss is negative"
     own = CustomTask(loss=lambda outputs, targets: -(outputs * targets).mean())
-    assert own.contradiction(own.sums(torch.ones(2), torch.ones(2)), range(2, 3)) == ""
+    assert own.implausible(own.sums(torch.ones(2), torch.ones(2)), range(2, 3)) == ""
 
 
 def test_counts_that_contradict_each_other():
     outputs, targets = draw(Classification())
     sums = Classification().sums(outputs, targets)
     impossible = {**sums.values, "correct": sums.values["actual"] + 1}
-    found = Classification().contradiction(EvaluationSums(sums.loss, sums.weight, impossible), range(N, N + 1))
+    found = Classification().implausible(EvaluationSums(sums.loss, sums.weight, impossible), range(N, N + 1))
     assert found == "its counts contradict each other"
     outputs, targets = draw(Binary())
     sums = Binary().sums(outputs, targets)
     impossible = {**sums.values, "confusion": sums.values["confusion"][::-1].copy()}
-    found = Binary().contradiction(EvaluationSums(sums.loss, sums.weight, impossible), range(N, N + 1))
+    found = Binary().implausible(EvaluationSums(sums.loss, sums.weight, impossible), range(N, N + 1))
     assert found == "its counts contradict each other"
 
 

@@ -18,7 +18,7 @@ def sample(generator):
 
 def test_scores_are_those_of_scikit_learn(sample):
     outputs, targets = sample
-    found = Classification().scores(Classification().sums(outputs, targets).values)
+    found = Classification().metrics_from_sums(Classification().sums(outputs, targets).values)
     predicted = outputs.argmax(1)
     assert found["accuracy"] == accuracy_score(targets, predicted)
     for name, function in (("precision", precision_score), ("recall", recall_score), ("f1", f1_score)):

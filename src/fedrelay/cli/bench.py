@@ -25,7 +25,7 @@ def bench(
     """Measure the speed of this machine, against a plain PyTorch loop."""
     if workers < 0 or rounds < 1:
         raise SpecError(f"--workers must be at least 0 and --rounds at least 1, got {workers} and {rounds}")
-    from fedrelay.engines.local.engine import cores
+    from fedrelay.engines.local.simulation_engine import cores
     from fedrelay.report.terminal.run_tables import pace_table
     from fedrelay.runtime.bench import bench as measure
 

@@ -56,7 +56,7 @@ def reproduce(
     json: Json = False,
 ) -> None:
     """Test what papers claim, at a scale of your choice."""
-    from fedrelay.engines.local.engine import cores
+    from fedrelay.engines.local.simulation_engine import cores
     from fedrelay_reproduce.catalogue import chosen, load_claims
     from fedrelay_reproduce.estimate import estimate
     from fedrelay_reproduce.page import claims_table, estimate_table, results_table

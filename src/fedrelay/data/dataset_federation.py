@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset, IterableDataset, default_collate
 
-from fedrelay.data.dataset_samples import Collate, DatasetSamples, OwnedDataset, offered_targets
+from fedrelay.data.dataset_samples import Collate, DatasetSamples, DatasetWithOwner, offered_targets
 from fedrelay.data.federation import Kind, ShortRepr, class_counts, default_task, digest, own_kind
 from fedrelay.data.partition import Ints
 from fedrelay.data.samples import Samples
@@ -114,10 +114,10 @@ def federate_datasets(
         raise DataError("train: needs at least one dataset")
     collate: Collate = default_collate if collate_fn is None else collate_fn
     parts = [
-        DatasetSamples(OwnedDataset(f"client {client!r}", _map_style(dataset, f"train[{client!r}]")), collate)
+        DatasetSamples(DatasetWithOwner(f"client {client!r}", _map_style(dataset, f"train[{client!r}]")), collate)
         for client, dataset in named.items()
     ]
-    tests = DatasetSamples(OwnedDataset("test set", _map_style(test, "test")), collate)
+    tests = DatasetSamples(DatasetWithOwner("test set", _map_style(test, "test")), collate)
     if not tests.size:
         raise DataError("test: has no samples")
     if not any(part.size for part in parts):

@@ -26,7 +26,7 @@ Collate = Callable[[list[Any]], Any]
 """Makes a batch (inputs, targets) of a list of samples."""
 
 
-class OwnedDataset(Dataset[Any]):
+class DatasetWithOwner(Dataset[Any]):
     """A dataset whose errors name its owner and the sample."""
 
     def __init__(self, owner: str, dataset: Dataset[Any]) -> None:
@@ -115,7 +115,7 @@ def join(parts: Sequence[SampleSource]) -> SampleSource:
 
 def offered_targets(dataset: Dataset[Any]) -> Any | None:
     """The targets that a dataset offers without reading its samples; None if it does not."""
-    if isinstance(dataset, OwnedDataset):
+    if isinstance(dataset, DatasetWithOwner):
         return offered_targets(dataset.dataset)
     if isinstance(dataset, Subset):
         whole = offered_targets(dataset.dataset)

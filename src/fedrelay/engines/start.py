@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from fedrelay.data.federation import Federation
 from fedrelay.data.validation_samples import validation_part
 from fedrelay.engines.base import Engine, RouteNeeds
-from fedrelay.engines.local.engine import start_local
+from fedrelay.engines.local.simulation_engine import start_local
 from fedrelay.experiment.spec import Experiment
 from fedrelay.local.client_state import ClientStateStore
 from fedrelay.local.trainer import TrainingJob

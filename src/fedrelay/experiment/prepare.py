@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from fedrelay.cost.cost_model import CostModel
 from fedrelay.data.data_by_seed import DataBySeed, OwnData
-from fedrelay.data.pooled_federation import PooledFederation
+from fedrelay.data.single_client_federation import SingleClientFederation
 from fedrelay.engines.start import check_engine, start_engine
 from fedrelay.errors import SpecError
 from fedrelay.experiment.comparison_runs import with_public_samples, with_watched_classes
@@ -44,10 +44,10 @@ from fedrelay.experiment.prepared_experiment import PreparedExperiment
 from fedrelay.experiment.spec import Experiment
 from fedrelay.grouping.profiles import PROFILES, ProfileInputs, ProfileOptions, ProfilingResult
 from fedrelay.local.client_profile import ClientProfiler, ProfileVector
-from fedrelay.local.lane_check import check_lanes
 from fedrelay.local.model_checks import check_device, check_frozen_parameters, check_model_fits, check_precision
 from fedrelay.local.optimizers.build import build_optimizer
 from fedrelay.local.optimizers.kept_state import optimizer_state_terms
+from fedrelay.local.term_trial import check_lanes
 from fedrelay.local.trainer import TrainingJob
 from fedrelay.models.flat_layout import TORCH_GLOBALS, FlatLayout
 from fedrelay.privacy.checks import check_budget
@@ -144,7 +144,7 @@ def _check(run: PreparedRun) -> None:
         log.warning("eval.forgetting: has no effect: the first followed route would be in round %d of %d", *late)
     costs.devices(0)
     planner.plan(1)
-    method.merge.check(lambda: len(planner.plan(experiment.rounds).routes))
+    method.merge.check_arrival_count(lambda: len(planner.plan(experiment.rounds).routes))
     check_budget(method.privacy)
     if method.privacy is not None and (method.profiles_clients or method.needs_histograms):
         log.warning("clients send profiles or class counts without noise; epsilon does not cover them")
@@ -194,7 +194,7 @@ def prepare_without_groups(
     facts = TaskFacts.of(task, experiment.eval.metric)
     experiment = experiment.model_copy(update={"eval": experiment.eval.model_copy(update={"metric": facts.headline})})
     if method.pools_data:
-        federation = below_public(federation, PooledFederation)
+        federation = below_public(federation, SingleClientFederation)
     if method.warmup is not None:
         federation = below_public(federation, partial(method.warmup.with_shared_samples, seed=experiment.seed))
     with TORCH_GLOBALS, torch.random.fork_rng(devices=[]):
@@ -226,7 +226,7 @@ def prepare_without_groups(
         module=module,
         layout=layout,
         task=task,
-        task_counts_classes=unprepared.needs_class_counts,
+        task_counts_classes=unprepared.needs_histograms,
         module_rebuilder=builder,
     )
     check_engine(prepared.job(), experiment, [phase.route for phase in phases])

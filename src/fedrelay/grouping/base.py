@@ -31,8 +31,9 @@ from pydantic import Field, model_validator
 from fedrelay.errors import DivergedError, SpecError
 from fedrelay.grouping.distances import DISTANCES, DistanceName
 from fedrelay.grouping.greedy import GroupVector, Start, greedy_groups
+from fedrelay.grouping.group_completion import GroupCompletion
 from fedrelay.grouping.icg import Leftovers, icg_groups
-from fedrelay.grouping.kmeans import Order, kmeans_groups
+from fedrelay.grouping.kmeans import Order, groups_across_clusters
 from fedrelay.grouping.profiles import (
     PROFILES,
     Profile,
@@ -43,7 +44,6 @@ from fedrelay.grouping.profiles import (
     Vectors,
 )
 from fedrelay.grouping.random import random_groups
-from fedrelay.grouping.size_bounds import SizeBounds
 from fedrelay.rng import generator
 from fedrelay.routes.base import Groups
 from fedrelay.user_code import errors_in_own_part, is_built_in
@@ -155,8 +155,8 @@ class Grouping(ProfileOptions):
         return "/".join(filter(None, (self.assign, distance, profile)))
 
     @property
-    def bounds(self) -> SizeBounds:
-        return SizeBounds(self.max_clients, self.min_samples)
+    def completion(self) -> GroupCompletion:
+        return GroupCompletion(self.max_clients, self.min_samples)
 
     @property
     def active_profile(self) -> Profile | None:
@@ -257,15 +257,15 @@ class Grouping(ProfileOptions):
         """
         match self.assign:
             case "random":
-                return random_groups(sizes, self.bounds, rng)
+                return random_groups(sizes, self.completion, rng)
             case "kmeans":
                 clusters = self.clusters or classes
-                return kmeans_groups(vectors, sizes, self.bounds, rng, clusters=clusters, order=self.order)
+                return groups_across_clusters(vectors, sizes, self.completion, rng, clusters=clusters, order=self.order)
             case "greedy":
                 return greedy_groups(
                     vectors,
                     sizes,
-                    self.bounds,
+                    self.completion,
                     rng,
                     distance=DISTANCES[self.active_distance],
                     start=self.start,
@@ -273,7 +273,7 @@ class Grouping(ProfileOptions):
                     candidates=self.candidates,
                 )
             case "icg":
-                count = self.groups or default_group_count(sizes, self.bounds)
+                count = self.groups or default_group_count(sizes, self.completion)
                 return icg_groups(vectors, rng, groups=count, leftovers=self.leftovers, iterations=self.iterations)
 
 
@@ -301,9 +301,9 @@ def checked_groups(groups: Iterable[Iterable[int]], rows: int) -> Groups:
     return found
 
 
-def default_group_count(sizes: NDArray[np.int64], bounds: SizeBounds) -> int:
+def default_group_count(sizes: NDArray[np.int64], completion: GroupCompletion) -> int:
     """The number of groups that the bounds require: as many as have enough samples, and none with too many clients."""
-    by_samples, by_clients = int(sizes.sum()) // bounds.min_samples, -(-len(sizes) // bounds.max_clients)
+    by_samples, by_clients = int(sizes.sum()) // completion.min_samples, -(-len(sizes) // completion.max_clients)
     return min(len(sizes), max(1, by_samples, by_clients))
 
 

@@ -17,8 +17,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from fedrelay.grouping.group_completion import GroupCompletion, fill_groups
 from fedrelay.grouping.profiles import Vectors
-from fedrelay.grouping.size_bounds import SizeBounds, fill_groups
 from fedrelay.routes.base import Groups
 
 ITERATIONS = 100
@@ -26,10 +26,10 @@ ITERATIONS = 100
 Order = Literal["random", "last"]
 
 
-def kmeans_groups(
+def groups_across_clusters(
     vectors: Vectors,
     sizes: NDArray[np.int64],
-    bounds: SizeBounds,
+    completion: GroupCompletion,
     rng: np.random.Generator,
     *,
     clusters: int,
@@ -39,7 +39,7 @@ def kmeans_groups(
     labels = kmeans(vectors, clusters, rng)
     members = [np.flatnonzero(labels == cluster) for cluster in range(clusters)]
     queues = [rng.permutation(each) if order == "random" else each[::-1] for each in members]
-    return fill_groups(_round_robin([queue.tolist() for queue in queues]), sizes, bounds)
+    return fill_groups(_round_robin([queue.tolist() for queue in queues]), sizes, completion)
 
 
 def kmeans(vectors: Vectors, clusters: int, rng: np.random.Generator) -> NDArray[np.int64]:

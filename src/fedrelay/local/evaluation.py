@@ -48,4 +48,4 @@ def headline_score(flat_module: FlatModule, weights: Tensor, task: Task, samples
     if not samples.size:
         return 0.0
     sums = evaluate(flat_module, weights, task, samples)
-    return (task.scores(sums.values) | {"loss": sums.mean_loss})[task.headline] or 0.0
+    return (task.metrics_from_sums(sums.values) | {"loss": sums.mean_loss})[task.headline] or 0.0

@@ -81,7 +81,7 @@ class Merge(Section, ABC):
             SpecError: The settings do not fit.
         """
 
-    def check(self, count_arrivals_in_last_round: Callable[[], int]) -> None:
+    def check_arrival_count(self, count_arrivals_in_last_round: Callable[[], int]) -> None:
         """Refuse options that cannot work with this experiment.
 
         Args:

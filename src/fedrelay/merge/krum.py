@@ -36,7 +36,7 @@ class Krum(Merge):
     keep: int = Field(1, ge=1, description="number of models that are averaged: 1 is Krum, more is Multi-Krum")
     weights: Weights = Field("uniform", description="weight of each kept model: by its samples, or uniform")
 
-    def check(self, count_arrivals_in_last_round: Callable[[], int]) -> None:
+    def check_arrival_count(self, count_arrivals_in_last_round: Callable[[], int]) -> None:
         count = count_arrivals_in_last_round()
         if count < 3:
             raise SpecError(f"krum: needs at least 3 models in a round; {too_few_models(count)}")

@@ -28,7 +28,7 @@ class TrimmedMean(Merge):
 
     share: float = Field(0.2, ge=0, lt=0.5, description="share β of the values that is cut off at each end")
 
-    def check(self, count_arrivals_in_last_round: Callable[[], int]) -> None:
+    def check_arrival_count(self, count_arrivals_in_last_round: Callable[[], int]) -> None:
         count = count_arrivals_in_last_round()
         if not self.share or cut_count(self.share, count):
             return

@@ -108,7 +108,7 @@ class GanTap(HopTap):
     def hops_to_tap(self, plan: RoundPlan) -> tuple[tuple[int, int], ...]:
         return hops_at(self.client, [route.clients for route in plan.routes])
 
-    def on_attempt_end(self, plan: RoundPlan, arrivals: Sequence[Arrival]) -> None:
+    def on_received_models(self, plan: RoundPlan, arrivals: Sequence[Arrival]) -> None:
         """Learn from every received model, and measure what was learned."""
         for arrival in arrivals:
             for index, model in sorted(arrival.received_models.items()):

@@ -20,8 +20,8 @@ from torch import nn
 
 from fedrelay.data.federation import Federation, federate
 from fedrelay.engines.base import RoundInputs
-from fedrelay.engines.local.engine import start_local
 from fedrelay.engines.local.executor import one_thread
+from fedrelay.engines.local.simulation_engine import start_local
 from fedrelay.experiment.prepare import prepare
 from fedrelay.experiment.spec import experiment
 from fedrelay.routes.execution_overlay import AS_PLANNED

@@ -15,5 +15,5 @@ class HopTap(Protocol):
     def hops_to_tap(self, plan: RoundPlan) -> tuple[tuple[int, int], ...]:
         """(route, index) of the hops whose received model is wanted."""
 
-    def on_attempt_end(self, plan: RoundPlan, arrivals: Sequence[Arrival]) -> None:
+    def on_received_models(self, plan: RoundPlan, arrivals: Sequence[Arrival]) -> None:
         """The hops of an attempt are over. `Arrival.received_models` are valid during this call only."""

@@ -16,21 +16,21 @@ from fedrelay.engines.base import Engine
 from fedrelay.engines.start import check_within_reach, start_engine
 from fedrelay.errors import RunFolderError, SpecError
 from fedrelay.experiment.data_and_model import OwnModel
-from fedrelay.experiment.extension import extended
 from fedrelay.experiment.method import build_method
+from fedrelay.experiment.more_rounds import extended
 from fedrelay.experiment.prepare import PreparedRun, prepare
 from fedrelay.experiment.resolved_options import refuse_other_options
 from fedrelay.experiment.spec import Experiment
 from fedrelay.local.client_state import ClientStateStore
 from fedrelay.robustness.guard import NO_HOPS_YET, TypicalHop
+from fedrelay.runtime.attempt_runner import AttemptRunner
+from fedrelay.runtime.best_and_stop import BestAndStop
 from fedrelay.runtime.callback import Callback, Callbacks, CurrentModel, RoundContext, as_callback
-from fedrelay.runtime.choosing import RoundChooser
 from fedrelay.runtime.failures import check_anything_learned, explain_failures
 from fedrelay.runtime.hop_tap import HopTap
 from fedrelay.runtime.interrupt import Interrupted, finish_round_on_interrupt
 from fedrelay.runtime.recorder import Recorder, plan_summary, profile_files
 from fedrelay.runtime.result import Result
-from fedrelay.runtime.round_attempts import RoundAttempts
 from fedrelay.runtime.round_evaluator import RoundEvaluator
 from fedrelay.runtime.run_folder import PROFILES, SELECTION, RunFolder, RunState
 from fedrelay.runtime.server import Server, mean_loss
@@ -49,9 +49,9 @@ class RoundLoop:
         self.experiment, self.state, self.folder, self.callback = self.prepared.experiment, state, folder, callback
         self.server = Server(self.prepared, self.planner)
         self.recorder = Recorder(run, folder)
-        self.attempts = RoundAttempts(run, self.server, self.recorder, tap)
+        self.attempts = AttemptRunner(run, self.server, self.recorder, tap)
         self.evaluator = RoundEvaluator(self.prepared, self.recorder, callback)
-        self.chooser = RoundChooser(self.prepared)
+        self.chooser = BestAndStop(self.prepared)
         self.client_states = (
             ClientStateStore(folder.path / "clients", run_id=folder.name) if folder else ClientStateStore()
         )
@@ -263,7 +263,7 @@ def _extend(run: PreparedRun, state: RunState, folder: RunFolder, rounds: int) -
         return run, state
     if rounds <= state.round:
         raise SpecError(f"rounds: {state.round} rounds of {folder.path} are done; must be more than that, got {rounds}")
-    history, rules = folder.lines("metrics"), RoundChooser(run.prepared).rules
+    history, rules = folder.lines("metrics"), BestAndStop(run.prepared).rules
     if history and (enough := rules.limit_reached(history[-1], state.seconds) or rules.target_reached(history)):
         raise SpecError(f"rounds: more of them do not help, the run would stop again ({enough}); start a new run")
     longer = extended(run, rounds, state.round)

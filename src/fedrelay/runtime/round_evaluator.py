@@ -10,10 +10,10 @@ import numpy as np
 from fedrelay.engines.base import Engine
 from fedrelay.experiment.prepared_experiment import PreparedExperiment
 from fedrelay.metrics.classification import accuracy_on_classes
+from fedrelay.runtime.attempt_runner import events_of_engine
 from fedrelay.runtime.callback import Callback, RoundContext
 from fedrelay.runtime.recorder import Recorder
 from fedrelay.runtime.result import Row
-from fedrelay.runtime.round_attempts import events_of_engine
 from fedrelay.tasks.base import EvaluationSums
 
 
@@ -39,7 +39,7 @@ class RoundEvaluator:
         return replace(context, row=dict(row))
 
     def _metrics(self, sums: EvaluationSums) -> Row:
-        scores = {**self.prepared.task.scores(sums.values), "loss": sums.mean_loss}
+        scores = {**self.prepared.task.metrics_from_sums(sums.values), "loss": sums.mean_loss}
         metrics: Row = {
             name: value if value is not None and math.isfinite(value) else None for name, value in scores.items()
         }

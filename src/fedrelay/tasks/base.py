@@ -96,7 +96,7 @@ class Task(Section, ABC):
         return self.metrics.get(name, LOSS)
 
     @property
-    def needs_class_counts(self) -> bool:
+    def needs_histograms(self) -> bool:
         """Whether `prepared` asks all clients for their number of labels of each class."""
         return False
 
@@ -160,13 +160,13 @@ class Task(Section, ABC):
 
     @abstractmethod
     def metric_sums(self, outputs: Tensor, targets: Tensor) -> dict[str, Summable]:
-        """The sums from which `scores` computes the metrics."""
+        """The sums from which `metrics_from_sums` computes the metrics."""
 
     @abstractmethod
-    def scores(self, values: Mapping[str, Summable]) -> Scores:
+    def metrics_from_sums(self, values: Mapping[str, Summable]) -> Scores:
         """The metrics, from sums over all samples."""
 
-    def contradiction(self, sums: EvaluationSums, predictions: range) -> str:
+    def implausible(self, sums: EvaluationSums, predictions: range) -> str:
         """Why sums that somebody else reports cannot be true, or empty; `predictions` is how many they may count."""
         if round(sums.weight) not in predictions:
             return f"it evaluates {sums.weight:g} predictions instead of {predictions[-1]}"

@@ -49,12 +49,12 @@ class Binary(Task):
     )
 
     @property
-    def needs_class_counts(self) -> bool:
+    def needs_histograms(self) -> bool:
         return self.class_weights == "balanced"
 
     def prepared(self, targets: Targets) -> Self:
         self.check_targets(targets)
-        if not self.needs_class_counts:
+        if not self.needs_histograms:
             return self
         counts = class_counts(targets)
         return self.model_copy(update={"class_weights": tuple((counts.sum() / (2 * np.maximum(counts, 1))).tolist())})
@@ -99,7 +99,7 @@ class Binary(Task):
             "squared_error": np.array([((probability - positive) ** 2).sum()]),
         }
 
-    def scores(self, values: Mapping[str, Summable]) -> Scores:
+    def metrics_from_sums(self, values: Mapping[str, Summable]) -> Scores:
         histogram = values["scores"]
         assert isinstance(histogram, ScoreHistogram)
         tn, fp, fn, tp = np.asarray(values["confusion"]).tolist()
@@ -115,12 +115,12 @@ class Binary(Task):
             "brier": _ratio(float(squared.sum()), total),
         }
 
-    def contradiction(self, sums: EvaluationSums, predictions: range) -> str:
+    def implausible(self, sums: EvaluationSums, predictions: range) -> str:
         histogram, confusion = sums.values["scores"], np.asarray(sums.values["confusion"])
         assert isinstance(histogram, ScoreHistogram)
         if histogram.counts.sum(0).tolist() != confusion.reshape(2, 2).sum(1).tolist():
             return "its counts contradict each other"
-        return super().contradiction(sums, predictions)
+        return super().implausible(sums, predictions)
 
     def _weights(self, labels: Tensor) -> Tensor | None:
         if not isinstance(self.class_weights, tuple):

@@ -60,12 +60,12 @@ class Classification(Task):
     label_smoothing: float = Field(0.0, ge=0, lt=1, description="share of each target spread over all classes")
 
     @property
-    def needs_class_counts(self) -> bool:
+    def needs_histograms(self) -> bool:
         return self.class_weights == "balanced"
 
     def prepared(self, targets: Targets) -> Self:
         self.check_targets(targets)
-        if not self.needs_class_counts:
+        if not self.needs_histograms:
             return self
         counts = class_counts(targets)
         weights = counts.sum() / np.maximum(np.count_nonzero(counts) * counts, 1)
@@ -102,16 +102,16 @@ class Classification(Task):
         found = {"correct": actual[actual == predicted], "predicted": predicted, "actual": actual}
         return {name: np.bincount(labels, minlength=outputs.shape[-1]) for name, labels in found.items()}
 
-    def scores(self, values: Mapping[str, Summable]) -> Scores:
+    def metrics_from_sums(self, values: Mapping[str, Summable]) -> Scores:
         correct, predicted, actual = (np.asarray(values[name]) for name in ("correct", "predicted", "actual"))
         return asdict(scores_from_counts(correct, predicted, actual))
 
-    def contradiction(self, sums: EvaluationSums, predictions: range) -> str:
+    def implausible(self, sums: EvaluationSums, predictions: range) -> str:
         correct, predicted, actual = (np.asarray(sums.values[name]) for name in ("correct", "predicted", "actual"))
         if (correct > predicted).any() or (correct > actual).any() or predicted.sum() != actual.sum():
             return "its counts contradict each other"
         weighted = isinstance(self.class_weights, tuple)
-        return super().contradiction(replace(sums, weight=float(actual.sum())) if weighted else sums, predictions)
+        return super().implausible(replace(sums, weight=float(actual.sum())) if weighted else sums, predictions)
 
     def _cross_entropy(self, outputs: Tensor, targets: Tensor, reduction: str) -> Tensor:
         return F.cross_entropy(

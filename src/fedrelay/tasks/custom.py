@@ -34,7 +34,7 @@ class CustomTask(Task):
         ...     higher_is_better=("within_one",),
         ... )
         >>> sums = task.sums(torch.tensor([1.0, 5.0]), torch.tensor([1.5, 3.0]))
-        >>> task.scores(sums.values), sums.mean_loss
+        >>> task.metrics_from_sums(sums.values), sums.mean_loss
         ({'within_one': 0.5}, 1.25)
     """
 
@@ -110,11 +110,11 @@ class CustomTask(Task):
             sums[name] = np.array([float(found.double().sum()), len(targets)])
         return sums
 
-    def contradiction(self, sums: EvaluationSums, predictions: range) -> str:
+    def implausible(self, sums: EvaluationSums, predictions: range) -> str:
         """Only the user knows whether a loss may be negative."""
-        return super().contradiction(replace(sums, loss=0.0), predictions)
+        return super().implausible(replace(sums, loss=0.0), predictions)
 
-    def scores(self, values: Mapping[str, Summable]) -> Scores:
+    def metrics_from_sums(self, values: Mapping[str, Summable]) -> Scores:
         return {name: float(np.asarray(total)[0] / max(1, np.asarray(total)[1])) for name, total in values.items()}
 
 

@@ -59,7 +59,7 @@ class LanguageModel(Task):
         loss, tokens = self.loss_sum(outputs, targets)
         return {"tokens": np.array([tokens, correct, loss], np.float64)}
 
-    def scores(self, values: Mapping[str, Summable]) -> Scores:
+    def metrics_from_sums(self, values: Mapping[str, Summable]) -> Scores:
         tokens, correct, loss = np.asarray(values["tokens"]).tolist()
         if not tokens:
             return dict.fromkeys(self.metrics)

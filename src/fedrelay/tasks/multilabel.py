@@ -51,7 +51,7 @@ class MultiLabel(Task):
             "samples": np.array([len(actual)]),
         }
 
-    def scores(self, values: Mapping[str, Summable]) -> Scores:
+    def metrics_from_sums(self, values: Mapping[str, Summable]) -> Scores:
         correct, predicted, actual, equal, samples = (
             np.asarray(values[name]) for name in ("correct", "predicted", "actual", "equal", "samples")
         )

@@ -59,7 +59,7 @@ class Regression(Task):
         found = [error.size, actual.sum(), (actual**2).sum(), np.abs(error).sum(), (error**2).sum()]
         return {"moments": np.array(found, np.float64)}
 
-    def scores(self, values: Mapping[str, Summable]) -> Scores:
+    def metrics_from_sums(self, values: Mapping[str, Summable]) -> Scores:
         count, total, squares, absolute, squared = np.asarray(values["moments"]).tolist()
         if not count:
             return dict.fromkeys(self.metrics)

@@ -56,7 +56,7 @@ class Segmentation(Task):
         pairs = actual[counted] * classes + predicted[counted]
         return {"confusion": np.bincount(pairs, minlength=classes**2).reshape(classes, classes)}
 
-    def scores(self, values: Mapping[str, Summable]) -> Scores:
+    def metrics_from_sums(self, values: Mapping[str, Summable]) -> Scores:
         confusion = np.asarray(values["confusion"])
         correct, sizes = confusion.diagonal(), confusion.sum(0) + confusion.sum(1)
         total = int(confusion.sum())

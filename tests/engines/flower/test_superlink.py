@@ -17,7 +17,7 @@ from fedrelay.engines.flower import superlink
 from fedrelay.engines.flower.credentials import CA, SECRET, make_node_key, make_server_folder, private_key, read
 from fedrelay.engines.flower.messages import Message
 from fedrelay.engines.flower.superlink import SuperLink
-from fedrelay.engines.flower.wire.node_connection import NodeConnection, RegistrationRefused, UnknownNode
+from fedrelay.engines.flower.wire.node_connection import NodeConnection, NodeNotRecognized, RegistrationRefused
 from fedrelay.engines.flower.wire.server_connection import FlowerConnection
 
 
@@ -65,7 +65,7 @@ def test_keys_count_and_not_names(link, make_client, tmp_path):
     place.write_bytes(second)  # the clinic has another key now
     assert link.register() == ["clinic is admitted", "the former key of clinic is removed"]
     make_client("second").register()
-    with pytest.raises(UnknownNode):
+    with pytest.raises(NodeNotRecognized):
         old.receive()
     with pytest.raises(RegistrationRefused):
         old.register()

@@ -16,8 +16,8 @@ from torch import nn
 
 import fedrelay
 from fedrelay.engines.base import RoundInputs
-from fedrelay.engines.local.engine import LocalEngine
 from fedrelay.engines.local.executor import InlineExecutor
+from fedrelay.engines.local.simulation_engine import SimulationEngine
 from fedrelay.engines.ray import cluster as clusters
 from fedrelay.engines.ray.cluster import connect
 from fedrelay.engines.ray.engine import RayExecutor, start_ray
@@ -83,7 +83,7 @@ def outcome(engine, plan=PLAN, rounds=2):
 
 
 def local(job):
-    return LocalEngine(job, InlineExecutor(job))
+    return SimulationEngine(job, InlineExecutor(job))
 
 
 APART = RoundPlan(1, (Route((0, 1, 0)), Route((2, 3)), Route((4, 4, 5))))
@@ -100,7 +100,7 @@ def test_the_same_bits_as_on_one_machine(toy, linear, cluster, plan, lanes, work
     job = job_of(toy, linear, lanes)
     executor = RayExecutor(job, cluster, workers)
     executor.max_waves = leg
-    assert outcome(LocalEngine(job, executor), plan) == outcome(local(job), plan)
+    assert outcome(SimulationEngine(job, executor), plan) == outcome(local(job), plan)
 
 
 SMALL_RUN = {"data": "digits", "clients": 20, "alpha": 0, "rounds": 2, "fraction": 0.3, "batch_size": 8}
@@ -203,7 +203,7 @@ def test_a_hop_whose_worker_died_is_done_again(numbered, cluster, tmp_path):
             os.kill(os.getpid(), signal.SIGKILL)
 
     job = job_of(numbered, Staged(tmp_path / "notes", die_once))
-    found = outcome(LocalEngine(job, RayExecutor(job, cluster)), APART, 1)
+    found = outcome(SimulationEngine(job, RayExecutor(job, cluster)), APART, 1)
     assert marks.exists()
     assert found == outcome(local(job), APART, 1)
 
@@ -216,7 +216,7 @@ def test_a_slow_chain_keeps_nobody_waiting(numbered, cluster, tmp_path, workers)
 
     plan = RoundPlan(1, (Route((0, 1)), Route((2, 3)), Route((4, 5))))
     job = job_of(numbered, Staged(tmp_path / "notes", be_slow))
-    found = outcome(LocalEngine(job, RayExecutor(job, cluster, workers)), plan, 1)
+    found = outcome(SimulationEngine(job, RayExecutor(job, cluster, workers)), plan, 1)
     order = [client for client, _ in Notes(tmp_path / "notes").all()]
     assert order.index(1) == 5
     assert found == outcome(local(job), plan, 1)
@@ -244,7 +244,7 @@ def test_a_node_is_lost_in_the_middle(numbered, head, cluster, tmp_path):
     job = job_of(numbered, Staged(tmp_path / "notes", play))
     killer = threading.Thread(target=lose)
     killer.start()
-    found = outcome(LocalEngine(job, RayExecutor(job, cluster)), plan, 1)
+    found = outcome(SimulationEngine(job, RayExecutor(job, cluster)), plan, 1)
     killer.join()
     events = Notes(tmp_path / "notes").all()
     lost = [client for client, where in events if where == doomed]
@@ -263,7 +263,7 @@ def test_a_task_that_needs_too_much_memory_is_given_up(toy, linear, head, cluste
     with pytest.raises(
         EngineError, match=r"^Ray stopped the same task several times because its machine ran low on mem"
     ):
-        outcome(LocalEngine(job, executor))
+        outcome(SimulationEngine(job, executor))
     head.remove_node(node)
 
 
@@ -302,10 +302,10 @@ class Broken(nn.Linear):
 def test_failures_arrive_as_they_are(toy, linear, cluster, capfd):
     job = job_of(toy, Broken(4, 3))
     with pytest.raises(EngineError, match=r"^round 1: training on client \d failed: ValueError: no such luck$"):
-        outcome(LocalEngine(job, RayExecutor(job, cluster)))
+        outcome(SimulationEngine(job, RayExecutor(job, cluster)))
     wild = job_of(toy, linear, lr=1e38)
     with pytest.raises(DivergedError, match=r"^round 1: the model left client \d \(route \d, hop \d\) with "):
-        outcome(LocalEngine(wild, RayExecutor(wild, cluster)))
+        outcome(SimulationEngine(wild, RayExecutor(wild, cluster)))
     assert capfd.readouterr() == ("", "")
 
 

@@ -13,8 +13,8 @@ from fedrelay.data.dataset import Dataset
 from fedrelay.data.federation import ArrayFederation
 from fedrelay.data.partition import ClientIndices
 from fedrelay.engines.base import RoundInputs
-from fedrelay.engines.local.engine import LocalEngine
 from fedrelay.engines.local.executor import InlineExecutor
+from fedrelay.engines.local.simulation_engine import SimulationEngine
 from fedrelay.experiment.spec import TrainSettings
 from fedrelay.local.client_state import ClientStateStore
 from fedrelay.local.hop_context import HopContext
@@ -59,7 +59,7 @@ class Problem:
             module, self.layout, federation, TrainSettings(**train), terms, 1, task=CustomTask(loss=mean_of_outputs)
         )
         self.client_states = ClientStateStore()
-        self.engine = LocalEngine(self.job, executor(self.job), self.client_states)
+        self.engine = SimulationEngine(self.job, executor(self.job), self.client_states)
         self.weights, self.server, self.memory, self.round = self.layout.flatten(module), {}, {}, 0
 
     @property

@@ -11,8 +11,8 @@ from torch import nn
 
 import fedrelay as fr
 from fedrelay.engines.base import RoundInputs
-from fedrelay.engines.local.engine import LocalEngine
 from fedrelay.engines.local.executor import InlineExecutor
+from fedrelay.engines.local.simulation_engine import SimulationEngine
 from fedrelay.errors import SpecError
 from fedrelay.experiment.spec import TrainSettings
 from fedrelay.local.terms.contrastive_loss import ContrastiveLoss
@@ -112,7 +112,7 @@ def test_chains_refer_to_the_predecessor_and_other_terms_fit(toy):
     assert last_linear(module) is module.classifier
     terms = (FeatureFusion(), ContrastiveLoss())
     job = TrainingJob(module, FlatLayout.of(module), toy, TrainSettings(batch_size=4), terms, 3)
-    engine, start = LocalEngine(job, InlineExecutor(job)), FlatLayout.of(module).flatten(module)
+    engine, start = SimulationEngine(job, InlineExecutor(job)), FlatLayout.of(module).flatten(module)
     (one,) = engine.run_round(RoundPlan(1, (Route((0,)),)), AS_PLANNED, RoundInputs(start))
     first = one.weights.clone()
     (two,) = engine.run_round(RoundPlan(1, (Route((0, 1)),)), AS_PLANNED, RoundInputs(start))

@@ -11,8 +11,8 @@ from fedrelay.data.dataset import IGNORED_LABEL, Dataset
 from fedrelay.data.federation import ArrayFederation
 from fedrelay.data.partition import ClientIndices
 from fedrelay.engines.base import RoundInputs
-from fedrelay.engines.local.engine import LocalEngine
 from fedrelay.engines.local.executor import ForkedExecutor, InlineExecutor
+from fedrelay.engines.local.simulation_engine import SimulationEngine
 from fedrelay.experiment.spec import TrainSettings
 from fedrelay.local.batched_trainer import batched_model_for
 from fedrelay.local.terms.blend_with_received import BlendWithReceived
@@ -39,7 +39,7 @@ def run_two_rounds(federation, terms, routes, *, executor=InlineExecutor, lanes=
     module = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 3))
     layout = FlatLayout.of(module)
     job = TrainingJob(module, layout, federation, TrainSettings(batch_size=3, epochs=2, **train), terms, 3, lanes)
-    engine, weights, server = LocalEngine(job, executor(job)), layout.flatten(module), {}
+    engine, weights, server = SimulationEngine(job, executor(job)), layout.flatten(module), {}
     for round in (1, 2):
         arrivals = engine.run_round(
             RoundPlan(round, tuple(map(Route, routes))), AS_PLANNED, RoundInputs(weights, {}, server)
@@ -169,7 +169,7 @@ def test_padding_of_sequences_counts_nowhere(term):
         job = TrainingJob(
             module, FlatLayout.of(module), sentences(padding), TrainSettings(batch_size=2, lr=0.5), (term,), 3
         )
-        engine, weights = LocalEngine(job, InlineExecutor(job)), job.layout.flatten(module)
+        engine, weights = SimulationEngine(job, InlineExecutor(job)), job.layout.flatten(module)
         for round in (1, 2):
             (arrival,) = engine.run_round(RoundPlan(round, (Route((0, 1)),)), AS_PLANNED, RoundInputs(weights))
             engine.commit_client_state()

@@ -23,8 +23,8 @@ from fedrelay.engines.flower.messages import BadMessage, Message, evaluation_fro
 from fedrelay.engines.flower.server.async_relay import AsyncRelayRunner
 from fedrelay.engines.flower.server.connection import Connection
 from fedrelay.engines.flower.server.dispatcher import POLL, SMALL, Dispatcher
+from fedrelay.engines.flower.server.frozen_delivery import FrozenDelivery
 from fedrelay.engines.flower.server.hop_requests import HopRequests
-from fedrelay.engines.flower.server.node_setup import NodeSetup
 from fedrelay.engines.flower.server.remote_federation import remote_part
 from fedrelay.engines.flower.server.reply_checks import ReplyChecker
 from fedrelay.engines.flower.server.state_versions import StateVersions
@@ -67,7 +67,7 @@ class FlowerEngine:
         assert federation is not None
         self.job, self.connection, self.recovery, self.wait = job, connection, recovery, wait
         self.federation = federation
-        setup = NodeSetup(frozen_bytes(job.module) if job.layout.frozen else None)
+        setup = FrozenDelivery(frozen_bytes(job.module) if job.layout.frozen else None)
         self.dispatcher = Dispatcher(connection, federation.nodes, recovery.timeout, poll, wait, setup)
         self.versions = StateVersions(client_states or ClientStateStore(), enabled=bool(job.tensor_names(ClientState)))
         self.checker = ReplyChecker(job)

@@ -18,8 +18,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from fedrelay.engines.local.engine import cores
 from fedrelay.engines.local.executor import MAX_DEATHS
+from fedrelay.engines.local.simulation_engine import cores
 from fedrelay.engines.quiet_logging import errors_only
 from fedrelay.errors import EngineError, FedRelayError
 

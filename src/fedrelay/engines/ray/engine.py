@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from fedrelay.engines.base import Engine
-from fedrelay.engines.local.engine import LocalEngine
 from fedrelay.engines.local.executor import MAX_DEATHS, WorkItem
+from fedrelay.engines.local.simulation_engine import SimulationEngine
 from fedrelay.engines.ray.cluster import Cluster, Ref, connect
 from fedrelay.engines.ray.remote_work import run_work_item
 from fedrelay.engines.ray.serialized_job import Bytes, bytes_of, pack, tensor_from
@@ -39,7 +39,7 @@ def start_ray(
 ) -> Engine:
     """The engine on a cluster, with at most `workers` tasks at a time; 0 = as many as the cluster has cores."""
     check_ray(job)
-    return LocalEngine(job, RayExecutor(job, connect(address), workers), client_states)
+    return SimulationEngine(job, RayExecutor(job, connect(address), workers), client_states)
 
 
 def check_ray(job: TrainingJob) -> None:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fedrelay.models.batched.base import Activations, BoundLayer, LaneModels
-from fedrelay.models.batched.linear import BoundLinear, LinearMap
+from fedrelay.models.batched.linear import BoundLinear, UnboundLinear
 
 ImageShape = tuple[int, int, int]
 """(channels, height, width)."""
@@ -19,7 +19,7 @@ Pair = tuple[int, int]
 
 
 @dataclass(frozen=True)
-class Convolution(LinearMap):
+class Convolution(UnboundLinear):
     """A convolution with zero padding."""
 
     input_shape: ImageShape

@@ -39,7 +39,7 @@ class WeightAndBias(NamedTuple):
 
 
 @dataclass(frozen=True)
-class LinearMap:
+class UnboundLinear:
     """The parameters of a linear map."""
 
     weight: LayoutEntry
@@ -71,7 +71,7 @@ class LinearMap:
 
 
 @dataclass(frozen=True)
-class Dense(LinearMap):
+class Dense(UnboundLinear):
     """A dense layer, on vectors or on flattened images."""
 
     input_shape: Shape

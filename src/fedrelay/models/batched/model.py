@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from fedrelay.models.batched.base import Activations, BoundLayer, LaneModels, LaneTensors, Shape, UnboundLayer
-from fedrelay.models.batched.layer_chain import read_chain
-from fedrelay.models.batched.linear import LinearMap
+from fedrelay.models.batched.linear import UnboundLinear
+from fedrelay.models.batched.read_layers import read_chain
 from fedrelay.models.flat_layout import FlatLayout
 
 
@@ -41,7 +41,7 @@ class BatchedModel:
 
     @property
     def _layer_multiplications(self) -> list[int]:
-        return [layer.multiplications for layer in self.layers if isinstance(layer, LinearMap)]
+        return [layer.multiplications for layer in self.layers if isinstance(layer, UnboundLinear)]
 
     def bind(self, flat: Tensor, gradient: Tensor, batch: int) -> BoundBatchedModel:
         """Allocate memory for the models in `flat`, `[lanes, size]`, and batches of `batch` samples.

@@ -1,4 +1,4 @@
-"""What attacks achieved: accuracy lost to swapped labels, and samples drawn by a attacking client."""
+"""What attacks achieved: accuracy lost to swapped labels, and samples drawn by an attacking client."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ pytest.importorskip("flwr", reason="the extra 'flower' is not installed")
 
 from fedrelay.engines.flower.node import serve_loop
 from fedrelay.engines.flower.node.serve_loop import _locked
-from fedrelay.engines.flower.wire.node_connection import RegistrationRefused, UnknownNode
+from fedrelay.engines.flower.wire.node_connection import NodeNotRecognized, RegistrationRefused
 from fedrelay.errors import EngineError
 
 HOLD = """
@@ -44,7 +44,7 @@ def test_a_second_process_of_a_node_is_refused(tmp_path):
     ("refusal", "message"),
     [
         (RegistrationRefused("status 412"), r"\(status 412\): its public key is not registered"),
-        (UnknownNode("status 401"), r"\(status 401\): the signature is not accepted; do the clocks agree"),
+        (NodeNotRecognized("status 401"), r"\(status 401\): the signature is not accepted; do the clocks agree"),
     ],
 )
 def test_a_refused_registration_says_why(refusal, message, monkeypatch):
@@ -63,7 +63,7 @@ def test_a_refused_registration_says_why(refusal, message, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "failure", [RegistrationRefused("status 412"), UnknownNode("status 401"), httpx.DecodingError("a page")]
+    "failure", [RegistrationRefused("status 412"), NodeNotRecognized("status 401"), httpx.DecodingError("a page")]
 )
 def test_a_node_registers_again_after_any_failure(failure, monkeypatch, tmp_path):
     monkeypatch.setattr(serve_loop, "PAUSE", 0.0)

@@ -13,7 +13,7 @@ pytest.importorskip("flwr", reason="the extra 'flower' is not installed")
 from tests.engines.flower.wire.stand_ins import ME, status
 
 from fedrelay.engines.flower.wire import node_connection as module
-from fedrelay.engines.flower.wire.node_connection import NodeConnection, RegistrationRefused, UnknownNode
+from fedrelay.engines.flower.wire.node_connection import NodeConnection, NodeNotRecognized, RegistrationRefused
 
 
 @pytest.fixture
@@ -34,8 +34,8 @@ def failing(error):
 @pytest.mark.parametrize(
     ("failure", "kind"),
     [
-        (status(401), UnknownNode),
-        (status(404), UnknownNode),
+        (status(401), NodeNotRecognized),
+        (status(404), NodeNotRecognized),
         (status(412), RegistrationRefused),
         (status(503), httpx.HTTPStatusError),
         (ValueError("Invalid protobuf response payload"), httpx.DecodingError),

@@ -15,7 +15,7 @@ import httpx
 
 from fedrelay.engines.flower.messages import one_line
 from fedrelay.engines.flower.node.service import NodeService
-from fedrelay.engines.flower.wire.node_connection import NodeConnection, RegistrationRefused, UnknownNode
+from fedrelay.engines.flower.wire.node_connection import NodeConnection, NodeNotRecognized, RegistrationRefused
 from fedrelay.engines.flower.wire.superlink_api import reason_of
 from fedrelay.errors import EngineError, FedRelayError
 
@@ -31,7 +31,7 @@ PAUSE = 1.0
 """Seconds before a new attempt after a failure."""
 
 ADVICE = {
-    UnknownNode: "the signature is not accepted; do the clocks agree to a few seconds, and is the address right?",
+    NodeNotRecognized: "the signature is not accepted; do the clocks agree to a few seconds, and is the address right?",
     RegistrationRefused: "its public key is not registered, or another node with the same key is online; put the .pub "
     "file into the server's folder 'nodes'",
 }
@@ -89,7 +89,8 @@ def serve(
                     raise EngineError(f"the SuperLink at {superlink} cannot be reached ({reason_of(error)})") from None
                 log.warning("the SuperLink at %s cannot be reached; trying again", superlink)
                 over.wait(PAUSE)
-            except (UnknownNode, RegistrationRefused):  # it was restarted; registering shows whether it accepts us
+            except (NodeNotRecognized, RegistrationRefused):
+                # It was restarted; registering shows whether it accepts us.
                 over.wait(PAUSE)
 
 
@@ -98,7 +99,7 @@ def _register(client: NodeConnection, over: threading.Event) -> None:
     for attempt in range(ATTEMPTS):
         try:
             return client.register()
-        except (RegistrationRefused, UnknownNode) as error:
+        except (RegistrationRefused, NodeNotRecognized) as error:
             if attempt == ATTEMPTS - 1 or over.wait(2 * PAUSE):
                 raise EngineError(f"the SuperLink does not accept this node ({error}): {ADVICE[type(error)]}") from None
     return None

@@ -44,9 +44,9 @@ from fedrelay.engines.flower.node.noisy_reply_cache import NoisyReplyCache
 from fedrelay.engines.flower.node.owner_policy import DeclinedByOwner, OwnerPolicy, PrivacyBudget
 from fedrelay.engines.flower.node.state_files import DAYS, StateFiles
 from fedrelay.engines.flower.node_facts import NodeFacts
-from fedrelay.engines.local.batched_routes import RouteBatch
-from fedrelay.engines.local.engine import SETUP_ROUND, ProfileClients
 from fedrelay.engines.local.executor import WorkerContext, one_thread
+from fedrelay.engines.local.route_batches import RouteBatch
+from fedrelay.engines.local.simulation_engine import SETUP_ROUND, ProfileClients
 from fedrelay.errors import EngineError, FedRelayError
 from fedrelay.experiment.part_serialization import from_plain
 from fedrelay.local.client_profile import ClientProfiler

@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from fedrelay.engines.flower.messages import BadMessage, Message
 from fedrelay.engines.flower.server.connection import Connection, Unreachable, no_reply
-from fedrelay.engines.flower.server.node_setup import NodeSetup
+from fedrelay.engines.flower.server.frozen_delivery import FrozenDelivery
 from fedrelay.routes.arrival import Attempt
 
 log = logging.getLogger(__name__)
@@ -87,7 +87,7 @@ class Dispatcher:
     wait: float = 60.0
     """Seconds after which a connection that keeps failing is given up."""
 
-    setup: NodeSetup = field(default_factory=NodeSetup)
+    setup: FrozenDelivery = field(default_factory=FrozenDelivery)
     """What a node receives before its first request."""
 
     interruptions: list[str] = field(default_factory=list)

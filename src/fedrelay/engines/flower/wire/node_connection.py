@@ -48,7 +48,7 @@ LARGEST = 2 * 10**9
 """Bytes that a node accepts in one message by default."""
 
 
-class UnknownNode(Exception):
+class NodeNotRecognized(Exception):
     """The SuperLink does not know this node, or no longer does."""
 
 
@@ -131,7 +131,7 @@ class NodeConnection:
         except httpx.HTTPStatusError as error:
             self.last_contact = time.monotonic()
             if status_of(error) in (401, 403, 404):
-                raise UnknownNode(reason_of(error)) from None
+                raise NodeNotRecognized(reason_of(error)) from None
             if status_of(error) == 412:
                 raise RegistrationRefused(reason_of(error)) from None
             raise

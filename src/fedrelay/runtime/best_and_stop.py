@@ -13,7 +13,7 @@ from fedrelay.runtime.run_folder import BestSoFar, RunState
 
 
 @dataclass(frozen=True)
-class ChoosingMetric:
+class SelectionMetric:
     """The metric that decides which round is best."""
 
     name: str
@@ -28,10 +28,10 @@ class ChoosingMetric:
         return value > than + by if self.higher_is_better else value < than - by
 
 
-def choosing_metric(prepared: PreparedExperiment) -> ChoosingMetric:
+def selection_metric(prepared: PreparedExperiment) -> SelectionMetric:
     """The metric that the run is judged by, on validation samples where there are any."""
     name, metric = prepared.task_facts.headline, prepared.task_facts.metric
-    return ChoosingMetric(f"validation_{name}" if prepared.has_validation else name, metric.higher_is_better)
+    return SelectionMetric(f"validation_{name}" if prepared.has_validation else name, metric.higher_is_better)
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class StopRules:
     """When a run stops before its last round. Everything but real time follows from the records of the run."""
 
     settings: StopSettings
-    metric: ChoosingMetric
+    metric: SelectionMetric
 
     def limit_reached(self, costs: Row, seconds: float) -> str:
         """Why the run has cost enough; empty if it has not.
@@ -86,12 +86,12 @@ class StopRules:
         return without
 
 
-class RoundChooser:
+class BestAndStop:
     """Keeps the best model and stops the run, both by what is recorded of its rounds."""
 
     def __init__(self, prepared: PreparedExperiment) -> None:
         self.prepared, self.experiment = prepared, prepared.experiment
-        self.metric = choosing_metric(prepared)
+        self.metric = selection_metric(prepared)
         self.rules = StopRules(self.experiment.stop, self.metric)
 
     def after_round(self, state: RunState, context: RoundContext, history: Sequence[Row], enough: str) -> RunState:

@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class RoundAttempts:
+class AttemptRunner:
     """Runs the hops of rounds, as often as recovery allows."""
 
     run: PreparedRun
@@ -59,7 +59,7 @@ class RoundAttempts:
                 hops = (hop for arrival in arrivals for hop in arrival.hops)
                 state = replace(state, typical_hop=state.typical_hop.updated(hops))
             if self.tap is not None:
-                self.tap.on_attempt_end(faulty.plan, arrivals)
+                self.tap.on_received_models(faulty.plan, arrivals)
             usable = sum(arrival.usable for arrival in arrivals)
             if usable >= needed:
                 break

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedrelay.engines.flower.messages import FROZEN, BadMessage, Message
-from fedrelay.engines.flower.server.node_setup import NodeSetup
+from fedrelay.engines.flower.server.frozen_delivery import FrozenDelivery
 from fedrelay.models.frozen_bytes import frozen_sha256
 
 BYTES = np.arange(5, dtype=np.uint8)
@@ -18,13 +18,13 @@ def says(missing: object) -> Message:
 
 
 def test_without_frozen_parameters_there_is_no_setup():
-    setup = NodeSetup()
+    setup = FrozenDelivery()
     assert setup.request(0) is None
     assert not setup.take_reply(0, says(missing=True))
 
 
 def test_a_node_is_asked_before_anything_is_sent():
-    setup = NodeSetup(BYTES)
+    setup = FrozenDelivery(BYTES)
     asked = setup.request(0)
     assert asked.header == {"kind": "setup", FROZEN: frozen_sha256(BYTES)}
     assert not asked.arrays
@@ -39,7 +39,7 @@ def test_a_node_is_asked_before_anything_is_sent():
 
 
 def test_a_node_that_lost_them_is_sent_them_again_but_not_forever():
-    setup = NodeSetup(BYTES)
+    setup = FrozenDelivery(BYTES)
     setup.request(0)
     setup.take_reply(0, says(missing=False))
     for _ in range(3):
@@ -54,14 +54,14 @@ def test_a_node_that_lost_them_is_sent_them_again_but_not_forever():
 
 @pytest.mark.parametrize("reply", [HOP, says("no"), Message({"kind": "setup"})])
 def test_a_reply_without_a_clear_answer_is_refused(reply):
-    setup = NodeSetup(BYTES)
+    setup = FrozenDelivery(BYTES)
     setup.request(0)
     with pytest.raises(BadMessage, match="does not say whether it has the frozen parameters"):
         setup.take_reply(0, reply)
 
 
 def test_a_ready_node_that_says_so_again_has_not_replied_to_its_request():
-    setup = NodeSetup(BYTES)
+    setup = FrozenDelivery(BYTES)
     setup.request(0)
     setup.take_reply(0, says(missing=False))
     assert not setup.take_reply(0, says(missing=False))

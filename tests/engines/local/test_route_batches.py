@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedrelay.engines.local.batched_routes import batch_routes
+from fedrelay.engines.local.route_batches import batch_routes
 from fedrelay.routes.plan import Hop, RoundPlan, Route
 
 

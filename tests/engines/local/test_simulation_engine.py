@@ -13,8 +13,8 @@ import torch
 from torch import nn
 
 from fedrelay.engines.base import RoundInputs
-from fedrelay.engines.local.engine import LocalEngine, start_local
 from fedrelay.engines.local.executor import ForkedExecutor, InlineExecutor
+from fedrelay.engines.local.simulation_engine import SimulationEngine, start_local
 from fedrelay.errors import DivergedError, EngineError
 from fedrelay.experiment.spec import TrainSettings
 from fedrelay.local.terms.drift_penalty import DriftPenalty
@@ -61,12 +61,12 @@ def test_a_later_hop_reads_the_client_state_that_an_earlier_one_left(toy, linear
     train = TrainSettings(batch_size=100, lr=0.3)  # one batch: no randomness that would tell the rounds apart
     job = TrainingJob(linear, FlatLayout.of(linear), toy, train, (DriftPenalty(alpha=0.5),), 3, lanes)
     first, second, start = Route((3, 4, 0)), Route((0, 4, 5)), RoundInputs(job.layout.flatten(linear))
-    apart = engines(LocalEngine(job, executor(job)))
+    apart = engines(SimulationEngine(job, executor(job)))
     expected = []
     for route in (first, second):
         expected += [arrival.weights.clone() for arrival in apart.run_round(RoundPlan(1, (route,)), AS_PLANNED, start)]
         apart.commit_client_state()
-    together = engines(LocalEngine(job, executor(job)))
+    together = engines(SimulationEngine(job, executor(job)))
     plan = RoundPlan(1, (replace(second, order=(1, 1, 1)), replace(first, order=(0, 0, 0))))
     found = [arrival.weights.clone() for arrival in together.run_round(plan, AS_PLANNED, start)]
     together.commit_client_state()
@@ -79,8 +79,8 @@ def test_a_later_hop_reads_the_client_state_that_an_earlier_one_left(toy, linear
 @pytest.mark.parametrize("lanes", [1, 2, 8])
 def test_worker_processes_give_the_same_bits(toy, linear, engines, workers, lanes):
     job = job_of(toy, linear, lanes)
-    models, facts = outcome(LocalEngine(job, InlineExecutor(job)), job)
-    pool = engines(LocalEngine(job, ForkedExecutor(job, workers)))
+    models, facts = outcome(SimulationEngine(job, InlineExecutor(job)), job)
+    pool = engines(SimulationEngine(job, ForkedExecutor(job, workers)))
     for _ in range(2):  # the second round reuses workers and memory
         pooled_models, pooled_facts = outcome(pool, job)
         assert torch.equal(models, pooled_models)
@@ -89,16 +89,18 @@ def test_worker_processes_give_the_same_bits(toy, linear, engines, workers, lane
 
 def test_the_order_of_the_routes_does_not_matter_to_a_route(toy, linear):
     job = job_of(toy, linear)
-    alone = LocalEngine(job, InlineExecutor(job)).run_round(
+    alone = SimulationEngine(job, InlineExecutor(job)).run_round(
         RoundPlan(1, PLAN.routes[:1]), AS_PLANNED, RoundInputs(job.layout.flatten(linear))
     )
-    among = LocalEngine(job, InlineExecutor(job)).run_round(PLAN, AS_PLANNED, RoundInputs(job.layout.flatten(linear)))
+    among = SimulationEngine(job, InlineExecutor(job)).run_round(
+        PLAN, AS_PLANNED, RoundInputs(job.layout.flatten(linear))
+    )
     assert torch.equal(alone[0].weights, among[0].weights)
 
 
 def test_a_route_is_its_hops_one_after_another(toy, linear):
     job = job_of(toy, linear)
-    (arrival,) = LocalEngine(job, InlineExecutor(job)).run_round(
+    (arrival,) = SimulationEngine(job, InlineExecutor(job)).run_round(
         RoundPlan(1, (Route((3, 1)),)), AS_PLANNED, RoundInputs(job.layout.flatten(linear))
     )
     assert (arrival.samples, arrival.steps) == (8 + 9, 4 + 5)
@@ -106,18 +108,18 @@ def test_a_route_is_its_hops_one_after_another(toy, linear):
 
 def test_more_routes_than_before_find_room(toy, linear, engines):
     job = job_of(toy, linear)
-    pool = engines(LocalEngine(job, ForkedExecutor(job, 2)))
+    pool = engines(SimulationEngine(job, ForkedExecutor(job, 2)))
     outcome(pool, job, RoundPlan(1, (Route((0,)),)))
     models, _ = outcome(pool, job)
-    assert torch.equal(models, outcome(LocalEngine(job, InlineExecutor(job)), job)[0])
+    assert torch.equal(models, outcome(SimulationEngine(job, InlineExecutor(job)), job)[0])
 
 
 def test_evaluation_gives_the_same_bits(toy, linear, engines):
     job = job_of(toy, linear)
     weights = job.layout.flatten(linear)
     one, two = (
-        LocalEngine(job, InlineExecutor(job)).evaluate(weights),
-        engines(LocalEngine(job, ForkedExecutor(job, 2))).evaluate(weights),
+        SimulationEngine(job, InlineExecutor(job)).evaluate(weights),
+        engines(SimulationEngine(job, ForkedExecutor(job, 2))).evaluate(weights),
     )
     assert one.loss == two.loss
     assert one.values["correct"].tolist() == two.values["correct"].tolist()
@@ -129,14 +131,14 @@ def test_the_callers_threads_and_random_stream_are_left_alone(toy, linear):
     expected = torch.rand(3)
     torch.manual_seed(5)
     before = torch.get_num_threads()
-    outcome(LocalEngine(job, InlineExecutor(job)), job)
+    outcome(SimulationEngine(job, InlineExecutor(job)), job)
     assert torch.get_num_threads() == before
     assert torch.equal(torch.rand(3), expected)
 
 
 def test_a_worker_killed_between_rounds_is_replaced(toy, linear, engines):
     job = job_of(toy, linear)
-    pool = engines(LocalEngine(job, ForkedExecutor(job, 2)))
+    pool = engines(SimulationEngine(job, ForkedExecutor(job, 2)))
     models, _ = outcome(pool, job)
     os.kill(pool.executor.workers[0].process.pid, signal.SIGKILL)
     again, _ = outcome(pool, job)
@@ -163,15 +165,15 @@ class Suicidal(nn.Module):
 def test_a_hop_whose_worker_died_is_done_again(toy, tmp_path, engines):
     module = Suicidal(str(tmp_path / "died"), os.getpid())
     job = job_of(toy, module)
-    expected, _ = outcome(LocalEngine(job, InlineExecutor(job)), job)
-    found, _ = outcome(engines(LocalEngine(job, ForkedExecutor(job, 2))), job)
+    expected, _ = outcome(SimulationEngine(job, InlineExecutor(job)), job)
+    found, _ = outcome(engines(SimulationEngine(job, ForkedExecutor(job, 2))), job)
     assert (tmp_path / "died").exists()
     assert torch.equal(expected, found)
 
 
 def test_a_hop_that_always_kills_its_worker_ends_the_run(toy, engines):
     job = job_of(toy, Suicidal("/nonexistent/never", os.getpid()))
-    pool = engines(LocalEngine(job, ForkedExecutor(job, 2)))
+    pool = engines(SimulationEngine(job, ForkedExecutor(job, 2)))
     with pytest.raises(EngineError, match=r"died 3 times in a row on the same work item \(signal SIGKILL\)"):
         outcome(pool, job)
     assert pool.executor.workers == []
@@ -213,7 +215,7 @@ def test_an_error_while_evaluating_says_so(toy, engines, workers):
 
 def test_there_are_never_more_workers_than_tasks(toy, linear, engines):
     job = job_of(toy, linear)
-    pool = engines(LocalEngine(job, ForkedExecutor(job, 16)))
+    pool = engines(SimulationEngine(job, ForkedExecutor(job, 16)))
     outcome(pool, job)
     assert len(pool.executor.workers) == len(PLAN.routes)
 
@@ -221,7 +223,7 @@ def test_there_are_never_more_workers_than_tasks(toy, linear, engines):
 def test_models_that_cannot_be_stacked_use_all_workers(toy, engines):
     module = nn.Sequential(nn.Linear(4, 3), nn.LayerNorm(3))
     job = job_of(toy, module, lanes=8)
-    pool = engines(LocalEngine(job, ForkedExecutor(job, 4)))
+    pool = engines(SimulationEngine(job, ForkedExecutor(job, 4)))
     outcome(pool, job)
     assert len(pool.executor.workers) == 4
 
@@ -238,7 +240,7 @@ def test_divergence_names_the_hop(toy, linear, engines, workers):
 
 def test_closing_leaves_no_process_behind(toy, linear):
     job = job_of(toy, linear)
-    pool = LocalEngine(job, ForkedExecutor(job, 2))
+    pool = SimulationEngine(job, ForkedExecutor(job, 2))
     outcome(pool, job)
     processes = [worker.process for worker in pool.executor.workers]
     pool.close()

@@ -11,11 +11,11 @@ from safetensors.torch import load_file
 
 import fedrelay as fr
 from fedrelay.experiment.spec import StopSettings
-from fedrelay.runtime.choosing import ChoosingMetric, StopRules
+from fedrelay.runtime.best_and_stop import SelectionMetric, StopRules
 from fedrelay.runtime.run_folder import RunFolderReader
 from fedrelay.runtime.run_status import RunStatus
 
-HIGH, LOW = ChoosingMetric("score", True), ChoosingMetric("score", False)
+HIGH, LOW = SelectionMetric("score", True), SelectionMetric("score", False)
 
 
 def rules(metric=HIGH, **settings):

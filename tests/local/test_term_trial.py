@@ -10,7 +10,7 @@ import torch
 import fedrelay as fr
 from fedrelay.experiment.method_catalogue import METHODS, MethodEntry
 from fedrelay.experiment.spec import TrainSettings
-from fedrelay.local.lane_check import HOOKS, check_lanes
+from fedrelay.local.term_trial import HOOKS, check_lanes
 from fedrelay.local.terms.base import overriding
 from fedrelay.local.trainer import TrainingJob
 from fedrelay.models.flat_layout import FlatLayout

@@ -10,7 +10,7 @@ from fedrelay.engines.flower.messages import FROZEN, BadMessage, Message
 from fedrelay.models.frozen_bytes import Bytes, frozen_sha256
 
 
-class NodeSetup:
+class FrozenDelivery:
     """Which nodes have the frozen parameters; without any, all nodes are ready."""
 
     def __init__(self, frozen: Bytes | None = None) -> None:

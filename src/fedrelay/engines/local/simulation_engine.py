@@ -1,4 +1,4 @@
-"""The engine for one machine: it turns a plan into work items for an executor."""
+"""The engine of simulations: it turns a plan into work items for an executor, on one machine or on a Ray cluster."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from torch import Tensor
 
 from fedrelay.data.evaluation_samples import EvaluationSet, evaluation_samples
 from fedrelay.engines.base import Engine, EngineEvent, RoundInputs
-from fedrelay.engines.local.batched_routes import RouteBatch, batch_routes
 from fedrelay.engines.local.executor import Executor, ForkedExecutor, InlineExecutor, Rows, WorkerContext, WritableRows
+from fedrelay.engines.local.route_batches import RouteBatch, batch_routes
 from fedrelay.engines.local.row_layout import HopRows, RowLayout
 from fedrelay.errors import DivergedError
 from fedrelay.local.batched_trainer import batched_model_for
@@ -49,7 +49,9 @@ def start_local(job: TrainingJob, workers: int, client_states: ClientStateStore 
     """
     count = workers or cores()
     forks = sys.platform == "linux" and torch.device(job.train.device).type == "cpu"
-    return LocalEngine(job, ForkedExecutor(job, count) if forks and count > 1 else InlineExecutor(job), client_states)
+    return SimulationEngine(
+        job, ForkedExecutor(job, count) if forks and count > 1 else InlineExecutor(job), client_states
+    )
 
 
 def cores() -> int:
@@ -57,7 +59,7 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-class LocalEngine:
+class SimulationEngine:
     """Runs all work items with an executor."""
 
     def __init__(self, job: TrainingJob, executor: Executor, client_states: ClientStateStore | None = None) -> None:

@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class SizeBounds:
+class GroupCompletion:
     """The size at which a group is complete."""
 
     max_clients: int
@@ -36,7 +36,7 @@ class SizeBounds:
         return samples >= self.min_samples or clients >= self.max_clients
 
 
-def fill_groups(order: Iterable[int], sizes: NDArray[np.int64], bounds: SizeBounds) -> Groups:
+def fill_groups(order: Iterable[int], sizes: NDArray[np.int64], completion: GroupCompletion) -> Groups:
     """Fill one group after another with clients in this order, then distribute the rest."""
     groups: list[list[int]] = []
     last: list[int] = []
@@ -44,27 +44,29 @@ def fill_groups(order: Iterable[int], sizes: NDArray[np.int64], bounds: SizeBoun
     for client in order:
         last.append(client)
         samples += int(sizes[client])
-        if bounds.complete(len(last), samples):
+        if completion.complete(len(last), samples):
             groups.append(last)
             last, samples = [], 0
-    return distribute_rest(groups, last, sizes, bounds)
+    return distribute_rest(groups, last, sizes, completion)
 
 
-def distribute_rest(groups: list[list[int]], last: list[int], sizes: NDArray[np.int64], bounds: SizeBounds) -> Groups:
+def distribute_rest(
+    groups: list[list[int]], last: list[int], sizes: NDArray[np.int64], completion: GroupCompletion
+) -> Groups:
     """The complete groups, with the clients of the last, incomplete group distributed over them if they have room."""
-    room = sum(max(0, bounds.max_clients - len(group)) for group in groups)
+    room = sum(max(0, completion.max_clients - len(group)) for group in groups)
     if room < len(last):
         log.debug(
             "group %d has %d samples, fewer than grouping.min_samples=%d; the other groups are full",
             len(groups) + 1,
             int(sizes[last].sum()),
-            bounds.min_samples,
+            completion.min_samples,
         )
         groups, last = [*groups, last], []
     by_samples = sorted(groups, key=lambda group: int(sizes[group].sum()))
     position = 0
     for client in last:
-        while len(by_samples[position % len(groups)]) >= bounds.max_clients:
+        while len(by_samples[position % len(groups)]) >= completion.max_clients:
             position += 1
         by_samples[position % len(groups)].append(client)
         position += 1

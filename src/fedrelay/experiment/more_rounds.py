@@ -30,7 +30,7 @@ def extended(run: PreparedRun, rounds: int, done: int) -> PreparedRun:
     costs = CostModel(prepared)
     longer = PreparedRun(prepared, Planner(prepared, costs), costs)
     _refuse_other_plans(run, longer, done)
-    prepared.method.merge.check(lambda: len(longer.planner.plan(rounds).routes))
+    prepared.method.merge.check_arrival_count(lambda: len(longer.planner.plan(rounds).routes))
     return longer
 
 

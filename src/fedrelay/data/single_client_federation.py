@@ -15,7 +15,7 @@ from fedrelay.data.samples import Samples, SampleSource
 
 
 @dataclass(frozen=True, repr=False)
-class PooledFederation(FederationWrapper):
+class SingleClientFederation(FederationWrapper):
     """A federation with one client that has the samples of all clients."""
 
     @property
