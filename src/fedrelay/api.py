@@ -334,7 +334,7 @@ def load_data(
 
     Example:
         >>> import fedrelay as fr
-        >>> fr.load_data("digits", clients=50, alpha=0).clients
+        >>> fr.load_data("digits", clients=50, alpha=0).client_count
         50
     """
     named = _given(clients=clients, partition=partition, alpha=alpha)

@@ -12,6 +12,15 @@ from fedrelay.errors import SpecError
 from fedrelay.models.zoo import build_model
 
 
+class TwoInputs(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.of_tokens, self.of_rows = nn.Embedding(9, 4), nn.Linear(4, 3), nn.Linear(2, 3)
+
+    def forward(self, tokens, rows):
+        return self.of_tokens(self.table(tokens).mean(1)) + self.of_rows(rows)
+
+
 class TestFlops:
     def count(self, module, shape, classes=10, samples=3, tokens=False):
         x = torch.zeros(samples, *shape, dtype=torch.long if tokens else torch.float32)
@@ -20,6 +29,11 @@ class TestFlops:
     def test_a_linear_layer(self):
         # Forward 2·4·3; backward the gradient of the weights alone, since nobody asks for that of the inputs.
         assert self.count(nn.Linear(4, 3), (4,)) == 2 * 4 * 3 * 2
+
+    def test_several_inputs(self):
+        inputs = {"rows": torch.zeros(3, 2), "tokens": torch.zeros(3, 5, dtype=torch.long)}
+        found = training_flops(TwoInputs(), inputs, torch.zeros(3, dtype=torch.long), F.cross_entropy)
+        assert found == 2 * (2 * 2 * 3 + 3 * 4 * 3)
 
     def test_two_layers(self):
         assert self.count(build_model("mlp", (64,), 10), (64,)) == 2 * (2 * 64 * 64 + 3 * 64 * 10)

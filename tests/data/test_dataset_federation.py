@@ -6,6 +6,7 @@ import random
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -272,3 +273,151 @@ def test_samples_larger_than_memory_stay_on_disk(tmp_path: Path):
         [sys.executable, "-c", MEMORY, str(path), "1"], capture_output=True, text=True, check=True, timeout=120
     )
     assert int(done.stdout) < 60  # MB
+
+
+# Several inputs
+
+
+class Parts(Dataset):
+    """The rows of `Augmented`, in two parts."""
+
+    def __init__(self, size: int, seed: int, form: str) -> None:
+        self.rows, self.form = Augmented(size, seed, noise=0), form
+        self.targets = self.rows.targets
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, row: int):
+        x, y = self.rows[row]
+        forms = {"tensor": x, "tuple": (x[:1], x[1:]), "dict": {"rest": x[1:], "first": x[:1]}}
+        return forms[self.form], y
+
+
+class Joined(torch.nn.Module):
+    """A linear model for all three forms; its logits come as a tensor, in an object or in a dict."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(4, 3)
+        with torch.no_grad():
+            self.linear.weight.copy_(torch.linspace(-1, 1, 12).view(3, 4))
+            self.linear.bias.zero_()
+
+    def forward(self, first, rest=None):
+        logits = self.linear(first if rest is None else torch.cat([first, rest], dim=1))
+        if rest is None:
+            return logits
+        return {"logits": logits} if len(first) % 2 else SimpleNamespace(logits=logits)
+
+
+def in_parts(form: str):
+    return fr.federate_datasets([Parts(8 + k, k, form) for k in range(4)], Parts(30, 9, form))
+
+
+@pytest.mark.parametrize(
+    ("method", "settings"),
+    [
+        ("fedseq", {"workers": 2}),
+        ("centralized", {}),
+        ("spfl+glam", {}),
+        ("fedavg+moon", {"terms": {"contrast": {"projection": 0}}}),
+        ("fedavg+ewc", {"terms": {"fisher": {"labels": "model"}}}),
+        ("fedavg", {"attack": {"name": "label-flip", "swap": [0, 1], "group_share": 0.5, "client_share": 0.5}}),
+        ("shared-raw+fedavg", {"warmup": {"pretrain": 1, "ratio": 0.25}}),
+        ("fedseq", {"grouping": {"assign": "greedy", "profile": "conf", "epochs": 1}, "public": 1, "validation": 0.2}),
+    ],
+)
+def test_several_inputs_give_the_same_weights_as_one_tensor(method, settings):
+    found = []
+    for form in ("tensor", "tuple", "dict"):
+        settings = {**SETTINGS, "workers": 1, "clock": {"profile": "fedgsp"}, **settings}
+        run = fr.run(method, **{**settings, "data": in_parts(form), "model": Joined()})
+        found.append((run.weights_sha256, run.accuracy, run.bytes, run.virtual_seconds))
+    assert found[0] == found[1] == found[2]
+
+
+def test_several_inputs_have_named_shapes_and_keep_their_types():
+    sample = {"ids": torch.arange(6, dtype=torch.int32), "mask": torch.ones(6, dtype=torch.bool), "age": 3.5}
+    data = fr.federate_datasets([[(sample, 1)]], [(sample, 0)], classes=2)
+    assert (data.kind, data.sample_shape) == ("multi-input", {"ids": (6,), "mask": (6,), "age": ()})
+    x = data.client_samples(0).load().x
+    assert {name: each.dtype for name, each in x.items()} == {
+        "ids": torch.int64,
+        "mask": torch.bool,
+        "age": torch.float32,
+    }
+    renamed = {"tokens" if name == "ids" else name: each for name, each in sample.items()}
+    assert data.fingerprint() == fr.federate_datasets([[(sample, 1)]], [(sample, 0)], classes=2).fingerprint()
+    assert data.fingerprint() != fr.federate_datasets([[(renamed, 1)]], [(renamed, 0)], classes=2).fingerprint()
+
+
+def padded(samples):
+    """A batch of texts, as long as the longest of them."""
+    longest = max(len(text) for text, _ in samples)
+    ids = torch.tensor([text + [0] * (longest - len(text)) for text, _ in samples])
+    return {"ids": ids, "mask": ids > 0}, torch.tensor([label for _, label in samples])
+
+
+class MeanOfWords(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.out = torch.nn.Embedding(5, 3), torch.nn.Linear(3, 2)
+
+    def forward(self, ids, mask):
+        weights = mask.unsqueeze(-1).float()
+        return self.out((self.words(ids) * weights).sum(1) / weights.sum(1))
+
+
+def test_batches_may_be_padded_to_their_longest_sample():
+    texts = [([1, 2], 0), ([3], 1), ([1, 4, 2, 2], 0), ([3, 3, 1], 1)]
+    data = fr.federate_datasets([texts, texts[::-1]], texts, collate_fn=padded, classes=2)
+    settings = {**SETTINGS, "batch_size": 2, "workers": 1, "model": MeanOfWords, "clock": {"profile": "fedgsp"}}
+    assert fr.run("fedseq", data=data, **settings).rounds == 2
+    with pytest.raises(fr.DataError, match="inputs: batches of different shapes cannot be joined"):
+        join([Samples(*padded(texts[:1])), Samples(*padded(texts[1:]))])
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (
+            {"model": None},
+            "model: 'own data' has several inputs, which no built-in model takes; use a model of your own",
+        ),
+        (
+            {"model": "mlp"},
+            "model: 'own data' has several inputs, which no built-in model takes; use a model of your own",
+        ),
+        (
+            {"model": torch.nn.Linear(4, 3)},
+            r"model: does not accept samples of shape \{'rest': \(3,\), 'first': \(1,\)\}",
+        ),
+        (
+            {"grouping": {"assign": "greedy", "profile": "t2v"}},
+            "'t2v' needs images, but the samples of 'own data' are multi-input",
+        ),
+    ],
+)
+def test_what_needs_one_input_is_refused_in_one_line(settings, message):
+    with pytest.raises(fr.SpecError, match=message) as found:
+        fr.run("fedseq", data=in_parts("dict"), **{"model": Joined(), "rounds": 1, "workers": 1, **settings})
+    assert "\n" not in str(found.value)
+
+
+@pytest.mark.parametrize(
+    ("client", "options", "message"),
+    [
+        ([({"a": X[0], "c": X[0]}, 0)], {}, r"client '0': .* the shapes \{'a': \(2,\), 'c': \(2,\)\} and \(\) per"),
+        ([((X[0], X[0]), 0)], {}, r"client '0': .* the shapes \(\(2,\), \(2,\)\) and \(\) per sample"),
+        ([({"a": X[0], "b": X}, 0)], {}, r"client '0': .*'b': \(4, 2\)"),
+        ([({"a": X[0], "b": X[0]}, 0)], {"kind": "image"}, "kind: has no effect, because samples have several inputs"),
+        ([({1: X[0]}, 0)], {}, "inputs: must be a tensor, or a tuple or a dict of tensors, got dict"),
+        ([({"a": X[0], "b": {"c": X[0]}}, 0)], {}, r"inputs\['b'\]: must be a tensor, got dict"),
+        ([({"a": X[0], "b": X[0]}, 0)], {"collate_fn": lambda rows: ({"a": X}, Y[:1])}, r"inputs\['a'\]: a batch of 1"),
+    ],
+)
+def test_unsuitable_inputs_are_refused_in_one_line(client, options, message):
+    with pytest.raises(fr.DataError, match=message) as found:
+        fr.federate_datasets([client], [({"a": X[0], "b": X[0]}, 0)], classes=2, **options)
+    assert "\n" not in str(found.value)

@@ -350,3 +350,17 @@ class TestFederate:
         tokens = np.zeros((20, 3), dtype=int)
         with pytest.raises(DataError, match=r"^y: the largest label is -100"):
             federate(tokens, np.full((20, 3), IGNORED_LABEL), tokens, tokens, clients=2)
+
+
+@pytest.mark.parametrize("x", [{"a": np.zeros((6, 2))}, (np.zeros((6, 2)), np.zeros((6, 3)))])
+def test_several_inputs_are_for_datasets(x):
+    with pytest.raises(
+        DataError, match=r"x: must be one array, got a \w+; for several inputs use fr\.federate_datasets"
+    ):
+        federate(x, np.zeros(6, int), x, np.zeros(6, int))
+
+
+def test_a_tuple_may_hold_the_rows_of_one_array():
+    rows = tuple(np.arange(12.0).reshape(6, 2))
+    data = federate(rows, np.arange(6) % 2, rows, np.arange(6) % 2, clients=2, partition="iid")
+    assert data.sample_shape == (2,)

@@ -103,3 +103,30 @@ def test_what_cannot_be_exported_is_refused(run, tmp_path):
     (tmp_path / "own" / "model.safetensors").write_bytes(b"no tensors")
     with pytest.raises(fr.RunFolderError, match=r"model\.safetensors: cannot be read"):
         fr.export(tmp_path / "own", tmp_path / "out2", model=net)
+
+
+class NamedInputs(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.out = nn.Linear(4, 2)
+
+    def forward(self, age, scan):
+        return {"logits": self.out(torch.cat([age.unsqueeze(1), scan], dim=1))}
+
+
+def test_a_model_with_several_inputs(tmp_path):
+    rows = [({"age": float(row), "scan": torch.full((3,), row / 9)}, row % 2) for row in range(9)]
+    data, net = fr.federate_datasets([rows[:3], rows[3:6]], rows[6:], classes=2), NamedInputs()
+    result = fr.run(
+        "fedavg", data=data, model=net, rounds=1, workers=1, clock={"profile": "fedgsp"}, out=tmp_path / "run"
+    )
+    found = fr.export(tmp_path / "run", tmp_path / "out", data=data, model=net, predictions=True)
+    inputs = json.loads((tmp_path / "out" / "model.json").read_text())["inputs"]
+    assert inputs["shape"] == {"age": ["batch"], "scan": ["batch", 3]}
+    assert inputs["type"] == {"age": "float32", "scan": "float32"}
+    with found.predictions.open() as file:
+        last = list(csv.DictReader(file))[-1]
+    expected = torch.tensor([8, *[8 / 9] * 3]) @ result.model["out.weight"].T + result.model["out.bias"]
+    assert [float(last["output_0"]), float(last["output_1"])] == pytest.approx(expected.tolist(), rel=1e-5)
+    with pytest.raises(fr.SpecError, match="format: torch-export and onnx take models with one input"):
+        fr.export(tmp_path / "run", tmp_path / "program", data=data, model=net, format="torch-export")

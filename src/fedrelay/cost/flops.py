@@ -12,9 +12,10 @@ from torch import Tensor, nn
 
 from fedrelay.errors import SpecError
 from fedrelay.models.flat_layout import TORCH_GLOBALS, trained_dtype
+from fedrelay.models.inputs_and_outputs import Inputs, call_module, map_inputs, rows_of, with_float_type
 
 
-def training_flops(module: nn.Module, inputs: Tensor, targets: Tensor, loss: Callable[[Any, Tensor], Tensor]) -> float:
+def training_flops(module: nn.Module, inputs: Inputs, targets: Tensor, loss: Callable[[Any, Tensor], Tensor]) -> float:
     """FLOPs of one sample in a training step, forward and backward, counted on a real step of a copy on the CPU.
 
     Any batch of samples will do. Matrix products and convolutions are counted, a multiplication and an addition as two
@@ -29,14 +30,13 @@ def training_flops(module: nn.Module, inputs: Tensor, targets: Tensor, loss: Cal
         torch.ops.aten.mkldnn_rnn_layer_backward: lambda *shapes, **others: 2 * _recurrent_flops(*shapes, **others),
     }
     copied = copy.deepcopy(module).cpu().train()
-    x, y = inputs[pair].cpu(), targets[pair].cpu()
-    if x.is_floating_point():
-        x = x.to(trained_dtype(copied, x.dtype))
+    x = with_float_type(map_inputs(Tensor.cpu, rows_of(inputs, pair)), trained_dtype(copied, torch.float32))
+    y = targets[pair].cpu()
     with TORCH_GLOBALS, torch.random.fork_rng(devices=[]):  # dropout draws
         counter = FlopCounterMode(display=False, custom_mapping=formulas)
         try:
             with counter, torch.enable_grad():
-                loss(copied(x), y).backward()  # type: ignore[no-untyped-call]
+                loss(call_module(copied, x), y).backward()  # type: ignore[no-untyped-call]
         except Exception as error:  # a module of the user may raise anything
             raise SpecError(f"model: cannot be trained: {type(error).__name__}: {error}") from None
     return counter.get_total_flops() / len(pair)

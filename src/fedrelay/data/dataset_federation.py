@@ -9,13 +9,15 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 from torch.utils.data import Dataset, IterableDataset, default_collate
 
 from fedrelay.data.dataset_samples import Collate, DatasetSamples, DatasetWithOwner, offered_targets
-from fedrelay.data.federation import Kind, ShortRepr, class_counts, default_task, digest, own_kind
+from fedrelay.data.federation import Kind, SampleKind, ShortRepr, class_counts, default_task, digest, own_kind
 from fedrelay.data.partition import Ints
 from fedrelay.data.samples import Samples
 from fedrelay.errors import DataError
+from fedrelay.models.inputs_and_outputs import Inputs, InputShapes, map_inputs, shapes_of
 
 
 @dataclass(frozen=True, repr=False)
@@ -26,10 +28,10 @@ class DatasetFederation(ShortRepr):
     client_names: tuple[str, ...]
     train: tuple[DatasetSamples, ...]
     test: DatasetSamples
-    kind: Kind
+    kind: SampleKind
     class_count: int
     task: str
-    sample_shape: tuple[int, ...]
+    sample_shape: InputShapes
     target_shape: tuple[int, ...]
 
     @property
@@ -61,7 +63,8 @@ class DatasetFederation(ShortRepr):
         ends = [piece for samples in (*self.train, self.test) for piece in _ends(samples)]
         what = (self.name, self.client_names, self.kind, self.class_count, self.task)
         sizes = (self.sample_counts(), self.test.size)
-        return digest("datasets", *what, *sizes, *(part.numpy() for piece in ends for part in piece))
+        names = tuple(self.sample_shape) if isinstance(self.sample_shape, dict) else ()
+        return digest("datasets", *what, *names, *sizes, *(part.numpy() for piece in ends for part in piece.tensors))
 
     @cached_property
     def _histograms(self) -> dict[int, Ints]:
@@ -80,16 +83,20 @@ def federate_datasets(
 ) -> DatasetFederation:
     """Build a federation from map-style datasets. Samples are read as they are trained and may be larger than memory.
 
-    A sample is a pair (input, target). Transforms run whenever a sample is read. Their randomness (PyTorch, NumPy,
-    Python's `random`) is seeded for each batch of a hop, so results do not depend on the number of workers.
+    A sample is a pair (input, target). An input is a tensor, or several: a dict of tensors, which a model takes by name
+    (`model(**inputs)`), or a tuple, which it takes in order (`model(*inputs)`).
+
+    Transforms run whenever a sample is read. Their randomness (PyTorch, NumPy, Python's `random`) is seeded for each
+    batch of a hop, so results do not depend on the number of workers.
 
     Args:
         train: One dataset for each client, by name or in order.
         test: The test samples.
-        collate_fn: Makes a batch (inputs, targets) of a list of samples; default PyTorch's.
+        collate_fn: Makes a batch (inputs, targets) of a list of samples; default PyTorch's. Several inputs may be
+            padded to the longest sample of their batch.
         classes: The number of classes. By default found in the attribute `targets` of the train datasets, if all have
             one. Not for targets that are numbers.
-        kind: image, tabular, tokens, signal or volume; default: what the samples look like.
+        kind: image, tabular, tokens, signal or volume; default: what the samples look like. Not for several inputs.
         task: The task that the data are for; the default follows from the targets, as in `federate`.
         name: The name of the data, for tables.
 
@@ -123,24 +130,24 @@ def federate_datasets(
     if not any(part.size for part in parts):
         raise DataError("train: no client has samples")
     x, y = _first(tests)
-    inputs, targets = x.numpy(), y.numpy()
-    kind = own_kind(inputs, kind)
+    sample_kind, targets = _kind(x, kind), y.numpy()
     if y.is_floating_point():
         if classes is not None:
             raise DataError("classes: has no effect, because targets are numbers, not class labels")
         classes = 0
     elif classes is None:
         classes = _classes([part for part in parts if part.size])
-    input_type = torch.int64 if kind == "tokens" else torch.float32
+    of_kind = torch.int64 if sample_kind == "tokens" else torch.float32
+    input_type = of_kind if isinstance(x, Tensor) else None
     federation = DatasetFederation(
         name=name,
         client_names=tuple(map(str, named)),
         train=tuple(replace(part, input_type=input_type, classes=classes) for part in parts),
         test=replace(tests, input_type=input_type, classes=classes),
-        kind=kind,
+        kind=sample_kind,
         class_count=classes,
-        task=task or default_task(targets, kind),
-        sample_shape=tuple(x.shape[1:]),
+        task=task or default_task(targets, sample_kind),
+        sample_shape=shapes_of(x),
         target_shape=tuple(y.shape[1:]),
     )
     _check_first_samples(federation)
@@ -149,18 +156,30 @@ def federate_datasets(
 
 def _check_first_samples(federation: DatasetFederation) -> None:
     """Read one sample of every dataset, so that a mistake is found before anything is trained."""
-    wanted = federation.sample_shape, federation.target_shape
+    wanted = _first(federation.test)
     for client, samples in zip(federation.client_names, federation.train, strict=True):
         if not samples.size:
             continue
-        x, y = _first(samples)
-        found = tuple(x.shape[1:]), tuple(y.shape[1:])
-        if found != wanted:
+        found = _first(samples)
+        if (_form(found.x), found.y.shape) != (_form(wanted.x), wanted.y.shape):
+            (x, y), (test_x, test_y) = (map(shapes_of, each) for each in (found, wanted))
             raise DataError(
-                f"client {client!r}: inputs and targets have the shapes {found[0]} and {found[1]} per sample, "
-                f"those of the test set {wanted[0]} and {wanted[1]}"
+                f"client {client!r}: inputs and targets have the shapes {x} and {y} per sample, "
+                f"those of the test set {test_x} and {test_y}"
             )
-    _first(federation.test)
+
+
+def _form(x: Inputs) -> object:
+    """What all datasets must have in common: the shape, or the names and numbers of axes of several inputs."""
+    return shapes_of(x) if isinstance(x, Tensor) else map_inputs(Tensor.dim, x)
+
+
+def _kind(x: Inputs, wanted: Kind | None) -> SampleKind:
+    if isinstance(x, Tensor):
+        return own_kind(x.numpy(), wanted)
+    if wanted is not None:
+        raise DataError(f"kind: has no effect, because samples have several inputs, got {wanted!r}")
+    return "multi-input"
 
 
 def _map_style(dataset: Any, what: str) -> Dataset[Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -17,6 +17,7 @@ from torch.utils.data import ConcatDataset, Dataset, Subset, TensorDataset, defa
 from fedrelay.data.samples import Rows, Samples, SampleSource
 from fedrelay.errors import DataError
 from fedrelay.models.flat_layout import TORCH_GLOBALS
+from fedrelay.models.inputs_and_outputs import Inputs, concatenate
 from fedrelay.rng import torch_seed
 
 READ_AT_ONCE = 64
@@ -49,7 +50,7 @@ class DatasetSamples:
     dataset: Dataset[Any]
     collate: Collate = default_collate
     input_type: torch.dtype | None = None
-    """The type of inputs; None for int64 where they are whole numbers, else float32."""
+    """The type of inputs that are one tensor; None for int64 where they are whole numbers, else float32."""
 
     classes: int | None = None
     """Labels must be below this number; 0 for targets that are numbers, None where it is not known."""
@@ -78,7 +79,7 @@ class DatasetSamples:
 
     def load(self) -> Samples:
         pieces = list(self.pieces(range(self.size), READ_AT_ONCE, 0))
-        return Samples(torch.cat([piece.x for piece in pieces]), torch.cat([piece.y for piece in pieces]))
+        return Samples(concatenate([piece.x for piece in pieces]), torch.cat([piece.y for piece in pieces]))
 
     def _batch(self, samples: list[Any]) -> Samples:
         """A batch in memory, checked."""
@@ -88,8 +89,8 @@ class DatasetSamples:
             raise DataError(f"collate_fn: {_one_line(error)}") from None
         if not isinstance(batch, tuple | list) or len(batch) != 2:
             raise DataError(f"a batch must be a pair (inputs, targets), got {_describe(batch)}")
-        x, y = _tensor(batch[0], "inputs", self.input_type), _tensor(batch[1], "targets")
-        for what, values in (("inputs", x), ("targets", y)):
+        x, y = _inputs(batch[0], self.input_type), _tensor(batch[1], "targets")
+        for what, values in (*_named(x).items(), ("targets", y)):
             if values.dim() == 0 or len(values) != len(samples):
                 raise DataError(f"{what}: a batch of {len(samples)} samples has the shape {list(values.shape)}")
         self._check_labels(y)
@@ -110,7 +111,7 @@ def join(parts: Sequence[SampleSource]) -> SampleSource:
     if len(read) == len(parts):
         return replace(read[0], dataset=ConcatDataset([part.dataset for part in read]))
     loaded = [part.load() for part in parts]
-    return Samples(torch.cat([part.x for part in loaded]), torch.cat([part.y for part in loaded]))
+    return Samples(concatenate([part.x for part in loaded]), torch.cat([part.y for part in loaded]))
 
 
 def offered_targets(dataset: Dataset[Any]) -> Any | None:
@@ -144,12 +145,38 @@ def seeded(seed: int) -> Iterator[None]:
             random.setstate(states[2])
 
 
+def _inputs(values: Any, wanted: torch.dtype | None) -> Inputs:
+    """Inputs as tensors: a mapping as a dict, a tuple or a list of tensors as a tuple, everything else as one tensor.
+
+    PyTorch's `default_collate` makes a list of a tuple.
+    """
+    if isinstance(values, Mapping) and values and all(isinstance(name, str) for name in values):
+        return {name: _part(each, f"inputs[{name!r}]") for name, each in values.items()}
+    if isinstance(values, tuple | list) and values and all(isinstance(each, Tensor) for each in values):
+        return tuple(_part(each, f"inputs[{place}]") for place, each in enumerate(values))
+    return _tensor(values, "inputs", wanted)
+
+
+def _part(values: Any, what: str) -> Tensor:
+    """One of several inputs. Masks stay masks: a model may tell them from numbers."""
+    mask = isinstance(values, Tensor) and values.dtype == torch.bool
+    return _tensor(values, what, torch.bool if mask else None)
+
+
+def _named(x: Inputs) -> dict[str, Tensor]:
+    """Each tensor with its name in messages."""
+    if isinstance(x, Tensor):
+        return {"inputs": x}
+    return {f"inputs[{key!r}]": each for key, each in (x.items() if isinstance(x, dict) else enumerate(x))}
+
+
 def _tensor(values: Any, what: str, wanted: torch.dtype | None = None) -> Tensor:
     """A tensor of the wanted type; by default int64 for whole numbers, else float32."""
     try:
         tensor = torch.as_tensor(values)
     except (TypeError, ValueError, RuntimeError):
-        raise DataError(f"{what}: must be a tensor, got {_describe(values)}") from None
+        allowed = "a tensor, or a tuple or a dict of tensors" if what == "inputs" else "a tensor"
+        raise DataError(f"{what}: must be {allowed}, got {_describe(values)}") from None
     return tensor.to(wanted or (torch.float32 if tensor.is_floating_point() else torch.int64))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, Protocol
@@ -19,9 +19,11 @@ from fedrelay.data.domain_shift import Range, apply_shift, check_shifts
 from fedrelay.data.partition import ClientIndices, Ints, partition_samples
 from fedrelay.data.samples import Samples, SampleSource
 from fedrelay.errors import DataError
+from fedrelay.models.inputs_and_outputs import InputShapes
 from fedrelay.rng import generator
 
 Kind = Literal["image", "tabular", "tokens", "signal", "volume"]
+SampleKind = Kind | Literal["multi-input"]
 Values = Tensor | NDArray[Any] | Sequence[Any]
 
 DEFAULT_ALPHA = 0.5
@@ -37,8 +39,8 @@ class Federation(Protocol):
         """The name of the data, for tables."""
 
     @property
-    def kind(self) -> Kind:
-        """What a sample is: an image, a row of features, a sequence of tokens, a signal or a volume."""
+    def kind(self) -> SampleKind:
+        """What a sample is: an image, a row of features, tokens, a signal, a volume, or several inputs."""
 
     @property
     def client_count(self) -> int:
@@ -53,8 +55,8 @@ class Federation(Protocol):
         """The name of the task that the data are for, unless the experiment names another one."""
 
     @property
-    def sample_shape(self) -> tuple[int, ...]:
-        """The shape of one model input."""
+    def sample_shape(self) -> InputShapes:
+        """The shape of one model input; several inputs have a tuple or a dict of shapes."""
 
     @property
     def target_shape(self) -> tuple[int, ...]:
@@ -154,7 +156,7 @@ class ArrayFederation(ShortRepr):
         """A slice of the converted samples; for large or shifted data, converted at each call."""
         if self._converted is not None:
             span = self.client_indices.span(client)
-            return Samples(self._converted.x[span], self._converted.y[span])
+            return self._converted.map(lambda tensor: tensor[span])
         rows = self.client_indices.of(client)
         x = _tensor(self.dataset, self.dataset.x_train[rows])
         if self.shifts:
@@ -309,6 +311,7 @@ def federate(
         >>> federation.client_count, federation.sample_count(0)
         (8, 10)
     """
+    _check_one_input(x, y)
     train, test = _own_inputs(x, "x"), _own_inputs(x_test, "x_test")
     if train.shape[1:] != test.shape[1:]:
         raise DataError(f"x and x_test: samples must have the same shape, got {train.shape[1:]} and {test.shape[1:]}")
@@ -371,6 +374,13 @@ def _array(values: Values, what: str) -> NDArray[Any]:
         raise DataError(f"{what}: must be an array; its rows differ in length") from None
 
 
+def _check_one_input(x: Values, y: Values) -> None:
+    """Refuse several inputs. A tuple may also hold the samples of one input."""
+    columns = isinstance(x, tuple) and len(x) != len(y) and all(np.ndim(each) and len(each) == len(y) for each in x)
+    if isinstance(x, Mapping) or columns:
+        raise DataError(f"x: must be one array, got a {type(x).__name__}; for several inputs use fr.federate_datasets")
+
+
 def _own_inputs(values: Values, what: str) -> NDArray[Any]:
     """Inputs as an array: at least one sample, numeric and finite."""
     x = _array(values, what)
@@ -386,7 +396,7 @@ def _own_inputs(values: Values, what: str) -> NDArray[Any]:
     return x
 
 
-def default_task(targets: NDArray[Any], kind: Kind) -> str:
+def default_task(targets: NDArray[Any], kind: SampleKind) -> str:
     """The task that targets look like."""
     if targets.dtype.kind == "f":
         zero_or_one = targets.ndim == 2 and bool(np.isin(targets, (0, 1)).all())

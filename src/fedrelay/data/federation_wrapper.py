@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fedrelay.data.federation import Federation, Kind, ShortRepr
+from fedrelay.data.federation import Federation, SampleKind, ShortRepr
 from fedrelay.data.partition import Ints
 from fedrelay.data.samples import SampleSource
+from fedrelay.models.inputs_and_outputs import InputShapes
 
 
 @dataclass(frozen=True, repr=False)
@@ -24,7 +25,7 @@ class FederationWrapper(ShortRepr):
         return self.inner.in_memory
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> SampleKind:
         return self.inner.kind
 
     @property
@@ -44,7 +45,7 @@ class FederationWrapper(ShortRepr):
         return self.inner.target_shape
 
     @property
-    def sample_shape(self) -> tuple[int, ...]:
+    def sample_shape(self) -> InputShapes:
         return self.inner.sample_shape
 
     @property

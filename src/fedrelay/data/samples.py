@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple, Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+
+from fedrelay.errors import DataError
+from fedrelay.models.inputs_and_outputs import Inputs, map_inputs, rows_of, tensors_of
 
 Rows = range | NDArray[np.int64]
 """The indices of samples, in the order in which they are wanted."""
@@ -43,8 +46,28 @@ class SampleSource(Protocol):
 class Samples(NamedTuple):
     """Samples in memory: model inputs (float32, or int64 tokens) and targets (int64 labels, or float32 numbers)."""
 
-    x: Tensor
+    x: Inputs
     y: Tensor
+
+    @property
+    def single_input(self) -> Tensor:
+        """The inputs, for parts that need one tensor.
+
+        Raises:
+            DataError: Samples have several inputs.
+        """
+        if isinstance(self.x, Tensor):
+            return self.x
+        raise DataError("samples must have one input tensor here; these have several")
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """All inputs, then the targets."""
+        return *tensors_of(self.x), self.y
+
+    def map(self, change: Callable[[Tensor], Tensor]) -> Samples:
+        """The same samples with `change` applied to every tensor."""
+        return Samples(map_inputs(change, self.x), change(self.y))
 
     @property
     def size(self) -> int:
@@ -54,18 +77,18 @@ class Samples(NamedTuple):
         """All rows in one piece."""
         if isinstance(rows, range):
             piece = slice(rows.start, rows.stop, rows.step)
-            yield Samples(self.x[piece], self.y[piece])
+            yield Samples(rows_of(self.x, piece), self.y[piece])
         else:
             # index_select is several times faster than x[index].
             index = torch.from_numpy(rows)
-            yield Samples(self.x.index_select(0, index), self.y.index_select(0, index))
+            yield self.map(lambda tensor: tensor.index_select(0, index))
 
     def targets(self) -> Tensor:
         return self.y
 
     def select(self, rows: NDArray[np.int64]) -> Samples:
         index = torch.from_numpy(rows)
-        return Samples(self.x[index], self.y[index])
+        return self.map(lambda tensor: tensor[index])
 
     def load(self) -> Samples:
         return self

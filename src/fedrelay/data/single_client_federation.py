@@ -11,7 +11,7 @@ from fedrelay.data.dataset_samples import join
 from fedrelay.data.federation import digest
 from fedrelay.data.federation_wrapper import FederationWrapper
 from fedrelay.data.partition import Ints
-from fedrelay.data.samples import Samples, SampleSource
+from fedrelay.data.samples import SampleSource
 
 
 @dataclass(frozen=True, repr=False)
@@ -38,12 +38,13 @@ class SingleClientFederation(FederationWrapper):
         # Filled in place: concatenating at the end would take twice the memory.
         total = self.sample_count(0)
         first = self.inner.client_samples(0).load()
-        pool = Samples(*(values.new_empty((total, *values.shape[1:])) for values in first))
+        pool = first.map(lambda values: values.new_empty((total, *values.shape[1:])))
         start = 0
         for client in range(self.inner.client_count):
             part = self.inner.client_samples(client).load()
             stop = start + len(part.y)
-            pool.x[start:stop], pool.y[start:stop] = part.x, part.y
+            for whole, values in zip(pool.tensors, part.tensors, strict=True):
+                whole[start:stop] = values
             start = stop
         return pool
 

@@ -23,6 +23,8 @@ from fedrelay.files import expand_home
 from fedrelay.grouping.base import Grouping
 from fedrelay.grouping.profiles.probe_network import FILES
 from fedrelay.local.module_rebuilder import ModuleRebuilder, ZooModelRebuilder
+from fedrelay.models.inputs_and_outputs import single_shape
+from fedrelay.models.net import Kind, Shape
 from fedrelay.models.zoo import build_model, default_model
 from fedrelay.robustness.label_flip import check_attack
 from fedrelay.routes.star import Star
@@ -35,7 +37,8 @@ log = logging.getLogger(__name__)
 OwnModel = nn.Module | Callable[..., nn.Module]
 """The caller's own model, or a function that builds one under the seed of each run.
 
-A function that takes two arguments gets the shape of a sample and the number of outputs.
+A function that takes two arguments gets the shape of a sample (of several inputs, a tuple or a dict of shapes) and the
+number of outputs.
 """
 
 
@@ -178,9 +181,10 @@ def with_default_model(experiment: Experiment, federation: Federation) -> Experi
     """The experiment with the default model written out, so that a run folder does not depend on the default."""
     if experiment.model.name is not None:
         return experiment
+    kind, shape = _one_input(federation)
     at_every_position = federation.class_count > 0 and bool(federation.target_shape)
-    name = {"tokens": "word-lstm", "image": "unet"}.get(federation.kind) if at_every_position else None
-    name = name or default_model(federation.kind, federation.sample_shape)
+    name = {"tokens": "word-lstm", "image": "unet"}.get(kind) if at_every_position else None
+    name = name or default_model(kind, shape)
     return experiment.model_copy(update={"model": experiment.model.model_copy(update={"name": name})})
 
 
@@ -195,17 +199,25 @@ def build_module(experiment: Experiment, federation: Federation, outputs: int) -
         if not isinstance(module, nn.Module):
             raise SpecError(f"model.name: {model.name} must return a torch.nn.Module, got {type(module).__name__}")
         return module
+    kind, shape = _one_input(federation)
     try:
-        return build_model(
-            model.name,
-            federation.sample_shape,
-            outputs,
-            kind=federation.kind,
-            hidden=model.hidden,
-            stem=model.stem,
-        )
+        return build_model(model.name, shape, outputs, kind=kind, hidden=model.hidden, stem=model.stem)
     except (RuntimeError, MemoryError, OverflowError, TypeError) as error:
         raise SpecError(f"model: cannot be built ({str(error).splitlines()[0]})") from None
+
+
+def _one_input(federation: Federation) -> tuple[Kind, Shape]:
+    """The kind and the shape of samples, for models of the zoo.
+
+    Raises:
+        SpecError: Samples have several inputs.
+    """
+    kind, shape = federation.kind, single_shape(federation.sample_shape)
+    if kind == "multi-input" or shape is None:
+        raise SpecError(
+            f"model: {federation.name!r} has several inputs, which no built-in model takes; use a model of your own"
+        )
+    return kind, shape
 
 
 def own_module(source: OwnModel, federation: Federation, outputs: int) -> nn.Module:
@@ -245,11 +257,12 @@ def module_rebuilder(
     model = experiment.model
     if model.name is None or is_own_model(experiment):
         return None
+    kind, shape = _one_input(federation)
     return ZooModelRebuilder(
         name=model.name,
-        shape=federation.sample_shape,
+        shape=shape,
         classes=outputs,
-        kind=federation.kind,
+        kind=kind,
         hidden=model.hidden,
         stem=model.stem,
         terms=method.terms,

@@ -131,7 +131,7 @@ class BatchedTrainer:
     ) -> list[float]:
         """Run all steps of every lane; returns the sum of each lane's losses."""
         flat = self.flat[: len(hops)]
-        x = torch.cat([client.x for client in samples]).flatten(1).to(flat.dtype)
+        x = torch.cat([client.single_input for client in samples]).flatten(1).to(flat.dtype)
         y = torch.cat([client.y for client in samples])
         sizes = [len(client.y) for client in samples]
         # Rounded up, so that clients of all sizes share the buffers of a few widths.

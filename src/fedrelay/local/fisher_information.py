@@ -12,6 +12,7 @@ from fedrelay.data.samples import SampleSource
 from fedrelay.local.hop_context import Labels
 from fedrelay.models.batched import BatchedModel
 from fedrelay.models.flat_layout import FlatModule
+from fedrelay.models.inputs_and_outputs import Inputs, rows_of
 from fedrelay.tasks.base import Task
 from fedrelay.tasks.classification import is_plain_classification
 
@@ -37,17 +38,17 @@ def fisher_diagonal(flat_module: FlatModule, task: Task, samples: SampleSource, 
     return squares.div_(max(1, samples.size))
 
 
-def sample_gradients(flat_module: FlatModule, task: Task, inputs: Tensor, targets: Tensor) -> Iterable[Tensor]:
+def sample_gradients(flat_module: FlatModule, task: Task, inputs: Inputs, targets: Tensor) -> Iterable[Tensor]:
     """The gradient of each sample's negative log-likelihood; each is valid until the next one is requested."""
     small = is_plain_classification(task) and targets.dim() == 1 and len(flat_module.trained) <= MAX_BATCHED_WEIGHTS
-    if small and inputs.is_cpu and flat_module.precision == "float32":
+    if small and isinstance(inputs, Tensor) and inputs.is_cpu and flat_module.precision == "float32":
         batched = BatchedModel.of(flat_module.module, flat_module.layout, tuple(inputs.shape[1:]))
         if batched is not None:
             yield from batched_sample_gradients(batched, flat_module.flat, inputs, targets)
             return
     for sample in range(len(targets)):
         one = slice(sample, sample + 1)
-        outputs = task.fit_outputs(flat_module.outputs(inputs[one]), targets[one])
+        outputs = task.fit_outputs(flat_module.outputs(rows_of(inputs, one)), targets[one])
         likelihood = task.sample_loss(outputs, targets[one])
         flat_module.gradient.zero_()
         likelihood.backward()  # type: ignore[no-untyped-call]

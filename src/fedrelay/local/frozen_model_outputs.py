@@ -10,6 +10,7 @@ from torch import Tensor
 from fedrelay.local.terms.base import Batch, ModelOutputs
 from fedrelay.models.features import FeatureRecorder
 from fedrelay.models.flat_layout import FlatModule
+from fedrelay.models.inputs_and_outputs import Inputs, logits_of
 
 
 class FrozenModelOutputs:
@@ -21,7 +22,7 @@ class FrozenModelOutputs:
         self.student_features = FeatureRecorder(student.module) if features else None
         self.teacher_features = FeatureRecorder(self.teacher.module) if features else None
 
-    def batch(self, inputs: Tensor, targets: Tensor, logits: Tensor) -> Batch:
+    def batch(self, inputs: Inputs, targets: Tensor, logits: Tensor) -> Batch:
         """The batch that was just run through the student. Each teacher is run at most once per batch."""
         cache: dict[int, ModelOutputs] = {}
 
@@ -29,7 +30,8 @@ class FrozenModelOutputs:
             if model.data_ptr() not in cache:
                 with torch.no_grad():
                     self.teacher.load(model)
-                    cache[model.data_ptr()] = _outputs(self.teacher.outputs(inputs), self.teacher_features)
+                    logits = logits_of(self.teacher.outputs(inputs))
+                    cache[model.data_ptr()] = _outputs(logits, self.teacher_features)
             return cache[model.data_ptr()]
 
         return Batch(targets, _outputs(logits, self.student_features), outputs_of_model)

@@ -12,6 +12,7 @@ from fedrelay.data.samples import Samples
 from fedrelay.errors import SpecError
 from fedrelay.experiment.sections import Precision
 from fedrelay.models.flat_layout import TORCH_GLOBALS, frozen_parameters, trained_dtype
+from fedrelay.models.inputs_and_outputs import call_module, with_float_type
 from fedrelay.tasks.base import Task
 
 
@@ -47,8 +48,7 @@ def example_batch(federation: Federation) -> Samples:
     test = federation.test
     if test.size:
         return next(test.pieces(range(min(2, test.size)), 2, 0))
-    x, y = test.load()
-    return Samples(x.new_zeros(2, *x.shape[1:]), y.new_zeros(2, *y.shape[1:]))
+    return test.load().map(lambda values: values.new_zeros(2, *values.shape[1:]))
 
 
 def check_model_fits(module: nn.Module, federation: Federation, task: Task) -> None:
@@ -59,7 +59,7 @@ def check_model_fits(module: nn.Module, federation: Federation, task: Task) -> N
         lazy = any(isinstance(parameter, nn.UninitializedParameter) for parameter in module.parameters())
         trial = (module if lazy else copy.deepcopy(module)).cpu().eval()
         with torch.no_grad():
-            outputs = trial(x.to(trained_dtype(trial, x.dtype)) if x.is_floating_point() else x)
+            outputs = call_module(trial, with_float_type(x, trained_dtype(trial, torch.float32)))
     except Exception as error:
         raise SpecError(
             f"model: does not accept samples of shape {federation.sample_shape}: {type(error).__name__}: {error}"
@@ -76,7 +76,7 @@ def check_frozen_parameters(module: nn.Module, federation: Federation) -> None:
     before = [(name, each.clone()) for name, each in frozen_parameters(trial)]
     with TORCH_GLOBALS, torch.random.fork_rng(devices=[]), torch.no_grad():  # dropout draws
         try:
-            trial(x.to(trained_dtype(trial, x.dtype)) if x.is_floating_point() else x)
+            call_module(trial, with_float_type(x, trained_dtype(trial, torch.float32)))
         except Exception as error:
             raise SpecError(f"model: cannot be trained: {type(error).__name__}: {error}") from None
     for (name, old), (_, new) in zip(before, frozen_parameters(trial), strict=True):

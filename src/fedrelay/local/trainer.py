@@ -31,6 +31,7 @@ from fedrelay.local.optimizers.kept_state import kept_state
 from fedrelay.local.terms.base import LossTerm, Term, call_in_place, overriding
 from fedrelay.local.terms.tensor_declarations import ClientState, Payload, ServerState, TermTensor, value_count
 from fedrelay.models.flat_layout import FlatLayout, FlatModule
+from fedrelay.models.inputs_and_outputs import Inputs, rows_of
 from fedrelay.rng import KeyedRandom, generator, secret_normal, torch_seed
 from fedrelay.robustness.guard import clip_updates, max_abs_weights
 from fedrelay.routes.arrival import HopReport
@@ -192,7 +193,7 @@ class EagerTrainer:
         mean_loss = float(loss_sum) / max(1, steps)
         return HopReport(samples.size, steps, mean_loss, largest, norm, norm > float(context.max_update_norm), lr=lr)
 
-    def _loss(self, inputs: Tensor, targets: Tensor, context: HopContext) -> Tensor:
+    def _loss(self, inputs: Inputs, targets: Tensor, context: HopContext) -> Tensor:
         norms = [norm for norm in self.norms if norm.training] if len(targets) == 1 else []
         for norm in norms:
             norm.eval()
@@ -212,7 +213,7 @@ class EagerTrainer:
         seed_torch(torch_seed(self.job.seed, "fisher", *hop_key(hop)), self.job.train.device)
         return fisher_diagonal(self.flat_module, self.job.task, samples, labels)
 
-    def _batches(self, hop: Hop, samples: SampleSource) -> Iterator[tuple[Tensor, Tensor]]:
+    def _batches(self, hop: Hop, samples: SampleSource) -> Iterator[tuple[Inputs, Tensor]]:
         train, count = self.job.train, samples.size
         size = train.batch_size
         # Only BatchNorm models drop a short last batch, and never their only one.
@@ -222,7 +223,8 @@ class EagerTrainer:
             for x, y in samples.pieces(order[:end], size, seed):
                 inputs, targets = self.flat_module.to_inputs(x), y.to(train.device)
                 for begin in range(0, len(targets), size):
-                    yield inputs[begin : begin + size], targets[begin : begin + size]
+                    rows = slice(begin, begin + size)
+                    yield rows_of(inputs, rows), targets[rows]
 
 
 def run_end_hooks(job: TrainingJob, hops: Sequence[Hop], context: HopContext, outcome: HopOutcome) -> Tensor:

@@ -28,6 +28,7 @@ from torch.utils._pytree import tree_map_only
 
 from fedrelay.errors import SpecError
 from fedrelay.experiment.sections import Precision
+from fedrelay.models.inputs_and_outputs import Inputs, call_module, map_inputs
 
 Part = Literal["trained", "untrained", "integer"]
 
@@ -194,20 +195,23 @@ class FlatModule:
         """The trained part of `flat`."""
         return self.flat[: self.layout.trained_size]
 
-    def to_inputs(self, x: Tensor) -> Tensor:
+    def to_inputs(self, x: Inputs) -> Inputs:
         """Samples on the module's device and in its type; images channels-last, which is fast on a CPU."""
+        return map_inputs(self._to_input, x)
+
+    def _to_input(self, x: Tensor) -> Tensor:
         x = x.to(self.flat.device, self.flat.dtype if x.is_floating_point() else x.dtype)
         if x.dim() == 4 and x.shape[1] == 1 and x.is_contiguous():
             # With one channel the memory is the same either way; only the strides say which order is meant.
             return x.as_strided(x.shape, (x.stride(0), 1, x.stride(2), 1))
         return x.to(memory_format=torch.channels_last) if x.dim() == 4 else x
 
-    def outputs(self, inputs: Tensor) -> Any:
+    def outputs(self, inputs: Inputs) -> Any:
         """The module's outputs for a batch. Mixed precision ends here: losses and metrics get float32."""
         if self.precision == "float32":
-            return self.module(inputs)
+            return call_module(self.module, inputs)
         with torch.autocast(self.flat.device.type, torch.bfloat16):
-            return in_float32(self.module(inputs))
+            return in_float32(call_module(self.module, inputs))
 
     def load(self, flat: Tensor) -> None:
         """Load a model."""

@@ -111,7 +111,7 @@ class GanRecovery:
         self.module, self.layout = module, FlatLayout.of(module)
         self.own, self.epochs, self.seed = own, epochs, seed
         with _seeded(seed, "gan"):
-            self.generator = ImageGenerator.of(own.x)
+            self.generator = ImageGenerator.of(own.single_input)
         self.optimiser = _adam(self.generator)
 
     def train_on(self, received: ReceivedModel) -> None:
@@ -120,7 +120,7 @@ class GanRecovery:
             model = copy.deepcopy(self.module)
             model.load_state_dict(self.layout.state_dict(received.weights, self.module))
             with torch.no_grad():
-                classes = model.eval()(self.own.x[:1]).shape[-1]
+                classes = model.eval()(self.own.single_input[:1]).shape[-1]
             discriminator = nn.Sequential(model, nn.Linear(classes, 1)).train()
             optimiser = _adam(discriminator)
             self.generator.train()
@@ -128,7 +128,7 @@ class GanRecovery:
             for _ in range(self.epochs):
                 for rows in _batches(orders.permutation(len(self.own.y))):
                     if len(rows) > 1:  # BatchNorm needs more than one image
-                        self._step(discriminator, optimiser, self.own.x[rows])
+                        self._step(discriminator, optimiser, self.own.single_input[rows])
 
     def _step(self, discriminator: nn.Module, optimiser: torch.optim.Optimizer, real: Tensor) -> None:
         fake = self.generator(torch.randn(len(real), LATENT))
@@ -176,13 +176,13 @@ def feature_network(samples: Samples, classes: int, *, steps: int = 1000, seed: 
     With too few steps, the scale of the features, and of all distances, would be that of the initial weights.
     """
     with _seeded(seed, "fid-cnn"):
-        network = build_model("cnn-s", tuple(samples.x.shape[1:]), classes, kind="image").train()
+        network = build_model("cnn-s", tuple(samples.single_input.shape[1:]), classes, kind="image").train()
         optimiser = torch.optim.SGD(network.parameters(), 0.02, momentum=0.9)
         orders = generator(seed, "fid-batches")
         passes = (_batches(orders.permutation(each)) for each in repeat(len(samples.y)))
         for rows in islice(chain.from_iterable(passes), steps):
             optimiser.zero_grad()
-            F.cross_entropy(network(samples.x[rows]), samples.y[rows]).backward()  # type: ignore[no-untyped-call]
+            F.cross_entropy(network(samples.single_input[rows]), samples.y[rows]).backward()  # type: ignore[no-untyped-call]
             optimiser.step()
     tap = FeatureRecorder(network.eval())
 

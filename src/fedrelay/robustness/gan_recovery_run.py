@@ -118,9 +118,9 @@ class GanTap(HopTap):
 
     def _observe(self, round: int, predecessor: int | None, model: Tensor) -> GanObservation:
         drawn = self.attack.generate(MOST_COMPARED, key=round)
-        previous = None if predecessor is None else self.federation.client_samples(predecessor).load().x
+        previous = None if predecessor is None else self.federation.client_samples(predecessor).load().single_input
         to_previous = None if previous is None else self._distance(drawn, previous)
-        to_all = self._distance(drawn, self.all_samples.x)
+        to_all = self._distance(drawn, self.all_samples.single_input)
         found = headline_score(self.module, model, self.task, self.federation.test)
         return GanObservation(round, predecessor, found, to_previous, to_all)
 

@@ -26,6 +26,7 @@ from fedrelay.experiment.prepared_experiment import PreparedExperiment
 from fedrelay.files import read_regular_file, write_atomically
 from fedrelay.local.evaluation import CHUNK
 from fedrelay.local.model_checks import example_batch
+from fedrelay.models.inputs_and_outputs import call_module, logits_of, map_inputs, with_float_type
 from fedrelay.runtime.run_folder import RunFolderReader
 from fedrelay.tasks.base import Task
 
@@ -187,12 +188,14 @@ def _with_preprocessing(prepared: PreparedExperiment) -> tuple[nn.Module, Tensor
     """The model for raw values, and two samples of them."""
     federation = prepared.federation
     inputs = example_batch(federation).x
+    if not isinstance(inputs, Tensor):
+        raise SpecError("format: torch-export and onnx take models with one input; use safetensors or state-dict")
     if inputs.shape[0] == 1:
         inputs = torch.cat([inputs, inputs])
     if not inputs.is_floating_point():
         return prepared.module, inputs
     scaling = _scaling(federation)
-    module = RawInputs(prepared.module, scaling, len(federation.sample_shape)).eval()
+    module = RawInputs(prepared.module, scaling, inputs.dim() - 1).eval()
     return module, inputs.to(prepared.layout.dtype)
 
 
@@ -212,11 +215,12 @@ def _interface(prepared: PreparedExperiment, format: Format) -> dict[str, Any]:
     """What goes into the model and what comes out, as plain data."""
     federation, scaling = prepared.federation, _scaling(prepared.federation)
     inside = format in ("torch-export", "onnx")
+    inputs = with_float_type(example_batch(federation).x, prepared.layout.dtype)
     return {
         "inputs": {
             "kind": federation.kind,
-            "shape": ["batch", *federation.sample_shape],
-            "type": "int64" if federation.kind == "tokens" else str(prepared.layout.dtype).removeprefix("torch."),
+            "shape": map_inputs(lambda tensor: ["batch", *tensor.shape[1:]], inputs),
+            "type": map_inputs(lambda tensor: str(tensor.dtype).removeprefix("torch."), inputs),
             "scaling": None if scaling is None else {"shift": list(scaling.shift), "scale": list(scaling.scale)},
             "scaled_by_the_model": inside,
         },
@@ -241,8 +245,8 @@ def _predictions(prepared: PreparedExperiment) -> str:
     for begin in range(0, test.size, CHUNK):
         [(x, targets)] = test.pieces(range(begin, min(begin + CHUNK, test.size)), CHUNK, begin)
         with torch.no_grad():
-            dtype = prepared.layout.dtype
-            outputs = prepared.module(x.to(dtype) if x.is_floating_point() else x).reshape(len(targets), -1)
+            inputs = with_float_type(x, prepared.layout.dtype)
+            outputs = logits_of(call_module(prepared.module, inputs)).reshape(len(targets), -1)
         expected = targets.reshape(len(targets), -1)
         if begin == 0:
             names = ["target"] if expected.shape[1] == 1 else [f"target_{k}" for k in range(expected.shape[1])]

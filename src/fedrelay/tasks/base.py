@@ -17,6 +17,7 @@ from torch import Tensor
 
 from fedrelay.errors import DataError, SpecError
 from fedrelay.experiment.sections import Section
+from fedrelay.models.inputs_and_outputs import logits_of
 from fedrelay.tasks.metric import LOSS as LOSS
 from fedrelay.tasks.metric import Metric as Metric
 from fedrelay.tasks.score_histogram import ScoreHistogram
@@ -126,7 +127,7 @@ class Task(Section, ABC):
 
         Models of Hugging Face return an object with `logits`.
         """
-        found = getattr(outputs, "logits", outputs)
+        found = logits_of(outputs)
         if not isinstance(found, Tensor):
             raise SpecError(f"model: must return a tensor for the task {self.name!r}, got {type(outputs).__name__}")
         return found
@@ -134,7 +135,7 @@ class Task(Section, ABC):
     def check_outputs(self, outputs: Any, targets: Tensor, facts: Targets) -> None:
         """Raise a SpecError if a model's outputs for some samples have the wrong shape or give no finite loss."""
         wanted = (len(targets), *self.output_shape(facts))
-        found = getattr(outputs, "logits", outputs)
+        found = logits_of(outputs)
         shape = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
         if shape not in (wanted, wanted[:-1] if wanted[1:] == (1,) else wanted):
             raise SpecError(

@@ -51,7 +51,7 @@ class SharedRaw(Warmup):
         if shared is None:
             return ()
         first = next(shared.pool.pieces(range(1), 1, 0))
-        sample = sum(part[0].numel() * part.element_size() for part in first)
+        sample = sum(part[0].numel() * part.element_size() for part in first.tensors)
         clients = [client for client in range(shared.client_count) if shared.inner.sample_count(client)]
         sent = [len(shared.shared_indices(client)) * sample for client in clients]
         return (

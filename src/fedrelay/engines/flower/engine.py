@@ -110,7 +110,7 @@ class FlowerEngine:
         """Ask clients for their profiles. All must reply, because groups are formed from all."""
         shapes: set[tuple[int, ...]] = set()
         public = self.job.federation.public if isinstance(self.job.federation, PublicFederation) else None
-        samples = {} if public is None else {"public x": public.x.numpy(), "public y": public.y.numpy()}
+        samples = {} if public is None else {"public x": public.single_input.numpy(), "public y": public.y.numpy()}
         header = {"kind": "profile", "job": self.hops.job_description, "profiler": to_plain(profiler)}
 
         def build(client: int) -> Message:

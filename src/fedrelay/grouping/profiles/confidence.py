@@ -38,6 +38,7 @@ from fedrelay.grouping.profiles.base import (
 from fedrelay.local.client_profile import ClientProfiler, ProfileVector
 from fedrelay.local.trainer import TrainingJob
 from fedrelay.models.flat_layout import FlatModule
+from fedrelay.models.inputs_and_outputs import logits_of, rows_of
 
 EPOCHS = 10
 CHUNK = 512
@@ -52,10 +53,10 @@ class ConfidenceProfiler(ClientProfiler):
         x, y = job.federation.public
         flat_module.load(weights)
         flat_module.module.eval()
+        chunks = [slice(begin, begin + CHUNK) for begin in range(0, len(y), CHUNK)]
         with torch.no_grad():
-            logits = torch.cat(
-                [flat_module.outputs(flat_module.to_inputs(part)).cpu() for part in torch.split(x, CHUNK)]
-            )
+            parts = [flat_module.outputs(flat_module.to_inputs(rows_of(x, rows))) for rows in chunks]
+            logits = torch.cat([logits_of(part).cpu() for part in parts])
         correct = logits.double().softmax(-1)[torch.arange(len(y)), y]
         sums = torch.zeros(job.federation.class_count, dtype=torch.float64).index_add_(0, y, correct)
         means: ProfileVector = (sums / y.bincount(minlength=len(sums)).clamp(min=1)).float().numpy()

@@ -54,7 +54,7 @@ class ImageAdapter:
     @classmethod
     def for_federation(cls, shape: tuple[int, ...], federation: Federation) -> ImageAdapter:
         """An adapter with the mean and standard deviation of the federation's test images."""
-        values = federation.test.load().x.double()
+        values = federation.test.load().single_input.double()
         return cls(shape, float(values.mean()), float(values.std()) or 1.0)
 
     def __call__(self, x: Tensor) -> Tensor:

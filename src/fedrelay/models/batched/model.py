@@ -7,10 +7,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from fedrelay.models.batched.base import Activations, BoundLayer, LaneModels, LaneTensors, Shape, UnboundLayer
+from fedrelay.models.batched.base import Activations, BoundLayer, LaneModels, LaneTensors, UnboundLayer
 from fedrelay.models.batched.linear import UnboundLinear
 from fedrelay.models.batched.read_layers import read_chain
 from fedrelay.models.flat_layout import FlatLayout
+from fedrelay.models.inputs_and_outputs import InputShapes, single_shape
 
 
 @dataclass(frozen=True)
@@ -20,9 +21,10 @@ class BatchedModel:
     layers: tuple[UnboundLayer, ...]
 
     @classmethod
-    def of(cls, module: nn.Module, layout: FlatLayout, shape: Shape) -> BatchedModel | None:
-        """Read a module's layers for samples of a shape; None if some layer is not supported."""
-        layers = read_chain(module, layout, shape)
+    def of(cls, module: nn.Module, layout: FlatLayout, shapes: InputShapes) -> BatchedModel | None:
+        """Read a module's layers for samples of a shape; None if some layer, or several inputs, are not supported."""
+        shape = single_shape(shapes)
+        layers = read_chain(module, layout, shape) if shape is not None else None
         return cls(layers) if layers is not None else None
 
     @property

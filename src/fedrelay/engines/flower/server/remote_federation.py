@@ -14,6 +14,7 @@ from fedrelay.data.public_samples import PublicFederation
 from fedrelay.data.samples import Samples
 from fedrelay.engines.flower.node_facts import NodeFacts
 from fedrelay.errors import DataError, EngineError
+from fedrelay.models.inputs_and_outputs import shapes_of
 
 Ints = NDArray[np.int64]
 
@@ -40,8 +41,8 @@ class RemoteFederation:
                         f"the samples of node {name!r} differ from those of node {self.nodes[0]!r}: "
                         f"{what} {theirs!r}, not {ours!r}"
                     )
-        if self.server_test is not None and tuple(self.server_test.x.shape[1:]) != first.shape:
-            found = tuple(self.server_test.x.shape[1:])
+        found = shapes_of(self.server_test.x) if self.server_test is not None else first.shape
+        if found != first.shape:
             raise DataError(f"engine.test: samples of shape {found}, those of the nodes have {first.shape}")
 
     @property
@@ -106,7 +107,7 @@ class RemoteFederation:
     def fingerprint(self) -> str:
         """A digest of the nodes' own (salted) fingerprints and the test samples."""
         told = [(name, facts.fingerprint) for name, facts in zip(self.nodes, self.facts, strict=True)]
-        tested = [part.numpy() for part in self.server_test] if self.server_test is not None else []
+        tested = [part.numpy() for part in self.server_test.tensors] if self.server_test is not None else []
         return digest("remote", told, *tested)
 
 
