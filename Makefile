@@ -17,19 +17,23 @@ help:
 	@echo "make clean            remove $(VENV) and everything that was generated"
 
 # The stamp files record what is installed; make installs again only when pyproject.toml or constraints.txt is newer.
+define install
+@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) not found: Python 3.11 or newer is needed"; exit 1; }
+@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed"; exit 1; }
+@test -d $(VENV) || $(PYTHON) -m venv $(VENV)
+@echo "Installing $(1) into $(VENV) (a few minutes the first time) …"
+@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$(2)]'
+endef
+comma := ,
+
 $(VENV)/.installed: pyproject.toml constraints.txt
-	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) not found: Python 3.11 or newer is needed"; exit 1; }
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed"; exit 1; }
-	@test -d $(VENV) || $(PYTHON) -m venv $(VENV)
-	@echo "Installing FedRelay into $(VENV) (a few minutes the first time) …"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(call install,FedRelay,dev)
 	@touch $@
 
 # The tests and the federation need Flower and Ray; the demo does not.
-$(VENV)/.equipped: $(VENV)/.installed
-	@echo "Installing Flower and Ray …"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,flower,ray]'
-	@touch $@
+$(VENV)/.equipped: pyproject.toml constraints.txt
+	$(call install,FedRelay$(comma) Flower and Ray,dev$(comma)flower$(comma)ray)
+	@touch $(VENV)/.installed $@
 
 install: $(VENV)/.installed
 
