@@ -66,7 +66,10 @@ def pages_with(language: str) -> list[Path]:
 
 @pytest.fixture(autouse=True)
 def own_folder(tmp_path, monkeypatch):
+    """A folder with the table that pages use."""
     monkeypatch.chdir(tmp_path)
+    rows = [f"{row},{30 + row},{'north' if row % 3 else 'south'},{row % 2}" for row in range(24)]
+    (tmp_path / "patients.csv").write_text("\n".join(["patient,age,hospital,ill", *rows]))
 
 
 @pytest.fixture(autouse=True)

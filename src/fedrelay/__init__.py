@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from fedrelay.api import compare, export, load_data, methods, plan, resume, run
     from fedrelay.data.dataset_federation import federate_datasets
     from fedrelay.data.federation import Federation, federate
+    from fedrelay.data.table_federation import federate_table
     from fedrelay.errors import (
         DataError,
         DivergedError,
@@ -46,6 +47,7 @@ _HOMES = {
     "api": ("compare", "export", "load_data", "methods", "plan", "resume", "run"),
     "data.dataset_federation": ("federate_datasets",),
     "data.federation": ("Federation", "federate"),
+    "data.table_federation": ("federate_table",),
     "errors": ("DataError", "DivergedError", "EngineError", "FedRelayError", "RunFolderError", "SpecError"),
     "experiment.method_catalogue": ("register",),
     "experiment.spec": ("Comparison", "Experiment"),
@@ -114,6 +116,7 @@ __all__ = [
     "export",
     "federate",
     "federate_datasets",
+    "federate_table",
     "load_data",
     "methods",
     "plan",

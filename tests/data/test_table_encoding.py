@@ -27,7 +27,7 @@ def test_statistics_of_clients_add_up_to_those_of_all_rows(statistics):
 
 
 def test_rows_are_scaled_imputed_and_marked(statistics):
-    assert statistics.feature_names == [
+    assert statistics.encoding().feature_names == [
         *("age", "weight", "weight missing", "town = bergen", "town = oslo"),
         *("pain = no", "pain = yes", "pain missing"),
     ]
@@ -36,20 +36,20 @@ def test_rows_are_scaled_imputed_and_marked(statistics):
         [-step, -1, 0, 0, 1, 0, 1, 0],
         [0, 0, 1, 1, 0, 1, 0, 1],  # the mean weight; of two equally frequent answers the first by name
     ]
-    encoded = statistics.encode(NORTH)
+    encoded = statistics.encoding().encode(NORTH)
     assert encoded.dtype == np.float32
     np.testing.assert_allclose(encoded, expected, rtol=1e-6)
 
 
 def test_an_unknown_category_is_zeros(statistics):
-    encoded = statistics.encode({"age": ["4"], "weight": ["2"], "town": ["rome"], "pain": ["no"]})
+    encoded = statistics.encoding().encode({"age": ["4"], "weight": ["2"], "town": ["rome"], "pain": ["no"]})
     assert encoded.tolist() == [[0, 0, 0, 0, 0, 1, 0, 0]]
 
 
 def test_a_constant_or_unknown_column_becomes_zeros():
     table = {"same": ["7", "7"], "never": ["", "?"]}
     statistics = TableStatistics.of(table, ())
-    assert statistics.encode(table).tolist() == [[0, 0, 1], [0, 0, 1]]
+    assert statistics.encoding().encode(table).tolist() == [[0, 0, 1], [0, 0, 1]]
 
 
 @pytest.mark.parametrize("cell", ["high", "inf", "nan"])

@@ -35,7 +35,7 @@ def data(context: typer.Context) -> None:
 )
 @takes_settings(*DATA_FLAGS)
 def show(
-    name: Annotated[str, Argument(metavar="[NAME]", help="a data set, or an .npz file")] = "digits",
+    name: Annotated[str, Argument(metavar="[NAME]", help="a data set, or an .npz, .csv or .parquet file")] = "digits",
     plot: Annotated[
         Path | None,
         Option(

@@ -22,6 +22,7 @@ from fedrelay.cost.ledger import (
 )
 from fedrelay.cost.term_transfers import ROUND_MODEL, round_models, term_transfers
 from fedrelay.cost.time_model import TimeModel, VirtualTime, one_after_another
+from fedrelay.data.table_federation import shared_encoding
 from fedrelay.experiment.prepared_experiment import PreparedExperiment
 from fedrelay.local.model_checks import example_batch
 from fedrelay.local.terms.tensor_declarations import value_count
@@ -150,6 +151,8 @@ class CostModel:
         if prepared.layout.frozen and not method.pools_data:
             frozen = SetupTransfer("frozen parameters", prepared.layout.frozen_bytes)
             steps.insert(0, SetupCost(prepared.holders(), down=frozen))
+        if not method.pools_data:
+            steps = [*_table_costs(prepared), *steps]
         classes_counted = method.needs_histograms or prepared.task_counts_classes
         if classes_counted and prepared.federation.class_count and (holders := prepared.holders()):
             steps.append(histograms(holders, prepared.federation.class_count))
@@ -167,3 +170,14 @@ class CostModel:
         """The privacy that clients have spent after this number of hops each; empty without differential privacy."""
         term = self.prepared.method.privacy
         return {} if term is None else term.accountant.spent(hops, self.prepared.holders())
+
+
+def _table_costs(prepared: PreparedExperiment) -> tuple[SetupCost, ...]:
+    """Clients with rows of a table send the sums of their columns, then receive how rows are encoded."""
+    shared, clients = shared_encoding(prepared.federation), prepared.holders()
+    if shared is None or not clients:
+        return ()
+    return (
+        SetupCost(clients, up=SetupTransfer("table sums", [shared.sent[client] for client in clients])),
+        SetupCost(clients, down=SetupTransfer("table encoding", shared.received)),
+    )

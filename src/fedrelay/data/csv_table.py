@@ -36,7 +36,8 @@ def read_table(path: Path, label: str | None, classes: int, *, header: bool = Tr
     lines = list(_lines(path))
     if not lines:
         raise damaged(path, "is empty; it needs a line of column names, then one line per sample")
-    names = _names(path, lines[0]) if header else [str(number + 1) for number in range(len(lines[0][1]))]
+    numbered = [str(number + 1) for number in range(len(lines[0][1]))]
+    names = _names(path, lines[0], ", or use --no-header") if header else numbered
     body = lines[1:] if header else lines
     if len(names) < 2:
         hint = "; separate columns by commas, not semicolons" if ";" in lines[0][1][0] else ""
@@ -80,12 +81,10 @@ def _lines(path: Path) -> Iterator[Line]:
         raise damaged(path, f"line {reader.line_num}: {error}") from None
 
 
-def _names(path: Path, line: Line) -> list[str]:
+def _names(path: Path, line: Line, otherwise: str = "") -> list[str]:
     number, names = line
     if all(_is_number(name) for name in names):
-        raise damaged(
-            path, f"line {number} should have column names but has only numbers; add names, or use --no-header"
-        )
+        raise damaged(path, f"line {number} should have column names but has only numbers; add names{otherwise}")
     if duplicates := [name for name in names if names.count(name) > 1]:
         raise damaged(path, f"duplicate column {duplicates[0]!r}")
     return names

@@ -85,7 +85,8 @@ def load_dataset(name: str, path: Path | None = None) -> Dataset:
 
 
 def _unknown(name: str) -> str:
-    return f"data.name: {unknown('data set', name, [*DATASETS, 'synthetic'])}, and any .npz file"
+    names = unknown("data set", name, [*DATASETS, "table", "synthetic"])
+    return f"data.name: {names}, and any .npz, .csv or .parquet file"
 
 
 def _missing(source: DatasetSource, path: Path | None) -> str:

@@ -1,14 +1,15 @@
 """Encodes tables as model inputs: scaled numbers, one-hot categories, and a mark where a value was missing.
 
-`TableStatistics`, all that encoding needs, are sums. Those of several clients add up, so clients can agree on an
-encoding by exchanging sums instead of rows.
+`TableStatistics` are sums over rows. Those of several clients add up, so clients can agree on an encoding by exchanging
+sums instead of rows. `TableEncoding`, which follows from the sums, is all that encoding a row needs.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,8 +19,11 @@ from fedrelay.errors import DataError
 MISSING = ("", "?")
 """Cells without a value."""
 
-Cells = Mapping[str, Sequence[str]]
-"""Column → its cells, as text."""
+NUMBER_BYTES = 8
+"""A count, sum, mean or deviation is a 64-bit number."""
+
+Cells = Mapping[str, Sequence[str] | NDArray[Any]]
+"""Column → its cells: text, or an array of numbers in which NaN is a missing value."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +50,7 @@ class NumberSums:
 
 @dataclass(frozen=True)
 class TableStatistics:
-    """What encoding a table needs to know of the rows it is fitted on."""
+    """Sums over rows: all that clients must know of each other to agree on an encoding."""
 
     rows: int
     numbers: Mapping[str, NumberSums]
@@ -76,25 +80,81 @@ class TableStatistics:
             {name: counts + other.categories[name] for name, counts in self.categories.items()},
         )
 
-    def encode(self, table: Cells) -> NDArray[np.float32]:
-        """Rows as model inputs; `feature_names` describes the columns.
+    @property
+    def bytes(self) -> int:
+        """What a client sends: the number of rows, three numbers a column, and categories by name with their count."""
+        categories = sum(NUMBER_BYTES * len(counts) + text_bytes(counts) for counts in self.categories.values())
+        return NUMBER_BYTES * (1 + 3 * len(self.numbers)) + categories
 
-        A missing number becomes the mean, a missing category the most frequent one (of several, the first by name).
-        A category that the statistics do not know becomes zeros.
+    def encoding(self, *, scaled: bool = True, mark_missing: bool = True) -> TableEncoding:
+        """The encoding that follows from these sums.
+
+        Args:
+            scaled: Whether numbers are standardised.
+            mark_missing: Whether columns with missing values get a second column that marks them.
         """
-        columns: list[NDArray[np.float64]] = []
+        numbers = {}
         for name, sums in self.numbers.items():
+            shift, scale = (sums.mean, sums.deviation) if scaled else (0.0, 1.0)
+            numbers[name] = NumberEncoding(sums.mean, shift, scale, mark_missing and sums.known < self.rows)
+        categories = {
+            name: CategoryEncoding(
+                tuple(sorted(counts)),
+                min(counts, key=lambda each: (-counts[each], each), default=""),
+                mark_missing and counts.total() < self.rows,
+            )
+            for name, counts in self.categories.items()
+        }
+        return TableEncoding(numbers, categories)
+
+
+@dataclass(frozen=True)
+class NumberEncoding:
+    """How a numeric column is encoded: (value - shift) / scale."""
+
+    missing: float
+    """What replaces a missing value: the mean."""
+
+    shift: float
+    scale: float
+    marked: bool
+    """Whether a second column marks missing values."""
+
+
+@dataclass(frozen=True)
+class CategoryEncoding:
+    """How a categorical column is encoded: one column for each known category."""
+
+    categories: tuple[str, ...]
+    missing: str
+    """What replaces a missing value: the most frequent category (of several, the first by name)."""
+
+    marked: bool
+    """Whether one more column marks missing values."""
+
+
+@dataclass(frozen=True)
+class TableEncoding:
+    """How rows become model inputs."""
+
+    numbers: Mapping[str, NumberEncoding]
+    categories: Mapping[str, CategoryEncoding]
+
+    def encode(self, table: Cells) -> NDArray[np.float32]:
+        """Rows as model inputs; `feature_names` describes the columns. An unknown category becomes zeros."""
+        columns: list[NDArray[np.float64]] = []
+        for name, number in self.numbers.items():
             values = numeric_column(table, name)
             unknown = np.isnan(values)
-            columns.append((np.where(unknown, sums.mean, values) - sums.mean) / sums.deviation)
-            if sums.known < self.rows:
+            columns.append((np.where(unknown, number.missing, values) - number.shift) / number.scale)
+            if number.marked:
                 columns.append(unknown.astype(np.float64))
-        for name, counts in self.categories.items():
+        for name, category in self.categories.items():
             cells = np.array(table[name], dtype=object)
             unknown = np.isin(cells, MISSING)
-            cells[unknown] = min(counts, key=lambda each: (-counts[each], each), default="")
-            columns.extend((cells == category).astype(np.float64) for category in sorted(counts))
-            if counts.total() < self.rows:
+            cells[unknown] = category.missing
+            columns.extend((cells == each).astype(np.float64) for each in category.categories)
+            if category.marked:
                 columns.append(unknown.astype(np.float64))
         return np.stack(columns, axis=1).astype(np.float32)
 
@@ -102,12 +162,34 @@ class TableStatistics:
     def feature_names(self) -> list[str]:
         """The names of the encoded columns: `age`, `age missing`, `thal = 7`."""
         names = []
-        for name, sums in self.numbers.items():
-            names += [name, f"{name} missing"] if sums.known < self.rows else [name]
-        for name, counts in self.categories.items():
-            names += [f"{name} = {category}" for category in sorted(counts)]
-            names += [f"{name} missing"] if counts.total() < self.rows else []
+        for name, number in self.numbers.items():
+            names += [name, f"{name} missing"] if number.marked else [name]
+        for name, category in self.categories.items():
+            names += [f"{name} = {each}" for each in category.categories]
+            names += [f"{name} missing"] if category.marked else []
         return names
+
+    @property
+    def bytes(self) -> int:
+        """What a client receives: two numbers a column (mean and deviation), categories by name and which of them
+        replaces a missing value, and for every column a byte that says whether missing values are marked."""
+        categories = sum(NUMBER_BYTES + text_bytes(each.categories) for each in self.categories.values())
+        return 2 * NUMBER_BYTES * len(self.numbers) + categories + len(self.numbers) + len(self.categories)
+
+    def with_numbers_of(self, own: TableStatistics) -> TableEncoding:
+        """The encoding with a client's own means and deviations; columns that it knows no value of stay as they are."""
+        numbers = {
+            name: replace(number, missing=sums.mean, shift=sums.mean, scale=sums.deviation)
+            if (sums := own.numbers[name]).known
+            else number
+            for name, number in self.numbers.items()
+        }
+        return replace(self, numbers=numbers)
+
+
+def text_bytes(texts: Iterable[str]) -> int:
+    """The bytes of texts in UTF-8."""
+    return sum(len(text.encode()) for text in texts)
 
 
 def numeric_column(table: Cells, name: str) -> NDArray[np.float64]:
@@ -116,8 +198,11 @@ def numeric_column(table: Cells, name: str) -> NDArray[np.float64]:
     Raises:
         DataError: A cell is not a finite number.
     """
-    values = np.full(len(table[name]), np.nan)
-    for row, cell in enumerate(table[name]):
+    column = table[name]
+    if isinstance(column, np.ndarray) and column.dtype.kind == "f":
+        return column
+    values = np.full(len(column), np.nan)
+    for row, cell in enumerate(column):
         if cell in MISSING:
             continue
         try:

@@ -14,6 +14,7 @@ from torch import nn
 from fedrelay.data.federation import Federation
 from fedrelay.data.open_federation import open_federation
 from fedrelay.data.public_samples import PublicFederation, with_public
+from fedrelay.data.table_columns import TABLE_FILES
 from fedrelay.data.validation_samples import validation_part, with_validation
 from fedrelay.engines.start import data_at_nodes, open_node_data
 from fedrelay.errors import SpecError
@@ -143,7 +144,7 @@ def open_data(experiment: Experiment, method: Method, own: Federation | None) ->
         optimizer = experiment.train.optimizer_module
         own = open_node_data(experiment, (*method.node_plugins, *([optimizer] if optimizer else [])))
     if own is None:
-        return open_federation(experiment.data, experiment.seed)
+        return open_federation(experiment.data, experiment.seed, named_task(experiment))
     part = validation_part(own)
     share = experiment.data.validation
     if part is not None and part.share != share:
@@ -160,14 +161,24 @@ def open_data(experiment: Experiment, method: Method, own: Federation | None) ->
     return own
 
 
+def named_task(experiment: Experiment) -> str | None:
+    """The name of the task, if the experiment has one."""
+    name = experiment.task.get("name")
+    return name if isinstance(name, str) else None
+
+
 def with_absolute_paths(experiment: Experiment) -> Experiment:
     """The experiment with absolute paths, so that a run can be resumed from any working directory."""
     data, probe, devices = experiment.data, experiment.grouping.get("probe"), experiment.clock.get("path")
-    name = str(Path(data.name).resolve()) if data.name.endswith(".npz") else data.name
+    name = str(Path(data.name).resolve()) if data.name.lower().endswith((".npz", *TABLE_FILES)) else data.name
     path = data.path.resolve() if data.path is not None else None
+    test = data.table.test
+    table = (
+        data.table.model_copy(update={"test": expand_home(test).resolve()}) if isinstance(test, Path) else data.table
+    )
     places = {name: expand_home(value).resolve() for name, value in experiment.engine if isinstance(value, Path)}
     update: dict[str, Any] = {
-        "data": data.model_copy(update={"name": name, "path": path}),
+        "data": data.model_copy(update={"name": name, "path": path, "table": table}),
         "engine": experiment.engine.model_copy(update=places),
     }
     if isinstance(probe, str) and probe.lower().endswith(FILES):

@@ -6,6 +6,7 @@ from collections.abc import Collection
 
 from fedrelay.data.open_federation import open_federation
 from fedrelay.experiment.comparison_runs import PUBLIC_SAMPLES
+from fedrelay.experiment.data_and_model import named_task
 from fedrelay.experiment.prepare import OnProfilingProgress, inputs_of_profiles, prepare_without_groups
 from fedrelay.experiment.spec import Experiment
 from fedrelay.grouping.base import Grouping
@@ -21,4 +22,4 @@ def profile_inputs(
         experiment = experiment.model_copy(update={"data": experiment.data.model_copy(update={"public": public})})
     if any(grouping.needs_profiling_by_clients for grouping in groupings):
         return inputs_of_profiles(prepare_without_groups(experiment), on_profiling_progress)
-    return ProfileInputs(open_federation(experiment.data, experiment.seed), experiment.seed)
+    return ProfileInputs(open_federation(experiment.data, experiment.seed, named_task(experiment)), experiment.seed)

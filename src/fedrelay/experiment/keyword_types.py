@@ -31,6 +31,7 @@ class DataOptions(TypedDict, total=False):
     test_shifts: Sequence[Shift]
     public: int | None
     validation: float
+    table: Options
 
 
 class KeywordSettings(DataOptions, total=False):

@@ -41,10 +41,43 @@ class Section(BaseModel):
 Shift = Literal["none", "rotation", "inversion", "noise", "contrast"]
 
 
+class TableSettings(Section):
+    """How a table becomes samples: the roles of its columns, its test rows, and how numbers are scaled."""
+
+    target: str | None = Field(None, description="the column to predict")
+    client: str | None = Field(
+        None, description="the column with the client of each row; default: rows are split by data.partition"
+    )
+    test: float | Path = Field(
+        0.2, description="test rows: a share of the rows of every client and label, or a file of their own"
+    )
+    categorical: tuple[str, ...] = Field(
+        (), description="columns of numbers that are categories; columns of text always are"
+    )
+    drop: tuple[str, ...] = Field((), description="columns that are left out, such as the number of a patient")
+    scaling: Literal["shared", "client", "none"] = Field(
+        "shared",
+        description="mean and deviation that numbers are standardised with: of all clients' train rows, of the "
+        "client's own, or none at all",
+    )
+    mark_missing: bool = Field(
+        True, description="add a column of 0 and 1 for each column with missing values: whether the value is missing"
+    )
+
+    @field_validator("test", mode="before")
+    @classmethod
+    def _share_or_file(cls, value: Any) -> Any:
+        if isinstance(value, str | Path):
+            return Path(value)
+        if isinstance(value, int | float) and 0 < value < 1:
+            return float(value)
+        raise ValueError("must be a share between 0 and 1, or a .csv or .parquet file")
+
+
 class DataSettings(Section):
     """The data set and its partition."""
 
-    name: str = Field("digits", description="a data set, or the path of an .npz file")
+    name: str = Field("digits", description="a data set, or the path of an .npz, .csv or .parquet file")
     path: Path | None = Field(None, description="file or folder of the data set, instead of searching for it")
     clients: int | None = Field(
         None, ge=1, description="number of clients; default 100, or all natural clients of the data"
@@ -83,6 +116,7 @@ class DataSettings(Section):
         lt=1,
         description="share of each client's train samples kept for choosing the best model and when to stop",
     )
+    table: TableSettings = Field(TableSettings(), description="how a .csv or .parquet table becomes samples")
 
     @model_validator(mode="after")
     def _refuse_unused_settings(self) -> Self:

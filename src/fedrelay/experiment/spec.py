@@ -38,6 +38,7 @@ from fedrelay.experiment.sections import RecoverySettings as RecoverySettings
 from fedrelay.experiment.sections import ScheduleSettings as ScheduleSettings
 from fedrelay.experiment.sections import Section as Section
 from fedrelay.experiment.sections import StopSettings as StopSettings
+from fedrelay.experiment.sections import TableSettings as TableSettings
 from fedrelay.experiment.sections import TrainSettings as TrainSettings
 from fedrelay.experiment.yaml_files import load_file as load_file
 from fedrelay.experiment.yaml_files import parse_assignment as parse_assignment

@@ -15,7 +15,7 @@ from fedrelay.data.open_federation import open_federation
 from fedrelay.data.single_client_federation import SingleClientFederation
 from fedrelay.engines.start import data_at_nodes
 from fedrelay.errors import FedRelayError
-from fedrelay.experiment.data_and_model import below_public
+from fedrelay.experiment.data_and_model import below_public, named_task
 from fedrelay.experiment.method import build_method
 from fedrelay.experiment.method_catalogue import METHODS, pools_data
 from fedrelay.experiment.spec import DataSettings, Experiment
@@ -128,9 +128,8 @@ def partition_of_run(run: RunView) -> ClientClasses | str:
         return "the samples are at the nodes, and reports do not contact nodes"
     try:
         experiment, fingerprint = run.experiment, str(facts.get("data_fingerprint"))
-        return _opened(
-            experiment.data, experiment.seed, pools_data(experiment.method), _sharing(experiment), fingerprint
-        )
+        pooled, task = pools_data(experiment.method), named_task(experiment)
+        return _opened(experiment.data, experiment.seed, task, pooled, _sharing(experiment), fingerprint)
     except FedRelayError as error:
         return f"the data cannot be opened here: {str(error).splitlines()[0]}"  # the rest lists searched folders
 
@@ -145,10 +144,10 @@ def _sharing(experiment: Experiment) -> Warmup | None:
 
 @lru_cache(maxsize=256)
 def _opened(
-    data: DataSettings, seed: int, pooled: bool, sharing: Warmup | None, fingerprint: str
+    data: DataSettings, seed: int, task: str | None, pooled: bool, sharing: Warmup | None, fingerprint: str
 ) -> ClientClasses | str:
     """Open each federation once, however many methods share it and however often a page is made."""
-    federation = open_federation(data, seed)
+    federation = open_federation(data, seed, task)
     if sharing is not None:
         federation = below_public(federation, partial(sharing.with_shared_samples, seed=seed))
     as_run = below_public(federation, SingleClientFederation) if pooled else federation

@@ -6,7 +6,7 @@ import csv
 import io
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from fedrelay.data.dataset import Dataset, Scaling
 from fedrelay.data.federation import ArrayFederation, Federation
 from fedrelay.data.federation_wrapper import FederationWrapper
+from fedrelay.data.table_federation import shared_encoding
 from fedrelay.errors import RunFolderError, SpecError
 from fedrelay.experiment.prepare import prepare_without_groups
 from fedrelay.experiment.prepared_experiment import PreparedExperiment
@@ -214,7 +215,7 @@ def _dataset(federation: Federation) -> Dataset | None:
 def _interface(prepared: PreparedExperiment, format: Format) -> dict[str, Any]:
     """What goes into the model and what comes out, as plain data."""
     federation, scaling = prepared.federation, _scaling(prepared.federation)
-    inside = format in ("torch-export", "onnx")
+    inside, table = format in ("torch-export", "onnx"), shared_encoding(federation)
     inputs = with_float_type(example_batch(federation).x, prepared.layout.dtype)
     return {
         "inputs": {
@@ -223,11 +224,13 @@ def _interface(prepared: PreparedExperiment, format: Format) -> dict[str, Any]:
             "type": map_inputs(lambda tensor: str(tensor.dtype).removeprefix("torch."), inputs),
             "scaling": None if scaling is None else {"shift": list(scaling.shift), "scale": list(scaling.scale)},
             "scaled_by_the_model": inside,
+            **({} if table is None else {"table": asdict(table.encoding)}),
         },
         "outputs": {
             "task": prepared.task.name,
             "shape": ["batch", *prepared.task.output_shape(federation)],
             "classes": federation.class_count or None,
+            **({} if table is None else {"labels": list(table.labels)}),
         },
     }
 

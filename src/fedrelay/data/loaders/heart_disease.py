@@ -46,7 +46,8 @@ def load(folder: Path) -> Dataset:
     """The patients of all hospitals, with hospitals as natural clients."""
     hospitals = [_read(folder / name, number) for number, name in enumerate(FILES)]
     statistics = reduce(add, (TableStatistics.of(each.rows_of(each.train), CATEGORICAL) for each in hospitals))
-    x = [statistics.encode(each.attributes) for each in hospitals]
+    encoding = statistics.encoding()
+    x = [encoding.encode(each.attributes) for each in hospitals]
     return Dataset(
         name="heart-disease",
         kind="tabular",

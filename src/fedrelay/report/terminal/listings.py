@@ -105,6 +105,11 @@ def dataset_list(sources: Iterable[DatasetSource]) -> Iterator[RenderableType]:
         table.add_row(Text(source.name, style="bold" if found else "dim"), source.summary, _place(source, found))
         searched |= dict.fromkeys(folder.parent for folder in source.folders() if folder.name == source.name)
     table.add_row(
+        Text("table", style="dim"),
+        "any .csv or .parquet table, with data.table.target and optionally a column of clients",
+        Text("needs a path", style="dim"),
+    )
+    table.add_row(
         Text("synthetic", style="bold"),
         "generated, Synthetic(α, β) of FedProx; any number of clients",
         "always",

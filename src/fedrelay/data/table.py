@@ -1,0 +1,244 @@
+"""A table whose columns have roles: inputs, the target, and the client of every row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedrelay.data.table_columns import Columns, as_text, is_missing, read_table_columns, rows_of
+from fedrelay.data.table_encoding import TableStatistics
+from fedrelay.errors import DataError, SpecError
+from fedrelay.experiment.spec import TableSettings, unknown
+from fedrelay.files import expand_home
+
+Ints = NDArray[np.int64]
+
+MOST_LABELS = 100
+"""A target of more different whole numbers may be labels or amounts: the user has to say."""
+
+MOST_CATEGORIES = 100
+"""More different texts look like names or typing errors; the user has to say that they are categories."""
+
+WITH_LABELS = ("classification", "binary")
+ONE_TARGET = (*WITH_LABELS, "regression")
+"""The built-in tasks with one target per row."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of a table. Where messages say `source`, they mean the file."""
+
+    source: str
+    inputs: Columns
+    categorical: tuple[str, ...]
+    """The inputs that are text."""
+
+    targets: NDArray[Any]
+    """Labels as text, or numbers."""
+
+    clients: NDArray[Any] | None
+    """The name of the client of each row, if a column has it."""
+
+    @property
+    def has_labels(self) -> bool:
+        return self.targets.dtype.kind != "f"
+
+    def __len__(self) -> int:
+        return len(self.targets)
+
+    def statistics(self, rows: Ints) -> TableStatistics:
+        """The sums over some rows."""
+        return TableStatistics.of(rows_of(self.inputs, rows), self.categorical)
+
+    def labels(self, rows: Ints) -> tuple[str, ...]:
+        """The labels that occur in some rows; none where targets are numbers."""
+        return sorted_names(self.targets[rows]) if self.has_labels else ()
+
+    def encoded_targets(self, labels: Sequence[str]) -> NDArray[Any]:
+        """Targets as the numbers of these labels, or as float32 numbers.
+
+        Raises:
+            DataError: A row has another label.
+        """
+        if not self.has_labels:
+            return self.targets.astype(np.float32)
+        number = {label: place for place, label in enumerate(labels)}
+        if strange := sorted(set(self.targets) - number.keys()):
+            raise DataError(f"{self.source}: no train row has the label {strange[0]!r}; labels are {listed(labels)}")
+        return np.array([number[label] for label in self.targets], dtype=np.int64)
+
+    def joined(self, other: Table) -> Table:
+        """The rows of this table, then those of another one, which has at least the same inputs.
+
+        Raises:
+            DataError: A column is missing there, or is text there but has numbers here.
+        """
+        inputs = {}
+        for name, column in self.inputs.items():
+            theirs = other.inputs.get(name)
+            if theirs is None:
+                raise DataError(f"{other.source}: has no column {name!r}; columns are {listed(other.inputs)}")
+            if name in self.categorical:
+                theirs = as_text(theirs)
+            elif theirs.dtype.kind != "f" and not is_missing(theirs).all():
+                raise DataError(f"{other.source}: column {name!r} has text, but numbers in {self.source}")
+            elif theirs.dtype.kind != "f":
+                theirs = np.full(len(theirs), np.nan)
+            inputs[name] = np.concatenate([column, theirs])
+        # Rows whose client is not known have a name that no client has.
+        theirs_clients = np.full(len(other), "", dtype=object) if other.clients is None else other.clients
+        clients = None if self.clients is None else np.concatenate([self.clients, theirs_clients])
+        targets = np.concatenate([self.targets, other.targets])
+        return Table(self.source, inputs, self.categorical, targets, clients)
+
+
+def read_table(path: Path, settings: TableSettings, task: str | None = None, prefix: str = "data.table.") -> Table:
+    """Read a `.csv` or `.parquet` file; see `table_of`."""
+    path = expand_home(path)
+    return table_of(read_table_columns(path), settings, str(path), task, prefix)
+
+
+def table_of(
+    columns: Columns,
+    settings: TableSettings,
+    source: str,
+    task: str | None = None,
+    prefix: str = "",
+    *,
+    for_testing: bool = False,
+) -> Table:
+    """Give columns their roles.
+
+    Args:
+        columns: All columns.
+        settings: The roles.
+        source: The name of the file, for messages.
+        task: The task, if it is known; by default it follows from the target.
+        prefix: The place of the settings, for messages.
+        for_testing: Whether the rows are test rows from a file of their own, which may have no column of clients.
+
+    Raises:
+        SpecError: A setting names a column that does not exist, or a column has two roles.
+        DataError: A column does not fit its role.
+    """
+    if settings.target is None:
+        raise SpecError(f"{prefix}target: is required: the column to predict; columns are {listed(columns)}")
+    roles = _roles(columns, settings, source, prefix, for_testing)
+    client = next((name for name, role in roles.items() if role == "client"), None)
+    inputs = {name: column for name, column in columns.items() if roles.get(name, "categorical") == "categorical"}
+    if not inputs:
+        raise DataError(f"{source}: has no columns to learn from besides {listed(sorted(roles))}")
+    categorical = tuple(
+        name for name, column in inputs.items() if column.dtype.kind != "f" or name in settings.categorical
+    )
+    if not for_testing:
+        _check_categories(inputs, settings, source, prefix)
+    return Table(
+        source,
+        {name: as_text(column) if name in categorical else column for name, column in inputs.items()},
+        categorical,
+        _targets(columns[settings.target], settings.target, source, task),
+        None if client is None else _clients(columns[client], client, source),
+    )
+
+
+def sorted_names(names: Iterable[str]) -> tuple[str, ...]:
+    """Different names in order: by value if all are numbers, else by name."""
+    found = set(names)
+    try:
+        return tuple(sorted(found, key=float))
+    except ValueError:
+        return tuple(sorted(found))
+
+
+def listed(names: Iterable[str], most: int = 20) -> str:
+    """Names for a message; of very many, the first."""
+    texts = list(names)
+    return ", ".join(texts[:most]) + (f", … ({len(texts):,})" if len(texts) > most else "")
+
+
+def _roles(columns: Columns, settings: TableSettings, source: str, prefix: str, for_testing: bool) -> dict[str, str]:
+    """Column → its role, for all columns that the settings name."""
+    named = {"target": settings.target, "client": settings.client}
+    wanted = [(role, name) for role, name in named.items() if name is not None]
+    wanted += [("drop", name) for name in settings.drop] + [("categorical", name) for name in settings.categorical]
+    roles: dict[str, str] = {}
+    for role, name in wanted:
+        if name not in columns and for_testing:
+            if role == "target":
+                raise DataError(f"{source}: has no column {name!r}; columns are {listed(columns)}")
+            continue
+        if name not in columns:
+            raise SpecError(f"{prefix}{role}: {unknown('column', name, columns)}")
+        if roles.setdefault(name, role) != role:
+            raise SpecError(f"{prefix}{role}: the column {name!r} already has the role {roles[name]}")
+    return roles
+
+
+def _check_categories(inputs: Columns, settings: TableSettings, source: str, prefix: str) -> None:
+    """Refuse text that is hardly a category: a name, a date, or numbers with a typing error."""
+    for name, column in inputs.items():
+        if column.dtype.kind == "f" or name in settings.categorical:
+            continue
+        texts = sorted(set(column) - {""})
+        if len(texts) > MOST_CATEGORIES:
+            example = next((text for text in texts if not _is_number(text)), texts[0])
+            raise DataError(
+                f"{source}: column {name!r} has {len(texts):,} different texts, such as {example[:40]!r}; correct "
+                f"them, or name the column in {prefix}drop, or in {prefix}categorical if these are categories"
+            )
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _targets(column: NDArray[Any], name: str, source: str, task: str | None) -> NDArray[Any]:
+    """Labels as text, or numbers."""
+    missing = is_missing(column)
+    if missing.any():
+        raise DataError(
+            f"{source}: row {int(missing.argmax()) + 1} has no value in the target column {name!r} "
+            f"({int(missing.sum()):,} of {len(column):,} rows); remove these rows or fill them in"
+        )
+    if task is not None and ":" not in task and task not in ONE_TARGET:
+        raise SpecError(f"task: a table has one target per row, which fits {', '.join(ONE_TARGET)}, not {task!r}")
+    if column.dtype.kind != "f":
+        if task == "regression":
+            raise DataError(
+                f"{source}: the target column {name!r} has text, such as {column[0][:40]!r}; the task regression "
+                "needs numbers"
+            )
+        return column
+    fractions = column != np.floor(column)
+    if task == "regression" or (task not in WITH_LABELS and fractions.any()):
+        return column
+    if fractions.any():
+        raise DataError(
+            f"{source}: the target column {name!r} has numbers such as {column[fractions][0]:g}, not labels; the task "
+            f"{task} needs whole numbers or text"
+        )
+    if task is None and (different := len(np.unique(column))) > MOST_LABELS:
+        raise DataError(
+            f"{source}: the target column {name!r} has {different:,} different whole numbers; set the task to "
+            "classification or regression"
+        )
+    return as_text(column)
+
+
+def _clients(column: NDArray[Any], name: str, source: str) -> NDArray[Any]:
+    missing = is_missing(column)
+    if missing.any():
+        raise DataError(f"{source}: row {int(missing.argmax()) + 1} has no value in the client column {name!r}")
+    if column.dtype.kind == "f" and (np.abs(column) >= 2**53).any():
+        raise DataError(f"{source}: the client column {name!r} has numbers too large to tell apart; use text")
+    return as_text(column)

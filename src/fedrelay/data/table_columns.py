@@ -1,0 +1,152 @@
+"""The columns of a table, from a CSV file, a Parquet file or a data frame: numbers or text.
+
+Numbers are float64 with NaN where a value is missing, text is an array of `str` with "" there. In a CSV file a column
+has numbers if every known cell is one; elsewhere the type of the column decides.
+"""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedrelay.data.csv_table import read_columns
+from fedrelay.data.loaders.file_checks import damaged, reading
+from fedrelay.errors import DataError
+
+Columns = dict[str, NDArray[Any]]
+"""Column → its values, all of the same length."""
+
+TABLE_FILES = (".csv", ".parquet")
+"""The endings of files that are tables."""
+
+MISSING_WORDS = frozenset({"", "?", "NA", "N/A", "NaN", "nan", "null"})
+"""Text that stands for a missing value."""
+
+
+def read_table_columns(path: Path) -> Columns:
+    """The columns of a `.csv` or `.parquet` file.
+
+    Raises:
+        DataError: The file is missing, damaged, empty, or has a column that is neither numbers nor text.
+    """
+    if path.suffix.lower() not in TABLE_FILES:
+        raise damaged(path, f"is no table; tables are {' and '.join(TABLE_FILES)} files")
+    if not path.is_file():
+        raise damaged(path, "file not found")
+    try:
+        found = _parquet_columns(path) if path.suffix.lower() == ".parquet" else _csv_columns(path)
+        return _checked(found)
+    except DataError as error:
+        raise error if str(error).startswith(str(path)) else damaged(path, str(error)) from None
+
+
+def frame_columns(frame: Any) -> Columns:
+    """The columns of a data frame, or of a mapping from column to values.
+
+    Raises:
+        DataError: It is neither, is empty, or has a column that is neither numbers nor text.
+    """
+    names = list(frame) if isinstance(frame, Mapping) else getattr(frame, "columns", None)
+    if names is None:
+        raise DataError(
+            f"table: must be a path, a pandas DataFrame or a mapping column → values, got {type(frame).__name__}"
+        )
+    return _checked({str(name): _column(str(name), frame[name]) for name in names})
+
+
+def as_text(column: NDArray[Any]) -> NDArray[Any]:
+    """A column as text: 1, not 1.0; "" where a value is missing."""
+    if column.dtype.kind != "f":
+        return column
+    return np.array(["" if np.isnan(value) else f"{value:.15g}" for value in column], dtype=object)
+
+
+def is_missing(column: NDArray[Any]) -> NDArray[np.bool_]:
+    """Where values of a column are missing."""
+    return np.isnan(column) if column.dtype.kind == "f" else np.asarray(column == "", dtype=np.bool_)
+
+
+def rows_of(columns: Columns, rows: NDArray[np.int64]) -> Columns:
+    """Some of the rows."""
+    return {name: column[rows] for name, column in columns.items()}
+
+
+def _checked(columns: Columns) -> Columns:
+    lengths = {len(column) for column in columns.values()}
+    if len(lengths) > 1:
+        raise DataError(f"columns must have the same length, got {', '.join(map(str, sorted(lengths)))}")
+    if not lengths or lengths == {0}:
+        raise DataError("has no rows")
+    return columns
+
+
+def _csv_columns(path: Path) -> Columns:
+    return {name: _parsed(name, cells) for name, cells in read_columns(path).items()}
+
+
+def _parsed(name: str, cells: Iterable[str]) -> NDArray[Any]:
+    """Numbers if every known cell is one, else text."""
+    known = ["" if cell in MISSING_WORDS else cell for cell in cells]
+    try:
+        values = np.array([float(cell or "nan") for cell in known])
+    except ValueError:
+        return np.array(known, dtype=object)
+    return _finite(name, values)
+
+
+def _parquet_columns(path: Path) -> Columns:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError:
+        raise damaged(path, "Parquet needs the package pyarrow; pip install 'fedrelay[tables]'") from None
+    try:
+        with reading(path):
+            table = pyarrow.parquet.read_table(path)
+    except pyarrow.ArrowException as error:
+        raise damaged(path, f"is not a Parquet file ({str(error).splitlines()[0]})") from None
+    names = table.column_names
+    if duplicates := [name for name in names if names.count(name) > 1]:
+        raise damaged(path, f"duplicate column {duplicates[0]!r}")
+    is_number = (pyarrow.types.is_integer, pyarrow.types.is_floating, pyarrow.types.is_boolean)
+    found = {}
+    for name, column in zip(names, table.columns, strict=True):
+        plain = any(check(column.type) for check in is_number)
+        values = column.to_numpy() if plain else np.array(column.to_pylist(), dtype=object)
+        found[name] = _column(name, values)
+    return found
+
+
+def _column(name: str, values: Any) -> NDArray[Any]:
+    """The values of a typed column as numbers or text."""
+    array = np.asarray(values)
+    if array.ndim != 1:
+        raise DataError(f"column {name!r}: must have one value for each row, got shape {list(array.shape)}")
+    if array.dtype.kind in "biuf":
+        return _finite(name, array.astype(np.float64))
+    missing = np.asarray(values.isna()) if hasattr(values, "isna") else [_is_nothing(value) for value in array]
+    known = [None if absent else value for value, absent in zip(array.tolist(), missing, strict=True)]
+    if all(value is None or isinstance(value, numbers.Real) for value in known):
+        return _finite(name, np.array([np.nan if value is None else float(value) for value in known]))
+    if wrong := [value for value in known if value is not None and not isinstance(value, str)]:
+        raise DataError(
+            f"column {name!r}: must have numbers or text, got {type(wrong[0]).__name__}; convert or drop it"
+        )
+    texts = ("" if value is None else value.strip() for value in known)
+    return np.array(["" if text in MISSING_WORDS else text for text in texts], dtype=object)
+
+
+def _is_nothing(value: Any) -> bool:
+    return value is None or (isinstance(value, float) and np.isnan(value))
+
+
+def _finite(name: str, values: NDArray[np.float64]) -> NDArray[np.float64]:
+    if np.isinf(values).any():
+        row = int(np.isinf(values).argmax())
+        raise DataError(f"column {name!r}, row {row + 1}: {values[row]} is not a finite number")
+    return values

@@ -1,0 +1,129 @@
+"""The roles of columns, and one line for each way in which they do not fit."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from fedrelay.data.table import Table, sorted_names, table_of
+from fedrelay.data.table_columns import frame_columns
+from fedrelay.errors import DataError, SpecError
+from fedrelay.experiment.spec import TableSettings
+
+ROWS = {
+    "id": ["a", "b", "c"],
+    "age": [40, 50, None],
+    "sex": [0, 1, 1],
+    "town": ["oslo", "", "rome"],
+    "site": [10, 9, 10],
+    "ill": [1, 0, 1],
+}
+
+
+def made(task: str | None = None, rows=ROWS, **settings) -> Table:
+    return table_of(frame_columns(rows), TableSettings(**{"target": "ill", **settings}), "rows.csv", task)
+
+
+def test_roles():
+    table = made(client="site", categorical=("sex",), drop=("id",))
+    assert list(table.inputs) == ["age", "sex", "town"]
+    assert table.categorical == ("sex", "town")
+    assert table.inputs["sex"].tolist() == ["0", "1", "1"]
+    assert table.clients is not None
+    assert table.clients.tolist() == ["10", "9", "10"]
+    assert table.labels(np.arange(3)) == ("0", "1")
+    assert table.encoded_targets(("0", "1")).tolist() == [1, 0, 1]
+
+
+def test_names_of_numbers_are_in_the_order_of_numbers():
+    assert sorted_names(["10", "9", "10"]) == ("9", "10")
+    assert sorted_names(["10", "9", "x"]) == ("10", "9", "x")
+
+
+@pytest.mark.parametrize(
+    ("target", "task", "labels"),
+    [
+        (["no", "yes", "no"], None, True),
+        ([1, 2, 2], None, True),
+        ([1.5, 2, 2], None, False),
+        ([1, 2, 2], "regression", False),
+        ([1, 2, 2], "classification", True),
+        ([1, 2, 2], "mine:task", True),
+    ],
+)
+def test_the_target_says_whether_it_holds_labels(target, task, labels):
+    assert made(task, {**ROWS, "ill": target}).has_labels is labels
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        ({"target": None}, "target: is required: the column to predict; columns are id, age, sex, town, site, ill"),
+        (
+            {"target": "il"},
+            r"target: unknown column 'il' \(did you mean 'ill'\?\); allowed: id, age, sex, town, site, ill",
+        ),
+        ({"client": "ward"}, "client: unknown column 'ward'"),
+        ({"drop": ("ag",)}, "drop: unknown column 'ag'"),
+        ({"categorical": ("sec",)}, "categorical: unknown column 'sec'"),
+        ({"client": "ill"}, "client: the column 'ill' already has the role target"),
+        ({"client": "site", "categorical": ("site",)}, "categorical: the column 'site' already has the role client"),
+    ],
+)
+def test_unknown_columns_and_roles(settings, problem):
+    with pytest.raises(SpecError, match=problem):
+        made(**settings)
+
+
+def many(values):
+    return {"x": np.arange(len(values)), "ill": values}
+
+
+@pytest.mark.parametrize(
+    ("rows", "task", "problem"),
+    [
+        ({**ROWS, "ill": [1, None, None]}, None, r"row 2 has no value in the target column 'ill' \(2 of 3 rows\)"),
+        (
+            {**ROWS, "ill": ["a", "b", "b"]},
+            "regression",
+            "'ill' has text, such as 'a'; the task regression needs numbers",
+        ),
+        ({**ROWS, "ill": [0.5, 1, 1]}, "binary", "has numbers such as 0.5, not labels"),
+        (many(range(101)), None, "has 101 different whole numbers; set the task to classification or regression"),
+        ({"ill": [0, 1]}, None, "has no columns to learn from besides ill"),
+        (
+            {"x": [f"t{row}" for row in range(101)], "ill": np.arange(101) % 2},
+            None,
+            "column 'x' has 101 different texts, such as 't0'; correct them, or name the column in drop",
+        ),
+    ],
+)
+def test_columns_that_do_not_fit(rows, task, problem):
+    with pytest.raises(DataError, match=problem) as error:
+        made(task, rows)
+    assert str(error.value).startswith("rows.csv: ")
+
+
+def test_clients_must_be_known():
+    with pytest.raises(DataError, match="row 3 has no value in the client column 'age'"):
+        made(client="age")
+    with pytest.raises(DataError, match="has numbers too large to tell apart; use text"):
+        made(rows={**ROWS, "site": [2**53, 2**53 + 1, 1]}, client="site")
+
+
+def test_a_task_with_several_targets_is_refused():
+    with pytest.raises(
+        SpecError, match="one target per row, which fits classification, binary, regression, not 'multil"
+    ):
+        made("multilabel")
+
+
+def test_rows_of_a_second_table():
+    table = made(drop=("id",))
+    other = made(rows={"ill": [0], "town": [5], "age": [60], "sex": [1], "site": [1]})
+    assert table.joined(other).inputs["town"].tolist() == ["oslo", "", "rome", "5"]
+    assert len(table.joined(other)) == 4
+    with pytest.raises(DataError, match=r"rows\.csv: has no column 'age'; columns are town, sex, site"):
+        table.joined(made(rows={"ill": [0], "town": [5], "sex": [1], "site": [1]}))
+    with pytest.raises(DataError, match=r"column 'age' has text, but numbers in rows\.csv"):
+        table.joined(made(rows={"ill": [0], "town": [5], "age": ["old"], "sex": [1], "site": [1]}))
