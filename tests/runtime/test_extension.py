@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import json
 
-import numpy as np
 import pytest
-import torch
 import yaml
+from tests.runtime.eight_clients import GROUPS, federation, network
 
 import fedrelay as fr
 from fedrelay.experiment.method_catalogue import METHODS
 from fedrelay.runtime.run_folder import RunFolderReader
 from fedrelay.runtime.run_status import RunStatus
 
-GROUPS = {"grouping.max_clients": 2, "grouping.min_samples": 1000}
 SETTINGS = {"fraction": 0.6, "batch_size": 2, "workers": 1, "seed": 5, "checkpoint": {"seconds": 1000}}
 WITH_STATE = {
     "fedavg": {},
@@ -47,16 +45,7 @@ WITH_STATE = {
 
 @pytest.fixture(scope="module")
 def data():
-    rng = np.random.default_rng(1)
-    owners = [client for client in range(8) for _ in range(4 + client % 3)]
-    y = np.array([owner % 3 for owner in owners])
-    x = (rng.normal(size=(3, 4))[y] + rng.normal(size=(len(y), 4))).astype(np.float32)
-    return fr.federate(x, y, x, y, client_ids=owners, partition="natural")
-
-
-def network():
-    torch.manual_seed(2)
-    return torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU(), torch.nn.Linear(4, 3))
+    return federation()
 
 
 def start(method, data, out, **settings):

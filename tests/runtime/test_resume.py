@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import copy
 
-import numpy as np
 import pytest
 import torch
+from tests.runtime.eight_clients import GROUPS, federation, network
 
 import fedrelay as fr
 from fedrelay.experiment.spec import experiment
 from fedrelay.runtime.callback import Callback
 from fedrelay.runtime.loop import resume_run, run_experiment
-
-GROUPS = {"grouping.max_clients": 2, "grouping.min_samples": 1000}
 
 METHODS = {
     "scaffold": {},
@@ -68,16 +66,7 @@ class Death(Callback):
 
 @pytest.fixture(scope="module")
 def data():
-    rng = np.random.default_rng(1)
-    owners = [client for client in range(8) for _ in range(4 + client % 3)]
-    y = np.array([owner % 3 for owner in owners])
-    x = (rng.normal(size=(3, 4))[y] + rng.normal(size=(len(y), 4))).astype(np.float32)
-    return fr.federate(x, y, x, y, client_ids=owners, partition="natural")
-
-
-def network():
-    torch.manual_seed(2)
-    return torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU(), torch.nn.Linear(4, 3))
+    return federation()
 
 
 @pytest.mark.parametrize("method", METHODS)

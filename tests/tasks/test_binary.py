@@ -68,3 +68,9 @@ def test_samples_of_one_class_leave_some_scores_open():
 def test_weights_of_zero_are_refused(facts):
     with pytest.raises(SpecError, match="class_weights: at least one weight must be above 0"):
         Binary(class_weights=(0.0, 0.0)).prepared(facts(class_count=2))
+
+
+def test_a_class_that_no_client_has_weighs_nothing(facts):
+    """As in classification."""
+    task = Binary(class_weights="balanced").prepared(facts(class_count=2, histograms=((5, 0),)))
+    assert task.class_weights == (1.0, 0.0)

@@ -28,6 +28,7 @@ from fedrelay.files import read_regular_file, write_atomically
 from fedrelay.local.evaluation import CHUNK
 from fedrelay.local.model_checks import example_batch
 from fedrelay.models.inputs_and_outputs import call_module, logits_of, map_inputs, with_float_type
+from fedrelay.runtime.own_parts import check_own_parts
 from fedrelay.runtime.run_folder import RunFolderReader
 from fedrelay.tasks.base import Task
 
@@ -103,15 +104,8 @@ def export_run(
     records = RunFolderReader.open(run)
     if records.result is None:
         raise RunFolderError(f"{run}: the run is not complete; continue it with 'fedrelay resume {run}'")
-    for own, given, what in (
-        ("own_data", federation, "data"),
-        ("own_model", module, "model"),
-        ("own_task", task, "task"),
-    ):
-        if records.facts.get(own) and given is None:
-            raise SpecError(
-                f"{run}: was started from Python with a {what} of your own; use fedrelay.export({str(run)!r}, {what}=…)"
-            )
+    given = {"data": federation, "model": module, "task": task}
+    check_own_parts(run, records.facts, "use fedrelay.export", given, SpecError)
     prepared = prepare_without_groups(records.experiment, federation=federation, module=module, task=task)
     weights = _final_weights(run, prepared.module)
     prepared.module.load_state_dict(weights)

@@ -29,6 +29,7 @@ from fedrelay.runtime.callback import Callback, Callbacks, CurrentModel, RoundCo
 from fedrelay.runtime.failures import check_anything_learned, explain_failures
 from fedrelay.runtime.hop_tap import HopTap
 from fedrelay.runtime.interrupt import Interrupted, finish_round_on_interrupt
+from fedrelay.runtime.own_parts import check_own_parts
 from fedrelay.runtime.recorder import Recorder, plan_summary, profile_files
 from fedrelay.runtime.result import Result
 from fedrelay.runtime.round_evaluator import RoundEvaluator
@@ -215,16 +216,8 @@ def resume_run(
     """Continue a run from its last checkpoint; a complete run is only read, unless it gets more `rounds`."""
     folder = RunFolder.open(path)
     try:
-        for own, given, what in (
-            ("own_data", federation, "data"),
-            ("own_model", module, "model"),
-            ("own_task", task, "task"),
-        ):
-            if folder.facts.get(own) and given is None:
-                raise RunFolderError(
-                    f"{path}: was started from Python with {what} of your own; "
-                    f"continue it with fedrelay.resume({str(path)!r}, {what}=…)"
-                )
+        given = {"data": federation, "model": module, "task": task}
+        check_own_parts(path, folder.facts, "continue it with fedrelay.resume", given, RunFolderError)
         warn_about_other_versions(str(path), folder.facts.get("versions", {}))
         warn_about_other_sources(str(path), folder.facts.get("sources", {}))
         run = prepare(

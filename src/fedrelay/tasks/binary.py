@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar, Self
+from typing import ClassVar
 
 import numpy as np
 import torch.nn.functional as F  # noqa: N812
@@ -18,18 +18,16 @@ from fedrelay.tasks.base import (
     Scores,
     Summable,
     Targets,
-    Task,
     check_class_labels,
-    class_counts,
 )
-from fedrelay.tasks.classification import ClassWeights, check_class_weights
+from fedrelay.tasks.class_weights import ClassWeightedTask, ClassWeights, check_class_weights
 from fedrelay.tasks.score_histogram import ScoreHistogram
 
 CALIBRATION_BINS = 15
 """Bins of equal width of the expected calibration error, as in Guo et al., ICML 2017."""
 
 
-class Binary(Task):
+class Binary(ClassWeightedTask):
     """Binary cross-entropy on one logit; a probability of at least 0.5 predicts the positive class."""
 
     name: ClassVar[str] = "binary"
@@ -47,17 +45,6 @@ class Binary(Task):
     class_weights: ClassWeights = Field(
         "none", description="weights of class 0 and class 1 in the loss: none, balanced, or two numbers"
     )
-
-    @property
-    def needs_histograms(self) -> bool:
-        return self.class_weights == "balanced"
-
-    def prepared(self, targets: Targets) -> Self:
-        self.check_targets(targets)
-        if not self.needs_histograms:
-            return self
-        counts = class_counts(targets)
-        return self.model_copy(update={"class_weights": tuple((counts.sum() / (2 * np.maximum(counts, 1))).tolist())})
 
     def check_targets(self, targets: Targets) -> None:
         check_class_labels(self, targets)

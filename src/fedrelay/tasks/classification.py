@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, replace
-from typing import Annotated, ClassVar, Literal, Self
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -13,7 +13,6 @@ from pydantic import Field
 from torch import Tensor
 
 from fedrelay.data.dataset import IGNORED_LABEL
-from fedrelay.errors import SpecError
 from fedrelay.metrics.classification import scores_from_counts
 from fedrelay.tasks.base import (
     EvaluationSums,
@@ -23,8 +22,8 @@ from fedrelay.tasks.base import (
     Targets,
     Task,
     check_class_labels,
-    class_counts,
 )
+from fedrelay.tasks.class_weights import ClassWeightedTask, ClassWeights, check_class_weights
 
 
 def is_plain_classification(task: Task) -> bool:
@@ -32,20 +31,7 @@ def is_plain_classification(task: Task) -> bool:
     return task == Classification()
 
 
-ClassWeights = Literal["none", "balanced"] | tuple[Annotated[float, Field(ge=0)], ...]
-
-
-def check_class_weights(weights: ClassWeights, classes: int) -> None:
-    """Raise a SpecError if weights are not one for each class, or all 0."""
-    if not isinstance(weights, tuple):
-        return
-    if len(weights) != classes:
-        raise SpecError(f"task.class_weights: needs a weight for each of {classes} classes, got {len(weights)}")
-    if not any(weights):
-        raise SpecError("task.class_weights: at least one weight must be above 0")
-
-
-class Classification(Task):
+class Classification(ClassWeightedTask):
     """Cross-entropy; accuracy, and precision, recall and F1 as means over classes."""
 
     name: ClassVar[str] = "classification"
@@ -58,18 +44,6 @@ class Classification(Task):
         "all clients), or a list of numbers",
     )
     label_smoothing: float = Field(0.0, ge=0, lt=1, description="share of each target spread over all classes")
-
-    @property
-    def needs_histograms(self) -> bool:
-        return self.class_weights == "balanced"
-
-    def prepared(self, targets: Targets) -> Self:
-        self.check_targets(targets)
-        if not self.needs_histograms:
-            return self
-        counts = class_counts(targets)
-        weights = counts.sum() / np.maximum(np.count_nonzero(counts) * counts, 1)
-        return self.model_copy(update={"class_weights": tuple(np.where(counts > 0, weights, 0.0).tolist())})
 
     def check_targets(self, targets: Targets) -> None:
         check_class_labels(self, targets)
