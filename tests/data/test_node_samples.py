@@ -6,8 +6,9 @@ import sys
 
 import numpy as np
 import pytest
+import torch
 
-from fedrelay.data.node_samples import owner_federation, read_samples
+from fedrelay.data.node_samples import open_owner_data, owner_federation, read_samples
 from fedrelay.errors import DataError, SpecError
 from fedrelay.user_code import call_function
 
@@ -107,9 +108,45 @@ def test_no_samples_at_all():
         owner_federation({"x": np.zeros((0, 4), np.float32), "y": np.zeros(0, np.int64)})
 
 
-def test_a_dataset_is_refused_because_nodes_train_on_arrays(tmp_path, monkeypatch):
-    lines = ("import torch", "from torch.utils.data import TensorDataset", "def scans():")
-    (tmp_path / "own_scans.py").write_text("\n".join([*lines, "    return TensorDataset(torch.zeros(2, 2))"]))
+SCANS = """
+import torch
+from torch.utils.data import TensorDataset
+
+whole = TensorDataset(torch.arange(24.0).view(8, 3), torch.arange(8) % 2)
+scans, pair, odd = lambda: whole, lambda: (whole, TensorDataset(*whole[:2])), lambda: TensorDataset(torch.zeros(2, 2))
+"""
+
+
+@pytest.fixture
+def own_scans(tmp_path, monkeypatch):
+    (tmp_path / "own_scans.py").write_text(SCANS)
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(DataError, match="own_scans:scans: nodes train on arrays, not on a torch Dataset"):
+
+
+def test_a_dataset_is_read_as_it_is_trained(own_scans):
+    found = open_owner_data("own_scans:scans")
+    assert not found.in_memory
+    assert (found.sample_count(0), found.test.size, found.class_count, found.sample_shape) == (8, 0, 2, (3,))
+    assert open_owner_data("own_scans:pair", classes=5).test.size == 2
+    half = open_owner_data("own_scans:scans", hold_out=0.5)
+    x, y = (torch.cat(parts) for parts in zip(half.client_samples(0).load(), half.test.load(), strict=True))
+    assert (half.sample_count(0), half.test.size, sorted(x[:, 0].tolist())) == (4, 4, [0, 3, 6, 9, 12, 15, 18, 21])
+    assert (x[:, 0] / 3 % 2).tolist() == y.tolist()
+
+
+@pytest.mark.parametrize(
+    ("source", "options", "message"),
+    [
+        ("own_scans:odd", {}, r"a batch must be a pair \(inputs, targets\)"),
+        ("own_scans:pair", {"hold_out": 0.5}, "--holdout: has no effect, because there are test samples"),
+        ("own_scans:scans", {"classes": 1}, "labels must be 0, 1, … 0"),
+    ],
+)
+def test_a_dataset_that_cannot_be_used(source, options, message, own_scans):
+    with pytest.raises(DataError, match=message):
+        open_owner_data(source, **options).client_samples(0).load()
+
+
+def test_the_servers_test_samples_are_arrays(own_scans):
+    with pytest.raises(DataError, match="own_scans:scans: must return arrays here, not a torch Dataset"):
         read_samples("own_scans:scans")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import math
 
 import pytest
 
+import fedrelay as fr
 from fedrelay.errors import SpecError
 from fedrelay.experiment.spec import TrainSettings, comparison, experiment
 
@@ -95,8 +97,8 @@ def test_a_name_alone_or_with_options():
         ),
         (
             {"schedule": "cosinus"},
-            "train.schedule.name: must be 'constant', 'step', 'cosine' or 'warmup', got 'cosinus' "
-            "(did you mean 'cosine'?)",
+            "train.schedule.name: must be constant, step, cosine, warmup, or MODULE:FUNCTION (did you mean 'cosine'?), "
+            "got 'cosinus'",
         ),
         ({"schedule": 5}, "train.schedule: must be a mapping of settings, got 5"),
         (
@@ -124,3 +126,52 @@ def test_the_old_setting_names_its_replacement(name):
         experiment("fedavg", **{name: 0.9})
     with pytest.raises(SpecError, match=message):
         comparison(["fedavg"], **{name: 0.9})
+
+
+@pytest.fixture
+def own_rates(tmp_path, monkeypatch):
+    lines = (
+        "halves = lambda round, hop: 0.5 ** (round - 1) / (1 + hop)",
+        "zero = lambda round, hop: 0",
+        "fails = lambda round, hop: 1 / (2 - round)",
+    )
+    (tmp_path / "own_rates.py").write_text("\n".join(lines))
+    monkeypatch.syspath_prepend(tmp_path)
+
+
+def test_a_function_of_the_users_own_gets_the_round_and_the_hop(own_rates):
+    train = TrainSettings(lr=0.8, schedule="own_rates:halves", chain_schedule={"name": "linear", "end": 0.5})
+    assert [train.learning_rate(round, 9) for round in (0, 1, 2, 3)] == [0.8, 0.8, 0.4, 0.2]
+    assert train.learning_rate(2, 9, 1, 2) == 0.8 * 0.5 / 2 * 0.5
+    assert not train.depends_on_rounds
+    assert train.own_paths == {"train.schedule": "own_rates:halves"}
+    assert train.own_modules == ("own_rates",)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "message"),
+    [
+        (
+            "own_rates:zero",
+            r"train\.schedule: own_rates:zero\(1, 0\) must return a factor of .* above 0, got 0",
+        ),
+        ("own_rates:nothing", "own_rates has no function 'nothing'"),
+        ("no_such_module:f", r"cannot import no_such_module .*install it, or run in the folder that holds it"),
+        (lambda round, hop: 1.0, "train.schedule: must be a name or MODULE:FUNCTION; workers, nodes and resume"),
+        ({"name": "own_rates:halves", "floor": 0.5}, "floor: has no effect with 'own_rates:halves'; only with cosine"),
+        ("cosin", r"must be constant, step, cosine, warmup, or MODULE:FUNCTION.*cosine"),
+    ],
+)
+def test_a_schedule_that_cannot_be_used(schedule, message, own_rates, toy):
+    with pytest.raises(SpecError, match=message):
+        fr.run("fedavg", data=toy, rounds=2, schedule=schedule)
+
+
+def test_a_run_records_its_own_schedule_and_is_extended_with_it(own_rates, toy, tmp_path):
+    settings = {"data": toy, "model": "logistic", "workers": 1, "schedule": "own_rates:halves"}
+    whole = fr.run("fedseq", rounds=4, **settings)
+    fr.run("fedseq", rounds=2, out=tmp_path / "run", **settings)
+    assert "own_rates" in json.loads((tmp_path / "run" / "run.json").read_text())["sources"]
+    assert fr.resume(tmp_path / "run", data=toy, rounds=4).weights_sha256 == whole.weights_sha256
+    with pytest.raises(SpecError, match=r"round 2: .*own_rates:fails\(2, 0\): ZeroDivisionError"):
+        fr.run("fedavg", rounds=2, **{**settings, "schedule": "own_rates:fails"})

@@ -165,7 +165,7 @@ def node(
     check_installed()
     from torch import nn
 
-    from fedrelay.data.node_samples import owner_federation, read_samples
+    from fedrelay.data.node_samples import open_owner_data
     from fedrelay.engines.flower.credentials import authority, private_key
     from fedrelay.engines.flower.node.owner_policy import OwnerPolicy, PrivacyBudget
     from fedrelay.engines.flower.node.serve_loop import serve
@@ -190,7 +190,7 @@ def node(
     own = call_function(model) if model is not None else None
     if model is not None and not isinstance(own, nn.Module):
         raise SpecError(f"--model {model}: must return an nn.Module, got {type(own).__name__}")
-    samples = owner_federation(read_samples(data, label, header=not no_header), hold_out=holdout, classes=classes)
+    samples = open_owner_data(data, label, header=not no_header, hold_out=holdout, classes=classes)
     place = folder or key.with_name(f"{key.name}.node")
     place.mkdir(mode=0o700, parents=True, exist_ok=True)
     left = PrivacyBudget(place, policy, budget, delta) if policy is not None and budget is not None else None

@@ -17,8 +17,9 @@ from torch.utils.data import Dataset
 
 from fedrelay.data.csv_table import read_table
 from fedrelay.data.dataset import IGNORED_LABEL
-from fedrelay.data.federation import ArrayFederation, federate
+from fedrelay.data.federation import ArrayFederation, Federation, federate
 from fedrelay.data.loaders.npz import read_arrays
+from fedrelay.data.node_datasets import as_datasets, owner_datasets
 from fedrelay.errors import DataError, SpecError
 from fedrelay.files import expand_home
 from fedrelay.rng import generator
@@ -46,8 +47,7 @@ def owner_federation(
         DataError: An array is not valid.
         SpecError: A setting is not valid.
     """
-    if not 0 <= hold_out < 1:
-        raise SpecError(f"--holdout: must be at least 0 and less than 1, got {hold_out:g}")
+    _check_options(hold_out, classes)
     for name, array in arrays.items():
         _check_values(name, array)
     x, y = arrays["x"], arrays["y"]
@@ -62,8 +62,6 @@ def owner_federation(
         rest.sort()
         x, y, x_test, y_test = x[rest], y[rest], x[held_out], y[held_out]
     has_test = len(y_test) > 0
-    if classes is not None and not 1 <= classes <= MAX_CLASSES:
-        raise SpecError(f"--classes: must be an integer from 1 to {MAX_CLASSES:,}, got {classes:,}")
     # `federate` needs at least one test sample; a train sample stands in and is removed again below.
     federation = federate(
         x,
@@ -78,6 +76,13 @@ def owner_federation(
         return federation
     data = federation.dataset
     return replace(federation, dataset=replace(data, x_test=data.x_test[:0], y_test=data.y_test[:0]))
+
+
+def _check_options(hold_out: float, classes: int | None) -> None:
+    if not 0 <= hold_out < 1:
+        raise SpecError(f"--holdout: must be at least 0 and less than 1, got {hold_out:g}")
+    if classes is not None and not 1 <= classes <= MAX_CLASSES:
+        raise SpecError(f"--classes: must be an integer from 1 to {MAX_CLASSES:,}, got {classes:,}")
 
 
 def _check_values(name: str, array: NDArray[Any]) -> None:
@@ -100,14 +105,47 @@ def _classes(*labels: NDArray[Any]) -> int | None:
     return max((int(part.max()) + 1 for part in labels if part.size), default=None) if whole else None
 
 
+def open_owner_data(
+    source: str,
+    label: str | None = None,
+    *,
+    header: bool = True,
+    hold_out: float = 0.0,
+    classes: int | None = None,
+) -> Federation:
+    """A federation with one client: the data owner whose samples `fedrelay node --data` names.
+
+    Args:
+        source: An `.npz` file, a CSV table, or a function `MODULE:FUNCTION`, which may also return a torch `Dataset`.
+        label: The name of the label column, for a CSV table.
+        header: Whether a CSV table starts with column names.
+        hold_out: Share of the samples to hold out as test samples, if there are no test samples.
+        classes: The number of classes; default: as many as the labels need.
+
+    Raises:
+        DataError: The samples cannot be read or are not valid.
+        SpecError: A setting is not valid.
+    """
+    _check_options(hold_out, classes)
+    found = _read(source, label, header=header)
+    if (datasets := as_datasets(found)) is not None:
+        return owner_datasets(*datasets, hold_out=hold_out, classes=classes)
+    return owner_federation(_named_arrays(source, found), hold_out=hold_out, classes=classes)
+
+
 def read_samples(source: str, label: str | None = None, *, header: bool = True) -> dict[str, NDArray[Any]]:
-    """Read samples from an `.npz` file, a CSV table, or a function `MODULE:FUNCTION`.
+    """Read samples as arrays from an `.npz` file, a CSV table, or a function `MODULE:FUNCTION`.
 
     Args:
         source: The file or function.
         label: The name of the label column, for a CSV table.
         header: Whether a CSV table starts with column names.
     """
+    return _named_arrays(source, _read(source, label, header=header))
+
+
+def _read(source: str, label: str | None, *, header: bool) -> Any:
+    """What a file holds, or what a function returned."""
     path = expand_home(Path(source))
     if label is not None and path.suffix.lower() != ".csv":
         raise SpecError("--label: has an effect only with a .csv file")
@@ -120,7 +158,7 @@ def read_samples(source: str, label: str | None = None, *, header: bool = True) 
     if path.suffix.lower() == ".csv":
         return read_table(path, label, MAX_CLASSES, header=header)
     if ":" in source and os.sep not in source:
-        return _named_arrays(source, call_function(source, failure=DataError))
+        return call_function(source, failure=DataError)
     raise SpecError(f"{source}: must be a .npz file, a .csv file or MODULE:FUNCTION")
 
 
@@ -129,7 +167,7 @@ def _named_arrays(source: str, value: Any) -> dict[str, NDArray[Any]]:
     names = ("x", "y", "x_test", "y_test")
     if isinstance(value, Dataset):
         raise DataError(
-            f"{source}: nodes train on arrays, not on a torch Dataset; return (x, y) or read it into arrays"
+            f"{source}: must return arrays here, not a torch Dataset; return (x, y), or (x, y, x_test, y_test)"
         )
     if isinstance(value, tuple | list) and len(value) in (2, 4):
         value = dict(zip(names, value, strict=False))

@@ -59,7 +59,7 @@ class KeywordSettings(DataOptions, total=False):
     optimizer: str
     optimizer_options: Options
     optimizer_state: Literal["reset", "client", "payload"]
-    schedule: ScheduleName | Options
+    schedule: ScheduleName | str | Options
     chain_schedule: ChainScheduleName | Options
     momentum: float
     weight_decay: float

@@ -34,6 +34,7 @@ from fedrelay.experiment.data_and_model import (
     module_rebuilder,
     open_data,
     own_module,
+    own_task_path,
     with_absolute_paths,
     with_default_model,
     with_own_data,
@@ -177,6 +178,7 @@ def prepare_without_groups(
     method = build_method(experiment)
     check_device(experiment.train.device)
     build_optimizer(experiment.train)
+    experiment.train.learning_rate(1, experiment.rounds)  # a schedule of the user's own may be missing or fail
     method = replace(method, terms=(*method.terms, *optimizer_state_terms(experiment.train)))
     [experiment] = with_watched_classes(with_public_samples([experiment]))
     if experiment.guard.tolerance is not None and not experiment.data.public:
@@ -184,7 +186,8 @@ def prepare_without_groups(
     if isinstance(federation, DataBySeed):
         federation = federation.federation(experiment.seed)
         experiment = with_own_data(experiment, federation)
-    federation = open_data(experiment, method, federation)
+    task_path = own_task_path(experiment, task)
+    federation = open_data(experiment, method, federation, task_path)
     check_classes(experiment, method, federation)
     if not federation.class_count:
         method = without_classes(method, experiment, federation)
@@ -226,6 +229,7 @@ def prepare_without_groups(
         module=module,
         layout=layout,
         task=task,
+        task_path=task_path,
         task_counts_classes=unprepared.needs_histograms,
         module_rebuilder=builder,
     )

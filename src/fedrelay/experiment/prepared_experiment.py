@@ -37,6 +37,9 @@ class PreparedExperiment:
     task: Task
     """The task with everything filled in that depends on the data."""
 
+    task_path: str | None = None
+    """`MODULE:NAME`, where the task is of the user's own and was named."""
+
     task_counts_classes: bool = False
     """Whether clients were asked for their class counts, for weights of the classes."""
 
@@ -62,14 +65,14 @@ class PreparedExperiment:
         return next(phase for phase in self.phases if round <= phase.last)
 
     def user_modules(self) -> set[str]:
-        """The modules of the user's own: plug-ins, and those that the model, the task and the optimiser come from."""
+        """The modules of the user's own: plug-ins, and those that the model, the task, the optimiser
+        and the schedule come from."""
         parts = [part for phase in self.phases for part in (phase.route, phase.merge, *phase.terms)]
         kinds = {type(part) for part in (*parts, self.method.grouping, self.method.warmup) if part is not None}
         own = {kind.__module__ for kind in kinds if not is_built_in(kind)}
         named = (self.experiment.model.name, self.experiment.task.get("name"))  # MODULE:NAME
         modules = {name.partition(":")[0] for name in named if name and ":" in name}
-        optimizer = self.experiment.train.optimizer_module
-        return {*own, *self.experiment.plugins, *modules, *([optimizer] if optimizer is not None else [])}
+        return {*own, *self.experiment.plugins, *modules, *self.experiment.train.own_modules}
 
     @cached_property
     def has_validation(self) -> bool:
@@ -102,6 +105,7 @@ class PreparedExperiment:
             seed=wanted.seed,
             rounds=wanted.rounds,
             task=self.task,
+            task_path=self.task_path,
             lanes=wanted.engine.lanes,
             guard=wanted.guard,
             module_rebuilder=self.module_rebuilder,

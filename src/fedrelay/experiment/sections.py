@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
+from numbers import Real
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -17,8 +18,15 @@ from pydantic import (
     model_validator,
 )
 
+from fedrelay.errors import SpecError
 from fedrelay.experiment.error_messages import nearest
-from fedrelay.user_code import is_module_name
+from fedrelay.user_code import call_own, find_function, is_module_name
+
+
+def is_path(name: str) -> bool:
+    """Whether a name is the path of something of the user's own, `MODULE:NAME`."""
+    module, colon, inner = name.partition(":")
+    return bool(colon) and is_module_name(module) and inner.isidentifier()
 
 
 class Section(BaseModel):
@@ -155,10 +163,11 @@ class ModelSettings(Section):
 class ScheduleSettings(Section):
     """The learning rate over the rounds of a run, warm-ups of the method included."""
 
-    name: Literal["constant", "step", "cosine", "warmup"] = Field(
+    name: str = Field(
         "constant",
         description="how the learning rate changes from round to round: constant; step: multiplied by `factor` after "
-        "`every` rounds; cosine: along half a cosine towards `floor`; warmup: rises over `rounds` rounds, then goes on",
+        "`every` rounds; cosine: along half a cosine towards `floor`; warmup: rises over `rounds` rounds, then `then`; "
+        "or your own factor of (round, hop) as MODULE:FUNCTION",
     )
     every: int = Field(1, ge=1, description="step: rounds between two changes")
     factor: float | None = Field(None, gt=0, le=1, description="step: factor of each change")
@@ -166,10 +175,18 @@ class ScheduleSettings(Section):
     rounds: int | None = Field(None, ge=1, description="warmup: rounds before the full learning rate")
     then: Literal["constant", "cosine"] = Field("constant", description="warmup: what follows it")
 
+    @field_validator("name")
+    @classmethod
+    def _name_or_function(cls, name: str) -> str:
+        if name not in _SCHEDULE_OPTIONS and not is_path(name):
+            names = ", ".join(_SCHEDULE_OPTIONS)
+            raise ValueError(f"must be {names}, or MODULE:FUNCTION{nearest(name, _SCHEDULE_OPTIONS)}")
+        return name
+
     @model_validator(mode="after")
     def _check_options(self) -> Self:
         """An option that the chosen schedule does not use is a mistake."""
-        used = _SCHEDULE_OPTIONS[self.name] | ({"floor"} if self.then == "cosine" else set())
+        used = _SCHEDULE_OPTIONS.get(self.name, set()) | ({"floor"} if self.then == "cosine" else set())
         for option in ("every", "factor", "floor", "rounds", "then"):
             if option not in used and getattr(self, option) != type(self).model_fields[option].default:
                 owners = ", ".join(name for name, options in _SCHEDULE_OPTIONS.items() if option in options)
@@ -185,12 +202,14 @@ class ScheduleSettings(Section):
         """Whether a round's learning rate depends on the number of rounds of the run."""
         return "cosine" in (self.name, self.then)
 
-    def at_round(self, round: int, rounds: int) -> float:
-        """The factor of the learning rate in a round, out of so many rounds.
+    def at_round(self, round: int, rounds: int, hop: int = 0) -> float:
+        """The factor of the learning rate in a round, out of so many rounds; a function of the user's own gets the hop.
 
         Profiles are computed before the first round, with the learning rate of the first.
         """
         before, warm = max(0, round - 1), self.rounds or 0
+        if ":" in self.name:
+            return _own_factor(self.name, before + 1, hop)
         if self.factor is not None:
             return self.factor ** (before // self.every)
         if before < warm:
@@ -199,6 +218,15 @@ class ScheduleSettings(Section):
             # The last round is one step short of the floor: with a floor of 0 it would not train at all.
             return cosine_between(1.0, self.floor, (before - warm) / (rounds - warm))
         return 1.0
+
+
+def _own_factor(path: str, round: int, hop: int) -> float:
+    """What a function of the user's own returns for a round, from 1, and a hop, from 0."""
+    what = f"train.schedule: {path}({round}, {hop})"
+    found = call_own(find_function(path), what, round, hop)
+    if not isinstance(found, Real) or isinstance(found, bool) or not 0 < float(found) < math.inf:
+        raise SpecError(f"{what} must return a factor of train.lr, a number above 0, got {found!r}")
+    return float(found)
 
 
 _SCHEDULE_OPTIONS: dict[str, set[str]] = {
@@ -269,7 +297,7 @@ class TrainSettings(Section):
     )
     lr: float = Field(0.05, gt=0, description="learning rate")
     schedule: ScheduleSettings = Field(
-        ScheduleSettings(), description="learning rate over rounds: constant, step, cosine, warmup"
+        ScheduleSettings(), description="learning rate over rounds: constant, step, cosine, warmup, or your own"
     )
     chain_schedule: ChainScheduleSettings = Field(
         ChainScheduleSettings(), description="learning rate along a chain: constant, linear, cosine"
@@ -288,13 +316,14 @@ class TrainSettings(Section):
     @classmethod
     def _name_alone(cls, value: Any) -> Any:
         """`schedule: cosine` says the same as `schedule: {name: cosine}`."""
+        if callable(value):
+            raise ValueError("must be a name or MODULE:FUNCTION; workers, nodes and resume find a function by its name")
         return {"name": value} if isinstance(value, str) else value
 
     @field_validator("optimizer")
     @classmethod
     def _name_or_class(cls, name: str) -> str:
-        module, colon, kind = name.partition(":")
-        if name not in OPTIMIZER_NAMES and not (colon and is_module_name(module) and kind.isidentifier()):
+        if name not in OPTIMIZER_NAMES and not is_path(name):
             names = ", ".join(OPTIMIZER_NAMES)
             hint = nearest(name, OPTIMIZER_NAMES)
             raise ValueError(f"must be {names}, or MODULE:CLASS such as torch.optim:NAdam{hint}")
@@ -309,10 +338,19 @@ class TrainSettings(Section):
         return self
 
     @property
-    def optimizer_module(self) -> str | None:
-        """The module of the optimiser's class, if it comes from outside FedRelay and PyTorch."""
-        module, colon, _ = self.optimizer.partition(":")
-        return None if not colon or module.split(".")[:2] == ["torch", "optim"] else module
+    def own_paths(self) -> Mapping[str, str]:
+        """Setting → `MODULE:NAME`, for what comes from outside FedRelay and PyTorch."""
+        paths = {"train.optimizer": self.optimizer, "train.schedule": self.schedule.name}
+        return {
+            setting: path
+            for setting, path in paths.items()
+            if is_path(path) and path.partition(":")[0].split(".")[:2] != ["torch", "optim"]
+        }
+
+    @property
+    def own_modules(self) -> tuple[str, ...]:
+        """The modules of these paths."""
+        return tuple(path.partition(":")[0] for path in self.own_paths.values())
 
     @property
     def depends_on_rounds(self) -> bool:
@@ -336,7 +374,7 @@ class TrainSettings(Section):
             hop: The place of the hop on its route, from 0.
             hops: The number of hops of the route.
         """
-        return self.lr * self.schedule.at_round(round, rounds) * self.chain_schedule.at_hop(hop, hops)
+        return self.lr * self.schedule.at_round(round, rounds, hop) * self.chain_schedule.at_hop(hop, hops)
 
 
 class EvalSettings(Section):

@@ -7,13 +7,16 @@ import json
 from collections import Counter
 from dataclasses import replace
 from functools import partial
+from importlib import import_module
 
 import numpy as np
 import pytest
 import torch
 from tests.engines.flower.conftest import share_test_samples
+from torch.utils.data import TensorDataset
 
 import fedrelay as fr
+from fedrelay.data.node_datasets import owner_datasets
 from fedrelay.data.open_federation import open_federation
 from fedrelay.engines.flower.messages import FROZEN
 from fedrelay.engines.flower.node.service import NodeService
@@ -370,3 +373,68 @@ def test_a_node_without_validation_samples_is_not_asked_for_them(make_nodes, use
 def test_owners_decide_about_validation_samples():
     with pytest.raises(fr.SpecError, match=r"data\.validation: .* owners decide .*: fedrelay node --validation$"):
         fr.run("fedavg", engine="flower", data="nodes", validation=0.2, **TRAIN)
+
+
+def test_nodes_read_datasets_as_they_are_trained(make_nodes, use_nodes):
+    federation, settings = digits(clients=3), {**TRAIN, "rounds": 1, "fraction": 1.0}
+    here = fr.run("fedseq", data=federation, workers=1, lanes=1, **settings)
+    found = make_nodes(federation)
+    for client in range(3):
+        found.data[client] = owner_datasets(TensorDataset(*federation.client_samples(client)), None, classes=10)
+    found.restart()
+    assert not any(service.federation.in_memory for service in found.connection.services.values())
+    use_nodes(found)
+    there = fr.run("fedseq", engine="flower", data="nodes", **settings)
+    torch.testing.assert_close(there.weights, here.weights, rtol=0, atol=1e-6)
+
+
+OWN_TASKS = """
+import torch
+import fedrelay as fr
+from fedrelay.tasks.classification import Classification
+
+def hinge(outputs, targets):
+    return torch.nn.functional.multi_margin_loss(outputs, targets)
+
+def hit(outputs, targets):
+    return (outputs.argmax(1) == targets).float()
+
+margins = fr.CustomTask(loss=hinge, metrics_of={"hit": hit}, higher_is_better=("hit",))
+
+class Scaled(Classification):
+    scale: float = 1.0
+    def batch_loss(self, outputs, targets):
+        return super().batch_loss(self.scale * outputs, targets)
+"""
+
+
+@pytest.fixture
+def own_tasks(tmp_path, monkeypatch):
+    (tmp_path / "own_tasks_of_nodes.py").write_text(OWN_TASKS)
+    monkeypatch.syspath_prepend(tmp_path)
+    return "own_tasks_of_nodes"
+
+
+@pytest.mark.parametrize(
+    "task", ["margins", {"name": "Scaled", "scale": 2.0, "class_weights": "balanced"}], ids=["a value", "a class"]
+)
+def test_nodes_build_a_task_of_the_users_own(task, make_nodes, use_nodes, own_tasks):
+    task = f"{own_tasks}:{task}" if isinstance(task, str) else {**task, "name": f"{own_tasks}:{task['name']}"}
+    federation, settings = digits(clients=3), {**TRAIN, "rounds": 1, "fraction": 1.0, "task": task}
+    here = fr.run("fedavg", data=federation, workers=1, lanes=1, **settings)
+    found = make_nodes(federation, plugins=(own_tasks,), share_histogram=True)
+    share_test_samples(found)
+    use_nodes(found)
+    there = fr.run("fedavg", engine="flower", data="nodes", **settings)
+    torch.testing.assert_close(there.weights, here.weights, rtol=0, atol=1e-6)
+    assert there.metric == here.metric != "loss"
+    assert there.score == pytest.approx(here.score)
+
+
+def test_nodes_refuse_a_task_whose_module_the_owner_does_not_allow(make_nodes, use_nodes, own_tasks):
+    use_nodes(make_nodes(digits(clients=3), plugins=("mylab",)))
+    with pytest.raises(fr.EngineError, match=rf"{own_tasks}:margins is not allowed here.*\(it allows mylab\)"):
+        fr.run("fedavg", engine="flower", data="nodes", task=f"{own_tasks}:margins", **TRAIN)
+    unnamed = import_module(own_tasks).margins
+    with pytest.raises(fr.SpecError, match="task: nodes cannot find a task that is only in your program"):
+        fr.run("fedavg", engine="flower", data="nodes", task=unnamed, **TRAIN)

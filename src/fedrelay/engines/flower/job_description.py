@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -14,8 +14,9 @@ from torch import nn
 
 from fedrelay.data.federation import Federation
 from fedrelay.engines.flower.messages import FROZEN
-from fedrelay.errors import EngineError
+from fedrelay.errors import EngineError, SpecError
 from fedrelay.experiment.part_serialization import from_plain, to_plain
+from fedrelay.experiment.sections import is_path
 from fedrelay.experiment.spec import GuardSettings, TrainSettings, validate
 from fedrelay.local.model_checks import check_precision
 from fedrelay.local.module_rebuilder import ModuleRebuilder
@@ -24,6 +25,9 @@ from fedrelay.local.trainer import TrainingJob
 from fedrelay.models.flat_layout import FlatLayout
 from fedrelay.models.frozen_bytes import Bytes, frozen_bytes, frozen_sha256, load_frozen_bytes
 from fedrelay.tasks.base import Task
+from fedrelay.tasks.custom import CustomTask
+from fedrelay.tasks.registry import build_task
+from fedrelay.user_code import is_built_in
 
 
 def describe_job(job: TrainingJob) -> str:
@@ -32,7 +36,7 @@ def describe_job(job: TrainingJob) -> str:
     description = {
         "train": {**job.train.model_dump(mode="json"), "device": None},  # each node chooses its own device
         "terms": [to_plain(term) for term in job.terms],
-        "task": to_plain(job.task),
+        "task": describe_task(job),
         "seed": job.seed,
         "rounds": job.rounds,
         "classes": job.federation.class_count,
@@ -80,11 +84,8 @@ def job_from_description(
         load_frozen_bytes(module, frozen)
     train = validate(TrainSettings, {**fields["train"], "device": device}, "train.")
     check_precision(train.precision, device, layout.dtype)
-    if train.optimizer_module not in (None, *plugins):
-        raise EngineError(
-            f"train.optimizer: {train.optimizer} is not allowed here: start this node with --plugin "
-            f"{train.optimizer_module}"
-        )
+    for setting, path in train.own_paths.items():
+        check_allowed(setting, path, plugins)
     return TrainingJob(
         module=module,
         layout=layout,
@@ -93,10 +94,50 @@ def job_from_description(
         terms=tuple(from_plain(Term, term) for term in fields["terms"]),
         seed=int(fields["seed"]),
         rounds=int(fields["rounds"]),
-        task=from_plain(Task, fields["task"]),
+        task=_task(fields["task"], plugins),
         guard=validate(GuardSettings, {**fields["guard"], "tolerance": None}, "guard."),
         secret_noise=True,
     )
+
+
+def describe_task(job: TrainingJob) -> dict[str, Any]:
+    """A task as plain data. One of the user's own is named `MODULE:NAME`; nodes have the module.
+
+    Raises:
+        SpecError: It has no name that nodes could find it by.
+    """
+    task, path = job.task, job.task_path
+    by_name = isinstance(task, CustomTask)  # its functions cannot be sent
+    if is_built_in(type(task)) and not by_name:
+        return to_plain(task)
+    if path is None or not is_path(path):
+        raise SpecError(
+            "task: nodes cannot find a task that is only in your program; define it in a module, and name it: "
+            "task: MODULE:NAME"
+        )
+    if by_name:
+        return {"is": path}
+    kind = type(task)  # a class of the user's own, which may have filled in its fields
+    return {"is": f"{kind.__module__}:{kind.__qualname__}", **task.model_dump(mode="json")}
+
+
+def _task(plain: Mapping[str, Any], plugins: Collection[str]) -> Task:
+    """The task at a node."""
+    path = str(plain["is"])
+    if ":" not in path:
+        return from_plain(Task, plain)
+    check_allowed("task", path, plugins)
+    return build_task({**{key: value for key, value in plain.items() if key != "is"}, "name": path}, path)
+
+
+def check_allowed(setting: str, path: str, plugins: Collection[str]) -> None:
+    """Raise an EngineError unless the node's owner allows the module of `MODULE:NAME`."""
+    module = path.partition(":")[0]
+    if module not in plugins:
+        allowed = ", ".join(plugins) or "none"
+        raise EngineError(
+            f"{setting}: {path} is not allowed here: start this node with --plugin {module} (it allows {allowed})"
+        )
 
 
 def layout_digest(layout: FlatLayout) -> str:

@@ -14,6 +14,7 @@ from fedrelay.data.samples import Samples
 from fedrelay.engines.base import Engine, RouteNeeds
 from fedrelay.engines.flower import check_installed
 from fedrelay.engines.flower.engine import FlowerEngine
+from fedrelay.engines.flower.job_description import describe_task
 from fedrelay.engines.flower.messages import can_send
 from fedrelay.engines.flower.server.connection import Connection
 from fedrelay.engines.flower.server.remote_federation import RemoteFederation, only_public_above, remote_part
@@ -117,6 +118,7 @@ def check_flower(job: TrainingJob, experiment: Experiment, routes: Sequence[Rout
         raise SpecError(f"recovery.policy: {policy!r} is for simulated faults; engine 'flower' has skip and retry")
     if not can_send(job.layout):
         raise SpecError(f"model: weights of type {job.layout.dtype} cannot be sent to nodes; use float32")
+    describe_task(job)  # refuses a task that nodes cannot find
     if torch.device(experiment.train.device).type != "cpu":
         raise SpecError("train.device: is set at each node, with fedrelay node --device")
     for line in privacy_warnings(dict(zip(federation.nodes, federation.facts, strict=True)), job.terms):

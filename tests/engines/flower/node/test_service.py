@@ -357,6 +357,8 @@ def test_an_optimiser_from_outside_needs_the_owners_permission(ask, service, mak
         service.answer(request)
     with pytest.raises(EngineError, match="evil_optim failed when it was imported"):
         make_service(plugins=("evil_optim",)).answer(request)
+    with pytest.raises(EngineError, match=r"train\.schedule: evil_optim:rate is not allowed here.*\(it allows none\)"):
+        service.answer(ask.hop(ask.job(schedule="evil_optim:rate")))
     assert service.answer(ask.hop(ask.job(optimizer="torch.optim:NAdam"))).header["steps"] == 2
 
 

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 import fedrelay.experiment.method_catalogue  # noqa: F401  # all terms and profilers that a request may name
 from fedrelay.data.evaluation_samples import EvaluationSet, evaluation_samples
-from fedrelay.data.federation import ArrayFederation, Federation
+from fedrelay.data.federation import Federation
 from fedrelay.data.node_samples import MAX_CLASSES
 from fedrelay.data.samples import Samples, SampleSource
 from fedrelay.data.validation_samples import validation_part, with_validation
@@ -74,7 +74,7 @@ MOST_MERGED = 10_000
 class NodeService:
     """Answers the requests of a server."""
 
-    data: ArrayFederation
+    data: Federation
     folder: Path
     """Where the node keeps client state, replies, frozen parameters and its salt."""
 
@@ -301,7 +301,7 @@ def _with_public(own: Federation, request: Message) -> Federation:
     if any(part is None for part in sent):
         return own
     x, y = (np.array(part) for part in sent)
-    dtype = own.client_samples(0).load().single_input.numpy().dtype
+    dtype = next(own.client_samples(0).pieces(range(1), 1, 0)).single_input.numpy().dtype
     if x.shape[1:] != own.sample_shape or y.shape != (len(x),) or not len(x) or x.dtype != dtype or y.dtype != np.int64:
         raise BadMessage("the public samples have another shape or type")
     if y.min() < 0 or y.max() >= own.class_count:
