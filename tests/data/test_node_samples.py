@@ -114,6 +114,9 @@ from torch.utils.data import TensorDataset
 
 whole = TensorDataset(torch.arange(24.0).view(8, 3), torch.arange(8) % 2)
 scans, pair, odd = lambda: whole, lambda: (whole, TensorDataset(*whole[:2])), lambda: TensorDataset(torch.zeros(2, 2))
+
+def several():
+    return torch.utils.data.StackDataset(torch.utils.data.StackDataset(whole.tensors[0], whole.tensors[0]), whole.tensors[1])
 """
 
 
@@ -138,6 +141,7 @@ def test_a_dataset_is_read_as_it_is_trained(own_scans):
     ("source", "options", "message"),
     [
         ("own_scans:odd", {}, r"a batch must be a pair \(inputs, targets\)"),
+        ("own_scans:several", {"classes": 2}, "nodes train on samples with one input each"),
         ("own_scans:pair", {"hold_out": 0.5}, "--holdout: has no effect, because there are test samples"),
         ("own_scans:scans", {"classes": 1}, "labels must be 0, 1, … 0"),
     ],
