@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 from typing import NoReturn
 
 # Children of tests compute with one thread too; results do not depend on it, the machine's patience does.
@@ -30,6 +31,23 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as where a shell starts
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 NO_BROWSER = "no Chromium with its chromedriver and selenium"
+
+
+LONG_FILES = (
+    "test_scripts.py",
+    "test_combinations.py",
+    "engines/ray/test_engine.py",
+    "test_plugin.py",
+    "engines/flower/test_processes.py",
+    "test_documented_code.py",
+    "cli/test_reproduce.py",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files that take long go first: at the end, no worker is alone with one of them."""
+    ranks = {Path(__file__).parent / name: rank for rank, name in enumerate(LONG_FILES)}
+    items.sort(key=lambda item: ranks.get(item.path, len(ranks)))
 
 
 def no_browser() -> NoReturn:

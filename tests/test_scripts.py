@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -21,17 +19,14 @@ SCRIPTS = [
     for path in sorted((ROOT / folder).rglob("*.py"))
     if 'if __name__ == "__main__":' in path.read_text() and CONTENDERS not in path.parents
 ]
-TIME_LIMIT = 300
-"""Seconds on a busy machine; on a quiet one every script takes less than ten."""
 
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: str(path.relative_to(ROOT)))
-def test_smoke(path, tmp_path):
+def test_smoke(path, warm_python, tmp_path):
     assert '"--smoke"' in path.read_text(), f"{path.name} needs an option --smoke: a tiny run that takes seconds"
-    command = [sys.executable, str(path), "--smoke"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=TIME_LIMIT)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.strip()
+    done = warm_python.run(path, "--smoke", folder=tmp_path)
+    assert done.returncode == 0, done.err
+    assert done.out.strip()
     assert list(tmp_path.iterdir()) == [], "a smoke run leaves nothing behind"
 
 

@@ -33,7 +33,7 @@ PRELOADED = (
     "fedrelay.runtime.loop",
 )
 LONGEST_REQUEST = 1 << 17
-PATIENCE = 120.0
+PATIENCE = 300.0
 """Seconds on a busy machine; only used up if something is wrong."""
 
 
