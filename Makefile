@@ -30,9 +30,9 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	$(call install,FedRelay,dev)
 	@touch $@
 
-# The tests and the federation need Flower and Ray; the demo does not.
+# The tests and the federation need Flower and Ray, and one example Hugging Face's packages; the demo does not.
 $(VENV)/.equipped: pyproject.toml constraints.txt
-	$(call install,FedRelay$(comma) Flower and Ray,dev$(comma)flower$(comma)ray)
+	$(call install,FedRelay$(comma) Flower$(comma) Ray and transformers,dev$(comma)flower$(comma)ray$(comma)hf)
 	@touch $(VENV)/.installed $@
 
 install: $(VENV)/.installed
