@@ -116,7 +116,8 @@ whole = TensorDataset(torch.arange(24.0).view(8, 3), torch.arange(8) % 2)
 scans, pair, odd = lambda: whole, lambda: (whole, TensorDataset(*whole[:2])), lambda: TensorDataset(torch.zeros(2, 2))
 
 def several():
-    return torch.utils.data.StackDataset(torch.utils.data.StackDataset(whole.tensors[0], whole.tensors[0]), whole.tensors[1])
+    inputs = torch.utils.data.StackDataset(whole.tensors[0], whole.tensors[0])
+    return torch.utils.data.StackDataset(inputs, whole.tensors[1])
 """
 
 
