@@ -110,14 +110,14 @@ def test_no_samples_at_all():
 
 SCANS = """
 import torch
-from torch.utils.data import TensorDataset
+from torch.utils.data import StackDataset, TensorDataset
 
 whole = TensorDataset(torch.arange(24.0).view(8, 3), torch.arange(8) % 2)
 scans, pair, odd = lambda: whole, lambda: (whole, TensorDataset(*whole[:2])), lambda: TensorDataset(torch.zeros(2, 2))
 
 def several():
-    inputs = torch.utils.data.StackDataset(whole.tensors[0], whole.tensors[0])
-    return torch.utils.data.StackDataset(inputs, whole.tensors[1])
+    x, y = whole.tensors
+    return StackDataset(StackDataset(x, x), y)
 """
 
 

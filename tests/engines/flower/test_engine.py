@@ -438,3 +438,22 @@ def test_nodes_refuse_a_task_whose_module_the_owner_does_not_allow(make_nodes, u
     unnamed = import_module(own_tasks).margins
     with pytest.raises(fr.SpecError, match="task: nodes cannot find a task that is only in your program"):
         fr.run("fedavg", engine="flower", data="nodes", task=unnamed, **TRAIN)
+
+
+@pytest.mark.parametrize(
+    ("data", "settings"),
+    [
+        ({"name": "heart-disease"}, {"precision": "bf16", "task": {"name": "binary", "class_weights": "balanced"}}),
+        ({"name": "shapes", "clients": 2, "test_samples": 8}, {"model": "unet"}),
+    ],
+    ids=["binary in bf16", "segmentation"],
+)
+def test_other_tasks_than_classification(data, settings, make_nodes, use_nodes):
+    federation = open_federation(DataSettings(**data), 3)
+    both = {**TRAIN, "rounds": 1, "fraction": 1.0, **settings}
+    here = fr.run("fedseq", data=federation, workers=1, **both)
+    found = make_nodes(federation, share_histogram=True)
+    use_nodes(found)
+    there = fr.run("fedseq", engine="flower", data="nodes", **both)
+    torch.testing.assert_close(there.weights, here.weights, rtol=0, atol=1e-6)
+    assert (there.metric, there.score) == (here.metric, pytest.approx(here.score))
