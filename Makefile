@@ -10,7 +10,7 @@ help:
 	@echo "make demo             compare four methods on built-in data and write a report to $(DEMO)/"
 	@echo "make federation-demo  run a real federation on this machine; nodes, server and SuperLink are killed and recover"
 	@echo "make test             check style and types, then run all tests; tests without their browser or data are skipped"
-	@echo "make test-all         the same, but a missing browser is a failure"
+	@echo "make test-all         the same with more random cases, and a missing browser is a failure"
 	@echo "make lint             check style and types only"
 	@echo "make docs             rebuild the pages of docs/ that are generated from the code"
 	@echo "make install          install FedRelay and its tools into $(VENV)"
@@ -55,6 +55,7 @@ test: lint
 	@$(BIN)/pytest -q -n 2 --dist loadfile --no-loadscope-reorder
 
 test-all: export FEDRELAY_REQUIRE_BROWSER := 1
+test-all: export FEDRELAY_THOROUGH := 1
 test-all: test
 
 lint: equip

@@ -11,7 +11,7 @@ import zipfile
 from pathlib import Path
 
 import numpy as np
-from tests.damage import FAIR, damaged, verdict
+from tests.damage import FAIR, cases, damaged, verdict
 
 from fedrelay.data.registry import load_dataset
 
@@ -56,7 +56,7 @@ HEADERS = (
 
 def test_damaged_archives(tmp_path):
     path = tmp_path / "mine.npz"
-    for seed in range(700):
+    for seed in cases(700):
         rng = random.Random(f"npz {seed}")
         members, name = dict(ARRAYS), rng.choice(list(ARRAYS))
         match rng.randrange(5):
@@ -90,7 +90,7 @@ def test_damaged_texts_and_tables(tmp_path):
         "nsl-kdd": {"KDDTrain+.txt": row * 2, "KDDTest+.txt.gz": gzip.compress(row, mtime=0)},
         "shakespeare": {"train/a.json": leaf + b"\n", "test/a.json": leaf + b"\n"},
     }
-    for seed in range(600):
+    for seed in cases(600):
         rng = random.Random(f"text {seed}")
         name = rng.choice(list(sets))
         folder = tmp_path / name

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 from tests.conftest import make_federation
-from tests.damage import FAIR, ODD, damaged, places, verdict
+from tests.damage import FAIR, ODD, cases, damaged, places, verdict
 from torch import nn
 
 from fedrelay.experiment.comparison_runs import experiments
@@ -83,15 +83,15 @@ def understood_file(path: Path) -> Experiment | Comparison:
     return understood(load_file(path))
 
 
-def test_ten_thousand_mutated_specs():
+def test_mutated_specs():
     trees, found = seeds_of_trees(), Counter()
-    for seed in range(10_000):
+    for seed in cases(10_000):
         rng = random.Random(seed)
         tree = mutated(rng.choice(trees), rng)
         outcome = verdict(understood, tree)
         assert outcome in FAIR, f"seed {seed}"
         found[outcome] += 1
-    assert 300 < found["accepted"] < 9_000  # neither everything nor nothing is refused
+    assert 0.03 < found["accepted"] / found.total() < 0.9  # neither everything nor nothing is refused
 
 
 def test_mutated_specs_made_concrete():
@@ -104,13 +104,13 @@ def test_mutated_specs_made_concrete():
     def made_concrete(tree: dict) -> None:
         check_preparable(validate(Experiment, tree), federation=federation, module=module)
 
-    for seed in range(1_500):
+    for seed in cases(1_500):
         rng = random.Random(f"outline {seed}")
         tree = mutated(rng.choice(trees), rng)
         outcome = verdict(made_concrete, tree)
         assert outcome in FAIR, f"seed {seed}"
         found[outcome] += 1
-    assert found["accepted"] > 30
+    assert found["accepted"] > 0.02 * found.total()
 
 
 def test_mutated_text(tmp_path):
@@ -143,7 +143,7 @@ def test_mutated_text(tmp_path):
         b"#",
     ]
     path = tmp_path / "spec.yaml"
-    for seed in range(1_500):
+    for seed in cases(1_500):
         rng = random.Random(f"text {seed}")
         text = bytearray(rng.choice(texts))
         for _ in range(rng.randint(1, 5)):
@@ -189,6 +189,6 @@ def test_damaged_comparisons(tmp_path):
     path = tmp_path / "comparison.yaml"
     spec = validate(Comparison, load_file(EXAMPLES / "digits.yaml")).model_dump(mode="json", exclude={"out"})
     text = yaml.safe_dump(spec).encode()
-    for seed in range(300):
+    for seed in cases(300):
         path.write_bytes(damaged(text, random.Random(f"comparison {seed}")))
         assert verdict(load_comparison, tmp_path) in FAIR, f"seed {seed}"

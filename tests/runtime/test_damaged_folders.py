@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from tests.conftest import make_federation
-from tests.damage import FAIR, damaged, verdict
+from tests.damage import FAIR, cases, damaged, verdict
 from torch import nn
 
 import fedrelay as fr
@@ -59,7 +59,7 @@ def test_damaged_run_folders(runs, parties, tmp_path, monkeypatch):
     (beside / "precious-1-0123456789abcdef.safetensors").write_text("mine")
     (beside / "metrics.jsonl").write_text('{"round": 1, "accuracy": 0.5}\n')
     before, found = snapshot(beside), Counter()
-    for seed in range(800):
+    for seed in cases(800):
         rng = random.Random(f"folder {seed}")
         source = runs / rng.choice(("complete", "broken"))
         shutil.rmtree(run, ignore_errors=True)
@@ -87,7 +87,7 @@ def test_damaged_run_folders(runs, parties, tmp_path, monkeypatch):
         assert outcome in FAIR, f"seed {seed}, {file.name}"
         found[outcome] += 1
         assert snapshot(beside) == before, f"seed {seed}: something was written outside"
-    assert found["accepted"] > 50
+    assert found["accepted"] > 0.0625 * found.total()
 
 
 def test_names_in_checkpoints_cannot_lead_out(runs, parties, tmp_path):
