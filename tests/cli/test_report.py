@@ -26,7 +26,8 @@ def test_a_report_is_one_file_beside_the_runs(compared, program, tmp_path):
     assert program("resume", "here", "-q").code == 0  # the file does not disturb the comparison
 
 
-def test_tables_and_figures_on_request(compared, program, tmp_path):
+def test_tables_and_figures_on_request(program, tiny, tmp_path):
+    assert program("run", "fedavg", *tiny, "--out", "here", "-q").code == 0
     folders = ["--csv", "tables", "--png", "figures", "--svg", "figures", "--pdf", "figures"]
     ended = program("report", "here", "--out", "new/page.html", *folders, "--json")
     assert ended.code == 0, ended.err

@@ -6,8 +6,9 @@ import pytest
 from tests.report.folders import ran
 
 from fedrelay.report.document import report_data
+from fedrelay.report.drawing import compose
 from fedrelay.report.load_runs import load_runs
-from fedrelay.report.sections import _file_names, with_sections, write_figures
+from fedrelay.report.sections import _file_names, figure_files, with_sections, write_figures
 
 
 @pytest.fixture(scope="module")
@@ -133,9 +134,14 @@ def test_no_two_methods_share_a_file():
     assert _file_names(["a b", "a_b", "A_B", "a_b-2", ".."]) == ["a_b", "a_b-2", "A_B-3", "a_b-2-2", "_"]
 
 
-def test_names_that_look_like_references_are_only_names(data, tmp_path):
-    methods = [{**method, "name": f"@methods/{place}"} for place, method in enumerate(data["methods"])]
-    assert write_figures(with_sections({**data, "methods": methods}), tmp_path, "svg")
+def test_names_that_look_like_references_are_only_names(data):
+    names = [f"@methods/{place}" for place in range(len(data["methods"]))]
+    methods = [{**method, "name": name} for method, name in zip(data["methods"], names, strict=True)]
+    document = with_sections({**data, "methods": methods})
+    shown = {name: [panel for panel in panels if panel["marks"]] for name, panels, _ in figure_files(document)}
+    drawn = {name: compose(panels, document) for name, panels in shown.items() if panels}
+    assert len(drawn) > 10
+    assert names == [text.get_text() for text in drawn["curves-accuracy"].legends[0].get_texts()][: len(names)]
 
 
 def test_unknown_classes_are_explained(data):
