@@ -59,7 +59,7 @@ def test_a_function_of_ones_own(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("source", "label", "error", "message"),
     [
-        ("own.txt", None, SpecError, "must be a .npz file, a .csv file or MODULE:FUNCTION"),
+        ("own.txt", None, SpecError, "must be a .npz file, a .csv or .parquet table, or MODULE:FUNCTION"),
         ("own.npz", None, DataError, "file not found"),
         ("own.csv", None, DataError, "file not found"),
         ("own.npz", "sick", SpecError, "--label: has an effect only with a .csv file"),

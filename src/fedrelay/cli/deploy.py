@@ -18,7 +18,7 @@ from fedrelay.cli.output import CommandOutput
 from fedrelay.cli.settings import Json, Quiet, examples
 from fedrelay.engines.flower import check_installed
 from fedrelay.errors import EngineError, FedRelayError, SpecError
-from fedrelay.experiment.spec import EngineSettings, validate
+from fedrelay.experiment.spec import EngineSettings, TableSettings, validate
 
 ServerFolder = Annotated[Path, Argument(metavar="FOLDER", help="the server's folder")]
 Address = Annotated[str, Option("--superlink", metavar="HOST:PORT", help="address of the SuperLink")]
@@ -113,11 +113,12 @@ def superlink(
     epilog=examples(
         "fedrelay node --data patients.npz --key a.key --ca ca.pem --superlink relay.example:9092 --holdout 0.2",
         "fedrelay node --data mydata:load --key b.key --ca ca.pem --share-histogram",
+        "fedrelay node --data patients.csv --target ill --drop patient --key c.key --ca ca.pem",
     )
 )
 def node(
     data: Annotated[
-        str, Option(metavar="FILE|MODULE:FUNCTION", help="samples: .npz (x, y), .csv, or a function of yours")
+        str, Option(metavar="FILE|MODULE:FUNCTION", help="samples: .npz (x, y), .csv, .parquet, or a function of yours")
     ],
     key: Annotated[Path, Option(help="private key of this node")],
     ca: Annotated[Path, Option(help="certificate of the authority that signed the server's")],
@@ -125,7 +126,18 @@ def node(
     folder: Annotated[
         Path | None, Option(help="where the node keeps client state and its budget; default: KEY.node")
     ] = None,
-    label: Annotated[str | None, Option(help=".csv: column of the labels; default: the last")] = None,
+    target: Annotated[
+        str | None,
+        Option(metavar="COLUMN", help="table: the column to predict; the node shares sums of the other columns"),
+    ] = None,
+    categorical: Annotated[
+        list[str] | None, Option(metavar="COLUMN", help="with --target: a column of numbers that are categories")
+    ] = None,
+    drop: Annotated[list[str] | None, Option(metavar="COLUMN", help="with --target: a column to leave out")] = None,
+    task: Annotated[
+        str | None, Option(help="with --target: classification, binary or regression; default: follows from the target")
+    ] = None,
+    label: Annotated[str | None, Option(help=".csv of numbers: column of the labels; default: the last")] = None,
     no_header: Annotated[
         bool, Option("--no-header", help=".csv: the first line has no names; columns are 1, 2, …")
     ] = False,
@@ -167,6 +179,7 @@ def node(
 
     from fedrelay.data.node_samples import open_owner_data
     from fedrelay.engines.flower.credentials import authority, private_key
+    from fedrelay.engines.flower.node.node_table import NodeTable
     from fedrelay.engines.flower.node.owner_policy import OwnerPolicy, PrivacyBudget
     from fedrelay.engines.flower.node.serve_loop import serve
     from fedrelay.engines.flower.node.service import NodeService
@@ -179,6 +192,12 @@ def node(
     largest = _bytes("--largest-message", largest_message)
     validate(EngineSettings, {"name": "flower", "superlink": superlink}, "--")
     revealing = {"--holdout": holdout, "--validation": validation, "--share-histogram": share_histogram}
+    revealing["--target"] = target is not None
+    _check_table(
+        target,
+        {"--categorical": categorical, "--drop": drop, "--task": task},
+        {"--label": label, "--no-header": no_header, "--classes": classes},
+    )
     trusted, secret = authority(ca), private_key(key)  # before samples are read, which may take long
     _check_policy(require_dp, {"--require-clip": require_clip, "--budget": budget}, revealing)
     policy = None if require_dp is None else OwnerPolicy(require_dp, require_clip)
@@ -190,13 +209,20 @@ def node(
     own = call_function(model) if model is not None else None
     if model is not None and not isinstance(own, nn.Module):
         raise SpecError(f"--model {model}: must return an nn.Module, got {type(own).__name__}")
-    samples = open_owner_data(data, label, header=not no_header, hold_out=holdout, classes=classes)
+    table = None
+    if target is None:
+        samples = open_owner_data(data, label, header=not no_header, hold_out=holdout, classes=classes)
+    else:
+        columns = TableSettings(target=target, categorical=tuple(categorical or ()), drop=tuple(drop or ()))
+        table = NodeTable.read(Path(data), columns, hold_out=holdout, task=task)
+        samples = table.alone()
     place = folder or key.with_name(f"{key.name}.node")
     place.mkdir(mode=0o700, parents=True, exist_ok=True)
     left = PrivacyBudget(place, policy, budget, delta) if policy is not None and budget is not None else None
     service = NodeService(
         samples,
         place,
+        table=table,
         module=own,
         device=device,
         validation=validation,
@@ -214,6 +240,8 @@ def node(
         f"{facts.samples:,} samples to train on, {facts.tests:,} held out{choosing}; "
         f"class counts are {shared}. Stop this node with Ctrl-C."
     )
+    if table is not None:
+        output.note("The server receives sums over the columns of the table, its categories and its labels.")
     if policy is not None:
         hops = f"; {left.left:,} hops are left" if left is not None else ""
         output.note(f"Only models with noise of at least {policy.noise:g} leave this node{hops}.")
@@ -248,6 +276,19 @@ def nodes(
     for line in warnings:
         output.note(f"note: {line}", "yellow")
     output.print_json({"nodes": [entry.to_json() for entry in roster], "warnings": warnings})
+
+
+def _check_table(target: str | None, belonging: Mapping[str, object], excluded: Mapping[str, object]) -> None:
+    """Check that options of a table have --target, and that none contradicts it.
+
+    Args:
+        target: --target.
+        belonging: Options that need it.
+        excluded: Options that it excludes.
+    """
+    for option, value in (belonging if target is None else excluded).items():
+        if value:
+            raise SpecError(f"{option}: has no effect {'without' if target is None else 'with'} --target; remove it")
 
 
 def _check_policy(noise: float | None, belonging: Mapping[str, float | None], revealing: Mapping[str, float]) -> None:

@@ -57,9 +57,7 @@ def owner_federation(
         raise DataError("--holdout: has no effect, because there are test samples already")
     x_test, y_test = arrays.get("x_test", x[:0]), arrays.get("y_test", y[:0])
     if hold_out and len(x) == len(y):
-        order = generator(seed, "hold out").permutation(len(y))
-        held_out, rest = np.split(order, [int(hold_out * len(y))])
-        rest.sort()
+        rest, held_out = held_out_rows(len(y), hold_out, seed)
         x, y, x_test, y_test = x[rest], y[rest], x[held_out], y[held_out]
     has_test = len(y_test) > 0
     # `federate` needs at least one test sample; a train sample stands in and is removed again below.
@@ -79,10 +77,21 @@ def owner_federation(
 
 
 def _check_options(hold_out: float, classes: int | None) -> None:
-    if not 0 <= hold_out < 1:
-        raise SpecError(f"--holdout: must be at least 0 and less than 1, got {hold_out:g}")
+    check_hold_out(hold_out)
     if classes is not None and not 1 <= classes <= MAX_CLASSES:
         raise SpecError(f"--classes: must be an integer from 1 to {MAX_CLASSES:,}, got {classes:,}")
+
+
+def check_hold_out(share: float) -> None:
+    """Refuse a share of held-out samples that is none."""
+    if not 0 <= share < 1:
+        raise SpecError(f"--holdout: must be at least 0 and less than 1, got {share:g}")
+
+
+def held_out_rows(samples: int, share: float, seed: int = 1) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The indices of the samples to train on, ascending, and of those that are held out."""
+    held_out, rest = np.split(generator(seed, "hold out").permutation(samples), [int(share * samples)])
+    return np.sort(rest), held_out
 
 
 def _check_values(name: str, array: NDArray[Any]) -> None:
@@ -159,7 +168,9 @@ def _read(source: str, label: str | None, *, header: bool) -> Any:
         return read_table(path, label, MAX_CLASSES, header=header)
     if ":" in source and os.sep not in source:
         return call_function(source, failure=DataError)
-    raise SpecError(f"{source}: must be a .npz file, a .csv file or MODULE:FUNCTION")
+    if path.suffix.lower() == ".parquet":
+        raise SpecError("--target: is required with a .parquet file: the column to predict")
+    raise SpecError(f"{source}: must be a .npz file, a .csv or .parquet table, or MODULE:FUNCTION")
 
 
 def _named_arrays(source: str, value: Any) -> dict[str, NDArray[Any]]:

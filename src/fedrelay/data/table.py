@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Container, Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedrelay.data.table_columns import Columns, as_text, is_missing, read_table_columns, rows_of
-from fedrelay.data.table_encoding import TableStatistics
+from fedrelay.data.table_encoding import TableEncoding, TableStatistics
 from fedrelay.errors import DataError, SpecError
 from fedrelay.experiment.spec import TableSettings, unknown
 from fedrelay.files import expand_home
@@ -72,24 +72,42 @@ class Table:
             raise DataError(f"{self.source}: no train row has the label {strange[0]!r}; labels are {listed(labels)}")
         return np.array([number[label] for label in self.targets], dtype=np.int64)
 
+    def with_kinds(self, names: Iterable[str], categorical: Container[str]) -> Table:
+        """The table with these inputs only, of which some are categorical.
+
+        Raises:
+            DataError: A column is missing, or is text but must have numbers.
+        """
+        inputs = {}
+        for name in names:
+            column = self.inputs.get(name)
+            if column is None:
+                raise DataError(f"{self.source}: has no column {name!r}; columns are {listed(self.inputs)}")
+            if name in categorical:
+                column = as_text(column)
+            elif column.dtype.kind != "f" and not is_missing(column).all():
+                raise DataError(f"{self.source}: column {name!r} has text, but numbers elsewhere")
+            elif column.dtype.kind != "f":
+                column = np.full(len(column), np.nan)
+            inputs[name] = column
+        return replace(self, inputs=inputs, categorical=tuple(name for name in inputs if name in categorical))
+
+    def matching(self, encoding: TableEncoding) -> Table:
+        """The table with the inputs that an encoding expects.
+
+        Raises:
+            DataError: A column is missing, or is text but must have numbers.
+        """
+        return self.with_kinds([*encoding.numbers, *encoding.categories], encoding.categories)
+
     def joined(self, other: Table) -> Table:
         """The rows of this table, then those of another one, which has at least the same inputs.
 
         Raises:
             DataError: A column is missing there, or is text there but has numbers here.
         """
-        inputs = {}
-        for name, column in self.inputs.items():
-            theirs = other.inputs.get(name)
-            if theirs is None:
-                raise DataError(f"{other.source}: has no column {name!r}; columns are {listed(other.inputs)}")
-            if name in self.categorical:
-                theirs = as_text(theirs)
-            elif theirs.dtype.kind != "f" and not is_missing(theirs).all():
-                raise DataError(f"{other.source}: column {name!r} has text, but numbers in {self.source}")
-            elif theirs.dtype.kind != "f":
-                theirs = np.full(len(theirs), np.nan)
-            inputs[name] = np.concatenate([column, theirs])
+        theirs = other.with_kinds(self.inputs, self.categorical)
+        inputs = {name: np.concatenate([column, theirs.inputs[name]]) for name, column in self.inputs.items()}
         # Rows whose client is not known have a name that no client has.
         theirs_clients = np.full(len(other), "", dtype=object) if other.clients is None else other.clients
         clients = None if self.clients is None else np.concatenate([self.clients, theirs_clients])

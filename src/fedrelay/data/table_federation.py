@@ -19,7 +19,7 @@ from typing import Any, Literal
 import numpy as np
 
 from fedrelay.data.dataset import Dataset
-from fedrelay.data.federation import ArrayFederation, Federation, build_federation
+from fedrelay.data.federation import ArrayFederation, Federation, build_federation, digest
 from fedrelay.data.federation_wrapper import FederationWrapper
 from fedrelay.data.stratified_subset import stratified_indices
 from fedrelay.data.table import Ints, Table, read_table, sorted_names, table_of
@@ -47,6 +47,9 @@ class SharedEncoding:
     sent: tuple[int, ...]
     """Bytes that each client sent."""
 
+    own_numbers: bool
+    """Whether each client standardises numbers by its own means and deviations."""
+
     @classmethod
     def of(
         cls,
@@ -59,7 +62,8 @@ class SharedEncoding:
         pooled: TableStatistics = reduce(add, statistics)
         encoding = pooled.encoding(scaled=settings.scaling != "none", mark_missing=settings.mark_missing)
         own = zip(statistics, own_labels, strict=True)
-        return cls(encoding, labels, tuple(sums.bytes + text_bytes(names) for sums, names in own))
+        sent = tuple(sums.bytes + text_bytes(names) for sums, names in own)
+        return cls(encoding, labels, sent, settings.scaling == "client")
 
     @property
     def received(self) -> int:
@@ -72,6 +76,9 @@ class TableFederation(FederationWrapper):
     """Clients with encoded rows of a table."""
 
     shared: SharedEncoding
+
+    def fingerprint(self) -> str:
+        return digest("table", self.shared, self.inner.fingerprint())
 
 
 def shared_encoding(federation: Federation) -> SharedEncoding | None:
@@ -262,7 +269,7 @@ def _encoded(
     statistics = [table.statistics(rows) for rows in members]
     shared = SharedEncoding.of(statistics, [table.labels(rows) for rows in members], labels, settings)
     x = encode_rows(shared.encoding, table)
-    if settings.scaling == "client":
+    if shared.own_numbers:
         for rows, own in zip(_with_test_rows(members, test, table), statistics, strict=True):
             x[rows] = shared.encoding.with_numbers_of(own).encode(rows_of(table.inputs, rows))
     encoded = replace(data, x_train=x[train], x_test=x[test])

@@ -6,13 +6,16 @@ import copy
 import hashlib
 import json
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import torch
+from pydantic import TypeAdapter
 from torch import nn
 
 from fedrelay.data.federation import Federation
+from fedrelay.data.table_encoding import TableEncoding
+from fedrelay.data.table_federation import SharedEncoding, shared_encoding
 from fedrelay.engines.flower.messages import FROZEN
 from fedrelay.errors import EngineError, SpecError
 from fedrelay.experiment.part_serialization import from_plain, to_plain
@@ -44,6 +47,7 @@ def describe_job(job: TrainingJob) -> str:
         "guard": guard.model_dump(mode="json"),
         "model": to_plain(job.module_rebuilder) if job.module_rebuilder is not None else None,
         "layout": layout_digest(job.layout),
+        "table": _plain_encoding(job.federation),
         FROZEN: frozen_sha256(frozen_bytes(job.module)) if job.layout.frozen else None,
     }
     return json.dumps(description, sort_keys=True)
@@ -138,6 +142,28 @@ def check_allowed(setting: str, path: str, plugins: Collection[str]) -> None:
         raise EngineError(
             f"{setting}: {path} is not allowed here: start this node with --plugin {module} (it allows {allowed})"
         )
+
+
+def encoding_from_plain(plain: Any) -> SharedEncoding:
+    """How rows are encoded, as a job describes it. Raises ValueError, TypeError or KeyError where it is impossible."""
+    encoding = TypeAdapter(TableEncoding).validate_python(
+        {"numbers": dict(plain["numbers"]), "categories": dict(plain["categories"])}
+    )
+    labels = TypeAdapter(tuple[str, ...]).validate_python(plain["labels"])
+    return SharedEncoding(encoding, labels, (), own_numbers=plain["own_numbers"] is True)
+
+
+def _plain_encoding(federation: Federation) -> dict[str, Any] | None:
+    """How all nodes encode the rows of their tables, in the order of columns; None where samples are arrays."""
+    shared = shared_encoding(federation)
+    if shared is None:
+        return None
+    return {
+        "numbers": [(name, asdict(each)) for name, each in shared.encoding.numbers.items()],
+        "categories": [(name, asdict(each)) for name, each in shared.encoding.categories.items()],
+        "labels": shared.labels,
+        "own_numbers": shared.own_numbers,
+    }
 
 
 def layout_digest(layout: FlatLayout) -> str:

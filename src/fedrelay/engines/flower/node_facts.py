@@ -12,7 +12,36 @@ from pydantic import Field, model_validator
 from fedrelay.data.evaluation_samples import EvaluationSet
 from fedrelay.data.federation import Kind
 from fedrelay.data.node_samples import MAX_CLASSES
+from fedrelay.data.table_encoding import TableStatistics
 from fedrelay.experiment.spec import Section
+
+MOST_COLUMNS = 100_000
+"""Columns that a node's table may have."""
+
+
+class TableFacts(Section):
+    """What a node shares of its table, so that all nodes encode their rows in the same way."""
+
+    target: str = Field(max_length=1000)
+    labels: tuple[Annotated[str, Field(max_length=1000)], ...] = Field((), max_length=MAX_CLASSES)
+    """The labels that the node has; none where targets are numbers."""
+
+    statistics: TableStatistics
+    """Sums over the rows that the node trains on."""
+
+    @model_validator(mode="after")
+    def _possible(self) -> Self:
+        sums = self.statistics
+        values = [value for each in sums.numbers.values() for value in (each.total, each.squares)]
+        known = [each.known for each in sums.numbers.values()] + [each.total() for each in sums.categories.values()]
+        counts = [count for each in sums.categories.values() for count in each.values()]
+        if not all(0 <= count <= sums.rows <= 10**12 for count in (*known, *counts)):
+            raise ValueError("a column has more values than the table has rows")
+        if not all(map(math.isfinite, values)) or any(each.squares < 0 for each in sums.numbers.values()):
+            raise ValueError("a sum is impossible")
+        if len(known) > MOST_COLUMNS or len(counts) > MAX_CLASSES:
+            raise ValueError("the table has too many columns or categories")
+        return self
 
 
 class NodeFacts(Section):
@@ -39,6 +68,9 @@ class NodeFacts(Section):
     fingerprint: str = Field(max_length=128)
     histogram: tuple[Annotated[int, Field(ge=0, le=10**12)], ...] | None = None
     """Labels of every class; only if the owner shares it."""
+
+    table: TableFacts | None = None
+    """What is shared of a table; None where samples are arrays."""
 
     version: str = Field("", max_length=64)
     """The version of FedRelay."""

@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 
 import torch
 
+from fedrelay.data.federation import Federation
 from fedrelay.data.node_samples import owner_federation, read_samples
 from fedrelay.data.samples import Samples
+from fedrelay.data.table import table_of
+from fedrelay.data.table_columns import read_table_columns
+from fedrelay.data.table_federation import SharedEncoding, TableFederation, encode_rows
 from fedrelay.engines.base import Engine, RouteNeeds
 from fedrelay.engines.flower import check_installed
 from fedrelay.engines.flower.engine import FlowerEngine
 from fedrelay.engines.flower.job_description import describe_task
 from fedrelay.engines.flower.messages import can_send
+from fedrelay.engines.flower.node_facts import NodeFacts
 from fedrelay.engines.flower.server.connection import Connection
 from fedrelay.engines.flower.server.remote_federation import RemoteFederation, only_public_above, remote_part
 from fedrelay.engines.flower.server.roster import RosterEntry, privacy_warnings, read_roster, register_nodes
+from fedrelay.engines.flower.server.table_agreement import agree
 from fedrelay.errors import EngineError, SpecError
-from fedrelay.experiment.spec import DataSettings, EngineSettings, Experiment
+from fedrelay.experiment.spec import DataSettings, EngineSettings, Experiment, TableSettings
+from fedrelay.files import expand_home
 from fedrelay.local.client_state import ClientStateStore
 from fedrelay.local.terms.client_level_privacy import ClientLevelPrivacy
 from fedrelay.local.trainer import TrainingJob
@@ -45,7 +52,7 @@ def open_connection(settings: EngineSettings) -> Connection:
     return FlowerConnection(settings.superlink, trusted, secret, public_keys(folder), wait=settings.wait)
 
 
-def open_remote(experiment: Experiment, plugins: Sequence[str] = ()) -> RemoteFederation:
+def open_remote(experiment: Experiment, plugins: Sequence[str] = ()) -> Federation:
     """Register all nodes whose keys are in the server's folder; each must allow the plug-ins."""
     settings = experiment.engine
     check_installed()
@@ -56,8 +63,39 @@ def open_remote(experiment: Experiment, plugins: Sequence[str] = ()) -> RemoteFe
     names = tuple(public_keys(folder))
     with closing(open_connection(settings)) as connection:
         facts = register_nodes(connection, names, folder, settings.wait, plugins)
-    test = server_test(settings.test) if settings.test is not None else None
-    return RemoteFederation(experiment.data.name, names, tuple(facts[name] for name in names), test)
+    return remote_federation(experiment.data, facts, settings.test)
+
+
+def remote_federation(data: DataSettings, facts: Mapping[str, NodeFacts], test: Path | None) -> Federation:
+    """The federation of registered nodes; if they have tables, with the encoding on which they agree.
+
+    Args:
+        data: The settings of the data.
+        facts: Node → what it said about itself, in the order of their names.
+        test: The test samples at the server, if it has any.
+
+    Raises:
+        DataError: The data of the nodes, or the test samples, do not fit each other.
+    """
+    agreed = agree(facts, data.table)
+    if agreed is None:
+        if data.table != TableSettings():
+            raise SpecError("data.table: has no effect, because the nodes serve no tables (fedrelay node --target)")
+        samples = None if test is None else server_test(test)
+        return RemoteFederation(data.name, tuple(facts), tuple(facts.values()), samples)
+    encoded, shared = agreed
+    target = next(each.table.target for each in facts.values() if each.table is not None)
+    samples = None if test is None else _encoded_test(test, target, shared)
+    return TableFederation(RemoteFederation(data.name, tuple(encoded), tuple(encoded.values()), samples), shared)
+
+
+def _encoded_test(path: Path, target: str, shared: SharedEncoding) -> Samples:
+    """The rows of a table at the server, encoded as those of the nodes; all of them are for testing."""
+    columns, source = read_table_columns(expand_home(path)), str(path)
+    task = "classification" if shared.labels else "regression"
+    table = table_of(columns, TableSettings(target=target), source, task, for_testing=True).matching(shared.encoding)
+    x, y = encode_rows(shared.encoding, table), table.encoded_targets(shared.labels)
+    return Samples(torch.from_numpy(x), torch.from_numpy(y))
 
 
 def show_roster(settings: EngineSettings) -> list[RosterEntry]:
@@ -146,6 +184,10 @@ def _check_data(data: DataSettings) -> None:
             "data.validation: with engine 'flower' owners decide which samples are kept: fedrelay node --validation"
         )
     default = DataSettings(name=data.name)
+    for name in TableSettings.model_fields:
+        at_nodes = name not in ("scaling", "mark_missing")
+        if at_nodes and getattr(data.table, name) != getattr(default.table, name):
+            raise SpecError(f"data.table.{name}: has no effect with engine 'flower'; it is an option of fedrelay node")
     for name in DataSettings.model_fields:
-        if name not in ("name", "public") and getattr(data, name) != getattr(default, name):
+        if name not in ("name", "public", "table") and getattr(data, name) != getattr(default, name):
             raise SpecError(f"data.{name}: has no effect with engine 'flower'; every node has its own samples")

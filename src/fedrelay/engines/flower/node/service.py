@@ -11,7 +11,7 @@ from dataclasses import KW_ONLY, dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from secrets import token_bytes
-from typing import get_args
+from typing import Any, get_args
 
 import numpy as np
 import torch
@@ -23,7 +23,7 @@ from fedrelay.data.federation import Federation
 from fedrelay.data.node_samples import MAX_CLASSES
 from fedrelay.data.samples import Samples, SampleSource
 from fedrelay.data.validation_samples import validation_part, with_validation
-from fedrelay.engines.flower.job_description import job_from_description
+from fedrelay.engines.flower.job_description import encoding_from_plain, job_from_description
 from fedrelay.engines.flower.messages import (
     FROZEN,
     BadMessage,
@@ -40,10 +40,11 @@ from fedrelay.engines.flower.messages import (
 )
 from fedrelay.engines.flower.node.frozen_files import FrozenFiles, MissingFrozenParameters
 from fedrelay.engines.flower.node.node_federation import NodeFederation, NodeFederationWithPublic
+from fedrelay.engines.flower.node.node_table import NodeTable
 from fedrelay.engines.flower.node.noisy_reply_cache import NoisyReplyCache
 from fedrelay.engines.flower.node.owner_policy import DeclinedByOwner, OwnerPolicy, PrivacyBudget
 from fedrelay.engines.flower.node.state_files import DAYS, StateFiles
-from fedrelay.engines.flower.node_facts import NodeFacts
+from fedrelay.engines.flower.node_facts import NodeFacts, TableFacts
 from fedrelay.engines.local.executor import WorkerContext, one_thread
 from fedrelay.engines.local.route_batches import RouteBatch
 from fedrelay.engines.local.simulation_engine import SETUP_ROUND, ProfileClients
@@ -79,6 +80,9 @@ class NodeService:
     """Where the node keeps client state, replies, frozen parameters and its salt."""
 
     _: KW_ONLY
+    table: NodeTable | None = None
+    """The table that `data` is from, if the server decides how its rows are encoded."""
+
     module: nn.Module | None = None
     """A model of the owner's, for runs whose model is not in the zoo."""
 
@@ -105,6 +109,7 @@ class NodeService:
         self.salt = _salt(self.folder / "salt")
         self.contexts: OrderedDict[str, WorkerContext] = OrderedDict()
         self.federation = with_validation(self.data, self.validation, seed=1)
+        self.encoded: tuple[str, Federation] | None = None
 
     def answer(self, request: Message) -> Message:
         """Answer a request. Raises nothing but `BadMessage` and `EngineError`, whose text has one line."""
@@ -146,10 +151,16 @@ class NodeService:
             task=data.task,
             fingerprint=fingerprint,
             histogram=tuple(data.histogram(0).tolist()) if self.share_histogram else None,
+            table=self._table_facts(),
             version=version("fedrelay"),
             plugins=self.plugins,
             least_noise=None if self.policy is None else self.policy.noise,
         )
+
+    def _table_facts(self) -> TableFacts | None:
+        if self.table is None:
+            return None
+        return TableFacts(target=self.table.target, labels=self.table.labels, statistics=self.table.statistics)
 
     def _setup(self, request: Message) -> Message:
         """Keep the model's frozen parameters if they are sent, and say whether they are missing."""
@@ -246,20 +257,12 @@ class NodeService:
     def _evaluate(self, request: Message) -> Message:
         if self.policy is not None:
             raise self.policy.refusal("an evaluation")
-        worker, samples = self._context(request.header), self._evaluation_samples(request.header)
+        worker = self._context(request.header)
+        samples = _evaluation_samples(worker.job.federation, request.header)
         model = unpack_models(request, worker.job.layout, ["model"])["model"]
         with one_thread():
             sums = evaluate(worker.hop_runner.flat_module, model, worker.job.task, samples)
         return evaluation_message(sums)
-
-    def _evaluation_samples(self, header: Header) -> SampleSource:
-        on: EvaluationSet = "validation" if header.get("on") == "validation" else "test"
-        if on == "validation" and validation_part(self.federation) is None:
-            raise EngineError("this node keeps no validation samples; start it with --validation")
-        samples = evaluation_samples(self.federation, on)
-        if not samples.size:
-            raise EngineError("this node has no held-out samples to evaluate on; start it with --holdout")
-        return samples
 
     def _context(self, header: Header) -> WorkerContext:
         """The worker context of a job: one that is ready, or a new one."""
@@ -281,7 +284,7 @@ class NodeService:
                 raise EngineError(f"this node has labels of {self.data.class_count} classes, the job has {classes}")
             if mean_size <= 0:
                 raise BadMessage("mean_size must be greater than 0")
-            federation = NodeFederation(self.federation, classes, mean_size)
+            federation = NodeFederation(self._samples_as(fields.get("table")), classes, mean_size)
             return job_from_description(
                 description,
                 federation,
@@ -293,6 +296,29 @@ class NodeService:
             )
         except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
             raise BadMessage(f"the job cannot be read ({type(error).__name__})") from None
+
+    def _samples_as(self, plain: Any) -> Federation:
+        """The node's samples; the rows of a table as the server wants them encoded."""
+        if self.table is None or plain is None:
+            if self.table is not None or plain is not None:
+                raise EngineError("the server and this node do not agree whether its samples are rows of a table")
+            return self.federation
+        key = json.dumps(plain)
+        if self.encoded is None or self.encoded[0] != key:
+            rows = self.table.encoded(encoding_from_plain(plain))
+            self.encoded = key, with_validation(rows, self.validation, seed=1)
+        return self.encoded[1]
+
+
+def _evaluation_samples(own: Federation, header: Header) -> SampleSource:
+    """The samples that a request wants a model to be evaluated on."""
+    on: EvaluationSet = "validation" if header.get("on") == "validation" else "test"
+    if on == "validation" and validation_part(own) is None:
+        raise EngineError("this node keeps no validation samples; start it with --validation")
+    samples = evaluation_samples(own, on)
+    if not samples.size:
+        raise EngineError("this node has no held-out samples to evaluate on; start it with --holdout")
+    return samples
 
 
 def _with_public(own: Federation, request: Message) -> Federation:

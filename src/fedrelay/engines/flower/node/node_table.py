@@ -1,0 +1,80 @@
+"""A node's own table. Its rows become samples once the server has said how all nodes encode them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from fedrelay.data.dataset import Dataset
+from fedrelay.data.federation import ArrayFederation, build_federation
+from fedrelay.data.node_samples import check_hold_out, held_out_rows
+from fedrelay.data.table import Ints, Table, read_table
+from fedrelay.data.table_encoding import TableStatistics
+from fedrelay.data.table_federation import SharedEncoding, default_task, encode_rows
+from fedrelay.errors import DataError
+from fedrelay.experiment.spec import TableSettings
+
+
+@dataclass(frozen=True)
+class NodeTable:
+    """The rows of one owner, some of them held out for evaluation."""
+
+    target: str
+    table: Table
+    train: Ints
+    test: Ints
+
+    @classmethod
+    def read(cls, path: Path, settings: TableSettings, *, hold_out: float = 0.0, task: str | None = None) -> NodeTable:
+        """Read a `.csv` or `.parquet` file.
+
+        Raises:
+            DataError: The file or a column does not fit.
+            SpecError: An option names an unknown column.
+        """
+        check_hold_out(hold_out)
+        table = read_table(path, settings, task, prefix="--")
+        assert settings.target is not None
+        train, test = held_out_rows(len(table), hold_out) if hold_out else (np.arange(len(table)), np.arange(0))
+        if not len(train):
+            raise DataError(f"{path}: --holdout leaves no rows to train on")
+        return cls(settings.target, table, train, test)
+
+    @property
+    def statistics(self) -> TableStatistics:
+        """The sums of the rows that the node trains on."""
+        return self.table.statistics(self.train)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """All labels of this node, also those of held-out rows; none where targets are numbers."""
+        return self.table.labels(np.arange(len(self.table)))
+
+    def alone(self) -> ArrayFederation:
+        """The rows as this node would encode them by itself: enough to count samples and to see data change."""
+        encoding = self.statistics.encoding()
+        return self.encoded(SharedEncoding(encoding, self.labels, (), own_numbers=False))
+
+    def encoded(self, shared: SharedEncoding) -> ArrayFederation:
+        """The rows as all nodes encode them, as a federation with one client.
+
+        Raises:
+            DataError: The encoding does not fit the columns of this table.
+        """
+        table = self.table.matching(shared.encoding)
+        encoding = shared.encoding.with_numbers_of(self.statistics) if shared.own_numbers else shared.encoding
+        x, y = encode_rows(encoding, table), table.encoded_targets(shared.labels)
+        dataset = Dataset(
+            name=self.table.source,
+            kind="tabular",
+            x_train=x[self.train],
+            y_train=y[self.train],
+            x_test=x[self.test],
+            y_test=y[self.test],
+            classes=len(shared.labels),
+            client_train=np.zeros(len(self.train), np.int64),
+            task=default_task(shared.labels),
+        )
+        return build_federation(dataset, partition="natural")

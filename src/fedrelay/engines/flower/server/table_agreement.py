@@ -1,0 +1,78 @@
+"""What nodes with tables agree on: the server adds up the sums that they sent and derives one encoding for all."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+
+from fedrelay.data.table import listed, sorted_names
+from fedrelay.data.table_encoding import TableStatistics
+from fedrelay.data.table_federation import SharedEncoding, default_task
+from fedrelay.engines.flower.node_facts import NodeFacts, TableFacts
+from fedrelay.errors import DataError
+from fedrelay.experiment.spec import TableSettings
+
+
+def agree(
+    facts: Mapping[str, NodeFacts], settings: TableSettings
+) -> tuple[dict[str, NodeFacts], SharedEncoding] | None:
+    """One encoding for the tables of all nodes, and the facts of nodes whose rows are encoded that way.
+
+    Args:
+        facts: Node → what it said about itself.
+        settings: How numbers are scaled, and whether missing values are marked.
+
+    Returns:
+        None if no node has a table.
+
+    Raises:
+        DataError: The tables do not fit each other.
+    """
+    tables = {name: each.table for name, each in facts.items() if each.table is not None}
+    if not tables:
+        return None
+    if without := sorted(facts.keys() - tables.keys()):
+        raise DataError(
+            f"node {next(iter(tables))!r} serves a table, node {without[0]!r} does not; start all nodes with --target"
+        )
+    statistics = _with_same_columns(tables)
+    labels = sorted_names(label for table in tables.values() for label in table.labels)
+    own_labels = [table.labels for table in tables.values()]
+    shared = SharedEncoding.of(list(statistics.values()), own_labels, labels, settings)
+    features, task = len(shared.encoding.feature_names), default_task(labels)
+    agreed = {}
+    for name, each in facts.items():
+        counts = None if each.histogram is None else dict(zip(tables[name].labels, each.histogram, strict=True))
+        histogram = None if counts is None else tuple(counts.get(label, 0) for label in labels)
+        update = {"shape": (features,), "classes": len(labels), "task": task, "histogram": histogram}
+        agreed[name] = each.model_copy(update=update)
+    return agreed, shared
+
+
+def _with_same_columns(tables: Mapping[str, TableFacts]) -> dict[str, TableStatistics]:
+    """The sums of every node, in which each column is numeric at all nodes, or categorical at all."""
+    first, *_ = tables
+    categorical = list(dict.fromkeys(name for table in tables.values() for name in table.statistics.categories))
+    expected = {*tables[first].statistics.numbers, *tables[first].statistics.categories}
+    found = {}
+    for node, table in tables.items():
+        both, own = f"node {first!r} and node {node!r}", table.statistics
+        if table.target != tables[first].target:
+            raise DataError(f"{both} predict other columns: {tables[first].target!r} and {table.target!r}")
+        if bool(table.labels) != bool(tables[first].labels):
+            raise DataError(
+                f"{both}: the target {table.target!r} has labels at one, numbers at the other; start both with --task"
+            )
+        if differing := expected ^ {*own.numbers, *own.categories}:
+            raise DataError(f"{both} have other columns: {listed(sorted(differing))}; name them in --drop")
+        for name in categorical:
+            if name in own.numbers and own.numbers[name].known:
+                raise DataError(
+                    f"the column {name!r} has numbers at node {node!r} and text at another; start all nodes with "
+                    f"--categorical {name}"
+                )
+        counts = {name: own.categories.get(name, Counter()) for name in categorical}  # none: no value is known there
+        numbers = {name: sums for name, sums in own.numbers.items() if name not in categorical}
+        found[node] = replace(own, numbers=numbers, categories=counts)
+    return found
