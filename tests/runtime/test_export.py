@@ -120,7 +120,9 @@ def test_a_model_with_several_inputs(tmp_path):
     result = fr.run(
         "fedavg", data=data, model=net, rounds=1, workers=1, clock={"profile": "fedgsp"}, out=tmp_path / "run"
     )
+    before = net.out.weight.clone()
     found = fr.export(tmp_path / "run", tmp_path / "out", data=data, model=net, predictions=True)
+    assert torch.equal(net.out.weight, before)
     inputs = json.loads((tmp_path / "out" / "model.json").read_text())["inputs"]
     assert inputs["shape"] == {"age": ["batch"], "scan": ["batch", 3]}
     assert inputs["type"] == {"age": "float32", "scan": "float32"}

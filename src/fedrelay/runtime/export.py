@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import csv
 import io
 import json
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -107,6 +108,7 @@ def export_run(
     given = {"data": federation, "model": module, "task": task}
     check_own_parts(run, records.facts, "use fedrelay.export", given, SpecError)
     prepared = prepare_without_groups(records.experiment, federation=federation, module=module, task=task)
+    prepared = replace(prepared, module=copy.deepcopy(prepared.module))  # the caller's own keeps its weights
     weights = _final_weights(run, prepared.module)
     prepared.module.load_state_dict(weights)
     prepared.module.eval()
