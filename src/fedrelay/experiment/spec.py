@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import reprlib
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Self, TypeVar
 
@@ -182,6 +183,7 @@ LISTED: dict[int | str, type[Section]] = {"methods": ComparisonEntry, "faults": 
 """Settings that are lists, and what they list."""
 
 
+@cache
 def shortcuts() -> dict[str, str]:
     """Short names of settings: `clients` for `data.clients`, `lr` for `train.lr`, wherever a name is unique."""
     owners: dict[str, list[str]] = {}
