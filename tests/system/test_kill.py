@@ -21,7 +21,7 @@ ARGUMENTS = [
     "--alpha",
     "0",
     "--rounds",
-    "24",
+    "16",
     "--batch-size",
     "4",
     "--workers",
@@ -70,7 +70,7 @@ def test_a_run_killed_again_and_again_ends_with_the_same_bits(
     while True:
         process = warm_python.start("-m", "fedrelay", *command, folder=tmp_path)
         lines = lines_of(killed / "ledger.jsonl")
-        goal, deadline = lines + moments.randint(1, 8), time.monotonic() + 60
+        goal, deadline = lines + moments.randint(1, 6), time.monotonic() + 60
         while process.poll() is None and time.monotonic() < deadline and lines_of(killed / "ledger.jsonl") < goal:
             time.sleep(0.005)
         time.sleep(moments.random() * 0.03)
