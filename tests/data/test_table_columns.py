@@ -55,7 +55,8 @@ def test_whole_numbers_with_missing_values(tmp_path):
 
 
 def test_numbers_as_text_have_no_needless_decimals():
-    assert as_text(np.array([1.0, np.nan, 0.1, -3])).tolist() == ["1", "", "0.1", "-3"]
+    assert as_text(np.array([1.0, np.nan, 0.1, -3, 1, np.nan])).tolist() == ["1", "", "0.1", "-3", "1", ""]
+    assert as_text(np.array([-0.0, 0.0])).tolist() == ["0", "0"]
 
 
 @pytest.mark.parametrize(

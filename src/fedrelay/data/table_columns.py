@@ -63,7 +63,8 @@ def as_text(column: NDArray[Any]) -> NDArray[Any]:
     """A column as text: 1, not 1.0; "" where a value is missing."""
     if column.dtype.kind != "f":
         return column
-    return np.array(["" if np.isnan(value) else f"{value:.15g}" for value in column], dtype=object)
+    values, places = np.unique(column + 0.0, return_inverse=True)  # + 0.0: -0 is 0
+    return np.array(["" if np.isnan(value) else f"{value:.15g}" for value in values], dtype=object)[places]
 
 
 def is_missing(column: NDArray[Any]) -> NDArray[np.bool_]:
