@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from fedrelay.experiment.spec import Comparison, Experiment
     from fedrelay.grouping.base import Grouping
     from fedrelay.grouping.profiles.base import Profile
-    from fedrelay.local.hop_context import HopContext, HopOutcome
+    from fedrelay.local.hop_context import HopContext, TrainingOutcome
     from fedrelay.local.terms.base import AnchoredTerm, LossTerm, Term
     from fedrelay.local.terms.tensor_declarations import ClientState, Payload, ServerState
     from fedrelay.merge.base import Merge, MergeInput, MergeResult
@@ -53,7 +53,7 @@ _HOMES = {
     "experiment.spec": ("Comparison", "Experiment"),
     "grouping.base": ("Grouping",),
     "grouping.profiles.base": ("Profile",),
-    "local.hop_context": ("HopContext", "HopOutcome"),
+    "local.hop_context": ("HopContext", "TrainingOutcome"),
     "local.terms.base": ("AnchoredTerm", "LossTerm", "Term"),
     "local.terms.tensor_declarations": ("ClientState", "Payload", "ServerState"),
     "merge.base": ("Merge", "MergeInput", "MergeResult"),
@@ -88,7 +88,6 @@ __all__ = [
     "Federation",
     "Grouping",
     "HopContext",
-    "HopOutcome",
     "Interrupted",
     "LossTerm",
     "Merge",
@@ -110,6 +109,7 @@ __all__ = [
     "StopRun",
     "Task",
     "Term",
+    "TrainingOutcome",
     "Warmup",
     "__version__",
     "compare",

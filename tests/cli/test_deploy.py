@@ -165,7 +165,7 @@ def test_sizes_in_plain_units():
 
 def test_who_is_there(prepared, monkeypatch):
     from fedrelay.engines.flower.node_facts import NodeFacts
-    from fedrelay.engines.flower.server.roster import RosterEntry
+    from fedrelay.engines.flower.server.node_registration import RosterEntry
 
     def member(name, classes, version):
         facts = {"samples": 5, "tests": 0, "shape": (2,), "kind": "tabular", "fingerprint": "f"}

@@ -260,7 +260,7 @@ def nodes(
 ) -> None:
     """Show which nodes are online and what they hold."""
     check_installed()
-    from fedrelay.engines.flower.server.roster import roster_warnings
+    from fedrelay.engines.flower.server.node_registration import roster_warnings
     from fedrelay.engines.flower.start import show_roster
     from fedrelay.report.terminal.listings import node_list
 

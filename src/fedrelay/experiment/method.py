@@ -124,7 +124,7 @@ def build_method(experiment: Experiment) -> Method:
         term.check_training(experiment.train)
     method.merge.check_training(experiment.train)
     if method.route.chooses_group_count and method.grouping is not None:
-        method.grouping.check_fixed_count(given.name)
+        method.grouping.check_count_chosen_by_route(given.name)
     if not method.route.ever_merges:
         _refuse_parts_that_need_a_merge(given)
     if method.privacy is not None:

@@ -237,7 +237,7 @@ def prepare_without_groups(
     for phase in phases:
         check_lanes(prepared.job(phase.first))
     if method.grouping is not None:
-        method.grouping.check(inputs_of_profiles(prepared))
+        method.grouping.check_inputs(inputs_of_profiles(prepared))
     return prepared
 
 

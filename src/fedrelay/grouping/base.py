@@ -184,12 +184,12 @@ class Grouping(ProfileOptions):
         used = {"profile", *self.active_profile.options} if self.active_profile is not None else set()
         return self.model_dump_json(include=used)
 
-    def check(self, inputs: ProfileInputs) -> None:
+    def check_inputs(self, inputs: ProfileInputs) -> None:
         """Refuse data or a model that the profile cannot describe, before any client trains."""
         if self.active_profile is not None:
-            self.active_profile.check(inputs, self)
+            self.active_profile.check_inputs(inputs, self)
 
-    def check_fixed_count(self, method: str) -> None:
+    def check_count_chosen_by_route(self, method: str) -> None:
         """Refuse options that have no effect if the method determines the number of groups."""
         if self.assign != "icg":
             raise SpecError(

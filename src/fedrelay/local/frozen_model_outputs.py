@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from fedrelay.local.terms.base import Batch, ModelOutputs
-from fedrelay.models.features import FeatureRecorder
+from fedrelay.models.feature_recorder import FeatureRecorder
 from fedrelay.models.flat_layout import FlatModule
 from fedrelay.models.inputs_and_outputs import Inputs, logits_of
 

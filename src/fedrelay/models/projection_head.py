@@ -6,7 +6,7 @@ import copy
 
 from torch import nn
 
-from fedrelay.models.features import last_linear
+from fedrelay.models.feature_recorder import last_linear
 
 
 class ProjectionHead(nn.Sequential):

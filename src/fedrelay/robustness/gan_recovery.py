@@ -39,7 +39,7 @@ from torch import Tensor, nn
 from fedrelay.data.samples import Samples
 from fedrelay.errors import DataError, SpecError
 from fedrelay.files import write_atomically
-from fedrelay.models.features import FeatureRecorder
+from fedrelay.models.feature_recorder import FeatureRecorder
 from fedrelay.models.flat_layout import TORCH_GLOBALS, FlatLayout
 from fedrelay.models.zoo import build_model
 from fedrelay.rng import generator, torch_seed

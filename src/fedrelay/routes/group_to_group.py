@@ -21,7 +21,7 @@ from pydantic import Field, PositiveInt, field_validator
 
 from fedrelay.rng import generator
 from fedrelay.routes.base import PlanningContext, sample
-from fedrelay.routes.chains import GroupRouting
+from fedrelay.routes.group_routing import GroupRouting
 from fedrelay.routes.plan import RoundPlan, Route
 
 

@@ -21,7 +21,7 @@ from pydantic import Field, model_validator
 
 from fedrelay.grouping.group_counts import Growth, alpha_for_full_parallel, groups_in_round
 from fedrelay.routes.base import PlanningContext, sample
-from fedrelay.routes.chains import GroupRouting
+from fedrelay.routes.group_routing import GroupRouting
 from fedrelay.routes.plan import RoundPlan, Route
 
 

@@ -23,7 +23,6 @@ from fedrelay.experiment.resolved_options import refuse_other_options
 from fedrelay.experiment.spec import Experiment
 from fedrelay.local.client_state import ClientStateStore
 from fedrelay.robustness.guard import NO_HOPS_YET, TypicalHop
-from fedrelay.runtime.attempt_runner import AttemptRunner
 from fedrelay.runtime.best_and_stop import BestAndStop
 from fedrelay.runtime.callback import Callback, Callbacks, CurrentModel, RoundContext, as_callback
 from fedrelay.runtime.failures import check_anything_learned, explain_failures
@@ -32,6 +31,7 @@ from fedrelay.runtime.interrupt import Interrupted, finish_round_on_interrupt
 from fedrelay.runtime.own_parts import check_own_parts
 from fedrelay.runtime.recorder import Recorder, plan_summary, profile_files
 from fedrelay.runtime.result import Result
+from fedrelay.runtime.round_attempts import RoundAttempts
 from fedrelay.runtime.round_evaluator import RoundEvaluator
 from fedrelay.runtime.run_folder import PROFILES, SELECTION, RunFolder, RunState
 from fedrelay.runtime.server import Server, mean_loss
@@ -50,7 +50,7 @@ class RoundLoop:
         self.experiment, self.state, self.folder, self.callback = self.prepared.experiment, state, folder, callback
         self.server = Server(self.prepared, self.planner)
         self.recorder = Recorder(run, folder)
-        self.attempts = AttemptRunner(run, self.server, self.recorder, tap)
+        self.attempts = RoundAttempts(run, self.server, self.recorder, tap)
         self.evaluator = RoundEvaluator(self.prepared, self.recorder, callback)
         self.chooser = BestAndStop(self.prepared)
         self.client_states = (

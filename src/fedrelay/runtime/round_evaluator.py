@@ -10,10 +10,10 @@ import numpy as np
 from fedrelay.engines.base import Engine
 from fedrelay.experiment.prepared_experiment import PreparedExperiment
 from fedrelay.metrics.classification import accuracy_on_classes
-from fedrelay.runtime.attempt_runner import events_of_engine
 from fedrelay.runtime.callback import Callback, RoundContext
 from fedrelay.runtime.recorder import Recorder
 from fedrelay.runtime.result import Row
+from fedrelay.runtime.round_attempts import events_of_engine
 from fedrelay.tasks.base import EvaluationSums
 
 

@@ -13,7 +13,7 @@ import torch
 import fedrelay as fr
 from fedrelay.data.open_federation import open_federation
 from fedrelay.engines.flower.messages import Message
-from fedrelay.engines.flower.server.connection import Unreachable
+from fedrelay.engines.flower.server.connection_interface import Unreachable
 from fedrelay.experiment.spec import DataSettings
 
 pytest.importorskip("cryptography", reason="the extra 'flower' is not installed")

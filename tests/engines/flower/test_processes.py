@@ -29,10 +29,10 @@ from flwr.proto.control_pb2 import ListRunsRequest, StartRunRequest
 
 from fedrelay.engines.flower.credentials import public_keys
 from fedrelay.engines.flower.node import serve_loop
-from fedrelay.engines.flower.server.roster import ask_for_facts
+from fedrelay.engines.flower.server.node_registration import ask_for_facts
 from fedrelay.engines.flower.wire import superlink_run
 from fedrelay.engines.flower.wire.server_connection import FlowerConnection
-from fedrelay.engines.flower.wire.superlink_api import control
+from fedrelay.engines.flower.wire.superlink_calls import control
 
 # A SuperLink that is killed in the middle of a handshake leaves a socket to the garbage collector.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")

@@ -25,11 +25,11 @@ from fedrelay.engines.flower.credentials import (
     read,
 )
 from fedrelay.engines.flower.messages import Message
-from fedrelay.engines.flower.server.connection import Unreachable
+from fedrelay.engines.flower.server.connection_interface import Unreachable
 from fedrelay.engines.flower.superlink import SuperLink
 from fedrelay.engines.flower.wire.node_connection import NodeConnection
 from fedrelay.engines.flower.wire.server_connection import FlowerConnection
-from fedrelay.engines.flower.wire.superlink_api import admit
+from fedrelay.engines.flower.wire.superlink_calls import admit
 
 PASSED = "/v1/fleet/"
 

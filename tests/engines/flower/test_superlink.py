@@ -85,7 +85,7 @@ def test_keys_count_and_not_names(link, make_client, tmp_path):
 
 
 def test_keys_that_others_registered_are_removed_with_the_next_change(link, make_client, tmp_path):
-    from fedrelay.engines.flower.wire.superlink_api import admit
+    from fedrelay.engines.flower.wire.superlink_calls import admit
 
     stranger = make_node_key(tmp_path / "stranger")
     known = private_key(tmp_path / "stranger").public_key()

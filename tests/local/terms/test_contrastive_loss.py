@@ -14,7 +14,7 @@ from fedrelay.local.hop_context import HopContext
 from fedrelay.local.terms.base import Batch, ModelOutputs
 from fedrelay.local.terms.contrastive_loss import ContrastiveLoss, contrastive_loss
 from fedrelay.local.terms.feature_fusion import FeatureFusion
-from fedrelay.models.features import FeatureRecorder, last_linear
+from fedrelay.models.feature_recorder import FeatureRecorder, last_linear
 from fedrelay.models.flat_layout import FlatLayout
 from fedrelay.models.zoo import build_model
 

@@ -18,7 +18,7 @@ from fedrelay.experiment.spec import TrainSettings
 from fedrelay.local.terms.contrastive_loss import ContrastiveLoss
 from fedrelay.local.terms.feature_fusion import FeatureFusion
 from fedrelay.local.trainer import TrainingJob
-from fedrelay.models.features import last_linear
+from fedrelay.models.feature_recorder import last_linear
 from fedrelay.models.flat_layout import FlatLayout
 from fedrelay.models.net import Net
 from fedrelay.models.zoo import build_model

@@ -9,7 +9,7 @@ from torch import nn
 
 from fedrelay.cost.flops import training_flops
 from fedrelay.models.batched import BatchedModel
-from fedrelay.models.batched.activation import Activation
+from fedrelay.models.batched.activation import UnboundActivation
 from fedrelay.models.flat_layout import FlatLayout
 from fedrelay.models.zoo import build_model
 
@@ -19,7 +19,7 @@ def batched_model(module, *shape):
 
 
 def kinds(batched):
-    return [layer.kind if isinstance(layer, Activation) else type(layer).__name__ for layer in batched.layers]
+    return [layer.kind if isinstance(layer, UnboundActivation) else type(layer).__name__ for layer in batched.layers]
 
 
 @pytest.mark.parametrize(
@@ -45,8 +45,8 @@ def test_the_zoo_s_plain_models_are_chains(name, shape):
 def test_a_relu_before_a_pooling_is_done_behind_it():
     batched = batched_model(build_model("cnn-s", (1, 8, 8), 10), 1, 8, 8)
     assert batched is not None
-    stage = ["Convolution", "MaxPooling", "relu"]
-    assert kinds(batched) == [*stage, *stage, "Dense", "relu", "Dense"]
+    stage = ["UnboundConvolution", "UnboundMaxPooling", "relu"]
+    assert kinds(batched) == [*stage, *stage, "UnboundDense", "relu", "UnboundDense"]
 
 
 def test_a_tanh_stays_where_it_is():
@@ -54,7 +54,7 @@ def test_a_tanh_stays_where_it_is():
     module = nn.Sequential(nn.Conv2d(1, 2, 3), nn.Tanh(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(2, 3))
     batched = batched_model(module, 1, 4, 4)
     assert batched is not None
-    assert kinds(batched) == ["Convolution", "tanh", "MaxPooling", "Dense"]
+    assert kinds(batched) == ["UnboundConvolution", "tanh", "UnboundMaxPooling", "UnboundDense"]
 
 
 def test_multiplications_are_counted():
@@ -151,7 +151,7 @@ def test_one_activation_may_serve_several_layers():
     activation = nn.ReLU()
     batched = batched_model(nn.Sequential(nn.Linear(3, 4), activation, nn.Linear(4, 4), activation, nn.Linear(4, 2)), 3)
     assert batched is not None
-    assert kinds(batched) == ["Dense", "relu", "Dense", "relu", "Dense"]
+    assert kinds(batched) == ["UnboundDense", "relu", "UnboundDense", "relu", "UnboundDense"]
 
 
 def test_frozen_and_shared_weights_too():

@@ -21,7 +21,7 @@ from fedrelay.data.public_samples import PublicFederation
 from fedrelay.engines.base import EngineEvent, RoundInputs
 from fedrelay.engines.flower.messages import BadMessage, Message, evaluation_from, pack_models, profile_vector
 from fedrelay.engines.flower.server.async_relay import AsyncRelayRunner
-from fedrelay.engines.flower.server.connection import Connection
+from fedrelay.engines.flower.server.connection_interface import Connection
 from fedrelay.engines.flower.server.dispatcher import POLL, SMALL, Dispatcher
 from fedrelay.engines.flower.server.frozen_delivery import FrozenDelivery
 from fedrelay.engines.flower.server.hop_requests import HopRequests

@@ -21,9 +21,9 @@ from fedrelay.engines.flower.engine import FlowerEngine
 from fedrelay.engines.flower.job_description import describe_task
 from fedrelay.engines.flower.messages import can_send
 from fedrelay.engines.flower.node_facts import NodeFacts
-from fedrelay.engines.flower.server.connection import Connection
+from fedrelay.engines.flower.server.connection_interface import Connection
+from fedrelay.engines.flower.server.node_registration import RosterEntry, privacy_warnings, read_roster, register_nodes
 from fedrelay.engines.flower.server.remote_federation import RemoteFederation, only_public_above, remote_part
-from fedrelay.engines.flower.server.roster import RosterEntry, privacy_warnings, read_roster, register_nodes
 from fedrelay.engines.flower.server.table_agreement import agree
 from fedrelay.errors import EngineError, SpecError
 from fedrelay.experiment.spec import DataSettings, EngineSettings, Experiment, TableSettings
@@ -101,7 +101,7 @@ def _encoded_test(path: Path, target: str, shared: SharedEncoding) -> Samples:
 def show_roster(settings: EngineSettings) -> list[RosterEntry]:
     """All nodes whose keys are in the server's folder, and their state."""
     from fedrelay.engines.flower.credentials import CA, authority, public_keys
-    from fedrelay.engines.flower.wire.superlink_api import last_seen
+    from fedrelay.engines.flower.wire.superlink_calls import last_seen
 
     folder = server_folder(settings)
     keys, connection = public_keys(folder), open_connection(settings)

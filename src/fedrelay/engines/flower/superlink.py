@@ -22,7 +22,7 @@ from fedrelay.engines.flower.credentials import (
     check_server_folder,
     public_keys,
 )
-from fedrelay.engines.flower.wire.superlink_api import admit, listens
+from fedrelay.engines.flower.wire.superlink_calls import admit, listens
 from fedrelay.errors import EngineError
 
 log = logging.getLogger(__name__)

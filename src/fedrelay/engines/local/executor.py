@@ -77,7 +77,7 @@ class WorkItem(Protocol[Result]):
     def run(self, worker: WorkerContext) -> Result: ...
 
 
-class Executor(Protocol):
+class WorkItemExecutor(Protocol):
     """Runs work items."""
 
     parallelism: int

@@ -14,7 +14,14 @@ from torch import Tensor
 
 from fedrelay.data.evaluation_samples import EvaluationSet, evaluation_samples
 from fedrelay.engines.base import Engine, EngineEvent, RoundInputs
-from fedrelay.engines.local.executor import Executor, ForkedExecutor, InlineExecutor, Rows, WorkerContext, WritableRows
+from fedrelay.engines.local.executor import (
+    ForkedExecutor,
+    InlineExecutor,
+    Rows,
+    WorkerContext,
+    WorkItemExecutor,
+    WritableRows,
+)
 from fedrelay.engines.local.route_batches import RouteBatch, batch_routes
 from fedrelay.engines.local.row_layout import HopRows, RowLayout
 from fedrelay.errors import DivergedError
@@ -62,7 +69,9 @@ def cores() -> int:
 class SimulationEngine:
     """Runs all work items with an executor."""
 
-    def __init__(self, job: TrainingJob, executor: Executor, client_states: ClientStateStore | None = None) -> None:
+    def __init__(
+        self, job: TrainingJob, executor: WorkItemExecutor, client_states: ClientStateStore | None = None
+    ) -> None:
         self.job = job
         self.executor = executor
         self.client_states = client_states or ClientStateStore()

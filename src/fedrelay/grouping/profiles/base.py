@@ -145,7 +145,7 @@ class Profile(ABC):
     needs_histograms: ClassVar[bool] = False
     """Whether clients send the server their number of samples of each class."""
 
-    def check(self, inputs: ProfileInputs, options: ProfileOptions) -> None:  # noqa: B027 (optional)
+    def check_inputs(self, inputs: ProfileInputs, options: ProfileOptions) -> None:  # noqa: B027 (optional)
         """Refuse data or a model that this profile cannot describe, before any client trains.
 
         Raises:

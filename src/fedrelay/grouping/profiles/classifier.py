@@ -57,12 +57,12 @@ class ClassifierProfile(Profile):
     options: ClassVar[frozenset[str]] = frozenset({"epochs", "layers", "variance", "standardise"})
     computed_by_clients: ClassVar[bool] = True
 
-    def check(self, inputs: ProfileInputs, options: ProfileOptions) -> None:
+    def check_inputs(self, inputs: ProfileInputs, options: ProfileOptions) -> None:
         if not linear_layers(inputs.training_job()):
             raise SpecError("grouping.profile: 'clf' needs a model with linear layers, and this model has none")
 
     def compute(self, inputs: ProfileInputs, clients: NDArray[np.int64], options: ProfileOptions) -> ProfilingResult:
-        self.check(inputs, options)
+        self.check_inputs(inputs, options)
         epochs = options.epochs or EPOCHS
         job, start = profile_training(inputs, epochs)
         profiler = TrainedWeightsProfiler(parts=linear_layers(job, options.layers))

@@ -73,14 +73,14 @@ class ConfidenceProfile(Profile):
     computed_by_clients: ClassVar[bool] = True
     needs_public: ClassVar[bool] = True
 
-    def check(self, inputs: ProfileInputs, options: ProfileOptions) -> None:
+    def check_inputs(self, inputs: ProfileInputs, options: ProfileOptions) -> None:
         if not isinstance(inputs.federation, PublicFederation):
             raise SpecError("data.public: must be at least 1 for the profile 'conf', which uses the public samples")
         if inputs.job is not None and inputs.job.task.name != "classification":
             raise SpecError(f"grouping.profile: 'conf' fits the task classification, not {inputs.job.task.name!r}")
 
     def compute(self, inputs: ProfileInputs, clients: NDArray[np.int64], options: ProfileOptions) -> ProfilingResult:
-        self.check(inputs, options)
+        self.check_inputs(inputs, options)
         epochs = options.epochs or EPOCHS
         job, start = profile_training(inputs, epochs)
         rows = inputs.profile_vectors(job, ConfidenceProfiler(), clients.tolist(), start)

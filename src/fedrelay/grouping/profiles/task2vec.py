@@ -131,7 +131,7 @@ class Task2VecProfile(Profile):
     options: ClassVar[frozenset[str]] = frozenset({"probe"})
     computed_by_clients: ClassVar[bool] = True
 
-    def check(self, inputs: ProfileInputs, options: ProfileOptions) -> None:
+    def check_inputs(self, inputs: ProfileInputs, options: ProfileOptions) -> None:
         if inputs.federation.kind != "image":
             raise SpecError(
                 f"grouping.profile: 't2v' needs images, but the samples of {inputs.federation.name!r} are "
@@ -141,7 +141,7 @@ class Task2VecProfile(Profile):
             raise SpecError(f"grouping.profile: 't2v' needs one class per sample; {inputs.federation.name!r} has none")
 
     def compute(self, inputs: ProfileInputs, clients: NDArray[np.int64], options: ProfileOptions) -> ProfilingResult:
-        self.check(inputs, options)
+        self.check_inputs(inputs, options)
         probe = make_probe(inputs, options.probe)
         layout = FlatLayout.of(probe.module)
         job = replace(

@@ -10,7 +10,7 @@ from fedrelay.models.flat_layout import LayoutEntry
 
 
 @dataclass(frozen=True)
-class Activation:
+class UnboundActivation:
     """ReLU or tanh."""
 
     kind: Literal["relu", "tanh"]

@@ -42,7 +42,7 @@ class Activations(NamedTuple):
 
 
 @dataclass(frozen=True)
-class LaneTensors:
+class LaneSliceable:
     """A dataclass of tensors whose first axis is the lane."""
 
     def first_lanes(self, lanes: int) -> Self:
@@ -51,7 +51,7 @@ class LaneTensors:
 
 
 @dataclass(frozen=True)
-class BoundLayer(LaneTensors, ABC):
+class BoundLayer(LaneSliceable, ABC):
     """A layer of all lanes, bound to the memory that it reads and writes at every batch."""
 
     @abstractmethod
@@ -81,7 +81,7 @@ def _first_lanes(value: Any, lanes: int) -> Any:
     """The first lanes of a tensor, or of all tensors in a tuple; anything else unchanged."""
     if isinstance(value, Tensor):
         return value[:lanes]
-    if isinstance(value, LaneTensors):
+    if isinstance(value, LaneSliceable):
         return value.first_lanes(lanes)
     if isinstance(value, tuple):
         parts = [_first_lanes(part, lanes) for part in value]

@@ -19,7 +19,7 @@ Pair = tuple[int, int]
 
 
 @dataclass(frozen=True)
-class Convolution(UnboundLinear):
+class UnboundConvolution(UnboundLinear):
     """A convolution with zero padding."""
 
     input_shape: ImageShape

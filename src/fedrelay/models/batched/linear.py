@@ -71,7 +71,7 @@ class UnboundLinear:
 
 
 @dataclass(frozen=True)
-class Dense(UnboundLinear):
+class UnboundDense(UnboundLinear):
     """A dense layer, on vectors or on flattened images."""
 
     input_shape: Shape

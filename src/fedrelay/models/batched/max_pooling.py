@@ -16,7 +16,7 @@ from fedrelay.models.flat_layout import LayoutEntry
 
 
 @dataclass(frozen=True)
-class MaxPooling:
+class UnboundMaxPooling:
     """The largest value of each window. Windows do not overlap; incomplete windows at the edges are dropped."""
 
     input_shape: ImageShape

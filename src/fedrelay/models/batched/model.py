@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from fedrelay.models.batched.base import Activations, BoundLayer, LaneModels, LaneTensors, UnboundLayer
+from fedrelay.models.batched.base import Activations, BoundLayer, LaneModels, LaneSliceable, UnboundLayer
 from fedrelay.models.batched.linear import UnboundLinear
 from fedrelay.models.batched.read_layers import read_chain
 from fedrelay.models.flat_layout import FlatLayout
@@ -62,7 +62,7 @@ class BatchedModel:
 
 
 @dataclass(frozen=True)
-class BoundBatchedModel(LaneTensors):
+class BoundBatchedModel(LaneSliceable):
     """Batched models with their memory, ready for training."""
 
     flat: Tensor

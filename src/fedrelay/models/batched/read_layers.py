@@ -8,11 +8,11 @@ from math import prod
 
 from torch import nn
 
-from fedrelay.models.batched.activation import Activation
+from fedrelay.models.batched.activation import UnboundActivation
 from fedrelay.models.batched.base import Shape, UnboundLayer
-from fedrelay.models.batched.convolution import Convolution, Pair
-from fedrelay.models.batched.linear import Dense
-from fedrelay.models.batched.max_pooling import MaxPooling
+from fedrelay.models.batched.convolution import Pair, UnboundConvolution
+from fedrelay.models.batched.linear import UnboundDense
+from fedrelay.models.batched.max_pooling import UnboundMaxPooling
 from fedrelay.models.flat_layout import FlatLayout, LayoutEntry
 from fedrelay.models.net import Net
 
@@ -28,7 +28,7 @@ def read_chain(module: nn.Module, layout: FlatLayout, shape: Shape) -> tuple[Unb
     all_trained = all(entry.part == "trained" for entry in layout.entries)
     # Equal names mean that no parameter is left over, equal numbers that none is shared.
     complete = {entry.name for entry in parameters} == set(chain.entries) and len(parameters) == len(chain.entries)
-    ends_in_logits = bool(chain.layers) and isinstance(chain.layers[-1], Dense)
+    ends_in_logits = bool(chain.layers) and isinstance(chain.layers[-1], UnboundDense)
     return tuple(chain.layers) if complete and all_trained and ends_in_logits else None
 
 
@@ -62,7 +62,7 @@ class _Chain:
         weight, bias = self._entries(name)
         if weight is None or (part.bias is not None and bias is None) or self.shape != (part.in_features,):
             return False
-        self._append(Dense(weight, bias, self.memory_shape), (part.out_features,))
+        self._append(UnboundDense(weight, bias, self.memory_shape), (part.out_features,))
         return True
 
     def _convolution(self, name: str, part: nn.Conv2d) -> bool:
@@ -74,7 +74,7 @@ class _Chain:
             return False
         channels, height, width = self.shape
         kernel, stride, padding = _pair(part.kernel_size), _pair(part.stride), _pair(part.padding)
-        layer = Convolution(weight, bias, (channels, height, width), kernel, stride, padding)
+        layer = UnboundConvolution(weight, bias, (channels, height, width), kernel, stride, padding)
         self._append(layer, layer.output_shape)
         return min(layer.output_shape) >= 1
 
@@ -86,18 +86,18 @@ class _Chain:
         if len(self.shape) != 3 or not self.layers:
             return False
         channels, height, width = self.shape
-        layer = MaxPooling((channels, height, width), kernel)
+        layer = UnboundMaxPooling((channels, height, width), kernel)
         # ReLU and max-pooling can be swapped: ReLU has fewer values to work on after the pooling.
-        after_relu = self.layers[-1] == Activation("relu")
+        after_relu = self.layers[-1] == UnboundActivation("relu")
         self.layers[-1:] = [layer, self.layers[-1]] if after_relu else [self.layers[-1], layer]
         self.shape = self.memory_shape = layer.output_shape
         return min(layer.output_shape) >= 1
 
     def _activation(self, part: nn.Module) -> bool:
         # The gradient of an activation is computed from its outputs, so no second activation may overwrite them.
-        if not self.layers or isinstance(self.layers[-1], Activation):
+        if not self.layers or isinstance(self.layers[-1], UnboundActivation):
             return False
-        self.layers.append(Activation("relu" if type(part) is nn.ReLU else "tanh"))
+        self.layers.append(UnboundActivation("relu" if type(part) is nn.ReLU else "tanh"))
         return True
 
     def _flatten(self, part: nn.Flatten) -> bool:

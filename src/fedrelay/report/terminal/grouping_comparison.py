@@ -80,7 +80,7 @@ def grouping_report(inputs: ProfileInputs, choices: Mapping[str, Grouping]) -> G
     """
     federation = inputs.federation
     for grouping in choices.values():
-        grouping.check(inputs)
+        grouping.check_inputs(inputs)
     sizes = federation.sample_counts()
     histograms = np.stack([federation.histogram(client) for client in range(federation.client_count)])
 

@@ -30,7 +30,7 @@ from fedrelay.report.terminal.run_tables import facts_grid, plain_table
 
 if TYPE_CHECKING:  # behind an extra
     from fedrelay.engines.flower.node_facts import NodeFacts
-    from fedrelay.engines.flower.server.roster import RosterEntry
+    from fedrelay.engines.flower.server.node_registration import RosterEntry
 
 BINS = 8
 BAR = 24

@@ -6,7 +6,7 @@ import pytest
 
 from fedrelay.engines.flower.messages import BadMessage, Message
 from fedrelay.engines.flower.server import dispatcher as module
-from fedrelay.engines.flower.server.connection import Unreachable
+from fedrelay.engines.flower.server.connection_interface import Unreachable
 from fedrelay.engines.flower.server.dispatcher import Dispatcher, Request
 
 TIMEOUT = 5.0

@@ -17,7 +17,7 @@ from flwr.supercore.inflatable.inflatable_object import get_object_tree
 from tests.engines.flower.wire.stand_ins import CUT, LARGEST, ME, StoredParts, flower_message, plain_message, status
 
 from fedrelay.engines.flower.messages import Message
-from fedrelay.engines.flower.server.connection import Unreachable
+from fedrelay.engines.flower.server.connection_interface import Unreachable
 from fedrelay.engines.flower.wire import encoding, server_connection
 from fedrelay.engines.flower.wire.encoding import to_flower
 from fedrelay.engines.flower.wire.server_connection import FlowerConnection

@@ -16,7 +16,7 @@ import httpx
 from fedrelay.engines.flower.messages import one_line
 from fedrelay.engines.flower.node.service import NodeService
 from fedrelay.engines.flower.wire.node_connection import NodeConnection, NodeNotRecognized, RegistrationRefused
-from fedrelay.engines.flower.wire.superlink_api import reason_of
+from fedrelay.engines.flower.wire.superlink_calls import reason_of
 from fedrelay.errors import EngineError, FedRelayError
 
 log = logging.getLogger(__name__)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from fedrelay.engines.flower.messages import BadMessage, Message
-from fedrelay.engines.flower.server.connection import Connection, Unreachable, no_reply
+from fedrelay.engines.flower.server.connection_interface import Connection, Unreachable, no_reply
 from fedrelay.engines.flower.server.frozen_delivery import FrozenDelivery
 from fedrelay.routes.arrival import Attempt
 

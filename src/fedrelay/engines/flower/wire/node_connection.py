@@ -33,7 +33,7 @@ from fedrelay.engines.flower.wire.encoding import (
     to_flower,
     with_content_id,
 )
-from fedrelay.engines.flower.wire.superlink_api import client, reason_of, status_of
+from fedrelay.engines.flower.wire.superlink_calls import client, reason_of, status_of
 from fedrelay.files import write_atomically
 
 log = logging.getLogger(__name__)

@@ -20,10 +20,10 @@ from flwr.supercore.inflatable.inflatable_object import get_object_tree
 from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 
 from fedrelay.engines.flower.messages import Message, one_line
-from fedrelay.engines.flower.server.connection import Unreachable, no_reply
+from fedrelay.engines.flower.server.connection_interface import Unreachable, no_reply
 from fedrelay.engines.flower.wire.encoding import IncompleteMessage, fetch, from_flower, push, to_flower
 from fedrelay.engines.flower.wire.node_connection import HEARTBEAT
-from fedrelay.engines.flower.wire.superlink_api import calling, status_of, unreachable
+from fedrelay.engines.flower.wire.superlink_calls import calling, status_of, unreachable
 from fedrelay.engines.flower.wire.superlink_run import RunAlreadyTaken, SuperLinkRun
 
 log = logging.getLogger(__name__)

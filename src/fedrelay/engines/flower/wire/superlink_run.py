@@ -30,7 +30,7 @@ from flwr.supercore.interceptors import RuntimeTokenHttpInterceptor, SuperExecAu
 from flwr.supercore.runtime import RuntimeHttpClient
 
 from fedrelay.engines.flower.wire.encoding import with_content_id
-from fedrelay.engines.flower.wire.superlink_api import client, control, reason_of
+from fedrelay.engines.flower.wire.superlink_calls import client, control, reason_of
 
 log = logging.getLogger(__name__)
 

@@ -18,7 +18,7 @@ from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 
 from fedrelay.engines.flower.credentials import PublicKey
 from fedrelay.engines.flower.messages import one_line
-from fedrelay.engines.flower.server.connection import Unreachable
+from fedrelay.engines.flower.server.connection_interface import Unreachable
 
 UNREGISTERED = NodeStatus.UNREGISTERED
 """The status of a key that was removed. Flower never accepts it again."""

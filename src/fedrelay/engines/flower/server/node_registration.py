@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from fedrelay.engines.flower.messages import Message, one_line
 from fedrelay.engines.flower.node_facts import NodeFacts, parse_facts
-from fedrelay.engines.flower.server.connection import Connection
+from fedrelay.engines.flower.server.connection_interface import Connection
 from fedrelay.engines.flower.server.dispatcher import OFFLINE, Dispatcher
 from fedrelay.errors import EngineError
 from fedrelay.files import write_atomically

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from fedrelay.engines.flower.messages import Message
 from fedrelay.engines.flower.node_facts import parse_facts
-from fedrelay.engines.flower.server.roster import KNOWN, misfit, read_roster, register_nodes, roster_warnings
+from fedrelay.engines.flower.server.node_registration import KNOWN, misfit, read_roster, register_nodes, roster_warnings
 from fedrelay.errors import EngineError
 
 OWN = version("fedrelay")

@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class AttemptRunner:
+class RoundAttempts:
     """Runs the hops of rounds, as often as recovery allows."""
 
     run: PreparedRun
