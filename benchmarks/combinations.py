@@ -61,7 +61,7 @@ class Task:
     def federation(self, seed: int) -> fr.Federation:
         """The first samples of the data set, dealt out anew for every seed."""
         everything = fr.load_data(self.name, clients=1, partition="iid")
-        (x, y), (test_x, test_y) = everything.client_samples(0), everything.test
+        (x, y), (test_x, test_y) = everything.train_samples(0), everything.test
         return fr.federate(
             x[: self.train],
             y[: self.train],

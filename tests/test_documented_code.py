@@ -145,7 +145,7 @@ def test_modules_are_typed(tmp_path):
         "mypy",
         "--config-file",
         str(ROOT / "pyproject.toml"),
-        *map(str, tmp_path.iterdir()),
+        *map(str, tmp_path.glob("*.py")),
     ]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout

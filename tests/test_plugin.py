@@ -129,7 +129,7 @@ def test_a_node_runs_it_if_its_owner_allows_it(fedrelay, start, tmp_path):
     for client, name in enumerate("ab"):
         fedrelay("key", f"{name}.key", "-q")
         (tmp_path / f"{name}.key.pub").rename(tmp_path / "server" / "nodes" / f"{name}.pub")
-        x, y = digits.client_samples(client)
+        x, y = digits.train_samples(client)
         np.savez(tmp_path / f"{name}.npz", x=x.numpy(), y=y.numpy())
 
     def node(name, *options):

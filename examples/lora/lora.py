@@ -109,7 +109,7 @@ def shakespeare(clients: int) -> Text:
 
 def windows_of_role(roles: fr.Federation, role: int) -> Tensor:
     """Every eighth window of a role: the data set has one every 10 characters, so these do not overlap."""
-    x, y = roles.client_samples(role).load()
+    x, y = roles.train_samples(role).load()
     return torch.cat([x, y.unsqueeze(1)], dim=1)[:: LENGTH // 10][:MOST_WINDOWS]
 
 

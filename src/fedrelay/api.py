@@ -412,7 +412,7 @@ def _separate_own(
 
 def _own_data(data: Federation | Callable[[int], Federation]) -> OwnData:
     """The user's own federation, or a function of the seed that returns one."""
-    if hasattr(data, "client_samples"):
+    if hasattr(data, "train_samples"):
         return cast(Federation, data)
     if callable(data):
         return DataBySeed(data)

@@ -64,7 +64,7 @@ def sha(method: str, data, **settings) -> str:
 
 def test_datasets_without_transforms_give_the_same_weights_as_arrays_in_memory():
     data = federation(noise=0)
-    parts = [data.client_samples(client).load() for client in range(4)]
+    parts = [data.train_samples(client).load() for client in range(4)]
     test = data.test.load()
     arrays = fr.federate(
         torch.cat([part.x for part in parts]),
@@ -89,7 +89,7 @@ def test_random_transforms_do_not_depend_on_workers(method):
 
 
 def test_every_epoch_and_hop_draws_new_noise():
-    samples = federation().client_samples(0)
+    samples = federation().train_samples(0)
     first, again, other = (next(samples.pieces(range(8), 8, seed)).x for seed in (1, 1, 2))
     assert torch.equal(first, again)
     assert not torch.equal(first, other)
@@ -173,9 +173,9 @@ def test_a_collate_function_makes_the_batches():
     def halve(samples):
         return torch.stack([x for x, _ in samples]) / 2, torch.tensor([y for _, y in samples])
 
-    plain = federation(noise=0).client_samples(0).load()
+    plain = federation(noise=0).train_samples(0).load()
     data = fr.federate_datasets([Augmented(8, 0, noise=0)], Augmented(5, 1), collate_fn=halve)
-    assert torch.equal(data.client_samples(0).load().x, plain.x / 2)
+    assert torch.equal(data.train_samples(0).load().x, plain.x / 2)
 
 
 def test_public_shared_and_flipped_samples():
@@ -188,15 +188,15 @@ def test_public_shared_and_flipped_samples():
     assert shared.sample_counts().tolist() == [14, 15, 16, 17]
     assert shared.histogram(0).sum() == 14
     flipped = FlippedFederation(data, {0: swap_table([(0, 2)], 3)})
-    assert flipped.client_samples(0).targets().tolist() == [2, 1, 0, 2, 1, 0, 2, 1]
-    assert flipped.client_samples(1) is data.client_samples(1)
+    assert flipped.train_samples(0).targets().tolist() == [2, 1, 0, 2, 1, 0, 2, 1]
+    assert flipped.train_samples(1) is data.train_samples(1)
 
 
 def test_numbers_as_targets_are_for_regression():
     numbers = TensorDataset(torch.randn(6, 4), torch.randn(6, dtype=torch.float64))
     data = fr.federate_datasets([numbers], numbers)
     assert (data.task, data.class_count, data.target_shape) == ("regression", 0, ())
-    assert data.client_samples(0).load().y.dtype == torch.float32
+    assert data.train_samples(0).load().y.dtype == torch.float32
 
 
 def test_the_fingerprint_tells_datasets_apart():
@@ -228,7 +228,7 @@ X, Y = torch.zeros(4, 2), torch.tensor([0, 1, 0, 1])
 )
 def test_unsuitable_datasets_are_refused_in_one_line(train, options, message):
     with pytest.raises(fr.DataError, match=message) as found:
-        fr.federate_datasets(train, TensorDataset(X, Y), **options).client_samples(0).load()
+        fr.federate_datasets(train, TensorDataset(X, Y), **options).train_samples(0).load()
     assert "\n" not in str(found.value)
 
 
@@ -341,7 +341,7 @@ def test_several_inputs_have_named_shapes_and_keep_their_types():
     sample = {"ids": torch.arange(6, dtype=torch.int32), "mask": torch.ones(6, dtype=torch.bool), "age": 3.5}
     data = fr.federate_datasets([[(sample, 1)]], [(sample, 0)], classes=2)
     assert (data.kind, data.sample_shape) == ("multi-input", {"ids": (6,), "mask": (6,), "age": ()})
-    x = data.client_samples(0).load().x
+    x = data.train_samples(0).load().x
     assert {name: each.dtype for name, each in x.items()} == {
         "ids": torch.int64,
         "mask": torch.bool,

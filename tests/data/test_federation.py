@@ -76,7 +76,7 @@ class TestArrayFederation:
         ]
 
     def test_samples_are_scaled_per_channel(self) -> None:
-        x, y = self.federation.client_samples(0)
+        x, y = self.federation.train_samples(0)
         raw = IMAGES.x_train[[0, 5, 7]].astype(np.float32)
         expected = np.stack([(raw[:, 0] - 10) * 0.5, (raw[:, 1] - 20) * 0.25], axis=1)
         assert (x.dtype, y.dtype) == (torch.float32, torch.int64)
@@ -85,16 +85,16 @@ class TestArrayFederation:
         assert y.tolist() == [0, 2, 1]
 
     def test_a_client_without_samples(self) -> None:
-        x, y = self.federation.client_samples(1)
+        x, y = self.federation.train_samples(1)
         assert x.shape == (0, 2, 4, 4)
         assert y.shape == (0,)
 
     def test_small_data_are_converted_once_and_large_data_at_every_hop(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        once, again = self.federation.client_samples(2), self.federation.client_samples(2)
+        once, again = self.federation.train_samples(2), self.federation.train_samples(2)
         assert once.x.data_ptr() == again.x.data_ptr()
         monkeypatch.setattr("fedrelay.data.federation._CONVERTED_BYTES", 0)
         large = replace(self.federation)
-        afresh, anew = large.client_samples(2), large.client_samples(2)
+        afresh, anew = large.train_samples(2), large.train_samples(2)
         assert afresh.x.data_ptr() != anew.x.data_ptr()
         assert torch.equal(once.x, afresh.x)
         assert once.y.tolist() == afresh.y.tolist() == [1, 2, 0, 1, 0, 2, 0, 1, 2]
@@ -107,13 +107,13 @@ class TestArrayFederation:
     def test_float_data_are_copied_not_shared(self) -> None:
         data = replace(IMAGES, x_train=IMAGES.x_train.astype(np.float32), x_test=IMAGES.x_test.astype(np.float32))
         federation = ArrayFederation(data, THREE, seed=1)
-        assert torch.equal(federation.client_samples(0).x, self.federation.client_samples(0).x)
+        assert torch.equal(federation.train_samples(0).x, self.federation.train_samples(0).x)
         assert torch.equal(federation.test.x, self.federation.test.x)
         np.testing.assert_array_equal(data.x_test, IMAGES.x_test)
 
     def test_tokens(self) -> None:
         federation = build_federation(TOKENS)
-        x, y = federation.client_samples(1)
+        x, y = federation.train_samples(1)
         assert (x.dtype, y.dtype) == (torch.int64, torch.int64)
         assert x.tolist() == TOKENS.x_train[[1, 2]].tolist()
         counted = TOKENS.y_train[[1, 2]].ravel()
@@ -122,7 +122,7 @@ class TestArrayFederation:
 
     def test_no_such_client(self) -> None:
         with pytest.raises(IndexError, match="client 3 does not exist; clients are 0 to 2"):
-            self.federation.client_samples(3)
+            self.federation.train_samples(3)
 
 
 class TestShifts:
@@ -135,12 +135,12 @@ class TestShifts:
         return (shifted - torch.tensor([10.0, 20.0]).view(2, 1, 1)) * torch.tensor([0.5, 0.25]).view(2, 1, 1)
 
     def test_clients_take_turns(self) -> None:
-        torch.testing.assert_close(self.federation.client_samples(0).x, self.expected("inversion", 0))
-        assert self.federation.client_samples(1).x.shape == (0, 2, 4, 4)
-        torch.testing.assert_close(self.federation.client_samples(2).x, self.expected("noise", 2))
+        torch.testing.assert_close(self.federation.train_samples(0).x, self.expected("inversion", 0))
+        assert self.federation.train_samples(1).x.shape == (0, 2, 4, 4)
+        torch.testing.assert_close(self.federation.train_samples(2).x, self.expected("noise", 2))
 
     def test_every_hop_sees_the_same_noise(self) -> None:
-        assert torch.equal(self.federation.client_samples(2).x, self.federation.client_samples(2).x)
+        assert torch.equal(self.federation.train_samples(2).x, self.federation.train_samples(2).x)
 
     def test_test_set_is_plain_by_default(self) -> None:
         plain = ArrayFederation(IMAGES, THREE, seed=4).test.x
@@ -152,7 +152,7 @@ class TestShifts:
     def test_only_images(self) -> None:
         with pytest.raises(SpecError, match="these samples are tokens"):
             build_federation(TOKENS, shifts=["rotation"])
-        assert build_federation(TOKENS, shifts=["none"]).client_samples(0).x.tolist() == TOKENS.x_train[[0, 4]].tolist()
+        assert build_federation(TOKENS, shifts=["none"]).train_samples(0).x.tolist() == TOKENS.x_train[[0, 4]].tolist()
         with pytest.raises(SpecError, match="unknown shift 'rotate'"):
             build_federation(IMAGES, clients=2, test_shifts=["rotate"])
 
@@ -193,8 +193,8 @@ def test_pooled() -> None:
     assert pooled.sample_counts().tolist() == [12]
     assert pooled.histogram(0).tolist() == [4, 4, 4]
     assert pooled.test is members.test
-    x, y = pooled.client_samples(0)
-    assert torch.equal(x, torch.cat([members.client_samples(client).x for client in range(3)]))
+    x, y = pooled.train_samples(0)
+    assert torch.equal(x, torch.cat([members.train_samples(client).x for client in range(3)]))
     assert y.tolist() == IMAGES.y_train[THREE.indices].tolist()
     assert (x.dtype, y.dtype) == (torch.float32, torch.int64)
 
@@ -278,8 +278,8 @@ class TestFederate:
         assert arrays.fingerprint() == tensors.fingerprint()
         assert (arrays.kind, arrays.client_count, arrays.class_count, arrays.sample_shape) == ("tabular", 2, 4, (3,))
         held = arrays.client_indices.of(1)
-        np.testing.assert_array_equal(arrays.client_samples(1).x.numpy(), self.X[held].astype(np.float32))
-        assert arrays.client_samples(1).y.tolist() == self.Y[held].tolist()
+        np.testing.assert_array_equal(arrays.train_samples(1).x.numpy(), self.X[held].astype(np.float32))
+        assert arrays.train_samples(1).y.tolist() == self.Y[held].tolist()
 
     def test_kinds(self) -> None:
         pixels = rng.integers(0, 256, (20, 1, 4, 4), dtype=np.uint8)
@@ -294,14 +294,14 @@ class TestFederate:
         whole = pixels.reshape(20, 16)
         assert federate(**self.arguments(x=whole, x_test=whole[:6])).kind == "tokens"
         table = federate(**self.arguments(x=whole, x_test=whole[:6], kind="tabular"))
-        assert table.client_samples(0).x.dtype == torch.float32
-        assert float(table.client_samples(0).x.max()) > 1
+        assert table.train_samples(0).x.dtype == torch.float32
+        assert float(table.train_samples(0).x.max()) > 1
 
     def test_sequences(self) -> None:
         x, y = rng.integers(0, 5, (20, 7)), rng.integers(0, 5, (20, 7))
         y[0, 0] = IGNORED_LABEL
         federation = federate(x, y, x, y, clients=4, partition="iid")
-        assert federation.client_samples(0).y.shape == (5, 7)
+        assert federation.train_samples(0).y.shape == (5, 7)
         assert sum(federation.histogram(client).sum() for client in range(4)) == 139
 
     def test_client_ids_of_any_type(self) -> None:

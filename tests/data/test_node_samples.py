@@ -20,8 +20,8 @@ def arrays():
 
 def test_samples_keep_their_order_and_values(arrays):
     found = owner_federation(arrays)
-    assert np.array_equal(found.client_samples(0).x.numpy(), arrays["x"])
-    assert np.array_equal(found.client_samples(0).y.numpy(), arrays["y"])
+    assert np.array_equal(found.train_samples(0).x.numpy(), arrays["x"])
+    assert np.array_equal(found.train_samples(0).y.numpy(), arrays["y"])
     assert (found.client_count, found.class_count, len(found.test.y), found.kind) == (1, 4, 0, "tabular")
     assert owner_federation(arrays, classes=7).class_count == 7
 
@@ -29,7 +29,7 @@ def test_samples_keep_their_order_and_values(arrays):
 def test_a_share_is_kept_apart(arrays):
     found = owner_federation(arrays, hold_out=0.25)
     assert (found.sample_count(0), len(found.test.y)) == (15, 5)
-    both = np.concatenate([found.client_samples(0).x.numpy(), found.test.x.numpy()])
+    both = np.concatenate([found.train_samples(0).x.numpy(), found.test.x.numpy()])
     assert np.array_equal(both[both[:, 0].argsort()], arrays["x"])
 
 
@@ -133,7 +133,7 @@ def test_a_dataset_is_read_as_it_is_trained(own_scans):
     assert (found.sample_count(0), found.test.size, found.class_count, found.sample_shape) == (8, 0, 2, (3,))
     assert open_owner_data("own_scans:pair", classes=5).test.size == 2
     half = open_owner_data("own_scans:scans", hold_out=0.5)
-    x, y = (torch.cat(parts) for parts in zip(half.client_samples(0).load(), half.test.load(), strict=True))
+    x, y = (torch.cat(parts) for parts in zip(half.train_samples(0).load(), half.test.load(), strict=True))
     assert (half.sample_count(0), half.test.size, sorted(x[:, 0].tolist())) == (4, 4, [0, 3, 6, 9, 12, 15, 18, 21])
     assert (x[:, 0] / 3 % 2).tolist() == y.tolist()
 
@@ -149,7 +149,7 @@ def test_a_dataset_is_read_as_it_is_trained(own_scans):
 )
 def test_a_dataset_that_cannot_be_used(source, options, message, own_scans):
     with pytest.raises(DataError, match=message):
-        open_owner_data(source, **options).client_samples(0).load()
+        open_owner_data(source, **options).train_samples(0).load()
 
 
 def test_the_servers_test_samples_are_arrays(own_scans):

@@ -53,7 +53,7 @@ def test_everything_else_is_the_members():
     assert (parted.sample_counts() == members.sample_counts()).all()
     assert (parted.histogram(3) == members.histogram(3)).all()
     assert parted.sample_count(3) == members.sample_count(3)
-    assert torch.equal(parted.client_samples(3).x, members.client_samples(3).x)
+    assert torch.equal(parted.train_samples(3).x, members.train_samples(3).x)
     assert (len(members.test.y), len(parted.test.y), len(parted.public.y)) == (359, 259, 100)
     assert parted.fingerprint() != members.fingerprint()
     assert parted.fingerprint() != fr.load_data("digits", clients=7, public=9).fingerprint()

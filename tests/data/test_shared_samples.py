@@ -12,8 +12,8 @@ def test_everybody_holds_what_others_share(toy):
     assert shared.sample_counts().tolist() == [
         size + 10 - own for size, own in zip(toy.sample_counts().tolist(), given, strict=True)
     ]
-    x, y = shared.client_samples(1)
-    assert torch.equal(x[:9], toy.client_samples(1).x)
+    x, y = shared.train_samples(1)
+    assert torch.equal(x[:9], toy.train_samples(1).x)
     assert len(y) == 9 + 10 - 3
     assert shared.histogram(1).sum() == len(y)
 
@@ -22,7 +22,7 @@ def test_the_pool_comes_after_all_clients(toy):
     shared = SharedFederation(toy, 0.34, seed=1)
     assert shared.client_count == 6
     assert shared.sample_count(6) == 10
-    assert torch.equal(shared.client_samples(6).y[:1], toy.client_samples(0).y[shared.shared_indices(0)])
+    assert torch.equal(shared.train_samples(6).y[:1], toy.train_samples(0).y[shared.shared_indices(0)])
 
 
 def test_sharing_everything_makes_all_alike(toy):

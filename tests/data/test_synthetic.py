@@ -22,7 +22,7 @@ def test_facts() -> None:
         10,
     )
     assert federation.sample_shape == (60,)
-    x, y = federation.client_samples(3)
+    x, y = federation.train_samples(3)
     assert x.shape == (federation.sample_count(3), 60)
     assert (x.dtype, y.dtype) == (torch.float32, torch.int64)
     assert x.is_contiguous()
@@ -45,28 +45,28 @@ def test_a_million_clients_and_the_same_first_ones() -> None:
     many, few = SyntheticFederation(1_000_000, seed=3), SyntheticFederation(20, seed=3)
     assert many.sample_counts().shape == (1_000_000,)
     assert many.sample_counts()[:20].tolist() == few.sample_counts().tolist()
-    assert torch.equal(many.client_samples(11).x, few.client_samples(11).x)
-    assert len(many.client_samples(999_999).y) == many.sample_count(999_999)
+    assert torch.equal(many.train_samples(11).x, few.train_samples(11).x)
+    assert len(many.train_samples(999_999).y) == many.sample_count(999_999)
 
 
 def test_every_hop_sees_the_same_samples_and_clients_differ() -> None:
     federation = SyntheticFederation(3, seed=3, size_rule=FIXED)
-    assert torch.equal(federation.client_samples(1).x, federation.client_samples(1).x)
-    assert not torch.equal(federation.client_samples(1).x, federation.client_samples(2).x)
+    assert torch.equal(federation.train_samples(1).x, federation.train_samples(1).x)
+    assert not torch.equal(federation.train_samples(1).x, federation.train_samples(2).x)
     assert not torch.equal(
-        federation.client_samples(1).x, SyntheticFederation(3, seed=4, size_rule=FIXED).client_samples(1).x
+        federation.train_samples(1).x, SyntheticFederation(3, seed=4, size_rule=FIXED).train_samples(1).x
     )
 
 
 def test_inputs_have_the_variances_of_the_paper() -> None:
     federation = SyntheticFederation(1, size_rule=LogNormalSizes(least=20_000, log_mean=-9, log_std=0))
-    variances = federation.client_samples(0).x.var(dim=0)
+    variances = federation.train_samples(0).x.var(dim=0)
     torch.testing.assert_close(variances, torch.arange(1, 61) ** -1.2, rtol=0.06, atol=0)
 
 
 def spread_of_means(**settings: Any) -> float:
     federation = SyntheticFederation(300, size_rule=FIXED, **settings)
-    return float(torch.stack([federation.client_samples(client).x.mean() for client in range(300)]).std())
+    return float(torch.stack([federation.train_samples(client).x.mean() for client in range(300)]).std())
 
 
 def test_beta_moves_the_inputs() -> None:
@@ -87,7 +87,7 @@ def test_zero_zero_is_not_iid() -> None:
 def test_iid_clients_share_one_model() -> None:
     federation = SyntheticFederation(12, 0, 0, iid=True, features=5, class_count=2, size_rule=FIXED)
     assert federation.name == "synthetic-iid"
-    pooled = SingleClientFederation(federation).client_samples(0)
+    pooled = SingleClientFederation(federation).train_samples(0)
     design = torch.cat([pooled.x, torch.ones(len(pooled.y), 1)], dim=1)
     fit = torch.linalg.lstsq(design, 2.0 * pooled.y[:, None] - 1).solution
     assert ((design @ fit > 0).flatten() == pooled.y.bool()).float().mean() > 0.95
@@ -99,7 +99,7 @@ def test_test_set_pools_held_out_samples() -> None:
     assert x.shape == (400, 60)
     assert y.shape == (400,)
     assert federation.test is federation.test
-    train = {tuple(row) for client in range(40) for row in federation.client_samples(client).x[:, :3].tolist()}
+    train = {tuple(row) for client in range(40) for row in federation.train_samples(client).x[:, :3].tolist()}
     assert train.isdisjoint(tuple(row) for row in x[:, :3].tolist())
     assert len(SyntheticFederation(100_000, size_rule=FIXED, test_clients=7).test.y) == 70
     assert len(SyntheticFederation(3, size_rule=LogNormalSizes(2, -9, 0)).test.y) == 3
@@ -137,4 +137,4 @@ def test_sizes_and_clients_that_cannot_be() -> None:
         LogNormalSizes(least=1)
     for client in (-1, 3):
         with pytest.raises(IndexError, match=f"client {client} does not exist; clients are 0 to 2"):
-            SyntheticFederation(3).client_samples(client)
+            SyntheticFederation(3).train_samples(client)

@@ -29,7 +29,7 @@ def made(rows: Any = TRAIN, **settings: Any) -> TableFederation:
 
 
 def ages(federation: Any, client: int | None = None) -> list[float]:
-    samples = federation.test if client is None else federation.client_samples(client)
+    samples = federation.test if client is None else federation.train_samples(client)
     return samples.x[:, 0].tolist()
 
 
@@ -58,7 +58,7 @@ def test_shared_scaling():
     assert ages(data, 0) == standardised([1, 3, 5], ALL)
     assert ages(data, 1) == standardised([10, 30, 20, MEAN, 20], ALL)
     assert ages(data) == standardised(TEST["age"], ALL)
-    north, south = (data.client_samples(client) for client in range(2))
+    north, south = (data.train_samples(client) for client in range(2))
     assert north.x[:, 1].tolist() == [0, 0, 0]
     assert south.x[:, 1].tolist() == [0, 0, 0, 1, 0]  # no age
     assert south.x[2, 2:].tolist() == [0, 1, 0, 1]  # no town: the most frequent one, and a mark
@@ -73,7 +73,7 @@ def test_every_client_scales_by_its_own_numbers():
     assert a == 0 and b == 0  # noqa: PT018  # the means of their own clients
     assert [unknown] == standardised([11.125], ALL)  # of no client: the shared ones
     assert [far] == standardised([1000], [1, 3, 5])
-    assert made().client_samples(1).x[:, 2:].tolist() == data.client_samples(1).x[:, 2:].tolist()
+    assert made().train_samples(1).x[:, 2:].tolist() == data.train_samples(1).x[:, 2:].tolist()
 
 
 def test_a_column_that_a_client_does_not_have_is_scaled_by_the_shared_numbers():
@@ -98,7 +98,7 @@ def test_no_scaling_and_no_marks():
 def test_test_rows_change_nothing_but_themselves():
     other = made(test={**TEST, "age": [-5000, 0, 0, 0], "town": ["kiel"] * 4})
     assert other.shared == made().shared
-    assert other.client_samples(1).x.tolist() == made().client_samples(1).x.tolist()
+    assert other.train_samples(1).x.tolist() == made().train_samples(1).x.tolist()
     assert other.test.x[:, 2:].sum() == 0  # a town that no train row has
 
 
@@ -107,7 +107,7 @@ def test_a_share_of_the_rows_of_every_client_and_label_is_for_testing():
     data = made(rows, test=0.2)
     assert data.sample_counts().tolist() == [32, 48]
     assert np.bincount(data.test.y).tolist() == [10, 10]
-    trained = np.concatenate([made(rows, test=0.2, scaling="none").client_samples(k).x[:, 0] for k in range(2)])
+    trained = np.concatenate([made(rows, test=0.2, scaling="none").train_samples(k).x[:, 0] for k in range(2)])
     assert data.shared.encoding.numbers["x"].shift == pytest.approx(np.mean(trained), rel=1e-12)
     assert made(rows, test=0.2, seed=7).test.x.equal(data.test.x)
 
@@ -125,7 +125,7 @@ def test_ordinary_partitions_and_regression():
     data = fr.federate_table(rows, target="price", clients=4)
     assert (data.task, data.class_count, data.sample_counts().tolist()) == ("regression", 0, [12] * 4)
     whole = fr.federate_table({**rows, "price": np.arange(60)}, target="price", task="regression", clients=2)
-    assert whole.client_samples(0).y.dtype.is_floating_point
+    assert whole.train_samples(0).y.dtype.is_floating_point
     labels = fr.federate_table({**rows, "price": np.arange(60) % 3}, target="price", clients=3, alpha=1)
     assert (labels.task, labels.class_count) == ("classification", 3)
 
@@ -172,7 +172,7 @@ TABLE = {"target": "ill", "client": "site", "test": "tests.csv"}
 
 def test_a_spec_and_a_call_make_the_same_federation(files):
     spec = fr.load_data("table", path="patients.csv", table=TABLE)
-    assert spec.client_samples(1).x.equal(made().client_samples(1).x)
+    assert spec.train_samples(1).x.equal(made().train_samples(1).x)
     assert spec.test.x.equal(made().test.x)
     assert spec.fingerprint() == fr.load_data("patients.csv", table=TABLE).fingerprint()
     assert spec.fingerprint() == fr.federate_table("patients.csv", **TABLE).fingerprint()

@@ -36,13 +36,13 @@ def kept(plain):
 
 def test_train_and_validation_samples_are_all_samples_and_share_none(plain, kept):
     for client, size in enumerate(SIZES):
-        train, all_rows = rows_of(kept.client_samples(client)), rows_of(plain.client_samples(client))
+        train, all_rows = rows_of(kept.train_samples(client)), rows_of(plain.train_samples(client))
         held_out = all_rows - train
         assert train <= all_rows
         assert len(train) == kept.sample_count(client) == kept.sample_counts()[client]
         assert len(held_out) == kept.kept_counts[client] == size - len(train)
         assert held_out <= rows_of(kept.validation)
-        assert kept.histogram(client).tolist() == np.bincount(kept.client_samples(client).y, minlength=3).tolist()
+        assert kept.histogram(client).tolist() == np.bincount(kept.train_samples(client).y, minlength=3).tolist()
     assert len(kept.validation.y) == kept.kept_counts.sum()
 
 
@@ -68,7 +68,7 @@ def test_classes_keep_their_shares():
 
 def test_the_split_depends_on_the_seed_alone(plain, kept):
     again, other = ValidationFederation(plain, 0.3, seed=4), ValidationFederation(plain, 0.3, seed=5)
-    assert torch.equal(again.client_samples(3).x, kept.client_samples(3).x)  # in whatever order clients are asked
+    assert torch.equal(again.train_samples(3).x, kept.train_samples(3).x)  # in whatever order clients are asked
     assert torch.equal(again.validation.x, kept.validation.x)
     assert rows_of(other.validation) != rows_of(kept.validation)
     prints = {each.fingerprint() for each in (plain, kept, other, ValidationFederation(plain, 0.4, seed=4))}
@@ -82,7 +82,7 @@ def test_targets_that_are_no_classes_are_drawn_at_random(shape):
     federation = fr.federate(np.ones((6, 1)), y, np.ones((1, 1)), y[:1], client_ids=np.zeros(6), partition="natural")
     kept = ValidationFederation(federation, 0.5, seed=1)
     assert len(kept.validation.y) == 3
-    assert kept.client_samples(0).y.shape == (3, *shape[1:])
+    assert kept.train_samples(0).y.shape == (3, *shape[1:])
 
 
 def test_wrappers_around_it_find_it(plain, kept):
@@ -90,7 +90,7 @@ def test_wrappers_around_it_find_it(plain, kept):
     assert validation_part(pooled) is kept
     assert evaluation_samples(pooled, "validation") is kept.validation
     assert evaluation_samples(pooled, "test") is pooled.test
-    assert rows_of(pooled.client_samples(0)).isdisjoint(rows_of(kept.validation))
+    assert rows_of(pooled.train_samples(0)).isdisjoint(rows_of(kept.validation))
     assert validation_part(with_public(plain, 1, seed=1)) is None
     assert with_validation(plain, 0.0, 1) is plain
 
@@ -120,7 +120,7 @@ def test_rows_have_all_metrics_of_the_validation_samples(toy, linear, workers):
 def test_validation_samples_are_not_trained_on(toy, linear):
     settings = {"model": linear, "rounds": 2, "batch_size": 2, "fraction": 1.0, "workers": 1}
     kept = ValidationFederation(toy, 0.4, seed=1)
-    parts = [kept.client_samples(client) for client in range(toy.client_count)]
+    parts = [kept.train_samples(client) for client in range(toy.client_count)]
     owners = np.repeat(np.arange(toy.client_count), [len(part.y) for part in parts])
     x, y = torch.cat([part.x for part in parts]), torch.cat([part.y for part in parts])
     rest = fr.federate(x, y, *toy.test, client_ids=owners)
@@ -156,7 +156,7 @@ def test_impossible_shares_are_refused(share):
 
 def test_datasets_that_are_read_batch_by_batch_stay_on_disk():
     digits = fr.load_data("digits", clients=4)
-    parts = [torch.utils.data.TensorDataset(*digits.client_samples(client)) for client in range(4)]
+    parts = [torch.utils.data.TensorDataset(*digits.train_samples(client)) for client in range(4)]
     lazy = fr.federate_datasets(parts, torch.utils.data.TensorDataset(*digits.test))
     kept = ValidationFederation(lazy, 0.2, seed=1)
     assert not kept.in_memory

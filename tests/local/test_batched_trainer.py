@@ -184,7 +184,7 @@ def test_a_diverging_lane_leaves_the_others_alone(toy):
 
 def test_a_client_with_broken_samples_leaves_the_others_alone():
     clean, spoiled = images([9, 3, 5]), images([9, 3, 5])
-    spoiled.client_samples(0).x.fill_(torch.nan)  # among them what would fill up the short batches of others
+    spoiled.train_samples(0).x.fill_(torch.nan)  # among them what would fill up the short batches of others
     models = []
     for federation in (clean, spoiled):
         torch.manual_seed(4)

@@ -39,7 +39,7 @@ def run_hop(module, federation, hop=HOP, *, terms=(), received=None, round_model
 def plain_pytorch(module, federation, *, epochs=1, batch_size=4, clip=None, bf16=False, **optimiser):
     """The same pass with nothing of ours but the order of the samples."""
     module = copy.deepcopy(module).train()
-    x, y = federation.client_samples(HOP.client)
+    x, y = federation.train_samples(HOP.client)
     rng = generator(7, "batches", HOP.round, HOP.route, HOP.index, HOP.client)
     sgd = torch.optim.SGD(module.parameters(), **optimiser)
     for _ in range(epochs):
@@ -102,7 +102,7 @@ def test_steps_shrink_along_a_chain(toy, linear):
 
 
 def test_one_full_batch_is_one_gradient_step(toy, linear):
-    x, y = toy.client_samples(1)
+    x, y = toy.train_samples(1)
     module = copy.deepcopy(linear)
     loss = F.cross_entropy(module(x), y)
     loss.backward()

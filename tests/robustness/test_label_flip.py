@@ -39,12 +39,12 @@ def histograms(rows):
 def test_flipping_twice_restores_the_labels(toy):
     once = FlippedFederation(toy, {1: swap_table([(0, 2)], 3)})
     twice = FlippedFederation(once, {1: swap_table([(0, 2)], 3)})
-    before, after = toy.client_samples(1).y, once.client_samples(1).y
+    before, after = toy.train_samples(1).y, once.train_samples(1).y
     assert torch.equal(after, torch.tensor([2, 1, 0])[before])
     assert not torch.equal(after, before)
-    assert torch.equal(twice.client_samples(1).y, before)
-    assert torch.equal(once.client_samples(1).x, toy.client_samples(1).x)
-    assert torch.equal(once.client_samples(0).y, toy.client_samples(0).y)
+    assert torch.equal(twice.train_samples(1).y, before)
+    assert torch.equal(once.train_samples(1).x, toy.train_samples(1).x)
+    assert torch.equal(once.train_samples(0).y, toy.train_samples(0).y)
     assert once.fingerprint() != toy.fingerprint()
 
 
@@ -58,11 +58,11 @@ def test_the_histogram_of_an_attacker_has_the_two_entries_exchanged(toy):
 
 def test_padding_is_left_alone(toy):
     class Sequences(FederationWrapper):
-        def client_samples(self, client):
+        def train_samples(self, client):
             return Samples(torch.zeros(1, 3, dtype=torch.long), torch.tensor([[0, 2, -100]]))
 
     flipped = FlippedFederation(Sequences(toy), {0: swap_table([(0, 2)], 3)})
-    assert flipped.client_samples(0).y.tolist() == [[2, 0, -100]]
+    assert flipped.train_samples(0).y.tolist() == [[2, 0, -100]]
 
 
 @given(st.permutations(range(12)), st.integers(1, 6))

@@ -101,9 +101,7 @@ def test_accuracy_is_that_on_the_samples_of_the_client(toy, linear):
     bench = FlatModule(torch.nn.Linear(4, 3), FlatLayout.of(linear))
     weights = FlatLayout.of(linear).flatten(linear)
     found = [server._accuracy_at(weights, client) for client in range(6)]
-    assert found == [
-        headline_score(bench, weights, Classification(), toy.client_samples(client)) for client in range(6)
-    ]
+    assert found == [headline_score(bench, weights, Classification(), toy.train_samples(client)) for client in range(6)]
     assert len(set(found)) > 1
 
 

@@ -103,8 +103,8 @@ class TestExactNumbers:
         result = fr.run(
             "fedavg", data=federation, model=linear, rounds=1, fraction=1.0, batch_size=100, lr=0.3, workers=1
         )
-        x = torch.cat([federation.client_samples(k).x for k in range(4)])
-        y = torch.cat([federation.client_samples(k).y for k in range(4)])
+        x = torch.cat([federation.train_samples(k).x for k in range(4)])
+        y = torch.cat([federation.train_samples(k).y for k in range(4)])
         nn.functional.cross_entropy(linear(x), y).backward()
         step = torch.cat([(p - 0.3 * p.grad).detach().flatten() for p in linear.parameters()])
         torch.testing.assert_close(result.weights, step)
@@ -138,7 +138,7 @@ class TestEqualities:
         assert sha(fr.run("fedcyclic", **settings)) == sha(fr.run("fedseq", **settings, **{"grouping.max_clients": 20}))
 
     def test_fedcyclic_with_one_client_is_plain_sgd_and_fedavg(self, toy, linear):
-        alone = fr.federate(*toy.client_samples(1), *toy.test, client_ids=np.zeros(9))
+        alone = fr.federate(*toy.train_samples(1), *toy.test, client_ids=np.zeros(9))
         settings = {"data": alone, "model": linear, "rounds": 3, "batch_size": 2}
         assert sha(fr.run("fedcyclic", **settings)) == sha(fr.run("fedavg", **settings))
 
@@ -229,8 +229,8 @@ class OwnNet(nn.Module):
 
 def test_own_modules_and_arrays_are_accepted():
     digits = fr.load_data("digits", clients=10)
-    x = torch.cat([digits.client_samples(k).x for k in range(10)])
-    y = torch.cat([digits.client_samples(k).y for k in range(10)])
+    x = torch.cat([digits.train_samples(k).x for k in range(10)])
+    y = torch.cat([digits.train_samples(k).y for k in range(10)])
     federation = fr.federate(x, y, *digits.test, clients=12, alpha=0.2, seed=4)
     net = OwnNet()
     before = {name: tensor.clone() for name, tensor in net.state_dict().items()}

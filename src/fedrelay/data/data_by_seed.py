@@ -35,7 +35,7 @@ class DataBySeed:
         """
         what = f"data: {name_of(self.function)}({seed})"
         found = call_own(self.function, what, seed)
-        if not hasattr(found, "client_samples"):
+        if not hasattr(found, "train_samples"):
             raise SpecError(f"{what}: must return a federation, got {type(found).__name__}")
         federation: Federation = found
         fingerprint = federation.fingerprint()

@@ -48,7 +48,7 @@ class DatasetFederation(ShortRepr):
     def sample_counts(self) -> Ints:
         return np.array([samples.size for samples in self.train], dtype=np.int64)
 
-    def client_samples(self, client: int) -> DatasetSamples:
+    def train_samples(self, client: int) -> DatasetSamples:
         return self.train[client]
 
     def histogram(self, client: int) -> Ints:

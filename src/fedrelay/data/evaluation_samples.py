@@ -23,6 +23,6 @@ def evaluation_samples(federation: Federation, which: EvaluationSet) -> SampleSo
 def convert_now(federation: Federation) -> None:
     """Convert samples in this process, so that processes that inherit or receive the federation need not."""
     federation.test  # noqa: B018
-    federation.client_samples(0)
+    federation.train_samples(0)
     if validation_part(federation) is not None:
         evaluation_samples(federation, "validation")

@@ -72,7 +72,7 @@ class Federation(Protocol):
     def in_memory(self) -> bool:
         """Whether all samples are tensors in memory. If not, they are read batch by batch."""
 
-    def client_samples(self, client: int) -> SampleSource:
+    def train_samples(self, client: int) -> SampleSource:
         """The train samples of one client. Do not modify the tensors."""
 
     def histogram(self, client: int) -> Ints:
@@ -152,7 +152,7 @@ class ArrayFederation(ShortRepr):
     def sample_counts(self) -> Ints:
         return self.client_indices.sample_counts()
 
-    def client_samples(self, client: int) -> Samples:
+    def train_samples(self, client: int) -> Samples:
         """A slice of the converted samples; for large or shifted data, converted at each call."""
         if self._converted is not None:
             span = self.client_indices.span(client)

@@ -58,8 +58,8 @@ class FederationWrapper(ShortRepr):
     def sample_counts(self) -> Ints:
         return self.inner.sample_counts()
 
-    def client_samples(self, client: int) -> SampleSource:
-        return self.inner.client_samples(client)
+    def train_samples(self, client: int) -> SampleSource:
+        return self.inner.train_samples(client)
 
     def histogram(self, client: int) -> Ints:
         return self.inner.histogram(client)

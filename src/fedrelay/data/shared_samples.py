@@ -40,14 +40,14 @@ class SharedFederation(FederationWrapper):
     def sample_counts(self) -> Ints:
         return np.array([self.sample_count(client) for client in range(self.client_count)])
 
-    def client_samples(self, client: int) -> SampleSource:
+    def train_samples(self, client: int) -> SampleSource:
         """A client's own samples, then the shared samples of others."""
         if client == self.client_count:
             return self.pool
-        return join([self.inner.client_samples(client), self.pool.select(np.flatnonzero(self._owners != client))])
+        return join([self.inner.train_samples(client), self.pool.select(np.flatnonzero(self._owners != client))])
 
     def histogram(self, client: int) -> Ints:
-        return class_counts(self.client_samples(client).targets().numpy(), self.class_count)
+        return class_counts(self.train_samples(client).targets().numpy(), self.class_count)
 
     def fingerprint(self) -> str:
         return digest("shared", self.inner.fingerprint(), f"{self.ratio}", f"{self.seed}")
@@ -62,7 +62,7 @@ class SharedFederation(FederationWrapper):
     def pool(self) -> SampleSource:
         """All shared samples, client by client."""
         clients = range(self.client_count)
-        return join([self.inner.client_samples(client).select(self.shared_indices(client)) for client in clients])
+        return join([self.inner.train_samples(client).select(self.shared_indices(client)) for client in clients])
 
     @cached_property
     def _owners(self) -> Ints:

@@ -28,20 +28,20 @@ class SingleClientFederation(FederationWrapper):
     def sample_counts(self) -> Ints:
         return np.array([self.inner.sample_counts().sum()])
 
-    def client_samples(self, client: int) -> SampleSource:
+    def train_samples(self, client: int) -> SampleSource:
         return self._pool
 
     @cached_property
     def _pool(self) -> SampleSource:
         if not self.inner.in_memory:
-            return join([self.inner.client_samples(client) for client in range(self.inner.client_count)])
+            return join([self.inner.train_samples(client) for client in range(self.inner.client_count)])
         # Filled in place: concatenating at the end would take twice the memory.
         total = self.sample_count(0)
-        first = self.inner.client_samples(0).load()
+        first = self.inner.train_samples(0).load()
         pool = first.map(lambda values: values.new_empty((total, *values.shape[1:])))
         start = 0
         for client in range(self.inner.client_count):
-            part = self.inner.client_samples(client).load()
+            part = self.inner.train_samples(client).load()
             stop = start + len(part.y)
             for whole, values in zip(pool.tensors, part.tensors, strict=True):
                 whole[start:stop] = values

@@ -107,7 +107,7 @@ class SyntheticFederation(ShortRepr):
     def sample_counts(self) -> Ints:
         return _train_part(self._totals)
 
-    def client_samples(self, client: int) -> Samples:
+    def train_samples(self, client: int) -> Samples:
         x, y = self._generate(client)
         size = self.sample_count(client)
         return Samples(torch.from_numpy(x[:size]), torch.from_numpy(y[:size]))

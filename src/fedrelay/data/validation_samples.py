@@ -50,18 +50,18 @@ class ValidationFederation(FederationWrapper):
     def sample_counts(self) -> Ints:
         return self.inner.sample_counts() - self.kept_counts
 
-    def client_samples(self, client: int) -> SampleSource:
+    def train_samples(self, client: int) -> SampleSource:
         trained, _ = self._split(client)
-        return self.inner.client_samples(client).select(trained)
+        return self.inner.train_samples(client).select(trained)
 
     def histogram(self, client: int) -> Ints:
-        return class_counts(self.client_samples(client).targets().numpy(), self.class_count)
+        return class_counts(self.train_samples(client).targets().numpy(), self.class_count)
 
     @cached_property
     def validation(self) -> SampleSource:
         """The validation samples of all clients, client by client."""
         clients = np.flatnonzero(self.kept_counts).tolist()
-        return join([self.inner.client_samples(client).select(self._split(client)[1]) for client in clients])
+        return join([self.inner.train_samples(client).select(self._split(client)[1]) for client in clients])
 
     def fingerprint(self) -> str:
         return digest("validation", self.share, self.seed, self.inner.fingerprint())
@@ -69,7 +69,7 @@ class ValidationFederation(FederationWrapper):
     def _split(self, client: int) -> tuple[Ints, Ints]:
         """The indices of the samples that a client trains on, and of those that it keeps for validation."""
         if client not in self._splits:
-            labels = self.inner.client_samples(client).targets().numpy()
+            labels = self.inner.train_samples(client).targets().numpy()
             rng = generator(self.seed, "validation", client)
             kept = stratified_indices(labels, int(self.kept_counts[client]), rng)
             self._splits[client] = np.setdiff1d(np.arange(len(labels)), kept), kept

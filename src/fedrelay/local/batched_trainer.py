@@ -82,7 +82,7 @@ class BatchedTrainer:
 
     def train_hops(self, hops: Sequence[Hop], contexts: Sequence[HopContext], out: Sequence[Tensor]) -> list[HopReport]:
         """Train as many models at once as there are lanes, those of the largest clients first."""
-        samples = [self.job.federation.client_samples(hop.client).load() for hop in hops]
+        samples = [self.job.federation.train_samples(hop.client).load() for hop in hops]
         order = sorted(range(len(hops)), key=lambda number: -len(samples[number].y))
         reports: dict[int, HopReport] = {}
         for begin in range(0, len(order), self.lanes):

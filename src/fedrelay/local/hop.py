@@ -109,7 +109,7 @@ class HopRunner:
         report = apply_guard(self.job, self.flat_module, planned.hop, model, received, others, report, typical)
         if report.refused and snapshot is not None:
             snapshot.restore(context, model)
-        samples = map(self.job.federation.client_samples, planned.visited)
+        samples = map(self.job.federation.train_samples, planned.visited)
         found = tuple(headline_score(self.flat_module, model, self.job.task, each) for each in samples)
         return replace(report, accuracy_on_visited=found) if found else report
 

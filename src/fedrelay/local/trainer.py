@@ -157,7 +157,7 @@ class EagerTrainer:
 
     def _train(self, hop: Hop, context: HopContext, out: Tensor) -> HopReport:
         model = self.flat_module
-        samples = self.job.federation.client_samples(hop.client)
+        samples = self.job.federation.train_samples(hop.client)
         model.load(context.received)
         if not model.module.training:  # goes through all parts of the module, so not at every hop
             model.module.train()

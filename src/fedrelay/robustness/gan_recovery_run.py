@@ -118,7 +118,7 @@ class GanTap(HopTap):
 
     def _observe(self, round: int, predecessor: int | None, model: Tensor) -> GanObservation:
         drawn = self.attack.generate(MOST_COMPARED, key=round)
-        previous = None if predecessor is None else self.federation.client_samples(predecessor).load().single_input
+        previous = None if predecessor is None else self.federation.train_samples(predecessor).load().single_input
         to_previous = None if previous is None else self._distance(drawn, previous)
         to_all = self._distance(drawn, self.all_samples.single_input)
         found = headline_score(self.module, model, self.task, self.federation.test)
@@ -167,7 +167,7 @@ def run_gan_recovery(
     prepared = run.prepared
     _check(prepared, attacker)
     attack = GanRecovery(
-        prepared.module, prepared.federation.client_samples(attacker).load(), epochs=epochs, seed=experiment.seed
+        prepared.module, prepared.federation.train_samples(attacker).load(), epochs=epochs, seed=experiment.seed
     )
     tap = GanTap(prepared, attacker, attack, features, watch)
     result = run_prepared(run, callbacks=_StopAtOnce(), tap=tap)
@@ -201,9 +201,7 @@ def _sample_all(prepared: PreparedExperiment) -> Samples:
     """Samples of all clients, at most as many as are compared."""
     federation = prepared.federation
     parts = [
-        federation.client_samples(client)
-        for client in range(federation.client_count)
-        if federation.sample_count(client)
+        federation.train_samples(client) for client in range(federation.client_count) if federation.sample_count(client)
     ]
     together = join(parts)
     rows = generator(prepared.experiment.seed, "spied-on").permutation(together.size)[:MOST_COMPARED]

@@ -63,9 +63,9 @@ class FlippedFederation(FederationWrapper):
 
     tables: Mapping[int, Ints]
 
-    def client_samples(self, client: int) -> SampleSource:
+    def train_samples(self, client: int) -> SampleSource:
         """The samples of one client, with swapped labels for an attacker, whose samples are then all in memory."""
-        samples = self.inner.client_samples(client)
+        samples = self.inner.train_samples(client)
         if client not in self.tables:
             return samples
         x, y = samples.load()

@@ -113,7 +113,7 @@ def _plain_loop(workload: Workload, federation: Federation) -> Callable[[int], N
     def run_round(round: int) -> None:
         with one_thread():
             for client in range(ROUTES):
-                samples = federation.client_samples(client).load()
+                samples = federation.train_samples(client).load()
                 x, y = samples.single_input, samples.y
                 optimiser = torch.optim.SGD(module.parameters(), lr=LR)
                 order = torch.randperm(SAMPLES)

@@ -157,7 +157,7 @@ class Server:
     def _accuracy_at(self, weights: Tensor, client: int) -> float:
         """The accuracy of a model on the samples of a client."""
         with one_thread():
-            samples = self.prepared.federation.client_samples(client)
+            samples = self.prepared.federation.train_samples(client)
             return headline_score(self._module, weights, self.prepared.task, samples)
 
     @cached_property

@@ -107,7 +107,7 @@ class InProcessNodes:
         self.remote = RemoteFederation("nodes", self.names, facts, federation.test if test else None)
 
     def _samples(self, client: int):
-        x, y = self.federation.client_samples(client)
+        x, y = self.federation.train_samples(client)
         return owner_federation({"x": x.numpy(), "y": y.numpy()}, classes=self.federation.class_count)
 
     def restart(self) -> None:
@@ -121,7 +121,7 @@ def share_test_samples(found: InProcessNodes) -> None:
     """Have three nodes evaluate models, each on a third of the test samples."""
     test = found.federation.test
     for client, third in enumerate(np.array_split(np.arange(len(test.y)), 3)):
-        x, y = (part.numpy() for part in found.federation.client_samples(client))
+        x, y = (part.numpy() for part in found.federation.train_samples(client))
         tests = {"x_test": test.x[third].numpy(), "y_test": test.y[third].numpy()}
         found.data[client] = owner_federation({"x": x, "y": y, **tests}, classes=10)
     found.restart()

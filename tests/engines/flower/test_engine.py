@@ -380,7 +380,7 @@ def test_nodes_read_datasets_as_they_are_trained(make_nodes, use_nodes):
     here = fr.run("fedseq", data=federation, workers=1, lanes=1, **settings)
     found = make_nodes(federation)
     for client in range(3):
-        found.data[client] = owner_datasets(TensorDataset(*federation.client_samples(client)), None, classes=10)
+        found.data[client] = owner_datasets(TensorDataset(*federation.train_samples(client)), None, classes=10)
     found.restart()
     assert not any(service.federation.in_memory for service in found.connection.services.values())
     use_nodes(found)

@@ -78,7 +78,7 @@ class Federation:
             if name in NAMES:
                 public = (folder / f"{name}.key.pub").read_bytes()
                 (folder / "server" / "nodes" / f"{name}.pub").write_bytes(public)
-            x, y = self.data.client_samples(client % len(NAMES))
+            x, y = self.data.train_samples(client % len(NAMES))
             np.savez(folder / f"{name}.npz", x=x.numpy(), y=y.numpy())
         (folder / "slowly.py").write_text(SLOW)
         np.savez(folder / "test.npz", x=self.data.test.x.numpy(), y=self.data.test.y.numpy())

@@ -34,7 +34,7 @@ def test_the_job_comes_out_as_it_went_in(packed, toy, linear):
     for client in range(6):
         assert all(
             torch.equal(*pair)
-            for pair in zip(job.federation.client_samples(client), toy.client_samples(client), strict=True)
+            for pair in zip(job.federation.train_samples(client), toy.train_samples(client), strict=True)
         )
     assert job.federation.fingerprint() == toy.fingerprint()
 
@@ -43,7 +43,7 @@ def test_data_are_looked_at_where_they_lie(packed):
     for buffer in packed.buffers:
         buffer.flags.writeable = False  # as in an object store
     federation = packed.unpack().federation
-    for array in (federation.test.x.numpy(), federation.client_samples(1).x.numpy(), federation.dataset.x_train):
+    for array in (federation.test.x.numpy(), federation.train_samples(1).x.numpy(), federation.dataset.x_train):
         assert any(np.shares_memory(array, buffer) for buffer in packed.buffers)
 
 
@@ -51,7 +51,7 @@ def test_datasets_are_read_where_the_job_is_unpacked(linear):
     rows = TensorDataset(torch.arange(12.0).view(3, 4), torch.tensor([0, 2, 1]))
     federation = federate_datasets({"north": rows, "south": rows}, rows)
     found = pack(TrainingJob(linear, FlatLayout.of(linear), federation, TrainSettings(), (), 3)).unpack().federation
-    assert torch.equal(found.client_samples(1).load().x, rows.tensors[0])
+    assert torch.equal(found.train_samples(1).load().x, rows.tensors[0])
     assert found.fingerprint() == federation.fingerprint()
 
 

@@ -56,7 +56,7 @@ def test_a_hop_is_the_pass_of_torch_optim(toy, linear, optimizer, options, train
 
     module = copy.deepcopy(linear)
     theirs = THEIRS[optimizer](module.parameters(), lr=0.02, **({"weight_decay": 0.0} | options | train))
-    x, y = toy.client_samples(1)
+    x, y = toy.train_samples(1)
     rng = generator(7, "batches", 1, 0, 0, 1)
     for _ in range(3):
         order = torch.from_numpy(rng.permutation(len(y)))

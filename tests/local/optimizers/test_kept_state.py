@@ -46,7 +46,7 @@ def one_pass(module, federation, hops, train):
     theta = torch.nn.utils.parameters_to_vector(module.parameters()).detach()
     optimiser = build_optimizer(settings).start(settings, 0.02, theta)
     for hop in hops:
-        x, y = federation.client_samples(hop.client)
+        x, y = federation.train_samples(hop.client)
         order = generator(7, "batches", hop.round, hop.route, hop.index, hop.client).permutation(len(y))
         for batch in torch.from_numpy(order).split(3):
             torch.nn.utils.vector_to_parameters(theta, module.parameters())

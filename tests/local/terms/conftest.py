@@ -152,7 +152,7 @@ def travel_to(goal, problem, kind, rounds):
 def plain_pytorch(module, federation, client, extra, *, lr, batch_size, epochs):
     """A hop in plain PyTorch, with only the order of the samples from FedRelay; `extra` is added to the gradient."""
     module = copy.deepcopy(module)
-    x, y = federation.client_samples(client)
+    x, y = federation.train_samples(client)
     rng, steps = generator(7, "batches", 1, 0, 0, client), 0
     for _ in range(epochs):
         order = torch.from_numpy(rng.permutation(len(y)))

@@ -48,7 +48,7 @@ def test_it_is_that_of_the_client_at_its_own_model(toy, memory, before, dense):
     context = HopContext(received, received, payload={"fisher": torch.ones_like(received)})
     out, left = run_hop(copy.deepcopy(module), toy, (FisherPenalty(memory=memory),), context=context, batch_size=4)
     module.load_state_dict(layout.state_dict(out, module))
-    torch.testing.assert_close(left.payload["fisher"], before + fisher_of(module.eval(), *toy.client_samples(1)))
+    torch.testing.assert_close(left.payload["fisher"], before + fisher_of(module.eval(), *toy.train_samples(1)))
 
 
 def test_labels_may_be_drawn_by_the_model(toy, linear):

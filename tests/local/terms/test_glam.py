@@ -78,7 +78,7 @@ def test_a_student_that_agrees_with_both_teachers_feels_nothing():
 
 def test_teachers_are_the_received_and_the_rounds_model(toy, linear):
     received = FlatLayout.of(linear).flatten(linear)
-    x, y = toy.client_samples(1)
+    x, y = toy.train_samples(1)
     out, _ = run_hop(
         linear, toy, (Glam(tau=0.5, rho=2.0),), received=received, round_model=-received, batch_size=100, lr=0.1
     )

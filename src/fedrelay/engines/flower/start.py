@@ -126,7 +126,7 @@ def server_test(path: Path) -> Samples:
     arrays = read_samples(str(path))
     if "x_test" in arrays:
         return owner_federation(arrays).test
-    return owner_federation({"x": arrays["x"], "y": arrays["y"]}).client_samples(0)
+    return owner_federation({"x": arrays["x"], "y": arrays["y"]}).train_samples(0)
 
 
 def check_flower(job: TrainingJob, experiment: Experiment, routes: Sequence[RouteNeeds] = ()) -> None:

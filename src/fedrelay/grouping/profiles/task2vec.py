@@ -58,7 +58,7 @@ class Task2VecProfiler(ClientProfiler):
     def compute(self, client: int, weights: Tensor, flat_module: FlatModule, job: TrainingJob) -> ProfileVector:
         flat_module.load(weights)
         flat_module.module.eval()
-        samples = job.federation.client_samples(client).load()
+        samples = job.federation.train_samples(client).load()
         x, y = samples.single_input, samples.y
         features = self._features(flat_module, x)
         classifier = fit_classifier(features, y.to(features.device), job.federation.class_count, job.seed)

@@ -17,7 +17,7 @@ def holding(ask):
 @pytest.mark.parametrize("client", [0, 5, 10**9])
 def test_every_number_is_this_client(holding, client):
     assert holding.sample_count(client) == 8
-    assert torch.equal(holding.client_samples(client).x, holding.inner.client_samples(0).x)
+    assert torch.equal(holding.train_samples(client).x, holding.inner.train_samples(0).x)
 
 
 def test_it_knows_the_classes_and_mean_size_of_all_clients(holding):

@@ -50,7 +50,7 @@ def test_a_hop_is_a_step_of_gradient_descent(service, ask):
     """All eight samples in one batch, from zero weights: every class has a chance of one half."""
     wanted = ask.job(batch_size=8, lr=0.1)
     reply = service.answer(ask.hop(wanted))
-    x, y = (part.numpy() for part in service.data.client_samples(0))
+    x, y = (part.numpy() for part in service.data.train_samples(0))
     error = 0.5 - np.eye(2)[y]
     expected = np.concatenate([(error.T @ x / 8).ravel(), error.mean(axis=0)]) * -0.1
     np.testing.assert_allclose(reply.arrays["models"], [expected], atol=1e-7)

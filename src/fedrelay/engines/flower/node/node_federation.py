@@ -34,8 +34,8 @@ class NodeFederation(FederationWrapper):
         """All that is known of the clients' sizes: their mean."""
         return np.array([self.mean_size])
 
-    def client_samples(self, client: int) -> SampleSource:
-        return self.inner.client_samples(0)
+    def train_samples(self, client: int) -> SampleSource:
+        return self.inner.train_samples(0)
 
 
 @dataclass(frozen=True)

@@ -327,7 +327,7 @@ def _with_public(own: Federation, request: Message) -> Federation:
     if any(part is None for part in sent):
         return own
     x, y = (np.array(part) for part in sent)
-    dtype = next(own.client_samples(0).pieces(range(1), 1, 0)).single_input.numpy().dtype
+    dtype = next(own.train_samples(0).pieces(range(1), 1, 0)).single_input.numpy().dtype
     if x.shape[1:] != own.sample_shape or y.shape != (len(x),) or not len(x) or x.dtype != dtype or y.dtype != np.int64:
         raise BadMessage("the public samples have another shape or type")
     if y.min() < 0 or y.max() >= own.class_count:

@@ -83,7 +83,7 @@ class RemoteFederation:
     def sample_counts(self) -> Ints:
         return np.array([facts.samples for facts in self.facts], dtype=np.int64)
 
-    def client_samples(self, client: int) -> Samples:
+    def train_samples(self, client: int) -> Samples:
         raise EngineError(f"the samples of node {self.nodes[client]!r} stay there, but this method needs them here")
 
     def histogram(self, client: int) -> Ints:
