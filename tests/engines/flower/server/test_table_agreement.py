@@ -97,9 +97,9 @@ def test_nodes_hold_the_same_samples_bit_for_bit(options, federation, local, tmp
     shared = found.remote.shared
     assert shared == here.shared
     for client, name in enumerate(SITES):
-        samples = found.connection.services[name].table.encoded(shared).client_samples(0)
-        assert samples.x.equal(here.client_samples(client).x)
-        assert samples.y.equal(here.client_samples(client).y)
+        samples = found.connection.services[name].table.encoded(shared).train_samples(0)
+        assert samples.x.equal(here.train_samples(client).x)
+        assert samples.y.equal(here.train_samples(client).y)
     assert found.remote.class_count == 3
     assert found.remote.sample_shape == here.sample_shape
     assert found.remote.task == "classification"
@@ -140,7 +140,7 @@ def test_a_column_without_values_fits_text_and_numbers(tmp_path):
     assert agreed is not None
     _, shared = agreed
     assert (list(shared.encoding.numbers), list(shared.encoding.categories)) == (["age"], ["town"])
-    assert empty.encoded(shared).client_samples(0).x.tolist() == [[0, 1, 1, 0, 1], [0, 1, 1, 0, 1]]
+    assert empty.encoded(shared).train_samples(0).x.tolist() == [[0, 1, 1, 0, 1], [0, 1, 1, 0, 1]]
 
 
 @pytest.mark.parametrize(
