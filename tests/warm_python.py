@@ -124,6 +124,7 @@ class WarmPython:
         return process
 
     def close(self) -> None:
+        self.socket.shutdown(socket.SHUT_RDWR)  # workers that the tests forked may have copies of it
         self.socket.close()
         self.process.wait(PATIENCE)
         self.said.cleanup()
