@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import io
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from functools import cache
 from importlib.metadata import version
 from typing import Annotated
 
@@ -67,6 +68,12 @@ def _program(
     pass
 
 
+@cache
+def _command_tree() -> Callable[..., object]:
+    """The commands as they are called; putting them together takes longer than many a command."""
+    return get_command(app).main
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the program and return its exit code. Without arguments, print the help."""
     words = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
@@ -75,7 +82,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             stream.reconfigure(errors="replace")  # an old terminal prints ? for →
     try:
         with sigterm_as_interrupt(), only_json_on_stdout() if "--json" in words else nullcontext():
-            code = get_command(app).main(words, prog_name="fedrelay", standalone_mode=False)
+            code = _command_tree()(words, prog_name="fedrelay", standalone_mode=False)
     except FedRelayError as error:
         print_error(str(error))
         return error.exit_code
