@@ -72,7 +72,7 @@ def test_what_diverged_is_shown_as_that(combinations):
 def test_every_seed_deals_out_the_same_samples_anew(combinations):
     task = combinations.TASKS[0]
     one, two = (task.federation(seed) for seed in (1, 2))
-    assert one.clients == two.clients == 10
+    assert one.client_count == two.client_count == 10
     assert one.sample_counts().sum() == two.sample_counts().sum() == task.train
     assert one.fingerprint() != two.fingerprint()
     assert len(one.test.y) == task.test
