@@ -26,7 +26,9 @@ from torch.utils.data import DataLoader, Dataset
 
 import fedrelay as fr
 
-METHODS = ("fedavg", "fedseq", "spfl", "fedgsp")
+METHODS = {"fedavg": {}, "fedseq": {}, "spfl": {}, "fedgsp": {"beta": 2}}
+"""Name → options of the route. FedGSP would begin with ten groups, each of one client here: that is FedAvg."""
+
 LENGTH, PADDING, IGNORED = 80, 0, -100
 BATCH = 16
 MOST_WINDOWS = 120
@@ -179,11 +181,11 @@ def compare(model: nn.Module, text: Text, rounds: int, workers: int) -> None:
     data = text.federation()
     trained = {"adapters": with_adapters(model), "all weights": model}
     print(f"{'method':8}{'what is trained':>17}{'bytes/transfer':>16}{'sent in all':>13}{'hops':>7}{'perplexity':>12}")
-    for method in METHODS:
+    for method, route in METHODS.items():
         for what, module in trained.items():
             result = fr.run(
                 method, data=data, model=copy.deepcopy(module), rounds=rounds, fraction=1.0, batch_size=BATCH,
-                optimizer="adam", lr=RATES[what], workers=workers,
+                optimizer="adam", lr=RATES[what], workers=workers, route=route,
             )  # fmt: skip
             transfer = result.weights.numel() * result.weights.element_size()
             sent = f"{result.bytes / 1e6:.2f} MB"
