@@ -118,7 +118,7 @@ class Shown(fr.Callback):
     def on_round_end(self, context: fr.RoundContext) -> None:
         print("." if context.round < self.rounds else ". done", end="", file=sys.stderr, flush=True)
 
-    def on_stopping(self) -> None:
+    def on_interrupt(self) -> None:
         print(" stopping after this round", file=sys.stderr)
 
 

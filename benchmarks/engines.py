@@ -21,7 +21,7 @@ import torch
 from fedrelay.data.federation import federate
 from fedrelay.engines.base import Engine, RoundInputs
 from fedrelay.engines.local.simulation_engine import cores, start_local
-from fedrelay.engines.ray.engine import start_ray
+from fedrelay.engines.ray.ray_executor import start_ray
 from fedrelay.experiment.spec import TrainSettings
 from fedrelay.local.trainer import TrainingJob
 from fedrelay.models.flat_layout import FlatLayout

@@ -29,7 +29,7 @@ import numpy as np
 import fedrelay as fr
 from fedrelay.experiment.prepare import prepare
 from fedrelay.experiment.spec import experiment
-from fedrelay.grouping import assignment_solver
+from fedrelay.grouping import balanced_assignment_solver
 from fedrelay.grouping.base import Grouping
 from fedrelay.metrics.skew import GroupQuality, group_quality
 from fedrelay.rng import generator
@@ -114,15 +114,15 @@ def exactness(clients: int = 3_500) -> Iterator[str]:
     yield f"| ICG, K = {clients:,}, 62 classes, mean of 3 seeds | median CPD, exact | within the gap | difference |"
     yield "|---|---:|---:|---:|"
     counts = population(clients, 62, 0.3)
-    large = assignment_solver.LARGE
+    large = balanced_assignment_solver.LARGE
     for groups in (clients // 140, clients // 50, clients // 20):
         found = []
-        for assignment_solver.LARGE in (1 << 62, 0):
+        for balanced_assignment_solver.LARGE in (1 << 62, 0):
             ways = [formed(counts, Grouping(assign="icg", groups=groups), seed) for seed in (1, 2, 3)]
             found.append(statistics.fmean(quality(counts, each).median_cpd or 0 for each in ways))
         exact, near = found
         yield f"| M = {groups} | {exact:.6f} | {near:.6f} | {100 * (near / exact - 1):+.1f} % |"
-    assignment_solver.LARGE = large
+    balanced_assignment_solver.LARGE = large
 
 
 def balance(clients: int = 200, seeds: int = 5) -> Iterator[str]:

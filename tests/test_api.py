@@ -11,7 +11,7 @@ import torch
 
 import fedrelay as fr
 from fedrelay.cli import main
-from fedrelay.experiment.keyword_types import DataOptions, KeywordSettings
+from fedrelay.experiment.keyword_types import KeywordDataSettings, KeywordSettings
 from fedrelay.experiment.spec import SECTIONS, CommonSettings, shortcuts
 
 
@@ -20,7 +20,7 @@ def test_typed_settings_are_those_of_the_spec():
     named |= {"engine", "workers", "out", "plugins", "task"}
     known = {*CommonSettings.model_fields, *shortcuts()}
     assert set(get_type_hints(KeywordSettings)) == known - named
-    assert set(get_type_hints(DataOptions)) == set(SECTIONS["data"].model_fields) - named - {"name"}
+    assert set(get_type_hints(KeywordDataSettings)) == set(SECTIONS["data"].model_fields) - named - {"name"}
     for function in (fr.run, fr.compare):
         assert named < set(inspect.signature(function).parameters)
 
@@ -61,7 +61,9 @@ def test_federations_are_short_to_look_at():
     x, y = torch.zeros(10, 3), torch.arange(10) % 2
     own = fr.federate(x, y, x[:4], y[:4], clients=2, partition="iid")
     assert repr(own).endswith("2 clients, 10 train and 4 test samples, 2 classes)")
-    assert repr(fr.load_data("digits", clients=3, public=1)).startswith("PublicFederation('digits': 3 clients")
+    assert repr(fr.load_data("digits", clients=3, public=1)).startswith(
+        "FederationWithPublicSamples('digits': 3 clients"
+    )
 
 
 def test_names_in_a_notebook_are_escaped():

@@ -28,9 +28,9 @@ from typing import IO, Any, NoReturn
 
 PRELOADED = (
     "fedrelay.cli.app",
-    "fedrelay.report.sections",
+    "fedrelay.report.page_sections",
     "fedrelay.report.terminal.run_tables",
-    "fedrelay.runtime.loop",
+    "fedrelay.runtime.round_loop",
 )
 LONGEST_REQUEST = 1 << 17
 PATIENCE = 300.0

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fedrelay.api import compare, export, load_data, methods, plan, resume, run
-    from fedrelay.data.dataset_federation import federate_datasets
     from fedrelay.data.federation import Federation, federate
     from fedrelay.data.table_federation import federate_table
+    from fedrelay.data.torch_dataset_federation import federate_datasets
     from fedrelay.errors import (
         DataError,
         DivergedError,

@@ -13,11 +13,11 @@ from torch import nn
 from fedrelay.data.data_by_seed import DataBySeed, OwnData
 from fedrelay.data.federation import Federation
 from fedrelay.data.open_federation import open_federation
-from fedrelay.data.public_samples import PublicFederation
+from fedrelay.data.public_samples import FederationWithPublicSamples
 from fedrelay.data.validation_samples import validation_part
 from fedrelay.errors import SpecError
 from fedrelay.experiment.data_and_model import OwnModel
-from fedrelay.experiment.keyword_types import DataOptions, EngineName, KeywordSettings, Options, Partition
+from fedrelay.experiment.keyword_types import EngineName, KeywordDataSettings, KeywordSettings, Options, Partition
 from fedrelay.experiment.method_catalogue import METHODS, load_plugins, method_names
 from fedrelay.experiment.method_grammar import refuse_misplaced_options
 from fedrelay.experiment.prepare import prepare
@@ -27,8 +27,8 @@ from fedrelay.routes.plan import RoundPlan
 from fedrelay.runtime.callback import Callback, Callbacks, CombinedCallback, as_callback
 from fedrelay.runtime.comparison import ComparisonResult, run_comparison
 from fedrelay.runtime.export import ExportedRun, Format, export_run
-from fedrelay.runtime.loop import resume_run, run_experiment
 from fedrelay.runtime.result import Result
+from fedrelay.runtime.round_loop import resume_run, run_experiment
 from fedrelay.tasks.base import Task
 from fedrelay.user_code import name_of
 
@@ -320,7 +320,7 @@ def load_data(
     partition: Partition | None = None,
     alpha: float | None = None,
     seed: int = 1,
-    **settings: Unpack[DataOptions],
+    **settings: Unpack[KeywordDataSettings],
 ) -> Federation:
     """A known data set, distributed over clients.
 
@@ -436,7 +436,7 @@ def _data_settings(data: OwnData) -> dict[str, Any]:
     """The `data` section for data of the user's own. Those that depend on the seed complete it in every run."""
     if isinstance(data, DataBySeed):
         return {"name": "own data"}
-    kept: dict[str, Any] = {"public": data.per_class} if isinstance(data, PublicFederation) else {}
+    kept: dict[str, Any] = {"public": data.per_class} if isinstance(data, FederationWithPublicSamples) else {}
     if (part := validation_part(data)) is not None:
         kept["validation"] = part.share
     return {"name": data.name, "clients": data.client_count, **kept}

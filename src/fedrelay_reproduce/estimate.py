@@ -24,7 +24,7 @@ from fedrelay.experiment.method_catalogue import METHODS
 from fedrelay.experiment.prepare import prepare
 from fedrelay.experiment.spec import DataSettings
 from fedrelay.runtime.callback import Callback, RoundContext
-from fedrelay.runtime.loop import run_experiment
+from fedrelay.runtime.round_loop import run_experiment
 from fedrelay_reproduce.experiments import ClaimRun, ComparisonRuns, GroupComparison, ImageRecovery
 from fedrelay_reproduce.scaled_claim import ScaledClaim
 
@@ -85,7 +85,9 @@ def run_seconds(run: ClaimRun) -> float:
     if isinstance(runs, GroupComparison) and any(each.needs_profiling_by_clients for each in runs.groupings.values()):
         experiment = runs.experiment(run.seed)
         epochs = {
-            each.profile_key: each.epochs or 10 for each in runs.groupings.values() if each.needs_profiling_by_clients
+            each.profile_cache_key: each.epochs or 10
+            for each in runs.groupings.values()
+            if each.needs_profiling_by_clients
         }
         return OVERHEAD + sum(epochs.values()) * sizes_of(experiment.data).train * pace_of(experiment, MOST_LANES)
     return OVERHEAD

@@ -5,8 +5,8 @@ from functools import partial
 
 import pytest
 
-from fedrelay.robustness import gan_recovery_run
-from fedrelay.robustness.gan_recovery import feature_network
+from fedrelay.robustness import gan_attack_run
+from fedrelay.robustness.gan_attacker import feature_network
 
 FLIP = ["attack", "label-flip", "--swap", "3,8", "--alpha", "100"]
 
@@ -77,8 +77,8 @@ def test_help_has_examples(program):
 @pytest.fixture
 def a_quick_look(monkeypatch):
     """Few images, compared by a network that has hardly learnt: no test here asks how well an attacker draws."""
-    monkeypatch.setattr(gan_recovery_run, "MOST_COMPARED", 300)
-    monkeypatch.setattr(gan_recovery_run, "feature_network", partial(feature_network, steps=20))
+    monkeypatch.setattr(gan_attack_run, "MOST_COMPARED", 300)
+    monkeypatch.setattr(gan_attack_run, "feature_network", partial(feature_network, steps=20))
 
 
 @pytest.mark.usefixtures("a_quick_look")

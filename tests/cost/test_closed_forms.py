@@ -7,7 +7,7 @@ from tests.cost import closed_forms as cost
 from tests.cost.closed_forms import FedGspCosts, RoundShape, equal_chains
 
 from fedrelay.cost.ledger import transfer_totals
-from fedrelay.grouping.group_counts import groups_in_round
+from fedrelay.grouping.groups_in_round import groups_in_round
 from fedrelay.models.zoo import build_model
 from fedrelay.routes.plan import RoundPlan, Route
 

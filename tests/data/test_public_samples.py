@@ -8,7 +8,7 @@ import fedrelay as fr
 from fedrelay.data.dataset import Dataset
 from fedrelay.data.federation import ArrayFederation
 from fedrelay.data.partition import ClientIndices
-from fedrelay.data.public_samples import PublicFederation, with_public
+from fedrelay.data.public_samples import FederationWithPublicSamples, with_public
 from fedrelay.errors import DataError
 
 
@@ -22,7 +22,7 @@ def toy(test_labels, classes=4) -> ArrayFederation:
 
 def test_public_samples_leave_the_test_set():
     whole = toy([0, 1, 2, 3] * 5)
-    parted = PublicFederation(whole, per_class=2, seed=1)
+    parted = FederationWithPublicSamples(whole, per_class=2, seed=1)
     assert parted.public.y.tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
     assert len(parted.test.y) == 12
     together = torch.cat([parted.public.x, parted.test.x]).flatten().sort().values
@@ -31,14 +31,14 @@ def test_public_samples_leave_the_test_set():
 
 
 def test_a_class_keeps_one_of_several_for_the_test():
-    parted = PublicFederation(toy([0] * 5 + [1] * 2 + [2]), per_class=3, seed=1)
+    parted = FederationWithPublicSamples(toy([0] * 5 + [1] * 2 + [2]), per_class=3, seed=1)
     assert parted.public.y.bincount(minlength=4).tolist() == [3, 1, 1, 0]
     assert parted.test.y.bincount(minlength=4).tolist() == [2, 1, 0, 0]
 
 
 def test_the_choice_depends_on_the_seed_alone():
     def choice(seed, per_class=2):
-        return PublicFederation(toy([0, 1] * 20), per_class, seed).public.x.flatten().tolist()
+        return FederationWithPublicSamples(toy([0, 1] * 20), per_class, seed).public.x.flatten().tolist()
 
     assert choice(1) == choice(1)
     assert choice(1) != choice(2)
@@ -47,7 +47,7 @@ def test_the_choice_depends_on_the_seed_alone():
 def test_everything_else_is_the_members():
     members = fr.load_data("digits", clients=7)
     parted = fr.load_data("digits", clients=7, public=10)
-    assert isinstance(parted, PublicFederation)
+    assert isinstance(parted, FederationWithPublicSamples)
     for name in ("name", "kind", "client_count", "class_count", "sample_shape"):
         assert getattr(parted, name) == getattr(members, name)
     assert (parted.sample_counts() == members.sample_counts()).all()
@@ -62,7 +62,7 @@ def test_everything_else_is_the_members():
 
 def test_something_must_be_left():
     with pytest.raises(DataError, match=r"data.public: 'toy' has only 3 test samples; none would be left"):
-        PublicFederation(toy([0, 1, 2]), 10, 1)
+        FederationWithPublicSamples(toy([0, 1, 2]), 10, 1)
 
 
 def test_labels_at_every_position_have_no_exemplars():

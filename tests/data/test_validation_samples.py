@@ -14,7 +14,7 @@ from fedrelay.data.federation import ArrayFederation
 from fedrelay.data.partition import ClientIndices
 from fedrelay.data.public_samples import with_public
 from fedrelay.data.single_client_federation import SingleClientFederation
-from fedrelay.data.validation_samples import ValidationFederation, validation_part, with_validation
+from fedrelay.data.validation_samples import FederationWithValidationSamples, validation_part, with_validation
 from fedrelay.errors import DataError
 
 SIZES = [10, 1, 0, 40, 5, 2]
@@ -31,7 +31,7 @@ def plain():
 
 @pytest.fixture
 def kept(plain):
-    return ValidationFederation(plain, 0.3, seed=4)
+    return FederationWithValidationSamples(plain, 0.3, seed=4)
 
 
 def test_train_and_validation_samples_are_all_samples_and_share_none(plain, kept):
@@ -51,27 +51,32 @@ def test_counts_are_the_share_rounded_up_or_down(plain, kept):
     assert kept.kept_counts[[1, 2]].tolist() == [0, 0]  # a single sample stays for training
     assert kept.kept_counts[4] in (1, 2)
     assert kept.kept_counts[5] in (0, 1)
-    many = ValidationFederation(make_federation([3] * 400), 0.1, seed=1)
+    many = FederationWithValidationSamples(make_federation([3] * 400), 0.1, seed=1)
     assert set(many.kept_counts) == {0, 1}
     assert many.kept_counts.sum() == pytest.approx(120, abs=30)  # no client has 0.3 of a sample, all together have
-    greedy = ValidationFederation(plain, 0.999, seed=1)
+    greedy = FederationWithValidationSamples(plain, 0.999, seed=1)
     assert greedy.sample_counts().tolist() == [1, 1, 0, 1, 1, 1]
 
 
 def test_classes_keep_their_shares():
     labels = np.repeat([0, 1, 2], [30, 20, 10])
     data = Dataset("x", "tabular", np.arange(60.0, dtype=np.float32)[:, None], labels, np.zeros((1, 1)), labels[:1], 3)
-    federation = ValidationFederation(ArrayFederation(data, ClientIndices(np.arange(60), np.array([0, 60])), 0), 0.5, 1)
+    federation = FederationWithValidationSamples(
+        ArrayFederation(data, ClientIndices(np.arange(60), np.array([0, 60])), 0), 0.5, 1
+    )
     assert federation.histogram(0).tolist() == [15, 10, 5]
     assert np.bincount(federation.validation.y).tolist() == [15, 10, 5]
 
 
 def test_the_split_depends_on_the_seed_alone(plain, kept):
-    again, other = ValidationFederation(plain, 0.3, seed=4), ValidationFederation(plain, 0.3, seed=5)
+    again, other = (
+        FederationWithValidationSamples(plain, 0.3, seed=4),
+        FederationWithValidationSamples(plain, 0.3, seed=5),
+    )
     assert torch.equal(again.train_samples(3).x, kept.train_samples(3).x)  # in whatever order clients are asked
     assert torch.equal(again.validation.x, kept.validation.x)
     assert rows_of(other.validation) != rows_of(kept.validation)
-    prints = {each.fingerprint() for each in (plain, kept, other, ValidationFederation(plain, 0.4, seed=4))}
+    prints = {each.fingerprint() for each in (plain, kept, other, FederationWithValidationSamples(plain, 0.4, seed=4))}
     assert len(prints) == 4
     assert again.fingerprint() == kept.fingerprint()
 
@@ -80,7 +85,7 @@ def test_the_split_depends_on_the_seed_alone(plain, kept):
 def test_targets_that_are_no_classes_are_drawn_at_random(shape):
     y = np.random.default_rng(0).normal(size=shape).astype(np.float32)
     federation = fr.federate(np.ones((6, 1)), y, np.ones((1, 1)), y[:1], client_ids=np.zeros(6), partition="natural")
-    kept = ValidationFederation(federation, 0.5, seed=1)
+    kept = FederationWithValidationSamples(federation, 0.5, seed=1)
     assert len(kept.validation.y) == 3
     assert kept.train_samples(0).y.shape == (3, *shape[1:])
 
@@ -98,7 +103,7 @@ def test_wrappers_around_it_find_it(plain, kept):
 def test_a_share_of_nothing_is_refused():
     message = r"data\.validation: no client of 'toy' can keep 0\.1 of its samples; raise the share, or use fewer"
     with pytest.raises(DataError, match=message):
-        ValidationFederation(make_federation([1, 1, 1, 0]), 0.1, seed=1)
+        FederationWithValidationSamples(make_federation([1, 1, 1, 0]), 0.1, seed=1)
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -108,7 +113,7 @@ def test_rows_have_all_metrics_of_the_validation_samples(toy, linear, workers):
     last = result.history[-1]
     measured = [name for name in last if f"validation_{name}" in last]
     assert measured == ["accuracy", "precision", "recall", "f1", "loss"]
-    samples = ValidationFederation(toy, 0.4, seed=1).validation
+    samples = FederationWithValidationSamples(toy, 0.4, seed=1).validation
     outputs = result.load_into(torch.nn.Linear(4, 3))(samples.x).detach()
     right = (outputs.argmax(1) == samples.y).double().mean()
     assert last["validation_accuracy"] == pytest.approx(float(right))
@@ -119,7 +124,7 @@ def test_rows_have_all_metrics_of_the_validation_samples(toy, linear, workers):
 
 def test_validation_samples_are_not_trained_on(toy, linear):
     settings = {"model": linear, "rounds": 2, "batch_size": 2, "fraction": 1.0, "workers": 1}
-    kept = ValidationFederation(toy, 0.4, seed=1)
+    kept = FederationWithValidationSamples(toy, 0.4, seed=1)
     parts = [kept.train_samples(client) for client in range(toy.client_count)]
     owners = np.repeat(np.arange(toy.client_count), [len(part.y) for part in parts])
     x, y = torch.cat([part.x for part in parts]), torch.cat([part.y for part in parts])
@@ -138,7 +143,7 @@ def test_methods_that_move_samples_leave_validation_samples_alone(toy, linear, m
 
 def test_a_federation_may_bring_its_validation_samples():
     digits = fr.load_data("digits", clients=10, validation=0.25)
-    assert isinstance(digits, ValidationFederation)
+    assert isinstance(digits, FederationWithValidationSamples)
     result = fr.run("fedavg", data=digits, rounds=1, workers=1)
     assert result.experiment.data.validation == 0.25
     assert result.weights_sha256 == fr.run("fedavg", clients=10, rounds=1, workers=1, validation=0.25).weights_sha256
@@ -158,7 +163,7 @@ def test_datasets_that_are_read_batch_by_batch_stay_on_disk():
     digits = fr.load_data("digits", clients=4)
     parts = [torch.utils.data.TensorDataset(*digits.train_samples(client)) for client in range(4)]
     lazy = fr.federate_datasets(parts, torch.utils.data.TensorDataset(*digits.test))
-    kept = ValidationFederation(lazy, 0.2, seed=1)
+    kept = FederationWithValidationSamples(lazy, 0.2, seed=1)
     assert not kept.in_memory
     assert kept.validation.size == kept.kept_counts.sum()
     wanted = {"model": "mlp", "rounds": 2, "workers": 1, "validation": 0.2, "fraction": 1.0}

@@ -12,9 +12,9 @@ from fedrelay.experiment.method_catalogue import METHODS, register
 from fedrelay.experiment.method_grammar import parse_method
 from fedrelay.experiment.part_serialization import REGISTERED, from_plain, to_plain
 from fedrelay.grouping.profiles.classifier import TrainedWeightsProfiler
-from fedrelay.grouping.profiles.probe_network import ImageAdapter, LargeProbeRebuilder, SmallProbeRebuilder
+from fedrelay.grouping.profiles.probe_network import ImageAdapter, ResNet18ProbeRebuilder, SmallProbeRebuilder
 from fedrelay.grouping.profiles.task2vec import Task2VecProfiler
-from fedrelay.local.client_profile import ClientProfiler
+from fedrelay.local.client_profiler import ClientProfiler
 from fedrelay.local.module_rebuilder import ModuleRebuilder, ZooModelRebuilder
 from fedrelay.local.terms.base import Term
 from fedrelay.local.terms.control_variates import ControlVariates
@@ -36,7 +36,7 @@ PARTS = [
         ),
     ),
     (ModuleRebuilder, SmallProbeRebuilder(shape=(1, 8, 8), classes=10)),
-    (ModuleRebuilder, LargeProbeRebuilder()),
+    (ModuleRebuilder, ResNet18ProbeRebuilder()),
 ]
 
 

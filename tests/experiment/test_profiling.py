@@ -46,7 +46,7 @@ class Watcher:
         if context.round == self.die_after:
             raise KeyboardInterrupt("the process dies here")
 
-    def on_stopping(self):
+    def on_interrupt(self):
         pass
 
 

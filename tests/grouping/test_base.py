@@ -15,9 +15,9 @@ from fedrelay.errors import DivergedError, SpecError
 from fedrelay.experiment.spec import validate
 from fedrelay.grouping.base import OPTIONS, AssignerName, Grouping, default_group_count
 from fedrelay.grouping.distances import DISTANCES, DistanceName
-from fedrelay.grouping.group_completion import GroupCompletion
+from fedrelay.grouping.group_size_bounds import GroupSizeBounds
 from fedrelay.grouping.profiles import PROFILES, Profile, ProfileInputs, ProfileOptions, ProfilingResult
-from fedrelay.grouping.profiles.histogram import CountsProfile
+from fedrelay.grouping.profiles.histogram import ClassCountsProfile
 
 WAYS = [
     {},
@@ -138,7 +138,7 @@ def test_a_default_that_is_spelled_out_is_no_mistake():
 
 
 def test_negative_entries_rule_norm_cosine_out(monkeypatch):
-    monkeypatch.setattr(CountsProfile, "non_negative", False)
+    monkeypatch.setattr(ClassCountsProfile, "non_negative", False)
     with pytest.raises(ValueError, match="needs vectors without negative entries"):
         Grouping(assign="greedy", profile="counts", distance="norm-cosine")
 
@@ -171,16 +171,16 @@ def test_names(options, name):
 
 
 @pytest.mark.parametrize(
-    ("sizes", "completion", "expected"),
+    ("sizes", "bounds", "expected"),
     [
-        (np.full(500, 100), GroupCompletion(11, 800), 62),
-        (np.full(100, 14), GroupCompletion(11, 800), 10),
-        (np.full(3, 5), GroupCompletion(11, 800), 1),
-        (np.full(3, 9000), GroupCompletion(11, 800), 3),
+        (np.full(500, 100), GroupSizeBounds(11, 800), 62),
+        (np.full(100, 14), GroupSizeBounds(11, 800), 10),
+        (np.full(3, 5), GroupSizeBounds(11, 800), 1),
+        (np.full(3, 9000), GroupSizeBounds(11, 800), 3),
     ],
 )
-def test_icg_makes_as_many_groups_as_completion_asks_for(sizes, completion, expected):
-    assert default_group_count(sizes, completion) == expected
+def test_icg_makes_as_many_groups_as_completion_asks_for(sizes, bounds, expected):
+    assert default_group_count(sizes, bounds) == expected
 
 
 def test_a_federation_of_ones_own():

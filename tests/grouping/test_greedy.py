@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from fedrelay.grouping.candidate_pool import CandidatePool
 from fedrelay.grouping.distances import DISTANCES
 from fedrelay.grouping.greedy import greedy_groups
-from fedrelay.grouping.group_completion import GroupCompletion, distribute_rest
+from fedrelay.grouping.group_size_bounds import GroupSizeBounds, distribute_rest
 
 
-def literal(vectors, sizes, completion, rng, distance, vector):
+def literal(vectors, sizes, bounds, rng, distance, vector):
     """Algorithm 3, word for word."""
     remaining, groups, last = list(range(len(vectors))), [], []
     while remaining:
@@ -30,10 +30,10 @@ def literal(vectors, sizes, completion, rng, distance, vector):
                 "halving": (u + vectors[client]) / 2,
             }
             u = means[vector]
-        if completion.complete(len(last), int(held.sum())):
+        if bounds.complete(len(last), int(held.sum())):
             groups.append(last)
             last = []
-    return distribute_rest(groups, last, sizes, completion)
+    return distribute_rest(groups, last, sizes, bounds)
 
 
 @given(
@@ -45,11 +45,9 @@ def literal(vectors, sizes, completion, rng, distance, vector):
 def test_it_is_the_papers_algorithm(name, vector, clients, seed):
     rng = np.random.default_rng(seed)
     vectors, sizes = rng.dirichlet(np.full(4, 0.5), clients), rng.integers(1, 100, clients)
-    completion = GroupCompletion(5, 200)
-    found = greedy_groups(
-        vectors, sizes, completion, np.random.default_rng(seed), distance=DISTANCES[name], vector=vector
-    )
-    assert found == literal(vectors, sizes, completion, np.random.default_rng(seed), DISTANCES[name], vector)
+    bounds = GroupSizeBounds(5, 200)
+    found = greedy_groups(vectors, sizes, bounds, np.random.default_rng(seed), distance=DISTANCES[name], vector=vector)
+    assert found == literal(vectors, sizes, bounds, np.random.default_rng(seed), DISTANCES[name], vector)
     assert sorted(client for group in found for client in group) == list(range(clients))
 
 
@@ -60,7 +58,7 @@ def test_every_group_covers_all_classes_once(name, start):
     groups = greedy_groups(
         vectors,
         np.full(30, 10),
-        GroupCompletion(6, 60),
+        GroupSizeBounds(6, 60),
         np.random.default_rng(1),
         distance=DISTANCES[name],
         start=start,
@@ -74,7 +72,7 @@ def test_among_equals_the_lowest_number_wins():
     groups = greedy_groups(
         vectors,
         np.ones(12, int),
-        GroupCompletion(3, 99),
+        GroupSizeBounds(3, 99),
         np.random.default_rng(0),
         distance=DISTANCES["kl"],
         start="uniform",
@@ -106,7 +104,7 @@ def test_of_many_clients_only_some_are_looked_at_and_none_is_lost(most, make_cou
     vectors = make_counts(60, 5, 0.3) / 50
     form = {"distance": DISTANCES["kl"], "candidates": most}
     groups, again = (
-        greedy_groups(vectors, np.full(60, 50), GroupCompletion(6, 999), np.random.default_rng(2), **form)
+        greedy_groups(vectors, np.full(60, 50), GroupSizeBounds(6, 999), np.random.default_rng(2), **form)
         for _ in range(2)
     )
     assert groups == again

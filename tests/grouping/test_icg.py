@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedrelay.grouping import icg
-from fedrelay.grouping.assignment_solver import PointSet
-from fedrelay.grouping.group_completion import GroupCompletion
+from fedrelay.grouping.balanced_assignment_solver import DistinctPoints
+from fedrelay.grouping.group_size_bounds import GroupSizeBounds
 from fedrelay.grouping.icg import balanced_clusters, cluster_means, icg_groups
 from fedrelay.grouping.random import random_groups
 from fedrelay.metrics.skew import group_histograms, median_cpd
@@ -64,7 +64,7 @@ def test_every_group_has_one_client_of_each_cluster(monkeypatch, make_counts):
 @pytest.mark.parametrize("clusters", [4, 30])
 def test_the_objective_never_rises(clusters, make_counts):
     vectors = make_counts(240, 8, 0.3).astype(float)
-    cloud = PointSet.of(vectors)
+    cloud = DistinctPoints.of(vectors)
 
     def objective(labels):
         points = cloud.points[cloud.row_of]
@@ -78,7 +78,7 @@ def test_the_objective_never_rises(clusters, make_counts):
 @pytest.mark.parametrize("alpha", [0.2, 0.3, 0.5])
 def test_groups_are_more_alike_than_random_ones(alpha, make_counts):
     counts = make_counts(120, 10, alpha)
-    random = random_groups(np.full(120, 50), GroupCompletion(12, 10**6), np.random.default_rng(0))
+    random = random_groups(np.full(120, 50), GroupSizeBounds(12, 10**6), np.random.default_rng(0))
     assert len(random) == 10
     spread = [median_cpd(group_histograms(groups, counts)) for groups in (formed(counts, 10), random)]
     assert spread[0] < 0.8 * spread[1]

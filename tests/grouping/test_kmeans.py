@@ -4,14 +4,14 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedrelay.grouping.group_completion import GroupCompletion
+from fedrelay.grouping.group_size_bounds import GroupSizeBounds
 from fedrelay.grouping.kmeans import _round_robin, groups_across_clusters, kmeans
 
 
 def test_one_client_of_each_class_in_every_group():
     vectors = np.repeat(np.eye(5), 4, axis=0)
     groups = groups_across_clusters(
-        vectors, np.full(20, 10), GroupCompletion(5, 50), np.random.default_rng(3), clusters=5
+        vectors, np.full(20, 10), GroupSizeBounds(5, 50), np.random.default_rng(3), clusters=5
     )
     assert len(groups) == 4
     assert all(sorted(client // 4 for client in group) == list(range(5)) for group in groups)
@@ -24,7 +24,7 @@ def test_the_pointer_is_not_reset_between_groups():
 def test_the_last_of_a_cluster_comes_first_if_wanted():
     vectors = np.repeat(np.eye(2), 3, axis=0)
     groups = groups_across_clusters(
-        vectors, np.ones(6, int), GroupCompletion(2, 99), np.random.default_rng(0), clusters=2, order="last"
+        vectors, np.ones(6, int), GroupSizeBounds(2, 99), np.random.default_rng(0), clusters=2, order="last"
     )
     assert [sorted(group) for group in groups] == [[2, 5], [1, 4], [0, 3]]
 
@@ -60,7 +60,7 @@ def test_groups_are_a_partition(clients, clusters, most, order, seed):
     def formed():
         rng = np.random.default_rng(seed)
         return groups_across_clusters(
-            vectors, np.full(clients, 7), GroupCompletion(most, 40), rng, clusters=clusters, order=order
+            vectors, np.full(clients, 7), GroupSizeBounds(most, 40), rng, clusters=clusters, order=order
         )
 
     assert sorted(client for group in formed() for client in group) == list(range(clients))

@@ -21,12 +21,12 @@ from tests.report.test_palette import contrast
 
 import fedrelay as fr
 from fedrelay.report.csv_tables import csv_rows
-from fedrelay.report.document import document, report_data
 from fedrelay.report.format import as_csv
 from fedrelay.report.load_runs import load_runs
-from fedrelay.report.page import web_page
-from fedrelay.report.sections import with_sections
-from fedrelay.report.watch import WatchServer
+from fedrelay.report.page_sections import with_sections
+from fedrelay.report.report_document import document, report_data
+from fedrelay.report.watch_server import WatchServer
+from fedrelay.report.web_page import web_page
 
 PATIENCE = 30.0
 FIGURES = ["curves", "relay", "targets", "results", "clients", "groups", "forgetting", "communication", "faults"]

@@ -8,8 +8,7 @@ from matplotlib.image import imread
 
 from fedrelay.errors import SpecError
 from fedrelay.report import figure_specs
-from fedrelay.report.client_classes import ClientClasses, merge_classes
-from fedrelay.report.document import document
+from fedrelay.report.client_class_counts import ClientClassCounts, merge_classes
 from fedrelay.report.drawing import compose, save_figures
 from fedrelay.report.figure_specs import (
     MOST_SHADES,
@@ -26,6 +25,7 @@ from fedrelay.report.figure_specs import (
     traffic,
 )
 from fedrelay.report.palette import LIGHT
+from fedrelay.report.report_document import document
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +35,7 @@ def doc(comparison_folder):
 
 def partition_of(clients, classes, seed=0):
     counts = np.random.default_rng(seed).integers(0, 5, (clients, classes))
-    return ClientClasses("toy", classes, counts.sum(axis=1), np.arange(clients), counts, 20)
+    return ClientClassCounts("toy", classes, counts.sum(axis=1), np.arange(clients), counts, 20)
 
 
 def test_curves_refer_to_the_document(doc):
@@ -193,7 +193,7 @@ def test_merged_classes_lose_no_sample():
 
 
 def test_a_client_without_samples_is_an_empty_column(tmp_path):
-    partition = ClientClasses("toy", 2, np.array([3, 0]), np.arange(2), np.array([[1, 2], [0, 0]]), 5)
+    partition = ClientClassCounts("toy", 2, np.array([3, 0]), np.arange(2), np.array([[1, 2], [0, 0]]), 5)
     save_figures(tmp_path / "mix.svg", partition_figures(partition))
     assert (tmp_path / "mix.svg").stat().st_size > 1000
 

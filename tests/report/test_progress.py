@@ -137,5 +137,5 @@ def test_a_stopping_run_keeps_its_title():
     console = Console(file=io.StringIO(), force_terminal=True, width=120)
     with watching(console, ["[/x]"], lambda _: None) as callback:
         callback.on_run_start(experiment("fedavg", rounds=2), 0)
-        callback.on_stopping()
+        callback.on_interrupt()
     assert "[/x]: stopping after this round" in console.file.getvalue()

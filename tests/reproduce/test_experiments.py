@@ -10,7 +10,7 @@ import pytest
 
 from fedrelay.errors import RunFolderError
 from fedrelay.grouping.distances import DISTANCES
-from fedrelay.robustness.gan_recovery_run import GanObservation, GanRecoveryResult
+from fedrelay.robustness.gan_attack_run import GanAttackResult, GanObservation
 from fedrelay_reproduce.claim import ClaimExperiment
 from fedrelay_reproduce.experiments import ClaimRun, ComparisonRuns, open_runs
 from fedrelay_reproduce.experiments.comparison import measures
@@ -139,7 +139,7 @@ def test_an_attacker_is_measured_at_equal_accuracy(tmp_path):
 
 def test_a_model_far_from_a_level_says_nothing_there():
     """One hop with a model of 84 % is not three measurements."""
-    attack = GanRecoveryResult(1, (GanObservation(1, None, 0.84, None, 653.8),), None, None)
+    attack = GanAttackResult(1, (GanObservation(1, None, 0.84, None, 653.8),), None, None)
     assert distances(attack) == {
         "visits": 1, "fid_60": None, "model_60": None, "fid_70": None, "model_70": None,
         "fid_80": 653.8, "model_80": 0.84,

@@ -18,7 +18,7 @@ from fedrelay.experiment.spec import AttackSettings, Comparison, Experiment, val
 from fedrelay.robustness.label_flip import (
     CIFAR100_SUPERCLASSES,
     SWAP_LISTS,
-    FlippedFederation,
+    LabelFlippedFederation,
     draw_attackers,
     flip_labels,
     swap_table,
@@ -37,8 +37,8 @@ def histograms(rows):
 
 
 def test_flipping_twice_restores_the_labels(toy):
-    once = FlippedFederation(toy, {1: swap_table([(0, 2)], 3)})
-    twice = FlippedFederation(once, {1: swap_table([(0, 2)], 3)})
+    once = LabelFlippedFederation(toy, {1: swap_table([(0, 2)], 3)})
+    twice = LabelFlippedFederation(once, {1: swap_table([(0, 2)], 3)})
     before, after = toy.train_samples(1).y, once.train_samples(1).y
     assert torch.equal(after, torch.tensor([2, 1, 0])[before])
     assert not torch.equal(after, before)
@@ -49,7 +49,7 @@ def test_flipping_twice_restores_the_labels(toy):
 
 
 def test_the_histogram_of_an_attacker_has_the_two_entries_exchanged(toy):
-    flipped = FlippedFederation(toy, {3: swap_table([(0, 2)], 3)})
+    flipped = LabelFlippedFederation(toy, {3: swap_table([(0, 2)], 3)})
     clean = toy.histogram(3)
     assert flipped.histogram(3).tolist() == [clean[2], clean[1], clean[0]]
     assert flipped.flips == clean[0] + clean[2]
@@ -61,7 +61,7 @@ def test_padding_is_left_alone(toy):
         def train_samples(self, client):
             return Samples(torch.zeros(1, 3, dtype=torch.long), torch.tensor([[0, 2, -100]]))
 
-    flipped = FlippedFederation(Sequences(toy), {0: swap_table([(0, 2)], 3)})
+    flipped = LabelFlippedFederation(Sequences(toy), {0: swap_table([(0, 2)], 3)})
     assert flipped.train_samples(0).y.tolist() == [[2, 0, -100]]
 
 

@@ -45,7 +45,7 @@ def test_an_object_without_hooks_is_refused_before_the_run():
         def round_done(self, round, row):
             """A hook of older versions."""
 
-    hooks = "on_profiling_progress, on_run_start, on_evaluation, on_round_end, on_stopping, on_run_end"
+    hooks = "on_profiling_progress, on_run_start, on_evaluation, on_round_end, on_interrupt, on_run_end"
     for given in (Old(), [Old()]):
         with pytest.raises(fr.SpecError, match=f"^callbacks: Old has none of the hooks {hooks}$"):
             fr.run("fedavg", **SMALL, callbacks=given)
@@ -67,7 +67,7 @@ class Long:
 
 
 class Flag:
-    on_stopping = True
+    on_interrupt = True
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ class Flag:
     [
         (Short(), r"Short.on_round_end must be a method with the parameters \(context\), got \(\)"),
         (Long(), r"Long.on_run_start must be .* \(experiment, round\), got \(experiment, round, more\)"),
-        (Flag(), r"Flag.on_stopping must be a method with the parameters \(\), got True"),
+        (Flag(), r"Flag.on_interrupt must be a method with the parameters \(\), got True"),
     ],
 )
 def test_a_hook_with_other_parameters_is_refused_before_the_run(callback, message):

@@ -11,7 +11,7 @@ from tests.runtime.eight_clients import GROUPS, federation, network
 import fedrelay as fr
 from fedrelay.experiment.spec import experiment
 from fedrelay.runtime.callback import Callback
-from fedrelay.runtime.loop import resume_run, run_experiment
+from fedrelay.runtime.round_loop import resume_run, run_experiment
 
 METHODS = {
     "scaffold": {},

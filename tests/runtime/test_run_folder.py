@@ -30,7 +30,7 @@ def stop_after(round_to_stop: int):
         def on_run_start(self, experiment, round):
             pass
 
-        def on_stopping(self):
+        def on_interrupt(self):
             pass
 
         def on_round_end(self, context):

@@ -17,7 +17,7 @@ from fedrelay.selection.genetic import (
     search,
     try_all,
 )
-from fedrelay.selection.subset_fitness import MinMaxScale
+from fedrelay.selection.subset_objectives import MinMaxScale
 
 WEIGHTS = (0.8, 0.2)
 

@@ -85,8 +85,8 @@ def same_scores(task: Task, one: EvaluationSums, other: EvaluationSums) -> None:
 @each_task
 def test_parts_add_up_to_one_pass(task):
     outputs, targets = draw(task)
-    whole = task.sums(outputs, targets)
-    parts = [task.sums(outputs[part], targets[part]) for part in (slice(0, 7), slice(7, 8), slice(8, None))]
+    whole = task.evaluation_sums(outputs, targets)
+    parts = [task.evaluation_sums(outputs[part], targets[part]) for part in (slice(0, 7), slice(7, 8), slice(8, None))]
     joined = parts[0] + parts[1] + parts[2]
     same_scores(task, whole, joined)
     assert joined.mean_loss == pytest.approx(whole.mean_loss, rel=1e-5)
@@ -96,7 +96,7 @@ def test_parts_add_up_to_one_pass(task):
 @each_task
 def test_the_mean_loss_is_the_training_loss(task):
     outputs, targets = draw(task)
-    sums = task.sums(outputs, targets)
+    sums = task.evaluation_sums(outputs, targets)
     if isinstance(task, Segmentation):  # each image counts with its own loss, in training the batch has one
         expected = np.mean([float(task.training_loss(outputs[[k]], targets[[k]])) for k in range(N)])
     else:
@@ -107,7 +107,7 @@ def test_the_mean_loss_is_the_training_loss(task):
 @each_task
 def test_scores_have_the_names_of_the_metrics_and_the_headline(task):
     outputs, targets = draw(task)
-    found = task.metrics_from_sums(task.sums(outputs, targets).values)
+    found = task.metrics_from_sums(task.evaluation_sums(outputs, targets).values)
     assert set(task.metrics) <= set(found)
     assert task.headline == next(iter(task.metrics))
     assert task.metric("loss") == LOSS
@@ -118,7 +118,7 @@ def test_scores_have_the_names_of_the_metrics_and_the_headline(task):
 def test_double_precision_gives_the_same_loss(task):
     outputs, targets = draw(task)
     numbers = targets.double() if targets.is_floating_point() else targets
-    single, double = task.sums(outputs, targets), task.sums(outputs.double(), numbers)
+    single, double = task.evaluation_sums(outputs, targets), task.evaluation_sums(outputs.double(), numbers)
     assert task.training_loss(outputs.double(), targets).dtype == torch.float64
     assert double.mean_loss == pytest.approx(single.mean_loss, rel=1e-5)
     same_scores(task, single, double) if not isinstance(task, Regression | LanguageModel) else None
@@ -130,7 +130,7 @@ def test_outputs_that_are_not_finite_give_no_crash(task):
     outputs = outputs.clone()
     outputs[0] = float("nan")
     outputs[1] = float("inf")
-    sums = task.sums(outputs, targets)
+    sums = task.evaluation_sums(outputs, targets)
     found = task.metrics_from_sums(sums.values)
     assert isinstance(found, Mapping)
     assert not np.isfinite(sums.mean_loss)
@@ -138,30 +138,30 @@ def test_outputs_that_are_not_finite_give_no_crash(task):
 
 @each_task
 def test_nobody_else_can_report_sums_of_another_number_of_predictions(task):
-    sums = task.sums(*draw(task))
+    sums = task.evaluation_sums(*draw(task))
     # Weighted sums say nothing about how many predictions there were: classification counts labels instead.
     count = N if getattr(task, "class_weights", "none") != "none" else round(sums.weight)
-    assert task.implausible(sums, range(count, count + 1)) == ""
-    assert "instead of" in task.implausible(sums, range(count + 1, count + 2))
+    assert task.why_implausible(sums, range(count, count + 1)) == ""
+    assert "instead of" in task.why_implausible(sums, range(count + 1, count + 2))
 
 
 def test_a_negative_loss_is_a_contradiction_unless_the_loss_is_the_users():
     sums = EvaluationSums(-1.0, 2, {"moments": np.zeros(5)})
-    assert Regression().implausible(sums, range(2, 3)) == "its loss is negative"
+    assert Regression().why_implausible(sums, range(2, 3)) == "its loss is negative"
     own = CustomTask(loss=lambda outputs, targets: -(outputs * targets).mean())
-    assert own.implausible(own.sums(torch.ones(2), torch.ones(2)), range(2, 3)) == ""
+    assert own.why_implausible(own.sums(torch.ones(2), torch.ones(2)), range(2, 3)) == ""
 
 
 def test_counts_that_contradict_each_other():
     outputs, targets = draw(Classification())
-    sums = Classification().sums(outputs, targets)
+    sums = Classification().evaluation_sums(outputs, targets)
     impossible = {**sums.values, "correct": sums.values["actual"] + 1}
-    found = Classification().implausible(EvaluationSums(sums.loss, sums.weight, impossible), range(N, N + 1))
+    found = Classification().why_implausible(EvaluationSums(sums.loss, sums.weight, impossible), range(N, N + 1))
     assert found == "its counts contradict each other"
     outputs, targets = draw(Binary())
-    sums = Binary().sums(outputs, targets)
+    sums = Binary().evaluation_sums(outputs, targets)
     impossible = {**sums.values, "confusion": sums.values["confusion"][::-1].copy()}
-    found = Binary().implausible(EvaluationSums(sums.loss, sums.weight, impossible), range(N, N + 1))
+    found = Binary().why_implausible(EvaluationSums(sums.loss, sums.weight, impossible), range(N, N + 1))
     assert found == "its counts contradict each other"
 
 
@@ -172,9 +172,12 @@ def test_no_samples_have_no_loss():
 def test_models_of_hugging_face_return_logits_in_an_object():
     outputs, targets = draw(Classification())
     wrapped = SimpleNamespace(logits=outputs)
-    assert Classification().sums(wrapped, targets).loss == Classification().sums(outputs, targets).loss
+    assert (
+        Classification().evaluation_sums(wrapped, targets).loss
+        == Classification().evaluation_sums(outputs, targets).loss
+    )
     with pytest.raises(SpecError, match=r"must return a tensor for the task 'classification', got dict"):
-        Classification().sums({"a": outputs}, targets)
+        Classification().evaluation_sums({"a": outputs}, targets)
 
 
 @pytest.mark.parametrize(
@@ -221,7 +224,7 @@ def test_outputs_that_do_not_fit_are_refused(task, fact, shape, facts):
     wrong = torch.zeros(*shape, 2)
     with pytest.raises(SpecError, match=r"must return outputs of shape .* for 2 samples \(task "):
         task.check_outputs(wrong, targets, known)
-    assert task.outputs(known) == int(np.prod(shape[1:])) or task.outputs(known) == known.class_count
+    assert task.output_count(known) == int(np.prod(shape[1:])) or task.output_count(known) == known.class_count
 
 
 def test_one_number_per_sample_may_have_an_axis_or_none(facts):

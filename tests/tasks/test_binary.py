@@ -18,7 +18,7 @@ def sample(generator):
 
 def test_scores_are_those_of_scikit_learn_and_torchmetrics(sample):
     outputs, targets = sample
-    found = Binary().metrics_from_sums(Binary().sums(outputs, targets).values)
+    found = Binary().metrics_from_sums(Binary().evaluation_sums(outputs, targets).values)
     logits, probabilities = outputs[:, 0], outputs[:, 0].double().sigmoid()
     predicted = (logits >= 0).long()
     assert found["auroc"] == pytest.approx(roc_auc_score(targets, logits), abs=2e-4)  # equal scores up to 1 / 2048
@@ -31,7 +31,7 @@ def test_scores_are_those_of_scikit_learn_and_torchmetrics(sample):
 
 def test_the_calibration_error_is_that_of_the_probability_of_the_positive_class(sample):
     outputs, targets = sample
-    found = Binary().metrics_from_sums(Binary().sums(outputs, targets).values)["calibration_error"]
+    found = Binary().metrics_from_sums(Binary().evaluation_sums(outputs, targets).values)["calibration_error"]
     metric = BinaryCalibrationError(n_bins=CALIBRATION_BINS, norm="l1")
     # torchmetrics compares the probability of the positive class with its share, bin by bin, as we do
     assert found == pytest.approx(float(metric(outputs[:, 0].double().sigmoid(), targets)), abs=1e-6)
@@ -45,7 +45,7 @@ def test_the_loss_is_that_of_pytorch(sample, weights):
     expected = torch.nn.BCEWithLogitsLoss(weight=weight)(outputs[:, 0], labels)
     task = Binary(class_weights=weights)
     assert float(task.training_loss(outputs, targets)) == float(expected)
-    assert task.sums(outputs, targets).mean_loss == pytest.approx(float(expected), rel=1e-6)
+    assert task.evaluation_sums(outputs, targets).mean_loss == pytest.approx(float(expected), rel=1e-6)
 
 
 def test_balanced_weights_make_both_classes_weigh_the_same(facts):
@@ -56,11 +56,11 @@ def test_balanced_weights_make_both_classes_weigh_the_same(facts):
 
 
 def test_samples_of_one_class_leave_some_scores_open():
-    found = Binary().metrics_from_sums(Binary().sums(torch.tensor([1.0, -1.0]), torch.tensor([1, 1])).values)
+    found = Binary().metrics_from_sums(Binary().evaluation_sums(torch.tensor([1.0, -1.0]), torch.tensor([1, 1])).values)
     assert found["auroc"] is None
     assert found["specificity"] is None
     assert (found["accuracy"], found["sensitivity"], found["average_precision"]) == (0.5, 0.5, 1.0)
-    found = Binary().metrics_from_sums(Binary().sums(torch.tensor([1.0, -1.0]), torch.tensor([0, 0])).values)
+    found = Binary().metrics_from_sums(Binary().evaluation_sums(torch.tensor([1.0, -1.0]), torch.tensor([0, 0])).values)
     assert found["average_precision"] is None
     assert found["sensitivity"] is None
 

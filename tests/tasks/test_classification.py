@@ -18,7 +18,7 @@ def sample(generator):
 
 def test_scores_are_those_of_scikit_learn(sample):
     outputs, targets = sample
-    found = Classification().metrics_from_sums(Classification().sums(outputs, targets).values)
+    found = Classification().metrics_from_sums(Classification().evaluation_sums(outputs, targets).values)
     predicted = outputs.argmax(1)
     assert found["accuracy"] == accuracy_score(targets, predicted)
     for name, function in (("precision", precision_score), ("recall", recall_score), ("f1", f1_score)):
@@ -33,7 +33,7 @@ def test_the_loss_is_that_of_pytorch(sample, weights, smoothing):
     weight = None if weights == "none" else torch.tensor(weights)
     expected = torch.nn.CrossEntropyLoss(weight=weight, label_smoothing=smoothing)(outputs, targets)
     assert float(task.batch_loss(outputs, targets)) == float(expected)
-    assert task.sums(outputs, targets).mean_loss == pytest.approx(float(expected), rel=1e-5)
+    assert task.evaluation_sums(outputs, targets).mean_loss == pytest.approx(float(expected), rel=1e-5)
 
 
 def test_balanced_weights_are_those_of_scikit_learn(facts, sample):
@@ -56,7 +56,7 @@ def test_a_class_that_no_client_has_weighs_nothing(facts):
 def test_ignored_labels_count_nowhere(generator):
     outputs, targets = torch.randn(3, 5, 4, generator=generator), torch.randint(0, 4, (3, 5), generator=generator)
     targets[0, 2:] = IGNORED_LABEL
-    sums = Classification().sums(outputs, targets)
+    sums = Classification().evaluation_sums(outputs, targets)
     assert sums.weight == 12 == sums.values["actual"].sum()
     kept = targets != IGNORED_LABEL
     assert sums.mean_loss == pytest.approx(float(torch.nn.functional.cross_entropy(outputs[kept], targets[kept])))

@@ -31,7 +31,7 @@ def numbers():
 
 
 def test_metrics_are_means_over_samples():
-    sums = TASK.sums(torch.tensor([1.0, 5.0, 2.0]), torch.tensor([1.5, 3.0, 2.0]))
+    sums = TASK.evaluation_sums(torch.tensor([1.0, 5.0, 2.0]), torch.tensor([1.5, 3.0, 2.0]))
     assert TASK.metrics_from_sums(sums.values) == {"within_one": pytest.approx(2 / 3)}
     assert sums.mean_loss == pytest.approx(2.5 / 3)
 

@@ -15,7 +15,7 @@ from fedrelay.cli import main
 from fedrelay.errors import RunFolderError, SpecError
 from fedrelay.report.comparison_summary import comparison_facts
 from fedrelay.report.csv_tables import csv_blocks
-from fedrelay.report.document import document
+from fedrelay.report.report_document import document
 from fedrelay.report.terminal.run_tables import comparison_tables, result_table
 from fedrelay.runtime.run_folder import RunFolderReader
 

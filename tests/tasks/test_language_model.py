@@ -17,7 +17,7 @@ def sample(generator):
 
 def test_perplexity_is_that_of_torchmetrics(sample):
     outputs, targets = sample
-    found = LanguageModel().metrics_from_sums(LanguageModel().sums(outputs, targets).values)
+    found = LanguageModel().metrics_from_sums(LanguageModel().evaluation_sums(outputs, targets).values)
     assert found["perplexity"] == pytest.approx(float(Perplexity(ignore_index=IGNORED_LABEL)(outputs, targets)))
     kept = targets != IGNORED_LABEL
     assert found["token_accuracy"] == float((outputs.argmax(-1) == targets)[kept].double().mean())
@@ -33,10 +33,13 @@ def test_a_perplexity_beyond_all_numbers_is_unknown():
     outputs = torch.zeros(1, 2, 3)
     outputs[..., 0] = 5000
     targets = torch.ones(1, 2, dtype=torch.int64)
-    assert LanguageModel().metrics_from_sums(LanguageModel().sums(outputs, targets).values)["perplexity"] is None
+    assert (
+        LanguageModel().metrics_from_sums(LanguageModel().evaluation_sums(outputs, targets).values)["perplexity"]
+        is None
+    )
 
 
 def test_padding_alone_has_no_scores(sample):
     nothing = torch.full((5, 7), IGNORED_LABEL)
-    found = LanguageModel().metrics_from_sums(LanguageModel().sums(sample[0], nothing).values)
+    found = LanguageModel().metrics_from_sums(LanguageModel().evaluation_sums(sample[0], nothing).values)
     assert found == {"perplexity": None, "token_accuracy": None}

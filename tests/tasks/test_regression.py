@@ -16,7 +16,7 @@ def sample(generator):
 
 def test_scores_are_those_of_scikit_learn(sample):
     outputs, targets = sample
-    found = Regression().metrics_from_sums(Regression().sums(outputs, targets).values)
+    found = Regression().metrics_from_sums(Regression().evaluation_sums(outputs, targets).values)
     actual, predicted = targets.double(), outputs[:, 0].double()
     assert found["rmse"] == pytest.approx(root_mean_squared_error(actual, predicted), rel=1e-12)
     assert found["mae"] == pytest.approx(mean_absolute_error(actual, predicted), rel=1e-12)
@@ -25,9 +25,9 @@ def test_scores_are_those_of_scikit_learn(sample):
 
 def test_several_numbers_count_together(generator):
     targets, outputs = torch.randn(40, 3, generator=generator), torch.randn(40, 3, generator=generator)
-    found = Regression().metrics_from_sums(Regression().sums(outputs, targets).values)
+    found = Regression().metrics_from_sums(Regression().evaluation_sums(outputs, targets).values)
     assert found["rmse"] == pytest.approx(root_mean_squared_error(targets.double().ravel(), outputs.double().ravel()))
-    assert Regression().sums(outputs, targets).weight == 120
+    assert Regression().evaluation_sums(outputs, targets).weight == 120
 
 
 @pytest.mark.parametrize(
@@ -47,13 +47,13 @@ def test_the_loss_is_that_of_pytorch(sample, task, loss):
 
 def test_targets_that_are_all_equal_have_no_r2():
     targets = torch.full((7,), 0.1)
-    assert Regression().metrics_from_sums(Regression().sums(targets + 1, targets).values)["r2"] is None
+    assert Regression().metrics_from_sums(Regression().evaluation_sums(targets + 1, targets).values)["r2"] is None
 
 
 def test_targets_far_from_zero_keep_their_r2(generator):
     targets = 1e4 + torch.randn(200, generator=generator)
     outputs = targets + 0.1
-    found = Regression().metrics_from_sums(Regression().sums(outputs, targets).values)["r2"]
+    found = Regression().metrics_from_sums(Regression().evaluation_sums(outputs, targets).values)["r2"]
     assert found == pytest.approx(r2_score(targets.double(), outputs.double()), abs=1e-6)
 
 

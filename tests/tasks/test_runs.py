@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import fedrelay as fr
-from fedrelay.data.public_samples import PublicFederation
+from fedrelay.data.public_samples import FederationWithPublicSamples
 from fedrelay.errors import DataError, SpecError
 from fedrelay.tasks.binary import Binary
 from fedrelay.tasks.classification import Classification
@@ -96,9 +96,9 @@ def test_profiles_that_need_no_classes_group_numbers():
 def test_public_samples_without_classes_are_that_many_in_all():
     result = fr.run("fedavg", data=federation("regression"), guard={"tolerance": 0.5}, workers=1, **SMALL)
     assert result.complete
-    plan = PublicFederation(federation("regression"), 6, seed=1)
+    plan = FederationWithPublicSamples(federation("regression"), 6, seed=1)
     assert (len(plan.public.y), len(plan.test.y)) == (6, 34)
-    again = PublicFederation(federation("regression"), 6, seed=1)
+    again = FederationWithPublicSamples(federation("regression"), 6, seed=1)
     assert torch.equal(plan.public.x, again.public.x)
 
 

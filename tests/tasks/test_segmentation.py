@@ -20,7 +20,7 @@ def sample(generator):
 
 def test_scores_are_those_of_scikit_learn_without_ignored_pixels(sample):
     outputs, targets = sample
-    found = Segmentation().metrics_from_sums(Segmentation().sums(outputs, targets).values)
+    found = Segmentation().metrics_from_sums(Segmentation().evaluation_sums(outputs, targets).values)
     kept = targets != IGNORED_LABEL
     actual, predicted = targets[kept], outputs.argmax(1)[kept]
     dice = f1_score(actual, predicted, average=None)  # Dice of a class is its F1
@@ -33,7 +33,7 @@ def test_scores_are_those_of_scikit_learn_without_ignored_pixels(sample):
 def test_the_background_can_be_left_out(sample):
     outputs, targets = sample
     task = Segmentation(background=False)
-    found = task.metrics_from_sums(task.sums(outputs, targets).values)
+    found = task.metrics_from_sums(task.evaluation_sums(outputs, targets).values)
     assert "dice_0" not in found
     assert found["dice"] == pytest.approx(np.mean([found["dice_1"], found["dice_2"]]))
 
@@ -42,7 +42,7 @@ def test_a_class_that_neither_occurs_nor_is_predicted_does_not_count():
     outputs = torch.zeros(1, 3, 2, 2)
     outputs[:, 0] = 1
     targets = torch.zeros(1, 2, 2, dtype=torch.int64)
-    found = Segmentation().metrics_from_sums(Segmentation().sums(outputs, targets).values)
+    found = Segmentation().metrics_from_sums(Segmentation().evaluation_sums(outputs, targets).values)
     assert (found["dice"], found["dice_0"], found["dice_1"]) == (1.0, 1.0, None)
 
 
@@ -66,7 +66,10 @@ def test_an_image_without_labels_counts_nowhere(sample):
     targets = targets.clone()
     targets[2] = IGNORED_LABEL
     labelled = [k for k in range(6) if k != 2]
-    sums, without = Segmentation().sums(outputs, targets), Segmentation().sums(outputs[labelled], targets[labelled])
+    sums, without = (
+        Segmentation().evaluation_sums(outputs, targets),
+        Segmentation().evaluation_sums(outputs[labelled], targets[labelled]),
+    )
     assert (sums.loss, sums.weight) == (without.loss, without.weight)
     assert math.isfinite(sums.mean_loss)
 
@@ -77,4 +80,4 @@ def test_signals_and_volumes(generator):
         targets = torch.randint(0, 3, (2, *shape), generator=generator)
         expected = torch.nn.functional.cross_entropy(outputs, targets) + soft_dice_loss(outputs, targets)
         assert float(Segmentation().batch_loss(outputs, targets)) == float(expected)
-        assert Segmentation().sums(outputs, targets).values["confusion"].sum() == targets.numel()
+        assert Segmentation().evaluation_sums(outputs, targets).values["confusion"].sum() == targets.numel()

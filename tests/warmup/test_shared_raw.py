@@ -21,7 +21,9 @@ def test_shared_raw_weights_clients_by_their_own_samples_by_default(toy, weights
     assert prepared.federation.sample_counts().tolist() == [14, 16, 12, 16, 13, 15]
     hops = [HopReport(prepared.federation.sample_count(client), 1, 0.0) for client in range(7)]
     arrivals = [Arrival(client, (client,), torch.zeros(1), (hop,)) for client, hop in enumerate(hops)]
-    counted = [prepared.method.warmup.with_merge_samples(arrival, prepared.federation).samples for arrival in arrivals]
+    counted = [
+        prepared.method.warmup.with_merge_sample_count(arrival, prepared.federation).samples for arrival in arrivals
+    ]
     assert counted == [*expected, 10]  # the server's hop as it is
 
 

@@ -15,7 +15,7 @@ from typer import Option
 from typer.main import get_command
 
 from fedrelay.cli import attack, bench, data, deploy, export, group, methods, plan, report, reproduce, run, show
-from fedrelay.cli.interrupts import Stopped, sigterm_as_interrupt
+from fedrelay.cli.interrupts import StoppedByUser, sigterm_as_interrupt
 from fedrelay.cli.output import only_json_on_stdout, print_error
 from fedrelay.cli.settings import examples
 from fedrelay.errors import FedRelayError
@@ -98,7 +98,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:  # such as a full disk
         print_error(str(error))
         return FedRelayError.exit_code
-    if code == Stopped.exit_code:  # typer turns an interrupt into a plain exit
+    if code == StoppedByUser.exit_code:  # typer turns an interrupt into a plain exit
         print_error("stopped")
     return code if isinstance(code, int) else 0
 

@@ -29,7 +29,7 @@ from fedrelay.experiment.spec import Comparison, validate
 from fedrelay.report.format import finite
 
 if TYPE_CHECKING:  # imports torch, which would make --help slow
-    from fedrelay.robustness.gan_recovery_run import GanObservation
+    from fedrelay.robustness.gan_attack_run import GanObservation
 
 DEFAULT_METHODS = ("fedavg", "fedseq")
 """The methods of the paper's table."""
@@ -137,8 +137,8 @@ def gan(
         gan_attack_table,
         unvisited_attackers,
     )
-    from fedrelay.robustness.gan_recovery import save_image_grid
-    from fedrelay.robustness.gan_recovery_run import GanRecoveryResult, run_gan_recovery
+    from fedrelay.robustness.gan_attack_run import GanAttackResult, run_gan_recovery
+    from fedrelay.robustness.gan_attacker import save_image_grid
     from fedrelay.runtime.run_folder import RunFolder
     from fedrelay.user_code import call_function
 
@@ -150,7 +150,7 @@ def gan(
     own = call_function(features) if features is not None else None
     if own is not None and not callable(own):
         raise SpecError(f"--features {features}: must return a network or a function, got {type(own).__name__}")
-    results: dict[str, list[GanRecoveryResult]] = {}
+    results: dict[str, list[GanAttackResult]] = {}
     with output.showing_warnings():
         for entry, experiment in experiments(comparison):
             progress = partial(_print_progress, output, f"{entry.name}, seed {experiment.seed}")

@@ -49,7 +49,7 @@ def show(
 ) -> None:
     """Show how a data set is partitioned: samples and classes per client."""
     from fedrelay.data.open_federation import open_federation
-    from fedrelay.report.client_classes import partition_of
+    from fedrelay.report.client_class_counts import partition_of
     from fedrelay.report.terminal.listings import partition_page
     from fedrelay.report.terminal.run_tables import facts_grid
 

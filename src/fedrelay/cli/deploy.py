@@ -180,7 +180,7 @@ def node(
     from fedrelay.data.node_samples import open_owner_data
     from fedrelay.engines.flower.credentials import authority, private_key
     from fedrelay.engines.flower.node.node_table import NodeTable
-    from fedrelay.engines.flower.node.owner_policy import OwnerPolicy, PrivacyBudget
+    from fedrelay.engines.flower.node.owner_privacy_policy import OwnerPrivacyPolicy, PrivacyBudget
     from fedrelay.engines.flower.node.serve_loop import serve
     from fedrelay.engines.flower.node.service import NodeService
     from fedrelay.engines.flower.wire.node_connection import NodeConnection
@@ -200,7 +200,7 @@ def node(
     )
     trusted, secret = authority(ca), private_key(key)  # before samples are read, which may take long
     _check_policy(require_dp, {"--require-clip": require_clip, "--budget": budget}, revealing)
-    policy = None if require_dp is None else OwnerPolicy(require_dp, require_clip)
+    policy = None if require_dp is None else OwnerPrivacyPolicy(require_dp, require_clip)
     if not 0 <= validation < 1:  # such as nan
         raise SpecError(f"--validation: must be at least 0 and less than 1, got {validation:g}")
     check_device(device)

@@ -16,7 +16,7 @@ _RESUMABLE = ("run.json", "comparison.yaml")
 """A folder with one of these files can be resumed."""
 
 
-class Stopped(FedRelayError):
+class StoppedByUser(FedRelayError):
     """The user stopped the program."""
 
     exit_code = 130
@@ -33,13 +33,13 @@ def explain_interruption(folder: Path) -> Iterator[None]:
     except Interrupted as stop:
         result, experiment = stop.result, stop.result.experiment
         run = f"{experiment.method}, seed {experiment.seed}"
-        raise Stopped(
+        raise StoppedByUser(
             f"stopped after round {result.rounds} of {experiment.rounds} ({run}); everything is saved{resume}"
         ) from None
     except KeyboardInterrupt:
         if not any((folder / name).is_file() for name in _RESUMABLE):
-            raise Stopped("stopped before the first round; nothing was saved") from None
-        raise Stopped(f"stopped at once; everything up to the last checkpoint is saved{resume}") from None
+            raise StoppedByUser("stopped before the first round; nothing was saved") from None
+        raise StoppedByUser(f"stopped at once; everything up to the last checkpoint is saved{resume}") from None
 
 
 @contextmanager

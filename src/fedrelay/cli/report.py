@@ -44,12 +44,12 @@ def report(
 ) -> None:
     """Write one self-contained web page about runs. It opens from disk and needs no network."""
     from fedrelay.report.csv_tables import write_csv_tables
-    from fedrelay.report.document import describe
     from fedrelay.report.load_runs import load_runs
-    from fedrelay.report.page import web_page
     from fedrelay.report.page_limits import EVERYTHING
-    from fedrelay.report.sections import write_figures
+    from fedrelay.report.page_sections import write_figures
+    from fedrelay.report.report_document import describe
     from fedrelay.report.terminal.run_tables import facts_grid
+    from fedrelay.report.web_page import web_page
 
     output = CommandOutput(quiet=quiet, json=json)
     page = out or runs[0] / "report.html"
@@ -91,7 +91,7 @@ def watch(
     import webbrowser
 
     from fedrelay.report.terminal.run_tables import facts_grid
-    from fedrelay.report.watch import WatchServer, missing_folders
+    from fedrelay.report.watch_server import WatchServer, missing_folders
 
     output = CommandOutput(quiet=quiet)
     with output.showing_warnings(), WatchServer(runs, port) as server:

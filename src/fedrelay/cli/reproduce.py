@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from typer import Argument, Option
 
-from fedrelay.cli.interrupts import Stopped
+from fedrelay.cli.interrupts import StoppedByUser
 from fedrelay.cli.output import CommandOutput
 from fedrelay.cli.settings import Json, Quiet, examples
 from fedrelay.errors import SpecError
@@ -90,7 +90,7 @@ def reproduce(
             with show_progress(output.stderr, sum(not run.done for run in runs)) as report:
                 problems = execute_all(runs, processes, report)
         except KeyboardInterrupt:
-            raise Stopped("stopped; everything is saved, and the same command continues") from None
+            raise StoppedByUser("stopped; everything is saved, and the same command continues") from None
         finally:
             entries = [entry_of(each, problems) for each in scaled]
             update_results(out, chosen_scale, entries)

@@ -74,7 +74,7 @@ def run(
 
     Give a method such as fedseq, or a YAML file.
     """
-    from fedrelay.runtime.loop import run_experiment
+    from fedrelay.runtime.round_loop import run_experiment
     from fedrelay.runtime.tracking import tracking_loggers
 
     loggers = tracking_loggers(tensorboard=tensorboard, mlflow=mlflow)
@@ -146,7 +146,7 @@ def resume(
     If it is complete, only the results are printed, unless --rounds asks for more rounds.
     """
     from fedrelay.runtime.comparison import SPEC, load_comparison
-    from fedrelay.runtime.loop import resume_run
+    from fedrelay.runtime.round_loop import resume_run
     from fedrelay.runtime.tracking import tracking_loggers
 
     import_from_current_folder()

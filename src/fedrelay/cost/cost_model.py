@@ -153,7 +153,7 @@ class CostModel:
             steps.insert(0, SetupCost(prepared.holders(), down=frozen))
         if not method.pools_data:
             steps = [*_table_costs(prepared), *steps]
-        classes_counted = method.needs_histograms or prepared.task_counts_classes
+        classes_counted = method.needs_class_counts or prepared.task_counts_classes
         if classes_counted and prepared.federation.class_count and (holders := prepared.holders()):
             steps.append(histograms(holders, prepared.federation.class_count))
         if method.warmup is not None:

@@ -19,7 +19,7 @@ from fedrelay.data.csv_table import read_table
 from fedrelay.data.dataset import IGNORED_LABEL
 from fedrelay.data.federation import ArrayFederation, Federation, federate
 from fedrelay.data.loaders.npz import read_arrays
-from fedrelay.data.node_datasets import as_datasets, owner_datasets
+from fedrelay.data.node_torch_datasets import as_datasets, owner_datasets
 from fedrelay.errors import DataError, SpecError
 from fedrelay.files import expand_home
 from fedrelay.rng import generator

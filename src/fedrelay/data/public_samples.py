@@ -25,7 +25,7 @@ from fedrelay.rng import generator
 
 
 @dataclass(frozen=True, repr=False)
-class PublicFederation(FederationWrapper):
+class FederationWithPublicSamples(FederationWrapper):
     """A federation with a public set, which is not part of the test set."""
 
     per_class: int
@@ -73,4 +73,4 @@ class PublicFederation(FederationWrapper):
 
 def with_public(federation: Federation, per_class: int, seed: int) -> Federation:
     """The federation with `per_class` public samples of each class, or in all without classes; unchanged if 0."""
-    return PublicFederation(federation, per_class, seed) if per_class else federation
+    return FederationWithPublicSamples(federation, per_class, seed) if per_class else federation

@@ -15,16 +15,16 @@ from functools import cached_property
 
 import numpy as np
 
-from fedrelay.data.dataset_samples import join
 from fedrelay.data.federation import class_counts, digest
 from fedrelay.data.federation_wrapper import FederationWrapper
 from fedrelay.data.partition import Ints
 from fedrelay.data.samples import SampleSource
+from fedrelay.data.torch_dataset_samples import join
 from fedrelay.rng import generator
 
 
 @dataclass(frozen=True, repr=False)
-class SharedFederation(FederationWrapper):
+class FederationWithSharedSamples(FederationWrapper):
     """Clients that also have the samples that others share. Client number `clients` is the server, with only the
     pool."""
 

@@ -7,11 +7,11 @@ from functools import cached_property
 
 import numpy as np
 
-from fedrelay.data.dataset_samples import join
 from fedrelay.data.federation import digest
 from fedrelay.data.federation_wrapper import FederationWrapper
 from fedrelay.data.partition import Ints
 from fedrelay.data.samples import SampleSource
+from fedrelay.data.torch_dataset_samples import join
 
 
 @dataclass(frozen=True, repr=False)

@@ -12,18 +12,18 @@ from functools import cached_property
 
 import numpy as np
 
-from fedrelay.data.dataset_samples import join
 from fedrelay.data.federation import Federation, class_counts, digest
 from fedrelay.data.federation_wrapper import FederationWrapper
 from fedrelay.data.partition import Ints
 from fedrelay.data.samples import SampleSource
 from fedrelay.data.stratified_subset import stratified_indices
+from fedrelay.data.torch_dataset_samples import join
 from fedrelay.errors import DataError
 from fedrelay.rng import generator
 
 
 @dataclass(frozen=True, repr=False)
-class ValidationFederation(FederationWrapper):
+class FederationWithValidationSamples(FederationWrapper):
     """A federation whose clients keep a share of their train samples for validation."""
 
     share: float
@@ -82,13 +82,13 @@ class ValidationFederation(FederationWrapper):
 
 def with_validation(federation: Federation, share: float, seed: int) -> Federation:
     """The federation with a share of the train samples kept for validation; unchanged if 0."""
-    return ValidationFederation(federation, share, seed) if share else federation
+    return FederationWithValidationSamples(federation, share, seed) if share else federation
 
 
-def validation_part(federation: Federation) -> ValidationFederation | None:
+def validation_part(federation: Federation) -> FederationWithValidationSamples | None:
     """The part of a federation that keeps validation samples, inside wrappers, if there is one."""
     while isinstance(federation, FederationWrapper):
-        if isinstance(federation, ValidationFederation):
+        if isinstance(federation, FederationWithValidationSamples):
             return federation
         federation = federation.inner
     return None

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fedrelay.cost.ledger import SERVER
 from fedrelay.data.evaluation_samples import EvaluationSet
-from fedrelay.local.client_profile import ClientProfiler, ProfileVector
+from fedrelay.local.client_profiler import ClientProfiler, ProfileVector
 from fedrelay.robustness.guard import NO_HOPS_YET, TypicalHop
 from fedrelay.routes.arrival import Arrival
 from fedrelay.routes.async_progress import LegsForFreeModels

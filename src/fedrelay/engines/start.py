@@ -25,7 +25,7 @@ def start_engine(job: TrainingJob, experiment: Experiment, client_states: Client
         if remote_part(job.federation) is not None:
             return start_flower(job, experiment, client_states)
     if wanted.name == "ray":
-        from fedrelay.engines.ray.engine import start_ray
+        from fedrelay.engines.ray.ray_executor import start_ray
 
         return start_ray(job, wanted.workers, wanted.address, client_states)
     return start_local(job, wanted.workers, client_states)
@@ -70,7 +70,7 @@ def check_engine(job: TrainingJob, experiment: Experiment, routes: Sequence[Rout
 
         check_flower(job, experiment, routes)
     if experiment.engine.name == "ray":
-        from fedrelay.engines.ray.engine import check_ray
+        from fedrelay.engines.ray.ray_executor import check_ray
 
         check_ray(job)
 

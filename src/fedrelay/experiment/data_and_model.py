@@ -13,7 +13,7 @@ from torch import nn
 
 from fedrelay.data.federation import Federation
 from fedrelay.data.open_federation import open_federation
-from fedrelay.data.public_samples import PublicFederation, with_public
+from fedrelay.data.public_samples import FederationWithPublicSamples, with_public
 from fedrelay.data.table_columns import TABLE_FILES
 from fedrelay.data.validation_samples import validation_part, with_validation
 from fedrelay.engines.start import data_at_nodes, open_node_data
@@ -26,7 +26,7 @@ from fedrelay.grouping.base import Grouping
 from fedrelay.grouping.profiles.probe_network import FILES
 from fedrelay.local.module_rebuilder import ModuleRebuilder, ZooModelRebuilder
 from fedrelay.models.inputs_and_outputs import single_shape
-from fedrelay.models.net import Kind, Shape
+from fedrelay.models.two_part_classifier import Kind, Shape
 from fedrelay.models.zoo import build_model, default_model
 from fedrelay.robustness.label_flip import check_attack
 from fedrelay.routes.star import Star
@@ -46,7 +46,7 @@ number of outputs.
 
 def below_public(federation: Federation, change: Callable[[Federation], Federation]) -> Federation:
     """Change a federation below its public set, which profiles and guards expect outermost."""
-    if isinstance(federation, PublicFederation):
+    if isinstance(federation, FederationWithPublicSamples):
         return replace(federation, inner=change(federation.inner))
     return change(federation)
 
@@ -84,8 +84,8 @@ def check_task(task: Task, experiment: Experiment, method: Method) -> None:
             f"{facts.measured_on_clients}; use uniform"
         )
     for term in method.terms:
-        if term.fitting_tasks is not None and task.name not in term.fitting_tasks:
-            names = ", ".join(sorted(term.fitting_tasks))
+        if term.supported_tasks is not None and task.name not in term.supported_tasks:
+            names = ", ".join(sorted(term.supported_tasks))
             raise SpecError(f"task: {type(term).__name__} of {method.name!r} fits the tasks {names}, not {task.name!r}")
     if task.name != "classification":
         if experiment.attack.name != "none":
@@ -102,10 +102,10 @@ def without_classes(method: Method, experiment: Experiment, federation: Federati
     Raises:
         SpecError: The experiment itself asks for groups or weights by classes.
     """
-    if method.merge.needs_histograms:
+    if method.merge.needs_class_counts:
         raise SpecError(f"merge: {method.name!r} weights clients by their classes, but {federation.name!r} has none")
     grouping = method.grouping
-    if grouping is None or not grouping.needs_histograms:
+    if grouping is None or not grouping.needs_class_counts:
         return method
     if {"assign", "profile"} & experiment.grouping.keys():
         raise SpecError(
@@ -164,7 +164,7 @@ def open_data(
     if part is None and share:
         own = below_public(own, partial(with_validation, share=share, seed=experiment.seed))
     wanted = experiment.data.public or 0
-    if not isinstance(own, PublicFederation):
+    if not isinstance(own, FederationWithPublicSamples):
         return with_public(own, wanted, experiment.seed)
     if wanted != own.per_class:
         raise SpecError(

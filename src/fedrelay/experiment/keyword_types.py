@@ -17,7 +17,7 @@ ScheduleName = Literal["constant", "step", "cosine", "warmup"]
 ChainScheduleName = Literal["constant", "linear", "cosine"]
 
 
-class DataOptions(TypedDict, total=False):
+class KeywordDataSettings(TypedDict, total=False):
     """Settings of `data` by their short names; `docs/settings.md` explains each."""
 
     path: str | Path | None
@@ -34,7 +34,7 @@ class DataOptions(TypedDict, total=False):
     table: Options
 
 
-class KeywordSettings(DataOptions, total=False):
+class KeywordSettings(KeywordDataSettings, total=False):
     """Settings that `run`, `compare` and `plan` accept besides their named arguments.
 
     Sections are mappings (`train={"clip": 1.0}`), other names are short names of one setting (`clip=1.0`).

@@ -19,7 +19,7 @@ from fedrelay.experiment.part_serialization import REGISTERED, part_name
 from fedrelay.experiment.sections import Section
 from fedrelay.experiment.spec import validate
 from fedrelay.grouping.base import Grouping
-from fedrelay.local.client_profile import ClientProfiler
+from fedrelay.local.client_profiler import ClientProfiler
 from fedrelay.local.terms.base import LossTerm, Term
 from fedrelay.local.terms.client_level_privacy import ClientLevelPrivacy
 from fedrelay.local.terms.contrastive_loss import ContrastiveLoss
@@ -34,7 +34,7 @@ from fedrelay.local.terms.tensor_declarations import ClientState, Payload, Serve
 from fedrelay.merge.adaptive import ServerAdagrad, ServerAdam, ServerYogi
 from fedrelay.merge.base import Merge
 from fedrelay.merge.disco import Disco
-from fedrelay.merge.drift import DriftMean
+from fedrelay.merge.drift import MeanPlusDrift
 from fedrelay.merge.geometric_median import GeometricMedian
 from fedrelay.merge.ida import Ida
 from fedrelay.merge.krum import Krum
@@ -171,12 +171,12 @@ METHODS: dict[str, MethodEntry] = {
     "fedprox": MethodEntry("clients stay close to the model they received", terms={"prox": ProximalPenalty}),
     "scaffold": MethodEntry("control variates correct the drift of clients", terms={"control": ControlVariates}),
     "feddyn": MethodEntry(
-        "a dynamic penalty brings clients' optima together", terms={"drift": DriftPenalty}, merge=DriftMean
+        "a dynamic penalty brings clients' optima together", terms={"drift": DriftPenalty}, merge=MeanPlusDrift
     ),
     "feddc": MethodEntry(
         "drift is decoupled and corrected",
         terms={"drift": DriftPenalty, "control": ControlVariates},
-        merge=DriftMean,
+        merge=MeanPlusDrift,
         defaults={"terms.drift": {"alpha": 0.01}},
     ),
     "moon": MethodEntry(

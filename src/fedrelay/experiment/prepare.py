@@ -44,11 +44,11 @@ from fedrelay.experiment.method import build_method
 from fedrelay.experiment.prepared_experiment import PreparedExperiment
 from fedrelay.experiment.spec import Experiment
 from fedrelay.grouping.profiles import PROFILES, ProfileInputs, ProfileOptions, ProfilingResult
-from fedrelay.local.client_profile import ClientProfiler, ProfileVector
+from fedrelay.local.client_profiler import ClientProfiler, ProfileVector
+from fedrelay.local.lane_independence import check_lanes
 from fedrelay.local.model_checks import check_device, check_frozen_parameters, check_model_fits, check_precision
 from fedrelay.local.optimizers.build import build_optimizer
 from fedrelay.local.optimizers.kept_state import optimizer_state_terms
-from fedrelay.local.term_trial import check_lanes
 from fedrelay.local.trainer import TrainingJob
 from fedrelay.models.flat_layout import TORCH_GLOBALS, FlatLayout
 from fedrelay.privacy.checks import check_budget
@@ -147,7 +147,7 @@ def _check(run: PreparedRun) -> None:
     planner.plan(1)
     method.merge.check_arrival_count(lambda: len(planner.plan(experiment.rounds).routes))
     check_budget(method.privacy)
-    if method.privacy is not None and (method.profiles_clients or method.needs_histograms):
+    if method.privacy is not None and (method.profiles_clients or method.needs_class_counts):
         log.warning("clients send profiles or class counts without noise; epsilon does not cover them")
     for warning in filter(None, (term.training_warning(experiment.train) for term in method.terms)):
         log.warning(warning)
@@ -205,9 +205,9 @@ def prepare_without_groups(
         experiment, builder = with_absolute_paths(experiment), None
         if module is None:
             experiment = with_default_model(experiment, federation)
-            module = build_module(experiment, federation, task.outputs(federation))
-            builder = module_rebuilder(experiment, federation, method, task.outputs(federation))
-        module = own_module(module, federation, task.outputs(federation))
+            module = build_module(experiment, federation, task.output_count(federation))
+            builder = module_rebuilder(experiment, federation, method, task.output_count(federation))
+        module = own_module(module, federation, task.output_count(federation))
         check_model_fits(module, federation, task)
         for term in method.terms:
             with errors_in_own_part(term, "adapt_model"):
@@ -230,7 +230,7 @@ def prepare_without_groups(
         layout=layout,
         task=task,
         task_path=task_path,
-        task_counts_classes=unprepared.needs_histograms,
+        task_counts_classes=unprepared.needs_class_counts,
         module_rebuilder=builder,
     )
     check_engine(prepared.job(), experiment, [phase.route for phase in phases])

@@ -31,7 +31,7 @@ from pydantic import Field, model_validator
 from fedrelay.errors import DivergedError, SpecError
 from fedrelay.grouping.distances import DISTANCES, DistanceName
 from fedrelay.grouping.greedy import GroupVector, Start, greedy_groups
-from fedrelay.grouping.group_completion import GroupCompletion
+from fedrelay.grouping.group_size_bounds import GroupSizeBounds
 from fedrelay.grouping.icg import Leftovers, icg_groups
 from fedrelay.grouping.kmeans import Order, groups_across_clusters
 from fedrelay.grouping.profiles import (
@@ -128,12 +128,12 @@ class Grouping(ProfileOptions):
 
     @model_validator(mode="after")
     def _profile_and_distance_fit(self) -> Self:
-        profile, distance = self.active_profile or PROFILES[self.profile], DISTANCES[self.active_distance]
+        profile, distance = self.active_profile or PROFILES[self.profile], DISTANCES[self.greedy_distance]
         known = {"probabilities": profile.probabilities, "non_negative": profile.non_negative}
         if self.assign == "greedy" and not distance.accepts(**known):
             allowed = [name for name, each in DISTANCES.items() if each.accepts(**known)]
             raise ValueError(
-                f"distance: {self.active_distance!r} needs {distance.needs}, but profile {self.profile!r} does not "
+                f"distance: {self.greedy_distance!r} needs {distance.needs}, but profile {self.profile!r} does not "
                 f"give them; allowed: {', '.join(allowed)}"
             )
         if self.start == "uniform" and not profile.probabilities:
@@ -143,20 +143,20 @@ class Grouping(ProfileOptions):
         return self
 
     @property
-    def active_distance(self) -> DistanceName:
+    def greedy_distance(self) -> DistanceName:
         """The distance that greedy grouping uses."""
         return self.distance or (self.active_profile or PROFILES[self.profile]).default_distance
 
     @property
     def name(self) -> str:
         """A short name for tables, such as greedy/kl or icg/counts."""
-        distance = self.active_distance if self.assign == "greedy" else None
+        distance = self.greedy_distance if self.assign == "greedy" else None
         profile = None if self.assign == "random" or self.profile == "hist" else self.profile
         return "/".join(filter(None, (self.assign, distance, profile)))
 
     @property
-    def completion(self) -> GroupCompletion:
-        return GroupCompletion(self.max_clients, self.min_samples)
+    def size_bounds(self) -> GroupSizeBounds:
+        return GroupSizeBounds(self.max_clients, self.min_samples)
 
     @property
     def active_profile(self) -> Profile | None:
@@ -174,12 +174,12 @@ class Grouping(ProfileOptions):
         return self.active_profile is not None and self.active_profile.needs_public
 
     @property
-    def needs_histograms(self) -> bool:
+    def needs_class_counts(self) -> bool:
         """Whether clients send the server their number of samples of each class."""
-        return self.active_profile is not None and self.active_profile.needs_histograms
+        return self.active_profile is not None and self.active_profile.needs_class_counts
 
     @property
-    def profile_key(self) -> str:
+    def profile_cache_key(self) -> str:
         """Everything that determines the profiles: groupings with the same key can share a `ProfilingResult`."""
         used = {"profile", *self.active_profile.options} if self.active_profile is not None else set()
         return self.model_dump_json(include=used)
@@ -189,7 +189,7 @@ class Grouping(ProfileOptions):
         if self.active_profile is not None:
             self.active_profile.check_inputs(inputs, self)
 
-    def check_count_chosen_by_route(self, method: str) -> None:
+    def check_fits_given_group_count(self, method: str) -> None:
         """Refuse options that have no effect if the method determines the number of groups."""
         if self.assign != "icg":
             raise SpecError(
@@ -257,23 +257,25 @@ class Grouping(ProfileOptions):
         """
         match self.assign:
             case "random":
-                return random_groups(sizes, self.completion, rng)
+                return random_groups(sizes, self.size_bounds, rng)
             case "kmeans":
                 clusters = self.clusters or classes
-                return groups_across_clusters(vectors, sizes, self.completion, rng, clusters=clusters, order=self.order)
+                return groups_across_clusters(
+                    vectors, sizes, self.size_bounds, rng, clusters=clusters, order=self.order
+                )
             case "greedy":
                 return greedy_groups(
                     vectors,
                     sizes,
-                    self.completion,
+                    self.size_bounds,
                     rng,
-                    distance=DISTANCES[self.active_distance],
+                    distance=DISTANCES[self.greedy_distance],
                     start=self.start,
                     vector=self.vector,
                     candidates=self.candidates,
                 )
             case "icg":
-                count = self.groups or default_group_count(sizes, self.completion)
+                count = self.groups or default_group_count(sizes, self.size_bounds)
                 return icg_groups(vectors, rng, groups=count, leftovers=self.leftovers, iterations=self.iterations)
 
 
@@ -301,9 +303,9 @@ def checked_groups(groups: Iterable[Iterable[int]], rows: int) -> Groups:
     return found
 
 
-def default_group_count(sizes: NDArray[np.int64], completion: GroupCompletion) -> int:
+def default_group_count(sizes: NDArray[np.int64], bounds: GroupSizeBounds) -> int:
     """The number of groups that the bounds require: as many as have enough samples, and none with too many clients."""
-    by_samples, by_clients = int(sizes.sum()) // completion.min_samples, -(-len(sizes) // completion.max_clients)
+    by_samples, by_clients = int(sizes.sum()) // bounds.min_samples, -(-len(sizes) // bounds.max_clients)
     return min(len(sizes), max(1, by_samples, by_clients))
 
 

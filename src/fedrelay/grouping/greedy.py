@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from fedrelay.grouping.candidate_pool import CandidatePool
 from fedrelay.grouping.distances import Distance
-from fedrelay.grouping.group_completion import GroupCompletion, distribute_rest
+from fedrelay.grouping.group_size_bounds import GroupSizeBounds, distribute_rest
 from fedrelay.grouping.profiles import Vectors
 from fedrelay.routes.base import Groups
 
@@ -33,7 +33,7 @@ GroupVector = Literal["samples", "mean", "halving"]
 def greedy_groups(
     vectors: Vectors,
     sizes: NDArray[np.int64],
-    completion: GroupCompletion,
+    bounds: GroupSizeBounds,
     rng: np.random.Generator,
     *,
     distance: Distance,
@@ -54,7 +54,7 @@ def greedy_groups(
         samples += int(sizes[client])
         share = {"samples": int(sizes[client]) / samples, "mean": 1 / len(last), "halving": 0.5}[vector]
         centre = vectors[client] if len(last) == 1 else (1 - share) * centre + share * vectors[client]
-        if completion.complete(len(last), samples):
+        if bounds.complete(len(last), samples):
             groups.append(last)
             last, centre, samples = [], uniform, 0
-    return distribute_rest(groups, last, sizes, completion)
+    return distribute_rest(groups, last, sizes, bounds)

@@ -20,7 +20,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fedrelay.grouping.assignment_solver import PointSet, balanced_assignment
+from fedrelay.grouping.balanced_assignment_solver import DistinctPoints, balanced_assignment
 from fedrelay.grouping.profiles import Vectors
 from fedrelay.routes.base import Groups
 
@@ -56,7 +56,7 @@ def balanced_clusters(vectors: Vectors, clusters: int, iterations: int) -> NDArr
     labels = np.arange(len(vectors)) % clusters
     if clusters in (1, len(vectors)):
         return labels
-    points = PointSet.of(vectors)
+    points = DistinctPoints.of(vectors)
     for _ in range(iterations):
         before = labels
         labels = balanced_assignment(points, cluster_means(points, labels, clusters), len(labels) // clusters, before)
@@ -65,7 +65,7 @@ def balanced_clusters(vectors: Vectors, clusters: int, iterations: int) -> NDArr
     return labels
 
 
-def cluster_means(points: PointSet, labels: NDArray[np.int64], clusters: int) -> Vectors:
+def cluster_means(points: DistinctPoints, labels: NDArray[np.int64], clusters: int) -> Vectors:
     """The mean of each cluster; all have the same size."""
     by_cluster = np.argsort(labels, kind="stable")
     starts = np.arange(0, len(labels), len(labels) // clusters)

@@ -17,7 +17,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fedrelay.grouping.group_completion import GroupCompletion, fill_groups
+from fedrelay.grouping.group_size_bounds import GroupSizeBounds, fill_groups
 from fedrelay.grouping.profiles import Vectors
 from fedrelay.routes.base import Groups
 
@@ -29,7 +29,7 @@ Order = Literal["random", "last"]
 def groups_across_clusters(
     vectors: Vectors,
     sizes: NDArray[np.int64],
-    completion: GroupCompletion,
+    bounds: GroupSizeBounds,
     rng: np.random.Generator,
     *,
     clusters: int,
@@ -39,7 +39,7 @@ def groups_across_clusters(
     labels = kmeans(vectors, clusters, rng)
     members = [np.flatnonzero(labels == cluster) for cluster in range(clusters)]
     queues = [rng.permutation(each) if order == "random" else each[::-1] for each in members]
-    return fill_groups(_round_robin([queue.tolist() for queue in queues]), sizes, completion)
+    return fill_groups(_round_robin([queue.tolist() for queue in queues]), sizes, bounds)
 
 
 def kmeans(vectors: Vectors, clusters: int, rng: np.random.Generator) -> NDArray[np.int64]:

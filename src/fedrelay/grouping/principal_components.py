@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedrelay.grouping.profiles.base import Vectors
-from fedrelay.local.client_profile import ProfileVector
+from fedrelay.local.client_profiler import ProfileVector
 
 BLOCK = 8192
 """Columns that are processed together, to keep the float64 copy small."""

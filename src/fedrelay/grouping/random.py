@@ -12,10 +12,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from fedrelay.grouping.group_completion import GroupCompletion, fill_groups
+from fedrelay.grouping.group_size_bounds import GroupSizeBounds, fill_groups
 from fedrelay.routes.base import Groups
 
 
-def random_groups(sizes: NDArray[np.int64], completion: GroupCompletion, rng: np.random.Generator) -> Groups:
+def random_groups(sizes: NDArray[np.int64], bounds: GroupSizeBounds, rng: np.random.Generator) -> Groups:
     """Random groups; only the number of samples matters."""
-    return fill_groups(rng.permutation(len(sizes)).tolist(), sizes, completion)
+    return fill_groups(rng.permutation(len(sizes)).tolist(), sizes, bounds)

@@ -15,7 +15,7 @@ from torch import Tensor
 from fedrelay.data.samples import Samples
 from fedrelay.local.hop_context import HopContext, TrainingOutcome, batch_contexts, write_back
 from fedrelay.local.lane_schedule import StepBlock, schedule
-from fedrelay.local.optimizers.base import OptimizerRun
+from fedrelay.local.optimizers.base import HopOptimizer
 from fedrelay.local.optimizers.kept_state import kept_state
 from fedrelay.local.terms.base import call_in_place, overriding
 from fedrelay.local.trainer import (
@@ -107,7 +107,7 @@ class BatchedTrainer:
         rates = [self.job.learning_rate(hop) for hop in hops]
         lr = rates[0] if len(set(rates)) == 1 else torch.tensor(rates, dtype=flat.dtype).unsqueeze(1)
         state = kept_state(self.job.terms, context) if context is not None else None
-        optimiser = self.job.optimizer.start(self.job.train, lr, flat, state)
+        optimiser = self.job.optimizer.start_hop(self.job.train, lr, flat, state)
         losses = self._run_steps(hops, samples, context, optimiser)
         sizes = [len(client.y) for client in samples]
         steps = [self.job.train.epochs * -(-size // self.job.train.batch_size) for size in sizes]
@@ -127,7 +127,7 @@ class BatchedTrainer:
         return reports
 
     def _run_steps(
-        self, hops: list[Hop], samples: list[Samples], context: HopContext | None, optimiser: OptimizerRun
+        self, hops: list[Hop], samples: list[Samples], context: HopContext | None, optimiser: HopOptimizer
     ) -> list[float]:
         """Run all steps of every lane; returns the sum of each lane's losses."""
         flat = self.flat[: len(hops)]
@@ -143,7 +143,7 @@ class BatchedTrainer:
         return totals.tolist()
 
     def _run_block(
-        self, block: StepBlock, x: Tensor, targets: Tensor, optimiser: OptimizerRun, context: HopContext | None
+        self, block: StepBlock, x: Tensor, targets: Tensor, optimiser: HopOptimizer, context: HopContext | None
     ) -> Tensor:
         """Run the steps of one block; returns the sum of each lane's losses."""
         steps, all_lanes, _, width = targets.shape

@@ -31,7 +31,7 @@ def evaluate_chunk(
     flat_module.module.eval()
     with torch.no_grad():
         pieces = (
-            task.sums(flat_module.outputs(flat_module.to_inputs(x)), y.to(flat_module.flat.device))
+            task.evaluation_sums(flat_module.outputs(flat_module.to_inputs(x)), y.to(flat_module.flat.device))
             for x, y in samples.pieces(rows, READ_AT_ONCE, chunk)
         )
         return reduce(add, pieces)

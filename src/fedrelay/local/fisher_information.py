@@ -32,7 +32,7 @@ def fisher_diagonal(flat_module: FlatModule, task: Task, samples: SampleSource, 
         inputs, targets = flat_module.to_inputs(x), y.to(squares.device)
         if labels == "model":
             with torch.no_grad():
-                targets = draw_labels(task.fit_outputs(flat_module.outputs(inputs), targets), targets)
+                targets = draw_labels(task.outputs_for_loss(flat_module.outputs(inputs), targets), targets)
         for gradient in sample_gradients(flat_module, task, inputs, targets):
             squares.addcmul_(gradient, gradient)
     return squares.div_(max(1, samples.size))
@@ -48,7 +48,7 @@ def sample_gradients(flat_module: FlatModule, task: Task, inputs: Inputs, target
             return
     for sample in range(len(targets)):
         one = slice(sample, sample + 1)
-        outputs = task.fit_outputs(flat_module.outputs(rows_of(inputs, one)), targets[one])
+        outputs = task.outputs_for_loss(flat_module.outputs(rows_of(inputs, one)), targets[one])
         likelihood = task.sample_loss(outputs, targets[one])
         flat_module.gradient.zero_()
         likelihood.backward()  # type: ignore[no-untyped-call]

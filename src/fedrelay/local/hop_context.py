@@ -17,7 +17,7 @@ _NO_LIMIT = torch.tensor([torch.inf])
 _MEAN_SIZE = torch.ones(1)
 
 
-class NamedTensors(dict[str, Tensor]):
+class InPlaceTensors(dict[str, Tensor]):
     """Tensors that hooks write to in place; another tensor in their place would be lost."""
 
     def __setitem__(self, name: str, tensor: Tensor) -> NoReturn:
@@ -108,7 +108,7 @@ def _combine(contexts: Sequence[HopContext], join: Callable[[list[Tensor]], Tens
             return None
         if isinstance(first, Tensor):
             return join(values)  # type: ignore[arg-type]
-        return NamedTensors({name: join([tensors[name] for tensors in values]) for name in first})  # type: ignore[index]
+        return InPlaceTensors({name: join([tensors[name] for tensors in values]) for name in first})  # type: ignore[index]
 
     return HopContext(*(joined([getattr(context, name) for context in contexts]) for name in _FIELDS))  # type: ignore[arg-type]
 

@@ -11,7 +11,7 @@ from torch import nn
 from fedrelay.experiment.part_serialization import from_plain, to_plain
 from fedrelay.experiment.spec import Section
 from fedrelay.local.terms.base import Term
-from fedrelay.models.net import Kind
+from fedrelay.models.two_part_classifier import Kind
 from fedrelay.models.zoo import build_model
 
 SentTerm = Annotated[

@@ -171,7 +171,7 @@ class EagerTrainer:
             term.adjust_received_model(model, full_context)
         lr = self.job.learning_rate(hop)
         state = kept_state(self.job.terms, trained_context)
-        optimiser = self.job.optimizer.start(self.job.train, lr, theta, state)
+        optimiser = self.job.optimizer.start_hop(self.job.train, lr, theta, state)
         loss_sum = self.loss_sum.zero_()
         steps = 0
         for inputs, targets in self._batches(hop, samples):
@@ -202,7 +202,7 @@ class EagerTrainer:
             norm.eval()
         logits = self.flat_module.outputs(inputs)
         task = self.job.task
-        logits = task.fit_outputs(logits, targets)
+        logits = task.outputs_for_loss(logits, targets)
         loss = task.batch_loss(logits, targets)
         if self.teachers is not None:
             batch = self.teachers.batch(inputs, targets, logits)

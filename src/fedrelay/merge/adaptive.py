@@ -23,10 +23,10 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fedrelay.merge.server_step import MergeState, ServerStep, stored
+from fedrelay.merge.server_optimizer import MergeState, ServerOptimizer, stored
 
 
-class Adaptive(ServerStep):
+class AdaptiveServerOptimizer(ServerOptimizer):
     """What the three optimisers have in common."""
 
     lr: float = Field(0.1, gt=0, description="server learning rate η")
@@ -37,7 +37,7 @@ class Adaptive(ServerStep):
         return stored(state, "v", change, self.epsilon**2 if self.first_v is None else self.first_v)
 
 
-class ServerAdagrad(Adaptive):
+class ServerAdagrad(AdaptiveServerOptimizer):
     """FedAdagrad: server learning rates that only shrink."""
 
     def step_and_state(self, change: Tensor, state: MergeState) -> tuple[Tensor, MergeState]:
@@ -45,7 +45,7 @@ class ServerAdagrad(Adaptive):
         return _adaptive_step(change, v, self.lr, self.epsilon), {"v": v}
 
 
-class ServerAdam(Adaptive):
+class ServerAdam(AdaptiveServerOptimizer):
     """FedAdam: server learning rates that follow recent changes."""
 
     beta1: float = Field(0.9, ge=0, lt=1, description="share of m that is kept")
@@ -63,7 +63,7 @@ class ServerAdam(Adaptive):
         return factor * step, {"m": m, "v": v, "merges": merges}
 
 
-class ServerYogi(Adaptive):
+class ServerYogi(AdaptiveServerOptimizer):
     """FedYogi: server learning rates that can grow again, but slowly."""
 
     beta1: float = Field(0.9, ge=0, lt=1, description="share of m that is kept")

@@ -35,7 +35,7 @@ class MergeInput:
     """The training settings of this round."""
 
     label_histogram: Callable[[int], NDArray[np.int64]]
-    """Client → its number of labels of each class. Only merges with `needs_histograms` may call it: clients have to
+    """Client → its number of labels of each class. Only merges with `needs_class_counts` may call it: clients have to
     send their histogram."""
 
     state: Mapping[str, Tensor] = field(default_factory=dict)
@@ -71,10 +71,10 @@ class Merge(Section, ABC):
         ...         return fr.MergeResult(inputs.global_model + self.step * change)
     """
 
-    needs_histograms: ClassVar[bool] = False
+    needs_class_counts: ClassVar[bool] = False
     """Whether clients send the server their number of samples of each class."""
 
-    def check_training(self, train: TrainSettings) -> None:
+    def check_train_settings(self, train: TrainSettings) -> None:
         """Refuse training settings that this merge cannot work with.
 
         Raises:

@@ -34,7 +34,7 @@ Metric = Literal["kl", "cosine", "l1", "l2"]
 class Disco(Merge):
     """The mean, weighted by samples and by the distance of class shares from the target."""
 
-    needs_histograms: ClassVar[bool] = True
+    needs_class_counts: ClassVar[bool] = True
     a: float = Field(0.5, ge=0, description="weight of the distance from the target")
     b: float = Field(0.1, description="added to the weight of each route")
     metric: Metric = Field("kl", description="distance measure")

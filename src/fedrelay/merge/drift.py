@@ -17,7 +17,7 @@ from fedrelay.merge.base import Merge, MergeInput, MergeResult
 from fedrelay.merge.mean import mean_of_arrivals
 
 
-class DriftMean(Merge):
+class MeanPlusDrift(Merge):
     """The plain mean plus the mean drift."""
 
     def apply(self, inputs: MergeInput) -> MergeResult:

@@ -28,7 +28,7 @@ from fedrelay.routes.arrival import Arrival
 class Nova(Merge):
     """The mean of normalised changes."""
 
-    def check_training(self, train: TrainSettings) -> None:
+    def check_train_settings(self, train: TrainSettings) -> None:
         if train.optimizer != "sgd":
             raise SpecError(
                 "train.optimizer: FedNova divides each change by the work of its SGD steps, which "

@@ -16,10 +16,10 @@ from typing import Literal
 from pydantic import Field
 from torch import Tensor
 
-from fedrelay.merge.server_step import MergeState, ServerStep, stored
+from fedrelay.merge.server_optimizer import MergeState, ServerOptimizer, stored
 
 
-class ServerMomentum(ServerStep):
+class ServerMomentum(ServerOptimizer):
     """A step along the velocity."""
 
     lr: float = Field(1.0, gt=0, description="server learning rate η")

@@ -11,7 +11,7 @@ from torch import nn
 
 from fedrelay.errors import SpecError
 from fedrelay.models.dense import dense_layers
-from fedrelay.models.net import Net, Shape
+from fedrelay.models.two_part_classifier import Shape, TwoPartClassifier
 
 
 @dataclass(frozen=True)
@@ -35,44 +35,44 @@ class ConvolutionStage:
         return [convolved, nn.ReLU(), *([pooling(2)] if self.pool else [])]
 
 
-def cnn_s(shape: Shape, classes: int, *, hidden: tuple[int, ...] = (64,)) -> Net:
+def cnn_s(shape: Shape, classes: int, *, hidden: tuple[int, ...] = (64,)) -> TwoPartClassifier:
     """A small CNN that trains quickly on a CPU; for images and, with another name, for volumes."""
     return _conv_net(shape, classes, (ConvolutionStage(8, 3, padding=1), ConvolutionStage(16, 3, padding=1)), hidden)
 
 
-def cnn_3d(shape: Shape, classes: int, *, hidden: tuple[int, ...] = (64,)) -> Net:
+def cnn_3d(shape: Shape, classes: int, *, hidden: tuple[int, ...] = (64,)) -> TwoPartClassifier:
     """The small CNN for volumes, with three-dimensional convolutions."""
     return cnn_s(shape, classes, hidden=hidden)
 
 
-def cnn_3(shape: Shape, classes: int, *, hidden: tuple[int, ...] = (64,)) -> Net:
+def cnn_3(shape: Shape, classes: int, *, hidden: tuple[int, ...] = (64,)) -> TwoPartClassifier:
     """A CNN with three convolutions, for papers that say no more than that."""
     return _conv_net(
         shape, classes, (ConvolutionStage(32, 3), ConvolutionStage(64, 3), ConvolutionStage(64, 3, pool=False)), hidden
     )
 
 
-def lenet(shape: Shape, classes: int) -> Net:
+def lenet(shape: Shape, classes: int) -> TwoPartClassifier:
     """The LeNet-5 variant of Hsu, Qi and Brown (2019)."""
     return _conv_net(shape, classes, (ConvolutionStage(64, 5), ConvolutionStage(64, 5)), (384, 192))
 
 
-def simple_cnn(shape: Shape, classes: int) -> Net:
+def simple_cnn(shape: Shape, classes: int) -> TwoPartClassifier:
     """The small LeNet of MOON and FedDisco."""
     return _conv_net(shape, classes, (ConvolutionStage(6, 5), ConvolutionStage(16, 5)), (120, 84))
 
 
-def mnist_cnn(shape: Shape, classes: int) -> Net:
+def mnist_cnn(shape: Shape, classes: int) -> TwoPartClassifier:
     """The MNIST CNN of McMahan et al. (2017), FedAvg."""
     return _conv_net(shape, classes, (ConvolutionStage(32, 5, padding=2), ConvolutionStage(64, 5, padding=2)), (512,))
 
 
-def leaf_cnn(shape: Shape, classes: int) -> Net:
+def leaf_cnn(shape: Shape, classes: int) -> TwoPartClassifier:
     """The FEMNIST CNN of LEAF (Caldas et al., 2018)."""
     return _conv_net(shape, classes, (ConvolutionStage(32, 5, padding=2), ConvolutionStage(64, 5, padding=2)), (2048,))
 
 
-def femnist_cnn(shape: Shape, classes: int) -> Net:
+def femnist_cnn(shape: Shape, classes: int) -> TwoPartClassifier:
     """The FEMNIST CNN of the FedSeq code, without a ReLU after the first convolution and the dense layer."""
     stages = (ConvolutionStage(32, 3, pool=False), ConvolutionStage(64, 3))
     features = nn.Sequential(
@@ -83,16 +83,18 @@ def femnist_cnn(shape: Shape, classes: int) -> Net:
         nn.Linear(_flat_size(stages, shape), 128),
         nn.Dropout(0.5),
     )
-    return Net(features, nn.Linear(128, classes))
+    return TwoPartClassifier(features, nn.Linear(128, classes))
 
 
-def _conv_net(shape: Shape, classes: int, stages: Sequence[ConvolutionStage], hidden: Sequence[int]) -> Net:
+def _conv_net(
+    shape: Shape, classes: int, stages: Sequence[ConvolutionStage], hidden: Sequence[int]
+) -> TwoPartClassifier:
     channels = (shape[0], *(stage.width for stage in stages))
     convolutions = [
         layer for stage, width in zip(stages, channels, strict=False) for layer in stage.layers(width, len(shape) - 1)
     ]
     dense = dense_layers(_flat_size(stages, shape), hidden)
-    return Net(nn.Sequential(*convolutions, nn.Flatten(), *dense), nn.Linear(hidden[-1], classes))
+    return TwoPartClassifier(nn.Sequential(*convolutions, nn.Flatten(), *dense), nn.Linear(hidden[-1], classes))
 
 
 def _flat_size(stages: Sequence[ConvolutionStage], shape: Shape) -> int:

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from torch import nn
 
-from fedrelay.models.net import Net, Shape
+from fedrelay.models.two_part_classifier import Shape, TwoPartClassifier
 
 
 def dense_layers(inputs: int, widths: Sequence[int]) -> list[nn.Module]:
@@ -17,18 +17,18 @@ def dense_layers(inputs: int, widths: Sequence[int]) -> list[nn.Module]:
     return [layer for size, width in sizes for layer in (nn.Linear(size, width), nn.ReLU())]
 
 
-def logistic(shape: Shape, classes: int) -> Net:
+def logistic(shape: Shape, classes: int) -> TwoPartClassifier:
     """Multinomial logistic regression: the features are the raw sample."""
-    return Net(nn.Sequential(nn.Flatten()), nn.Linear(math.prod(shape), classes))
+    return TwoPartClassifier(nn.Sequential(nn.Flatten()), nn.Linear(math.prod(shape), classes))
 
 
-def mlp(shape: Shape, classes: int, *, hidden: tuple[int, ...] = (64,)) -> Net:
+def mlp(shape: Shape, classes: int, *, hidden: tuple[int, ...] = (64,)) -> TwoPartClassifier:
     """A multilayer perceptron with ReLU."""
     features = nn.Sequential(nn.Flatten(), *dense_layers(math.prod(shape), hidden))
-    return Net(features, nn.Linear(hidden[-1], classes))
+    return TwoPartClassifier(features, nn.Linear(hidden[-1], classes))
 
 
-def kdd_mlp(shape: Shape, classes: int) -> Net:
+def kdd_mlp(shape: Shape, classes: int) -> TwoPartClassifier:
     """The perceptron used with NSL-KDD, without its final softmax: the loss expects logits."""
     features = nn.Sequential(
         nn.Linear(math.prod(shape), 288),
@@ -38,4 +38,4 @@ def kdd_mlp(shape: Shape, classes: int) -> Net:
         nn.ReLU(),
         nn.Dropout(0.1),
     )
-    return Net(features, nn.Linear(120, classes))
+    return TwoPartClassifier(features, nn.Linear(120, classes))

@@ -7,7 +7,7 @@ are batched models.
 
 Frozen parameters (`requires_grad=False`) are not in the flat tensor. They are fixed, so they belong to the module,
 which every client receives once. Only frozen parameters that a term rewrites at every hop travel, before the buffers;
-the module names them (`RewritesParameters`).
+the module names them (`HasRewrittenParameters`).
 
 Integer buffers are stored as floating-point numbers, exact up to 2**24 in float32; a counter beyond that stops
 counting, a larger constant is refused.
@@ -56,7 +56,7 @@ class LayoutEntry:
 
 
 @dataclass(frozen=True)
-class FrozenEntry:
+class FrozenParameter:
     """One frozen parameter of a module, of any type. It is not in the flat tensor."""
 
     name: str
@@ -69,7 +69,7 @@ class FrozenEntry:
 
 
 @runtime_checkable
-class RewritesParameters(Protocol):
+class HasRewrittenParameters(Protocol):
     """A module with frozen parameters that a term rewrites at every hop, so that they travel with the model."""
 
     def rewritten_parameters(self) -> Collection[str]:
@@ -85,7 +85,7 @@ class FlatLayout:
     aliases: tuple[tuple[str, str], ...] = ()
     """Other names of shared tensors (tied weights): (alias, entry name)."""
 
-    frozen: tuple[FrozenEntry, ...] = ()
+    frozen: tuple[FrozenParameter, ...] = ()
     """The parameters that stay with the module."""
 
     @classmethod
@@ -102,7 +102,7 @@ class FlatLayout:
             entries.append(LayoutEntry(name, tuple(tensor.shape), offset, part, tensor.dtype))
             offset += tensor.numel()
         frozen = tuple(
-            FrozenEntry(name, tuple(tensor.shape), tensor.dtype) for name, tensor in frozen_parameters(module)
+            FrozenParameter(name, tuple(tensor.shape), tensor.dtype) for name, tensor in frozen_parameters(module)
         )
         names = {*(entry.name for entry in entries), *(entry.name for entry in frozen)}
         return cls(tuple(entries), dtype, _aliases(module, names), frozen)
@@ -259,7 +259,7 @@ def rewritten_parameters(module: nn.Module) -> set[str]:
     return {
         f"{prefix}.{name}".lstrip(".")
         for prefix, part in module.named_modules()
-        if isinstance(part, RewritesParameters)
+        if isinstance(part, HasRewrittenParameters)
         for name in part.rewritten_parameters()
     }
 

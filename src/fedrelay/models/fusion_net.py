@@ -27,7 +27,7 @@ class FusionNet(nn.Module):
         self.features = features
         self.reference = copy.deepcopy(features).requires_grad_(False).eval()
         width = classifier.in_features
-        fusion = LinearFusion(width) if operator == "conv" else LambdaFusion(width if operator == "multi" else 1)
+        fusion = LinearFusion(width) if operator == "conv" else WeightedSumFusion(width if operator == "multi" else 1)
         self.fusion = fusion.to(next(classifier.parameters()))
         self.classifier = classifier  # last, because the last linear layer must be the one that makes logits
 
@@ -60,7 +60,7 @@ class LinearFusion(nn.Module):
         return fused
 
 
-class LambdaFusion(nn.Module):
+class WeightedSumFusion(nn.Module):
     """λ·reference + (1 − λ)·own, with one λ for all channels or one per channel; 0 at first."""
 
     def __init__(self, shares: int) -> None:

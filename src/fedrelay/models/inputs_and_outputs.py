@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from fedrelay.errors import DataError
-from fedrelay.models.net import Shape
+from fedrelay.models.two_part_classifier import Shape
 
 Inputs = Tensor | tuple[Tensor, ...] | dict[str, Tensor]
 """The inputs of a batch: one tensor, or several by position or by name. The first axis of each is the batch."""

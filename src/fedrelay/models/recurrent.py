@@ -6,7 +6,7 @@ from itertools import pairwise
 
 from torch import Tensor, nn
 
-from fedrelay.models.net import Net, Shape
+from fedrelay.models.two_part_classifier import Shape, TwoPartClassifier
 
 
 class SequenceOutputs(nn.Module):
@@ -26,18 +26,20 @@ class LastStep(nn.Module):
 
 def char_lstm(
     shape: Shape, classes: int, *, hidden: tuple[int, ...] = (100, 100), vocabulary: int | None = None
-) -> Net:
+) -> TwoPartClassifier:
     """The next-character LSTM of FedDyn and FedSeq on Shakespeare; LEAF's has `hidden=(256, 256)`."""
     embedding = nn.Embedding(vocabulary or classes, 8)
     features = nn.Sequential(embedding, *_lstm_layers(8, hidden), LastStep())
-    return Net(features, nn.Linear(hidden[-1], classes))
+    return TwoPartClassifier(features, nn.Linear(hidden[-1], classes))
 
 
-def word_lstm(shape: Shape, classes: int, *, hidden: tuple[int, ...] = (670,), vocabulary: int | None = None) -> Net:
+def word_lstm(
+    shape: Shape, classes: int, *, hidden: tuple[int, ...] = (670,), vocabulary: int | None = None
+) -> TwoPartClassifier:
     """The next-word LSTM of Reddi et al. (2021) on StackOverflow, with a prediction at every position."""
     embedding = nn.Embedding(vocabulary or classes, 96)
     features = nn.Sequential(embedding, *_lstm_layers(96, hidden), nn.Linear(hidden[-1], 96))
-    return Net(features, nn.Linear(96, classes))
+    return TwoPartClassifier(features, nn.Linear(96, classes))
 
 
 def _lstm_layers(inputs: int, widths: tuple[int, ...]) -> list[nn.Module]:

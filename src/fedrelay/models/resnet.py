@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from fedrelay.errors import SpecError
 from fedrelay.experiment.spec import unknown
-from fedrelay.models.net import Net, Shape
+from fedrelay.models.two_part_classifier import Shape, TwoPartClassifier
 
 Stem = Literal["imagenet", "cifar"]
 GROUPS = 2
@@ -38,14 +38,14 @@ class Residual(nn.Module):
         return torch.relu(self.body(x) + self.shortcut(x))
 
 
-def resnet18(shape: Shape, classes: int, *, stem: Stem | None = None) -> Net:
+def resnet18(shape: Shape, classes: int, *, stem: Stem | None = None) -> TwoPartClassifier:
     """ResNet-18. The default `stem` is CIFAR's for images of up to 64×64 pixels, else ImageNet's."""
     if stem is None:
         stem = "cifar" if max(shape[1:]) <= LARGEST_CIFAR_STEM_SIDE else "imagenet"
     widths = (64, 64, 64, 128, 128, 256, 256, 512, 512)
     blocks = [Residual(inputs, outputs, stride=1 if inputs == outputs else 2) for inputs, outputs in pairwise(widths)]
     features = nn.Sequential(*_stem(stem, shape[0]), *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten())
-    return Net(features, nn.Linear(widths[-1], classes))
+    return TwoPartClassifier(features, nn.Linear(widths[-1], classes))
 
 
 def _stem(stem: Stem, channels: int) -> list[nn.Module]:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from fedrelay.errors import SpecError
-from fedrelay.models.net import Net, Shape
+from fedrelay.models.two_part_classifier import Shape, TwoPartClassifier
 
 CHANNELS = (8, 16, 32)
 GROUPS = 4
@@ -48,12 +48,12 @@ class UNetBody(nn.Module):
         return found
 
 
-def unet(shape: Shape, classes: int) -> Net:
+def unet(shape: Shape, classes: int) -> TwoPartClassifier:
     """The U-Net of an image; its last layer is a 1×1 convolution with one output for each class."""
     _, height, width = shape
     if height % SHRINKS or width % SHRINKS:
         raise SpecError(f"needs images whose height and width are multiples of {SHRINKS}, got {height}×{width}")
-    return Net(UNetBody(shape[0]), nn.Conv2d(CHANNELS[0], classes, 1))
+    return TwoPartClassifier(UNetBody(shape[0]), nn.Conv2d(CHANNELS[0], classes, 1))
 
 
 def _double_convolution(inputs: int, outputs: int) -> nn.Sequential:

@@ -11,7 +11,7 @@ from typing import Any
 from fedrelay.errors import SpecError
 from fedrelay.experiment.spec import unknown
 from fedrelay.models import convolutional, dense, recurrent, resnet, unet
-from fedrelay.models.net import Kind, Net, Shape
+from fedrelay.models.two_part_classifier import Kind, Shape, TwoPartClassifier
 
 _AXES: dict[Kind, tuple[str, ...]] = {
     "image": ("channels", "height", "width"),
@@ -29,7 +29,7 @@ class ModelInfo:
 
     name: str
     summary: str
-    builder: Callable[..., Net]
+    builder: Callable[..., TwoPartClassifier]
     kinds: tuple[Kind, ...]
 
     @property
@@ -72,7 +72,7 @@ def build_model(
     hidden: tuple[int, ...] | None = None,
     stem: resnet.Stem | None = None,
     vocabulary: int | None = None,
-) -> Net:
+) -> TwoPartClassifier:
     """Build a model with PyTorch's default initialisation. Seed torch's global generator to fix its weights.
 
     Args:

@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedrelay.report.client_classes import ClientClasses, Counts, merge_classes
+from fedrelay.report.client_class_counts import ClientClassCounts, Counts, merge_classes
 from fedrelay.report.format import count, plural, score
 from fedrelay.report.palette import CLASSES, KINDS, class_colours, line_style
 from fedrelay.runtime.comparison import ComparisonResult
@@ -472,7 +472,7 @@ def _epsilons(result: Result) -> list[tuple[float, float]]:
     return [(row["epsilon"], row[result.metric]) for row in scored]
 
 
-def partition_figures(partition: ClientClasses) -> list[Figure]:
+def partition_figures(partition: ClientClassCounts) -> list[Figure]:
     """Samples of every client, and below it the class mix."""
     counts = partition.counts
     order = _shown_clients(counts)

@@ -112,7 +112,7 @@ class ProgressLines(Callback):
         why = f"; stopped: {result.stopped}" if result.stopped else ""
         self._say(f"{where}, done in {duration(time.monotonic() - self.began)}{why}")
 
-    def on_stopping(self) -> None:
+    def on_interrupt(self) -> None:
         self._say("stopping after this round …")
 
     def _say(self, what: str) -> None:
@@ -159,7 +159,7 @@ class ProgressBar(Callback):
         why = f"   stopped in round {result.rounds}" if result.stopped else ""
         self._keep(f"{score(result.task.metric, result.score):>7}   {duration(time.monotonic() - self.began):>8}{why}")
 
-    def on_stopping(self) -> None:
+    def on_interrupt(self) -> None:
         if self.task is not None:
             self.progress.update(self.task, description=f"{self.title}: stopping after this round …")
 

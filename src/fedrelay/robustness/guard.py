@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from fedrelay.data.federation import Federation
-from fedrelay.data.public_samples import PublicFederation
+from fedrelay.data.public_samples import FederationWithPublicSamples
 from fedrelay.experiment.spec import GuardSettings
 from fedrelay.local.evaluation import evaluate
 from fedrelay.local.hop_context import HopContext
@@ -106,7 +106,7 @@ def check_public_loss(
     """Why a model is refused whose loss on the public set increased too much, or empty; and the increase."""
     if guard.tolerance is None:
         return "", None
-    assert isinstance(federation, PublicFederation)
+    assert isinstance(federation, FederationWithPublicSamples)
     before, after = (evaluate(flat_module, weights, task, federation.public).mean_loss for weights in (received, model))
     increase = after - before
     reason = "" if increase <= guard.tolerance + max(0.0, typical.public_loss_increase) else WORSE
@@ -115,7 +115,7 @@ def check_public_loss(
 
 def guard_forward_passes(guard: GuardSettings, federation: Federation) -> int:
     """Forward passes per hop to evaluate the public set, before and after training."""
-    if guard.tolerance is None or not isinstance(federation, PublicFederation):
+    if guard.tolerance is None or not isinstance(federation, FederationWithPublicSamples):
         return 0
     return 2 * len(federation.public.y)
 

@@ -58,7 +58,7 @@ SWAP_LISTS: dict[str, ClassSets] = {
 
 
 @dataclass(frozen=True, repr=False)
-class FlippedFederation(FederationWrapper):
+class LabelFlippedFederation(FederationWrapper):
     """A federation in which attackers swapped labels; `tables` has the new label of each class, by attacker."""
 
     tables: Mapping[int, Ints]
@@ -118,14 +118,14 @@ def check_attack(attack: AttackSettings, federation: Federation) -> None:
         )
 
 
-def flip_labels(federation: Federation, attack: AttackSettings, groups: Groups, seed: int) -> FlippedFederation:
+def flip_labels(federation: Federation, attack: AttackSettings, groups: Groups, seed: int) -> LabelFlippedFederation:
     """The federation with labels swapped by attackers, who are drawn from the groups or from all clients."""
     sets = class_sets(attack)
     tables = {
         client: swap_table(_pairs(sets, attack, seed, client), federation.class_count)
         for client in draw_attackers(federation, attack, groups, seed)
     }
-    return FlippedFederation(federation, tables)
+    return LabelFlippedFederation(federation, tables)
 
 
 def draw_attackers(federation: Federation, attack: AttackSettings, groups: Groups, seed: int) -> tuple[int, ...]:

@@ -6,10 +6,10 @@ import math
 
 from torch import Tensor
 
-from fedrelay.routes.execution_overlay import Tamper
+from fedrelay.routes.execution_overlay import TamperedHop
 
 
-def tamper(model: Tensor, received: Tensor, how: Tamper) -> None:
+def tamper(model: Tensor, received: Tensor, how: TamperedHop) -> None:
     """Change a trained model in place."""
     match how.what:
         case "nan":

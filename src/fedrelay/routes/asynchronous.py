@@ -28,19 +28,19 @@ from pydantic import Field, model_validator
 
 from fedrelay.routes.async_progress import AsyncProgress, GroupLeg
 from fedrelay.routes.base import PlanningContext, sampled_count
-from fedrelay.routes.group_to_group import ModelSlotRouting, next_groups
+from fedrelay.routes.group_to_group import PeriodicMergeRouting, next_groups
 from fedrelay.routes.plan import AsyncRound, RoundPlan, Route
 
 
 @dataclass(frozen=True, order=True)
-class RouteFinish:
+class LegFinish:
     """The time at which a model has finished a group."""
 
     time: float
     leg: GroupLeg
 
 
-class Asynchronous(ModelSlotRouting):
+class Asynchronous(PeriodicMergeRouting):
     """Each route takes one model through the groups that it finished since the last round."""
 
     mode: Literal["latency", "sync"] = Field(
@@ -86,14 +86,14 @@ class Asynchronous(ModelSlotRouting):
 
     def _finished(
         self, context: PlanningContext, since: int, round: int, *, with_rest: bool
-    ) -> tuple[list[RouteFinish], Set[int], float]:
+    ) -> tuple[list[LegFinish], Set[int], float]:
         """The groups finished in a round, the slots that finished one before it, and the time the round takes.
 
         With `with_rest`, the groups under way at its end are included.
         """
         counts: Counter[int] = Counter()
         before: Set[int] = frozenset()
-        found: list[RouteFinish] = []
+        found: list[LegFinish] = []
         now, began = since, 0.0
         for batch, under_way in self._batches(context, since):
             found += batch
@@ -105,16 +105,16 @@ class Asynchronous(ModelSlotRouting):
                 now, began, found, before = now + 1, batch[0].time, [], frozenset(counts)
         return found, before, max(finish.time for finish in found) - began
 
-    def _batches(self, context: PlanningContext, since: int) -> Iterator[tuple[list[RouteFinish], list[RouteFinish]]]:
+    def _batches(self, context: PlanningContext, since: int) -> Iterator[tuple[list[LegFinish], list[LegFinish]]]:
         """Legs that end at the same time by the virtual clock, and those still under way then, for ever."""
         progress = AsyncProgress.after(since, [()] * len(_slots(context)))
-        under_way: list[RouteFinish] = []
+        under_way: list[LegFinish] = []
         time = 0.0
         while True:
             legs = self.legs_for_free_models(context, progress)
             progress = progress.started(legs)
             for leg in legs:
-                heapq.heappush(under_way, RouteFinish(time + context.route_seconds(leg.clients, self.handover), leg))
+                heapq.heappush(under_way, LegFinish(time + context.route_seconds(leg.clients, self.handover), leg))
             time = under_way[0].time
             batch = []
             while under_way and under_way[0].time == time:

@@ -13,7 +13,7 @@ Tampering = Literal["nan", "inf", "shape", "zero", "explode", "sign-flip", "repl
 
 
 @dataclass(frozen=True)
-class Tamper:
+class TamperedHop:
     """One hop whose model is tampered with."""
 
     route: int
@@ -43,7 +43,7 @@ class ExecutionOverlay:
     attempt: int = 0
     """How often the round was tried before."""
 
-    tampers: tuple[Tamper, ...] = ()
+    tampers: tuple[TamperedHop, ...] = ()
     taps: tuple[tuple[int, int], ...] = ()
     """(route, index) of hops whose received model is copied for a tap."""
 
@@ -52,7 +52,7 @@ class ExecutionOverlay:
 
     fault_costs: FaultCosts = NO_FAULT_COSTS
 
-    def tamper_at(self, route: int, index: int) -> Tamper | None:
+    def tamper_at(self, route: int, index: int) -> TamperedHop | None:
         return next((each for each in self.tampers if (each.route, each.index) == (route, index)), None)
 
 

@@ -25,7 +25,7 @@ from fedrelay.routes.group_routing import GroupRouting
 from fedrelay.routes.plan import RoundPlan, Route
 
 
-class ModelSlotRouting(GroupRouting):
+class PeriodicMergeRouting(GroupRouting):
     """Base class of routes whose models wait in slots between merges."""
 
     period: PositiveInt | Literal["never"] | None = Field(
@@ -60,7 +60,7 @@ class ModelSlotRouting(GroupRouting):
         return RoundPlan(round, tuple(routes), self.handover, merges=round % period == 0)
 
 
-class GroupToGroup(ModelSlotRouting):
+class GroupToGroup(PeriodicMergeRouting):
     """One route for each slot: its model goes through one sampled group."""
 
     def plan(self, context: PlanningContext, round: int) -> RoundPlan:

@@ -19,7 +19,7 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from fedrelay.grouping.group_counts import Growth, alpha_for_full_parallel, groups_in_round
+from fedrelay.grouping.groups_in_round import Growth, alpha_for_full_parallel, groups_in_round
 from fedrelay.routes.base import PlanningContext, sample
 from fedrelay.routes.group_routing import GroupRouting
 from fedrelay.routes.plan import RoundPlan, Route

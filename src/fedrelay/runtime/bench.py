@@ -25,7 +25,7 @@ from fedrelay.engines.local.simulation_engine import start_local
 from fedrelay.experiment.prepare import prepare
 from fedrelay.experiment.spec import experiment
 from fedrelay.routes.execution_overlay import AS_PLANNED
-from fedrelay.runtime.loop import first_state
+from fedrelay.runtime.round_loop import first_state
 from fedrelay.runtime.server import Server
 
 ROUTES, SAMPLES, BATCH, LR = 10, 100, 20, 0.01

@@ -107,7 +107,7 @@ class Callback:
     def on_round_end(self, context: RoundContext) -> StopRun | None:
         """A round is over. Return `StopRun("the reason")` to stop the run."""
 
-    def on_stopping(self) -> None:
+    def on_interrupt(self) -> None:
         """Ctrl-C was pressed; the run stops after this round."""
 
     def on_run_end(self, result: Result) -> None:
@@ -145,9 +145,9 @@ class CombinedCallback(Callback):
         requests = [each.on_round_end(context) for each in self.callbacks]
         return next(filter(None, requests), None)
 
-    def on_stopping(self) -> None:
+    def on_interrupt(self) -> None:
         for each in self.callbacks:
-            each.on_stopping()
+            each.on_interrupt()
 
     def on_run_end(self, result: Result) -> None:
         for each in self.callbacks:
@@ -187,8 +187,8 @@ class CheckedCallback(Callback):
                 raise TypeError(f"must return None or StopRun(reason), got {type(found).__name__}")
         return found
 
-    def on_stopping(self) -> None:
-        self._call("on_stopping")
+    def on_interrupt(self) -> None:
+        self._call("on_interrupt")
 
     def on_run_end(self, result: Result) -> None:
         self._call("on_run_end", result)

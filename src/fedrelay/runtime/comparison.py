@@ -27,8 +27,8 @@ from fedrelay.experiment.spec import Comparison, ComparisonEntry, Experiment, lo
 from fedrelay.files import write_atomically
 from fedrelay.metrics.curves import mean_std, target_scores
 from fedrelay.runtime.callback import Callbacks
-from fedrelay.runtime.loop import resume_run, run_experiment
 from fedrelay.runtime.result import COSTS, Result, Row, html_table
+from fedrelay.runtime.round_loop import resume_run, run_experiment
 from fedrelay.tasks.base import Task
 from fedrelay.tasks.task_facts import CLASSIFICATION, TaskFacts
 

@@ -29,8 +29,8 @@ from fedrelay.files import read_regular_file, write_atomically
 from fedrelay.local.evaluation import CHUNK
 from fedrelay.local.model_checks import example_batch
 from fedrelay.models.inputs_and_outputs import call_module, logits_of, map_inputs, with_float_type
-from fedrelay.runtime.own_parts import check_own_parts
 from fedrelay.runtime.run_folder import RunFolderReader
+from fedrelay.runtime.unsaved_inputs import check_unsaved_inputs
 from fedrelay.tasks.base import Task
 
 Format = Literal["safetensors", "state-dict", "torch-export", "onnx"]
@@ -53,7 +53,7 @@ class ExportedRun:
     predictions: Path | None = None
 
 
-class RawInputs(nn.Module):
+class RawInputModel(nn.Module):
     """A model that takes raw values, such as bytes of an image, and scales them itself."""
 
     shift: Tensor
@@ -106,7 +106,7 @@ def export_run(
     if records.result is None:
         raise RunFolderError(f"{run}: the run is not complete; continue it with 'fedrelay resume {run}'")
     given = {"data": federation, "model": module, "task": task}
-    check_own_parts(run, records.facts, "use fedrelay.export", given, SpecError)
+    check_unsaved_inputs(run, records.facts, "use fedrelay.export", given, SpecError)
     prepared = prepare_without_groups(records.experiment, federation=federation, module=module, task=task)
     prepared = replace(prepared, module=copy.deepcopy(prepared.module))  # the caller's own keeps its weights
     weights = _final_weights(run, prepared.module)
@@ -192,7 +192,7 @@ def _with_preprocessing(prepared: PreparedExperiment) -> tuple[nn.Module, Tensor
     if not inputs.is_floating_point():
         return prepared.module, inputs
     scaling = _scaling(federation)
-    module = RawInputs(prepared.module, scaling, inputs.dim() - 1).eval()
+    module = RawInputModel(prepared.module, scaling, inputs.dim() - 1).eval()
     return module, inputs.to(prepared.layout.dtype)
 
 

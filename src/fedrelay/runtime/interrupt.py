@@ -24,7 +24,7 @@ class Interrupted(KeyboardInterrupt):
 
 
 @contextmanager
-def finish_round_on_interrupt(on_stopping: Callable[[], None]) -> Iterator[Callable[[], bool]]:
+def finish_round_on_interrupt(on_interrupt: Callable[[], None]) -> Iterator[Callable[[], bool]]:
     """Give a function that says whether Ctrl-C was pressed; outside the main thread it never is."""
     asked, first = threading.Event(), 0.0
     if threading.current_thread() is not threading.main_thread():
@@ -36,7 +36,7 @@ def finish_round_on_interrupt(on_stopping: Callable[[], None]) -> Iterator[Calla
         if not asked.is_set():
             asked.set()
             first = time.monotonic()
-            on_stopping()
+            on_interrupt()
         elif time.monotonic() - first > SAME_PRESS:
             raise KeyboardInterrupt
 

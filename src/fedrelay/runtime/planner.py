@@ -14,7 +14,7 @@ from fedrelay.experiment.prepared_experiment import PreparedExperiment
 from fedrelay.grouping.profiles import ProfileInputs
 from fedrelay.privacy.hop_limit import HopLimit
 from fedrelay.rng import generator, torch_seed
-from fedrelay.robustness.faults import FaultModel
+from fedrelay.robustness.fault_model import FaultModel
 from fedrelay.routes.async_progress import AsyncProgress, GroupLeg
 from fedrelay.routes.base import Groups, PlanningContext
 from fedrelay.routes.plan import Handover, RoundPlan

@@ -14,14 +14,14 @@ from torch import Tensor
 
 from fedrelay.cost.ledger import TransferTotals, ledger_line
 from fedrelay.cost.time_model import VirtualTime, one_after_another
-from fedrelay.data.public_samples import PublicFederation
+from fedrelay.data.public_samples import FederationWithPublicSamples
 from fedrelay.engines.start import node_names
 from fedrelay.experiment.prepare import PreparedRun
 from fedrelay.experiment.prepared_experiment import PreparedExperiment
 from fedrelay.metrics.forgetting import backward_transfer, forgetting
 from fedrelay.robustness.executed_round import unanswered
 from fedrelay.robustness.fault_events import GIVEN_UP, REFUSED, FaultEvent, event_label, is_fault
-from fedrelay.robustness.label_flip import FlippedFederation
+from fedrelay.robustness.label_flip import LabelFlippedFederation
 from fedrelay.routes.arrival import Arrival
 from fedrelay.routes.execution_overlay import FaultCosts
 from fedrelay.routes.plan import RoundPlan
@@ -207,5 +207,5 @@ def profile_files(prepared: PreparedExperiment) -> dict[str, dict[str, Tensor]]:
 def attack_facts(prepared: PreparedExperiment) -> dict[str, Any]:
     """Which clients attack, and how much; empty where none does."""
     federation = prepared.federation
-    below = federation.inner if isinstance(federation, PublicFederation) else federation
-    return below.facts() if isinstance(below, FlippedFederation) else {}
+    below = federation.inner if isinstance(federation, FederationWithPublicSamples) else federation
+    return below.facts() if isinstance(below, LabelFlippedFederation) else {}

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedrelay.selection.cluster_balance import Clusters
-from fedrelay.selection.subset_fitness import MinMaxScale, SubsetObjectives
+from fedrelay.selection.subset_objectives import MinMaxScale, SubsetObjectives
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]

@@ -29,7 +29,7 @@ Scores = dict[str, float | None]
 """Metric → value; None where the samples do not determine it."""
 
 
-class Targets(Protocol):
+class TargetInfo(Protocol):
     """What a task needs to know of the targets in a federation."""
 
     @property
@@ -97,11 +97,11 @@ class Task(Section, ABC):
         return self.metrics.get(name, LOSS)
 
     @property
-    def needs_histograms(self) -> bool:
+    def needs_class_counts(self) -> bool:
         """Whether `prepared` asks all clients for their number of labels of each class."""
         return False
 
-    def prepared(self, targets: Targets) -> Self:
+    def prepared(self, targets: TargetInfo) -> Self:
         """The task with everything filled in that depends on the data, such as balanced class weights.
 
         Raises:
@@ -111,18 +111,18 @@ class Task(Section, ABC):
         return self
 
     @abstractmethod
-    def check_targets(self, targets: Targets) -> None:
+    def check_targets(self, targets: TargetInfo) -> None:
         """Raise a DataError if the targets do not fit the task."""
 
     @abstractmethod
-    def outputs(self, targets: Targets) -> int:
+    def output_count(self, targets: TargetInfo) -> int:
         """The number of outputs that a model needs for each prediction."""
 
     @abstractmethod
-    def output_shape(self, targets: Targets) -> tuple[int, ...]:
+    def output_shape(self, targets: TargetInfo) -> tuple[int, ...]:
         """The shape of a model's outputs for one sample."""
 
-    def fit_outputs(self, outputs: Any, targets: Tensor) -> Tensor:
+    def outputs_for_loss(self, outputs: Any, targets: Tensor) -> Tensor:
         """A model's outputs in the shape that `batch_loss` and `sums` expect.
 
         Models of Hugging Face return an object with `logits`.
@@ -132,7 +132,7 @@ class Task(Section, ABC):
             raise SpecError(f"model: must return a tensor for the task {self.name!r}, got {type(outputs).__name__}")
         return found
 
-    def check_outputs(self, outputs: Any, targets: Tensor, facts: Targets) -> None:
+    def check_outputs(self, outputs: Any, targets: Tensor, facts: TargetInfo) -> None:
         """Raise a SpecError if a model's outputs for some samples have the wrong shape or give no finite loss."""
         wanted = (len(targets), *self.output_shape(facts))
         found = logits_of(outputs)
@@ -149,7 +149,7 @@ class Task(Section, ABC):
 
     def training_loss(self, outputs: Any, targets: Tensor) -> Tensor:
         """The loss of a batch, from a model's outputs as they are."""
-        return self.batch_loss(self.fit_outputs(outputs, targets), targets)
+        return self.batch_loss(self.outputs_for_loss(outputs, targets), targets)
 
     def sample_loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """The loss of a single sample, a batch of one: its negative log-likelihood, where the loss is one."""
@@ -167,19 +167,19 @@ class Task(Section, ABC):
     def metrics_from_sums(self, values: Mapping[str, Summable]) -> Scores:
         """The metrics, from sums over all samples."""
 
-    def implausible(self, sums: EvaluationSums, predictions: range) -> str:
+    def why_implausible(self, sums: EvaluationSums, predictions: range) -> str:
         """Why sums that somebody else reports cannot be true, or empty; `predictions` is how many they may count."""
         if round(sums.weight) not in predictions:
             return f"it evaluates {sums.weight:g} predictions instead of {predictions[-1]}"
         return "its loss is negative" if sums.loss < 0 else ""
 
-    def sums(self, outputs: Any, targets: Tensor) -> EvaluationSums:
+    def evaluation_sums(self, outputs: Any, targets: Tensor) -> EvaluationSums:
         """Everything that evaluation needs of a batch."""
-        fitted = self.fit_outputs(outputs, targets)
+        fitted = self.outputs_for_loss(outputs, targets)
         return EvaluationSums(*self.loss_sum(fitted, targets), self.metric_sums(fitted, targets))
 
 
-def class_counts(targets: Targets) -> NDArray[np.int64]:
+def class_counts(targets: TargetInfo) -> NDArray[np.int64]:
     """The number of train labels of each class, over all clients."""
     counts = np.zeros(targets.class_count, np.int64)
     for client in range(targets.client_count):
@@ -187,7 +187,7 @@ def class_counts(targets: Targets) -> NDArray[np.int64]:
     return counts
 
 
-def check_class_labels(task: Task, targets: Targets) -> None:
+def check_class_labels(task: Task, targets: TargetInfo) -> None:
     """Raise a DataError if targets are not class labels."""
     if not targets.class_count:
         raise DataError(f"task {task.name!r}: needs class labels (whole numbers), but {targets.name!r} has numbers")

@@ -17,7 +17,7 @@ from fedrelay.tasks.base import (
     Metric,
     Scores,
     Summable,
-    Targets,
+    TargetInfo,
     check_class_labels,
 )
 from fedrelay.tasks.class_weights import ClassWeightedTask, ClassWeights, check_class_weights
@@ -46,7 +46,7 @@ class Binary(ClassWeightedTask):
         "none", description="weights of class 0 and class 1 in the loss: none, balanced, or two numbers"
     )
 
-    def check_targets(self, targets: Targets) -> None:
+    def check_targets(self, targets: TargetInfo) -> None:
         check_class_labels(self, targets)
         if targets.class_count != 2 or targets.target_shape:
             raise DataError(
@@ -55,14 +55,14 @@ class Binary(ClassWeightedTask):
             )
         check_class_weights(self.class_weights, 2)
 
-    def outputs(self, targets: Targets) -> int:
+    def output_count(self, targets: TargetInfo) -> int:
         return 1
 
-    def output_shape(self, targets: Targets) -> tuple[int, ...]:
+    def output_shape(self, targets: TargetInfo) -> tuple[int, ...]:
         return (1,)
 
-    def fit_outputs(self, outputs: object, targets: Tensor) -> Tensor:
-        return super().fit_outputs(outputs, targets).reshape(len(targets))
+    def outputs_for_loss(self, outputs: object, targets: Tensor) -> Tensor:
+        return super().outputs_for_loss(outputs, targets).reshape(len(targets))
 
     def batch_loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         labels = targets.to(outputs.dtype)
@@ -102,12 +102,12 @@ class Binary(ClassWeightedTask):
             "brier": _ratio(float(squared.sum()), total),
         }
 
-    def implausible(self, sums: EvaluationSums, predictions: range) -> str:
+    def why_implausible(self, sums: EvaluationSums, predictions: range) -> str:
         histogram, confusion = sums.values["scores"], np.asarray(sums.values["confusion"])
         assert isinstance(histogram, ScoreHistogram)
         if histogram.counts.sum(0).tolist() != confusion.reshape(2, 2).sum(1).tolist():
             return "its counts contradict each other"
-        return super().implausible(sums, predictions)
+        return super().why_implausible(sums, predictions)
 
     def _weights(self, labels: Tensor) -> Tensor | None:
         if not isinstance(self.class_weights, tuple):

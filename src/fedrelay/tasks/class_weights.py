@@ -8,7 +8,7 @@ import numpy as np
 from pydantic import Field
 
 from fedrelay.errors import SpecError
-from fedrelay.tasks.base import Targets, Task, class_counts
+from fedrelay.tasks.base import TargetInfo, Task, class_counts
 
 ClassWeights = Literal["none", "balanced"] | tuple[Annotated[float, Field(ge=0)], ...]
 
@@ -19,17 +19,17 @@ class ClassWeightedTask(Task):
     class_weights: ClassWeights = "none"
 
     @property
-    def needs_histograms(self) -> bool:
+    def needs_class_counts(self) -> bool:
         return self.class_weights == "balanced"
 
-    def prepared(self, targets: Targets) -> Self:
+    def prepared(self, targets: TargetInfo) -> Self:
         self.check_targets(targets)
-        if not self.needs_histograms:
+        if not self.needs_class_counts:
             return self
         return self.model_copy(update={"class_weights": balanced_weights(targets)})
 
 
-def balanced_weights(targets: Targets) -> tuple[float, ...]:
+def balanced_weights(targets: TargetInfo) -> tuple[float, ...]:
     """Weights with which all classes that have samples weigh the same, 1 on average; 0 for the other classes."""
     counts = class_counts(targets)
     weights = counts.sum() / np.maximum(np.count_nonzero(counts) * counts, 1)

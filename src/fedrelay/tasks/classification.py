@@ -19,7 +19,7 @@ from fedrelay.tasks.base import (
     Metric,
     Scores,
     Summable,
-    Targets,
+    TargetInfo,
     Task,
     check_class_labels,
 )
@@ -45,14 +45,14 @@ class Classification(ClassWeightedTask):
     )
     label_smoothing: float = Field(0.0, ge=0, lt=1, description="share of each target spread over all classes")
 
-    def check_targets(self, targets: Targets) -> None:
+    def check_targets(self, targets: TargetInfo) -> None:
         check_class_labels(self, targets)
         check_class_weights(self.class_weights, targets.class_count)
 
-    def outputs(self, targets: Targets) -> int:
+    def output_count(self, targets: TargetInfo) -> int:
         return targets.class_count
 
-    def output_shape(self, targets: Targets) -> tuple[int, ...]:
+    def output_shape(self, targets: TargetInfo) -> tuple[int, ...]:
         return (*targets.target_shape, targets.class_count)
 
     def batch_loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
@@ -80,12 +80,12 @@ class Classification(ClassWeightedTask):
         correct, predicted, actual = (np.asarray(values[name]) for name in ("correct", "predicted", "actual"))
         return asdict(scores_from_counts(correct, predicted, actual))
 
-    def implausible(self, sums: EvaluationSums, predictions: range) -> str:
+    def why_implausible(self, sums: EvaluationSums, predictions: range) -> str:
         correct, predicted, actual = (np.asarray(sums.values[name]) for name in ("correct", "predicted", "actual"))
         if (correct > predicted).any() or (correct > actual).any() or predicted.sum() != actual.sum():
             return "its counts contradict each other"
         weighted = isinstance(self.class_weights, tuple)
-        return super().implausible(replace(sums, weight=float(actual.sum())) if weighted else sums, predictions)
+        return super().why_implausible(replace(sums, weight=float(actual.sum())) if weighted else sums, predictions)
 
     def _cross_entropy(self, outputs: Tensor, targets: Tensor, reduction: str) -> Tensor:
         return F.cross_entropy(

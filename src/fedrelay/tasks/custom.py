@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fedrelay.errors import SpecError
 from fedrelay.experiment.error_messages import unknown
-from fedrelay.tasks.base import LOSS, EvaluationSums, Metric, Scores, Summable, Targets, Task
+from fedrelay.tasks.base import LOSS, EvaluationSums, Metric, Scores, Summable, TargetInfo, Task
 
 Function = Callable[[Any, Tensor], Tensor]
 
@@ -33,7 +33,7 @@ class CustomTask(Task):
         ...     metrics_of={"within_one": lambda outputs, targets: ((outputs - targets).abs() <= 1).float()},
         ...     higher_is_better=("within_one",),
         ... )
-        >>> sums = task.sums(torch.tensor([1.0, 5.0]), torch.tensor([1.5, 3.0]))
+        >>> sums = task.evaluation_sums(torch.tensor([1.0, 5.0]), torch.tensor([1.5, 3.0]))
         >>> task.metrics_from_sums(sums.values), sums.mean_loss
         ({'within_one': 0.5}, 1.25)
     """
@@ -68,25 +68,25 @@ class CustomTask(Task):
     def metric(self, name: str) -> Metric:
         return self.metrics.get(name, LOSS)
 
-    def check_targets(self, targets: Targets) -> None:
+    def check_targets(self, targets: TargetInfo) -> None:
         """Only the user's loss knows which targets fit."""
 
-    def outputs(self, targets: Targets) -> int:
+    def output_count(self, targets: TargetInfo) -> int:
         return targets.class_count or int(np.prod(targets.target_shape, dtype=int))
 
-    def output_shape(self, targets: Targets) -> tuple[int, ...]:
+    def output_shape(self, targets: TargetInfo) -> tuple[int, ...]:
         return ()
 
-    def check_outputs(self, outputs: Any, targets: Tensor, facts: Targets) -> None:
+    def check_outputs(self, outputs: Any, targets: Tensor, facts: TargetInfo) -> None:
         """Raise a SpecError if the user's functions cannot read a model's outputs."""
         try:
-            self.sums(outputs, targets)
+            self.evaluation_sums(outputs, targets)
         except SpecError:
             raise
         except Exception as error:
             raise SpecError(f"task: fails on the outputs of the model: {type(error).__name__}: {error}") from error
 
-    def fit_outputs(self, outputs: Any, targets: Tensor) -> Any:
+    def outputs_for_loss(self, outputs: Any, targets: Tensor) -> Any:
         return outputs
 
     def batch_loss(self, outputs: Any, targets: Tensor) -> Tensor:
@@ -110,9 +110,9 @@ class CustomTask(Task):
             sums[name] = np.array([float(found.double().sum()), len(targets)])
         return sums
 
-    def implausible(self, sums: EvaluationSums, predictions: range) -> str:
+    def why_implausible(self, sums: EvaluationSums, predictions: range) -> str:
         """Only the user knows whether a loss may be negative."""
-        return super().implausible(replace(sums, loss=0.0), predictions)
+        return super().why_implausible(replace(sums, loss=0.0), predictions)
 
     def metrics_from_sums(self, values: Mapping[str, Summable]) -> Scores:
         return {name: float(np.asarray(total)[0] / max(1, np.asarray(total)[1])) for name, total in values.items()}

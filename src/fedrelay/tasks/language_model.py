@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fedrelay.data.dataset import IGNORED_LABEL
 from fedrelay.errors import DataError
-from fedrelay.tasks.base import Metric, Scores, Summable, Targets, Task, check_class_labels
+from fedrelay.tasks.base import Metric, Scores, Summable, TargetInfo, Task, check_class_labels
 
 MAX_LOG_PERPLEXITY = 700.0
 """exp() of more is no finite number."""
@@ -28,7 +28,7 @@ class LanguageModel(Task):
     }
     uses_classes: ClassVar[bool] = True
 
-    def check_targets(self, targets: Targets) -> None:
+    def check_targets(self, targets: TargetInfo) -> None:
         check_class_labels(self, targets)
         if len(targets.target_shape) != 1:
             raise DataError(
@@ -36,10 +36,10 @@ class LanguageModel(Task):
                 f"{targets.name!r} has targets of shape {targets.target_shape} per sample"
             )
 
-    def outputs(self, targets: Targets) -> int:
+    def output_count(self, targets: TargetInfo) -> int:
         return targets.class_count
 
-    def output_shape(self, targets: Targets) -> tuple[int, ...]:
+    def output_shape(self, targets: TargetInfo) -> tuple[int, ...]:
         return (*targets.target_shape, targets.class_count)
 
     def batch_loss(self, outputs: Tensor, targets: Tensor) -> Tensor:

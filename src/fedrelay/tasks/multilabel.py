@@ -10,7 +10,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
 from fedrelay.errors import DataError
-from fedrelay.tasks.base import Metric, Scores, Summable, Targets, Task
+from fedrelay.tasks.base import Metric, Scores, Summable, TargetInfo, Task
 
 
 class MultiLabel(Task):
@@ -19,7 +19,7 @@ class MultiLabel(Task):
     name: ClassVar[str] = "multilabel"
     metrics: ClassVar[Mapping[str, Metric]] = dict.fromkeys(("f1_macro", "f1_micro", "label_accuracy"), Metric())
 
-    def check_targets(self, targets: Targets) -> None:
+    def check_targets(self, targets: TargetInfo) -> None:
         if targets.class_count:
             raise DataError(f"task 'multilabel': {targets.name!r} has class labels; give 0 or 1 for each label")
         if len(targets.target_shape) != 1:
@@ -28,10 +28,10 @@ class MultiLabel(Task):
                 f"{targets.name!r} has targets of shape {targets.target_shape} per sample"
             )
 
-    def outputs(self, targets: Targets) -> int:
+    def output_count(self, targets: TargetInfo) -> int:
         return targets.target_shape[0]
 
-    def output_shape(self, targets: Targets) -> tuple[int, ...]:
+    def output_shape(self, targets: TargetInfo) -> tuple[int, ...]:
         return targets.target_shape
 
     def batch_loss(self, outputs: Tensor, targets: Tensor) -> Tensor:

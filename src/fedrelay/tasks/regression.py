@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 from torch import Tensor
 
 from fedrelay.errors import DataError
-from fedrelay.tasks.base import LOSS, Metric, Scores, Summable, Targets, Task
+from fedrelay.tasks.base import LOSS, Metric, Scores, Summable, TargetInfo, Task
 
 ROUNDING = 1e-13
 """Targets whose squares differ relatively by less are all equal, up to rounding."""
@@ -32,20 +32,20 @@ class Regression(Task):
             raise ValueError(f"delta: has no effect with the loss {self.loss!r}; only with huber")
         return self
 
-    def check_targets(self, targets: Targets) -> None:
+    def check_targets(self, targets: TargetInfo) -> None:
         if targets.class_count:
             raise DataError(
                 f"task 'regression': {targets.name!r} has class labels; give numbers (floating point) as targets"
             )
 
-    def outputs(self, targets: Targets) -> int:
+    def output_count(self, targets: TargetInfo) -> int:
         return int(np.prod(targets.target_shape, dtype=int))
 
-    def output_shape(self, targets: Targets) -> tuple[int, ...]:
+    def output_shape(self, targets: TargetInfo) -> tuple[int, ...]:
         return targets.target_shape or (1,)
 
-    def fit_outputs(self, outputs: object, targets: Tensor) -> Tensor:
-        found = super().fit_outputs(outputs, targets)
+    def outputs_for_loss(self, outputs: object, targets: Tensor) -> Tensor:
+        found = super().outputs_for_loss(outputs, targets)
         return found.reshape(targets.shape)  # [n, 1] and [n] both mean one number per sample
 
     def batch_loss(self, outputs: Tensor, targets: Tensor) -> Tensor:

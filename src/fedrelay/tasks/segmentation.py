@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fedrelay.data.dataset import IGNORED_LABEL
 from fedrelay.errors import DataError
-from fedrelay.tasks.base import Metric, Scores, Summable, Targets, Task, check_class_labels
+from fedrelay.tasks.base import Metric, Scores, Summable, TargetInfo, Task, check_class_labels
 
 
 class Segmentation(Task):
@@ -25,7 +25,7 @@ class Segmentation(Task):
     dice_weight: float = Field(1.0, ge=0, description="weight of the Dice loss beside the cross-entropy")
     background: bool = Field(True, description="whether class 0 counts in the Dice and IoU scores")
 
-    def check_targets(self, targets: Targets) -> None:
+    def check_targets(self, targets: TargetInfo) -> None:
         check_class_labels(self, targets)
         if len(targets.target_shape) not in (1, 2, 3):
             raise DataError(
@@ -33,10 +33,10 @@ class Segmentation(Task):
                 f"{targets.name!r} has targets of shape {targets.target_shape} per sample"
             )
 
-    def outputs(self, targets: Targets) -> int:
+    def output_count(self, targets: TargetInfo) -> int:
         return targets.class_count
 
-    def output_shape(self, targets: Targets) -> tuple[int, ...]:
+    def output_shape(self, targets: TargetInfo) -> tuple[int, ...]:
         return (targets.class_count, *targets.target_shape)
 
     def batch_loss(self, outputs: Tensor, targets: Tensor) -> Tensor:

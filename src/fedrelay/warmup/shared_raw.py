@@ -20,7 +20,7 @@ from pydantic import Field
 from fedrelay.cost.ledger import SetupCost, SetupTransfer
 from fedrelay.data.federation import Federation
 from fedrelay.data.federation_wrapper import FederationWrapper
-from fedrelay.data.shared_samples import SharedFederation
+from fedrelay.data.shared_samples import FederationWithSharedSamples
 from fedrelay.merge.last import Last
 from fedrelay.routes.arrival import Arrival
 from fedrelay.routes.server_only import ServerOnly
@@ -43,7 +43,7 @@ class SharedRaw(Warmup):
         return (Phase(self.pretrain, ServerOnly(), (), Last()),) if self.pretrain and self.ratio else ()
 
     def with_shared_samples(self, federation: Federation, seed: int) -> Federation:
-        return SharedFederation(federation, self.ratio, seed) if self.ratio else federation
+        return FederationWithSharedSamples(federation, self.ratio, seed) if self.ratio else federation
 
     def setup_costs(self, federation: Federation) -> tuple[SetupCost, ...]:
         """Every client sends the samples it shares, then receives all shared samples."""
@@ -59,7 +59,7 @@ class SharedRaw(Warmup):
             SetupCost(clients, down=SetupTransfer("samples", shared.pool.size * sample)),
         )
 
-    def with_merge_samples(self, arrival: Arrival, federation: Federation) -> Arrival:
+    def with_merge_sample_count(self, arrival: Arrival, federation: Federation) -> Arrival:
         """Weight clients by their own samples with `weights: own`; the server's hops keep their weight."""
         shared = _shared(federation)
         if shared is None or self.weights == "all":
@@ -74,8 +74,8 @@ class SharedRaw(Warmup):
         return replace(arrival, hops=tuple(adjusted))
 
 
-def _shared(federation: Federation) -> SharedFederation | None:
+def _shared(federation: Federation) -> FederationWithSharedSamples | None:
     """The shared federation inside wrappers such as a public set or an attack."""
-    while isinstance(federation, FederationWrapper) and not isinstance(federation, SharedFederation):
+    while isinstance(federation, FederationWrapper) and not isinstance(federation, FederationWithSharedSamples):
         federation = federation.inner
-    return federation if isinstance(federation, SharedFederation) else None
+    return federation if isinstance(federation, FederationWithSharedSamples) else None

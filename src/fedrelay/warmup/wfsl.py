@@ -20,8 +20,8 @@ from pydantic import Field
 
 from fedrelay.local.terms.blend_with_received import BlendWithReceived
 from fedrelay.merge.base import Merge
+from fedrelay.merge.cycle_average import CycleAverage
 from fedrelay.merge.last import Last
-from fedrelay.merge.warmup_cycle import CombineCycle
 from fedrelay.routes.warmup_cycle import WarmupCycle
 from fedrelay.selection.warmup_selector import WarmupSelector
 from fedrelay.warmup.base import Phase, Warmup
@@ -39,7 +39,7 @@ class Wfsl(Warmup):
     plain_last_cycle: bool = Field(False, description="switch off the regulator in the last cycle")
 
     def phases(self) -> tuple[Phase, ...]:
-        merge: Merge = Last() if self.final == "last" else CombineCycle(of=self.final)
+        merge: Merge = Last() if self.final == "last" else CycleAverage(of=self.final)
         last = Phase(1, WarmupCycle(), (BlendWithReceived(alpha=self.alpha, plain=self.plain_last_cycle),), merge)
         if self.cycles == 1:
             return (last,)

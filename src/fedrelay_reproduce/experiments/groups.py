@@ -64,7 +64,7 @@ class GroupComparison(ExperimentRuns):
             found[result.name] = _quality(result)
             grouping = self.groupings[result.name]
             if grouping.active_profile is not None and result.profiles is not None:
-                found[result.name] |= closeness(result.profiles.vectors, main, DISTANCES[grouping.active_distance])
+                found[result.name] |= closeness(result.profiles.vectors, main, DISTANCES[grouping.greedy_distance])
         return found
 
 

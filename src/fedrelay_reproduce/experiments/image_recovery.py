@@ -7,7 +7,7 @@ from functools import cached_property
 from pydantic import Field
 
 from fedrelay.experiment.spec import Section, validate
-from fedrelay.robustness.gan_recovery_run import GanRecoveryResult, run_gan_recovery
+from fedrelay.robustness.gan_attack_run import GanAttackResult, run_gan_recovery
 from fedrelay_reproduce.experiments.base import ComparedMethods, Values
 
 LEVELS = (60, 70, 80)
@@ -41,7 +41,7 @@ class ImageRecovery(ComparedMethods):
         }
 
 
-def distances(seen: GanRecoveryResult) -> Values:
+def distances(seen: GanAttackResult) -> Values:
     """How far the attacker's images are from all clients' images, at each level of accuracy."""
     found: Values = {"visits": float(len(seen.observations))}
     for level in LEVELS:

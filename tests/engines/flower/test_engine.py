@@ -16,7 +16,7 @@ from tests.engines.flower.conftest import share_test_samples
 from torch.utils.data import TensorDataset
 
 import fedrelay as fr
-from fedrelay.data.node_datasets import owner_datasets
+from fedrelay.data.node_torch_datasets import owner_datasets
 from fedrelay.data.open_federation import open_federation
 from fedrelay.engines.flower.messages import FROZEN
 from fedrelay.engines.flower.node.service import NodeService

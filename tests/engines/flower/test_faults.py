@@ -13,7 +13,7 @@ import torch
 import fedrelay as fr
 from fedrelay.data.open_federation import open_federation
 from fedrelay.engines.flower.messages import Message
-from fedrelay.engines.flower.server.connection_interface import Unreachable
+from fedrelay.engines.flower.server.connection_interface import SuperLinkUnreachable
 from fedrelay.experiment.spec import DataSettings
 
 pytest.importorskip("cryptography", reason="the extra 'flower' is not installed")
@@ -286,7 +286,7 @@ def test_requests_in_flight_are_sent_again_after_a_failure(six, tmp_path):
     def flaky(numbers, largest):
         calls.append(numbers)
         if len(calls) % 3 == 0:
-            raise Unreachable("gone")
+            raise SuperLinkUnreachable("gone")
         return receive(numbers, largest)
 
     six.connection.receive = flaky

@@ -136,7 +136,7 @@ def test_evaluations_without_readable_sums_are_refused():
 
 def test_histograms_of_scores_travel_too():
     task, targets = Binary(), torch.tensor([0, 1, 1, 0])
-    sums = task.sums(torch.tensor([-1.0, 2.0, 0.5, 0.7]), targets)
+    sums = task.evaluation_sums(torch.tensor([-1.0, 2.0, 0.5, 0.7]), targets)
     back = read_evaluation(evaluation_message(sums), range(4, 5), sums, task)
     assert task.metrics_from_sums(back.values) == task.metrics_from_sums(sums.values)
     wrong = replace(

@@ -8,7 +8,7 @@ import pytest
 
 import fedrelay as fr
 from fedrelay.data.open_federation import open_federation
-from fedrelay.engines.flower.node.owner_policy import OwnerPolicy, PrivacyBudget
+from fedrelay.engines.flower.node.owner_privacy_policy import OwnerPrivacyPolicy, PrivacyBudget
 from fedrelay.experiment.spec import DataSettings
 
 pytest.importorskip("cryptography", reason="the extra 'flower' is not installed")
@@ -19,7 +19,9 @@ SETTINGS = {"engine": "flower", "data": "nodes", "rounds": 2, "batch_size": 32, 
 
 @pytest.fixture
 def careful(make_nodes, use_nodes):
-    use_nodes(make_nodes(open_federation(DataSettings(name="digits", clients=3, alpha=1), 3), policy=OwnerPolicy(1.5)))
+    use_nodes(
+        make_nodes(open_federation(DataSettings(name="digits", clients=3, alpha=1), 3), policy=OwnerPrivacyPolicy(1.5))
+    )
 
 
 def test_a_run_with_enough_noise_does_without_losses(careful, tmp_path):
@@ -37,7 +39,7 @@ def test_a_run_without_noise_is_declined_and_warned_of(careful, caplog):
 
 
 def test_a_resumed_run_gets_the_same_replies_and_is_charged_once(make_nodes, use_nodes, tmp_path):
-    policy = OwnerPolicy(1.5)
+    policy = OwnerPrivacyPolicy(1.5)
     budget = PrivacyBudget(tmp_path, policy, 1e4, 1e-5)
     found = make_nodes(
         open_federation(DataSettings(name="digits", clients=3, alpha=1), 3), policy=policy, budget=budget

@@ -25,10 +25,10 @@ from fedrelay.engines.flower.credentials import (
     read,
 )
 from fedrelay.engines.flower.messages import Message
-from fedrelay.engines.flower.server.connection_interface import Unreachable
+from fedrelay.engines.flower.server.connection_interface import SuperLinkUnreachable
 from fedrelay.engines.flower.superlink import SuperLink
 from fedrelay.engines.flower.wire.node_connection import NodeConnection
-from fedrelay.engines.flower.wire.server_connection import FlowerConnection
+from fedrelay.engines.flower.wire.server_connection import ServerConnection
 from fedrelay.engines.flower.wire.superlink_calls import admit
 
 PASSED = "/v1/fleet/"
@@ -95,7 +95,7 @@ def test_a_node_works_through_it(link, proxy, tmp_path):
     client = NodeConnection(address, link.authority, key, tmp_path / "id")
     client.register()
     model = np.arange(2_000_000, dtype=np.float32)  # more than one piece of Flower's
-    with closing(FlowerConnection(link.local, link.authority, secret, {"a": key.public_key()}, wait=20)) as connection:
+    with closing(ServerConnection(link.local, link.authority, secret, {"a": key.public_key()}, wait=20)) as connection:
         number = connection.send("a", Message({"kind": "describe"}, {"models": model}), 60)
         found = None
         while found is None:
@@ -114,8 +114,8 @@ def test_a_node_works_through_it(link, proxy, tmp_path):
 def test_everything_else_is_refused(link, proxy):
     address, paths = proxy
     key = private_key(link.folder / "a.key").public_key()
-    with pytest.raises(Unreachable, match="status 403"):
+    with pytest.raises(SuperLinkUnreachable, match="status 403"):
         admit(address, link.authority, {"a": key})
-    with pytest.raises(Unreachable, match="status 403"):
-        FlowerConnection(address, link.authority, read(link.folder / SECRET, "the secret"), {"a": key}, wait=0)
+    with pytest.raises(SuperLinkUnreachable, match="status 403"):
+        ServerConnection(address, link.authority, read(link.folder / SECRET, "the secret"), {"a": key}, wait=0)
     assert {path.split("/")[2] for path in paths if not path.startswith(PASSED)} == {"control"}

@@ -18,7 +18,7 @@ from fedrelay.engines.flower.credentials import CA, SECRET, make_node_key, make_
 from fedrelay.engines.flower.messages import Message
 from fedrelay.engines.flower.superlink import SuperLink
 from fedrelay.engines.flower.wire.node_connection import NodeConnection, NodeNotRecognized, RegistrationRefused
-from fedrelay.engines.flower.wire.server_connection import FlowerConnection
+from fedrelay.engines.flower.wire.server_connection import ServerConnection
 
 
 @pytest.fixture(scope="module")
@@ -110,7 +110,7 @@ def test_a_message_that_is_too_large_is_refused_in_a_reply(link, tmp_path):
     client.register()
     secret = read(link.folder / SECRET, "secret")
     keys = {"small": private_key(tmp_path / "small").public_key()}
-    with closing(FlowerConnection(link.local, link.authority, secret, keys, wait=20)) as connection:
+    with closing(ServerConnection(link.local, link.authority, secret, keys, wait=20)) as connection:
         large = connection.send("small", Message({"kind": "describe"}, {"models": np.zeros(10_000, np.float32)}), 60)
         message, reason = client.receive()
         assert reason.startswith("the request has more than 10000 bytes")

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch.utils.data import TensorDataset
 
-from fedrelay.data.dataset_federation import federate_datasets
+from fedrelay.data.torch_dataset_federation import federate_datasets
 from fedrelay.engines.ray.serialized_job import bytes_of, pack, tensor_from
 from fedrelay.errors import EngineError
 from fedrelay.experiment.spec import TrainSettings

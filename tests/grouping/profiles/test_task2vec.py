@@ -17,7 +17,7 @@ from fedrelay.experiment.spec import experiment
 from fedrelay.grouping.distances import DISTANCES
 from fedrelay.grouping.profiles import probe_network as probes
 from fedrelay.grouping.profiles import task2vec
-from fedrelay.grouping.profiles.probe_network import ImageAdapter, ResNet18, read_resnet18
+from fedrelay.grouping.profiles.probe_network import ImageAdapter, ResNet18Features, read_resnet18
 from fedrelay.runtime.recorder import profile_files
 
 
@@ -141,7 +141,7 @@ def weights():
     """A ResNet-18 with the names and shapes of torchvision's."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        state = ResNet18().state_dict()
+        state = ResNet18Features().state_dict()
     return {**state, "fc.weight": torch.zeros(1000, 512), "fc.bias": torch.zeros(1000)}
 
 

@@ -184,7 +184,7 @@ def test_a_warm_up_keeps_it_too_and_the_method_starts_anew(small):
     settings = {**small, "rounds": 3, "warmup.rounds": 2, "optimizer": "adam", "optimizer_state": "payload"}
     prepared, _, costs = prepare(experiment("fedavg-first+fedcyclic", **settings))
     assert [[type(term).__name__ for term in phase.terms] for phase in prepared.phases] == [
-        ["PayloadOptimizerState"]
+        ["PayloadOptimizerStateTerm"]
     ] * 2
     down = [costs.extras(fr.RoundPlan(round, (fr.Route((0,)),)))["s2c"] for round in (1, 2, 3)]
     assert [bool(extra) for extra in down] == [False, True, False]

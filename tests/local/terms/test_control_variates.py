@@ -22,7 +22,7 @@ from fedrelay.local.hop_context import HopContext
 from fedrelay.local.terms.control_variates import ControlVariates
 from fedrelay.local.terms.drift_penalty import DriftPenalty
 from fedrelay.local.terms.proximal_penalty import ProximalPenalty
-from fedrelay.merge.drift import DriftMean
+from fedrelay.merge.drift import MeanPlusDrift
 from fedrelay.merge.last import Last
 from fedrelay.merge.mean import Mean
 from fedrelay.models.flat_layout import FlatLayout
@@ -72,7 +72,7 @@ def routes_of(kind, round):
 @pytest.mark.parametrize("terms", [SCAFFOLD, FEDDYN, FEDDC], ids=["scaffold", "feddyn", "feddc"])
 def test_the_server_knows_the_mean_of_what_clients_keep(kind, terms):
     problem = Problem(
-        four_rows(), terms, DriftMean() if DriftPenalty in map(type, terms) else Mean(), lr=0.05, epochs=3
+        four_rows(), terms, MeanPlusDrift() if DriftPenalty in map(type, terms) else Mean(), lr=0.05, epochs=3
     )
     for round in range(1, 6):
         problem.travel(*routes_of(kind, round))
@@ -87,8 +87,8 @@ def test_the_server_knows_the_mean_of_what_clients_keep(kind, terms):
     ("terms", "merge"),
     [
         (SCAFFOLD, Mean()),
-        ((DriftPenalty(alpha=1.0),), DriftMean()),
-        ((DriftPenalty(alpha=1.0), ControlVariates()), DriftMean()),
+        ((DriftPenalty(alpha=1.0),), MeanPlusDrift()),
+        ((DriftPenalty(alpha=1.0), ControlVariates()), MeanPlusDrift()),
     ],
     ids=["scaffold", "feddyn", "feddc"],
 )
@@ -107,9 +107,9 @@ def test_plain_clients_do_not(kind):
 
 
 def test_feddc_without_control_is_feddyn_and_starts_as_fedprox():
-    dyn = Problem(four_rows(), FEDDYN, DriftMean(), lr=0.05, epochs=3)
+    dyn = Problem(four_rows(), FEDDYN, MeanPlusDrift(), lr=0.05, epochs=3)
     prox = Problem(four_rows(), (ProximalPenalty(mu=0.5),), Mean(), lr=0.05, epochs=3)
-    dc = Problem(four_rows(), FEDDC, DriftMean(), lr=0.05, epochs=3)
+    dc = Problem(four_rows(), FEDDC, MeanPlusDrift(), lr=0.05, epochs=3)
     first = prox.travel(*ROUTES["singletons"])
     for problem in (dyn, dc):
         torch.testing.assert_close(problem.travel(*ROUTES["singletons"]), first, rtol=0, atol=0)
@@ -124,7 +124,7 @@ def test_scaffold_starts_as_fedavg():
 def test_worker_processes_give_the_same_bits():
     found = []
     for executor in ({}, {"executor": lambda job: ForkedExecutor(job, 2)}):
-        problem = Problem(four_rows(), FEDDC, DriftMean(), lr=0.05, epochs=3, **executor)
+        problem = Problem(four_rows(), FEDDC, MeanPlusDrift(), lr=0.05, epochs=3, **executor)
         for round in range(1, 4):
             problem.travel(*some_rotations(round))
         found.append((problem.weights, problem.server["control"], problem.mean_state("drift")))

@@ -7,13 +7,13 @@ import torch
 from tests.local.terms.conftest import Problem, four_rows, number, travel_to
 
 from fedrelay.local.terms.drift_penalty import DriftPenalty
-from fedrelay.merge.drift import DriftMean
+from fedrelay.merge.drift import MeanPlusDrift
 
 FEDDYN = (DriftPenalty(alpha=0.5),)
 
 
 def test_feddyn_on_two_clients_by_hand():
-    problem = Problem([[1, 1], [1, 3]], FEDDYN, DriftMean(), lr=0.1, epochs=2)
+    problem = Problem([[1, 1], [1, 3]], FEDDYN, MeanPlusDrift(), lr=0.1, epochs=2)
     torch.testing.assert_close(problem.travel((0,), (1,)), [number(0.185), number(0.555)])
     torch.testing.assert_close(problem.weights, number(0.74))
     torch.testing.assert_close(-0.5 * problem.memory["drift"], number(-0.185))
@@ -25,7 +25,7 @@ def test_feddyn_on_two_clients_by_hand():
 
 
 def test_feddyn_on_a_chain_by_hand():
-    problem = Problem([[1, 1], [1, 3]], FEDDYN, DriftMean(), lr=0.1, epochs=2)
+    problem = Problem([[1, 1], [1, 3]], FEDDYN, MeanPlusDrift(), lr=0.1, epochs=2)
     torch.testing.assert_close(problem.travel((0, 1)), [number(0.705775)])
     drifts = [-0.5 * problem.client_states.get(client)["drift"] for client in (0, 1)]
     torch.testing.assert_close(drifts, [number(-0.0925), number(-0.2603875)])
@@ -37,7 +37,9 @@ def test_feddyn_on_a_chain_by_hand():
 def test_a_penalty_by_size_finds_the_optimum_of_all_samples(kind):
     sizes = [1, 4, 2, 3]
     by_size, alike = (
-        Problem(four_rows(), (DriftPenalty(alpha=1.0, alpha_by_size=flag),), DriftMean(), sizes=sizes, lr=0.1, epochs=2)
+        Problem(
+            four_rows(), (DriftPenalty(alpha=1.0, alpha_by_size=flag),), MeanPlusDrift(), sizes=sizes, lr=0.1, epochs=2
+        )
         for flag in (True, False)
     )
     everybody_counts_the_same = Problem(four_rows()).optimum

@@ -20,7 +20,7 @@ from fedrelay.local.terms.feature_fusion import FeatureFusion
 from fedrelay.local.trainer import TrainingJob
 from fedrelay.models.feature_recorder import last_linear
 from fedrelay.models.flat_layout import FlatLayout
-from fedrelay.models.net import Net
+from fedrelay.models.two_part_classifier import TwoPartClassifier
 from fedrelay.models.zoo import build_model
 from fedrelay.routes.execution_overlay import AS_PLANNED
 from fedrelay.routes.plan import RoundPlan, Route
@@ -81,7 +81,7 @@ def test_a_share_frozen_at_zero_is_plain_training(toy):
 
 
 def test_the_reference_of_a_frozen_layer_does_not_travel(toy):
-    net = Net(nn.Sequential(nn.Linear(4, 6), nn.Linear(6, 5), nn.ReLU()), nn.Linear(5, 3))
+    net = TwoPartClassifier(nn.Sequential(nn.Linear(4, 6), nn.Linear(6, 5), nn.ReLU()), nn.Linear(5, 3))
     net.features[0].requires_grad_(False)
     module = fusion_net("multi", net)
     layout = FlatLayout.of(module)
@@ -95,7 +95,7 @@ def test_the_reference_of_a_frozen_layer_does_not_travel(toy):
 
 
 def test_statistics_of_the_reference_stand_still(toy):
-    net = Net(nn.Sequential(nn.BatchNorm1d(4), nn.Linear(4, 5), nn.ReLU()), nn.Linear(5, 3))
+    net = TwoPartClassifier(nn.Sequential(nn.BatchNorm1d(4), nn.Linear(4, 5), nn.ReLU()), nn.Linear(5, 3))
     module = fusion_net("multi", net)
     before = FlatLayout.of(module).flatten(module)
     out, _ = run_hop(

@@ -7,12 +7,12 @@ from types import SimpleNamespace
 from rich.console import Console
 
 from fedrelay.report.terminal.attack_results import gan_attack_facts, gan_attack_table, unvisited_attackers
-from fedrelay.robustness.gan_recovery_run import GanObservation, GanRecoveryResult
+from fedrelay.robustness.gan_attack_run import GanAttackResult, GanObservation
 
 
 def outcome(seed, *observations):
     experiment = SimpleNamespace(seed=seed)
-    return GanRecoveryResult(
+    return GanAttackResult(
         7, observations, None, SimpleNamespace(experiment=experiment, accuracy=0.5, weights_sha256="0" * 64)
     )
 

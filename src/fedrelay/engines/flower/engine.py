@@ -17,28 +17,28 @@ from operator import add
 from torch import Tensor
 
 from fedrelay.data.evaluation_samples import EvaluationSet
-from fedrelay.data.public_samples import PublicFederation
+from fedrelay.data.public_samples import FederationWithPublicSamples
 from fedrelay.engines.base import EngineEvent, RoundInputs
 from fedrelay.engines.flower.messages import BadMessage, Message, evaluation_from, pack_models, profile_vector
-from fedrelay.engines.flower.server.async_relay import AsyncRelayRunner
+from fedrelay.engines.flower.server.async_round_runner import AsyncRoundRunner
+from fedrelay.engines.flower.server.client_state_versions import ClientStateVersions
 from fedrelay.engines.flower.server.connection_interface import Connection
 from fedrelay.engines.flower.server.dispatcher import POLL, SMALL, Dispatcher
-from fedrelay.engines.flower.server.frozen_delivery import FrozenDelivery
-from fedrelay.engines.flower.server.hop_requests import HopRequests
+from fedrelay.engines.flower.server.frozen_parameter_delivery import FrozenParameterDelivery
+from fedrelay.engines.flower.server.hop_request_builder import HopRequestBuilder
 from fedrelay.engines.flower.server.remote_federation import remote_part
 from fedrelay.engines.flower.server.reply_checks import ReplyChecker
-from fedrelay.engines.flower.server.state_versions import StateVersions
 from fedrelay.engines.local.executor import one_thread
 from fedrelay.errors import EngineError
 from fedrelay.experiment.part_serialization import to_plain
 from fedrelay.experiment.spec import RecoverySettings
-from fedrelay.local.client_profile import ClientProfiler, ProfileVector
+from fedrelay.local.client_profiler import ClientProfiler, ProfileVector
 from fedrelay.local.client_state import ClientStateStore
 from fedrelay.local.evaluation import evaluate
 from fedrelay.local.model_checks import example_batch
 from fedrelay.local.terms.tensor_declarations import ClientState
 from fedrelay.local.trainer import TrainingJob
-from fedrelay.models.frozen_bytes import frozen_bytes
+from fedrelay.models.frozen_parameter_bytes import frozen_bytes
 from fedrelay.routes.arrival import Arrival
 from fedrelay.routes.execution_overlay import ExecutionOverlay
 from fedrelay.routes.plan import RoundPlan
@@ -67,12 +67,14 @@ class FlowerEngine:
         assert federation is not None
         self.job, self.connection, self.recovery, self.wait = job, connection, recovery, wait
         self.federation = federation
-        setup = FrozenDelivery(frozen_bytes(job.module) if job.layout.frozen else None)
+        setup = FrozenParameterDelivery(frozen_bytes(job.module) if job.layout.frozen else None)
         self.dispatcher = Dispatcher(connection, federation.nodes, recovery.timeout, poll, wait, setup)
-        self.versions = StateVersions(client_states or ClientStateStore(), enabled=bool(job.tensor_names(ClientState)))
+        self.versions = ClientStateVersions(
+            client_states or ClientStateStore(), enabled=bool(job.tensor_names(ClientState))
+        )
         self.checker = ReplyChecker(job)
-        self.hops = HopRequests(job, self.versions, self.checker, recovery)
-        self.async_rounds = AsyncRelayRunner(self.hops, self.dispatcher)
+        self.hops = HopRequestBuilder(job, self.versions, self.checker, recovery)
+        self.async_rounds = AsyncRoundRunner(self.hops, self.dispatcher)
         self.empty = 0
         self.events: list[EngineEvent] = []
 
@@ -109,7 +111,7 @@ class FlowerEngine:
     ) -> Iterator[tuple[int, ProfileVector]]:
         """Ask clients for their profiles. All must reply, because groups are formed from all."""
         shapes: set[tuple[int, ...]] = set()
-        public = self.job.federation.public if isinstance(self.job.federation, PublicFederation) else None
+        public = self.job.federation.public if isinstance(self.job.federation, FederationWithPublicSamples) else None
         samples = {} if public is None else {"public x": public.single_input.numpy(), "public y": public.y.numpy()}
         header = {"kind": "profile", "job": self.hops.job_description, "profiler": to_plain(profiler)}
 

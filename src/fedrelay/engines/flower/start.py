@@ -24,7 +24,7 @@ from fedrelay.engines.flower.node_facts import NodeFacts
 from fedrelay.engines.flower.server.connection_interface import Connection
 from fedrelay.engines.flower.server.node_registration import RosterEntry, privacy_warnings, read_roster, register_nodes
 from fedrelay.engines.flower.server.remote_federation import RemoteFederation, only_public_above, remote_part
-from fedrelay.engines.flower.server.table_agreement import agree
+from fedrelay.engines.flower.server.table_encoding_agreement import agree
 from fedrelay.errors import EngineError, SpecError
 from fedrelay.experiment.spec import DataSettings, EngineSettings, Experiment, TableSettings
 from fedrelay.files import expand_home
@@ -45,11 +45,11 @@ def open_connection(settings: EngineSettings) -> Connection:
     """A connection to the SuperLink, with a run of its own there."""
     check_installed()
     from fedrelay.engines.flower.credentials import CA, SECRET, authority, public_keys, read
-    from fedrelay.engines.flower.wire.server_connection import FlowerConnection
+    from fedrelay.engines.flower.wire.server_connection import ServerConnection
 
     folder = server_folder(settings)
     trusted, secret = authority(folder / CA), read(folder / SECRET, "the secret")
-    return FlowerConnection(settings.superlink, trusted, secret, public_keys(folder), wait=settings.wait)
+    return ServerConnection(settings.superlink, trusted, secret, public_keys(folder), wait=settings.wait)
 
 
 def open_remote(experiment: Experiment, plugins: Sequence[str] = ()) -> Federation:

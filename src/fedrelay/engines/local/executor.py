@@ -25,7 +25,7 @@ from torch import Tensor
 
 from fedrelay.data.evaluation_samples import convert_now
 from fedrelay.errors import EngineError, FedRelayError
-from fedrelay.local.hop import HopRunner
+from fedrelay.local.hop_runner import HopRunner
 from fedrelay.local.trainer import TrainingJob
 from fedrelay.models.flat_layout import TORCH_GLOBALS
 
@@ -36,13 +36,13 @@ Result = TypeVar("Result", covariant=True)
 T = TypeVar("T")
 
 
-class Rows(Protocol):
+class TensorRows(Protocol):
     """Memory for tensors of the size of a model, one row each."""
 
     def __getitem__(self, row: int, /) -> Tensor: ...
 
 
-class WritableRows(Rows, Protocol):
+class WritableTensorRows(TensorRows, Protocol):
     """Rows that the engine may set between work items."""
 
     def __setitem__(self, row: int, value: Tensor | float, /) -> None: ...
@@ -54,7 +54,7 @@ class WorkerContext:
     Row 0 is the model of the round; the engine decides about the others.
     """
 
-    def __init__(self, job: TrainingJob, rows: Rows) -> None:
+    def __init__(self, job: TrainingJob, rows: TensorRows) -> None:
         self.job = job
         self.rows = rows
         self.hop_runner = HopRunner(job)
@@ -83,7 +83,7 @@ class WorkItemExecutor(Protocol):
     parallelism: int
     """How many items run at the same time."""
 
-    def allocate(self, rows: int) -> WritableRows:
+    def allocate(self, rows: int) -> WritableTensorRows:
         """At least this many rows that every worker sees; valid until more rows are requested."""
 
     def run_all(self, items: Sequence[WorkItem[T]]) -> list[T]:

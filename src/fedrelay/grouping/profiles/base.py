@@ -16,7 +16,7 @@ from fedrelay.cost.ledger import SetupCost, SetupTransfer
 from fedrelay.data.federation import Federation
 from fedrelay.experiment.spec import Section
 from fedrelay.grouping.distances import DistanceName
-from fedrelay.local.client_profile import ClientProfiler, ProfileVector
+from fedrelay.local.client_profiler import ClientProfiler, ProfileVector
 from fedrelay.local.trainer import TrainingJob
 
 Vectors = NDArray[np.float64]
@@ -142,7 +142,7 @@ class Profile(ABC):
     needs_public: ClassVar[bool] = False
     """Whether it uses the public samples."""
 
-    needs_histograms: ClassVar[bool] = False
+    needs_class_counts: ClassVar[bool] = False
     """Whether clients send the server their number of samples of each class."""
 
     def check_inputs(self, inputs: ProfileInputs, options: ProfileOptions) -> None:  # noqa: B027 (optional)

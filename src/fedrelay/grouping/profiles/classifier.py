@@ -32,7 +32,7 @@ from fedrelay.grouping.profiles.base import (
     row_bytes,
     training_step,
 )
-from fedrelay.local.client_profile import ClientProfiler, ProfileVector
+from fedrelay.local.client_profiler import ClientProfiler, ProfileVector
 from fedrelay.local.trainer import TrainingJob
 from fedrelay.models.flat_layout import FlatModule
 

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedrelay.cost.ledger import SetupTransfer
-from fedrelay.data.public_samples import PublicFederation
+from fedrelay.data.public_samples import FederationWithPublicSamples
 from fedrelay.errors import SpecError
 from fedrelay.grouping.distances import DistanceName
 from fedrelay.grouping.profiles.base import (
@@ -35,7 +35,7 @@ from fedrelay.grouping.profiles.base import (
     row_bytes,
     training_step,
 )
-from fedrelay.local.client_profile import ClientProfiler, ProfileVector
+from fedrelay.local.client_profiler import ClientProfiler, ProfileVector
 from fedrelay.local.trainer import TrainingJob
 from fedrelay.models.flat_layout import FlatModule
 from fedrelay.models.inputs_and_outputs import logits_of, rows_of
@@ -49,7 +49,7 @@ class ConfidenceProfiler(ClientProfiler):
     """The mean probability of the correct class on the public samples of each class."""
 
     def compute(self, client: int, weights: Tensor, flat_module: FlatModule, job: TrainingJob) -> ProfileVector:
-        assert isinstance(job.federation, PublicFederation)
+        assert isinstance(job.federation, FederationWithPublicSamples)
         x, y = job.federation.public
         flat_module.load(weights)
         flat_module.module.eval()
@@ -74,7 +74,7 @@ class ConfidenceProfile(Profile):
     needs_public: ClassVar[bool] = True
 
     def check_inputs(self, inputs: ProfileInputs, options: ProfileOptions) -> None:
-        if not isinstance(inputs.federation, PublicFederation):
+        if not isinstance(inputs.federation, FederationWithPublicSamples):
             raise SpecError("data.public: must be at least 1 for the profile 'conf', which uses the public samples")
         if inputs.job is not None and inputs.job.task.name != "classification":
             raise SpecError(f"grouping.profile: 'conf' fits the task classification, not {inputs.job.task.name!r}")

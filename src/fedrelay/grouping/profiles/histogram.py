@@ -20,18 +20,18 @@ from fedrelay.grouping.distances import DistanceName
 from fedrelay.grouping.profiles.base import Profile, ProfileInputs, ProfileOptions, ProfilingResult, Vectors
 
 
-class CountsProfile(Profile):
+class ClassCountsProfile(Profile):
     """The number of labels of each class."""
 
     non_negative: ClassVar[bool] = True
-    needs_histograms: ClassVar[bool] = True
+    needs_class_counts: ClassVar[bool] = True
 
     def compute(self, inputs: ProfileInputs, clients: NDArray[np.int64], options: ProfileOptions) -> ProfilingResult:
         rows = [inputs.federation.histogram(client) for client in clients.tolist()]
         return ProfilingResult(np.array(rows, dtype=np.float64).reshape(len(clients), inputs.federation.class_count))
 
 
-class HistogramProfile(CountsProfile):
+class HistogramProfile(ClassCountsProfile):
     """The share of each class."""
 
     probabilities: ClassVar[bool] = True

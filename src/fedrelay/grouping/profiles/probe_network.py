@@ -69,7 +69,7 @@ class ImageAdapter:
 
 
 @dataclass(frozen=True)
-class ProbeFeatures:
+class ProbeNetwork:
     """The feature part of a trained network, and the shape of its input."""
 
     module: nn.Module
@@ -88,14 +88,14 @@ class SmallProbeRebuilder(ModuleRebuilder):
         return build_model("cnn-s", self.shape, self.classes, kind="image").features
 
 
-class LargeProbeRebuilder(ModuleRebuilder):
+class ResNet18ProbeRebuilder(ModuleRebuilder):
     """Builds the feature part of a ResNet-18."""
 
     def build(self) -> nn.Module:
-        return ResNet18()
+        return ResNet18Features()
 
 
-def make_probe(inputs: ProfileInputs, source: str) -> ProbeFeatures:
+def make_probe(inputs: ProfileInputs, source: str) -> ProbeNetwork:
     """A probe from a weight file, or one that is trained on a data set."""
     if source.lower().endswith(FILES):
         return read_resnet18(expand_home(Path(source)))
@@ -114,7 +114,7 @@ def probe_dataset(name: str) -> Dataset:
     return dataset
 
 
-def train_probe(inputs: ProfileInputs, dataset: Dataset) -> ProbeFeatures:
+def train_probe(inputs: ProfileInputs, dataset: Dataset) -> ProbeNetwork:
     """Train a small CNN on a few thousand samples, as a single client."""
     rows = generator(inputs.seed, "probe").permutation(len(dataset.y_train))[:MOST_SAMPLES]
     channels = dataset.shape[0]
@@ -133,7 +133,7 @@ def train_probe(inputs: ProfileInputs, dataset: Dataset) -> ProbeFeatures:
     whole = TrainedWeightsProfiler(parts=((0, layout.size),))
     weights = inputs.profile_vectors(job, whole, [0], layout.flatten(network))[0]
     network.load_state_dict(layout.state_dict(torch.from_numpy(weights), network))
-    return ProbeFeatures(
+    return ProbeNetwork(
         network.features, dataset.shape, SmallProbeRebuilder(shape=dataset.shape, classes=dataset.classes)
     )
 
@@ -157,7 +157,7 @@ class ResidualBlock(nn.Module):
         return torch.relu(body + self.downsample(x))
 
 
-class ResNet18(nn.Module):
+class ResNet18Features(nn.Module):
     """ResNet-18 without its classifier; its modules have torchvision's names."""
 
     def __init__(self) -> None:
@@ -174,11 +174,11 @@ class ResNet18(nn.Module):
         return self.layer4(self.layer3(self.layer2(self.layer1(x)))).mean(dim=(2, 3))  # type: ignore[no-any-return]
 
 
-def read_resnet18(path: Path) -> ProbeFeatures:
+def read_resnet18(path: Path) -> ProbeNetwork:
     """Read a ResNet-18 in torchvision's layout; the file need not contain its classifier."""
     found = _tensors(path)
     with TORCH_GLOBALS, torch.random.fork_rng(devices=[]):
-        module = ResNet18()
+        module = ResNet18Features()
     wanted = module.state_dict()
     for name, tensor in wanted.items():
         if name not in found and name.endswith("num_batches_tracked"):  # older files have none
@@ -193,7 +193,7 @@ def read_resnet18(path: Path) -> ProbeFeatures:
     unexpected = [name for name in found if name not in wanted and not name.startswith("fc.")]
     if unexpected:
         raise _not_resnet(path, f"unexpected {unexpected[0]}")
-    return ProbeFeatures(module, RESNET_INPUT, LargeProbeRebuilder())
+    return ProbeNetwork(module, RESNET_INPUT, ResNet18ProbeRebuilder())
 
 
 def _tensors(path: Path) -> Mapping[str, Tensor]:

@@ -37,8 +37,8 @@ from fedrelay.cost.ledger import SetupCost, SetupTransfer
 from fedrelay.errors import SpecError
 from fedrelay.grouping.distances import DistanceName
 from fedrelay.grouping.profiles.base import Profile, ProfileInputs, ProfileOptions, ProfilingResult, row_bytes
-from fedrelay.grouping.profiles.probe_network import ImageAdapter, ProbeFeatures, make_probe
-from fedrelay.local.client_profile import ClientProfiler, ProfileVector
+from fedrelay.grouping.profiles.probe_network import ImageAdapter, ProbeNetwork, make_probe
+from fedrelay.local.client_profiler import ClientProfiler, ProfileVector
 from fedrelay.local.trainer import TrainingJob
 from fedrelay.models.flat_layout import FlatLayout, FlatModule
 from fedrelay.rng import generator
@@ -165,7 +165,7 @@ class Task2VecProfile(Profile):
         return ProfilingResult(rows.astype(np.float64), step, probe=layout.state_dict(weights, probe.module))
 
 
-def _work(probe: ProbeFeatures, classes: int) -> Callable[[int, float], float]:
+def _work(probe: ProbeNetwork, classes: int) -> Callable[[int, float], float]:
     """The floating-point operations of an embedding: features of all samples, a linear classifier, gradients of
     batches.
 

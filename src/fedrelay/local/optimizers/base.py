@@ -30,7 +30,7 @@ class StateTensor(Section):
     """Whether it is one number for the whole model, instead of one for each weight."""
 
 
-class OptimizerRun(Protocol):
+class HopOptimizer(Protocol):
     """An optimiser during one hop."""
 
     @property
@@ -52,7 +52,9 @@ class Optimizer(Section, ABC):
         """What it remembers from step to step."""
 
     @abstractmethod
-    def start(self, train: TrainSettings, lr: LearningRate, theta: Tensor, state: State | None = None) -> OptimizerRun:
+    def start_hop(
+        self, train: TrainSettings, lr: LearningRate, theta: Tensor, state: State | None = None
+    ) -> HopOptimizer:
         """Begin a hop.
 
         Args:
@@ -69,7 +71,9 @@ class ElementwiseOptimizer(Optimizer):
     def state_tensors(self, train: TrainSettings) -> tuple[StateTensor, ...]:
         return ()
 
-    def start(self, train: TrainSettings, lr: LearningRate, theta: Tensor, state: State | None = None) -> OptimizerRun:
+    def start_hop(
+        self, train: TrainSettings, lr: LearningRate, theta: Tensor, state: State | None = None
+    ) -> HopOptimizer:
         return _Run(self, train, lr, self._new_state(train, theta) if state is None else state)
 
     @abstractmethod

@@ -8,7 +8,7 @@ from fedrelay.local.optimizers.adam import Adam, AdamW
 from fedrelay.local.optimizers.base import Optimizer
 from fedrelay.local.optimizers.rmsprop import RmsProp
 from fedrelay.local.optimizers.sgd import Sgd
-from fedrelay.local.optimizers.torch_class import TorchOptimizer
+from fedrelay.local.optimizers.torch_optimizer import TorchOptimizer
 
 OPTIMIZERS: dict[str, type[Optimizer]] = {"sgd": Sgd, "adam": Adam, "adamw": AdamW, "rmsprop": RmsProp}
 

@@ -30,7 +30,7 @@ from fedrelay.local.terms.tensor_declarations import ClientState, Payload, TermT
 from fedrelay.routes.arrival import Arrival
 
 
-class OptimizerState(Term):
+class OptimizerStateTerm(Term):
     """State of the optimiser that outlives a hop."""
 
     in_warmup: ClassVar[bool] = True
@@ -53,7 +53,7 @@ class OptimizerState(Term):
         return {each.name: tensors[tensor_name(each)].clone() for each in self.state}
 
 
-class ClientOptimizerState(OptimizerState):
+class ClientOptimizerStateTerm(OptimizerStateTerm):
     """Each client keeps the state from one of its hops to the next."""
 
     @property
@@ -67,7 +67,7 @@ class ClientOptimizerState(OptimizerState):
         return context.new_client_state
 
 
-class PayloadOptimizerState(OptimizerState):
+class PayloadOptimizerStateTerm(OptimizerStateTerm):
     """The state travels with the model."""
 
     payload_reveals_data: ClassVar[bool] = True
@@ -94,7 +94,7 @@ def tensor_name(tensor: StateTensor) -> str:
     return f"optimizer-{tensor.name}"
 
 
-def optimizer_state_terms(train: TrainSettings) -> tuple[OptimizerState, ...]:
+def optimizer_state_terms(train: TrainSettings) -> tuple[OptimizerStateTerm, ...]:
     """The term that keeps the state of the optimiser, if it is kept.
 
     Raises:
@@ -105,10 +105,10 @@ def optimizer_state_terms(train: TrainSettings) -> tuple[OptimizerState, ...]:
     state = build_optimizer(train).state_tensors(train)
     if not state:
         raise SpecError(f"train.optimizer_state: {train.optimizer} remembers nothing between steps; use 'reset'")
-    kind = ClientOptimizerState if train.optimizer_state == "client" else PayloadOptimizerState
+    kind = ClientOptimizerStateTerm if train.optimizer_state == "client" else PayloadOptimizerStateTerm
     return (kind(state=state),)
 
 
 def kept_state(terms: Sequence[Term], context: HopContext) -> State | None:
     """The state that the optimiser starts a hop with; None if every hop starts anew."""
-    return next((term.read(context) for term in terms if isinstance(term, OptimizerState)), None)
+    return next((term.read(context) for term in terms if isinstance(term, OptimizerStateTerm)), None)

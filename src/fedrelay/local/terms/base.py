@@ -107,7 +107,7 @@ class Term(Section, ABC):
         """
 
     @property
-    def fitting_tasks(self) -> frozenset[str] | None:
+    def supported_tasks(self) -> frozenset[str] | None:
         """The names of the tasks that the term fits; None: all."""
         return None
 
@@ -121,7 +121,7 @@ class Term(Section, ABC):
         """μ, if the term adds μ(θ − received) to the gradient; else 0. The merge `nova` needs it."""
         return 0.0
 
-    def check_training(self, train: TrainSettings) -> None:
+    def check_train_settings(self, train: TrainSettings) -> None:
         """Refuse training settings that this term cannot work with.
 
         Raises:

@@ -41,7 +41,7 @@ class ControlVariates(Term):
     )
     payload_reveals_data: ClassVar[bool] = True
 
-    def check_training(self, train: TrainSettings) -> None:
+    def check_train_settings(self, train: TrainSettings) -> None:
         if train.optimizer != "sgd":
             raise SpecError(
                 "train.optimizer: control variates (SCAFFOLD, FedDC) follow from the length of SGD steps, which "

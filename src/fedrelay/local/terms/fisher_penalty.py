@@ -40,7 +40,7 @@ class FisherPenalty(Term):
     labels: Labels = Field("data", description="use the labels of the samples, or draw them from the model")
 
     @property
-    def fitting_tasks(self) -> frozenset[str] | None:
+    def supported_tasks(self) -> frozenset[str] | None:
         return TASKS_WITH_LOGITS if self.labels == "model" else None
 
     def add_gradient(self, gradient: Tensor, theta: Tensor, context: HopContext) -> None:

@@ -28,7 +28,7 @@ class Glam(LossTerm):
     rho: float = Field(1.0, ge=0, description="strength of the round's global model as a teacher")
 
     @property
-    def fitting_tasks(self) -> frozenset[str]:
+    def supported_tasks(self) -> frozenset[str]:
         return TASKS_WITH_LOGITS
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from fedrelay.models.batched.base import Activations, BoundLayer, LaneModels
+from fedrelay.models.batched.base import BoundLayer, LaneModels, ValuesAndGradient
 from fedrelay.models.flat_layout import LayoutEntry
 
 
@@ -19,7 +19,7 @@ class UnboundActivation:
     def parameters(self) -> tuple[LayoutEntry, ...]:
         return ()
 
-    def bind(self, models: LaneModels, outputs: Activations) -> tuple[BoundLayer, Activations]:
+    def bind(self, models: LaneModels, outputs: ValuesAndGradient) -> tuple[BoundLayer, ValuesAndGradient]:
         """The inputs and the outputs share their memory."""
         return (BoundRelu(outputs) if self.kind == "relu" else BoundTanh(outputs)), outputs
 
@@ -28,7 +28,7 @@ class UnboundActivation:
 class BoundRelu(BoundLayer):
     """ReLU of all lanes; its derivative is the sign of its output."""
 
-    outputs: Activations
+    outputs: ValuesAndGradient
 
     def forward(self) -> None:
         self.outputs.values.relu_()
@@ -41,7 +41,7 @@ class BoundRelu(BoundLayer):
 class BoundTanh(BoundLayer):
     """Tanh of all lanes; its derivative is one minus the square of its output."""
 
-    outputs: Activations
+    outputs: ValuesAndGradient
 
     def forward(self) -> None:
         self.outputs.values.tanh_()

@@ -27,14 +27,14 @@ class LaneModels(NamedTuple):
     batch: int
 
 
-class Activations(NamedTuple):
+class ValuesAndGradient(NamedTuple):
     """The values between two layers and the gradient of the loss with respect to them."""
 
     values: Tensor
     gradient: Tensor
 
     @classmethod
-    def allocate(cls, models: LaneModels, shape: Shape) -> Activations:
+    def allocate(cls, models: LaneModels, shape: Shape) -> ValuesAndGradient:
         """Memory for samples of a shape."""
         lanes, batch = len(models.flat), models.batch
         sizes = (lanes, batch, *shape) if len(shape) == 1 else (lanes, *shape, batch)
@@ -73,7 +73,7 @@ class UnboundLayer(Protocol):
     def parameters(self) -> tuple[LayoutEntry, ...]:
         """The parameters that it trains."""
 
-    def bind(self, models: LaneModels, outputs: Activations) -> tuple[BoundLayer, Activations]:
+    def bind(self, models: LaneModels, outputs: ValuesAndGradient) -> tuple[BoundLayer, ValuesAndGradient]:
         """The layer bound to its outputs, and newly allocated inputs."""
 
 

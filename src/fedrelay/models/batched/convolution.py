@@ -9,8 +9,8 @@ from math import prod
 import torch
 from torch import Tensor
 
-from fedrelay.models.batched.base import Activations, BoundLayer, LaneModels
-from fedrelay.models.batched.linear import BoundLinear, UnboundLinear
+from fedrelay.models.batched.base import BoundLayer, LaneModels, ValuesAndGradient
+from fedrelay.models.batched.linear import BoundLinearMap, UnboundLinearMap
 
 ImageShape = tuple[int, int, int]
 """(channels, height, width)."""
@@ -19,7 +19,7 @@ Pair = tuple[int, int]
 
 
 @dataclass(frozen=True)
-class UnboundConvolution(UnboundLinear):
+class UnboundConvolution(UnboundLinearMap):
     """A convolution with zero padding."""
 
     input_shape: ImageShape
@@ -39,16 +39,18 @@ class UnboundConvolution(UnboundLinear):
         """All weights at every position."""
         return self.weight.size * prod(self.output_shape[1:])
 
-    def bind(self, models: LaneModels, outputs: Activations) -> tuple[BoundLayer, Activations]:
+    def bind(self, models: LaneModels, outputs: ValuesAndGradient) -> tuple[BoundLayer, ValuesAndGradient]:
         """Windows are a view of the padded images; only the columns are copied."""
-        inputs = Activations.allocate(models, self.input_shape)
+        inputs = ValuesAndGradient.allocate(models, self.input_shape)
         padded, interior = self._pad(inputs.values)
         windows = self._windows(padded)
         columns = torch.empty_like(windows, memory_format=torch.contiguous_format)
         rows = columns.flatten(4).flatten(1, 3).transpose(1, 2)
         # When the gradient of the columns is computed, their values are no longer needed.
         product = self.bind_map(
-            models, Activations(rows, rows), Activations(*(part.flatten(2).transpose(1, 2) for part in outputs))
+            models,
+            ValuesAndGradient(rows, rows),
+            ValuesAndGradient(*(part.flatten(2).transpose(1, 2) for part in outputs)),
         )
         contributions = tuple(self._contributions(columns, inputs.gradient))
         return BoundConvolution(inputs, interior, windows, columns, product, contributions), inputs
@@ -92,11 +94,11 @@ class UnboundConvolution(UnboundLinear):
 class BoundConvolution(BoundLayer):
     """A convolution of all lanes."""
 
-    inputs: Activations
+    inputs: ValuesAndGradient
     interior: Tensor | None
     windows: Tensor
     columns: Tensor
-    product: BoundLinear
+    product: BoundLinearMap
     contributions: tuple[tuple[Tensor, Tensor], ...]
 
     def forward(self) -> None:

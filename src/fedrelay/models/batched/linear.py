@@ -9,11 +9,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from fedrelay.models.batched.base import Activations, BoundLayer, LaneModels, Shape
+from fedrelay.models.batched.base import BoundLayer, LaneModels, Shape, ValuesAndGradient
 from fedrelay.models.flat_layout import LayoutEntry
 
 
-class MatrixProduct(NamedTuple):
+class BoundMatrixProduct(NamedTuple):
     """A batched matrix product and where its result goes."""
 
     left: Tensor
@@ -21,7 +21,7 @@ class MatrixProduct(NamedTuple):
     out: Tensor
 
     @classmethod
-    def of(cls, left: Tensor, right: Tensor, out: Tensor) -> MatrixProduct:
+    def of(cls, left: Tensor, right: Tensor, out: Tensor) -> BoundMatrixProduct:
         """The product, transposed if only that makes the output contiguous: then one call serves all lanes."""
         if out.is_contiguous():
             return cls(left, right, out)
@@ -39,7 +39,7 @@ class WeightAndBias(NamedTuple):
 
 
 @dataclass(frozen=True)
-class UnboundLinear:
+class UnboundLinearMap:
     """The parameters of a linear map."""
 
     weight: LayoutEntry
@@ -54,15 +54,15 @@ class UnboundLinear:
         """Multiplications per sample."""
         return self.weight.size
 
-    def bind_map(self, models: LaneModels, inputs: Activations, outputs: Activations) -> BoundLinear:
+    def bind_map(self, models: LaneModels, inputs: ValuesAndGradient, outputs: ValuesAndGradient) -> BoundLinearMap:
         """The map of all lanes from `[lanes, rows, inputs]` to `[lanes, rows, outputs]`."""
         theta = self._matrices(models.flat)
-        product = MatrixProduct.of(inputs.values, theta.weight.transpose(1, 2), outputs.values)
+        product = BoundMatrixProduct.of(inputs.values, theta.weight.transpose(1, 2), outputs.values)
         transposed = product.out is not outputs.values
         bias = theta.bias if theta.bias is None or transposed else theta.bias.transpose(1, 2)
-        backward = MatrixProduct.of(outputs.gradient, theta.weight, inputs.gradient)
+        backward = BoundMatrixProduct.of(outputs.gradient, theta.weight, inputs.gradient)
         output_gradient = outputs.gradient.transpose(1, 2)
-        return BoundLinear(product, bias, backward, output_gradient, inputs.values, self._matrices(models.gradient))
+        return BoundLinearMap(product, bias, backward, output_gradient, inputs.values, self._matrices(models.gradient))
 
     def _matrices(self, flat: Tensor) -> WeightAndBias:
         outputs, inputs = self.weight.shape[0], prod(self.weight.shape[1:])
@@ -71,26 +71,26 @@ class UnboundLinear:
 
 
 @dataclass(frozen=True)
-class UnboundDense(UnboundLinear):
+class UnboundDense(UnboundLinearMap):
     """A dense layer, on vectors or on flattened images."""
 
     input_shape: Shape
 
-    def bind(self, models: LaneModels, outputs: Activations) -> tuple[BoundLayer, Activations]:
+    def bind(self, models: LaneModels, outputs: ValuesAndGradient) -> tuple[BoundLayer, ValuesAndGradient]:
         """Images stay in their memory order, with the samples innermost: a matrix product does not mind."""
-        inputs = vectors = Activations.allocate(models, self.input_shape)
+        inputs = vectors = ValuesAndGradient.allocate(models, self.input_shape)
         if len(self.input_shape) > 1:
-            vectors = Activations(*(part.flatten(1, 3).transpose(1, 2) for part in inputs))
+            vectors = ValuesAndGradient(*(part.flatten(1, 3).transpose(1, 2) for part in inputs))
         return self.bind_map(models, vectors, outputs), inputs
 
 
 @dataclass(frozen=True)
-class BoundLinear(BoundLayer):
+class BoundLinearMap(BoundLayer):
     """A linear map of all lanes."""
 
-    product: MatrixProduct
+    product: BoundMatrixProduct
     bias: Tensor | None
-    backward: MatrixProduct
+    backward: BoundMatrixProduct
     output_gradient: Tensor
     """`[lanes, outputs, rows]`."""
     inputs: Tensor

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedrelay.models.batched.base import Activations, BoundLayer, LaneModels
+from fedrelay.models.batched.base import BoundLayer, LaneModels, ValuesAndGradient
 from fedrelay.models.batched.convolution import ImageShape, Pair
 from fedrelay.models.flat_layout import LayoutEntry
 
@@ -31,11 +31,11 @@ class UnboundMaxPooling:
         channels, height, width = self.input_shape
         return channels, height // self.kernel[0], width // self.kernel[1]
 
-    def bind(self, models: LaneModels, outputs: Activations) -> tuple[BoundLayer, Activations]:
-        inputs = Activations.allocate(models, self.input_shape)
-        windows = Activations(*(self._windows(part) for part in inputs))
+    def bind(self, models: LaneModels, outputs: ValuesAndGradient) -> tuple[BoundLayer, ValuesAndGradient]:
+        inputs = ValuesAndGradient.allocate(models, self.input_shape)
+        windows = ValuesAndGradient(*(self._windows(part) for part in inputs))
         maxima = torch.empty_like(windows.values[..., 0, :])
-        rows = Activations(maxima, maxima)  # gradients come when the values are no longer needed
+        rows = ValuesAndGradient(maxima, maxima)  # gradients come when the values are no longer needed
         return BoundMaxPooling(BoundMaxAlongAxis.of(windows, 5, rows), BoundMaxAlongAxis.of(rows, 3, outputs)), inputs
 
     def _windows(self, images: Tensor) -> Tensor:
@@ -53,10 +53,10 @@ class BoundMaxAlongAxis(BoundLayer):
     gradients: tuple[Tensor, ...]
     stays: tuple[Tensor, ...]
     """For each value after the first: whether the maximum before it is at least as large."""
-    outputs: Activations
+    outputs: ValuesAndGradient
 
     @classmethod
-    def of(cls, inputs: Activations, axis: int, outputs: Activations) -> BoundMaxAlongAxis:
+    def of(cls, inputs: ValuesAndGradient, axis: int, outputs: ValuesAndGradient) -> BoundMaxAlongAxis:
         values, gradients = (part.unbind(axis) for part in inputs)
         return cls(values, gradients, tuple(torch.empty_like(outputs.values) for _ in values[1:]), outputs)
 

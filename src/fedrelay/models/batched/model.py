@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from fedrelay.models.batched.base import Activations, BoundLayer, LaneModels, LaneSliceable, UnboundLayer
-from fedrelay.models.batched.linear import UnboundLinear
+from fedrelay.models.batched.base import BoundLayer, LaneModels, LaneSliceable, UnboundLayer, ValuesAndGradient
+from fedrelay.models.batched.linear import UnboundLinearMap
 from fedrelay.models.batched.read_layers import read_chain
 from fedrelay.models.flat_layout import FlatLayout
 from fedrelay.models.inputs_and_outputs import InputShapes, single_shape
@@ -43,7 +43,7 @@ class BatchedModel:
 
     @property
     def _layer_multiplications(self) -> list[int]:
-        return [layer.multiplications for layer in self.layers if isinstance(layer, UnboundLinear)]
+        return [layer.multiplications for layer in self.layers if isinstance(layer, UnboundLinearMap)]
 
     def bind(self, flat: Tensor, gradient: Tensor, batch: int) -> BoundBatchedModel:
         """Allocate memory for the models in `flat`, `[lanes, size]`, and batches of `batch` samples.
@@ -52,8 +52,8 @@ class BatchedModel:
         """
         models = LaneModels(flat, gradient, batch)
         # With the samples innermost, operations over a few classes are faster.
-        logits = Activations(*(flat.new_zeros(len(flat), self.classes, batch) for _ in range(2)))
-        activations = Activations(*(part.transpose(1, 2) for part in logits))
+        logits = ValuesAndGradient(*(flat.new_zeros(len(flat), self.classes, batch) for _ in range(2)))
+        activations = ValuesAndGradient(*(part.transpose(1, 2) for part in logits))
         layers: list[BoundLayer] = []
         for layer in reversed(self.layers):
             bound, activations = layer.bind(models, activations)
@@ -69,7 +69,7 @@ class BoundBatchedModel(LaneSliceable):
     gradient: Tensor
     layers: tuple[BoundLayer, ...]
     inputs: Tensor
-    logits: Activations
+    logits: ValuesAndGradient
 
     def load(self, x: Tensor, rows: Tensor) -> None:
         """Use rows of `x`, `[samples, values]`, as inputs: those of the first lane, then those of the second, …"""

@@ -13,13 +13,13 @@ from rich.text import Text
 from fedrelay.report.comparison_summary import attack_damages
 from fedrelay.report.format import NONE, count, percent, spread, whole
 from fedrelay.report.terminal.run_tables import plain_table
-from fedrelay.robustness.gan_recovery_run import GanRecoveryResult
+from fedrelay.robustness.gan_attack_run import GanAttackResult
 from fedrelay.runtime.comparison import ComparisonResult
 
 LEVELS = (0.6, 0.7, 0.8)
 """Accuracies of the received model at which attackers are compared."""
 
-GanOutcomes = Mapping[str, Sequence[GanRecoveryResult]]
+GanOutcomes = Mapping[str, Sequence[GanAttackResult]]
 """Method → what its attacker drew, seed by seed."""
 
 HINT = "FID uses features of a small network trained here: compare within this table only; larger is a weaker attack"

@@ -57,7 +57,7 @@ class GroupingResult:
 
 
 @dataclass(frozen=True)
-class GroupingReport:
+class GroupingComparison:
     """Several groupings of the same clients."""
 
     data: str
@@ -72,7 +72,7 @@ class GroupingReport:
         return {**facts, "groupings": [result.summary() for result in self.results]}
 
 
-def grouping_report(inputs: ProfileInputs, choices: Mapping[str, Grouping]) -> GroupingReport:
+def grouping_report(inputs: ProfileInputs, choices: Mapping[str, Grouping]) -> GroupingComparison:
     """Form groups with every grouping; equal client profiles are computed once.
 
     Raises:
@@ -91,15 +91,15 @@ def grouping_report(inputs: ProfileInputs, choices: Mapping[str, Grouping]) -> G
     results = [result(SINGLE, tuple((client,) for client in np.flatnonzero(sizes).tolist()))]
     profiled: dict[str, ProfilingResult] = {}
     for name, grouping in choices.items():
-        key = grouping.profile_key
+        key = grouping.profile_cache_key
         profiles = profiled[key] = profiled.get(key) or grouping.profile_clients(inputs)
         results.append(result(name, grouping.form_groups(inputs, profiles), profiles))
-    return GroupingReport(
+    return GroupingComparison(
         federation.name, federation.client_count, federation.class_count, int(sizes.sum()), tuple(results)
     )
 
 
-def grouping_page(report: GroupingReport) -> RenderableType:
+def grouping_page(report: GroupingComparison) -> RenderableType:
     """Show all groupings in one table, and how to use the one with the most similar groups."""
     table = plain_table("\ngrouping", "\ngroups", "clients\neach", "samples\neach", "median\nCPD", "balance\nratio",
                         "classes\ncovered", numeric=True)  # fmt: skip
@@ -125,7 +125,7 @@ def grouping_page(report: GroupingReport) -> RenderableType:
     return Group(title, Text(), table, Text(), hints, *_advice(best))
 
 
-def grouping_panels(report: GroupingReport) -> tuple[list[Figure | None], int]:
+def grouping_panels(report: GroupingComparison) -> tuple[list[Figure | None], int]:
     """Return the class mix and the distances of every grouping, row by row, and the panels side by side."""
     shown = [result.histograms[shown_groups(result.histograms)] for result in report.results]
     distances = [cpd_matrix(histograms) for histograms in shown]

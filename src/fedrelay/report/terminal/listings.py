@@ -20,11 +20,11 @@ from rich.text import Text
 from fedrelay.data.registry import DatasetSource
 from fedrelay.data.search_folders import ROOT_VARIABLE
 from fedrelay.experiment.method_catalogue import MethodEntry
-from fedrelay.experiment.method_grammar import MethodParts
+from fedrelay.experiment.method_grammar import MethodPartTypes
 from fedrelay.experiment.part_docs import meaning
 from fedrelay.experiment.spec import Section
 from fedrelay.files import expand_home
-from fedrelay.report.client_classes import ClientClasses
+from fedrelay.report.client_class_counts import ClientClassCounts
 from fedrelay.report.format import NONE, count
 from fedrelay.report.terminal.run_tables import facts_grid, plain_table
 
@@ -78,7 +78,7 @@ def _class_mix(facts: NodeFacts) -> str:
     return " ".join(f"{number}:{held}" for number, held in enumerate(facts.histogram) if held)
 
 
-def method_page(plan: MethodParts, described: Callable[[type[Section]], str]) -> Iterator[RenderableType]:
+def method_page(plan: MethodPartTypes, described: Callable[[type[Section]], str]) -> Iterator[RenderableType]:
     """Show a method's parts: the docstring of each part's file, and its options."""
     yield Text(plan.name, style="bold")
     yield facts_grid({where: part.__name__ for where, part in plan.parts()})
@@ -121,7 +121,7 @@ def dataset_list(sources: Iterable[DatasetSource]) -> Iterator[RenderableType]:
     yield Text("  --data-path points at one directly.", style="dim")
 
 
-def partition_page(partition: ClientClasses, *, histograms: bool) -> RenderableType:
+def partition_page(partition: ClientClassCounts, *, histograms: bool) -> RenderableType:
     """Show a partition in numbers and, if wanted, with histograms."""
     facts = partition.summary()
     rows: dict[str, RenderableType] = {

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from fedrelay.data.samples import Samples
-from fedrelay.engines.flower.node.node_federation import NodeFederation, NodeFederationWithPublic
+from fedrelay.engines.flower.node.node_federation import NodeFederation, NodeFederationWithPublicSamples
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def test_it_knows_the_classes_and_mean_size_of_all_clients(holding):
 
 def test_public_samples_are_not_taken_from_the_nodes_own(holding):
     public = Samples(torch.ones(2, 3), torch.tensor([0, 6]))
-    shown = NodeFederationWithPublic(holding, 0, 0, public)
+    shown = NodeFederationWithPublicSamples(holding, 0, 0, public)
     assert shown.public is public
     assert len(shown.test.y) == 4
     assert shown.sample_count(3) == 8

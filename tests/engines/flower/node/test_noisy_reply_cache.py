@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from fedrelay.engines.flower.node.noisy_reply_cache import REMEMBERED
-from fedrelay.engines.flower.node.owner_policy import DeclinedByOwner, OwnerPolicy, PrivacyBudget
+from fedrelay.engines.flower.node.owner_privacy_policy import DeclinedByOwner, OwnerPrivacyPolicy, PrivacyBudget
 from fedrelay.local.terms.blend_with_received import BlendWithReceived
 from fedrelay.local.terms.client_level_privacy import ClientLevelPrivacy
 from fedrelay.local.terms.drift_penalty import DriftPenalty
@@ -23,7 +23,7 @@ WIDE = 2_000
 @pytest.fixture
 def attacked(make_service, tmp_path):
     """A node whose owner demands noise of at least 2, with a budget for some 50 hops; call it again to restart it."""
-    policy = OwnerPolicy(2.0)
+    policy = OwnerPrivacyPolicy(2.0)
 
     def start():
         (tmp_path / "node").mkdir(exist_ok=True)

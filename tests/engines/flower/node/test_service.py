@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fedrelay.engines.flower.messages import BadMessage, Message, pack_models, scalar_names
-from fedrelay.engines.flower.node.owner_policy import OwnerPolicy
+from fedrelay.engines.flower.node.owner_privacy_policy import OwnerPrivacyPolicy
 from fedrelay.errors import EngineError
 from fedrelay.experiment.part_serialization import REGISTERED, to_plain
 from fedrelay.experiment.spec import TrainSettings
@@ -110,7 +110,7 @@ def test_validation_samples_are_kept_from_training_and_evaluated_on_request(make
 
 
 def test_a_node_that_requires_privacy_evaluates_nothing(make_service, ask):
-    service = make_service(validation=0.5, policy=OwnerPolicy(1.0))
+    service = make_service(validation=0.5, policy=OwnerPrivacyPolicy(1.0))
     assert (service.facts().validations, service.facts().tests) == (0, 0)
     header = {**ask.hop(ask.job()).header, "kind": "evaluate", "on": "validation"}
     with pytest.raises(EngineError, match="an evaluation would leave this node without noise"):

@@ -6,7 +6,7 @@ import pytest
 
 from fedrelay.engines.flower.messages import BadMessage, Message
 from fedrelay.engines.flower.server import dispatcher as module
-from fedrelay.engines.flower.server.connection_interface import Unreachable
+from fedrelay.engines.flower.server.connection_interface import SuperLinkUnreachable
 from fedrelay.engines.flower.server.dispatcher import Dispatcher, Request
 
 TIMEOUT = 5.0
@@ -34,7 +34,7 @@ class ScriptedConnection:
         """Fails at those calls that are said to fail."""
         self.calls.append(what)
         if self.calls.count(what) in self.broken.get(what, ()):
-            raise Unreachable("the SuperLink is gone")
+            raise SuperLinkUnreachable("the SuperLink is gone")
 
     def online(self):
         self._called("online")
@@ -175,7 +175,9 @@ def test_a_connection_that_fails_again_and_again_is_given_up(clock):
     """A SuperLink that lets us in and then answers nothing but errors."""
     connection = ScriptedConnection(clock, a=[(4.0, GOOD)] * 99)
     connection.broken = {"receive": range(1, 99)}
-    with pytest.raises(Unreachable, match=r"^the SuperLink is gone; it failed \d+ times without a reply between them$"):
+    with pytest.raises(
+        SuperLinkUnreachable, match=r"^the SuperLink is gone; it failed \d+ times without a reply between them$"
+    ):
         carried_out(connection, (0, "it"), wait=20.0)
     assert clock.now - 100.0 == pytest.approx(20.0, abs=4.0)
     assert connection.reconnected < 12
@@ -192,7 +194,7 @@ def test_rare_failures_do_not_add_up(clock):
 def test_a_connection_that_does_not_come_back_ends_it(clock):
     connection = ScriptedConnection(clock, a=[(4.0, GOOD)])
     connection.broken = {"receive": [1], "reconnect": [1]}
-    with pytest.raises(Unreachable, match="the SuperLink is gone"):
+    with pytest.raises(SuperLinkUnreachable, match="the SuperLink is gone"):
         carried_out(connection, (0, "it"))
 
 

@@ -7,15 +7,15 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
-    from fedrelay.engines.flower.wire import encoding, server_connection
+    from fedrelay.engines.flower.wire import flower_messages, server_connection
 
-    monkeypatch.setattr(encoding, "FIRST_PAUSE", 0.001)
-    monkeypatch.setattr(encoding, "LONGEST_PAUSE", 0.001)
+    monkeypatch.setattr(flower_messages, "FIRST_PAUSE", 0.001)
+    monkeypatch.setattr(flower_messages, "LONGEST_PAUSE", 0.001)
     monkeypatch.setattr(server_connection, "REFRESH", 0.0)
 
 
 @pytest.fixture
 def clock(fake_clock):
-    from fedrelay.engines.flower.wire import encoding
+    from fedrelay.engines.flower.wire import flower_messages
 
-    return fake_clock(encoding)
+    return fake_clock(flower_messages)

@@ -16,7 +16,7 @@ from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 
 from fedrelay.engines.flower.messages import Message
 from fedrelay.engines.flower.wire import superlink_run
-from fedrelay.engines.flower.wire.encoding import with_content_id
+from fedrelay.engines.flower.wire.flower_messages import with_content_id
 
 ME = Node(node_id=1)
 LARGEST = 10**6

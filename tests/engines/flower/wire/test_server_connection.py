@@ -17,10 +17,10 @@ from flwr.supercore.inflatable.inflatable_object import get_object_tree
 from tests.engines.flower.wire.stand_ins import CUT, LARGEST, ME, StoredParts, flower_message, plain_message, status
 
 from fedrelay.engines.flower.messages import Message
-from fedrelay.engines.flower.server.connection_interface import Unreachable
+from fedrelay.engines.flower.server.connection_interface import SuperLinkUnreachable
 from fedrelay.engines.flower.wire import encoding, server_connection
-from fedrelay.engines.flower.wire.encoding import to_flower
-from fedrelay.engines.flower.wire.server_connection import FlowerConnection
+from fedrelay.engines.flower.wire.flower_messages import to_flower
+from fedrelay.engines.flower.wire.server_connection import ServerConnection
 from fedrelay.engines.flower.wire.superlink_run import RunAlreadyTaken, SuperLinkRun
 
 
@@ -84,7 +84,7 @@ def open_connection(monkeypatch):
     def make(*links, failures=(), wait=60.0):
         FakeSuperLinkRun.links, FakeSuperLinkRun.failures, FakeSuperLinkRun.closed = list(links), list(failures), []
         monkeypatch.setattr(server_connection, "SuperLinkRun", FakeSuperLinkRun)
-        connections.append(FlowerConnection("link:1", b"", b"", {}, wait=wait))
+        connections.append(ServerConnection("link:1", b"", b"", {}, wait=wait))
         connections[-1].names = {"a": "a", "b": "b"}
         return connections[-1]
 
@@ -176,7 +176,7 @@ def test_failures_of_the_network_are_not_the_nodes(method, failure, words, open_
     links = [FakeLink({"a": to_flower(plain_message())}) for _ in range(2)]
     setattr(links[0], method, fail)
     connection = open_connection(*links)
-    with pytest.raises(Unreachable) as caught:
+    with pytest.raises(SuperLinkUnreachable) as caught:
         all_of_it()
     assert str(caught.value) == words
     connection.reconnect()
@@ -200,6 +200,6 @@ def test_temporary_failures_are_waited_for(failures, wait, words, open_connectio
     if words is None:
         assert open_connection(FakeLink(), failures=failures, wait=wait).online() == {"a", "b"}
         return
-    with pytest.raises(Unreachable) as caught:
+    with pytest.raises(SuperLinkUnreachable) as caught:
         open_connection(FakeLink(), failures=failures, wait=wait)
     assert words in str(caught.value)

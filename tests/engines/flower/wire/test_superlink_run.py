@@ -15,7 +15,7 @@ from flwr.app import Message as FlowerMessage
 from tests.engines.flower.wire.stand_ins import plain_message, status
 
 from fedrelay.engines.flower.wire import superlink_run
-from fedrelay.engines.flower.wire.encoding import to_flower
+from fedrelay.engines.flower.wire.flower_messages import to_flower
 from fedrelay.engines.flower.wire.superlink_run import RunAlreadyTaken, SuperLinkRun
 
 

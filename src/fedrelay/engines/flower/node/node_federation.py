@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedrelay.data.federation_wrapper import FederationWrapper
-from fedrelay.data.public_samples import PublicFederation
+from fedrelay.data.public_samples import FederationWithPublicSamples
 from fedrelay.data.samples import Samples, SampleSource
 
 
@@ -39,7 +39,7 @@ class NodeFederation(FederationWrapper):
 
 
 @dataclass(frozen=True)
-class NodeFederationWithPublic(PublicFederation):
+class NodeFederationWithPublicSamples(FederationWithPublicSamples):
     """The same with public samples that the server has sent."""
 
     sent: Samples

@@ -17,7 +17,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from fedrelay.engines.flower.messages import Message
-from fedrelay.engines.flower.node.state_files import StateFiles
+from fedrelay.engines.flower.node.client_state_files import ClientStateFiles
 from fedrelay.files import write_atomically
 
 REMEMBERED = 16
@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 class NoisyReplyCache:
     """Files `answer-DIGEST.safetensors` beside the client state of their run; they are removed together."""
 
-    def __init__(self, state_files: StateFiles) -> None:
+    def __init__(self, state_files: ClientStateFiles) -> None:
         self.state_files = state_files
 
     def get(self, run: str, request: Message) -> Message | None:

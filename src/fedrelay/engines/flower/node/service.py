@@ -38,27 +38,27 @@ from fedrelay.engines.flower.messages import (
     text_field,
     unpack_models,
 )
-from fedrelay.engines.flower.node.frozen_files import FrozenFiles, MissingFrozenParameters
-from fedrelay.engines.flower.node.node_federation import NodeFederation, NodeFederationWithPublic
+from fedrelay.engines.flower.node.client_state_files import DAYS, ClientStateFiles
+from fedrelay.engines.flower.node.frozen_parameter_files import FrozenParameterFiles, MissingFrozenParameters
+from fedrelay.engines.flower.node.node_federation import NodeFederation, NodeFederationWithPublicSamples
 from fedrelay.engines.flower.node.node_table import NodeTable
 from fedrelay.engines.flower.node.noisy_reply_cache import NoisyReplyCache
-from fedrelay.engines.flower.node.owner_policy import DeclinedByOwner, OwnerPolicy, PrivacyBudget
-from fedrelay.engines.flower.node.state_files import DAYS, StateFiles
+from fedrelay.engines.flower.node.owner_privacy_policy import DeclinedByOwner, OwnerPrivacyPolicy, PrivacyBudget
 from fedrelay.engines.flower.node_facts import NodeFacts, TableFacts
 from fedrelay.engines.local.executor import WorkerContext, one_thread
 from fedrelay.engines.local.route_batches import RouteBatch
 from fedrelay.engines.local.simulation_engine import SETUP_ROUND, ProfileClients
 from fedrelay.errors import EngineError, FedRelayError
 from fedrelay.experiment.part_serialization import from_plain
-from fedrelay.local.client_profile import ClientProfiler
+from fedrelay.local.client_profiler import ClientProfiler
 from fedrelay.local.evaluation import evaluate
-from fedrelay.local.hop import PlannedHop
 from fedrelay.local.hop_context import HopContext
+from fedrelay.local.hop_runner import PlannedHop
 from fedrelay.local.terms.client_level_privacy import ClientLevelPrivacy
 from fedrelay.local.terms.tensor_declarations import ClientState, Payload, ServerState
 from fedrelay.local.trainer import TrainingJob
 from fedrelay.robustness.guard import TypicalHop
-from fedrelay.routes.execution_overlay import Tamper, Tampering
+from fedrelay.routes.execution_overlay import TamperedHop, Tampering
 from fedrelay.routes.plan import Hop
 
 LARGEST_MODEL = 2 * 10**9
@@ -93,7 +93,7 @@ class NodeService:
     share_histogram: bool = False
     """Whether the server may know how many samples of each class there are."""
 
-    policy: OwnerPolicy | None = None
+    policy: OwnerPrivacyPolicy | None = None
     budget: PrivacyBudget | None = None
     keep_days: int = DAYS
     """Days after which the state of a run that did not continue is removed."""
@@ -103,9 +103,9 @@ class NodeService:
     """Names of the plug-in modules that the owner allows."""
 
     def __post_init__(self) -> None:
-        self.state_files = StateFiles(self.folder / "states", self.keep_days)
+        self.state_files = ClientStateFiles(self.folder / "states", self.keep_days)
         self.replies = NoisyReplyCache(self.state_files)
-        self.frozen_files = FrozenFiles(self.folder / "frozen", self.largest_model)
+        self.frozen_files = FrozenParameterFiles(self.folder / "frozen", self.largest_model)
         self.salt = _salt(self.folder / "salt")
         self.contexts: OrderedDict[str, WorkerContext] = OrderedDict()
         self.federation = with_validation(self.data, self.validation, seed=1)
@@ -247,7 +247,7 @@ class NodeService:
         worker, client = self._context(request.header), int_field(request.header, "client")
         profiler = from_plain(ClientProfiler, request.header.get("profiler"))
         own = worker.job.federation
-        own = own.inner if isinstance(own, NodeFederationWithPublic) else own
+        own = own.inner if isinstance(own, NodeFederationWithPublicSamples) else own
         worker.job = replace(worker.job, federation=_with_public(own, request))
         worker.rows = unpack_models(request, worker.job.layout, ["start"])["start"].unsqueeze(0)
         with one_thread():
@@ -332,7 +332,7 @@ def _with_public(own: Federation, request: Message) -> Federation:
         raise BadMessage("the public samples have another shape or type")
     if y.min() < 0 or y.max() >= own.class_count:
         raise BadMessage("the public samples have other classes")
-    return NodeFederationWithPublic(own, 0, 0, Samples(torch.from_numpy(x), torch.from_numpy(y)))
+    return NodeFederationWithPublicSamples(own, 0, 0, Samples(torch.from_numpy(x), torch.from_numpy(y)))
 
 
 def _planned_hop(header: Header) -> PlannedHop:
@@ -345,7 +345,7 @@ def _planned_hop(header: Header) -> PlannedHop:
         return PlannedHop(hop)
     if not isinstance(tamper, Mapping) or tamper.get("what") not in get_args(Tampering):
         raise BadMessage("unknown kind of tampering")
-    return PlannedHop(hop, (), Tamper(hop.route, hop.index, tamper["what"], float_field(tamper, "factor")))
+    return PlannedHop(hop, (), TamperedHop(hop.route, hop.index, tamper["what"], float_field(tamper, "factor")))
 
 
 def _merged_from(header: Header) -> list[int]:

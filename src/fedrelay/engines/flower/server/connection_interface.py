@@ -9,12 +9,12 @@ from fedrelay.engines.flower.messages import Message
 from fedrelay.errors import EngineError
 
 
-class Unreachable(EngineError):
+class SuperLinkUnreachable(EngineError):
     """The SuperLink does not answer, or no longer knows this run."""
 
 
 class Connection(Protocol):
-    """Sends requests to nodes and receives replies. All methods except `close` raise `Unreachable`."""
+    """Sends requests to nodes and receives replies. All methods except `close` raise `SuperLinkUnreachable`."""
 
     def online(self) -> set[str]:
         """The names of the nodes that are online."""

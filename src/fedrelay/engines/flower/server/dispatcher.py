@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from fedrelay.engines.flower.messages import BadMessage, Message
-from fedrelay.engines.flower.server.connection_interface import Connection, Unreachable, no_reply
-from fedrelay.engines.flower.server.frozen_delivery import FrozenDelivery
+from fedrelay.engines.flower.server.connection_interface import Connection, SuperLinkUnreachable, no_reply
+from fedrelay.engines.flower.server.frozen_parameter_delivery import FrozenParameterDelivery
 from fedrelay.routes.arrival import Attempt
 
 log = logging.getLogger(__name__)
@@ -87,7 +87,7 @@ class Dispatcher:
     wait: float = 60.0
     """Seconds after which a connection that keeps failing is given up."""
 
-    setup: FrozenDelivery = field(default_factory=FrozenDelivery)
+    setup: FrozenParameterDelivery = field(default_factory=FrozenParameterDelivery)
     """What a node receives before its first request."""
 
     interruptions: list[str] = field(default_factory=list)
@@ -151,7 +151,7 @@ class Dispatcher:
             now = time.monotonic()  # replies that arrive while others are read are not late
             finished.extend(self._receive())
             finished.extend(self._expire(now))
-        except Unreachable as error:
+        except SuperLinkUnreachable as error:
             wanted = [request for request in self.in_flight.values() if request.tries > 0]
             self._reconnect(error, len(wanted))
             for request in reversed(wanted):
@@ -169,7 +169,7 @@ class Dispatcher:
         while True:
             try:
                 return self.connection.online()
-            except Unreachable as error:
+            except SuperLinkUnreachable as error:
                 self._reconnect(error, 0)
 
     def cancel(self, request: Request) -> tuple[Attempt, ...]:
@@ -232,12 +232,12 @@ class Dispatcher:
         """Whether an offline node may still come back: it notices a lost connection only after its work."""
         return time.monotonic() - self._back_at < (self.timeout if request.resent else min(RETURN, self.timeout))
 
-    def _reconnect(self, error: Unreachable, lost: int) -> None:
+    def _reconnect(self, error: SuperLinkUnreachable, lost: int) -> None:
         now = time.monotonic()
         self._first_failure = self._first_failure if self._failures else now
         self._failures += 1
         if self._failures > MAX_FAILURES and now - self._first_failure > self.wait:
-            raise Unreachable(f"{error}; it failed {self._failures} times without a reply between them")
+            raise SuperLinkUnreachable(f"{error}; it failed {self._failures} times without a reply between them")
         log.warning("%s; waiting for it", error)
         if self._failures > 1:
             time.sleep(min(1.0, 10 * self.poll))

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from fedrelay.data.federation import Federation, Kind, digest
 from fedrelay.data.federation_wrapper import FederationWrapper
-from fedrelay.data.public_samples import PublicFederation
+from fedrelay.data.public_samples import FederationWithPublicSamples
 from fedrelay.data.samples import Samples
 from fedrelay.data.table_federation import TableFederation
 from fedrelay.engines.flower.node_facts import NodeFacts
@@ -121,6 +121,6 @@ def remote_part(federation: Federation) -> RemoteFederation | None:
 
 def only_public_above(federation: Federation) -> bool:
     """Whether nothing but a public set and the encoding of tables wraps the nodes' data."""
-    inner = federation.inner if isinstance(federation, PublicFederation) else federation
+    inner = federation.inner if isinstance(federation, FederationWithPublicSamples) else federation
     inner = inner.inner if isinstance(inner, TableFederation) else inner
     return isinstance(inner, RemoteFederation)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fedrelay.engines.flower.messages import BadMessage, Message, hop_report, int_field, scalar_names, unpack_models
 from fedrelay.engines.local.executor import one_thread
-from fedrelay.local.hop import apply_guard
+from fedrelay.local.hop_runner import apply_guard
 from fedrelay.local.terms.tensor_declarations import Payload
 from fedrelay.local.trainer import TrainingJob
 from fedrelay.models.flat_layout import FlatModule

@@ -25,7 +25,7 @@ from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
 from fedrelay.engines.flower.credentials import PrivateKey
 from fedrelay.engines.flower.messages import Message, one_line
-from fedrelay.engines.flower.wire.encoding import (
+from fedrelay.engines.flower.wire.flower_messages import (
     IncomingMessageTooLarge,
     fetch,
     from_flower,

@@ -18,7 +18,7 @@ from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 
 from fedrelay.engines.flower.credentials import PublicKey
 from fedrelay.engines.flower.messages import one_line
-from fedrelay.engines.flower.server.connection_interface import Unreachable
+from fedrelay.engines.flower.server.connection_interface import SuperLinkUnreachable
 
 UNREGISTERED = NodeStatus.UNREGISTERED
 """The status of a key that was removed. Flower never accepts it again."""
@@ -52,7 +52,7 @@ def reason_of(error: Exception) -> str:
     return one_line(f"{type(error).__name__}: {error}", 200)
 
 
-def unreachable(address: str, error: Exception, unauthorized: str = "no longer knows this run") -> Unreachable:
+def unreachable(address: str, error: Exception, unauthorized: str = "no longer knows this run") -> SuperLinkUnreachable:
     """A failed call as one of our errors; `unauthorized` is what status 401 means."""
     match status_of(error):
         case 0:
@@ -63,12 +63,12 @@ def unreachable(address: str, error: Exception, unauthorized: str = "no longer k
             what = "refuses the request"
         case _:
             what = "fails"
-    return Unreachable(f"the SuperLink at {address} {what} ({reason_of(error)})")
+    return SuperLinkUnreachable(f"the SuperLink at {address} {what} ({reason_of(error)})")
 
 
 @contextmanager
 def calling(address: str) -> Iterator[None]:
-    """Turn errors of calls into `Unreachable`."""
+    """Turn errors of calls into `SuperLinkUnreachable`."""
     try:
         yield
     except (httpx.HTTPError, ObjectPushError, ValueError) as error:

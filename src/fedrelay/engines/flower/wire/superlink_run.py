@@ -29,7 +29,7 @@ from flwr.supercore.fab import Fab
 from flwr.supercore.interceptors import RuntimeTokenHttpInterceptor, SuperExecAuthHttpInterceptor
 from flwr.supercore.runtime import RuntimeHttpClient
 
-from fedrelay.engines.flower.wire.encoding import with_content_id
+from fedrelay.engines.flower.wire.flower_messages import with_content_id
 from fedrelay.engines.flower.wire.superlink_calls import client, control, reason_of
 
 log = logging.getLogger(__name__)

@@ -1,0 +1,129 @@
+"""Hop requests: the request to a node for one hop, and the model that goes on from there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import astuple, dataclass, field, replace
+
+from torch import Tensor
+
+from fedrelay.engines.base import RoundInputs
+from fedrelay.engines.flower.job_description import describe_job
+from fedrelay.engines.flower.messages import Message, pack_models, scalar_names
+from fedrelay.engines.flower.server.client_state_versions import ClientStateVersions
+from fedrelay.engines.flower.server.dispatcher import SMALL, Request
+from fedrelay.engines.flower.server.reply_checks import ReplyChecker
+from fedrelay.experiment.spec import RecoverySettings
+from fedrelay.local.terms.tensor_declarations import Payload, ServerState
+from fedrelay.local.trainer import TrainingJob
+from fedrelay.routes.arrival import Arrival, HopReport
+from fedrelay.routes.execution_overlay import AS_PLANNED, ExecutionOverlay
+from fedrelay.routes.plan import Hop, RoundPlan
+
+Accept = Callable[[int, int, int], None]
+"""Called with (client, route, request id) of a hop whose model was accepted."""
+
+
+@dataclass
+class ActiveRoute:
+    """A route whose model is travelling."""
+
+    number: int
+    clients: tuple[int, ...]
+    model: Tensor
+    payload: dict[str, Tensor]
+    inputs: RoundInputs
+    round: int
+    overlay: ExecutionOverlay = AS_PLANNED
+    first: int = 0
+    """The index of its first hop. Round, attempt and index key the randomness of a hop."""
+
+    reports: list[HopReport] = field(default_factory=list)
+    received_models: dict[int, Tensor] = field(default_factory=dict)
+    request: Request | None = None
+    """The request in flight."""
+
+    given_up: bool = False
+    """Whether replies that still arrive are ignored."""
+
+    @property
+    def done(self) -> bool:
+        return len(self.reports) == len(self.clients)
+
+    def arrival(self) -> Arrival:
+        return Arrival(self.number, self.clients, self.model, tuple(self.reports), self.payload, self.received_models)
+
+
+class HopRequestBuilder:
+    """Builds the requests of routes, hop by hop."""
+
+    def __init__(
+        self, job: TrainingJob, versions: ClientStateVersions, checker: ReplyChecker, recovery: RecoverySettings
+    ) -> None:
+        self.job, self.versions, self.checker = job, versions, checker
+        self.tries = 1 + (recovery.retries if recovery.policy == "retry" else 0)
+        self.job_description, self.scalars = describe_job(job), scalar_names(job)
+
+    def start_route(self, plan: RoundPlan, overlay: ExecutionOverlay, inputs: RoundInputs, number: int) -> ActiveRoute:
+        """A route before its first hop."""
+        own = inputs.payload.get(number, {}) if number in inputs.starts else {}
+        payload = {
+            name: own.get(name, inputs.server.get(name, inputs.weights.new_zeros(size)))
+            for name, size in self.job.tensor_sizes(Payload).items()
+        }
+        model = inputs.starts.get(number, inputs.weights)
+        return ActiveRoute(number, plan.routes[number].clients, model, payload, inputs, plan.round, overlay)
+
+    def next_request(self, route: ActiveRoute, accept: Accept, *, one_hop: bool = False) -> Request:
+        """The request for the next hop of a route, which leads to all further hops unless `one_hop`."""
+        index, typical = len(route.reports), route.inputs.typical_hop
+        client = route.clients[index]
+        first, length = route.first, route.first + len(route.clients)
+        hop = Hop(route.round, route.number, first + index, client, route.overlay.attempt, length)
+        id = self.versions.new_id()
+        if (hop.route, hop.index) in route.overlay.taps:
+            route.received_models[hop.index] = route.model
+
+        def on_reply(message: Message, seconds: float) -> Request | None:
+            if route.given_up:
+                return None
+            report, model, payload = self.checker.check(hop, route.model, typical, id, message, seconds)
+            if not report.refused:
+                route.model, route.payload = model, payload
+                accept(client, hop.route, id)
+            return finish(replace(report, attempts=(*request.attempts, "answered")))
+
+        def on_failure(reason: str) -> Request | None:
+            return finish(HopReport(0, 0, 0.0, refused=reason, attempts=tuple(request.attempts)))
+
+        def finish(report: HopReport) -> Request | None:
+            if route.given_up:
+                return None
+            route.reports.append(report)
+            route.request = None
+            return None if one_hop or route.done else self.next_request(route, accept)
+
+        largest = (1 + len(route.payload)) * self.job.layout.bytes + SMALL
+        request = Request(client, lambda: self._message(route, hop, id), on_reply, on_failure, largest, self.tries)
+        route.request = request
+        return request
+
+    def _message(self, route: ActiveRoute, hop: Hop, id: int) -> Message:
+        """The request on the wire. Tensors that are not sent are zero, or equal to the model."""
+        tamper, inputs = route.overlay.tamper_at(hop.route, hop.index), route.inputs
+        models = {"recv": route.model}
+        if route.model is not inputs.weights and self.job.needs_round_model:
+            models["round"] = inputs.weights
+        server = self.job.tensor_names(ServerState)
+        models |= {f"server {name}": inputs.server[name] for name in server if name in inputs.server}
+        models |= {f"payload {name}": tensor for name, tensor in route.payload.items() if tensor.any()}
+        header = {
+            "kind": "hop",
+            "job": self.job_description,
+            "run": self.versions.client_states.run_id,
+            "hop": list(astuple(hop)),
+            "typical_norm": inputs.typical_hop.update_norm,
+            "tamper": None if tamper is None else {"what": tamper.what, "factor": tamper.factor},
+            **self.versions.request_fields(hop.client, id),
+        }
+        return pack_models(header, models, self.scalars)

@@ -1,0 +1,32 @@
+"""What a run was started with from Python and no run folder can hold: data, a model or a task of the caller's own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from fedrelay.errors import FedRelayError
+
+_WORDS = {"data": "data", "model": "a model", "task": "a task"}
+
+
+def check_unsaved_inputs(
+    run: Path, facts: Mapping[str, Any], what_to_do: str, given: Mapping[str, object], failure: type[FedRelayError]
+) -> None:
+    """Check that the caller gives all parts again that a run was started with.
+
+    Args:
+        run: The run folder.
+        facts: What `run.json` says.
+        what_to_do: The function that takes the parts, for the message, such as `use fedrelay.export`.
+        given: data, model and task; None where the caller gives none.
+        failure: The error to raise.
+
+    Raises:
+        failure: One is missing.
+    """
+    for name, part in given.items():
+        if facts.get(f"own_{name}") and part is None:
+            words = f"was started from Python with {_WORDS[name]} of your own"
+            raise failure(f"{run}: {words}; {what_to_do}({str(run)!r}, {name}=…)")

@@ -1,0 +1,205 @@
+"""Nodes with tables: they share sums, and then train as the local engine does on the same rows."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import fedrelay as fr
+from fedrelay.engines.flower.job_description import encoding_from_plain
+from fedrelay.engines.flower.node.node_table import NodeTable
+from fedrelay.engines.flower.node.service import NodeService
+from fedrelay.engines.flower.node_facts import parse_facts
+from fedrelay.engines.flower.server.table_encoding_agreement import agree
+from fedrelay.engines.flower.start import _check_data, remote_federation
+from fedrelay.errors import DataError, SpecError
+from fedrelay.experiment.spec import DataSettings, TableSettings
+
+pytest.importorskip("cryptography", reason="the extra 'flower' is not installed")
+
+HEADER = "site,age,town,ill"
+SITES = {
+    "n00": ["n00,1,oslo,no", "n00,3,rome,yes", "n00,5,oslo,no", "n00,8.5,oslo,yes"],
+    "n01": ["n01,10,oslo,maybe", "n01,30,bern,yes", "n01,,rome,yes", "n01,20,,no"],
+    "n02": ["n02,7,kiel,no", "n02,7.25,kiel,yes", "n02,9,,no"],
+}
+TEST = ["n00,3,oslo,no", "n01,20,bern,yes", "x,11,rome,maybe"]
+RUN: dict[str, Any] = {"rounds": 2, "fraction": 1.0, "batch_size": 2, "seed": 3}
+
+
+def write(path: Path, lines: list[str], header: str = HEADER) -> Path:
+    path.write_text("\n".join([header, *lines]))
+    return path
+
+
+def node_table(folder: Path, name: str, lines: list[str], header: str = HEADER, **options: Any) -> NodeTable:
+    settings = TableSettings(target="ill", drop=("site",), **options.pop("columns", {}))
+    return NodeTable.read(write(folder / f"{name}.csv", lines, header), settings, **options)
+
+
+def service(folder: Path, name: str, table: NodeTable, **options: Any) -> NodeService:
+    (folder / name).mkdir(exist_ok=True)
+    return NodeService(table.alone(), folder / name, table=table, **options)
+
+
+def facts_of(folder: Path, tables: dict[str, NodeTable], **options: Any) -> dict[str, Any]:
+    services = {name: service(folder, name, table, **options) for name, table in tables.items()}
+    return {name: parse_facts(json.loads(each.facts().model_dump_json())) for name, each in services.items()}
+
+
+@pytest.fixture
+def local(tmp_path: Path):
+    """The same rows in one place."""
+    rows = write(tmp_path / "all.csv", [line for lines in SITES.values() for line in lines])
+    test = write(tmp_path / "test.csv", TEST)
+
+    def made(**options: Any):
+        return fr.federate_table(rows, target="ill", client="site", test=test, **options)
+
+    return made
+
+
+@pytest.fixture
+def federation(tmp_path, make_nodes, local):
+    """Nodes that serve the files of the sites, and the server's view of them."""
+
+    def made(test: bool = True, **table: Any):
+        found = make_nodes(local())
+        tables = {name: node_table(tmp_path, name, lines) for name, lines in SITES.items()}
+        for name, each in tables.items():
+            found.connection.services[name] = service(tmp_path, name, each)
+        data = DataSettings(name="sites", table=TableSettings(**table))
+        found.remote = remote_federation(data, facts_of(tmp_path, tables), tmp_path / "test.csv" if test else None)
+        return found
+
+    return made
+
+
+@pytest.mark.parametrize(("method", "scaling"), [("fedcyclic", "shared"), ("fedavg", "client"), ("fedcyclic", "none")])
+def test_the_same_weights_as_the_local_engine(method, scaling, federation, local, use_nodes, tmp_path):
+    here = fr.run(method, data=local(scaling=scaling), workers=1, lanes=1, out=tmp_path / "here", **RUN)
+    use_nodes(federation(scaling=scaling))
+    data = {"name": "sites", "table": {"scaling": scaling}}
+    there = fr.run(method, engine="flower", data=data, out=tmp_path / "there", **RUN)
+    torch.testing.assert_close(there.weights, here.weights, rtol=0, atol=1e-6)
+    setups = [json.loads((tmp_path / run / "ledger.jsonl").read_text().splitlines()[0]) for run in ("here", "there")]
+    assert setups[0]["payloads"] == setups[1]["payloads"]
+    assert setups[0]["payloads"].keys() == {"table sums", "table encoding"}
+
+
+@pytest.mark.parametrize("options", [{}, {"scaling": "client"}, {"mark_missing": False}])
+def test_nodes_hold_the_same_samples_bit_for_bit(options, federation, local, tmp_path):
+    here, found = local(**options), federation(**options)
+    shared = found.remote.shared
+    assert shared == here.shared
+    for client, name in enumerate(SITES):
+        samples = found.connection.services[name].table.encoded(shared).train_samples(0)
+        assert samples.x.equal(here.train_samples(client).x)
+        assert samples.y.equal(here.train_samples(client).y)
+    assert found.remote.class_count == 3
+    assert found.remote.sample_shape == here.sample_shape
+    assert found.remote.task == "classification"
+    if "scaling" not in options:  # the server knows no client of its test rows
+        assert found.remote.test.x.equal(here.test.x)
+
+
+def test_held_out_rows_are_encoded_too_and_nodes_evaluate_on_them(tmp_path, make_nodes, local, use_nodes):
+    found = make_nodes(local())
+    tables = {name: node_table(tmp_path, name, lines, hold_out=0.5) for name, lines in SITES.items()}
+    for name, each in tables.items():
+        found.connection.services[name] = service(tmp_path, name, each)
+    facts = facts_of(tmp_path, tables, share_histogram=True)
+    assert [each.tests for each in facts.values()] == [2, 2, 1]
+    found.remote = remote_federation(DataSettings(name="sites"), facts, None)
+    assert found.remote.shared.encoding.numbers["age"].shift == pytest.approx(
+        sum(table.statistics.numbers["age"].total for table in tables.values())
+        / sum(table.statistics.numbers["age"].known for table in tables.values())
+    )
+    assert sum(found.remote.histogram(client).sum() for client in range(3)) == 6
+    use_nodes(found)
+    assert 0 <= fr.run("fedavg", engine="flower", data="sites", **RUN).accuracy <= 1
+
+
+def test_the_histogram_of_a_node_is_in_the_order_of_all_labels(tmp_path):
+    tables = {name: node_table(tmp_path, name, lines) for name, lines in SITES.items()}
+    agreed = agree(facts_of(tmp_path, tables, share_histogram=True), TableSettings())
+    assert agreed is not None
+    facts, shared = agreed
+    assert shared.labels == ("maybe", "no", "yes")
+    assert [each.histogram for each in facts.values()] == [(0, 2, 2), (1, 1, 2), (0, 2, 1)]
+
+
+def test_a_column_without_values_fits_text_and_numbers(tmp_path):
+    empty = node_table(tmp_path, "empty", ["e,,,no", "e,,,yes"])
+    full = node_table(tmp_path, "full", SITES["n00"])
+    agreed = agree(facts_of(tmp_path, {"empty": empty, "full": full}), TableSettings())
+    assert agreed is not None
+    _, shared = agreed
+    assert (list(shared.encoding.numbers), list(shared.encoding.categories)) == (["age"], ["town"])
+    assert empty.encoded(shared).train_samples(0).x.tolist() == [[0, 1, 1, 0, 1], [0, 1, 1, 0, 1]]
+
+
+@pytest.mark.parametrize(
+    ("lines", "header", "options", "problem"),
+    [
+        (
+            ["x,1,2,no", "x,2,3,yes"],
+            HEADER,
+            {},
+            "'town' has numbers at node 'b' and text at another; start all nodes with",
+        ),
+        (
+            ["x,1,no", "x,2,yes"],
+            "site,age,ill",
+            {},
+            "node 'a' and node 'b' have other columns: town; name them in --drop",
+        ),
+        (["x,1,oslo,1.5", "x,2,rome,2"], HEADER, {}, "has labels at one, numbers at the other; start both with --task"),
+        (SITES["n00"], HEADER, {"target": "town"}, "predict other columns: 'ill' and 'town'"),
+    ],
+)
+def test_tables_that_do_not_fit_each_other(tmp_path, lines, header, options, problem):
+    settings = TableSettings(**{"target": "ill", "drop": ("site",), **options})
+    tables = {
+        "a": node_table(tmp_path, "a", SITES["n00"]),
+        "b": NodeTable.read(write(tmp_path / "b.csv", lines, header), settings),
+    }
+    with pytest.raises(DataError, match=problem):
+        agree(facts_of(tmp_path, tables), TableSettings())
+
+
+def test_nodes_with_and_without_tables(tmp_path):
+    facts = facts_of(tmp_path, {"a": node_table(tmp_path, "a", SITES["n00"])})
+    mixed = {**facts, "b": facts["a"].model_copy(update={"table": None})}
+    with pytest.raises(DataError, match="node 'a' serves a table, node 'b' does not; start all nodes with --target"):
+        agree(mixed, TableSettings())
+    assert agree({"b": mixed["b"]}, TableSettings()) is None
+    with pytest.raises(SpecError, match=r"data\.table: has no effect, because the nodes serve no tables"):
+        remote_federation(DataSettings(table=TableSettings(scaling="client")), {"b": mixed["b"]}, None)
+
+
+def test_columns_are_chosen_at_the_nodes():
+    with pytest.raises(SpecError, match=r"data\.table\.target: has no effect with engine 'flower'"):
+        _check_data(DataSettings(name="sites", table=TableSettings(target="ill")))
+    _check_data(DataSettings(name="sites", table=TableSettings(scaling="client", mark_missing=False)))
+
+
+@pytest.mark.parametrize("lie", [{"known": 99}, {"squares": -1.0}, {"total": float("inf")}])
+def test_impossible_sums_are_refused(tmp_path, lie):
+    [facts] = facts_of(tmp_path, {"a": node_table(tmp_path, "a", SITES["n00"])}).values()
+    plain = json.loads(facts.model_dump_json())
+    plain["table"]["statistics"]["numbers"]["age"] |= lie
+    with pytest.raises(ValueError, match=r"more values than|sum is impossible|finite"):
+        parse_facts(plain)
+
+
+def test_a_job_without_an_encoding_is_refused_by_a_node_with_a_table(tmp_path):
+    node = service(tmp_path, "a", node_table(tmp_path, "a", SITES["n00"]))
+    with pytest.raises(fr.EngineError, match="do not agree whether its samples are rows of a table"):
+        node._samples_as(None)
+    with pytest.raises((ValueError, KeyError)):
+        encoding_from_plain({"numbers": [["age", {"shift": "far"}]], "categories": [], "labels": []})

@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedrelay.grouping.group_size_bounds import GroupSizeBounds, fill_groups
+from fedrelay.grouping.random import random_groups
+
+
+def sizes_of(groups):
+    return sorted((len(group) for group in groups), reverse=True)
+
+
+def shuffled(sizes, bounds, seed=1):
+    return random_groups(np.asarray(sizes), bounds, np.random.default_rng(seed))
+
+
+@pytest.mark.parametrize(("clients", "expected"), [(10, [4, 3, 3]), (9, [3, 3, 3]), (11, [4, 4, 3])])
+def test_golden_sizes(clients, expected):
+    assert sizes_of(shuffled(np.full(clients, 100), GroupSizeBounds(4, 250))) == expected
+
+
+def test_the_papers_example():
+    groups = shuffled(np.full(500, 100), GroupSizeBounds(11, 800))
+    assert sizes_of(groups) == [9] * 4 + [8] * 58
+
+
+def test_a_small_last_group_stays_when_there_is_no_room(caplog):
+    caplog.set_level("DEBUG", "fedrelay.grouping.group_size_bounds")
+    groups = shuffled(np.full(10, 1), GroupSizeBounds(3, 10**6))
+    assert sizes_of(groups) == [3, 3, 3, 1]
+    assert "group 4 has 1 samples, fewer than grouping.min_samples=1000000; the other groups are full" in caplog.text
+
+
+def test_a_single_small_group_stays(caplog):
+    assert fill_groups(range(3), np.array([5, 5, 5]), GroupSizeBounds(11, 800)) == ((0, 1, 2),)
+    assert caplog.text == ""
+
+
+def test_leftovers_go_to_the_groups_with_the_fewest_samples():
+    sizes = np.array([60, 60, 50, 50, 90, 90, 10])
+    assert fill_groups(range(7), sizes, GroupSizeBounds(4, 100)) == ((0, 1), (2, 3, 6), (4, 5))
+
+
+def test_leftovers_pass_over_full_groups_in_an_order_fixed_at_the_start():
+    sizes = np.array([100, 30, 30, 40, 100, 20, 20])
+    assert fill_groups(range(7), sizes, GroupSizeBounds(3, 100)) == ((0, 5), (1, 2, 3), (4, 6))
+
+
+@given(
+    st.lists(st.integers(1, 300), min_size=1, max_size=60),
+    st.integers(1, 12),
+    st.integers(1, 900),
+    st.integers(0, 2**40),
+)
+def test_groups_are_a_partition_within_bounds(sizes, most, least, seed):
+    sizes = np.array(sizes)
+    groups = shuffled(sizes, GroupSizeBounds(most, least), seed)
+    assert sorted(client for group in groups for client in group) == list(range(len(sizes)))
+    assert all(1 <= len(group) <= most for group in groups)
+    assert shuffled(sizes, GroupSizeBounds(most, least), seed) == groups
+    short = [group for group in groups if len(group) < most and sizes[list(group)].sum() < least]
+    assert len(short) <= 1
