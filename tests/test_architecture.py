@@ -20,7 +20,7 @@ ROOMS = """
     errors files rng user_code experiment.error_messages experiment.yaml_files experiment.sections experiment.spec
     experiment.part_serialization runtime.versions
     routes.plan routes.execution_overlay routes.arrival routes.async_progress
-    grouping.group_counts
+    grouping.groups_in_round
     data models metrics tasks privacy.accountant
     local routes cost robustness.guard robustness.tampering
     robustness
@@ -36,7 +36,7 @@ ROOMS = """
     runtime.planner
     experiment
     runtime
-    robustness.gan_recovery_run
+    robustness.gan_attack_run
     report
     api
     __init__

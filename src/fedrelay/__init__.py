@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "api": ("compare", "export", "load_data", "methods", "plan", "resume", "run"),
-    "data.dataset_federation": ("federate_datasets",),
+    "data.torch_dataset_federation": ("federate_datasets",),
     "data.federation": ("Federation", "federate"),
     "data.table_federation": ("federate_table",),
     "errors": ("DataError", "DivergedError", "EngineError", "FedRelayError", "RunFolderError", "SpecError"),
