@@ -30,7 +30,7 @@ import fedrelay as fr
 from fedrelay.experiment.prepare import prepare
 from fedrelay.experiment.spec import experiment
 from fedrelay.grouping import balanced_assignment_solver
-from fedrelay.grouping.base import Grouping
+from fedrelay.grouping.grouping import Grouping
 from fedrelay.metrics.skew import GroupQuality, group_quality
 from fedrelay.rng import generator
 

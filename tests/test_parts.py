@@ -13,7 +13,7 @@ import pytest
 import fedrelay
 from fedrelay.experiment.method_catalogue import METHODS
 from fedrelay.experiment.part_docs import documentation
-from fedrelay.grouping.base import OPTIONS, Grouping
+from fedrelay.grouping.grouping import OPTIONS, Grouping
 from fedrelay.grouping.profiles import PROFILES
 from fedrelay.grouping.profiles.base import Profile
 from fedrelay.local.terms.base import Term

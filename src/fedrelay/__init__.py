@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     )
     from fedrelay.experiment.method_catalogue import register
     from fedrelay.experiment.spec import Comparison, Experiment
-    from fedrelay.grouping.base import Grouping
+    from fedrelay.grouping.grouping import Grouping
     from fedrelay.grouping.profiles.base import Profile
     from fedrelay.local.hop_context import HopContext, TrainingOutcome
     from fedrelay.local.terms.base import AnchoredTerm, LossTerm, Term
@@ -51,7 +51,7 @@ _HOMES = {
     "errors": ("DataError", "DivergedError", "EngineError", "FedRelayError", "RunFolderError", "SpecError"),
     "experiment.method_catalogue": ("register",),
     "experiment.spec": ("Comparison", "Experiment"),
-    "grouping.base": ("Grouping",),
+    "grouping.grouping": ("Grouping",),
     "grouping.profiles.base": ("Profile",),
     "local.hop_context": ("HopContext", "TrainingOutcome"),
     "local.terms.base": ("AnchoredTerm", "LossTerm", "Term"),

@@ -17,7 +17,7 @@ import fedrelay as fr
 from fedrelay.data.public_samples import with_public
 from fedrelay.data.samples import Samples
 from fedrelay.data.shared_samples import FederationWithSharedSamples
-from fedrelay.data.torch_dataset_samples import TorchDatasetSamples, join, seeded
+from fedrelay.data.torch_dataset_samples import LazyDatasetSamples, join, seeded
 from fedrelay.robustness.label_flip import LabelFlippedFederation, swap_table
 
 SETTINGS = {"rounds": 2, "fraction": 1.0, "batch_size": 4, "model": "logistic"}
@@ -157,7 +157,7 @@ def test_a_run_that_needs_no_histogram_reads_only_what_it_trains_on():
 
 def test_targets_of_subsets_and_joined_datasets_are_found_without_reading():
     inner = Augmented(9, 0)
-    part = TorchDatasetSamples(Subset(inner, [4, 2, 0]))
+    part = LazyDatasetSamples(Subset(inner, [4, 2, 0]))
     assert part.targets().tolist() == [1, 2, 0]
     assert join([part, part.select(np.array([1]))]).targets().tolist() == [1, 2, 0, 2]
     assert inner.reads == 0
@@ -165,7 +165,7 @@ def test_targets_of_subsets_and_joined_datasets_are_found_without_reading():
 
 def test_a_joined_source_in_memory_has_the_rows_in_order():
     one = Samples(torch.tensor([[1.0]]), torch.tensor([0]))
-    two = TorchDatasetSamples(TensorDataset(torch.tensor([[2.0], [3.0]]), torch.tensor([1, 0])))
+    two = LazyDatasetSamples(TensorDataset(torch.tensor([[2.0], [3.0]]), torch.tensor([1, 0])))
     assert join([one, two]).load().x.tolist() == [[1], [2], [3]]
 
 

@@ -12,11 +12,11 @@ from fedrelay.experiment.method_catalogue import METHODS, MethodEntry, load_plug
 from fedrelay.experiment.method_grammar import parse_method, refuse_misplaced_options
 from fedrelay.experiment.part_docs import meaning
 from fedrelay.experiment.spec import comparison, experiment
-from fedrelay.grouping.base import Grouping
+from fedrelay.grouping.grouping import Grouping
 from fedrelay.local.terms.base import Term
 from fedrelay.local.terms.proximal_penalty import ProximalPenalty
 from fedrelay.local.terms.tensor_declarations import ClientState, Payload, ServerState
-from fedrelay.merge.last import Last
+from fedrelay.merge.last_route import LastRoute
 from fedrelay.merge.mean import Mean
 from fedrelay.routes.chains import Chains
 from fedrelay.routes.ring import Ring
@@ -43,7 +43,7 @@ def test_what_nobody_brings_is_ordinary_federated_learning():
 
 
 def test_a_route_has_its_default_merge():
-    assert build_method(experiment("fedcyclic")).merge == Last()
+    assert build_method(experiment("fedcyclic")).merge == LastRoute()
     assert build_method(experiment("fedcyclic+fedprox")).route == Ring()
 
 
@@ -202,7 +202,7 @@ def test_what_makes_no_sense_together_is_refused(method, message):
 
 def test_ewc_travels_on_a_ring_by_default():
     assert build_method(experiment("ewc")).route == Ring()
-    assert build_method(experiment("ewc")).merge == Last()
+    assert build_method(experiment("ewc")).merge == LastRoute()
     assert build_method(experiment("fedseq+ewc")).merge == Mean()
 
 

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from fedrelay.grouping.base import Grouping
+from fedrelay.grouping.grouping import Grouping
 from fedrelay.grouping.profiles import ProfileInputs
 
 

@@ -154,7 +154,7 @@ def test_other_data_are_not_shown_as_those_of_the_run(slots_folder, tmp_path):
 
 
 def test_missing_data_are_named(slots_folder, monkeypatch):
-    def lost(data, seed):
+    def lost(data, seed, task):
         raise fr.DataError("mnist: not found\n  looked in: here")
 
     client_class_counts._opened.cache_clear()
@@ -166,9 +166,9 @@ def test_missing_data_are_named(slots_folder, monkeypatch):
 def test_data_are_opened_once_for_all_methods_that_share_them(comparison_folder, monkeypatch):
     opened = []
 
-    def noted(data, seed):
+    def noted(data, seed, task):
         opened.append(seed)
-        return open_federation(data, seed)
+        return open_federation(data, seed, task)
 
     client_class_counts._opened.cache_clear()
     open_federation = client_class_counts.open_federation

@@ -56,7 +56,7 @@ def test_digits_can_be_partitioned_as_claims_ask_for(claim, tmp_path):
     for experiment in scaled_claim(claim, "smoke", tmp_path).experiments.values():
         if experiment.data.name == "digits":
             settings = experiment.data.model_dump(exclude={"name"}, exclude_defaults=True)
-            assert fr.load_data("digits", **settings).clients == (experiment.data.clients or 100)
+            assert fr.load_data("digits", **settings).client_count == (experiment.data.clients or 100)
 
 
 def test_settings_of_scales_and_of_the_base_are_merged():

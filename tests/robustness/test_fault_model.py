@@ -18,10 +18,10 @@ from fedrelay.experiment.prepare import prepare
 from fedrelay.experiment.spec import FaultKind, FaultSettings, RecoverySettings, experiment
 from fedrelay.robustness.executed_round import executed_round, unanswered
 from fedrelay.robustness.fault_events import events_of_arrivals
-from fedrelay.robustness.fault_model import SILENT, TAMPERINGS, UNANSWERED, FaultModel, FaultyRound
+from fedrelay.robustness.fault_model import SILENT, TAMPERINGS, UNANSWERED, FaultModel, RoundAfterFaults
 from fedrelay.routes.arrival import Arrival, HopReport
 from fedrelay.routes.execution_overlay import AS_PLANNED, NO_FAULT_COSTS, FaultCosts, TamperedHop
-from fedrelay.routes.plan import AsyncRound, RoundPlan, Route
+from fedrelay.routes.plan import AsyncTiming, RoundPlan, Route
 
 TIMES = TimeModel(lambda client: Device(1.0, 8.0, 8.0, 0.0), lambda client: 10, 1.0, 1, {"model": 1})
 """Ten seconds at every client and one on every way."""
@@ -29,13 +29,13 @@ TIMES = TimeModel(lambda client: Device(1.0, 8.0, 8.0, 0.0), lambda client: 10, 
 PLAN = RoundPlan(3, (Route((0, 1, 2, 3)), Route((4, 5))))
 
 
-def apply(*faults, plan=PLAN, spares=(8, 9), **recovery) -> FaultyRound:
+def apply(*faults, plan=PLAN, spares=(8, 9), **recovery) -> RoundAfterFaults:
     holders = [client for route in plan.routes for client in route.clients] + [*spares]
     wanted = [FaultSettings(**fault) for fault in faults]
     return FaultModel(wanted, RecoverySettings(**recovery), 1, holders, lambda plan: TIMES).apply(plan)
 
 
-def seconds(found: FaultyRound) -> float:
+def seconds(found: RoundAfterFaults) -> float:
     return TIMES.round_time(found.plan, found.fault_costs.delays).virtual_seconds
 
 
@@ -48,7 +48,7 @@ def test_every_tampering_is_a_fault():
 
 
 def test_without_faults_nothing_changes():
-    assert apply() == FaultyRound(PLAN)
+    assert apply() == RoundAfterFaults(PLAN)
 
 
 def test_clients_that_are_away_are_passed_over():
@@ -81,7 +81,7 @@ def test_hops_keep_their_order_whoever_is_away():
 
 def test_where_data_are_pooled_nobody_fails():
     pooled = replace(PLAN, handover="none")
-    assert apply({"what": "dropout"}, plan=pooled) == FaultyRound(pooled)
+    assert apply({"what": "dropout"}, plan=pooled) == RoundAfterFaults(pooled)
 
 
 def test_rounds_bound_a_fault_and_who_is_gone_stays_away():
@@ -262,7 +262,7 @@ def test_whatever_happens_a_plan_stays_a_plan(lengths, kinds, rate, policy, roun
     visited = Counter(client for route in found.plan.routes for client in route.clients)
     assert not visited or max(visited.values()) == 1
     assert [route.slot for route in found.plan.routes] == [route.slot for route in planned.routes]
-    assert len(found.plan.routes) == len(found.fault_costs.delays) or found == FaultyRound(planned)
+    assert len(found.plan.routes) == len(found.fault_costs.delays) or found == RoundAfterFaults(planned)
     assert {each.what for each in found.tampers} <= set(kinds)
     assert all(each.index < len(found.plan.routes[each.route].clients) for each in found.tampers)
     skipped = sum(m.done.startswith("skipped") for m in found.events)
@@ -319,11 +319,11 @@ def test_in_simulation_the_plan_is_executed_as_it_is():
 
 
 def test_where_real_arrivals_decide_the_real_clock_counts():
-    plan = RoundPlan(1, (Route((5, 6), 0),), "server", asynchronous=AsyncRound(1, 9.0, real=True))
+    plan = RoundPlan(1, (Route((5, 6), 0),), "server", asynchronous=AsyncTiming(1, 9.0, real=True))
     reached, lost = executed(plan, [arrived(0, (5, ("silent", "answered")))])
     assert reached.routes == (Route((5,), 0),)
     assert lost.delays == ()
     costs = prepare(experiment("fedasyncseq", clients=8, workers=1)).costs
     assert costs.virtual_time(reached, lost, measured=1.0).virtual_seconds == 1.0
-    simulated = replace(reached, asynchronous=AsyncRound(1, 9.0))
+    simulated = replace(reached, asynchronous=AsyncTiming(1, 9.0))
     assert costs.virtual_time(simulated, lost, measured=1.0).virtual_seconds == 9.0

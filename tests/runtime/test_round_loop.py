@@ -25,7 +25,7 @@ from fedrelay.experiment.prepare import prepare
 from fedrelay.experiment.spec import TrainSettings, experiment
 from fedrelay.local.trainer import TrainingJob
 from fedrelay.merge.base import MergeInput
-from fedrelay.merge.last import Last
+from fedrelay.merge.last_route import LastRoute
 from fedrelay.merge.mean import Mean
 from fedrelay.models.flat_layout import FlatLayout
 from fedrelay.models.two_part_classifier import TwoPartClassifier
@@ -75,8 +75,8 @@ class TestExactNumbers:
     @pytest.mark.parametrize(
         ("merge", "routes", "expected"),
         [
-            (Last(), [(0, 1)], -0.01),  # A → B
-            (Last(), [(1, 0)], +0.01),  # B → A
+            (LastRoute(), [(0, 1)], -0.01),  # A → B
+            (LastRoute(), [(1, 0)], +0.01),  # B → A
             (Mean(), [(0,), (1,)], 0.0),  # FedAvg
             (Mean(), [(0, 1), (1, 0)], 0.0),  # both orders, averaged
         ],
@@ -88,8 +88,8 @@ class TestExactNumbers:
     @pytest.mark.parametrize(
         ("merge", "routes", "expected"),
         [
-            (Last(), [(0, 1)], -0.23),
-            (Last(), [(1, 0)], -0.17),
+            (LastRoute(), [(0, 1)], -0.23),
+            (LastRoute(), [(1, 0)], -0.17),
             (Mean(), [(0, 1), (1, 0)], -0.20),
             (Mean(), [(0,), (1,)], -0.10),
         ],
@@ -122,7 +122,7 @@ class TestEqualities:
 
     def test_fedseq_with_groups_of_one_is_fedavg(self, small, monkeypatch):
         singles = tuple((client,) for client in range(20))
-        monkeypatch.setattr("fedrelay.grouping.base.Grouping.form_groups", lambda *_: singles)
+        monkeypatch.setattr("fedrelay.grouping.grouping.Grouping.form_groups", lambda *_: singles)
         assert sha(fr.run("fedseq", **small)) == sha(fr.run("fedavg", **small))
 
     def test_fedseq_with_one_group_is_fedcyclic_on_that_order(self, small, monkeypatch):
@@ -157,7 +157,7 @@ class TestEqualities:
 
     def test_small_steps_make_the_order_of_a_ring_irrelevant_to_first_order(self):
         engine, layout = quadratic_engine((1, 1), (2, -1), (0.5, 3), lr=1e-6)
-        there, back = (after_one_round(engine, layout, Last(), order) for order in ((0, 1, 2), (2, 1, 0)))
+        there, back = (after_one_round(engine, layout, LastRoute(), order) for order in ((0, 1, 2), (2, 1, 0)))
         assert there == pytest.approx(1e-6 * (1 - 2 + 1.5), rel=1e-4)
         assert back == pytest.approx(there, rel=1e-4)
 

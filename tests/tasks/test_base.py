@@ -141,27 +141,27 @@ def test_nobody_else_can_report_sums_of_another_number_of_predictions(task):
     sums = task.evaluation_sums(*draw(task))
     # Weighted sums say nothing about how many predictions there were: classification counts labels instead.
     count = N if getattr(task, "class_weights", "none") != "none" else round(sums.weight)
-    assert task.why_implausible(sums, range(count, count + 1)) == ""
-    assert "instead of" in task.why_implausible(sums, range(count + 1, count + 2))
+    assert task.why_sums_implausible(sums, range(count, count + 1)) == ""
+    assert "instead of" in task.why_sums_implausible(sums, range(count + 1, count + 2))
 
 
 def test_a_negative_loss_is_a_contradiction_unless_the_loss_is_the_users():
     sums = EvaluationSums(-1.0, 2, {"moments": np.zeros(5)})
-    assert Regression().why_implausible(sums, range(2, 3)) == "its loss is negative"
+    assert Regression().why_sums_implausible(sums, range(2, 3)) == "its loss is negative"
     own = CustomTask(loss=lambda outputs, targets: -(outputs * targets).mean())
-    assert own.why_implausible(own.sums(torch.ones(2), torch.ones(2)), range(2, 3)) == ""
+    assert own.why_sums_implausible(own.evaluation_sums(torch.ones(2), torch.ones(2)), range(2, 3)) == ""
 
 
 def test_counts_that_contradict_each_other():
     outputs, targets = draw(Classification())
     sums = Classification().evaluation_sums(outputs, targets)
     impossible = {**sums.values, "correct": sums.values["actual"] + 1}
-    found = Classification().why_implausible(EvaluationSums(sums.loss, sums.weight, impossible), range(N, N + 1))
+    found = Classification().why_sums_implausible(EvaluationSums(sums.loss, sums.weight, impossible), range(N, N + 1))
     assert found == "its counts contradict each other"
     outputs, targets = draw(Binary())
     sums = Binary().evaluation_sums(outputs, targets)
     impossible = {**sums.values, "confusion": sums.values["confusion"][::-1].copy()}
-    found = Binary().why_implausible(EvaluationSums(sums.loss, sums.weight, impossible), range(N, N + 1))
+    found = Binary().why_sums_implausible(EvaluationSums(sums.loss, sums.weight, impossible), range(N, N + 1))
     assert found == "its counts contradict each other"
 
 

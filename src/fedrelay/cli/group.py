@@ -26,7 +26,7 @@ from fedrelay.errors import SpecError
 from fedrelay.experiment.spec import Experiment, unknown, validate
 
 if TYPE_CHECKING:  # imports torch, which would make --help slow
-    from fedrelay.grouping.base import Grouping
+    from fedrelay.grouping.grouping import Grouping
     from fedrelay.grouping.profiles import ProfileName
 
 DEFAULT_ASSIGNERS = ("kmeans", "greedy", "icg")
@@ -105,7 +105,7 @@ def group(
 
 def _groupings(names: Sequence[str], options: Mapping[str, Any]) -> dict[str, Grouping]:
     """Random groups and the named groupings. Each gets the options that have an effect on it."""
-    from fedrelay.grouping.base import Grouping, unused_option, used_options
+    from fedrelay.grouping.grouping import Grouping, unused_option, used_options
     from fedrelay.grouping.profiles import PROFILES
 
     for name in options:
@@ -128,8 +128,8 @@ def _groupings(names: Sequence[str], options: Mapping[str, Any]) -> dict[str, Gr
 
 def _parse(name: str) -> dict[str, Any]:
     """`greedy/kl` → `{"assign": "greedy", "distance": "kl"}`; the order of the words does not matter."""
-    from fedrelay.grouping.base import OPTIONS
     from fedrelay.grouping.distances import DISTANCES
+    from fedrelay.grouping.grouping import OPTIONS
     from fedrelay.grouping.profiles import PROFILES
 
     kinds: dict[str, str] = {

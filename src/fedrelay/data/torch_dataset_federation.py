@@ -15,7 +15,7 @@ from torch.utils.data import Dataset, IterableDataset, default_collate
 from fedrelay.data.federation import Kind, SampleKind, ShortRepr, class_counts, default_task, digest, own_kind
 from fedrelay.data.partition import Ints
 from fedrelay.data.samples import Samples
-from fedrelay.data.torch_dataset_samples import Collate, DatasetWithErrorContext, TorchDatasetSamples, offered_targets
+from fedrelay.data.torch_dataset_samples import Collate, DatasetWithErrorContext, LazyDatasetSamples, offered_targets
 from fedrelay.errors import DataError
 from fedrelay.models.inputs_and_outputs import Inputs, InputShapes, map_inputs, shapes_of
 
@@ -26,8 +26,8 @@ class TorchDatasetFederation(ShortRepr):
 
     name: str
     client_names: tuple[str, ...]
-    train: tuple[TorchDatasetSamples, ...]
-    test: TorchDatasetSamples
+    train: tuple[LazyDatasetSamples, ...]
+    test: LazyDatasetSamples
     kind: SampleKind
     class_count: int
     task: str
@@ -48,7 +48,7 @@ class TorchDatasetFederation(ShortRepr):
     def sample_counts(self) -> Ints:
         return np.array([samples.size for samples in self.train], dtype=np.int64)
 
-    def train_samples(self, client: int) -> TorchDatasetSamples:
+    def train_samples(self, client: int) -> LazyDatasetSamples:
         return self.train[client]
 
     def histogram(self, client: int) -> Ints:
@@ -121,12 +121,12 @@ def federate_datasets(
         raise DataError("train: needs at least one dataset")
     collate: Collate = default_collate if collate_fn is None else collate_fn
     parts = [
-        TorchDatasetSamples(
+        LazyDatasetSamples(
             DatasetWithErrorContext(f"client {client!r}", _map_style(dataset, f"train[{client!r}]")), collate
         )
         for client, dataset in named.items()
     ]
-    tests = TorchDatasetSamples(DatasetWithErrorContext("test set", _map_style(test, "test")), collate)
+    tests = LazyDatasetSamples(DatasetWithErrorContext("test set", _map_style(test, "test")), collate)
     if not tests.size:
         raise DataError("test: has no samples")
     if not any(part.size for part in parts):
@@ -191,17 +191,17 @@ def _map_style(dataset: Any, what: str) -> Dataset[Any]:
     return found
 
 
-def _first(samples: TorchDatasetSamples) -> Samples:
+def _first(samples: LazyDatasetSamples) -> Samples:
     return next(samples.pieces(range(1), 1, 0))
 
 
-def _ends(samples: TorchDatasetSamples) -> Sequence[Samples]:
+def _ends(samples: LazyDatasetSamples) -> Sequence[Samples]:
     if not samples.size:
         return ()
     return [next(samples.pieces(range(row, row + 1), 1, 0)) for row in (0, samples.size - 1)]
 
 
-def _classes(parts: Sequence[TorchDatasetSamples]) -> int:
+def _classes(parts: Sequence[LazyDatasetSamples]) -> int:
     if any(offered_targets(part.dataset) is None for part in parts):
         raise DataError("classes: give the number of classes; not all train datasets have the attribute 'targets'")
     return max(int(part.targets().max()) + 1 for part in parts)

@@ -44,7 +44,7 @@ class DatasetWithErrorContext(Dataset[Any]):
 
 
 @dataclass(frozen=True, repr=False)
-class TorchDatasetSamples:
+class LazyDatasetSamples:
     """The samples of a dataset, read batch by batch."""
 
     dataset: Dataset[Any]
@@ -74,7 +74,7 @@ class TorchDatasetSamples:
             return _tensor(offered, "targets")
         return torch.cat([piece.y for piece in self.pieces(range(self.size), READ_AT_ONCE, 0)])
 
-    def select(self, rows: NDArray[np.int64]) -> TorchDatasetSamples:
+    def select(self, rows: NDArray[np.int64]) -> LazyDatasetSamples:
         return replace(self, dataset=Subset(self.dataset, rows.tolist()))
 
     def load(self) -> Samples:
@@ -107,7 +107,7 @@ class TorchDatasetSamples:
 
 def join(parts: Sequence[SampleSource]) -> SampleSource:
     """The samples of several sources, one after another; in memory, unless all are read from datasets."""
-    read = [part for part in parts if isinstance(part, TorchDatasetSamples)]
+    read = [part for part in parts if isinstance(part, LazyDatasetSamples)]
     if len(read) == len(parts):
         return replace(read[0], dataset=ConcatDataset([part.dataset for part in read]))
     loaded = [part.load() for part in parts]

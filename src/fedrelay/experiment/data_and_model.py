@@ -22,7 +22,7 @@ from fedrelay.experiment.method import Method
 from fedrelay.experiment.sections import is_path
 from fedrelay.experiment.spec import Experiment
 from fedrelay.files import expand_home
-from fedrelay.grouping.base import Grouping
+from fedrelay.grouping.grouping import Grouping
 from fedrelay.grouping.profiles.probe_network import FILES
 from fedrelay.local.module_rebuilder import ModuleRebuilder, ZooModelRebuilder
 from fedrelay.models.inputs_and_outputs import single_shape

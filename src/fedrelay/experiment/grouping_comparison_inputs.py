@@ -9,7 +9,7 @@ from fedrelay.experiment.comparison_runs import PUBLIC_SAMPLES
 from fedrelay.experiment.data_and_model import named_task
 from fedrelay.experiment.prepare import OnProfilingProgress, inputs_of_profiles, prepare_without_groups
 from fedrelay.experiment.spec import Experiment
-from fedrelay.grouping.base import Grouping
+from fedrelay.grouping.grouping import Grouping
 from fedrelay.grouping.profiles import ProfileInputs
 
 

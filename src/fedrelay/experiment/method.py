@@ -12,7 +12,7 @@ from fedrelay.experiment.method_catalogue import load_plugins
 from fedrelay.experiment.method_grammar import MethodPartTypes, parse_method
 from fedrelay.experiment.resolved_options import resolved_options
 from fedrelay.experiment.spec import Experiment, unknown, validate
-from fedrelay.grouping.base import Grouping
+from fedrelay.grouping.grouping import Grouping
 from fedrelay.local.terms.base import Term
 from fedrelay.local.terms.client_level_privacy import ClientLevelPrivacy
 from fedrelay.merge.base import Merge

@@ -18,7 +18,7 @@ from fedrelay.experiment.error_messages import nearest, unknown
 from fedrelay.experiment.part_serialization import REGISTERED, part_name
 from fedrelay.experiment.sections import Section
 from fedrelay.experiment.spec import validate
-from fedrelay.grouping.base import Grouping
+from fedrelay.grouping.grouping import Grouping
 from fedrelay.local.client_profiler import ClientProfiler
 from fedrelay.local.terms.base import LossTerm, Term
 from fedrelay.local.terms.client_level_privacy import ClientLevelPrivacy
@@ -38,7 +38,7 @@ from fedrelay.merge.drift import MeanPlusDrift
 from fedrelay.merge.geometric_median import GeometricMedian
 from fedrelay.merge.ida import Ida
 from fedrelay.merge.krum import Krum
-from fedrelay.merge.last import Last
+from fedrelay.merge.last_route import LastRoute
 from fedrelay.merge.mean import Mean
 from fedrelay.merge.median import Median
 from fedrelay.merge.nova import Nova
@@ -104,7 +104,7 @@ _SLOW_MERGES = {"terms.prox": {"mu": 1.0}, "terms.drift": {"alpha": 1.0}}
 
 METHODS: dict[str, MethodEntry] = {
     "fedavg": MethodEntry("clients train side by side, the server averages", route=Singletons),
-    "fedcyclic": MethodEntry("one model travels around a ring of clients", route=Ring, default_merge=Last),
+    "fedcyclic": MethodEntry("one model travels around a ring of clients", route=Ring, default_merge=LastRoute),
     "fedstar": MethodEntry("every client mixes its model with those of all others", route=Star, defaults=_UNIFORM),
     "fedseq": MethodEntry(
         "one model travels through each group, then these models are averaged", route=Chains, grouping=Grouping
@@ -165,7 +165,7 @@ METHODS: dict[str, MethodEntry] = {
         "a ring whose clients protect the weights that mattered to earlier ones",
         default_route=Ring,
         terms={"fisher": FisherPenalty},
-        default_merge=Last,
+        default_merge=LastRoute,
     ),
     "glam": MethodEntry("clients also learn from the received and the global model", terms={"glam": Glam}),
     "fedprox": MethodEntry("clients stay close to the model they received", terms={"prox": ProximalPenalty}),
@@ -202,7 +202,10 @@ METHODS: dict[str, MethodEntry] = {
         "clients clip their changes and add noise: differential privacy", terms={"dp": ClientLevelPrivacy}
     ),
     "centralized": MethodEntry(
-        "all samples in one place: the centralised baseline", route=Centralized, default_merge=Last, pools_data=True
+        "all samples in one place: the centralised baseline",
+        route=Centralized,
+        default_merge=LastRoute,
+        pools_data=True,
     ),
 }
 """The methods by name: the built-in ones, then those that plug-ins register."""

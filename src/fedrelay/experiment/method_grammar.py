@@ -17,7 +17,7 @@ from fedrelay.errors import SpecError
 from fedrelay.experiment.method_catalogue import MethodEntry, Options, find_method
 from fedrelay.experiment.part_docs import options_of
 from fedrelay.experiment.spec import Comparison, Experiment, Section
-from fedrelay.grouping.base import OPTIONS_WITHOUT_COUNT, Grouping
+from fedrelay.grouping.grouping import OPTIONS_WITHOUT_COUNT, Grouping
 from fedrelay.local.terms.base import Term
 from fedrelay.local.terms.tensor_declarations import ClientState
 from fedrelay.merge.base import Merge

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from fedrelay.cost.cost_model import CostModel
-from fedrelay.data.data_by_seed import DataBySeed, OwnData
+from fedrelay.data.data_function import DataFunction, OwnData
 from fedrelay.data.single_client_federation import SingleClientFederation
 from fedrelay.engines.start import check_engine, start_engine
 from fedrelay.errors import SpecError
@@ -45,10 +45,10 @@ from fedrelay.experiment.prepared_experiment import PreparedExperiment
 from fedrelay.experiment.spec import Experiment
 from fedrelay.grouping.profiles import PROFILES, ProfileInputs, ProfileOptions, ProfilingResult
 from fedrelay.local.client_profiler import ClientProfiler, ProfileVector
-from fedrelay.local.lane_independence import check_lanes
 from fedrelay.local.model_checks import check_device, check_frozen_parameters, check_model_fits, check_precision
 from fedrelay.local.optimizers.build import build_optimizer
 from fedrelay.local.optimizers.kept_state import optimizer_state_terms
+from fedrelay.local.term_lane_check import check_terms_in_lanes
 from fedrelay.local.trainer import TrainingJob
 from fedrelay.models.flat_layout import TORCH_GLOBALS, FlatLayout
 from fedrelay.privacy.checks import check_budget
@@ -183,7 +183,7 @@ def prepare_without_groups(
     [experiment] = with_watched_classes(with_public_samples([experiment]))
     if experiment.guard.tolerance is not None and not experiment.data.public:
         raise SpecError("guard.tolerance: needs public samples; data.public must be at least 1")
-    if isinstance(federation, DataBySeed):
+    if isinstance(federation, DataFunction):
         federation = federation.federation(experiment.seed)
         experiment = with_own_data(experiment, federation)
     task_path = own_task_path(experiment, task)
@@ -235,7 +235,7 @@ def prepare_without_groups(
     )
     check_engine(prepared.job(), experiment, [phase.route for phase in phases])
     for phase in phases:
-        check_lanes(prepared.job(phase.first))
+        check_terms_in_lanes(prepared.job(phase.first))
     if method.grouping is not None:
         method.grouping.check_inputs(inputs_of_profiles(prepared))
     return prepared

@@ -102,7 +102,7 @@ class BatchedTrainer:
         flat = self.flat[: len(hops)]
         torch.stack([context.received for context in contexts], out=flat)
         context = batch_contexts(contexts) if self.job.uses_context else None
-        if self.has_own_terms:  # they may draw random numbers in a way that `check_lanes` did not see
+        if self.has_own_terms:  # they may draw random numbers in a way that `check_terms_in_lanes` did not see
             seed_torch(torch_seed(self.job.seed, "dropout", *hop_key(hops[0])), self.job.train.device)
         rates = [self.job.learning_rate(hop) for hop in hops]
         lr = rates[0] if len(set(rates)) == 1 else torch.tensor(rates, dtype=flat.dtype).unsqueeze(1)

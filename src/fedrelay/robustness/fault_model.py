@@ -30,7 +30,7 @@ TAMPERINGS: dict[str, Tampering] = {what: what for what in get_args(Tampering)}
 
 
 @dataclass(frozen=True)
-class FaultyRound:
+class RoundAfterFaults:
     """A round as it can be executed in spite of its faults."""
 
     plan: RoundPlan
@@ -42,7 +42,7 @@ class FaultyRound:
 
 
 @dataclass
-class FaultyRoute:
+class RouteAfterFaults:
     """What becomes of one route."""
 
     clients: list[int] = field(default_factory=list)
@@ -66,9 +66,9 @@ class FaultyRoute:
     def delay(self) -> float:
         return sum(self.lost) + self.lost_at_end
 
-    def cut(self, hops: int, lost_at_end: float) -> FaultyRoute:
+    def cut(self, hops: int, lost_at_end: float) -> RouteAfterFaults:
         """The route up to this number of hops, and what went wrong while the next one was tried."""
-        return FaultyRoute(
+        return RouteAfterFaults(
             self.clients[:hops],
             self.places[:hops],
             self.lost[:hops],
@@ -96,17 +96,17 @@ class FaultModel:
         """Whether anything can go wrong or be late."""
         return bool(self.faults) or self.recovery.deadline is not None
 
-    def apply(self, plan: RoundPlan, attempt: int = 0) -> FaultyRound:
+    def apply(self, plan: RoundPlan, attempt: int = 0) -> RoundAfterFaults:
         """The plan as it can be executed; `attempt` counts repetitions of the round.
 
         Where data are pooled there is no client to fail.
         """
         if not self.possible or plan.handover == "none":
-            return FaultyRound(plan)
+            return RoundAfterFaults(plan)
         faults = _RoundFaults(self, plan, attempt)
         routes = faults.meet_deadline([faults.follow(number, route) for number, route in enumerate(plan.routes)])
         wasted = Counter(kind for route in routes for _, kind in route.wasted)
-        return FaultyRound(
+        return RoundAfterFaults(
             replace(plan, routes=_executable(plan, routes)),
             tuple(each for route in routes for each in route.tampers),
             FaultCosts(tuple(route.delay for route in routes), tuple(sorted(wasted.items()))),
@@ -130,9 +130,9 @@ class _RoundFaults:
         rng = generator(model.seed, "backup", self.plan.round, self.attempt)
         yield from rng.permutation([client for client in model.holders if client not in present]).tolist()
 
-    def follow(self, number: int, route: Route) -> FaultyRoute:
+    def follow(self, number: int, route: Route) -> RouteAfterFaults:
         """Take a route from client to client, whatever happens."""
-        progress, lost = FaultyRoute(), 0.0
+        progress, lost = RouteAfterFaults(), 0.0
         waiting = deque((place, client, 0) for place, client in enumerate(route.clients))
         while waiting:
             place, client, tries = waiting.popleft()
@@ -160,7 +160,7 @@ class _RoundFaults:
         progress.lost_at_end = lost
         return progress
 
-    def meet_deadline(self, routes: list[FaultyRoute]) -> list[FaultyRoute]:
+    def meet_deadline(self, routes: list[RouteAfterFaults]) -> list[RouteAfterFaults]:
         """Cut routes short that would miss the deadline.
 
         A route that turns back because it knows how long its next client takes returns early. One that waits for an
@@ -216,7 +216,7 @@ class _RoundFaults:
         return "skipped"
 
     def _lateness(
-        self, progress: FaultyRoute, number: int, place: int, client: int, occurring: Sequence[FaultSettings]
+        self, progress: RouteAfterFaults, number: int, place: int, client: int, occurring: Sequence[FaultSettings]
     ) -> float:
         """Seconds by which an answer is late; a duplicated message only costs a transfer."""
         late = 0.0
@@ -229,17 +229,17 @@ class _RoundFaults:
                 self._note(progress, number, place, client, fault.what, "ignored the copy")
         return late
 
-    def _waste(self, progress: FaultyRoute, models: int) -> None:
+    def _waste(self, progress: RouteAfterFaults, models: int) -> None:
         """Models were sent to a client without effect."""
         from_server = self.plan.handover == "server" or (self.plan.handover == "direct" and not progress.clients)
         progress.wasted += [(len(progress.clients), "s2c" if from_server else "c2c")] * models
 
-    def _note(self, progress: FaultyRoute, number: int, place: int, client: int, what: str, done: str) -> None:
+    def _note(self, progress: RouteAfterFaults, number: int, place: int, client: int, what: str, done: str) -> None:
         event = FaultEvent(self.plan.round, number, place, client, what, done)
         progress.events.append((len(progress.clients), event))
 
 
-def _executable(plan: RoundPlan, routes: Sequence[FaultyRoute]) -> tuple[Route, ...]:
+def _executable(plan: RoundPlan, routes: Sequence[RouteAfterFaults]) -> tuple[Route, ...]:
     """The routes of a plan with the clients that answer."""
     return tuple(
         replace(route.only(progress.places), clients=tuple(progress.clients))  # spare clients may be among them

@@ -17,7 +17,7 @@ from pathlib import Path
 import yaml
 from torch import nn
 
-from fedrelay.data.data_by_seed import OwnData
+from fedrelay.data.data_function import OwnData
 from fedrelay.errors import DivergedError, FedRelayError, NoUsableArrivalError, RunFolderError, SpecError
 from fedrelay.experiment.comparison_runs import experiments
 from fedrelay.experiment.data_and_model import OwnModel

@@ -167,7 +167,7 @@ class Task(Section, ABC):
     def metrics_from_sums(self, values: Mapping[str, Summable]) -> Scores:
         """The metrics, from sums over all samples."""
 
-    def why_implausible(self, sums: EvaluationSums, predictions: range) -> str:
+    def why_sums_implausible(self, sums: EvaluationSums, predictions: range) -> str:
         """Why sums that somebody else reports cannot be true, or empty; `predictions` is how many they may count."""
         if round(sums.weight) not in predictions:
             return f"it evaluates {sums.weight:g} predictions instead of {predictions[-1]}"

@@ -102,12 +102,12 @@ class Binary(ClassWeightedTask):
             "brier": _ratio(float(squared.sum()), total),
         }
 
-    def why_implausible(self, sums: EvaluationSums, predictions: range) -> str:
+    def why_sums_implausible(self, sums: EvaluationSums, predictions: range) -> str:
         histogram, confusion = sums.values["scores"], np.asarray(sums.values["confusion"])
         assert isinstance(histogram, ScoreHistogram)
         if histogram.counts.sum(0).tolist() != confusion.reshape(2, 2).sum(1).tolist():
             return "its counts contradict each other"
-        return super().why_implausible(sums, predictions)
+        return super().why_sums_implausible(sums, predictions)
 
     def _weights(self, labels: Tensor) -> Tensor | None:
         if not isinstance(self.class_weights, tuple):

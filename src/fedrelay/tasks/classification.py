@@ -80,12 +80,14 @@ class Classification(ClassWeightedTask):
         correct, predicted, actual = (np.asarray(values[name]) for name in ("correct", "predicted", "actual"))
         return asdict(scores_from_counts(correct, predicted, actual))
 
-    def why_implausible(self, sums: EvaluationSums, predictions: range) -> str:
+    def why_sums_implausible(self, sums: EvaluationSums, predictions: range) -> str:
         correct, predicted, actual = (np.asarray(sums.values[name]) for name in ("correct", "predicted", "actual"))
         if (correct > predicted).any() or (correct > actual).any() or predicted.sum() != actual.sum():
             return "its counts contradict each other"
         weighted = isinstance(self.class_weights, tuple)
-        return super().why_implausible(replace(sums, weight=float(actual.sum())) if weighted else sums, predictions)
+        return super().why_sums_implausible(
+            replace(sums, weight=float(actual.sum())) if weighted else sums, predictions
+        )
 
     def _cross_entropy(self, outputs: Tensor, targets: Tensor, reduction: str) -> Tensor:
         return F.cross_entropy(

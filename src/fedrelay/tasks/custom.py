@@ -110,9 +110,9 @@ class CustomTask(Task):
             sums[name] = np.array([float(found.double().sum()), len(targets)])
         return sums
 
-    def why_implausible(self, sums: EvaluationSums, predictions: range) -> str:
+    def why_sums_implausible(self, sums: EvaluationSums, predictions: range) -> str:
         """Only the user knows whether a loss may be negative."""
-        return super().why_implausible(replace(sums, loss=0.0), predictions)
+        return super().why_sums_implausible(replace(sums, loss=0.0), predictions)
 
     def metrics_from_sums(self, values: Mapping[str, Summable]) -> Scores:
         return {name: float(np.asarray(total)[0] / max(1, np.asarray(total)[1])) for name, total in values.items()}

@@ -60,7 +60,7 @@ class Warmup(Section, ABC):
     Example:
         >>> from typing import ClassVar
         >>> import fedrelay as fr
-        >>> from fedrelay.merge.last import Last
+        >>> from fedrelay.merge.last_route import LastRoute
         >>> from fedrelay.routes.ring import Ring
         >>> from fedrelay.warmup.base import Phase
         >>> class RingFirst(fr.Warmup):
@@ -70,7 +70,7 @@ class Warmup(Section, ABC):
         ...     rounds: int = 5
         ...
         ...     def phases(self) -> tuple[Phase, ...]:
-        ...         return (Phase(self.rounds, Ring(), (), Last()),)
+        ...         return (Phase(self.rounds, Ring(), (), LastRoute()),)
     """
 
     shares_samples: ClassVar[bool] = False

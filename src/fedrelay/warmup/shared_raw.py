@@ -21,7 +21,7 @@ from fedrelay.cost.ledger import SetupCost, SetupTransfer
 from fedrelay.data.federation import Federation
 from fedrelay.data.federation_wrapper import FederationWrapper
 from fedrelay.data.shared_samples import FederationWithSharedSamples
-from fedrelay.merge.last import Last
+from fedrelay.merge.last_route import LastRoute
 from fedrelay.routes.arrival import Arrival
 from fedrelay.routes.server_only import ServerOnly
 from fedrelay.warmup.base import Phase, Warmup
@@ -40,7 +40,7 @@ class SharedRaw(Warmup):
     pretrain: int = Field(20, ge=0, description="number of rounds at the server, on the shared samples")
 
     def phases(self) -> tuple[Phase, ...]:
-        return (Phase(self.pretrain, ServerOnly(), (), Last()),) if self.pretrain and self.ratio else ()
+        return (Phase(self.pretrain, ServerOnly(), (), LastRoute()),) if self.pretrain and self.ratio else ()
 
     def with_shared_samples(self, federation: Federation, seed: int) -> Federation:
         return FederationWithSharedSamples(federation, self.ratio, seed) if self.ratio else federation

@@ -12,8 +12,8 @@ from pydantic import Field
 import fedrelay as fr
 from fedrelay.experiment.grouping_comparison_inputs import profile_inputs
 from fedrelay.experiment.spec import DataSettings, ModelSettings, Options, Section, TrainSettings, validate
-from fedrelay.grouping.base import Grouping
 from fedrelay.grouping.distances import DISTANCES, Distance
+from fedrelay.grouping.grouping import Grouping
 from fedrelay.report.terminal.grouping_comparison import GroupingResult, grouping_report
 from fedrelay_reproduce.experiments.base import ExperimentRuns, Values
 

@@ -78,7 +78,7 @@ def test_many_small_steps_do_not_drift_from_torch_optim():
     train = TrainSettings(optimizer="adam", lr=0.01)
     ours = torch.zeros(50)
     theirs = torch.nn.Parameter(torch.zeros(50, dtype=torch.float64))
-    run, reference = build_optimizer(train).start(train, 0.01, ours), torch.optim.Adam([theirs], lr=0.01)
+    run, reference = build_optimizer(train).start_hop(train, 0.01, ours), torch.optim.Adam([theirs], lr=0.01)
     for _ in range(2000):
         gradient = torch.randn(50, generator=rng)
         theirs.grad = gradient.double()

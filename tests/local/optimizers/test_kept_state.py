@@ -44,7 +44,7 @@ def one_pass(module, federation, hops, train):
     """All batches of these hops one after another, with one optimiser and nothing of ours but it and their order."""
     module, settings = copy.deepcopy(module), TrainSettings(**SOME_LR, **train)
     theta = torch.nn.utils.parameters_to_vector(module.parameters()).detach()
-    optimiser = build_optimizer(settings).start(settings, 0.02, theta)
+    optimiser = build_optimizer(settings).start_hop(settings, 0.02, theta)
     for hop in hops:
         x, y = federation.train_samples(hop.client)
         order = generator(7, "batches", hop.round, hop.route, hop.index, hop.client).permutation(len(y))

@@ -49,7 +49,7 @@ def module(tmp_path, monkeypatch):
 def test_it_trains_with_its_own_rule(module):
     train = TrainSettings(optimizer=f"{module}:SignSgd", optimizer_options={"scale": 0.5}, clip=0.1)
     theta = torch.tensor([1.0, 2.0, 3.0])
-    build_optimizer(train).start(train, 0.2, theta).step(theta, torch.tensor([5.0, -1.0, 0.0]))
+    build_optimizer(train).start_hop(train, 0.2, theta).step(theta, torch.tensor([5.0, -1.0, 0.0]))
     torch.testing.assert_close(theta, torch.tensor([0.9, 2.1, 3.0]))
 
 

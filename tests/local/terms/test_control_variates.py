@@ -23,7 +23,7 @@ from fedrelay.local.terms.control_variates import ControlVariates
 from fedrelay.local.terms.drift_penalty import DriftPenalty
 from fedrelay.local.terms.proximal_penalty import ProximalPenalty
 from fedrelay.merge.drift import MeanPlusDrift
-from fedrelay.merge.last import Last
+from fedrelay.merge.last_route import LastRoute
 from fedrelay.merge.mean import Mean
 from fedrelay.models.flat_layout import FlatLayout
 from fedrelay.routes.plan import Hop
@@ -100,7 +100,7 @@ def test_corrected_clients_find_the_common_optimum(kind, terms, merge):
 
 @pytest.mark.parametrize("kind", ROUTES)
 def test_plain_clients_do_not(kind):
-    problem = Problem(four_rows(), (), Last() if kind == "ring" else Mean(), lr=0.2, epochs=2)
+    problem = Problem(four_rows(), (), LastRoute() if kind == "ring" else Mean(), lr=0.2, epochs=2)
     for _ in range(20):
         problem.travel(*ROUTES[kind])
     assert 1e-3 < (problem.weights - problem.optimum).norm() < 10

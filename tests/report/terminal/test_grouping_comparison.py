@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from fedrelay.api import load_data
-from fedrelay.grouping.base import Grouping
+from fedrelay.grouping.grouping import Grouping
 from fedrelay.grouping.profiles import ProfileInputs
 from fedrelay.report import figure_specs
 from fedrelay.report.drawing import compose, save_figures

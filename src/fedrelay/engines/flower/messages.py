@@ -183,7 +183,7 @@ def evaluation_from(reply: Message, task: Task, example: EvaluationSums, predict
         raise BadMessage("its evaluation has unknown sums")
     loss = math.inf if reply.header.get("loss") is None else float_field(reply.header, "loss")
     sums = EvaluationSums(loss, float_field(reply.header, "weight"), values)
-    if reason := task.why_implausible(sums, predictions):
+    if reason := task.why_sums_implausible(sums, predictions):
         raise BadMessage(reason)
     return sums
 

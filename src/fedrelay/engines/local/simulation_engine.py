@@ -22,8 +22,8 @@ from fedrelay.engines.local.executor import (
     WorkItemExecutor,
     WritableTensorRows,
 )
+from fedrelay.engines.local.round_row_layout import HopTensorRows, RoundRowLayout
 from fedrelay.engines.local.route_batches import RouteBatch, batch_routes
-from fedrelay.engines.local.tensor_row_layout import HopTensorRows, TensorRowLayout
 from fedrelay.errors import DivergedError
 from fedrelay.local.batched_trainer import batched_model_for
 from fedrelay.local.client_profiler import ClientProfiler, ProfileVector
@@ -82,7 +82,7 @@ class SimulationEngine:
 
     def run_round(self, plan: RoundPlan, overlay: ExecutionOverlay, inputs: RoundInputs) -> list[Arrival]:
         moving = {number for number, route in enumerate(plan.routes) if route.clients}
-        layout = TensorRowLayout(self.job, plan, overlay, moving & inputs.starts.keys())
+        layout = RoundRowLayout(self.job, plan, overlay, moving & inputs.starts.keys())
         work = list(self._work_items(layout, inputs.typical_hop))
         rows = self.executor.allocate(len(layout.rows))
         self._write_inputs(layout, rows, inputs)
@@ -146,7 +146,7 @@ class SimulationEngine:
     def close(self) -> None:
         self.executor.close()
 
-    def _work_items(self, layout: TensorRowLayout, typical: TypicalHop) -> Iterator[list[TrainRoutes]]:
+    def _work_items(self, layout: RoundRowLayout, typical: TypicalHop) -> Iterator[list[TrainRoutes]]:
         """What runs side by side: whole routes, or one wave after another."""
         server_state = tuple(layout.row(f"server {name}") for name in self.job.tensor_names(ServerState))
         batches = batch_routes(layout.plan, self.job.federation.sample_count, self.lanes, layout.overlay.attempt)
@@ -158,7 +158,7 @@ class SimulationEngine:
             waves = [[layout.of_hop(hop) for hop in batch.hops_at(hops)] for batch in batches]
             yield [TrainRoutes((wave,), server_state, typical) for wave in waves if wave]
 
-    def _write_inputs(self, layout: TensorRowLayout, rows: WritableTensorRows, inputs: RoundInputs) -> None:
+    def _write_inputs(self, layout: RoundRowLayout, rows: WritableTensorRows, inputs: RoundInputs) -> None:
         """Write everything that first hops read."""
         rows[layout.row("round")] = inputs.weights
         for route in layout.started:
@@ -177,7 +177,7 @@ class SimulationEngine:
                     rows[layout.row(f"state {name}", client)] = state.get(name, 0.0)
 
     def _update_client_state(
-        self, layout: TensorRowLayout, rows: WritableTensorRows, hops: Sequence[tuple[int, int]], reports: Reports
+        self, layout: RoundRowLayout, rows: WritableTensorRows, hops: Sequence[tuple[int, int]], reports: Reports
     ) -> None:
         """After a step, clients take over their new state; if two routes reached a client, changes may add up."""
         routes = layout.plan.routes
@@ -191,7 +191,7 @@ class SimulationEngine:
                 add = routes_at[client] > 1 and name in self.job.additive_state
                 rows[row] = rows[row][:size] + (new - before[client]) if add else new
 
-    def _read_client_states(self, layout: TensorRowLayout, rows: WritableTensorRows) -> dict[int, dict[str, Tensor]]:
+    def _read_client_states(self, layout: RoundRowLayout, rows: WritableTensorRows) -> dict[int, dict[str, Tensor]]:
         sizes, kind = self.job.tensor_sizes(ClientState), "state" if layout.waves else "new state"
         return {
             client: {name: rows[layout.row(f"{kind} {name}", client)][:size].clone() for name, size in sizes.items()}

@@ -18,7 +18,7 @@ from tests.engines.flower.wire.stand_ins import CUT, LARGEST, ME, StoredParts, f
 
 from fedrelay.engines.flower.messages import Message
 from fedrelay.engines.flower.server.connection_interface import SuperLinkUnreachable
-from fedrelay.engines.flower.wire import encoding, server_connection
+from fedrelay.engines.flower.wire import flower_messages, server_connection
 from fedrelay.engines.flower.wire.flower_messages import to_flower
 from fedrelay.engines.flower.wire.server_connection import ServerConnection
 from fedrelay.engines.flower.wire.superlink_run import RunAlreadyTaken, SuperLinkRun
@@ -163,7 +163,7 @@ def test_a_request_expires_later_than_the_wait_for_its_reply(open_connection):
     ],
 )
 def test_failures_of_the_network_are_not_the_nodes(method, failure, words, open_connection, monkeypatch):
-    monkeypatch.setattr(encoding, "BLIP", 0.0)
+    monkeypatch.setattr(flower_messages, "BLIP", 0.0)
 
     def fail(request):
         raise failure

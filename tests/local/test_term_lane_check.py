@@ -10,7 +10,7 @@ import torch
 import fedrelay as fr
 from fedrelay.experiment.method_catalogue import METHODS, MethodEntry
 from fedrelay.experiment.spec import TrainSettings
-from fedrelay.local.lane_independence import HOOKS, check_lanes
+from fedrelay.local.term_lane_check import HOOKS, check_terms_in_lanes
 from fedrelay.local.terms.base import overriding
 from fedrelay.local.trainer import TrainingJob
 from fedrelay.models.flat_layout import FlatLayout
@@ -63,30 +63,30 @@ def job_of(toy, linear, term, lanes=8):
 @pytest.mark.parametrize("hook", HOOKS)
 def test_a_hook_that_mixes_models_is_refused(toy, linear, hook):
     assert overriding([Normed()], hook)
-    check_lanes(job_of(toy, linear, Normed()))
+    check_terms_in_lanes(job_of(toy, linear, Normed()))
     with pytest.raises(fr.SpecError) as refused:
-        check_lanes(job_of(toy, linear, Normed(wrong=hook)))
+        check_terms_in_lanes(job_of(toy, linear, Normed(wrong=hook)))
     assert str(refused.value).startswith(f"term 'Normed', {hook}: {MIXES} (dim=-1, keepdim=True), or set batchable")
 
 
 def test_a_hook_that_fails_for_batched_models_alone_is_refused(toy, linear):
     message = r"term 'Faulty', add_gradient: fails for models that are trained together, \[lanes, size\]: RuntimeError"
     with pytest.raises(fr.SpecError, match=message):
-        check_lanes(job_of(toy, linear, Faulty(fault="flat")))
+        check_terms_in_lanes(job_of(toy, linear, Faulty(fault="flat")))
 
 
 def test_a_hook_that_draws_random_numbers_is_refused(toy, linear):
     with pytest.raises(fr.SpecError, match="term 'Faulty', add_gradient: draws from torch's random generator"):
-        check_lanes(job_of(toy, linear, Faulty(fault="draws")))
+        check_terms_in_lanes(job_of(toy, linear, Faulty(fault="draws")))
 
 
 @pytest.mark.parametrize("fault", ["draws", "flat"])
 def test_models_that_are_trained_one_by_one_need_no_check(toy, linear, fault):
-    check_lanes(job_of(toy, linear, Faulty(fault=fault), lanes=1))
+    check_terms_in_lanes(job_of(toy, linear, Faulty(fault=fault), lanes=1))
 
 
 def test_what_fails_with_one_model_too_is_left_to_the_run(toy, linear):
-    check_lanes(job_of(toy, linear, Faulty(fault="always")))
+    check_terms_in_lanes(job_of(toy, linear, Faulty(fault="always")))
 
 
 def test_a_run_is_refused_before_it_starts_and_the_users_generator_stays_as_it_is(monkeypatch, tmp_path):

@@ -12,7 +12,7 @@ from __future__ import annotations
 from fedrelay.merge.base import Merge, MergeInput, MergeResult
 
 
-class Last(Merge):
+class LastRoute(Merge):
     """Takes the output of the last route."""
 
     def apply(self, inputs: MergeInput) -> MergeResult:

@@ -43,7 +43,7 @@ class HopTensorRows:
 
 
 @dataclass
-class TensorRowLayout:
+class RoundRowLayout:
     """The rows of a round. Row 0 is the model of the round."""
 
     job: TrainingJob

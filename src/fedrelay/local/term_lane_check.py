@@ -75,7 +75,7 @@ HOOKS: dict[str, Callable[[Term, HookInputs], None]] = {
 """The hooks that are called for batched models."""
 
 
-def check_lanes(job: TrainingJob) -> None:
+def check_terms_in_lanes(job: TrainingJob) -> None:
     """Try all hooks of the user's own terms, if models are trained together.
 
     Raises:
