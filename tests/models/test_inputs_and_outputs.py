@@ -43,11 +43,25 @@ def test_whole_numbers_keep_their_type():
 
 
 def test_batches_of_other_structure_cannot_be_joined():
-    for other in (torch.zeros(1, 3), (A,), {"a": A}):
+    for first, other in ((A, torch.zeros(1, 3)), ((A, B), (A,))):
         with pytest.raises(DataError, match="cannot be joined"):
-            concatenate(
-                [{"a": A, "b": B} if isinstance(other, dict) else (A, B) if isinstance(other, tuple) else A, other]
-            )
+            concatenate([first, other])
+
+
+def test_inputs_with_names_are_joined_by_name():
+    joined = concatenate([{"ids": B, "mask": B + 10}, {"mask": B + 20, "ids": B + 30}])
+    assert {name: tensor.tolist() for name, tensor in joined.items()} == {
+        "ids": [0, 1, 2, 30, 31, 32],
+        "mask": [10, 11, 12, 20, 21, 22],
+    }
+
+
+@pytest.mark.parametrize(
+    ("other", "found"), [({"a": A}, "a"), ({"a": A, "c": B}, "a, c"), ((A, B), "inputs without names")]
+)
+def test_inputs_with_other_names_are_refused(other, found):
+    with pytest.raises(DataError, match=f"^inputs: all batches must have the same names, got a, b and {found}$"):
+        concatenate([{"a": A, "b": B}, other])
 
 
 class Recorder(torch.nn.Module):

@@ -59,21 +59,31 @@ def single_shape(shapes: InputShapes) -> Shape | None:
 
 
 def concatenate(parts: Sequence[Inputs]) -> Inputs:
-    """Batches with the same structure as one batch.
+    """Batches with the same structure as one batch. Inputs with names are joined by name, in any order.
 
     Raises:
-        DataError: Their tensors differ in shape.
+        DataError: Their tensors differ in shape or in name.
     """
     first = parts[0]
     try:
         if isinstance(first, Tensor):
             return torch.cat(parts)  # type: ignore[arg-type]
-        columns = [torch.cat(column) for column in zip(*map(tensors_of, parts), strict=True)]
+        if isinstance(first, dict):
+            named = [_with_names_of(first, part) for part in parts]
+            return {name: torch.cat([part[name] for part in named]) for name in first}
+        return tuple(torch.cat(column) for column in zip(*map(tensors_of, parts), strict=True))
     except (RuntimeError, TypeError, ValueError):
         raise DataError(
             "inputs: batches of different shapes cannot be joined in memory; let collate_fn pad all samples alike"
         ) from None
-    return dict(zip(first, columns, strict=True)) if isinstance(first, dict) else tuple(columns)
+
+
+def _with_names_of(first: dict[str, Tensor], part: Inputs) -> dict[str, Tensor]:
+    """The same part, which must have the names of the first one."""
+    if isinstance(part, dict) and part.keys() == first.keys():
+        return part
+    found = ", ".join(part) if isinstance(part, dict) else "inputs without names"
+    raise DataError(f"inputs: all batches must have the same names, got {', '.join(first)} and {found}")
 
 
 def with_float_type(inputs: Inputs, dtype: torch.dtype) -> Inputs:
