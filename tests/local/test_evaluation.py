@@ -1,5 +1,9 @@
 from __future__ import annotations
 
+from collections import UserDict
+from dataclasses import dataclass
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -8,6 +12,7 @@ from torch import nn
 from fedrelay.data.dataset import IGNORED_LABEL
 from fedrelay.data.samples import Samples
 from fedrelay.local.evaluation import CHUNK, chunk_count, evaluate, evaluate_chunk, headline_score
+from fedrelay.local.frozen_model_outputs import FrozenModelOutputs
 from fedrelay.models.flat_layout import FlatLayout, FlatModule
 from fedrelay.tasks.classification import Classification
 
@@ -66,3 +71,31 @@ def test_bf16_evaluates_as_plain_autocast_with_a_float32_loss():
     assert logits.dtype == torch.bfloat16
     wanted = nn.functional.cross_entropy(logits.float(), samples.y, reduction="sum").item()
     assert evaluate(flat_module, layout.flatten(module), TASK, samples).loss == wanted
+
+
+@dataclass(frozen=True, slots=True)
+class FrozenOutputs:
+    logits: torch.Tensor
+
+
+class Wrapped(nn.Module):
+    def __init__(self, inner, wrap):
+        super().__init__()
+        self.inner, self.wrap = inner, wrap
+
+    def forward(self, x):
+        return self.wrap(logits=self.inner(x))
+
+
+@pytest.mark.parametrize("wrap", [SimpleNamespace, FrozenOutputs, dict, UserDict])
+def test_bf16_ends_before_the_loss_whatever_holds_the_logits(wrap):
+    torch.manual_seed(0)
+    inner, samples = nn.Linear(4, 3), Samples(torch.randn(50, 4), torch.arange(50) % 3)
+    layout, module = FlatLayout.of(inner), Wrapped(inner, wrap)
+    weights = layout.flatten(inner)
+    wanted = evaluate(FlatModule(inner, layout, precision="bf16"), weights, TASK, samples).loss
+    flat_module = FlatModule(module, FlatLayout.of(module), precision="bf16")
+    assert evaluate(flat_module, weights, TASK, samples).loss == wanted
+    assert isinstance(flat_module.outputs(samples.x), wrap)
+    batch = FrozenModelOutputs(flat_module, features=False).batch(samples.x, samples.y, torch.zeros(50, 3))
+    assert batch.outputs_of_model(weights).logits.dtype == torch.float32

@@ -66,6 +66,18 @@ def test_predictions_are_those_behind_the_last_accuracy(run, tmp_path):
     assert sum(right) / len(right) == pytest.approx(last["accuracy"])
 
 
+def test_predictions_of_a_bf16_run_give_the_loss_of_its_last_round(tmp_path):
+    fr.run("fedseq", out=tmp_path / "run", precision="bf16", **SMALL)
+    found = fr.export(tmp_path / "run", tmp_path / "out", predictions=True)
+    with found.predictions.open() as file:
+        rows = list(csv.DictReader(file))
+    outputs = torch.tensor([[float(row[f"output_{k}"]) for k in range(10)] for row in rows])
+    assert torch.equal(outputs, outputs.bfloat16().float())
+    loss = nn.functional.cross_entropy(outputs, torch.tensor([int(row["target"]) for row in rows]))
+    last = json.loads((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()[-1])
+    assert float(loss) == pytest.approx(last["loss"], rel=1e-6)
+
+
 def test_the_card_says_what_the_model_is(run, tmp_path):
     card = fr.export(run, tmp_path / "out").card.read_text()
     summary = json.loads((run / "result.json").read_text())

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import reduce
+from itertools import starmap
 from operator import add
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -22,19 +25,25 @@ def chunk_count(samples: SampleSource) -> int:
     return -(-samples.size // CHUNK)
 
 
+def chunk_outputs(
+    flat_module: FlatModule, weights: Tensor, samples: SampleSource, chunk: int
+) -> Iterator[tuple[Any, Tensor]]:
+    """A model's outputs for one chunk of samples and their targets, piece by piece."""
+    rows = range(chunk * CHUNK, min((chunk + 1) * CHUNK, samples.size))
+    flat_module.load(weights)
+    flat_module.module.eval()
+    for x, y in samples.pieces(rows, READ_AT_ONCE, chunk):
+        with torch.no_grad():
+            outputs = flat_module.outputs(flat_module.to_inputs(x))
+        yield outputs, y.to(flat_module.flat.device)
+
+
 def evaluate_chunk(
     flat_module: FlatModule, weights: Tensor, task: Task, samples: SampleSource, chunk: int
 ) -> EvaluationSums:
     """Evaluate a model on one chunk of samples."""
-    rows = range(chunk * CHUNK, min((chunk + 1) * CHUNK, samples.size))
-    flat_module.load(weights)
-    flat_module.module.eval()
     with torch.no_grad():
-        pieces = (
-            task.evaluation_sums(flat_module.outputs(flat_module.to_inputs(x)), y.to(flat_module.flat.device))
-            for x, y in samples.pieces(rows, READ_AT_ONCE, chunk)
-        )
-        return reduce(add, pieces)
+        return reduce(add, starmap(task.evaluation_sums, chunk_outputs(flat_module, weights, samples, chunk)))
 
 
 def evaluate(flat_module: FlatModule, weights: Tensor, task: Task, samples: SampleSource) -> EvaluationSums:

@@ -15,16 +15,18 @@ counting, a larger constant is refused.
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import threading
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, MutableMapping
 from dataclasses import dataclass
 from math import prod
+from operator import setitem
 from typing import Any, Literal, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_map_only
+from torch.utils._pytree import tree_map
 
 from fedrelay.errors import SpecError
 from fedrelay.experiment.sections import Precision
@@ -233,8 +235,29 @@ class FlatModule:
 
 
 def in_float32(outputs: Any) -> Any:
-    """A module's outputs, of any structure, with every bfloat16 tensor as float32."""
-    return tree_map_only(Tensor, lambda each: each.float() if each.dtype == torch.bfloat16 else each, outputs)
+    """A module's outputs, of any structure, with every bfloat16 tensor as float32. Objects are copied, not changed."""
+    return tree_map(_leaf_in_float32, outputs)
+
+
+def _leaf_in_float32(leaf: Any) -> Any:
+    """A tensor, or an object with tensors such as `logits`, which PyTorch does not look into."""
+    if isinstance(leaf, Tensor):
+        return leaf.float() if leaf.dtype == torch.bfloat16 else leaf
+    put: Callable[[Any, Any, Any], None] = object.__setattr__  # also if the object is frozen
+    if isinstance(leaf, MutableMapping):
+        values, put = dict(leaf), setitem
+    else:
+        names = (*getattr(leaf, "__dict__", ()), *getattr(type(leaf), "__slots__", ()))
+        values = {name: getattr(leaf, name, None) for name in names}
+    halves = {
+        name: value for name, value in values.items() if isinstance(value, Tensor) and value.dtype == torch.bfloat16
+    }
+    if not halves:
+        return leaf
+    found = copy.copy(leaf)
+    for name, tensor in halves.items():
+        put(found, name, tensor.float())
+    return found
 
 
 def weights_sha256(flat: Tensor) -> str:

@@ -26,9 +26,10 @@ from fedrelay.errors import RunFolderError, SpecError
 from fedrelay.experiment.prepare import prepare_without_groups
 from fedrelay.experiment.prepared_experiment import PreparedExperiment
 from fedrelay.files import read_regular_file, write_atomically
-from fedrelay.local.evaluation import CHUNK
+from fedrelay.local.evaluation import chunk_count, chunk_outputs
 from fedrelay.local.model_checks import example_batch
-from fedrelay.models.inputs_and_outputs import call_module, logits_of, map_inputs, with_float_type
+from fedrelay.models.flat_layout import FlatModule
+from fedrelay.models.inputs_and_outputs import logits_of, map_inputs, with_float_type
 from fedrelay.runtime.run_folder import RunFolderReader
 from fedrelay.runtime.unsaved_inputs import check_unsaved_inputs
 from fedrelay.tasks.base import Task
@@ -232,27 +233,27 @@ def _interface(prepared: PreparedExperiment, format: Format) -> dict[str, Any]:
 
 
 def _predictions(prepared: PreparedExperiment) -> str:
-    """A line for each test sample: its number, its target and the outputs of the model."""
+    """A line for each test sample: its number, its target and the outputs of the model, as evaluation computes them."""
     test = prepared.federation.test
     if not test.size:
         raise SpecError("predictions: there are no test samples here")
     if prepared.federation.target_shape and prepared.task.name not in ("multilabel", "regression"):
         raise SpecError(f"predictions: the task {prepared.task.name!r} has many targets per sample; no table fits them")
+    train = prepared.experiment.train
+    flat_module = FlatModule(copy.deepcopy(prepared.module), prepared.layout, train.device, train.precision)
+    weights = prepared.layout.flatten(prepared.module)
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     number = 0
-    for begin in range(0, test.size, CHUNK):
-        [(x, targets)] = test.pieces(range(begin, min(begin + CHUNK, test.size)), CHUNK, begin)
-        with torch.no_grad():
-            inputs = with_float_type(x, prepared.layout.dtype)
-            outputs = logits_of(call_module(prepared.module, inputs)).reshape(len(targets), -1)
-        expected = targets.reshape(len(targets), -1)
-        if begin == 0:
-            names = ["target"] if expected.shape[1] == 1 else [f"target_{k}" for k in range(expected.shape[1])]
-            writer.writerow(["sample", *names, *(f"output_{k}" for k in range(outputs.shape[1]))])
-        for target, output in zip(expected.tolist(), outputs.tolist(), strict=True):
-            writer.writerow([number, *target, *(repr(value) for value in output)])
-            number += 1
+    for chunk in range(chunk_count(test)):
+        for found, targets in chunk_outputs(flat_module, weights, test, chunk):
+            outputs, expected = (each.reshape(len(targets), -1) for each in (logits_of(found), targets))
+            if number == 0:
+                names = ["target"] if expected.shape[1] == 1 else [f"target_{k}" for k in range(expected.shape[1])]
+                writer.writerow(["sample", *names, *(f"output_{k}" for k in range(outputs.shape[1]))])
+            for target, output in zip(expected.tolist(), outputs.tolist(), strict=True):
+                writer.writerow([number, *target, *(repr(value) for value in output)])
+                number += 1
     return text.getvalue()
 
 
