@@ -96,12 +96,28 @@ def many(values):
             None,
             "column 'x' has 101 different texts, such as 't0'; correct them, or name the column in drop",
         ),
+        (
+            {**ROWS, "age": ["40", "5O", "60"]},
+            None,
+            "column 'age', row 2: '5O' is not a number, but most of the column is; correct or empty the cell, or name "
+            "the column in drop, or in categorical if these are categories",
+        ),
+        ({**ROWS, "ill": ["0.5", "-", "2"]}, None, "column 'ill', row 2: '-' is not a number, but most targets are"),
     ],
 )
 def test_columns_that_do_not_fit(rows, task, problem):
     with pytest.raises(DataError, match=problem) as error:
         made(task, rows)
     assert str(error.value).startswith("rows.csv: ")
+
+
+def test_text_among_numbers_is_accepted_where_the_settings_say_so():
+    codes = {**ROWS, "age": ["40", "5O", "60"]}
+    assert "age" in made(rows=codes, categorical=("age",)).categorical
+    assert "age" not in made(rows=codes, drop=("age",)).inputs
+    assert "age" in made(rows={**ROWS, "age": ["40", "old", "young"]}).categorical
+    assert "age" in made(rows={**ROWS, "age": ["40", "50", "60"]}).categorical  # typed as text
+    assert made("classification", {**ROWS, "ill": ["0", "x", "1"]}).has_labels
 
 
 def test_clients_must_be_known():

@@ -34,6 +34,14 @@ def test_a_csv_file(csv):
     check(read_table_columns(csv))
 
 
+@pytest.mark.parametrize("word", ["?", "NA", "n/a", "N/A", "#N/A", "<NA>", "NaN", "NULL", "Null", "None"])
+def test_words_for_missing_values(tmp_path, word):
+    (tmp_path / "rows.csv").write_text(f"age,town\n1,oslo\n{word},{word}\n")
+    columns = read_table_columns(tmp_path / "rows.csv")
+    np.testing.assert_array_equal(columns["age"], [1, np.nan])
+    assert columns["town"].tolist() == frame_columns({"town": ["oslo", word]})["town"].tolist() == ["oslo", ""]
+
+
 @pytest.mark.parametrize("categorical", [False, True])
 def test_a_data_frame_and_its_parquet_file(tmp_path, categorical):
     frame = pandas.DataFrame({"age": [41.5, None, 7.0], "town": ["oslo", None, "rome "], "sick": [True, False, True]})

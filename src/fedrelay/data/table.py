@@ -199,10 +199,16 @@ def _roles(columns: Columns, settings: TableSettings, source: str, prefix: str, 
 
 
 def _check_categories(inputs: Columns, settings: TableSettings, source: str, prefix: str) -> None:
-    """Refuse text that is hardly a category: a name, a date, or numbers with a typing error."""
+    """Refuse text that is hardly a category: a name, or numbers with a typing error."""
     for name, column in inputs.items():
         if column.dtype.kind == "f" or name in settings.categorical:
             continue
+        if (row := _mistyped_number(column)) is not None:
+            raise DataError(
+                f"{source}: column {name!r}, row {row + 1}: {column[row][:40]!r} is not a number, but most of the "
+                f"column is; correct or empty the cell, or name the column in {prefix}drop, or in {prefix}categorical "
+                "if these are categories"
+            )
         texts = sorted(set(column) - {""})
         if len(texts) > MOST_CATEGORIES:
             example = next((text for text in texts if not _is_number(text)), texts[0])
@@ -210,6 +216,13 @@ def _check_categories(inputs: Columns, settings: TableSettings, source: str, pre
                 f"{source}: column {name!r} has {len(texts):,} different texts, such as {example[:40]!r}; correct "
                 f"them, or name the column in {prefix}drop, or in {prefix}categorical if these are categories"
             )
+
+
+def _mistyped_number(column: NDArray[Any]) -> int | None:
+    """The first row with text in a column of text in which most known cells are numbers."""
+    known = np.flatnonzero(~is_missing(column))
+    texts = [int(row) for row in known if not _is_number(column[row])]
+    return texts[0] if 0 < 2 * len(texts) < len(known) else None
 
 
 def _is_number(text: str) -> bool:
@@ -231,6 +244,11 @@ def _targets(column: NDArray[Any], name: str, source: str, task: str | None) -> 
     if task is not None and ":" not in task and task not in ONE_TARGET:
         raise SpecError(f"task: a table has one target per row, which fits {', '.join(ONE_TARGET)}, not {task!r}")
     if column.dtype.kind != "f":
+        if task is None and (row := _mistyped_number(column)) is not None:
+            raise DataError(
+                f"{source}: column {name!r}, row {row + 1}: {column[row][:40]!r} is not a number, but most targets "
+                "are; correct it, or set the task to classification if it is a label"
+            )
         if task == "regression":
             raise DataError(
                 f"{source}: the target column {name!r} has text, such as {column[0][:40]!r}; the task regression "

@@ -24,8 +24,8 @@ Columns = dict[str, NDArray[Any]]
 TABLE_FILES = (".csv", ".parquet")
 """The endings of files that are tables."""
 
-MISSING_WORDS = frozenset({"", "?", "NA", "N/A", "NaN", "nan", "null"})
-"""Text that stands for a missing value."""
+MISSING_WORDS = frozenset({"", "?", "na", "n/a", "#n/a", "<na>", "nan", "null", "none"})
+"""Text that stands for a missing value, in small letters; capitals mean the same."""
 
 
 def read_table_columns(path: Path) -> Columns:
@@ -92,7 +92,7 @@ def _csv_columns(path: Path) -> Columns:
 
 def _parsed(name: str, cells: Iterable[str]) -> NDArray[Any]:
     """Numbers if every known cell is one, else text."""
-    known = ["" if cell in MISSING_WORDS else cell for cell in cells]
+    known = [_known(cell) for cell in cells]
     try:
         values = np.array([float(cell or "nan") for cell in known])
     except ValueError:
@@ -138,8 +138,12 @@ def _column(name: str, values: Any) -> NDArray[Any]:
         raise DataError(
             f"column {name!r}: must have numbers or text, got {type(wrong[0]).__name__}; convert or drop it"
         )
-    texts = ("" if value is None else value.strip() for value in known)
-    return np.array(["" if text in MISSING_WORDS else text for text in texts], dtype=object)
+    return np.array(["" if value is None else _known(value.strip()) for value in known], dtype=object)
+
+
+def _known(cell: str) -> str:
+    """A cell; "" if it stands for a missing value."""
+    return "" if cell.lower() in MISSING_WORDS else cell
 
 
 def _is_nothing(value: Any) -> bool:
