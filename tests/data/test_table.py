@@ -38,6 +38,9 @@ def test_roles():
 def test_names_of_numbers_are_in_the_order_of_numbers():
     assert sorted_names(["10", "9", "10"]) == ("9", "10")
     assert sorted_names(["10", "9", "x"]) == ("10", "9", "x")
+    assert sorted_names(["2", "1.0", "01", "1"]) == ("01", "1", "1.0", "2")
+    assert sorted_names(["9", "nan", "10"]) == ("10", "9", "nan")  # NaN has no place among numbers
+    assert sorted_names(["9", "inf", "10"]) == ("10", "9", "inf")
 
 
 @pytest.mark.parametrize(

@@ -166,12 +166,13 @@ def table_of(
 
 
 def sorted_names(names: Iterable[str]) -> tuple[str, ...]:
-    """Different names in order: by value if all are numbers, else by name."""
-    found = set(names)
+    """Different names in order: by value and then by name if all are finite numbers, else by name."""
+    found = sorted(set(names))
     try:
-        return tuple(sorted(found, key=float))
+        value = {name: float(name) for name in found}
     except ValueError:
-        return tuple(sorted(found))
+        return tuple(found)
+    return tuple(sorted(found, key=value.__getitem__) if np.isfinite(list(value.values())).all() else found)
 
 
 def listed(names: Iterable[str], most: int = 20) -> str:
