@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import fedrelay as fr
 from fedrelay.data.table_federation import TableFederation, shared_encoding
@@ -205,8 +206,41 @@ def test_an_exported_model_comes_with_its_encoding(files):
         }
     }
     towns = {"town": {"categories": ["bern", "oslo", "rome"], "missing": "oslo", "marked": True}}
-    assert card["inputs"]["table"] == {"numbers": numbers, "categories": towns}
+    assert card["inputs"]["table"] == {
+        "features": ["age", "age missing", "town = bern", "town = oslo", "town = rome", "town missing"],
+        "numbers": numbers,
+        "categories": towns,
+        "scaled_per_client": False,
+        "clients": [],
+    }
     assert card["outputs"]["labels"] == ["no", "yes"]
+
+
+def test_a_model_of_clients_with_own_scaling_comes_with_their_numbers(files):
+    table = {**TABLE, "scaling": "client"}
+    fr.run("fedavg", data={"name": "patients.csv", "table": table}, rounds=1, fraction=1, out="run")
+    exported = fr.export("run", "exported")
+    found = json.loads((exported.folder / "model.json").read_text())["inputs"]["table"]
+    assert found["scaled_per_client"]
+    assert found["numbers"]["age"]["shift"] == pytest.approx(MEAN)
+    shifts = {tuple(each["names"]): each["numbers"]["age"]["shift"] for each in found["clients"]}
+    assert shifts == {("a",): 3, ("b",): 20}
+    scales = [each["numbers"]["age"]["scale"] for each in found["clients"]]
+    assert scales == pytest.approx([np.std([1, 3, 5]), np.std([10, 30, 20, 20])])
+    assert "for rows of a client use its `numbers`" in exported.card.read_text()
+
+
+def test_a_program_takes_encoded_rows_of_a_table_and_says_so(files):
+    result = fr.run("fedavg", data={"name": "patients.csv", "table": TABLE}, model="logistic", rounds=1, out="run")
+    exported = fr.export("run", "exported", format="torch-export")
+    inputs = json.loads((exported.folder / "model.json").read_text())["inputs"]
+    assert (inputs["shape"], inputs["scaled_by_the_model"]) == (["batch", 6], False)
+    card = exported.card.read_text()
+    assert "Rows must be encoded first" in card
+    assert "outputs = net(x)  # encoded rows" in card
+    x = made().test.x
+    weight, bias = result.model.values()
+    torch.testing.assert_close(torch.export.load(exported.model).module()(x), x @ weight.T + bias)
 
 
 def test_nothing_is_shared_where_all_rows_are_in_one_place(files):

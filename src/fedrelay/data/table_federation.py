@@ -9,7 +9,7 @@ standardised by the shared means and deviations.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial, reduce
 from operator import add
@@ -24,7 +24,7 @@ from fedrelay.data.federation_wrapper import FederationWrapper
 from fedrelay.data.stratified_subset import stratified_indices
 from fedrelay.data.table import Ints, Table, read_table, sorted_names, table_of
 from fedrelay.data.table_columns import frame_columns, read_table_columns, rows_of
-from fedrelay.data.table_encoding import TableEncoding, TableStatistics, text_bytes
+from fedrelay.data.table_encoding import NumberEncoding, TableEncoding, TableStatistics, text_bytes
 from fedrelay.errors import DataError
 from fedrelay.experiment.spec import TableSettings, validate
 from fedrelay.files import expand_home
@@ -71,23 +71,41 @@ class SharedEncoding:
         return self.encoding.bytes + text_bytes(self.labels)
 
 
+@dataclass(frozen=True)
+class OwnNumbers:
+    """How one client standardises its numbers, with `scaling: client`."""
+
+    names: tuple[str, ...]
+    """The client of its rows, as the table names it; of divided tables, all names that occur in its rows."""
+
+    numbers: Mapping[str, NumberEncoding]
+
+
 @dataclass(frozen=True, repr=False)
 class TableFederation(FederationWrapper):
     """Clients with encoded rows of a table."""
 
     shared: SharedEncoding
+    own: tuple[OwnNumbers, ...] = ()
+    """Of each client, with `scaling: client`; none where rows are at nodes."""
 
     def fingerprint(self) -> str:
         return digest("table", self.shared, self.inner.fingerprint())
 
 
-def shared_encoding(federation: Federation) -> SharedEncoding | None:
-    """What clients with tables agreed on, inside wrappers; None for other data."""
+def table_part(federation: Federation) -> TableFederation | None:
+    """The clients with tables, inside wrappers; None for other data."""
     while isinstance(federation, FederationWrapper):
         if isinstance(federation, TableFederation):
-            return federation.shared
+            return federation
         federation = federation.inner
     return None
+
+
+def shared_encoding(federation: Federation) -> SharedEncoding | None:
+    """What clients with tables agreed on; None for other data."""
+    table = table_part(federation)
+    return None if table is None else table.shared
 
 
 def open_table(path: Path, settings: TableSettings, task: str | None, distribute: Distribute) -> TableFederation:
@@ -269,11 +287,15 @@ def _encoded(
     statistics = [table.statistics(rows) for rows in members]
     shared = SharedEncoding.of(statistics, [table.labels(rows) for rows in members], labels, settings)
     x = encode_rows(shared.encoding, table)
+    own: list[OwnNumbers] = []
     if shared.own_numbers:
-        for rows, own in zip(_with_test_rows(members, test, table), statistics, strict=True):
-            x[rows] = shared.encoding.with_numbers_of(own).encode(rows_of(table.inputs, rows))
+        for rows, sums in zip(_with_test_rows(members, test, table), statistics, strict=True):
+            encoding = shared.encoding.with_numbers_of(sums)
+            x[rows] = encoding.encode(rows_of(table.inputs, rows))
+            names = () if table.clients is None else sorted_names(table.clients[rows])
+            own.append(OwnNumbers(names, encoding.numbers))
     encoded = replace(data, x_train=x[train], x_test=x[test])
-    return TableFederation(replace(federation, dataset=encoded), shared)
+    return TableFederation(replace(federation, dataset=encoded), shared, tuple(own))
 
 
 def encode_rows(encoding: TableEncoding, table: Table) -> Any:

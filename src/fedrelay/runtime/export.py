@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from fedrelay.data.dataset import Dataset, Scaling
 from fedrelay.data.federation import ArrayFederation, Federation
 from fedrelay.data.federation_wrapper import FederationWrapper
-from fedrelay.data.table_federation import shared_encoding
+from fedrelay.data.table_federation import TableFederation, table_part
 from fedrelay.errors import RunFolderError, SpecError
 from fedrelay.experiment.prepare import prepare_without_groups
 from fedrelay.experiment.prepared_experiment import PreparedExperiment
@@ -89,7 +89,8 @@ def export_run(
         run: The folder of the run.
         out: A new or empty folder for the files.
         format: `safetensors` or `state-dict` hold the weights, scaled inputs go in; `torch-export` and `onnx` hold the
-            whole model with its preprocessing, raw values go in.
+            whole model with its preprocessing, raw values go in. Rows of a table are encoded first in any case, as
+            `model.json` says.
         predictions: Whether to write the outputs for every test sample, too.
         federation: The caller's own data, if the run was started with them.
         module: The caller's own module, if the run was started with one.
@@ -212,7 +213,7 @@ def _dataset(federation: Federation) -> Dataset | None:
 def _interface(prepared: PreparedExperiment, format: Format) -> dict[str, Any]:
     """What goes into the model and what comes out, as plain data."""
     federation, scaling = prepared.federation, _scaling(prepared.federation)
-    inside, table = format in ("torch-export", "onnx"), shared_encoding(federation)
+    table = table_part(federation)
     inputs = with_float_type(example_batch(federation).x, prepared.layout.dtype)
     return {
         "inputs": {
@@ -220,15 +221,26 @@ def _interface(prepared: PreparedExperiment, format: Format) -> dict[str, Any]:
             "shape": map_inputs(lambda tensor: ["batch", *tensor.shape[1:]], inputs),
             "type": map_inputs(lambda tensor: str(tensor.dtype).removeprefix("torch."), inputs),
             "scaling": None if scaling is None else {"shift": list(scaling.shift), "scale": list(scaling.scale)},
-            "scaled_by_the_model": inside,
-            **({} if table is None else {"table": asdict(table.encoding)}),
+            "scaled_by_the_model": table is None and format in ("torch-export", "onnx"),
+            **({} if table is None else {"table": _table_interface(table)}),
         },
         "outputs": {
             "task": prepared.task.name,
             "shape": ["batch", *prepared.task.output_shape(federation)],
             "classes": federation.class_count or None,
-            **({} if table is None else {"labels": list(table.labels)}),
+            **({} if table is None else {"labels": list(table.shared.labels)}),
         },
+    }
+
+
+def _table_interface(table: TableFederation) -> dict[str, Any]:
+    """How a row becomes the input of the model, as plain data."""
+    encoding = table.shared.encoding
+    return {
+        "features": encoding.feature_names,
+        **asdict(encoding),
+        "scaled_per_client": table.shared.own_numbers,
+        "clients": [asdict(each) for each in table.own],
     }
 
 
@@ -302,14 +314,30 @@ these numbers.
 
 
 def _usage(prepared: PreparedExperiment, format: Format) -> str:
-    name = FILES[format]
-    scaled = "Inputs must be scaled: `(x - shift) * scale`, see `model.json`.\n\n"
-    note = scaled if _scaling(prepared.federation) is not None else ""
+    name, table = FILES[format], table_part(prepared.federation)
+    inputs = "raw values" if table is None else "encoded rows"
+    note = ""
+    if table is not None:
+        note = _TABLE_NOTE + (_OWN_NUMBERS_NOTE if table.shared.own_numbers else "") + "\n"
+    elif _scaling(prepared.federation) is not None and format in ("safetensors", "state-dict"):
+        note = "Inputs must be scaled: `(x - shift) * scale`, see `model.json`.\n\n"
     code = {
         "safetensors": f'from safetensors.torch import load_file\n\nnet.load_state_dict(load_file("{name}"))',
         "state-dict": f'import torch\n\nnet.load_state_dict(torch.load("{name}", weights_only=True))',
-        "torch-export": f'import torch\n\nnet = torch.export.load("{name}").module()\noutputs = net(x)  # raw values',
+        "torch-export": f'import torch\n\nnet = torch.export.load("{name}").module()\noutputs = net(x)  # {inputs}',
         "onnx": f'import onnxruntime\n\nsession = onnxruntime.InferenceSession("{name}")\n'
-        'outputs = session.run(None, {"x": x})  # raw values',
+        f'outputs = session.run(None, {{"x": x}})  # {inputs}',
     }[format]
-    return f"{note if format in ('safetensors', 'state-dict') else ''}```python\n{code}\n```\n"
+    return f"{note}```python\n{code}\n```\n"
+
+
+_TABLE_NOTE = """\
+Rows must be encoded first; the model does not do it. `inputs.table` of `model.json` has what is needed, and
+`features` the order of the columns: a number is `(value - shift) / scale`, a category is one column of 0 and 1 for each
+known one. A missing value is replaced by `missing`; where `marked` is true, one more column is 1 for missing values.
+"""
+_OWN_NUMBERS_NOTE = """\
+Clients scaled numbers by their own means and deviations: for rows of a client use its `numbers` in `clients`. A client
+that is not listed there takes the means and deviations of its own train rows; rows of no client take the shared
+`numbers`.
+"""
