@@ -255,6 +255,15 @@ def test_a_run_on_a_table_goes_on_from_another_folder(files, monkeypatch):
     assert fr.resume("../run", rounds=2).rounds == 2
 
 
+@pytest.mark.parametrize("data", [{"name": "~/patients.csv"}, {"name": "table", "path": "~/patients.csv"}])
+def test_a_run_on_a_table_in_the_home_folder_goes_on(data, files, monkeypatch):
+    monkeypatch.setenv("HOME", str(files))
+    (files / "elsewhere").mkdir()
+    monkeypatch.chdir(files / "elsewhere")
+    fr.run("fedavg", data={**data, "table": {**TABLE, "test": 0.2}}, rounds=1, fraction=1, out="run")
+    assert fr.resume("run", rounds=2).rounds == 2
+
+
 def test_the_task_of_a_spec_decides_what_the_target_is(files):
     with pytest.raises(DataError, match="needs numbers"):
         fr.run("fedavg", data={"name": "patients.csv", "table": TABLE}, task="regression", rounds=1)

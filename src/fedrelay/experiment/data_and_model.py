@@ -182,8 +182,9 @@ def named_task(experiment: Experiment) -> str | None:
 def with_absolute_paths(experiment: Experiment) -> Experiment:
     """The experiment with absolute paths, so that a run can be resumed from any working directory."""
     data, probe, devices = experiment.data, experiment.grouping.get("probe"), experiment.clock.get("path")
-    name = str(Path(data.name).resolve()) if data.name.lower().endswith((".npz", *TABLE_FILES)) else data.name
-    path = data.path.resolve() if data.path is not None else None
+    is_file = data.name.lower().endswith((".npz", *TABLE_FILES))
+    name = str(expand_home(Path(data.name)).resolve()) if is_file else data.name
+    path = expand_home(data.path).resolve() if data.path is not None else None
     test = data.table.test
     table = (
         data.table.model_copy(update={"test": expand_home(test).resolve()}) if isinstance(test, Path) else data.table
