@@ -243,6 +243,14 @@ def test_a_program_takes_encoded_rows_of_a_table_and_says_so(files):
     torch.testing.assert_close(torch.export.load(exported.model).module()(x), x @ weight.T + bias)
 
 
+def test_sums_without_noise_are_warned_of(caplog):
+    fr.plan("fedavg", data=made(), rounds=1, fraction=1)
+    fr.plan("fedavg+dp", clients=4, rounds=1)
+    assert "epsilon does not cover them" not in caplog.text
+    fr.plan("fedavg+dp", data=made(), rounds=1, fraction=1)
+    assert "clients send sums of their tables without noise; epsilon does not cover them" in caplog.text
+
+
 def test_nothing_is_shared_where_all_rows_are_in_one_place(files):
     fr.run("centralized", data={"name": "patients.csv", "table": TABLE}, rounds=1, out="run")
     assert json.loads((files / "run" / "ledger.jsonl").read_text().splitlines()[0])["round"] == 1

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from fedrelay.cost.cost_model import CostModel
 from fedrelay.data.data_function import DataFunction, OwnData
 from fedrelay.data.single_client_federation import SingleClientFederation
+from fedrelay.data.table_federation import shared_encoding
 from fedrelay.engines.start import check_engine, start_engine
 from fedrelay.errors import SpecError
 from fedrelay.experiment.comparison_runs import with_public_samples, with_watched_classes
@@ -149,6 +150,8 @@ def _check(run: PreparedRun) -> None:
     check_budget(method.privacy)
     if method.privacy is not None and (method.profiles_clients or method.needs_class_counts):
         log.warning("clients send profiles or class counts without noise; epsilon does not cover them")
+    if method.privacy is not None and not method.pools_data and shared_encoding(prepared.federation) is not None:
+        log.warning("clients send sums of their tables without noise; epsilon does not cover them")
     for warning in filter(None, (term.training_warning(experiment.train) for term in method.terms)):
         log.warning(warning)
 
