@@ -52,6 +52,13 @@ def test_a_constant_or_unknown_column_becomes_zeros():
     assert statistics.encoding().encode(table).tolist() == [[0, 0, 1], [0, 0, 1]]
 
 
+def test_a_column_that_is_constant_at_one_client_keeps_the_shared_scale():
+    own, other = TableStatistics.of({"dose": ["500", "500"]}, ()), TableStatistics.of({"dose": ["300", "700"]}, ())
+    number = (own + other).encoding().with_numbers_of(own).numbers["dose"]
+    assert (number.shift, number.scale) == (500, pytest.approx(np.sqrt(20_000)))
+    assert (own + other).encoding().with_numbers_of(other).numbers["dose"].scale == 200
+
+
 @pytest.mark.parametrize("cell", ["high", "inf", "nan"])
 def test_a_cell_that_is_no_number_is_named(cell):
     with pytest.raises(DataError, match=f"column 'age', row 2: '{cell}' is not a finite number"):

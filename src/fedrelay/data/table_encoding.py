@@ -42,10 +42,10 @@ class NumberSums:
         return self.total / self.known if self.known else 0.0
 
     @property
-    def deviation(self) -> float:
-        """The standard deviation; 1 for a constant column, so that dividing by it changes nothing."""
+    def deviation(self) -> float | None:
+        """The standard deviation; None for a constant column, by which nothing can be scaled."""
         variance = self.squares / self.known - self.mean**2 if self.known else 0.0
-        return float(np.sqrt(variance)) if variance > 1e-12 * max(1.0, self.mean**2) else 1.0
+        return float(np.sqrt(variance)) if variance > 1e-12 * max(1.0, self.mean**2) else None
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ class TableStatistics:
         """
         numbers = {}
         for name, sums in self.numbers.items():
-            shift, scale = (sums.mean, sums.deviation) if scaled else (0.0, 1.0)
+            shift, scale = (sums.mean, sums.deviation or 1.0) if scaled else (0.0, 1.0)
             numbers[name] = NumberEncoding(sums.mean, shift, scale, mark_missing and sums.known < self.rows)
         categories = {
             name: CategoryEncoding(
@@ -177,9 +177,13 @@ class TableEncoding:
         return 2 * NUMBER_BYTES * len(self.numbers) + categories + len(self.numbers) + len(self.categories)
 
     def with_numbers_of(self, own: TableStatistics) -> TableEncoding:
-        """The encoding with a client's own means and deviations; columns that it knows no value of stay as they are."""
+        """The encoding with a client's own means and deviations.
+
+        Columns that it knows no value of stay as they are; columns that are constant there keep the scale, so that
+        other values, of test rows, are not many deviations away.
+        """
         numbers = {
-            name: replace(number, missing=sums.mean, shift=sums.mean, scale=sums.deviation)
+            name: replace(number, missing=sums.mean, shift=sums.mean, scale=sums.deviation or number.scale)
             if (sums := own.numbers[name]).known
             else number
             for name, number in self.numbers.items()

@@ -4,7 +4,8 @@ Rule: every client sends the sums of its train rows (`TableStatistics`) and the 
 up, and all clients encode their rows with the result (`TableEncoding`). With `scaling: client`, categories and marks
 are the shared ones, but the numbers of a client's train and test rows are standardised by its own means and deviations,
 those of its train rows. Test rows of no known client, and columns of which a client knows no value, are
-standardised by the shared means and deviations.
+standardised by the shared means and deviations; columns that are constant at a client, by its mean and the shared
+deviation.
 """
 
 from __future__ import annotations
