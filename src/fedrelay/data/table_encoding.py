@@ -196,6 +196,15 @@ def text_bytes(texts: Iterable[str]) -> int:
     return sum(len(text.encode()) for text in texts)
 
 
+def is_number(text: str) -> bool:
+    """Whether a text reads as a number."""
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
 def numeric_column(table: Cells, name: str) -> NDArray[np.float64]:
     """The numbers of a column; NaN where a value is missing.
 

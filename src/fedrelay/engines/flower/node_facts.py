@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -25,6 +25,9 @@ class TableFacts(Section):
     target: str = Field(max_length=1000)
     labels: tuple[Annotated[str, Field(max_length=1000)], ...] = Field((), max_length=MAX_CLASSES)
     """The labels that the node has; none where targets are numbers."""
+
+    task: Literal["classification", "binary", "regression"] | None = None
+    """What the owner says the target is for; by default it follows from the labels of all nodes."""
 
     statistics: TableStatistics
     """Sums over the rows that the node trains on."""

@@ -172,6 +172,61 @@ def test_tables_that_do_not_fit_each_other(tmp_path, lines, header, options, pro
         agree(facts_of(tmp_path, tables), TableSettings())
 
 
+def agreed_on(folder: Path, **nodes: tuple[list[str], str | None]) -> Any:
+    """The agreed facts of nodes with these labels and `--task`."""
+    tables = {}
+    for name, (labels, task) in nodes.items():
+        rows = [f"x,{row},oslo,{label}" for row, label in enumerate(labels)]
+        tables[name] = node_table(folder, name, rows, task=task)
+    found = agree(facts_of(folder, tables), TableSettings())
+    assert found is not None
+    return found[0]
+
+
+def test_the_task_of_the_owners_is_kept(tmp_path):
+    assert agreed_on(tmp_path, a=(["no", "yes"], None), b=(["no"], None))["a"].task == "binary"
+    facts = agreed_on(tmp_path, a=(["no", "yes"], "classification"), b=(["no"], None))
+    assert [each.task for each in facts.values()] == ["classification"] * 2
+    assert agreed_on(tmp_path, a=(["no"], "binary"), b=(["yes"], "binary"))["b"].task == "binary"
+    with pytest.raises(SpecError, match="--task: must be one of classification, binary, regression, got 'mine:task'"):
+        node_table(tmp_path, "a", SITES["n00"], task="mine:task")
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "problem"),
+    [
+        (
+            (["0", "1"], "binary"),
+            (["0", "1"], "classification"),
+            "node 'a' was started with --task binary, node 'b' with --task classification; start all nodes with the",
+        ),
+        ((["0", "1"], "binary"), (["2"], None), "--task binary, but the nodes have labels 0, 1, 2"),
+        ((["no", "no"], None), (["no"], None), "all rows of all nodes have the same label in the target column: 'no'"),
+        (
+            (["0", "1"], None),
+            (["yes", "no"], None),
+            r"numbers at node 'a' \(0, 1\) and words at node 'b' \(no, yes\); write the same labels at all nodes",
+        ),
+    ],
+)
+def test_targets_that_do_not_fit_each_other(tmp_path, a, b, problem):
+    with pytest.raises(DataError, match=problem):
+        agreed_on(tmp_path, a=a, b=b)
+
+
+def test_labels_that_no_other_node_has_are_warned_of(tmp_path, caplog):
+    agreed_on(tmp_path, a=(["no", "yes"], None), b=(["no"], None), c=(["maybe"], None))
+    assert not caplog.records
+    agreed_on(tmp_path, a=(["no", "yes"], None), b=(["n", "y"], None))
+    assert "no other node has a label of node 'b' (n, y): are labels written alike?" in caplog.text
+
+
+def test_a_table_that_cannot_be_shared_is_refused_in_one_line(tmp_path):
+    table = node_table(tmp_path, "a", ["x,1,oslo,no", f"x,2,rome,{'y' * 1001}"])
+    with pytest.raises(DataError, match=r"a\.csv: cannot be shared: labels\.1: .* at most 1000 characters$"):
+        service(tmp_path, "a", table).facts()
+
+
 def test_nodes_with_and_without_tables(tmp_path):
     facts = facts_of(tmp_path, {"a": node_table(tmp_path, "a", SITES["n00"])})
     mixed = {**facts, "b": facts["a"].model_copy(update={"table": None})}

@@ -10,10 +10,10 @@ import numpy as np
 from fedrelay.data.dataset import Dataset
 from fedrelay.data.federation import ArrayFederation, build_federation
 from fedrelay.data.node_samples import check_hold_out, held_out_rows
-from fedrelay.data.table import Ints, Table, read_table
+from fedrelay.data.table import ONE_TARGET, Ints, Table, read_table
 from fedrelay.data.table_encoding import TableStatistics
 from fedrelay.data.table_federation import SharedEncoding, default_task, encode_rows
-from fedrelay.errors import DataError
+from fedrelay.errors import DataError, SpecError
 from fedrelay.experiment.spec import TableSettings
 
 
@@ -25,6 +25,8 @@ class NodeTable:
     table: Table
     train: Ints
     test: Ints
+    task: str | None = None
+    """What the target is for, if the owner says so."""
 
     @classmethod
     def read(cls, path: Path, settings: TableSettings, *, hold_out: float = 0.0, task: str | None = None) -> NodeTable:
@@ -32,15 +34,17 @@ class NodeTable:
 
         Raises:
             DataError: The file or a column does not fit.
-            SpecError: An option names an unknown column.
+            SpecError: An option names an unknown column or task.
         """
         check_hold_out(hold_out)
+        if task is not None and task not in ONE_TARGET:
+            raise SpecError(f"--task: must be one of {', '.join(ONE_TARGET)}, got {task!r}")
         table = read_table(path, settings, task, prefix="--")
         assert settings.target is not None
         train, test = held_out_rows(len(table), hold_out) if hold_out else (np.arange(len(table)), np.arange(0))
         if not len(train):
             raise DataError(f"{path}: --holdout leaves no rows to train on")
-        return cls(settings.target, table, train, test)
+        return cls(settings.target, table, train, test, task)
 
     @property
     def statistics(self) -> TableStatistics:
@@ -75,6 +79,6 @@ class NodeTable:
             y_test=y[self.test],
             classes=len(shared.labels),
             client_train=np.zeros(len(self.train), np.int64),
-            task=default_task(shared.labels),
+            task=self.task or default_task(shared.labels),
         )
         return build_federation(dataset, partition="natural")

@@ -15,6 +15,7 @@ from typing import Any, get_args
 
 import numpy as np
 import torch
+from pydantic import ValidationError
 from torch import Tensor, nn
 
 import fedrelay.experiment.method_catalogue  # noqa: F401  # all terms and profilers that a request may name
@@ -48,7 +49,7 @@ from fedrelay.engines.flower.node_facts import NodeFacts, TableFacts
 from fedrelay.engines.local.executor import WorkerContext, one_thread
 from fedrelay.engines.local.route_batches import RouteBatch
 from fedrelay.engines.local.simulation_engine import SETUP_ROUND, ProfileClients
-from fedrelay.errors import EngineError, FedRelayError
+from fedrelay.errors import DataError, EngineError, FedRelayError
 from fedrelay.experiment.part_serialization import from_plain
 from fedrelay.local.client_profiler import ClientProfiler
 from fedrelay.local.evaluation import evaluate
@@ -160,7 +161,14 @@ class NodeService:
     def _table_facts(self) -> TableFacts | None:
         if self.table is None:
             return None
-        return TableFacts(target=self.table.target, labels=self.table.labels, statistics=self.table.statistics)
+        names = {"target": self.table.target, "labels": self.table.labels, "task": self.table.task}
+        try:
+            return TableFacts.model_validate({**names, "statistics": self.table.statistics})
+        except ValidationError as error:
+            first = error.errors()[0]
+            place = ".".join(map(str, first["loc"]))
+            problem = f"{place}: {first['msg']}" if place else first["msg"]
+            raise DataError(one_line(f"{self.table.table.source}: cannot be shared: {problem}")) from None
 
     def _setup(self, request: Message) -> Message:
         """Keep the model's frozen parameters if they are sent, and say whether they are missing."""

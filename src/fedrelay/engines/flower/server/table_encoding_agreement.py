@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from fedrelay.data.table import listed, sorted_names
-from fedrelay.data.table_encoding import TableStatistics
+from fedrelay.data.table_encoding import TableStatistics, is_number
 from fedrelay.data.table_federation import SharedEncoding, default_task
 from fedrelay.engines.flower.node_facts import NodeFacts, TableFacts
 from fedrelay.errors import DataError
 from fedrelay.experiment.spec import TableSettings
+
+log = logging.getLogger(__name__)
 
 
 def agree(
@@ -38,9 +41,10 @@ def agree(
         )
     statistics = _with_same_columns(tables)
     labels = sorted_names(label for table in tables.values() for label in table.labels)
+    task = _agreed_task(tables, labels)
     own_labels = [table.labels for table in tables.values()]
     shared = SharedEncoding.of(list(statistics.values()), own_labels, labels, settings)
-    features, task = len(shared.encoding.feature_names), default_task(labels)
+    features = len(shared.encoding.feature_names)
     agreed = {}
     for name, each in facts.items():
         counts = None if each.histogram is None else dict(zip(tables[name].labels, each.histogram, strict=True))
@@ -48,6 +52,43 @@ def agree(
         update = {"shape": (features,), "classes": len(labels), "task": task, "histogram": histogram}
         agreed[name] = each.model_copy(update=update)
     return agreed, shared
+
+
+def _agreed_task(tables: Mapping[str, TableFacts], labels: Sequence[str]) -> str:
+    """The task that owners name, or that follows from the labels of all nodes."""
+    named = {node: table.task for node, table in tables.items() if table.task is not None}
+    first = next(iter(named), "")
+    for node, own in named.items():
+        if own != named[first]:
+            raise DataError(
+                f"node {first!r} was started with --task {named[first]}, node {node!r} with --task {own}; start all "
+                "nodes with the same one"
+            )
+    task = named.get(first) or default_task(labels)
+    if len(labels) == 1:
+        raise DataError(f"all rows of all nodes have the same label in the target column: {labels[0]!r}")
+    if task == "binary" and len(labels) != 2:
+        raise DataError(f"node {first!r} was started with --task binary, but the nodes have labels {listed(labels)}")
+    _check_spelling(tables)
+    return task
+
+
+def _check_spelling(tables: Mapping[str, TableFacts]) -> None:
+    """Refuse labels that are numbers at one node and words at another; warn of a node whose labels no other has."""
+    numbers = {node: [is_number(label) for label in table.labels] for node, table in tables.items() if table.labels}
+    coded = next((node for node, are in numbers.items() if all(are)), None)
+    worded = next((node for node, are in numbers.items() if not any(are)), None)
+    if coded is not None and worded is not None:
+        raise DataError(
+            f"labels are numbers at node {coded!r} ({listed(tables[coded].labels, 5)}) and words at node {worded!r} "
+            f"({listed(tables[worded].labels, 5)}); write the same labels at all nodes"
+        )
+    for node, table in tables.items():
+        others = {label for other, each in tables.items() if other != node for label in each.labels}
+        if len(table.labels) > 1 and others and others.isdisjoint(table.labels):
+            log.warning(
+                "no other node has a label of node %r (%s): are labels written alike?", node, listed(table.labels, 5)
+            )
 
 
 def _with_same_columns(tables: Mapping[str, TableFacts]) -> dict[str, TableStatistics]:
