@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeGuard
 
 from pydantic import BaseModel, ValidationError
 
@@ -37,6 +37,24 @@ def is_module_name(name: object) -> bool:
     if not isinstance(name, str) or name.endswith(".py"):
         return False
     return all(part.isidentifier() for part in name.split("."))
+
+
+def is_code_reference(name: object) -> TypeGuard[str]:
+    """Whether a value names something of the user's own as `MODULE:NAME`.
+
+    Example:
+        >>> is_code_reference("mylab.nets:make_net"), is_code_reference("adam"), is_code_reference("C:/data")
+        (True, False, False)
+    """
+    if not isinstance(name, str):
+        return False
+    module, _, inner = name.partition(":")
+    return is_module_name(module) and inner.isidentifier()
+
+
+def module_of_reference(reference: str) -> str:
+    """The module of `MODULE:NAME`."""
+    return reference.partition(":")[0]
 
 
 def import_module_of_user(module: str, what: str, failure: type[FedRelayError] = SpecError) -> ModuleType:
@@ -83,9 +101,9 @@ def find_value(source: str, failure: type[FedRelayError] = SpecError) -> Any:
     Raises:
         failure: There is no such module.
     """
-    module, _, name = source.partition(":")
-    if not is_module_name(module) or not name.isidentifier():
+    if not is_code_reference(source):
         raise failure(f"{source!r}: must be MODULE:FUNCTION, such as mylab.nets:make_net")
+    module, _, name = source.partition(":")
     return getattr(import_module_of_user(module, source, failure), name, None)
 
 

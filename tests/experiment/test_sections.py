@@ -144,7 +144,7 @@ def test_a_function_of_the_users_own_gets_the_round_and_the_hop(own_rates):
     assert [train.learning_rate(round, 9) for round in (0, 1, 2, 3)] == [0.8, 0.8, 0.4, 0.2]
     assert train.learning_rate(2, 9, 1, 2) == 0.8 * 0.5 / 2 * 0.5
     assert not train.depends_on_rounds
-    assert train.own_paths == {"train.schedule": "own_rates:halves"}
+    assert train.own_code_references == {"train.schedule": "own_rates:halves"}
     assert train.own_modules == ("own_rates",)
 
 

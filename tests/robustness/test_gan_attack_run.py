@@ -13,7 +13,7 @@ from fedrelay.errors import NoUsableArrivalError, SpecError
 from fedrelay.experiment.prepare import prepare
 from fedrelay.experiment.spec import experiment
 from fedrelay.robustness import gan_attack_run
-from fedrelay.robustness.gan_attack_run import GanAttackResult, GanObservation, run_gan_recovery
+from fedrelay.robustness.gan_attack_run import GanAttackResult, GanObservation, run_gan_attack
 
 SETTINGS = {"clients": 10, "alpha": 100, "rounds": 3, "fraction": 1.0, "batch_size": 32, "workers": 1}
 GROUPS = {"grouping": {"assign": "random", "max_clients": 5}}
@@ -31,7 +31,7 @@ def a_quick_look(monkeypatch):
 def beside_the_honest_run(method, **more):
     """What an attacker gathers, in a run that is the one without it."""
     settings = {**SETTINGS, **more}
-    outcome, honest = run_gan_recovery(experiment(method, **settings), ATTACKER, epochs=1), fr.run(method, **settings)
+    outcome, honest = run_gan_attack(experiment(method, **settings), ATTACKER, epochs=1), fr.run(method, **settings)
     assert torch.equal(outcome.result.weights, honest.weights)
     assert outcome.result.history == honest.history
     timeless = ("seconds", "selection_seconds")
@@ -114,7 +114,7 @@ def test_where_the_work_of_the_client_before_is_refused():
 def test_a_run_without_accepted_updates_fails_with_an_attacker_too():
     hopeless = experiment("fedavg", **SETTINGS, faults=[{"what": "dropout", "rate": 1.0}])
     with pytest.raises(NoUsableArrivalError, match="no client update was accepted in any of the 3 rounds"):
-        run_gan_recovery(hopeless, ATTACKER, epochs=1)
+        run_gan_attack(hopeless, ATTACKER, epochs=1)
 
 
 def test_an_attacker_without_a_hop_draws_nothing():
@@ -133,7 +133,7 @@ def test_ctrl_c_stops_at_once():
 
     before = signal.getsignal(signal.SIGINT)
     with pytest.raises(KeyboardInterrupt):
-        run_gan_recovery(experiment("fedavg", **SETTINGS), ATTACKER, epochs=1, watch=interrupt)
+        run_gan_attack(experiment("fedavg", **SETTINGS), ATTACKER, epochs=1, watch=interrupt)
     assert len(seen) == 1
     assert signal.getsignal(signal.SIGINT) == before
 
@@ -148,19 +148,19 @@ def test_ctrl_c_stops_at_once():
 )
 def test_what_cannot_be_attacked(method, attacker, message):
     with pytest.raises(SpecError, match=message):
-        run_gan_recovery(experiment(method, **SETTINGS), attacker)
+        run_gan_attack(experiment(method, **SETTINGS), attacker)
 
 
 def test_a_real_federation_refuses_the_attack():
     with pytest.raises(SpecError, match="the engine must be 'local' or 'ray', got 'flower'"):
-        run_gan_recovery(experiment("fedavg", engine="flower"), ATTACKER)
+        run_gan_attack(experiment("fedavg", engine="flower"), ATTACKER)
 
 
 def test_an_attacker_needs_images_samples_and_epochs(toy, linear):
     with pytest.raises(SpecError, match="attacker: draws images, but the data 'toy' are tabular"):
-        run_gan_recovery(experiment("fedavg", **{**SETTINGS, "clients": 6}), ATTACKER, federation=toy, module=linear)
+        run_gan_attack(experiment("fedavg", **{**SETTINGS, "clients": 6}), ATTACKER, federation=toy, module=linear)
     wanted = experiment("fedavg", **{**SETTINGS, "clients": 1400})
     with pytest.raises(SpecError, match="attacker: needs at least two samples, client 1399 has 1"):
-        run_gan_recovery(wanted, 1399)
+        run_gan_attack(wanted, 1399)
     with pytest.raises(SpecError, match="epochs: must be at least 1, got 0"):
-        run_gan_recovery(wanted, 0, epochs=0)
+        run_gan_attack(wanted, 0, epochs=0)

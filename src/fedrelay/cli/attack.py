@@ -137,7 +137,7 @@ def gan(
         gan_attack_table,
         unvisited_attackers,
     )
-    from fedrelay.robustness.gan_attack_run import GanAttackResult, run_gan_recovery
+    from fedrelay.robustness.gan_attack_run import GanAttackResult, run_gan_attack
     from fedrelay.robustness.gan_attacker import save_image_grid
     from fedrelay.runtime.run_folder import RunFolder
     from fedrelay.user_code import call_function
@@ -154,7 +154,7 @@ def gan(
     with output.showing_warnings():
         for entry, experiment in experiments(comparison):
             progress = partial(_print_progress, output, f"{entry.name}, seed {experiment.seed}")
-            result = run_gan_recovery(experiment, attacker, epochs=attacker_epochs, features=own, watch=progress)
+            result = run_gan_attack(experiment, attacker, epochs=attacker_epochs, features=own, watch=progress)
             results.setdefault(entry.name, []).append(result)
     facts = gan_attack_facts(results)
     make_folder(out)

@@ -19,7 +19,6 @@ from fedrelay.data.validation_samples import validation_part, with_validation
 from fedrelay.engines.start import data_at_nodes, open_node_data
 from fedrelay.errors import SpecError
 from fedrelay.experiment.method import Method
-from fedrelay.experiment.sections import is_path
 from fedrelay.experiment.spec import Experiment
 from fedrelay.files import expand_home
 from fedrelay.grouping.grouping import Grouping
@@ -32,7 +31,15 @@ from fedrelay.robustness.label_flip import check_attack
 from fedrelay.routes.star import Star
 from fedrelay.tasks.base import Task
 from fedrelay.tasks.task_facts import TaskFacts
-from fedrelay.user_code import accepts, call_function, call_own, is_built_in, name_of
+from fedrelay.user_code import (
+    accepts,
+    call_function,
+    call_own,
+    is_built_in,
+    is_code_reference,
+    module_of_reference,
+    name_of,
+)
 
 log = logging.getLogger(__name__)
 
@@ -139,21 +146,21 @@ def check_stop(experiment: Experiment, task: Task, has_validation: bool) -> None
         log.warning("stop.patience: chooses the last round by test samples, which flatters the result; %s", how)
 
 
-def own_task_path(experiment: Experiment, task: Task | None) -> str | None:
+def own_task_reference(experiment: Experiment, task: Task | None) -> str | None:
     """`MODULE:NAME` of a task of the user's own: as the experiment names it, or the class of the caller's own task."""
     if task is None:
         name = experiment.task.get("name")
-        return name if isinstance(name, str) and is_path(name) else None
+        return name if is_code_reference(name) else None
     kind = type(task)
     return None if is_built_in(kind) else f"{kind.__module__}:{kind.__qualname__}"
 
 
 def open_data(
-    experiment: Experiment, method: Method, own: Federation | None, task_path: str | None = None
+    experiment: Experiment, method: Method, own: Federation | None, task_reference: str | None = None
 ) -> Federation:
     """The data of an experiment, or the caller's own, with the validation and the public samples taken out."""
     if own is None and data_at_nodes(experiment):
-        modules = [*experiment.train.own_modules, *([task_path.partition(":")[0]] if task_path else [])]
+        modules = [*experiment.train.own_modules, *([module_of_reference(task_reference)] if task_reference else [])]
         own = open_node_data(experiment, (*method.node_plugins, *modules))
     if own is None:
         return open_federation(experiment.data, experiment.seed, named_task(experiment))

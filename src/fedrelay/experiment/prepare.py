@@ -35,7 +35,7 @@ from fedrelay.experiment.data_and_model import (
     module_rebuilder,
     open_data,
     own_module,
-    own_task_path,
+    own_task_reference,
     with_absolute_paths,
     with_default_model,
     with_own_data,
@@ -189,8 +189,8 @@ def prepare_without_groups(
     if isinstance(federation, DataFunction):
         federation = federation.federation(experiment.seed)
         experiment = with_own_data(experiment, federation)
-    task_path = own_task_path(experiment, task)
-    federation = open_data(experiment, method, federation, task_path)
+    task_reference = own_task_reference(experiment, task)
+    federation = open_data(experiment, method, federation, task_reference)
     check_classes(experiment, method, federation)
     if not federation.class_count:
         method = without_classes(method, experiment, federation)
@@ -232,7 +232,7 @@ def prepare_without_groups(
         module=module,
         layout=layout,
         task=task,
-        task_path=task_path,
+        task_reference=task_reference,
         task_counts_classes=unprepared.needs_class_counts,
         module_rebuilder=builder,
     )

@@ -20,7 +20,7 @@ from fedrelay.models.frozen_parameter_bytes import frozen_bytes, frozen_sha256
 from fedrelay.routes.base import Groups
 from fedrelay.tasks.base import Task
 from fedrelay.tasks.task_facts import TaskFacts
-from fedrelay.user_code import is_built_in
+from fedrelay.user_code import is_built_in, is_code_reference, module_of_reference
 from fedrelay.warmup.base import Phase
 
 
@@ -37,7 +37,7 @@ class PreparedExperiment:
     task: Task
     """The task with everything filled in that depends on the data."""
 
-    task_path: str | None = None
+    task_reference: str | None = None
     """`MODULE:NAME`, where the task is of the user's own and was named."""
 
     task_counts_classes: bool = False
@@ -71,7 +71,7 @@ class PreparedExperiment:
         kinds = {type(part) for part in (*parts, self.method.grouping, self.method.warmup) if part is not None}
         own = {kind.__module__ for kind in kinds if not is_built_in(kind)}
         named = (self.experiment.model.name, self.experiment.task.get("name"))  # MODULE:NAME
-        modules = {name.partition(":")[0] for name in named if name and ":" in name}
+        modules = {module_of_reference(name) for name in named if is_code_reference(name)}
         return {*own, *self.experiment.plugins, *modules, *self.experiment.train.own_modules}
 
     @cached_property
@@ -105,7 +105,7 @@ class PreparedExperiment:
             seed=wanted.seed,
             rounds=wanted.rounds,
             task=self.task,
-            task_path=self.task_path,
+            task_reference=self.task_reference,
             lanes=wanted.engine.lanes,
             guard=wanted.guard,
             module_rebuilder=self.module_rebuilder,

@@ -20,13 +20,7 @@ from pydantic import (
 
 from fedrelay.errors import SpecError
 from fedrelay.experiment.error_messages import nearest
-from fedrelay.user_code import call_own, find_function, is_module_name
-
-
-def is_path(name: str) -> bool:
-    """Whether a name is the path of something of the user's own, `MODULE:NAME`."""
-    module, colon, inner = name.partition(":")
-    return bool(colon) and is_module_name(module) and inner.isidentifier()
+from fedrelay.user_code import call_own, find_function, is_code_reference, module_of_reference
 
 
 class Section(BaseModel):
@@ -178,7 +172,7 @@ class ScheduleSettings(Section):
     @field_validator("name")
     @classmethod
     def _name_or_function(cls, name: str) -> str:
-        if name not in _SCHEDULE_OPTIONS and not is_path(name):
+        if name not in _SCHEDULE_OPTIONS and not is_code_reference(name):
             names = ", ".join(_SCHEDULE_OPTIONS)
             raise ValueError(f"must be {names}, or MODULE:FUNCTION{nearest(name, _SCHEDULE_OPTIONS)}")
         return name
@@ -208,7 +202,7 @@ class ScheduleSettings(Section):
         Profiles are computed before the first round, with the learning rate of the first.
         """
         before, warm = max(0, round - 1), self.rounds or 0
-        if ":" in self.name:
+        if is_code_reference(self.name):
             return _own_factor(self.name, before + 1, hop)
         if self.factor is not None:
             return self.factor ** (before // self.every)
@@ -323,7 +317,7 @@ class TrainSettings(Section):
     @field_validator("optimizer")
     @classmethod
     def _name_or_class(cls, name: str) -> str:
-        if name not in OPTIMIZER_NAMES and not is_path(name):
+        if name not in OPTIMIZER_NAMES and not is_code_reference(name):
             names = ", ".join(OPTIMIZER_NAMES)
             hint = nearest(name, OPTIMIZER_NAMES)
             raise ValueError(f"must be {names}, or MODULE:CLASS such as torch.optim:NAdam{hint}")
@@ -338,19 +332,19 @@ class TrainSettings(Section):
         return self
 
     @property
-    def own_paths(self) -> Mapping[str, str]:
+    def own_code_references(self) -> Mapping[str, str]:
         """Setting → `MODULE:NAME`, for what comes from outside FedRelay and PyTorch."""
-        paths = {"train.optimizer": self.optimizer, "train.schedule": self.schedule.name}
+        references = {"train.optimizer": self.optimizer, "train.schedule": self.schedule.name}
         return {
-            setting: path
-            for setting, path in paths.items()
-            if is_path(path) and path.partition(":")[0].split(".")[:2] != ["torch", "optim"]
+            setting: reference
+            for setting, reference in references.items()
+            if is_code_reference(reference) and module_of_reference(reference).split(".")[:2] != ["torch", "optim"]
         }
 
     @property
     def own_modules(self) -> tuple[str, ...]:
-        """The modules of these paths."""
-        return tuple(path.partition(":")[0] for path in self.own_paths.values())
+        """The modules of these references."""
+        return tuple(map(module_of_reference, self.own_code_references.values()))
 
     @property
     def depends_on_rounds(self) -> bool:

@@ -61,7 +61,7 @@ class TrainingJob:
     """The number of rounds of the run, which some schedules of the learning rate depend on."""
 
     task: Task = PLAIN_CLASSIFICATION
-    task_path: str | None = None
+    task_reference: str | None = None
     """`MODULE:NAME`, by which nodes find a task of the user's own; None if it has no such name."""
 
     guard: GuardSettings = UNGUARDED

@@ -138,7 +138,7 @@ class _StopAtOnce(Callback):
         raise KeyboardInterrupt
 
 
-def run_gan_recovery(
+def run_gan_attack(
     experiment: Experiment,
     attacker: int,
     *,

@@ -15,7 +15,7 @@ from fedrelay.tasks.language_model import LanguageModel
 from fedrelay.tasks.multilabel import MultiLabel
 from fedrelay.tasks.regression import Regression
 from fedrelay.tasks.segmentation import Segmentation
-from fedrelay.user_code import find_value
+from fedrelay.user_code import find_value, is_code_reference
 
 TASKS: dict[str, type[Task]] = {
     task.name: task for task in (Classification, Binary, MultiLabel, Regression, Segmentation, LanguageModel)
@@ -37,7 +37,7 @@ def build_task(settings: Mapping[str, Any], default: str) -> Task:
     name = options.pop("name", default)
     if not isinstance(name, str):
         raise SpecError(f"task.name: must be a name, got {name!r}")
-    if ":" not in name:
+    if not is_code_reference(name):
         if name not in TASKS:
             raise SpecError(f"task.name: {unknown('task', name, TASKS)}; or your own as MODULE:CLASS")
         return validate(TASKS[name], options, "task.")

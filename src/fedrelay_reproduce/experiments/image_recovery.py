@@ -7,7 +7,7 @@ from functools import cached_property
 from pydantic import Field
 
 from fedrelay.experiment.spec import Section, validate
-from fedrelay.robustness.gan_attack_run import GanAttackResult, run_gan_recovery
+from fedrelay.robustness.gan_attack_run import GanAttackResult, run_gan_attack
 from fedrelay_reproduce.experiments.base import ComparedMethods, Values
 
 LEVELS = (60, 70, 80)
@@ -36,7 +36,7 @@ class ImageRecovery(ComparedMethods):
     def measure(self, seed: int) -> dict[str, Values]:
         client, epochs = self.attacker.client, self.attacker.epochs
         return {
-            name: distances(run_gan_recovery(experiment, client, epochs=epochs))
+            name: distances(run_gan_attack(experiment, client, epochs=epochs))
             for name, experiment in self.with_seed(seed).items()
         }
 

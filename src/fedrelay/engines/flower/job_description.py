@@ -19,7 +19,6 @@ from fedrelay.data.table_federation import SharedEncoding, shared_encoding
 from fedrelay.engines.flower.messages import FROZEN
 from fedrelay.errors import EngineError, SpecError
 from fedrelay.experiment.part_serialization import from_plain, to_plain
-from fedrelay.experiment.sections import is_path
 from fedrelay.experiment.spec import GuardSettings, TrainSettings, validate
 from fedrelay.local.model_checks import check_precision
 from fedrelay.local.module_rebuilder import ModuleRebuilder
@@ -30,7 +29,7 @@ from fedrelay.models.frozen_parameter_bytes import Bytes, frozen_bytes, frozen_s
 from fedrelay.tasks.base import Task
 from fedrelay.tasks.custom import CustomTask
 from fedrelay.tasks.registry import build_task
-from fedrelay.user_code import is_built_in
+from fedrelay.user_code import is_built_in, is_code_reference, module_of_reference
 
 
 def describe_job(job: TrainingJob) -> str:
@@ -88,8 +87,8 @@ def job_from_description(
         load_frozen_bytes(module, frozen)
     train = validate(TrainSettings, {**fields["train"], "device": device}, "train.")
     check_precision(train.precision, device, layout.dtype)
-    for setting, path in train.own_paths.items():
-        check_allowed(setting, path, plugins)
+    for setting, reference in train.own_code_references.items():
+        check_allowed(setting, reference, plugins)
     return TrainingJob(
         module=module,
         layout=layout,
@@ -110,37 +109,37 @@ def describe_task(job: TrainingJob) -> dict[str, Any]:
     Raises:
         SpecError: It has no name that nodes could find it by.
     """
-    task, path = job.task, job.task_path
+    task, reference = job.task, job.task_reference
     by_name = isinstance(task, CustomTask)  # its functions cannot be sent
     if is_built_in(type(task)) and not by_name:
         return to_plain(task)
-    if path is None or not is_path(path):
+    if not is_code_reference(reference):
         raise SpecError(
             "task: nodes cannot find a task that is only in your program; define it in a module, and name it: "
             "task: MODULE:NAME"
         )
     if by_name:
-        return {"is": path}
+        return {"is": reference}
     kind = type(task)  # a class of the user's own, which may have filled in its fields
     return {"is": f"{kind.__module__}:{kind.__qualname__}", **task.model_dump(mode="json")}
 
 
 def _task(plain: Mapping[str, Any], plugins: Collection[str]) -> Task:
     """The task at a node."""
-    path = str(plain["is"])
-    if ":" not in path:
+    reference = str(plain["is"])
+    if not is_code_reference(reference):
         return from_plain(Task, plain)
-    check_allowed("task", path, plugins)
-    return build_task({**{key: value for key, value in plain.items() if key != "is"}, "name": path}, path)
+    check_allowed("task", reference, plugins)
+    return build_task({**{key: value for key, value in plain.items() if key != "is"}, "name": reference}, reference)
 
 
-def check_allowed(setting: str, path: str, plugins: Collection[str]) -> None:
+def check_allowed(setting: str, reference: str, plugins: Collection[str]) -> None:
     """Raise an EngineError unless the node's owner allows the module of `MODULE:NAME`."""
-    module = path.partition(":")[0]
+    module = module_of_reference(reference)
     if module not in plugins:
         allowed = ", ".join(plugins) or "none"
         raise EngineError(
-            f"{setting}: {path} is not allowed here: start this node with --plugin {module} (it allows {allowed})"
+            f"{setting}: {reference} is not allowed here: start this node with --plugin {module} (it allows {allowed})"
         )
 
 

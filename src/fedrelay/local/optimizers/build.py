@@ -9,6 +9,7 @@ from fedrelay.local.optimizers.base import Optimizer
 from fedrelay.local.optimizers.rmsprop import RmsProp
 from fedrelay.local.optimizers.sgd import Sgd
 from fedrelay.local.optimizers.torch_optimizer import TorchOptimizer
+from fedrelay.user_code import is_code_reference
 
 OPTIMIZERS: dict[str, type[Optimizer]] = {"sgd": Sgd, "adam": Adam, "adamw": AdamW, "rmsprop": RmsProp}
 
@@ -31,7 +32,7 @@ def build_optimizer(train: TrainSettings) -> Optimizer:
     for name in ("lr", "weight_decay", "momentum"):
         if name in options and (name != "momentum" or train.optimizer == "sgd"):
             raise SpecError(f"train.optimizer_options.{name}: is a setting of its own; use train.{name}")
-    if ":" not in train.optimizer:
+    if not is_code_reference(train.optimizer):
         return validate(OPTIMIZERS[train.optimizer], options, "train.optimizer_options.")
     chosen = TorchOptimizer(path=train.optimizer, options=options)
     chosen.check(train)
