@@ -52,6 +52,16 @@ def is_code_reference(name: object) -> TypeGuard[str]:
     return is_module_name(module) and inner.isidentifier()
 
 
+def is_findable_elsewhere(reference: object) -> bool:
+    """Whether another process can import what `MODULE:NAME` names: not a script, nor what a function or class holds.
+
+    Example:
+        >>> [is_findable_elsewhere(each) for each in ("mylab:Net", "__main__:Net", "mylab:make.<locals>.Net")]
+        [True, False, False]
+    """
+    return is_code_reference(reference) and module_of_reference(reference) != "__main__"
+
+
 def module_of_reference(reference: str) -> str:
     """The module of `MODULE:NAME`."""
     return reference.partition(":")[0]

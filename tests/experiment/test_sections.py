@@ -148,6 +148,13 @@ def test_a_function_of_the_users_own_gets_the_round_and_the_hop(own_rates):
     assert train.own_modules == ("own_rates",)
 
 
+def test_only_the_optimizer_may_come_from_pytorch_without_being_the_users_own():
+    assert TrainSettings(optimizer="torch.optim:NAdam").own_code_references == {}
+    assert TrainSettings(optimizer="mylab:Lion").own_code_references == {"train.optimizer": "mylab:Lion"}
+    schedule = "torch.optim.swa_utils:get_ema_avg_fn"
+    assert TrainSettings(schedule=schedule).own_code_references == {"train.schedule": schedule}
+
+
 @pytest.mark.parametrize(
     ("schedule", "message"),
     [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -37,6 +37,7 @@ from fedrelay.user_code import (
     call_own,
     is_built_in,
     is_code_reference,
+    is_findable_elsewhere,
     module_of_reference,
     name_of,
 )
@@ -155,13 +156,28 @@ def own_task_reference(experiment: Experiment, task: Task | None) -> str | None:
     return None if is_built_in(kind) else f"{kind.__module__}:{kind.__qualname__}"
 
 
+def check_nodes_find(references: Mapping[str, str]) -> None:
+    """Refuse code that exists only in the user's program: no node can import it, whatever its owner allows.
+
+    Args:
+        references: Setting → `MODULE:NAME`.
+    """
+    for setting, reference in references.items():
+        if not is_findable_elsewhere(reference):
+            raise SpecError(
+                f"{setting}: nodes cannot find {reference}, which is only in your program; define it in a module, at "
+                "its top level, and name it MODULE:NAME"
+            )
+
+
 def open_data(
     experiment: Experiment, method: Method, own: Federation | None, task_reference: str | None = None
 ) -> Federation:
     """The data of an experiment, or the caller's own, with the validation and the public samples taken out."""
     if own is None and data_at_nodes(experiment):
-        modules = [*experiment.train.own_modules, *([module_of_reference(task_reference)] if task_reference else [])]
-        own = open_node_data(experiment, (*method.node_plugins, *modules))
+        references = {**experiment.train.own_code_references, **({"task": task_reference} if task_reference else {})}
+        check_nodes_find(references)
+        own = open_node_data(experiment, (*method.node_plugins, *map(module_of_reference, references.values())))
     if own is None:
         return open_federation(experiment.data, experiment.seed, named_task(experiment))
     part = validation_part(own)

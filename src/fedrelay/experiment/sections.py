@@ -333,13 +333,10 @@ class TrainSettings(Section):
 
     @property
     def own_code_references(self) -> Mapping[str, str]:
-        """Setting → `MODULE:NAME`, for what comes from outside FedRelay and PyTorch."""
-        references = {"train.optimizer": self.optimizer, "train.schedule": self.schedule.name}
-        return {
-            setting: reference
-            for setting, reference in references.items()
-            if is_code_reference(reference) and module_of_reference(reference).split(".")[:2] != ["torch", "optim"]
-        }
+        """Setting → `MODULE:NAME`, for what comes from outside FedRelay, except optimizers of PyTorch."""
+        of_torch = module_of_reference(self.optimizer).split(".")[:2] == ["torch", "optim"]
+        references = {"train.optimizer": "" if of_torch else self.optimizer, "train.schedule": self.schedule.name}
+        return {setting: reference for setting, reference in references.items() if is_code_reference(reference)}
 
     @property
     def own_modules(self) -> tuple[str, ...]:

@@ -435,6 +435,14 @@ def test_nodes_refuse_a_task_whose_module_the_owner_does_not_allow(make_nodes, u
     use_nodes(make_nodes(digits(clients=3), plugins=("mylab",)))
     with pytest.raises(fr.EngineError, match=rf"{own_tasks}:margins is not allowed here.*\(it allows mylab\)"):
         fr.run("fedavg", engine="flower", data="nodes", task=f"{own_tasks}:margins", **TRAIN)
+
+    class Local(import_module(own_tasks).Scaled):
+        pass
+
+    in_a_script = type("InAScript", (Local,), {"__module__": "__main__"})
+    for kind in (Local, in_a_script):
+        with pytest.raises(fr.SpecError, match=rf"^task: nodes cannot find \S*{kind.__name__}, which is only in your"):
+            fr.run("fedavg", engine="flower", data="nodes", task=kind(), **TRAIN)
     unnamed = import_module(own_tasks).margins
     with pytest.raises(fr.SpecError, match="task: nodes cannot find a task that is only in your program"):
         fr.run("fedavg", engine="flower", data="nodes", task=unnamed, **TRAIN)

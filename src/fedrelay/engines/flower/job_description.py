@@ -29,7 +29,7 @@ from fedrelay.models.frozen_parameter_bytes import Bytes, frozen_bytes, frozen_s
 from fedrelay.tasks.base import Task
 from fedrelay.tasks.custom import CustomTask
 from fedrelay.tasks.registry import build_task
-from fedrelay.user_code import is_built_in, is_code_reference, module_of_reference
+from fedrelay.user_code import is_built_in, is_code_reference, is_findable_elsewhere, module_of_reference
 
 
 def describe_job(job: TrainingJob) -> str:
@@ -113,7 +113,7 @@ def describe_task(job: TrainingJob) -> dict[str, Any]:
     by_name = isinstance(task, CustomTask)  # its functions cannot be sent
     if is_built_in(type(task)) and not by_name:
         return to_plain(task)
-    if not is_code_reference(reference):
+    if not is_findable_elsewhere(reference):
         raise SpecError(
             "task: nodes cannot find a task that is only in your program; define it in a module, and name it: "
             "task: MODULE:NAME"
