@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from fedrelay.data.table import Table, sorted_names, table_of
-from fedrelay.data.table_columns import frame_columns
+from fedrelay.data.table_columns import frame_columns, read_table_columns
 from fedrelay.errors import DataError, SpecError
 from fedrelay.experiment.spec import TableSettings
 
@@ -144,5 +146,33 @@ def test_rows_of_a_second_table():
     assert len(table.joined(other)) == 4
     with pytest.raises(DataError, match=r"rows\.csv: has no column 'age'; columns are town, sex, site"):
         table.joined(made(rows={"ill": [0], "town": [5], "sex": [1], "site": [1]}))
-    with pytest.raises(DataError, match="column 'age' has text, but numbers elsewhere"):
+    with pytest.raises(
+        DataError, match="column 'age', row 1: 'old' is not a finite number, but the column has numbers"
+    ):
         table.joined(made(rows={"ill": [0], "town": [5], "age": ["old"], "sex": [1], "site": [1]}))
+
+
+def test_roles_decide_whether_digits_are_names(tmp_path):
+    def read(text: str, **options) -> Table:
+        (tmp_path / "rows.csv").write_text(text)
+        columns = read_table_columns(Path(tmp_path / "rows.csv"))
+        return table_of(
+            columns, TableSettings(target="ill", client="site", categorical=("code",)), "rows.csv", **options
+        )
+
+    table = read("code,ward,age,site,ill\n01,0A,40,007,00\n1,B,50,7,01\n")
+    assert table.inputs["code"].tolist() == ["01", "1"]
+    assert table.inputs["age"].tolist() == [40, 50]
+    assert table.clients is not None
+    assert table.clients.tolist() == ["007", "7"]
+    assert table.labels(np.arange(2)) == ("00", "01")
+    # A ward of the test rows is text, because wards of the train rows are.
+    tested = table.joined(read("code,ward,age,site,ill\n01,01,60,7,01\n", for_testing=True))
+    assert tested.inputs["ward"].tolist() == ["0A", "B", "01"]
+    assert tested.inputs["age"].tolist() == [40, 50, 60]
+
+
+def test_numbers_too_large_to_tell_apart_are_no_names():
+    large = {**ROWS, "sex": [2**53, 2**53 + 1, 1]}
+    with pytest.raises(DataError, match="column 'sex' has numbers too large to tell apart; use text"):
+        made(rows=large, categorical=("sex",))

@@ -24,10 +24,14 @@ def csv(tmp_path: Path) -> Path:
 
 
 def check(columns):
-    np.testing.assert_array_equal(columns["age"], AGES)
-    assert columns["town"].tolist() == TOWNS
-    np.testing.assert_array_equal(columns["sick"], [1.0, 0.0, 1.0])
-    assert is_missing(columns["town"]).tolist() == is_missing(columns["age"]).tolist() == [False, True, False]
+    np.testing.assert_array_equal(columns["age"].values, AGES)
+    assert columns["town"].values.tolist() == TOWNS
+    np.testing.assert_array_equal(columns["sick"].values, [1.0, 0.0, 1.0])
+    assert (
+        is_missing(columns["town"].values).tolist()
+        == is_missing(columns["age"].values).tolist()
+        == [False, True, False]
+    )
 
 
 def test_a_csv_file(csv):
@@ -38,8 +42,12 @@ def test_a_csv_file(csv):
 def test_words_for_missing_values(tmp_path, word):
     (tmp_path / "rows.csv").write_text(f"age,town\n1,oslo\n{word},{word}\n")
     columns = read_table_columns(tmp_path / "rows.csv")
-    np.testing.assert_array_equal(columns["age"], [1, np.nan])
-    assert columns["town"].tolist() == frame_columns({"town": ["oslo", word]})["town"].tolist() == ["oslo", ""]
+    np.testing.assert_array_equal(columns["age"].values, [1, np.nan])
+    assert (
+        columns["town"].values.tolist()
+        == frame_columns({"town": ["oslo", word]})["town"].texts.tolist()
+        == ["oslo", ""]
+    )
 
 
 @pytest.mark.parametrize("categorical", [False, True])
@@ -59,12 +67,23 @@ def test_whole_numbers_with_missing_values(tmp_path):
         frame_columns({"n": [3, None]}),
         read_table_columns(tmp_path / "rows.parquet"),
     ):
-        np.testing.assert_array_equal(columns["n"], [3.0, np.nan])
+        np.testing.assert_array_equal(columns["n"].values, [3.0, np.nan])
 
 
 def test_numbers_as_text_have_no_needless_decimals():
     assert as_text(np.array([1.0, np.nan, 0.1, -3, 1, np.nan])).tolist() == ["1", "", "0.1", "-3", "1", ""]
     assert as_text(np.array([-0.0, 0.0])).tolist() == ["0", "0"]
+    ids = [4000000000000001, 4000000000000002]
+    assert as_text(np.array(ids, dtype=np.float64)).tolist() == [str(each) for each in ids]
+
+
+def test_codes_in_a_csv_file_stay_as_written(tmp_path):
+    (tmp_path / "rows.csv").write_text("code,mixed,visits\n01,01,1.0\n1,0A,\n1234567890123456789,2.50,2\n")
+    columns = read_table_columns(tmp_path / "rows.csv")
+    assert columns["code"].texts.tolist() == ["01", "1", "1234567890123456789"]
+    assert columns["code"].values.tolist() == [1.0, 1.0, 1234567890123456789.0]
+    assert columns["mixed"].texts.tolist() == ["01", "0A", "2.50"]
+    assert columns["visits"].texts.tolist() == ["1", "", "2"]  # 1.0 is the 1 of other files
 
 
 @pytest.mark.parametrize(

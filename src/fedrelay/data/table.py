@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedrelay.data.table_columns import Columns, as_text, is_missing, read_table_columns, rows_of
-from fedrelay.data.table_encoding import TableEncoding, TableStatistics
+from fedrelay.data.table_columns import Column, Columns, as_text, is_missing, read_table_columns, rows_of
+from fedrelay.data.table_encoding import TableEncoding, TableStatistics, numeric_column
 from fedrelay.errors import DataError, SpecError
 from fedrelay.experiment.spec import TableSettings, unknown
 from fedrelay.files import expand_home
@@ -80,17 +80,16 @@ class Table:
         """
         inputs = {}
         for name in names:
-            column = self.inputs.get(name)
-            if column is None:
+            if name not in self.inputs:
                 raise DataError(f"{self.source}: has no column {name!r}; columns are {listed(self.inputs)}")
-            if name in categorical:
-                column = as_text(column)
-            elif column.dtype.kind != "f" and not is_missing(column).all():
-                raise DataError(f"{self.source}: column {name!r} has text, but numbers elsewhere")
-            elif column.dtype.kind != "f":
-                column = np.full(len(column), np.nan)
-            inputs[name] = column
+            inputs[name] = as_text(self.inputs[name]) if name in categorical else self._numbers(name)
         return replace(self, inputs=inputs, categorical=tuple(name for name in inputs if name in categorical))
+
+    def _numbers(self, name: str) -> NDArray[np.float64]:
+        try:
+            return numeric_column(self.inputs, name)
+        except DataError as error:
+            raise DataError(f"{self.source}: {error}, but the column has numbers elsewhere") from None
 
     def matching(self, encoding: TableEncoding) -> Table:
         """The table with the inputs that an encoding expects.
@@ -122,7 +121,7 @@ def read_table(path: Path, settings: TableSettings, task: str | None = None, pre
 
 
 def table_of(
-    columns: Columns,
+    columns: Mapping[str, Column],
     settings: TableSettings,
     source: str,
     task: str | None = None,
@@ -138,7 +137,8 @@ def table_of(
         source: The name of the file, for messages.
         task: The task, if it is known; by default it follows from the target.
         prefix: The place of the settings, for messages.
-        for_testing: Whether the rows are test rows from a file of their own, which may have no column of clients.
+        for_testing: Whether the rows are test rows from a file of their own, which may have no column of clients. Which
+            of their columns have numbers is for the train rows to say: see `Table.with_kinds`.
 
     Raises:
         SpecError: A setting names a column that does not exist, or a column has two roles.
@@ -148,18 +148,21 @@ def table_of(
         raise SpecError(f"{prefix}target: is required: the column to predict; columns are {listed(columns)}")
     roles = _roles(columns, settings, source, prefix, for_testing)
     client = next((name for name, role in roles.items() if role == "client"), None)
-    inputs = {name: column for name, column in columns.items() if roles.get(name, "categorical") == "categorical"}
-    if not inputs:
+    chosen = {name: column for name, column in columns.items() if roles.get(name, "categorical") == "categorical"}
+    if not chosen:
         raise DataError(f"{source}: has no columns to learn from besides {listed(sorted(roles))}")
-    categorical = tuple(
-        name for name, column in inputs.items() if column.dtype.kind != "f" or name in settings.categorical
-    )
+    inputs = {
+        name: _names(column, f"{source}: column {name!r}")
+        if name in settings.categorical
+        else (column.cells if for_testing else column.values)
+        for name, column in chosen.items()
+    }
     if not for_testing:
         _check_categories(inputs, settings, source, prefix)
     return Table(
         source,
-        {name: as_text(column) if name in categorical else column for name, column in inputs.items()},
-        categorical,
+        inputs,
+        tuple(name for name, column in inputs.items() if column.dtype.kind != "f"),
         _targets(columns[settings.target], settings.target, source, task),
         None if client is None else _clients(columns[client], client, source),
     )
@@ -181,7 +184,9 @@ def listed(names: Iterable[str], most: int = 20) -> str:
     return ", ".join(texts[:most]) + (f", … ({len(texts):,})" if len(texts) > most else "")
 
 
-def _roles(columns: Columns, settings: TableSettings, source: str, prefix: str, for_testing: bool) -> dict[str, str]:
+def _roles(
+    columns: Mapping[str, Column], settings: TableSettings, source: str, prefix: str, for_testing: bool
+) -> dict[str, str]:
     """Column → its role, for all columns that the settings name."""
     named = {"target": settings.target, "client": settings.client}
     wanted = [(role, name) for role, name in named.items() if name is not None]
@@ -234,8 +239,9 @@ def _is_number(text: str) -> bool:
     return True
 
 
-def _targets(column: NDArray[Any], name: str, source: str, task: str | None) -> NDArray[Any]:
+def _targets(target: Column, name: str, source: str, task: str | None) -> NDArray[Any]:
     """Labels as text, or numbers."""
+    column = target.values
     missing = is_missing(column)
     if missing.any():
         raise DataError(
@@ -269,13 +275,18 @@ def _targets(column: NDArray[Any], name: str, source: str, task: str | None) -> 
             f"{source}: the target column {name!r} has {different:,} different whole numbers; set the task to "
             "classification or regression"
         )
-    return as_text(column)
+    return _names(target, f"{source}: the target column {name!r}")
 
 
-def _clients(column: NDArray[Any], name: str, source: str) -> NDArray[Any]:
-    missing = is_missing(column)
+def _clients(column: Column, name: str, source: str) -> NDArray[Any]:
+    missing = is_missing(column.values)
     if missing.any():
         raise DataError(f"{source}: row {int(missing.argmax()) + 1} has no value in the client column {name!r}")
-    if column.dtype.kind == "f" and (np.abs(column) >= 2**53).any():
-        raise DataError(f"{source}: the client column {name!r} has numbers too large to tell apart; use text")
-    return as_text(column)
+    return _names(column, f"{source}: the client column {name!r}")
+
+
+def _names(column: Column, what: str) -> NDArray[Any]:
+    """The values of a column as names."""
+    if column.cells.dtype.kind == "f" and (np.abs(column.cells) >= 2**53).any():
+        raise DataError(f"{what} has numbers too large to tell apart; use text")
+    return column.texts

@@ -1,13 +1,16 @@
 """The columns of a table, from a CSV file, a Parquet file or a data frame: numbers or text.
 
 Numbers are float64 with NaN where a value is missing, text is an array of `str` with "" there. In a CSV file a column
-has numbers if every known cell is one; elsewhere the type of the column decides.
+has numbers if every known cell is one; elsewhere the type of the column decides. Cells of a CSV file are also kept as
+they are written, because codes such as 01 are no numbers, and only the role of a column says whether it has codes.
 """
 
 from __future__ import annotations
 
 import numbers
+import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +30,31 @@ TABLE_FILES = (".csv", ".parquet")
 MISSING_WORDS = frozenset({"", "?", "na", "n/a", "#n/a", "<na>", "nan", "null", "none"})
 """Text that stands for a missing value, in small letters; capitals mean the same."""
 
+_WHOLE_NUMBER = re.compile(r"^(-?\d+)\.0*$")
 
-def read_table_columns(path: Path) -> Columns:
+
+@dataclass(frozen=True)
+class Column:
+    """A column whose role is not known yet."""
+
+    values: NDArray[Any]
+    """Numbers or text."""
+
+    written: NDArray[Any] | None = None
+    """The cells of a file that has only text."""
+
+    @property
+    def cells(self) -> NDArray[Any]:
+        """The values before text is taken for numbers."""
+        return self.values if self.written is None else self.written
+
+    @property
+    def texts(self) -> NDArray[Any]:
+        """The values as names: of categories, labels or clients."""
+        return as_text(self.cells)
+
+
+def read_table_columns(path: Path) -> dict[str, Column]:
     """The columns of a `.csv` or `.parquet` file.
 
     Raises:
@@ -45,7 +71,7 @@ def read_table_columns(path: Path) -> Columns:
         raise error if str(error).startswith(str(path)) else damaged(path, str(error)) from None
 
 
-def frame_columns(frame: Any) -> Columns:
+def frame_columns(frame: Any) -> dict[str, Column]:
     """The columns of a data frame, or of a mapping from column to values.
 
     Raises:
@@ -56,15 +82,15 @@ def frame_columns(frame: Any) -> Columns:
         raise DataError(
             f"table: must be a path, a pandas DataFrame or a mapping column → values, got {type(frame).__name__}"
         )
-    return _checked({str(name): _column(str(name), frame[name]) for name in names})
+    return _checked({str(name): Column(_column(str(name), frame[name])) for name in names})
 
 
 def as_text(column: NDArray[Any]) -> NDArray[Any]:
     """A column as text: 1, not 1.0; "" where a value is missing."""
     if column.dtype.kind != "f":
         return column
-    values, places = np.unique(column + 0.0, return_inverse=True)  # + 0.0: -0 is 0
-    return np.array(["" if np.isnan(value) else f"{value:.15g}" for value in values], dtype=object)[places]
+    values, places = np.unique(column, return_inverse=True)
+    return np.array([_number_as_text(value) for value in values.tolist()], dtype=object)[places]
 
 
 def is_missing(column: NDArray[Any]) -> NDArray[np.bool_]:
@@ -77,8 +103,14 @@ def rows_of(columns: Columns, rows: NDArray[np.int64]) -> Columns:
     return {name: column[rows] for name, column in columns.items()}
 
 
-def _checked(columns: Columns) -> Columns:
-    lengths = {len(column) for column in columns.values()}
+def _number_as_text(value: float) -> str:
+    if np.isnan(value):
+        return ""
+    return str(int(value)) if value.is_integer() else f"{value:.15g}"
+
+
+def _checked(columns: dict[str, Column]) -> dict[str, Column]:
+    lengths = {len(column.values) for column in columns.values()}
     if len(lengths) > 1:
         raise DataError(f"columns must have the same length, got {', '.join(map(str, sorted(lengths)))}")
     if not lengths or lengths == {0}:
@@ -86,21 +118,23 @@ def _checked(columns: Columns) -> Columns:
     return columns
 
 
-def _csv_columns(path: Path) -> Columns:
+def _csv_columns(path: Path) -> dict[str, Column]:
     return {name: _parsed(name, cells) for name, cells in read_columns(path).items()}
 
 
-def _parsed(name: str, cells: Iterable[str]) -> NDArray[Any]:
+def _parsed(name: str, cells: Iterable[str]) -> Column:
     """Numbers if every known cell is one, else text."""
     known = [_known(cell) for cell in cells]
+    # Programs write whole numbers as 1.0 where another row has no value: this is the code 1, in whatever file.
+    written = np.array([_WHOLE_NUMBER.sub(r"\1", cell) for cell in known], dtype=object)
     try:
         values = np.array([float(cell or "nan") for cell in known])
     except ValueError:
-        return np.array(known, dtype=object)
-    return _finite(name, values)
+        return Column(written)
+    return Column(_finite(name, values), written)
 
 
-def _parquet_columns(path: Path) -> Columns:
+def _parquet_columns(path: Path) -> dict[str, Column]:
     try:
         import pyarrow
         import pyarrow.parquet
@@ -119,7 +153,7 @@ def _parquet_columns(path: Path) -> Columns:
     for name, column in zip(names, table.columns, strict=True):
         plain = any(check(column.type) for check in is_number)
         values = column.to_numpy() if plain else np.array(column.to_pylist(), dtype=object)
-        found[name] = _column(name, values)
+        found[name] = Column(_column(name, values))
     return found
 
 
