@@ -36,7 +36,7 @@ NO_BROWSER = "no Chromium with its chromedriver and selenium"
 LONG_FILES = (
     "test_scripts.py",
     "test_combinations.py",
-    "engines/ray/test_engine.py",
+    "engines/ray/test_ray_executor.py",
     "test_plugin.py",
     "engines/flower/test_processes.py",
     "test_documented_code.py",

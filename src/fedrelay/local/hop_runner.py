@@ -116,7 +116,7 @@ class HopRunner:
     def _tamper(
         self, how: TamperedHop, model: Tensor, received: Tensor, max_update_norm: Tensor, report: HopReport
     ) -> HopReport:
-        """TamperedHop with a model; returns its report, which refuses a model with a wrong shape at once.
+        """Tamper with a model; returns its report, which refuses a model with a wrong shape at once.
 
         An honest client clips its own update. A malicious one does not, so the receiver clips it, after measuring the
         weights as they came: a clipped step towards zero weights is no longer zero.

@@ -123,7 +123,7 @@ class Task(Section, ABC):
         """The shape of a model's outputs for one sample."""
 
     def outputs_for_loss(self, outputs: Any, targets: Tensor) -> Tensor:
-        """A model's outputs in the shape that `batch_loss` and `sums` expect.
+        """A model's outputs in the shape that `batch_loss`, `loss_sum` and `metric_sums` expect.
 
         Models of Hugging Face return an object with `logits`.
         """
