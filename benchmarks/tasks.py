@@ -1,4 +1,4 @@
-"""Four methods on five learning tasks, on one worker, two workers and Ray: the same bits everywhere.
+"""Four methods on five learning tasks, on one worker, two workers and Ray: the same bits on each of them.
 
     .venv/bin/python benchmarks/tasks.py             print the table
     .venv/bin/python benchmarks/tasks.py --rounds 20 train longer
@@ -6,7 +6,7 @@
 
 The tasks are a binary diagnosis (heart disease in four hospitals), a regression, a segmentation (`shapes` with the
 U-Net), a diagnosis from volumes, and a classification whose samples are read from files. The command fails if an engine
-ends with other weights. Ray is left out if it is not installed.
+ends with other weights, and its last line names the engines that ran. Ray is left out if it is not installed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import importlib.util
 import logging
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
@@ -124,6 +124,12 @@ def print_row(task: str, method: str, engine: str, score: str, weights: str) -> 
     print(f"{task:16} {method:8} {engine:17} {score:18} {weights}", flush=True)
 
 
+def verdict(differing: Sequence[str], compared: Iterable[str]) -> str:
+    """What was found, and on which engines."""
+    found = f"other weights on some engine for {', '.join(differing)}" if differing else "the same weights"
+    return f"{found} (compared: {'; '.join(compared)})"
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5, help="rounds of each run")
@@ -141,7 +147,7 @@ def main() -> int:
                 print_row(task.name, method, engine, score, found.weights_sha256[:12])
                 hashes.add(found.weights_sha256)
             differing += [f"{method} on {task.name}"] if len(hashes) > 1 else []
-    print(f"other weights on some engine: {', '.join(differing)}" if differing else "the same weights on all engines")
+    print(verdict(differing, engines(ray=not wanted.smoke)))
     return 1 if differing else 0
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import runpy
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from tests.conftest import LONG_FILES
 
 from fedrelay.cli import main
 from fedrelay.experiment.spec import load_file
@@ -21,13 +24,41 @@ SCRIPTS = [
 ]
 
 
+NEEDED = {"lora.py": ("transformers", "peft")}
+"""Script → optional packages without which it ends with a message."""
+
+
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_smoke(path, warm_python, tmp_path):
     assert '"--smoke"' in path.read_text(), f"{path.name} needs an option --smoke: a tiny run that takes seconds"
+    for package in NEEDED.get(path.name, ()):
+        if find_spec(package) is None:
+            pytest.skip(f"{package} is not installed (pip install 'fedrelay[hf]')")
     done = warm_python.run(path, "--smoke", folder=tmp_path)
     assert done.returncode == 0, done.err
     assert done.out.strip()
     assert list(tmp_path.iterdir()) == [], "a smoke run leaves nothing behind"
+
+
+def test_an_example_that_lacks_packages_fails(monkeypatch):
+    main = runpy.run_path(str(ROOT / "examples" / "lora" / "lora.py"), run_name="lora")["main"]
+    monkeypatch.setattr("sys.argv", ["lora.py", "--smoke"])
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    with pytest.raises(SystemExit, match=r"transformers and peft are not installed \(pip install 'fedrelay\[hf\]'\)"):
+        main()
+
+
+def test_the_benchmark_of_tasks_names_the_engines_that_ran(monkeypatch):
+    script = runpy.run_path(str(ROOT / "benchmarks" / "tasks.py"), run_name="tasks")
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    without_ray = script["verdict"]([], script["engines"](ray=True))
+    assert without_ray == "the same weights (compared: local, 1 worker; local, 2 workers)"
+    found = script["verdict"](["fedavg on volumes"], ["local, 1 worker", "ray"])
+    assert found == "other weights on some engine for fedavg on volumes (compared: local, 1 worker; ray)"
+
+
+def test_long_files_exist():
+    assert [name for name in LONG_FILES if not (ROOT / "tests" / name).is_file()] == []
 
 
 def test_scripts_are_found():

@@ -16,6 +16,7 @@ import argparse
 import copy
 import importlib.util
 import math
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -202,8 +203,7 @@ def main() -> None:
     parser.add_argument("--smoke", action="store_true")
     options = parser.parse_args()
     if not all(map(importlib.util.find_spec, ("transformers", "peft"))):
-        print("transformers and peft are not installed (pip install 'fedrelay[hf]')")
-        return
+        sys.exit("transformers and peft are not installed (pip install 'fedrelay[hf]')")
     rounds, steps = (1, 3) if options.smoke else (options.rounds, options.pretraining)
     try:
         text = a_few_lines() if options.smoke else shakespeare(options.clients)
