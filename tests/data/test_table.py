@@ -107,6 +107,14 @@ def many(values):
             "column 'age', row 2: '5O' is not a number, but most of the column is; correct or empty the cell, or name "
             "the column in drop, or in categorical if these are categories",
         ),
+        ({**ROWS, "age": [40, 50, np.inf]}, None, "column 'age', row 3: inf is not a finite float32 number"),
+        (
+            {**ROWS, "age": [40, 1e300, None]},
+            None,
+            r"row 2: 1e\+300 is not a finite float32 number, which are at most 3",
+        ),
+        ({**ROWS, "age": [10**400, 5, None]}, None, "column 'age', row 1: inf is not a finite float32 number"),
+        ({**ROWS, "ill": [0.5, -1e39, 2]}, None, r"column 'ill', row 2: -1e\+39 is not a finite float32 number"),
         ({**ROWS, "ill": ["0.5", "-", "2"]}, None, "column 'ill', row 2: '-' is not a number, but most targets are"),
     ],
 )
@@ -146,9 +154,7 @@ def test_rows_of_a_second_table():
     assert len(table.joined(other)) == 4
     with pytest.raises(DataError, match=r"rows\.csv: has no column 'age'; columns are town, sex, site"):
         table.joined(made(rows={"ill": [0], "town": [5], "sex": [1], "site": [1]}))
-    with pytest.raises(
-        DataError, match="column 'age', row 1: 'old' is not a finite number, but the column has numbers"
-    ):
+    with pytest.raises(DataError, match="column 'age', row 1: 'old' is not a finite float32 number, but the column"):
         table.joined(made(rows={"ill": [0], "town": [5], "age": ["old"], "sex": [1], "site": [1]}))
 
 
@@ -170,6 +176,9 @@ def test_roles_decide_whether_digits_are_names(tmp_path):
     tested = table.joined(read("code,ward,age,site,ill\n01,01,60,7,01\n", for_testing=True))
     assert tested.inputs["ward"].tolist() == ["0A", "B", "01"]
     assert tested.inputs["age"].tolist() == [40, 50, 60]
+    with pytest.raises(DataError, match="column 'age', row 1: '1e300' is not a finite float32 number"):
+        table.joined(read("code,ward,age,site,ill\n01,01,1e300,7,01\n", for_testing=True))
+    assert read("code,ward,age,site,ill\n1E400,0A,40,2E500,1\n").inputs["code"].tolist() == ["1E400"]
 
 
 def test_numbers_too_large_to_tell_apart_are_no_names():

@@ -141,7 +141,14 @@ def test_ordinary_partitions_and_regression():
         ({"test": {name: TEST[name] for name in ("age", "town")}}, "test table: has no column 'ill'"),
         ({"test": 0.01}, "a share of 0.01 of 8 rows leaves no test rows"),
         ({"rows": {**TRAIN, "ill": ["no"] * 8}, "test": 0.2}, "all train rows have the same label"),
-        ({"rows": {**TRAIN, "age": [1e39] * 8}, "scaling": "none"}, "column 'age', row 1: is too large for float32"),
+        (
+            {"rows": {**TRAIN, "age": [1, 1e300, *[1] * 6]}},
+            "table: column 'age', row 2: 1e\\+300 is not a finite float32",
+        ),
+        (
+            {"rows": {**TRAIN, "age": [0, 1e-3] * 4}, "test": {**TEST, "age": [0, 3e38, 0, 0]}},
+            "test table: column 'age', row 2: scaled, the number is too large for float32",
+        ),
     ],
 )
 def test_rows_that_do_not_fit(settings, problem):

@@ -56,15 +56,15 @@ def read_columns(path: Path) -> dict[str, list[str]]:
     """Read the cells of every column as text; cells may be empty.
 
     Raises:
-        DataError: The file is missing, empty, or a line has too few or too many cells.
+        DataError: The file is missing, empty, or a row has too few or too many cells.
     """
     lines = list(_lines(path))
     if len(lines) < 2:
         raise damaged(path, "needs a line of column names, then one line per sample")
     names, body = _names(path, lines[0]), lines[1:]
-    for number, cells in body:
+    for row, (_, cells) in enumerate(body, start=1):
         if len(cells) != len(names):
-            raise damaged(path, f"line {number} has {len(cells)} values for {len(names)} columns")
+            raise damaged(path, f"row {row} has {len(cells)} values for {len(names)} columns")
     return {name: [cells[column] for _, cells in body] for column, name in enumerate(names)}
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedrelay.data.table_columns import Column, Columns, as_text, is_missing, read_table_columns, rows_of
+from fedrelay.data.table_columns import Column, Columns, as_text, check_size, is_missing, read_table_columns, rows_of
 from fedrelay.data.table_encoding import TableEncoding, TableStatistics, numeric_column
 from fedrelay.errors import DataError, SpecError
 from fedrelay.experiment.spec import TableSettings, unknown
@@ -43,6 +43,9 @@ class Table:
 
     clients: NDArray[Any] | None
     """The name of the client of each row, if a column has it."""
+
+    appended: tuple[str, int] | None = None
+    """Where rows of another table were appended: its source, and the place of its first row."""
 
     @property
     def has_labels(self) -> bool:
@@ -111,7 +114,14 @@ class Table:
         theirs_clients = np.full(len(other), "", dtype=object) if other.clients is None else other.clients
         clients = None if self.clients is None else np.concatenate([self.clients, theirs_clients])
         targets = np.concatenate([self.targets, other.targets])
-        return Table(self.source, inputs, self.categorical, targets, clients)
+        return Table(self.source, inputs, self.categorical, targets, clients, (other.source, len(self)))
+
+    def place(self, row: int) -> tuple[str, int]:
+        """The source of a row and its number there, from 1, for messages."""
+        if self.appended is None or row < self.appended[1]:
+            return self.source, row + 1
+        source, first = self.appended
+        return source, row - first + 1
 
 
 def read_table(path: Path, settings: TableSettings, task: str | None = None, prefix: str = "data.table.") -> Table:
@@ -157,6 +167,8 @@ def table_of(
         else (column.cells if for_testing else column.values)
         for name, column in chosen.items()
     }
+    for name, values in inputs.items():
+        _check_size(values, name, source)
     if not for_testing:
         _check_categories(inputs, settings, source, prefix)
     return Table(
@@ -262,6 +274,7 @@ def _targets(target: Column, name: str, source: str, task: str | None) -> NDArra
                 "needs numbers"
             )
         return column
+    _check_size(column, name, source)
     fractions = column != np.floor(column)
     if task == "regression" or (task not in WITH_LABELS and fractions.any()):
         return column
@@ -276,6 +289,14 @@ def _targets(target: Column, name: str, source: str, task: str | None) -> NDArra
             "classification or regression"
         )
     return _names(target, f"{source}: the target column {name!r}")
+
+
+def _check_size(column: NDArray[Any], name: str, source: str) -> None:
+    if column.dtype.kind == "f":
+        try:
+            check_size(name, column)
+        except DataError as error:
+            raise DataError(f"{source}: {error}") from None
 
 
 def _clients(column: Column, name: str, source: str) -> NDArray[Any]:

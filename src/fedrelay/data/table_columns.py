@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedrelay.data.csv_table import read_columns
+from fedrelay.data.csv_table import LARGEST, read_columns
 from fedrelay.data.loaders.file_checks import damaged, reading
 from fedrelay.errors import DataError
 
@@ -98,6 +98,21 @@ def is_missing(column: NDArray[Any]) -> NDArray[np.bool_]:
     return np.isnan(column) if column.dtype.kind == "f" else np.asarray(column == "", dtype=np.bool_)
 
 
+def check_size(name: str, values: NDArray[np.float64]) -> None:
+    """Refuse numbers that models cannot take.
+
+    Raises:
+        DataError: A number is infinite or too large for float32.
+    """
+    too_large = np.abs(values) > LARGEST
+    if too_large.any():
+        row = int(too_large.argmax())
+        raise DataError(
+            f"column {name!r}, row {row + 1}: {values[row]:g} is not a finite float32 number, which are at most "
+            f"{LARGEST:.2g}; correct or drop it"
+        )
+
+
 def rows_of(columns: Columns, rows: NDArray[np.int64]) -> Columns:
     """Some of the rows."""
     return {name: column[rows] for name, column in columns.items()}
@@ -119,10 +134,10 @@ def _checked(columns: dict[str, Column]) -> dict[str, Column]:
 
 
 def _csv_columns(path: Path) -> dict[str, Column]:
-    return {name: _parsed(name, cells) for name, cells in read_columns(path).items()}
+    return {name: _parsed(cells) for name, cells in read_columns(path).items()}
 
 
-def _parsed(name: str, cells: Iterable[str]) -> Column:
+def _parsed(cells: Iterable[str]) -> Column:
     """Numbers if every known cell is one, else text."""
     known = [_known(cell) for cell in cells]
     # Programs write whole numbers as 1.0 where another row has no value: this is the code 1, in whatever file.
@@ -131,7 +146,7 @@ def _parsed(name: str, cells: Iterable[str]) -> Column:
         values = np.array([float(cell or "nan") for cell in known])
     except ValueError:
         return Column(written)
-    return Column(_finite(name, values), written)
+    return Column(values, written)
 
 
 def _parquet_columns(path: Path) -> dict[str, Column]:
@@ -163,11 +178,11 @@ def _column(name: str, values: Any) -> NDArray[Any]:
     if array.ndim != 1:
         raise DataError(f"column {name!r}: must have one value for each row, got shape {list(array.shape)}")
     if array.dtype.kind in "biuf":
-        return _finite(name, array.astype(np.float64))
+        return array.astype(np.float64)
     missing = np.asarray(values.isna()) if hasattr(values, "isna") else [_is_nothing(value) for value in array]
     known = [None if absent else value for value, absent in zip(array.tolist(), missing, strict=True)]
     if all(value is None or isinstance(value, numbers.Real) for value in known):
-        return _finite(name, np.array([np.nan if value is None else float(value) for value in known]))
+        return np.array([np.nan if value is None else _float(value) for value in known])
     if wrong := [value for value in known if value is not None and not isinstance(value, str)]:
         raise DataError(
             f"column {name!r}: must have numbers or text, got {type(wrong[0]).__name__}; convert or drop it"
@@ -184,8 +199,8 @@ def _is_nothing(value: Any) -> bool:
     return value is None or (isinstance(value, float) and np.isnan(value))
 
 
-def _finite(name: str, values: NDArray[np.float64]) -> NDArray[np.float64]:
-    if np.isinf(values).any():
-        row = int(np.isinf(values).argmax())
-        raise DataError(f"column {name!r}, row {row + 1}: {values[row]} is not a finite number")
-    return values
+def _float(value: Any) -> float:
+    try:
+        return float(value)
+    except OverflowError:  # a whole number of more than 300 digits
+        return np.inf

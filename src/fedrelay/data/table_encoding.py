@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedrelay.data.csv_table import LARGEST
 from fedrelay.errors import DataError
 
 MISSING = ("", "?")
@@ -209,7 +210,7 @@ def numeric_column(table: Cells, name: str) -> NDArray[np.float64]:
     """The numbers of a column; NaN where a value is missing.
 
     Raises:
-        DataError: A cell is not a finite number.
+        DataError: A cell is not a finite float32 number.
     """
     column = table[name]
     if isinstance(column, np.ndarray) and column.dtype.kind == "f":
@@ -221,7 +222,7 @@ def numeric_column(table: Cells, name: str) -> NDArray[np.float64]:
         try:
             values[row] = float(cell)
         except ValueError:
-            values[row] = np.inf
-        if not np.isfinite(values[row]):
-            raise DataError(f"column {name!r}, row {row + 1}: {cell[:40]!r} is not a finite number")
+            values[row] = np.nan
+        if not abs(values[row]) <= LARGEST:
+            raise DataError(f"column {name!r}, row {row + 1}: {cell[:40]!r} is not a finite float32 number")
     return values

@@ -309,8 +309,9 @@ def encode_rows(encoding: TableEncoding, table: Table) -> Any:
         x = encoding.encode(table.inputs)
     if not np.isfinite(x).all():
         row, column = np.argwhere(~np.isfinite(x))[0]
+        source, number = table.place(int(row))
         name = encoding.feature_names[column]
-        raise DataError(f"{table.source}: column {name!r}, row {row + 1}: is too large for float32 numbers")
+        raise DataError(f"{source}: column {name!r}, row {number}: scaled, the number is too large for float32")
     return x
 
 

@@ -53,9 +53,9 @@ def test_it_trains():
     ("old", "new", "message"),
     [
         ("age,", "years,", "has no column 'age'"),
-        ("63.0,1.0,1.0,145.0", "old,1.0,1.0,145.0", "column 'age', row 1: 'old' is not a finite number"),
+        ("63.0,1.0,1.0,145.0", "old,1.0,1.0,145.0", "column 'age', row 1: 'old' is not a finite float32 number"),
         ("2.3,3.0,0.0,6.0,0\n", "2.3,3.0,0.0,6.0,\n", "row 1 has no diagnosis"),
-        ("2.3,3.0,0.0,6.0,0\n", "2.3\n", "line 2 has 10 values for 14 columns"),
+        ("2.3,3.0,0.0,6.0,0\n", "2.3\n", "row 1 has 10 values for 14 columns"),
     ],
 )
 def test_damage_is_named(folder, old, new, message):
