@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import datetime
 from pathlib import Path
 
 import numpy as np
+import pandas
 import pytest
 
 from fedrelay.data.table import Table, sorted_names, table_of
@@ -156,6 +158,32 @@ def test_rows_of_a_second_table():
         table.joined(made(rows={"ill": [0], "town": [5], "sex": [1], "site": [1]}))
     with pytest.raises(DataError, match="column 'age', row 1: 'old' is not a finite float32 number, but the column"):
         table.joined(made(rows={"ill": [0], "town": [5], "age": ["old"], "sex": [1], "site": [1]}))
+
+
+DAYS = np.array(["2026-01-01", "2026-01-02", "NaT"], dtype="datetime64[ns]")
+
+
+@pytest.mark.parametrize(
+    ("values", "problem"),
+    [
+        (["2026-01-01", "2026-01-02 10:30", ""], "has dates, such as '2026-01-01'; make them numbers, such as an age"),
+        (DAYS, "has dates, but must have numbers or text; convert it, or name it in drop"),
+        (pandas.Series(DAYS), "has dates, but must have numbers or text"),
+        (DAYS - DAYS[0], "has durations, but must have numbers or text"),
+        ([datetime.date(2026, 1, 1), None, None], "has values of type date, but must have numbers or text"),
+    ],
+)
+def test_dates_are_refused_unless_they_are_dropped(values, problem):
+    rows = {**ROWS, "day": values}
+    with pytest.raises(DataError, match=f"rows.csv: column 'day' {problem}"):
+        made(rows=rows)
+    assert "day" not in made(rows=rows, drop=("day",)).inputs
+
+
+def test_dates_may_be_categories_or_clients():
+    rows = {**ROWS, "day": ["2026-01-01", "2026-01-02", "2026-01-01"]}
+    assert "day" in made(rows=rows, categorical=("day",)).categorical
+    assert made(rows=rows, client="day").clients is not None
 
 
 def test_roles_decide_whether_digits_are_names(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,6 +24,9 @@ MOST_LABELS = 100
 
 MOST_CATEGORIES = 100
 """More different texts look like names or typing errors; the user has to say that they are categories."""
+
+_DATE = re.compile(r"\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}.*)?")
+"""A date in ISO format, with or without a time."""
 
 WITH_LABELS = ("classification", "binary")
 ONE_TARGET = (*WITH_LABELS, "regression")
@@ -157,6 +161,9 @@ def table_of(
     if settings.target is None:
         raise SpecError(f"{prefix}target: is required: the column to predict; columns are {listed(columns)}")
     roles = _roles(columns, settings, source, prefix, for_testing)
+    for name, column in columns.items():
+        if column.unfit and roles.get(name) != "drop":
+            raise DataError(f"{source}: column {name!r} {column.unfit}; convert it, or name it in {prefix}drop")
     client = next((name for name, role in roles.items() if role == "client"), None)
     chosen = {name: column for name, column in columns.items() if roles.get(name, "categorical") == "categorical"}
     if not chosen:
@@ -217,7 +224,7 @@ def _roles(
 
 
 def _check_categories(inputs: Columns, settings: TableSettings, source: str, prefix: str) -> None:
-    """Refuse text that is hardly a category: a name, or numbers with a typing error."""
+    """Refuse text that is hardly a category: a name, a date, or numbers with a typing error."""
     for name, column in inputs.items():
         if column.dtype.kind == "f" or name in settings.categorical:
             continue
@@ -228,6 +235,12 @@ def _check_categories(inputs: Columns, settings: TableSettings, source: str, pre
                 "if these are categories"
             )
         texts = sorted(set(column) - {""})
+        dates = [text for text in texts if _DATE.fullmatch(text)]
+        if 2 * len(dates) > len(texts):
+            raise DataError(
+                f"{source}: column {name!r} has dates, such as {dates[0]!r}; make them numbers, such as an age or a "
+                f"year, or name the column in {prefix}drop, or in {prefix}categorical if these are categories"
+            )
         if len(texts) > MOST_CATEGORIES:
             example = next((text for text in texts if not _is_number(text)), texts[0])
             raise DataError(

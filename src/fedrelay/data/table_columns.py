@@ -43,6 +43,9 @@ class Column:
     written: NDArray[Any] | None = None
     """The cells of a file that has only text."""
 
+    unfit: str = ""
+    """Why the column is neither numbers nor text, if so; it can only be dropped."""
+
     @property
     def cells(self) -> NDArray[Any]:
         """The values before text is taken for numbers."""
@@ -58,7 +61,7 @@ def read_table_columns(path: Path) -> dict[str, Column]:
     """The columns of a `.csv` or `.parquet` file.
 
     Raises:
-        DataError: The file is missing, damaged, empty, or has a column that is neither numbers nor text.
+        DataError: The file is missing, damaged or empty.
     """
     if path.suffix.lower() not in TABLE_FILES:
         raise damaged(path, f"is no table; tables are {' and '.join(TABLE_FILES)} files")
@@ -75,14 +78,14 @@ def frame_columns(frame: Any) -> dict[str, Column]:
     """The columns of a data frame, or of a mapping from column to values.
 
     Raises:
-        DataError: It is neither, is empty, or has a column that is neither numbers nor text.
+        DataError: It is neither, is empty, or has columns of other shapes or lengths.
     """
     names = list(frame) if isinstance(frame, Mapping) else getattr(frame, "columns", None)
     if names is None:
         raise DataError(
             f"table: must be a path, a pandas DataFrame or a mapping column → values, got {type(frame).__name__}"
         )
-    return _checked({str(name): Column(_column(str(name), frame[name])) for name in names})
+    return _checked({str(name): _column(str(name), frame[name]) for name in names})
 
 
 def as_text(column: NDArray[Any]) -> NDArray[Any]:
@@ -168,26 +171,30 @@ def _parquet_columns(path: Path) -> dict[str, Column]:
     for name, column in zip(names, table.columns, strict=True):
         plain = any(check(column.type) for check in is_number)
         values = column.to_numpy() if plain else np.array(column.to_pylist(), dtype=object)
-        found[name] = Column(_column(name, values))
+        found[name] = _column(name, values)
     return found
 
 
-def _column(name: str, values: Any) -> NDArray[Any]:
-    """The values of a typed column as numbers or text."""
+def _column(name: str, values: Any) -> Column:
+    """A typed column."""
     array = np.asarray(values)
     if array.ndim != 1:
         raise DataError(f"column {name!r}: must have one value for each row, got shape {list(array.shape)}")
     if array.dtype.kind in "biuf":
-        return array.astype(np.float64)
+        return Column(array.astype(np.float64))
+    if array.dtype.kind in "Mm":  # as whole numbers they would be counts of nanoseconds
+        return _unfit(array, "dates" if array.dtype.kind == "M" else "durations")
     missing = np.asarray(values.isna()) if hasattr(values, "isna") else [_is_nothing(value) for value in array]
     known = [None if absent else value for value, absent in zip(array.tolist(), missing, strict=True)]
     if all(value is None or isinstance(value, numbers.Real) for value in known):
-        return np.array([np.nan if value is None else _float(value) for value in known])
+        return Column(np.array([np.nan if value is None else _float(value) for value in known]))
     if wrong := [value for value in known if value is not None and not isinstance(value, str)]:
-        raise DataError(
-            f"column {name!r}: must have numbers or text, got {type(wrong[0]).__name__}; convert or drop it"
-        )
-    return np.array(["" if value is None else _known(value.strip()) for value in known], dtype=object)
+        return _unfit(array, f"values of type {type(wrong[0]).__name__}")
+    return Column(np.array(["" if value is None else _known(value.strip()) for value in known], dtype=object))
+
+
+def _unfit(values: NDArray[Any], what: str) -> Column:
+    return Column(np.full(len(values), np.nan), unfit=f"has {what}, but must have numbers or text")
 
 
 def _known(cell: str) -> str:
