@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedrelay.data.csv_table import read_table
+from fedrelay.data.csv_table import read_csv_samples
 from fedrelay.errors import DataError
 
 
@@ -16,7 +16,7 @@ def table(tmp_path):
     def read(text, label=None, **options):
         path = tmp_path / "own.csv"
         path.write_bytes(text if isinstance(text, bytes) else text.encode())
-        return read_table(path, label, 100, **options)
+        return read_csv_samples(path, label, 100, **options)
 
     return read
 
@@ -87,7 +87,7 @@ def test_anything_is_read_or_refused(tmp_path_factory, content, header):
     path = tmp_path_factory.mktemp("any") / "any.csv"
     path.write_bytes(content)
     try:
-        found = read_table(path, None, 100, header=header)
+        found = read_csv_samples(path, None, 100, header=header)
     except DataError as error:
         said = str(error)
     else:

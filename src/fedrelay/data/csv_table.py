@@ -21,7 +21,7 @@ Line = tuple[int, list[str]]
 """(line number in the file, cells)."""
 
 
-def read_table(path: Path, label: str | None, classes: int, *, header: bool = True) -> dict[str, NDArray[Any]]:
+def read_csv_samples(path: Path, label: str | None, classes: int, *, header: bool = True) -> dict[str, NDArray[Any]]:
     """Read samples `x` and labels `y`.
 
     Args:

@@ -340,7 +340,7 @@ def federate(
         classes=classes,
         scaling=Scaling((0.0,), (1 / 255,)) if kind == "image" and train.dtype == np.uint8 else None,
         client_train=None if client_ids is None else _own_clients(client_ids, len(train)),
-        task=task or default_task(targets, kind),
+        task=task or task_of_targets(targets, kind),
     )
     return build_federation(dataset, clients=clients, partition=partition, alpha=alpha, seed=seed)
 
@@ -396,7 +396,7 @@ def _own_inputs(values: Values, what: str) -> NDArray[Any]:
     return x
 
 
-def default_task(targets: NDArray[Any], kind: SampleKind) -> str:
+def task_of_targets(targets: NDArray[Any], kind: SampleKind) -> str:
     """The task that targets look like."""
     if targets.dtype.kind == "f":
         zero_or_one = targets.ndim == 2 and bool(np.isin(targets, (0, 1)).all())

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch.utils.data import Dataset
 
-from fedrelay.data.csv_table import read_table
+from fedrelay.data.csv_table import read_csv_samples
 from fedrelay.data.dataset import IGNORED_LABEL
 from fedrelay.data.federation import ArrayFederation, Federation, federate
 from fedrelay.data.loaders.npz import read_arrays
@@ -165,7 +165,7 @@ def _read(source: str, label: str | None, *, header: bool) -> Any:
             raise DataError(f"{path}: file not found")
         return read_arrays(path, ("x", "y"), optional=("x_test", "y_test"))
     if path.suffix.lower() == ".csv":
-        return read_table(path, label, MAX_CLASSES, header=header)
+        return read_csv_samples(path, label, MAX_CLASSES, header=header)
     if ":" in source and os.sep not in source:
         return call_function(source, failure=DataError)
     if path.suffix.lower() == ".parquet":

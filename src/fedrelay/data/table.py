@@ -11,7 +11,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedrelay.data.table_columns import Column, Columns, as_text, check_size, is_missing, read_table_columns, rows_of
+from fedrelay.data.table_columns import (
+    Column,
+    Columns,
+    as_text,
+    check_size,
+    chosen_rows,
+    is_missing,
+    read_table_columns,
+)
 from fedrelay.data.table_encoding import TableEncoding, TableStatistics, numeric_column
 from fedrelay.errors import DataError, SpecError
 from fedrelay.experiment.spec import TableSettings, unknown
@@ -60,7 +68,7 @@ class Table:
 
     def statistics(self, rows: Ints) -> TableStatistics:
         """The sums over some rows."""
-        return TableStatistics.of(rows_of(self.inputs, rows), self.categorical)
+        return TableStatistics.of(chosen_rows(self.inputs, rows), self.categorical)
 
     def labels(self, rows: Ints) -> tuple[str, ...]:
         """The labels that occur in some rows; none where targets are numbers."""

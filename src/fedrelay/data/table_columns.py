@@ -116,7 +116,7 @@ def check_size(name: str, values: NDArray[np.float64]) -> None:
         )
 
 
-def rows_of(columns: Columns, rows: NDArray[np.int64]) -> Columns:
+def chosen_rows(columns: Columns, rows: NDArray[np.int64]) -> Columns:
     """Some of the rows."""
     return {name: column[rows] for name, column in columns.items()}
 

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from fedrelay.data.csv_table import LARGEST
 from fedrelay.errors import DataError
 
-MISSING = ("", "?")
-"""Cells without a value."""
+EMPTY_CELLS = ("", "?")
+"""Cells without a value in columns that were read; `MISSING_WORDS` of `table_columns.py` became "" there."""
 
 NUMBER_BYTES = 8
 """A count, sum, mean or deviation is a 64-bit number."""
@@ -71,7 +71,7 @@ class TableStatistics:
                 values = numeric_column(table, name)
                 known = values[~np.isnan(values)]
                 numbers[name] = NumberSums(len(known), float(known.sum()), float(np.square(known).sum()))
-        counts = {name: Counter(cell for cell in table[name] if cell not in MISSING) for name in categorical}
+        counts = {name: Counter(cell for cell in table[name] if cell not in EMPTY_CELLS) for name in categorical}
         return cls(len(next(iter(table.values()), ())), numbers, counts)
 
     def __add__(self, other: TableStatistics) -> TableStatistics:
@@ -152,7 +152,7 @@ class TableEncoding:
                 columns.append(unknown.astype(np.float64))
         for name, category in self.categories.items():
             cells = np.array(table[name], dtype=object)
-            unknown = np.isin(cells, MISSING)
+            unknown = np.isin(cells, EMPTY_CELLS)
             cells[unknown] = category.missing
             columns.extend((cells == each).astype(np.float64) for each in category.categories)
             if category.marked:
@@ -217,7 +217,7 @@ def numeric_column(table: Cells, name: str) -> NDArray[np.float64]:
         return column
     values = np.full(len(column), np.nan)
     for row, cell in enumerate(column):
-        if cell in MISSING:
+        if cell in EMPTY_CELLS:
             continue
         try:
             values[row] = float(cell)

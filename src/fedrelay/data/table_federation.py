@@ -24,7 +24,7 @@ from fedrelay.data.federation import ArrayFederation, Federation, build_federati
 from fedrelay.data.federation_wrapper import FederationWrapper
 from fedrelay.data.stratified_subset import stratified_indices
 from fedrelay.data.table import Ints, Table, read_table, sorted_names, table_of
-from fedrelay.data.table_columns import frame_columns, read_table_columns, rows_of
+from fedrelay.data.table_columns import chosen_rows, frame_columns, read_table_columns
 from fedrelay.data.table_encoding import NumberEncoding, TableEncoding, TableStatistics, text_bytes
 from fedrelay.errors import DataError
 from fedrelay.experiment.spec import TableSettings, validate
@@ -292,7 +292,7 @@ def _encoded(
     if shared.own_numbers:
         for rows, sums in zip(_with_test_rows(members, test, table), statistics, strict=True):
             encoding = shared.encoding.with_numbers_of(sums)
-            x[rows] = encoding.encode(rows_of(table.inputs, rows))
+            x[rows] = encoding.encode(chosen_rows(table.inputs, rows))
             names = () if table.clients is None else sorted_names(table.clients[rows])
             own.append(OwnNumbers(names, encoding.numbers))
     encoded = replace(data, x_train=x[train], x_test=x[test])

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset, IterableDataset, default_collate
 
-from fedrelay.data.federation import Kind, SampleKind, ShortRepr, class_counts, default_task, digest, own_kind
+from fedrelay.data.federation import Kind, SampleKind, ShortRepr, class_counts, digest, own_kind, task_of_targets
 from fedrelay.data.partition import Ints
 from fedrelay.data.samples import Samples
 from fedrelay.data.torch_dataset_samples import Collate, DatasetWithErrorContext, LazyDatasetSamples, offered_targets
@@ -148,7 +148,7 @@ def federate_datasets(
         test=replace(tests, input_type=input_type, classes=classes),
         kind=sample_kind,
         class_count=classes,
-        task=task or default_task(targets, sample_kind),
+        task=task or task_of_targets(targets, sample_kind),
         sample_shape=shapes_of(x),
         target_shape=tuple(y.shape[1:]),
     )

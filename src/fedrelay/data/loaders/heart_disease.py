@@ -19,7 +19,7 @@ from fedrelay.data.csv_table import read_columns
 from fedrelay.data.dataset import Dataset
 from fedrelay.data.loaders.file_checks import damaged
 from fedrelay.data.loaders.stratified_split import stratified_split
-from fedrelay.data.table_encoding import MISSING, Cells, TableStatistics, numeric_column
+from fedrelay.data.table_encoding import EMPTY_CELLS, Cells, TableStatistics, numeric_column
 from fedrelay.errors import DataError
 
 Ints = NDArray[np.int64]
@@ -92,7 +92,7 @@ def _read(path: Path, hospital: int) -> _Hospital:
 
 def _plain(cell: str, column: str) -> str:
     """A cell as all files write it: 1, not 1.0, and nothing where a value cannot be true."""
-    if cell in MISSING:
+    if cell in EMPTY_CELLS:
         return ""
     try:
         value = float(cell)
