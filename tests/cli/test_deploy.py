@@ -124,6 +124,7 @@ NODE = ("node", "--key", "a.key", "--ca", "server/ca.pem", "--superlink", "127.0
         ((*NODE, "--data", "a.npz", "--classes", "100001"), 2, "--classes: must be an integer from 1 to 100,000"),
         ((*NODE, "--data", "a.npz", "--holdout", "nan"), 2, "--holdout: must be at least 0 and less than 1, got nan"),
         ((*NODE, "--data", "a.npz", "--no-header"), 2, "--no-header: has an effect only with a .csv file"),
+        ((*NODE, "--data", "a.csv", "--min-rows", "5"), 2, "--min-rows: has no effect without --target; remove it"),
         ((*NODE, "--data", "a.csv", "--drop", "id"), 2, "--drop: has no effect without --target; remove it"),
         ((*NODE, "--data", "a.csv", "--target", "y", "--label", "y"), 2, "--label: has no effect with --target"),
         ((*NODE, "--data", "a.parquet"), 2, "--target: is required with a .parquet file"),

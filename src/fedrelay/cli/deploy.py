@@ -137,6 +137,9 @@ def node(
     task: Annotated[
         str | None, Option(help="with --target: classification, binary or regression; default: follows from the target")
     ] = None,
+    min_rows: Annotated[
+        int | None, Option(min=1, help="with --target: refuse to share sums of fewer rows or numbers; default: 10")
+    ] = None,
     label: Annotated[str | None, Option(help=".csv of numbers: column of the labels; default: the last")] = None,
     no_header: Annotated[
         bool, Option("--no-header", help=".csv: the first line has no names; columns are 1, 2, …")
@@ -179,7 +182,7 @@ def node(
 
     from fedrelay.data.node_samples import open_owner_data
     from fedrelay.engines.flower.credentials import authority, private_key
-    from fedrelay.engines.flower.node.node_table import NodeTable
+    from fedrelay.engines.flower.node.node_table import MIN_ROWS, NodeTable
     from fedrelay.engines.flower.node.owner_privacy_policy import OwnerPrivacyPolicy, PrivacyBudget
     from fedrelay.engines.flower.node.serve_loop import serve
     from fedrelay.engines.flower.node.service import NodeService
@@ -195,7 +198,7 @@ def node(
     revealing["--target"] = target is not None
     _check_table(
         target,
-        {"--categorical": categorical, "--drop": drop, "--task": task},
+        {"--categorical": categorical, "--drop": drop, "--task": task, "--min-rows": min_rows},
         {"--label": label, "--no-header": no_header, "--classes": classes},
     )
     trusted, secret = authority(ca), private_key(key)  # before samples are read, which may take long
@@ -214,7 +217,8 @@ def node(
         samples = open_owner_data(data, label, header=not no_header, hold_out=holdout, classes=classes)
     else:
         columns = TableSettings(target=target, categorical=tuple(categorical or ()), drop=tuple(drop or ()))
-        table = NodeTable.read(Path(data), columns, hold_out=holdout, task=task)
+        least = MIN_ROWS if min_rows is None else min_rows
+        table = NodeTable.read(Path(data), columns, hold_out=holdout, task=task, min_rows=least)
         samples = table.alone()
     place = folder or key.with_name(f"{key.name}.node")
     place.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -12,11 +12,17 @@ from pydantic import Field, model_validator
 from fedrelay.data.evaluation_samples import EvaluationSet
 from fedrelay.data.federation import Kind
 from fedrelay.data.node_samples import MAX_CLASSES
-from fedrelay.data.table_encoding import TableStatistics
+from fedrelay.data.table_encoding import NumberSums, TableStatistics
 from fedrelay.experiment.spec import Section
 
 MOST_COLUMNS = 100_000
 """Columns that a node's table may have."""
+
+ROUNDING = 1e-9
+"""Relative error that sums of floating-point numbers may have."""
+
+LARGEST_WITHOUT_SQUARE = 1e-150
+"""The squares of smaller numbers may be rounded to 0."""
 
 
 class TableFacts(Section):
@@ -40,11 +46,19 @@ class TableFacts(Section):
         counts = [count for each in sums.categories.values() for count in each.values()]
         if not all(0 <= count <= sums.rows <= 10**12 for count in (*known, *counts)):
             raise ValueError("a column has more values than the table has rows")
-        if not all(map(math.isfinite, values)) or any(each.squares < 0 for each in sums.numbers.values()):
+        if not all(map(math.isfinite, values)) or not all(map(_possible_sums, sums.numbers.values())):
             raise ValueError("a sum is impossible")
         if len(known) > MOST_COLUMNS or len(counts) > MAX_CLASSES:
             raise ValueError("the table has too many columns or categories")
         return self
+
+
+def _possible_sums(sums: NumberSums) -> bool:
+    """Whether numbers with these sums exist: the square of their mean is at most the mean of their squares."""
+    if sums.squares < 0 or (not sums.known and sums.squares):
+        return False
+    bound = math.sqrt(sums.known) * math.sqrt(sums.squares)
+    return abs(sums.total) <= bound * (1 + ROUNDING) + sums.known * LARGEST_WITHOUT_SQUARE
 
 
 class NodeFacts(Section):

@@ -11,9 +11,10 @@ import torch
 
 import fedrelay as fr
 from fedrelay.engines.flower.job_description import encoding_from_plain
-from fedrelay.engines.flower.node.node_table import NodeTable
+from fedrelay.engines.flower.node.node_table import MIN_ROWS, NodeTable
 from fedrelay.engines.flower.node.service import NodeService
 from fedrelay.engines.flower.node_facts import parse_facts
+from fedrelay.engines.flower.server.node_registration import RosterEntry
 from fedrelay.engines.flower.server.table_encoding_agreement import agree
 from fedrelay.engines.flower.start import _check_data, remote_federation
 from fedrelay.errors import DataError, SpecError
@@ -38,7 +39,7 @@ def write(path: Path, lines: list[str], header: str = HEADER) -> Path:
 
 def node_table(folder: Path, name: str, lines: list[str], header: str = HEADER, **options: Any) -> NodeTable:
     settings = TableSettings(target="ill", drop=("site",), **options.pop("columns", {}))
-    return NodeTable.read(write(folder / f"{name}.csv", lines, header), settings, **options)
+    return NodeTable.read(write(folder / f"{name}.csv", lines, header), settings, **{"min_rows": 1, **options})
 
 
 def service(folder: Path, name: str, table: NodeTable, **options: Any) -> NodeService:
@@ -166,7 +167,7 @@ def test_tables_that_do_not_fit_each_other(tmp_path, lines, header, options, pro
     settings = TableSettings(**{"target": "ill", "drop": ("site",), **options})
     tables = {
         "a": node_table(tmp_path, "a", SITES["n00"]),
-        "b": NodeTable.read(write(tmp_path / "b.csv", lines, header), settings),
+        "b": NodeTable.read(write(tmp_path / "b.csv", lines, header), settings, min_rows=1),
     }
     with pytest.raises(DataError, match=problem):
         agree(facts_of(tmp_path, tables), TableSettings())
@@ -243,13 +244,50 @@ def test_columns_are_chosen_at_the_nodes():
     _check_data(DataSettings(name="sites", table=TableSettings(scaling="client", mark_missing=False)))
 
 
-@pytest.mark.parametrize("lie", [{"known": 99}, {"squares": -1.0}, {"total": float("inf")}])
+@pytest.mark.parametrize(
+    "lie",
+    [
+        {"known": 99},
+        {"squares": -1.0},
+        {"total": float("inf")},
+        {"known": 4, "total": 10.0, "squares": 24.9},
+        {"total": 1e200, "squares": 1e300},
+        {"known": 0, "total": 0.0, "squares": 1.0},
+    ],
+)
 def test_impossible_sums_are_refused(tmp_path, lie):
     [facts] = facts_of(tmp_path, {"a": node_table(tmp_path, "a", SITES["n00"])}).values()
     plain = json.loads(facts.model_dump_json())
     plain["table"]["statistics"]["numbers"]["age"] |= lie
     with pytest.raises(ValueError, match=r"more values than|sum is impossible|finite"):
         parse_facts(plain)
+
+
+@pytest.mark.parametrize("ages", [["0.1"] * 4, ["1e-200", "1e-170"], ["1e150", "-1e150"], ["", ""], ["0.1", "0.3"]])
+def test_sums_that_are_rounded_are_possible(tmp_path, ages):
+    table = node_table(tmp_path, "a", [f"x,{age},oslo,no" for age in ages])
+    assert facts_of(tmp_path, {"a": table})["a"].table.statistics == table.statistics
+
+
+def test_sums_of_few_values_are_not_shared(tmp_path):
+    rows = [f"x,{age},oslo,no" for age in range(10)]
+    assert node_table(tmp_path, "a", rows, min_rows=MIN_ROWS).statistics.rows == 10
+    with pytest.raises(DataError, match=r"a\.csv: has 9 rows to train on; .* at least 10, or lower --min-rows"):
+        node_table(tmp_path, "a", rows[1:], min_rows=MIN_ROWS)
+    with pytest.raises(DataError, match="has 5 rows to train on"):
+        node_table(tmp_path, "a", rows, min_rows=MIN_ROWS, hold_out=0.5)
+    with pytest.raises(DataError, match="column 'age' has only 9 known numbers in rows to train on"):
+        node_table(tmp_path, "a", [*rows[1:], "x,,oslo,no"], min_rows=MIN_ROWS)
+    with pytest.raises(DataError, match="has 9 rows to train on"):
+        NodeTable.read(write(tmp_path / "a.csv", rows[1:]), TableSettings(target="ill", drop=("site",)))
+    unknown = node_table(tmp_path, "a", ["x,,oslo,no"] * 10, min_rows=MIN_ROWS)
+    assert unknown.statistics.rows == 10
+
+
+def test_the_roster_does_not_print_sums(tmp_path):
+    [facts] = facts_of(tmp_path, {"a": node_table(tmp_path, "a", SITES["n00"])}).values()
+    table = RosterEntry("a", "ready", 1.0, facts).to_json()["table"]
+    assert table == {"target": "ill", "labels": ["no", "yes"], "task": None}
 
 
 def test_a_job_without_an_encoding_is_refused_by_a_node_with_a_table(tmp_path):

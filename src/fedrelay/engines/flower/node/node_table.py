@@ -16,6 +16,9 @@ from fedrelay.data.table_federation import SharedEncoding, default_task, encode_
 from fedrelay.errors import DataError, SpecError
 from fedrelay.experiment.spec import TableSettings
 
+MIN_ROWS = 10
+"""Sums of fewer values say too much about each of them, unless the owner decides otherwise."""
+
 
 @dataclass(frozen=True)
 class NodeTable:
@@ -29,8 +32,23 @@ class NodeTable:
     """What the target is for, if the owner says so."""
 
     @classmethod
-    def read(cls, path: Path, settings: TableSettings, *, hold_out: float = 0.0, task: str | None = None) -> NodeTable:
+    def read(
+        cls,
+        path: Path,
+        settings: TableSettings,
+        *,
+        hold_out: float = 0.0,
+        task: str | None = None,
+        min_rows: int = MIN_ROWS,
+    ) -> NodeTable:
         """Read a `.csv` or `.parquet` file.
+
+        Args:
+            path: The file.
+            settings: The roles of its columns.
+            hold_out: Share of the rows that is kept to evaluate models.
+            task: What the target is for; by default it follows from the labels of all nodes.
+            min_rows: Refuse to share sums of fewer values.
 
         Raises:
             DataError: The file or a column does not fit.
@@ -44,7 +62,9 @@ class NodeTable:
         train, test = held_out_rows(len(table), hold_out) if hold_out else (np.arange(len(table)), np.arange(0))
         if not len(train):
             raise DataError(f"{path}: --holdout leaves no rows to train on")
-        return cls(settings.target, table, train, test, task)
+        found = cls(settings.target, table, train, test, task)
+        _check_sums(found.statistics, min_rows, table.source)
+        return found
 
     @property
     def statistics(self) -> TableStatistics:
@@ -82,3 +102,19 @@ class NodeTable:
             task=self.task or default_task(shared.labels),
         )
         return build_federation(dataset, partition="natural")
+
+
+def _check_sums(statistics: TableStatistics, least: int, source: str) -> None:
+    """Refuse sums of so few values that they point at single rows."""
+    if statistics.rows < least:
+        raise DataError(
+            f"{source}: has {statistics.rows:,} rows to train on; their sums, which the server receives, would reveal "
+            f"too much about each. Use at least {least:,}, or lower --min-rows"
+        )
+    for name, sums in statistics.numbers.items():
+        if 0 < sums.known < least:
+            raise DataError(
+                f"{source}: column {name!r} has only {sums.known:,} known numbers in rows to train on; their sums, "
+                f"which the server receives, would reveal too much about each. Use at least {least:,}, name the "
+                "column in --drop, or lower --min-rows"
+            )

@@ -45,7 +45,8 @@ class RosterEntry:
     facts: NodeFacts | None
 
     def to_json(self) -> dict[str, Any]:
-        facts = self.facts.model_dump(mode="json") if self.facts is not None else {}
+        """All but the sums of a table, which can point at single rows."""
+        facts = self.facts.model_dump(mode="json", exclude={"table": {"statistics"}}) if self.facts is not None else {}
         return {"name": self.name, "status": self.status, "seen_seconds_ago": self.seen, **facts}
 
 
