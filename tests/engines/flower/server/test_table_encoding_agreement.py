@@ -286,7 +286,7 @@ def test_impossible_sums_are_refused(tmp_path, lie):
         parse_facts(plain)
 
 
-@pytest.mark.parametrize("ages", [["0.1"] * 4, ["1e-200", "1e-170"], ["1e150", "-1e150"], ["", ""], ["0.1", "0.3"]])
+@pytest.mark.parametrize("ages", [["0.1"] * 4, ["1e-200", "1e-170"], ["1e30", "-1e30"], ["", ""], ["0.1", "0.3"]])
 def test_sums_that_are_rounded_are_possible(tmp_path, ages):
     table = node_table(tmp_path, "a", [f"x,{age},oslo,no" for age in ages])
     assert facts_of(tmp_path, {"a": table})["a"].table.statistics == table.statistics
