@@ -20,7 +20,7 @@ from fedrelay.data.table_columns import (
     is_missing,
     read_table_columns,
 )
-from fedrelay.data.table_encoding import TableEncoding, TableStatistics, numeric_column
+from fedrelay.data.table_encoding import TableEncoding, TableStatistics, is_number, numeric_column
 from fedrelay.errors import DataError, SpecError
 from fedrelay.experiment.spec import TableSettings, unknown
 from fedrelay.files import expand_home
@@ -250,7 +250,7 @@ def _check_categories(inputs: Columns, settings: TableSettings, source: str, pre
                 f"year, or name the column in {prefix}drop, or in {prefix}categorical if these are categories"
             )
         if len(texts) > MOST_CATEGORIES:
-            example = next((text for text in texts if not _is_number(text)), texts[0])
+            example = next((text for text in texts if not is_number(text)), texts[0])
             raise DataError(
                 f"{source}: column {name!r} has {len(texts):,} different texts, such as {example[:40]!r}; correct "
                 f"them, or name the column in {prefix}drop, or in {prefix}categorical if these are categories"
@@ -260,16 +260,8 @@ def _check_categories(inputs: Columns, settings: TableSettings, source: str, pre
 def _mistyped_number(column: NDArray[Any]) -> int | None:
     """The first row with text in a column of text in which most known cells are numbers."""
     known = np.flatnonzero(~is_missing(column))
-    texts = [int(row) for row in known if not _is_number(column[row])]
+    texts = [int(row) for row in known if not is_number(column[row])]
     return texts[0] if 0 < 2 * len(texts) < len(known) else None
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _targets(target: Column, name: str, source: str, task: str | None) -> NDArray[Any]:
