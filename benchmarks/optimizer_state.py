@@ -133,7 +133,7 @@ def reading(rows: Sequence[Row]) -> str:
         if not of_method:
             continue
         ranked = sorted(of_method, key=lambda name: of_method[name], reverse=True)
-        sentences.append(f"{title}: " + " > ".join(f"{name} {of_method[name]:.1f}" for name in ranked) + ".")
+        sentences.append(f"{title}: " + ", ".join(f"{name} {of_method[name]:.1f}" for name in ranked) + ".")
     return " ".join(sentences)
 
 
