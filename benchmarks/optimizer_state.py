@@ -35,7 +35,7 @@ PAGE = Path(__file__).parent.parent / "docs" / "optimizer-state.md"
 
 
 @dataclass(frozen=True)
-class Federation:
+class Workload:
     """A data set dealt out to clients with one class each, and how long it is trained."""
 
     data: str
@@ -52,9 +52,9 @@ class Federation:
         return fr.run(method, data=self.data, alpha=0.0, validation=0.2, **settings)
 
 
-FEDERATIONS = (
-    Federation("digits", "Digits", {"clients": 100, "fraction": 0.2, "rounds": 60, "batch_size": 10, "model": "mlp"}),
-    Federation(
+WORKLOADS = (
+    Workload("digits", "Digits", {"clients": 100, "fraction": 0.2, "rounds": 60, "batch_size": 10, "model": "mlp"}),
+    Workload(
         "fashion-mnist",
         "Fashion-MNIST",
         {
@@ -68,7 +68,7 @@ FEDERATIONS = (
         },
     ),
 )
-SMOKE = Federation("digits", "Smoke", {"clients": 10, "rounds": 2, "samples": 200, "workers": 1, "progress": False})
+SMOKE = Workload("digits", "Smoke", {"clients": 10, "rounds": 2, "samples": 200, "workers": 1, "progress": False})
 
 
 @dataclass(frozen=True)
@@ -99,22 +99,22 @@ class Row:
         )
 
 
-def validated(federation: Federation, *run: Any) -> float:
+def validated(workload: Workload, *run: Any) -> float:
     """How good a run is on its validation samples at its end; a run that diverged is worse than all others."""
     try:
-        result = federation.run(*run)
+        result = workload.run(*run)
     except fr.DivergedError:
         return -1.0
     values = [row["validation_accuracy"] for row in result.history if row.get("validation_accuracy") is not None]
     return statistics.mean(values[-5:])
 
 
-def tuned(federation: Federation, method: str, optimizer: str, runs: Path, seeds: Sequence[int]) -> Row:
+def tuned(workload: Workload, method: str, optimizer: str, runs: Path, seeds: Sequence[int]) -> Row:
     """Choose the step size, then run all seeds with it."""
     grid = STEP_SIZES[OPTIMIZERS[optimizer]["optimizer"]]
-    scores = {lr: validated(federation, method, optimizer, lr, TUNING_SEED, runs) for lr in grid}
+    scores = {lr: validated(workload, method, optimizer, lr, TUNING_SEED, runs) for lr in grid}
     best = max(scores, key=lambda lr: scores[lr])
-    results = tuple(federation.run(method, optimizer, best, seed, runs) for seed in seeds)
+    results = tuple(workload.run(method, optimizer, best, seed, runs) for seed in seeds)
     return Row(method, optimizer, best, best in (grid[0], grid[-1]), results)
 
 
@@ -137,20 +137,20 @@ def reading(rows: Sequence[Row]) -> str:
     return " ".join(sentences)
 
 
-def page(found: Sequence[tuple[Federation, list[Row]]]) -> Iterator[str]:
+def page(found: Sequence[tuple[Workload, list[Row]]]) -> Iterator[str]:
     """docs/optimizer-state.md."""
     yield "# What becomes of Adam's memory between hops"
     yield ""
     yield textwrap.fill(
         "Made by `benchmarks/optimizer_state.py --write`. Every client has one class (α = 0). Test accuracy, mean of "
         f"the last rounds, mean ± standard deviation over {len(SEEDS)} seeds. The step size of every line is the best "
-        f"of six on validation samples (20 % of every client) of another seed; “edge” marks one at the end of its "
+        f"of six on validation samples (a fifth of every client) of another seed; “edge” marks one at the end of its "
         "grid, where a further one might be better. Bytes include setup and what travels with the model.",
         120,
     )
-    for federation, rows in found:
-        size = ", ".join(f"{name} {value}" for name, value in federation.settings.items())
-        yield from ("", f"## {federation.title}", "", f"{size}.", "", *table(rows), "")
+    for workload, rows in found:
+        size = ", ".join(f"{name} {value}" for name, value in workload.settings.items())
+        yield from ("", f"## {workload.title}", "", f"{size}.", "", *table(rows), "")
         yield textwrap.fill(reading(rows), 120)
 
 
@@ -169,16 +169,16 @@ def main() -> None:
         print("\n".join(table(rows)))
         return
     found = []
-    for federation in FEDERATIONS:
+    for workload in WORKLOADS:
         try:
-            fr.load_data(federation.data, clients=10, partition="iid")
+            fr.load_data(workload.data, clients=10, partition="iid")
         except fr.DataError as missing:
-            print(f"{federation.title} is left out: {missing}")
+            print(f"{workload.title} is left out: {missing}")
             continue
         rows = [
-            tuned(federation, method, optimizer, options.runs, SEEDS) for method in METHODS for optimizer in OPTIMIZERS
+            tuned(workload, method, optimizer, options.runs, SEEDS) for method in METHODS for optimizer in OPTIMIZERS
         ]
-        found.append((federation, rows))
+        found.append((workload, rows))
     text = "\n".join(page(found)) + "\n"
     print(text)
     if options.write:

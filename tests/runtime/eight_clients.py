@@ -22,3 +22,14 @@ def federation():
 def network():
     torch.manual_seed(2)
     return torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU(), torch.nn.Linear(4, 3))
+
+
+class Dies(fr.Callback):
+    """Ends a run after a round, as if its process had died."""
+
+    def __init__(self, after):
+        self.after = after
+
+    def on_round_end(self, context):
+        if context.round == self.after:
+            raise KeyboardInterrupt

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
+from tests.runtime.eight_clients import Dies
 
 import fedrelay as fr
 from fedrelay.experiment.spec import StopSettings
@@ -156,15 +157,6 @@ def test_the_last_evaluation_may_be_the_best_wherever_it_is(data, tmp_path):
     whole = run(data, rounds=12, **wanted)
     assert longer.best.row == whole.best.row
     assert all(torch.equal(longer.best.state_dict[name], each) for name, each in whole.best.state_dict.items())
-
-
-class Dies(fr.Callback):
-    def __init__(self, after):
-        self.after = after
-
-    def on_round_end(self, context):
-        if context.round == self.after:
-            raise KeyboardInterrupt
 
 
 @pytest.mark.parametrize("seconds", [0, 1000], ids=["a checkpoint every round", "no checkpoint at all"])

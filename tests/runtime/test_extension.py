@@ -6,7 +6,7 @@ import json
 
 import pytest
 import yaml
-from tests.runtime.eight_clients import GROUPS, federation, network
+from tests.runtime.eight_clients import GROUPS, Dies, federation, network
 
 import fedrelay as fr
 from fedrelay.experiment.method_catalogue import METHODS
@@ -99,15 +99,6 @@ def test_a_run_that_is_as_long_is_only_read(tmp_path, data):
     assert more(tmp_path / "run", data, 3).weights_sha256 == first.weights_sha256
     assert records(tmp_path / "run", "run.json", "checkpoint.json", "result.json") == before
     assert RunFolderReader.open(tmp_path / "run").extensions == []
-
-
-class Dies(fr.Callback):
-    def __init__(self, after):
-        self.after = after
-
-    def on_round_end(self, context):
-        if context.round == self.after:
-            raise KeyboardInterrupt
 
 
 def test_a_run_that_died_can_become_longer_or_shorter(tmp_path, data):

@@ -18,11 +18,11 @@ from torch.utils.data import Dataset
 from fedrelay.data.csv_table import read_csv_samples
 from fedrelay.data.dataset import IGNORED_LABEL
 from fedrelay.data.federation import ArrayFederation, Federation, federate
+from fedrelay.data.held_out_rows import held_out_rows
 from fedrelay.data.loaders.npz import read_arrays
 from fedrelay.data.node_torch_datasets import as_datasets, owner_datasets
 from fedrelay.errors import DataError, SpecError
 from fedrelay.files import expand_home
-from fedrelay.rng import generator
 from fedrelay.user_code import call_function
 
 MAX_CLASSES = 100_000
@@ -86,12 +86,6 @@ def check_hold_out(share: float) -> None:
     """Refuse a share of held-out samples that is none."""
     if not 0 <= share < 1:
         raise SpecError(f"--holdout: must be at least 0 and less than 1, got {share:g}")
-
-
-def held_out_rows(samples: int, share: float, seed: int = 1) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The indices of the samples to train on, ascending, and of those that are held out."""
-    held_out, rest = np.split(generator(seed, "hold out").permutation(samples), [int(share * samples)])
-    return np.sort(rest), held_out
 
 
 def _check_values(name: str, array: NDArray[Any]) -> None:

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from torch.utils.data import Dataset, Subset
 
+from fedrelay.data.held_out_rows import held_out_rows
 from fedrelay.data.torch_dataset_federation import TorchDatasetFederation, federate_datasets
 from fedrelay.errors import DataError
-from fedrelay.rng import generator
 
 OWNER = "this node"
 
@@ -48,9 +48,8 @@ def owner_datasets(
     if test is not None and hold_out:
         raise DataError("--holdout: has no effect, because there are test samples already")
     if hold_out:
-        order = generator(seed, "hold out").permutation(len(train))  # type: ignore[arg-type]
-        held_out, rest = np.split(order, [int(hold_out * len(order))])
-        train, test = Subset(train, np.sort(rest).tolist()), Subset(train, held_out.tolist())
+        rest, held_out = held_out_rows(len(train), hold_out, seed)  # type: ignore[arg-type]
+        train, test = Subset(train, rest.tolist()), Subset(train, held_out.tolist())
     # `federate_datasets` needs a test sample; without any, the train samples stand in and are removed again.
     federation = federate_datasets({OWNER: train}, train if test is None else test, classes=classes, name="own data")
     if federation.kind == "multi-input":

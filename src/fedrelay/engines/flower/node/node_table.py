@@ -9,7 +9,8 @@ import numpy as np
 
 from fedrelay.data.dataset import Dataset
 from fedrelay.data.federation import ArrayFederation, build_federation
-from fedrelay.data.node_samples import check_hold_out, held_out_rows
+from fedrelay.data.held_out_rows import held_out_rows
+from fedrelay.data.node_samples import check_hold_out
 from fedrelay.data.table import ONE_TARGET, Ints, Table, read_table
 from fedrelay.data.table_encoding import TableStatistics
 from fedrelay.data.table_federation import SharedEncoding, default_task, encode_rows
