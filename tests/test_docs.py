@@ -132,10 +132,7 @@ def public_names(kind: type) -> list[str]:
         *((kind, public_names(kind)) for kind in (fr.Term, fr.AnchoredTerm, fr.LossTerm)),
         (fr.Grouping, ["assign_groups", "active_profile", "check_inputs"]),
         (fr.PlanningContext, public_names(fr.PlanningContext)),
-        *(
-            (kind, [field.name for field in fields(kind)])
-            for kind in (fr.HopContext, fr.TrainingOutcome, fr.MergeInput)
-        ),
+        *((kind, [field.name for field in fields(kind)]) for kind in (fr.HopContext, fr.TrainedHop, fr.MergeInput)),
         *((kind, [field.name for field in fields(kind)]) for kind in (fr.RoundPlan, fr.Route)),
         *((kind, [field.name for field in fields(kind)]) for kind in (fr.ClientState, fr.ServerState, fr.Payload)),
         (fr.MergeResult, fr.MergeResult._fields),

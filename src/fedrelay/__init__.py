@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from fedrelay.experiment.spec import Comparison, Experiment
     from fedrelay.grouping.grouping import Grouping
     from fedrelay.grouping.profiles.base import Profile
-    from fedrelay.local.hop_context import HopContext, TrainingOutcome
+    from fedrelay.local.hop_context import HopContext, TrainedHop
     from fedrelay.local.terms.base import AnchoredTerm, LossTerm, Term
     from fedrelay.local.terms.tensor_declarations import ClientState, Payload, ServerState
     from fedrelay.merge.base import Merge, MergeInput, MergeResult
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from fedrelay.runtime.interrupt import Interrupted
     from fedrelay.runtime.result import Result
     from fedrelay.runtime.versions import __version__
-    from fedrelay.tasks.base import EvaluationSums, Metric, Task
+    from fedrelay.tasks.base import EvaluationSums, MetricInfo, Task
     from fedrelay.tasks.custom import CustomTask
     from fedrelay.warmup.base import Warmup
 
@@ -53,14 +53,14 @@ _HOMES = {
     "experiment.spec": ("Comparison", "Experiment"),
     "grouping.grouping": ("Grouping",),
     "grouping.profiles.base": ("Profile",),
-    "local.hop_context": ("HopContext", "TrainingOutcome"),
+    "local.hop_context": ("HopContext", "TrainedHop"),
     "local.terms.base": ("AnchoredTerm", "LossTerm", "Term"),
     "local.terms.tensor_declarations": ("ClientState", "Payload", "ServerState"),
     "merge.base": ("Merge", "MergeInput", "MergeResult"),
     "routes.base": ("PlanningContext", "Routing", "sample"),
     "routes.plan": ("RoundPlan", "Route"),
     "runtime.callback": ("Callback", "RoundContext", "StopRun"),
-    "tasks.base": ("EvaluationSums", "Metric", "Task"),
+    "tasks.base": ("EvaluationSums", "MetricInfo", "Task"),
     "tasks.custom": ("CustomTask",),
     "runtime.comparison": ("ComparisonResult", "MethodResults"),
     "runtime.interrupt": ("Interrupted",),
@@ -94,7 +94,7 @@ __all__ = [
     "MergeInput",
     "MergeResult",
     "MethodResults",
-    "Metric",
+    "MetricInfo",
     "Payload",
     "PlanningContext",
     "Profile",
@@ -109,7 +109,7 @@ __all__ = [
     "StopRun",
     "Task",
     "Term",
-    "TrainingOutcome",
+    "TrainedHop",
     "Warmup",
     "__version__",
     "compare",

@@ -173,7 +173,7 @@ def test_who_is_there(prepared, monkeypatch):
         return RosterEntry(name, "ready", 1.0, NodeFacts(**facts, classes=classes, version=version))
 
     found = [member("a", 2, "0.0.1"), member("b", 900, "0.0.1"), RosterEntry("c", "failed: [/red]", None, None)]
-    monkeypatch.setattr("fedrelay.engines.flower.start.show_roster", lambda wanted: found)
+    monkeypatch.setattr("fedrelay.engines.flower.connect.show_roster", lambda wanted: found)
     said = prepared("nodes", "server")
     assert "2 of 3 are ready; 900 classes, from the labels of b" in " ".join(said.out.split())
     assert "node 'b' has 900 classes, all others at most 2" in said.err

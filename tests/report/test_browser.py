@@ -24,7 +24,7 @@ from fedrelay.report.csv_tables import csv_rows
 from fedrelay.report.format import as_csv
 from fedrelay.report.load_runs import load_runs
 from fedrelay.report.page_sections import with_sections
-from fedrelay.report.report_document import document, report_data
+from fedrelay.report.report_content import document, report_data
 from fedrelay.report.watch_server import WatchServer
 from fedrelay.report.web_page import web_page
 

@@ -9,7 +9,7 @@ from tests.report.folders import add_event
 from fedrelay.report.csv_tables import csv_rows, write_csv_tables
 from fedrelay.report.format import as_csv
 from fedrelay.report.page_limits import EVERYTHING, PageLimits
-from fedrelay.report.report_document import document
+from fedrelay.report.report_content import document
 
 
 @pytest.fixture(scope="module")

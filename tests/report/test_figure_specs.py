@@ -25,7 +25,7 @@ from fedrelay.report.figure_specs import (
     traffic,
 )
 from fedrelay.report.palette import LIGHT
-from fedrelay.report.report_document import document
+from fedrelay.report.report_content import document
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ from tests.report.folders import SMALL, failed, ran, stopped
 
 import fedrelay as fr
 from fedrelay.report.load_runs import load_run, load_runs
-from fedrelay.report.report_document import document
+from fedrelay.report.report_content import document
 from fedrelay.runtime.run_folder import RunFolder
 
 

@@ -8,7 +8,7 @@ from tests.report.folders import ran
 from fedrelay.report.drawing import compose
 from fedrelay.report.load_runs import load_runs
 from fedrelay.report.page_sections import _file_names, figure_files, with_sections, write_figures
-from fedrelay.report.report_document import report_data
+from fedrelay.report.report_content import report_data
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from tests.report.folders import stopped
 
 import fedrelay as fr
 from fedrelay.report import watch_server
-from fedrelay.report.report_document import document
+from fedrelay.report.report_content import document
 from fedrelay.report.watch_server import LOOPBACK, WatchServer, current_document, missing_folders
 from fedrelay.report.web_page import as_json
 from fedrelay.runtime.run_folder import RunFolder

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from fedrelay.report.report_document import document
+from fedrelay.report.report_content import document
 from fedrelay.report.web_page import SCRIPTS, as_json, script, web_page
 
 NASTY = [

@@ -5,10 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedrelay.cost.ledger import transfer_totals
+from fedrelay.routes.all_to_all import AllToAll
 from fedrelay.routes.base import PlanningContext, sampled_count
 from fedrelay.routes.rotations import Rotations
 from fedrelay.routes.singletons import Singletons
-from fedrelay.routes.star import Star
 
 
 @given(st.integers(1, 25), st.floats(0.1, 1), st.integers(0, 2**40), st.integers(1, 50), st.booleans())
@@ -52,7 +52,7 @@ def test_one_client_alone_is_fedavg():
 
 @pytest.mark.parametrize(("clients", "fraction", "total"), [(5, 1.0, 20), (10, 0.4, 12), (3, 0.1, 0)])
 def test_a_star_sends_every_model_to_everybody_else(clients, fraction, total):
-    plan = Star().plan(PlanningContext(clients, fraction, 1), 1)
+    plan = AllToAll().plan(PlanningContext(clients, fraction, 1), 1)
     found = transfer_totals(plan, {"model": 1})
     assert (found.s2c, found.c2s, found.c2c) == (0, 0, total)
     assert not plan.merges

@@ -12,7 +12,7 @@ from rich.console import Console
 from torch import nn
 
 import fedrelay as fr
-from fedrelay.report.report_document import document
+from fedrelay.report.report_content import document
 from fedrelay.report.terminal.run_tables import comparison_tables
 from fedrelay.runtime.comparison import load_comparison, run_comparison
 

@@ -110,7 +110,7 @@ def test_scores_have_the_names_of_the_metrics_and_the_headline(task):
     found = task.metrics_from_sums(task.evaluation_sums(outputs, targets).values)
     assert set(task.metrics) <= set(found)
     assert task.headline == next(iter(task.metrics))
-    assert task.metric("loss") == LOSS
+    assert task.metric_info("loss") == LOSS
     assert all(isinstance(value, float) for value in found.values())
 
 

@@ -7,7 +7,7 @@ from pydantic import ValidationError
 
 import fedrelay as fr
 from fedrelay.errors import SpecError
-from fedrelay.tasks.base import LOSS, Metric
+from fedrelay.tasks.base import LOSS, MetricInfo
 from fedrelay.tasks.custom import CustomTask
 
 
@@ -38,13 +38,13 @@ def test_metrics_are_means_over_samples():
 
 def test_metrics_and_their_directions():
     assert TASK.headline == "within_one"
-    assert TASK.metric("within_one") == Metric(higher_is_better=True, percent=False)
-    assert TASK.metric("loss") == LOSS
+    assert TASK.metric_info("within_one") == MetricInfo(higher_is_better=True, percent=False)
+    assert TASK.metric_info("loss") == LOSS
     assert CustomTask(loss=absolute_error).headline == "loss"
     both = {"within_one": within_one, "error": lambda outputs, targets: (outputs - targets).abs()}
     chosen = CustomTask(loss=absolute_error, metrics_of=both, headline_metric="error")
     assert chosen.headline == "error"
-    assert not chosen.metric("error").higher_is_better
+    assert not chosen.metric_info("error").higher_is_better
 
 
 def test_it_is_trained_by_run_and_is_the_same_as_the_built_in_loss(numbers):

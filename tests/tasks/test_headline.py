@@ -15,7 +15,7 @@ from fedrelay.cli import main
 from fedrelay.errors import RunFolderError, SpecError
 from fedrelay.report.comparison_summary import comparison_facts
 from fedrelay.report.csv_tables import csv_blocks
-from fedrelay.report.report_document import document
+from fedrelay.report.report_content import document
 from fedrelay.report.terminal.run_tables import comparison_tables, result_table
 from fedrelay.runtime.run_folder import RunFolderReader
 
@@ -114,7 +114,7 @@ def test_the_page_has_the_metric_on_axes_cards_and_tables(outcome):
 def test_a_run_folder_knows_its_task_without_its_code(outcome, capsys):
     run = next(iter(sorted(outcome.comparison.out.glob("fedseq/*/run.json")))).parent
     facts = RunFolderReader.open(run).task
-    assert (facts.name, facts.headline, facts.metric.higher_is_better) == ("regression", "rmse", False)
+    assert (facts.name, facts.headline, facts.headline_info.higher_is_better) == ("regression", "rmse", False)
     assert main(["show", str(run)]) == 0
     assert "RMSE" in capsys.readouterr().out
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from fedrelay.errors import SpecError
-from fedrelay.tasks.base import LOSS, Metric
+from fedrelay.tasks.base import LOSS, MetricInfo
 from fedrelay.tasks.binary import Binary
 from fedrelay.tasks.classification import Classification
 from fedrelay.tasks.custom import CustomTask
@@ -13,11 +13,12 @@ from fedrelay.tasks.task_facts import CLASSIFICATION, TaskFacts, metric_label
 
 def test_the_headline_is_that_of_the_task_or_the_wanted_one():
     assert TaskFacts.of(Classification()) == CLASSIFICATION
-    assert (CLASSIFICATION.headline, CLASSIFICATION.metric, CLASSIFICATION.best_possible) == ("accuracy", Metric(), 1.0)
+    assert (CLASSIFICATION.headline, CLASSIFICATION.headline_info) == ("accuracy", MetricInfo())
+    assert CLASSIFICATION.best_possible == 1.0
     assert TaskFacts.of(Binary(), "sensitivity").headline == "sensitivity"
     rmse = TaskFacts.of(Regression())
-    assert (rmse.headline, rmse.label, rmse.metric, rmse.best_possible) == ("rmse", "RMSE", LOSS, None)
-    assert TaskFacts.of(Regression(), "loss").metric == LOSS
+    assert (rmse.headline, rmse.label, rmse.headline_info, rmse.best_possible) == ("rmse", "RMSE", LOSS, None)
+    assert TaskFacts.of(Regression(), "loss").headline_info == LOSS
 
 
 def test_an_unknown_metric_is_refused_with_the_known_ones():

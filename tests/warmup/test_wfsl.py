@@ -9,7 +9,7 @@ from tests.conftest import make_federation
 
 import fedrelay as fr
 from fedrelay.local.terms.blend_with_received import BlendWithReceived
-from fedrelay.merge.cycle_average import CycleAverage
+from fedrelay.merge.hop_average import HopAverage
 from fedrelay.merge.last_route import LastRoute
 from fedrelay.report.terminal.run_tables import result_table
 from fedrelay.routes.warmup_cycle import WarmupCycle
@@ -22,11 +22,11 @@ GENETIC = {"cycles": 2, "select": {"by": "genetic", "count": 3, "population": 6,
 def test_the_models_of_the_last_cycle_are_combined():
     damped, plain = (BlendWithReceived(alpha=0.2),), (BlendWithReceived(alpha=0.2, plain=True),)
     first = Phase(4, WarmupCycle(), damped, LastRoute())
-    assert Wfsl(cycles=5, alpha=0.2).phases() == (first, Phase(1, WarmupCycle(), damped, CycleAverage(of="ema")))
+    assert Wfsl(cycles=5, alpha=0.2).phases() == (first, Phase(1, WarmupCycle(), damped, HopAverage(of="ema")))
     last = Wfsl(cycles=5, alpha=0.2, final="last", plain_last_cycle=True).phases()
     assert last == (first, Phase(1, WarmupCycle(), plain, LastRoute()))
     assert Wfsl(cycles=1, final="mean").phases() == (
-        Phase(1, WarmupCycle(), (BlendWithReceived(),), CycleAverage(of="mean")),
+        Phase(1, WarmupCycle(), (BlendWithReceived(),), HopAverage(of="mean")),
     )
 
 

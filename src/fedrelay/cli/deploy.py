@@ -219,7 +219,7 @@ def node(
         columns = TableSettings(target=target, categorical=tuple(categorical or ()), drop=tuple(drop or ()))
         least = MIN_ROWS if min_rows is None else min_rows
         table = NodeTable.read(Path(data), columns, hold_out=holdout, task=task, min_rows=least)
-        samples = table.alone()
+        samples = table.encoded_by_itself()
     place = folder or key.with_name(f"{key.name}.node")
     place.mkdir(mode=0o700, parents=True, exist_ok=True)
     left = PrivacyBudget(place, policy, budget, delta) if policy is not None and budget is not None else None
@@ -264,8 +264,8 @@ def nodes(
 ) -> None:
     """Show which nodes are online and what they hold."""
     check_installed()
+    from fedrelay.engines.flower.connect import show_roster
     from fedrelay.engines.flower.server.node_registration import roster_warnings
-    from fedrelay.engines.flower.start import show_roster
     from fedrelay.report.terminal.listings import node_list
 
     output = CommandOutput(quiet=quiet, json=json)

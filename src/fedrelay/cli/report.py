@@ -47,7 +47,7 @@ def report(
     from fedrelay.report.load_runs import load_runs
     from fedrelay.report.page_limits import EVERYTHING
     from fedrelay.report.page_sections import write_figures
-    from fedrelay.report.report_document import describe
+    from fedrelay.report.report_content import describe
     from fedrelay.report.terminal.run_tables import facts_grid
     from fedrelay.report.web_page import web_page
 

@@ -48,7 +48,7 @@ class SharedEncoding:
     sent: tuple[int, ...]
     """Bytes that each client sent."""
 
-    own_numbers: bool
+    scaled_per_client: bool
     """Whether each client standardises numbers by its own means and deviations."""
 
     @classmethod
@@ -289,7 +289,7 @@ def _encoded(
     shared = SharedEncoding.of(statistics, [table.labels(rows) for rows in members], labels, settings)
     x = encode_rows(shared.encoding, table)
     own: list[OwnNumbers] = []
-    if shared.own_numbers:
+    if shared.scaled_per_client:
         for rows, sums in zip(_with_test_rows(members, test, table), statistics, strict=True):
             encoding = shared.encoding.with_numbers_of(sums)
             x[rows] = encoding.encode(chosen_rows(table.inputs, rows))

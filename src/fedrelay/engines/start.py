@@ -19,8 +19,8 @@ def start_engine(job: TrainingJob, experiment: Experiment, client_states: Client
     """Start the engine that the experiment names; data on this machine are trained on this machine."""
     wanted = experiment.engine
     if wanted.name == "flower":
+        from fedrelay.engines.flower.connect import start_flower
         from fedrelay.engines.flower.server.remote_federation import remote_part
-        from fedrelay.engines.flower.start import start_flower
 
         if remote_part(job.federation) is not None:
             return start_flower(job, experiment, client_states)
@@ -38,7 +38,7 @@ def data_at_nodes(experiment: Experiment) -> bool:
 
 def open_node_data(experiment: Experiment, plugins: Sequence[str]) -> Federation:
     """The data at the nodes of a real federation, which must allow these plug-ins."""
-    from fedrelay.engines.flower.start import open_remote
+    from fedrelay.engines.flower.connect import open_remote
 
     return open_remote(experiment, plugins)
 
@@ -66,7 +66,7 @@ def has_validation(experiment: Experiment, federation: Federation) -> bool:
 def check_engine(job: TrainingJob, experiment: Experiment, routes: Sequence[RouteNeeds] = ()) -> None:
     """Refuse what the engine cannot do, before the run starts."""
     if data_at_nodes(experiment):
-        from fedrelay.engines.flower.start import check_flower
+        from fedrelay.engines.flower.connect import check_flower
 
         check_flower(job, experiment, routes)
     if experiment.engine.name == "ray":

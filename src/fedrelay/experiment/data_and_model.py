@@ -28,7 +28,7 @@ from fedrelay.models.inputs_and_outputs import single_shape
 from fedrelay.models.two_part_classifier import Kind, Shape
 from fedrelay.models.zoo import build_model, default_model
 from fedrelay.robustness.label_flip import check_attack
-from fedrelay.routes.star import Star
+from fedrelay.routes.all_to_all import AllToAll
 from fedrelay.tasks.base import Task
 from fedrelay.tasks.task_facts import TaskFacts
 from fedrelay.user_code import (
@@ -76,17 +76,17 @@ def check_classes(experiment: Experiment, method: Method, federation: Federation
 def check_task(task: Task, experiment: Experiment, method: Method) -> None:
     """Check that the method's parts and the settings of an experiment fit its task."""
     facts = TaskFacts.of(task, experiment.eval.metric)
-    if facts.metric.percent and (experiment.eval.reference or 0) > 1:
+    if facts.headline_info.percent and (experiment.eval.reference or 0) > 1:
         raise SpecError(
             f"eval.reference: must be at most 1, because {facts.headline} is, got {experiment.eval.reference:g}"
         )
-    compared = facts.read(facts.measured_on_clients)
+    compared = facts.metric_info(facts.measured_on_clients)
     if experiment.eval.forgetting and not (compared.higher_is_better and compared.percent):
         raise SpecError(
             f"eval.forgetting: needs a metric between 0 and 1 of which more is better; {task.name!r} has "
             f"{facts.measured_on_clients}"
         )
-    if isinstance(method.route, Star) and method.route.weights == "accuracy" and not compared.higher_is_better:
+    if isinstance(method.route, AllToAll) and method.route.weights == "accuracy" and not compared.higher_is_better:
         raise SpecError(
             f"route.weights: 'accuracy' needs a metric of which more is better; {task.name!r} has "
             f"{facts.measured_on_clients}; use uniform"
@@ -140,7 +140,7 @@ def check_faults(experiment: Experiment, clients: int) -> None:
 def check_stop(experiment: Experiment, task: Task, has_validation: bool) -> None:
     """Refuse a target that cannot be reached, and warn about choosing on test samples."""
     stop, metric = experiment.stop, task.headline
-    if stop.target is not None and task.metric(metric).percent and not 0 < stop.target <= 1:
+    if stop.target is not None and task.metric_info(metric).percent and not 0 < stop.target <= 1:
         raise SpecError(f"stop.target: {metric} lies between 0 and 1, got {stop.target:g}")
     if stop.patience is not None and not has_validation:
         how = "start nodes with --validation" if data_at_nodes(experiment) else "set data.validation, such as 0.1"

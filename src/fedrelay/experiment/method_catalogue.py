@@ -44,6 +44,7 @@ from fedrelay.merge.median import Median
 from fedrelay.merge.nova import Nova
 from fedrelay.merge.server_momentum import ServerMomentum
 from fedrelay.merge.trimmed_mean import TrimmedMean
+from fedrelay.routes.all_to_all import AllToAll
 from fedrelay.routes.asynchronous import Asynchronous
 from fedrelay.routes.base import Routing
 from fedrelay.routes.centralized import Centralized
@@ -53,7 +54,6 @@ from fedrelay.routes.growing_group_count import GrowingGroupCount
 from fedrelay.routes.ring import Ring
 from fedrelay.routes.rotations import Rotations
 from fedrelay.routes.singletons import Singletons
-from fedrelay.routes.star import Star
 from fedrelay.user_code import import_module_of_user, is_built_in, is_module_name
 from fedrelay.warmup.base import Warmup
 from fedrelay.warmup.fedavg_first import FedAvgFirst
@@ -105,7 +105,7 @@ _SLOW_MERGES = {"terms.prox": {"mu": 1.0}, "terms.drift": {"alpha": 1.0}}
 METHODS: dict[str, MethodEntry] = {
     "fedavg": MethodEntry("clients train side by side, the server averages", route=Singletons),
     "fedcyclic": MethodEntry("one model travels around a ring of clients", route=Ring, default_merge=LastRoute),
-    "fedstar": MethodEntry("every client mixes its model with those of all others", route=Star, defaults=_UNIFORM),
+    "fedstar": MethodEntry("every client mixes its model with those of all others", route=AllToAll, defaults=_UNIFORM),
     "fedseq": MethodEntry(
         "one model travels through each group, then these models are averaged", route=Chains, grouping=Grouping
     ),

@@ -202,7 +202,9 @@ def prepare_without_groups(
     if method.pools_data:
         federation = below_public(federation, SingleClientFederation)
     if method.warmup is not None:
-        federation = below_public(federation, partial(method.warmup.with_shared_samples, seed=experiment.seed))
+        federation = below_public(
+            federation, partial(method.warmup.with_samples_shared_by_clients, seed=experiment.seed)
+        )
     with TORCH_GLOBALS, torch.random.fork_rng(devices=[]):
         torch.manual_seed(torch_seed(experiment.seed, "init"))
         experiment, builder = with_absolute_paths(experiment), None

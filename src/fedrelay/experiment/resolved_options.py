@@ -27,9 +27,9 @@ def resolved_options(parts: Mapping[str, Section]) -> dict[str, Any]:
         of every term.
 
     Example:
-        >>> from fedrelay.routes.star import Star
-        >>> resolved_options({"route": Star(beta=0.25)})
-        {'route': 'Star', 'route.beta': 0.25, 'route.weights': 'uniform', 'route.temperature': 1.0}
+        >>> from fedrelay.routes.all_to_all import AllToAll
+        >>> resolved_options({"route": AllToAll(beta=0.25)})
+        {'route': 'AllToAll', 'route.beta': 0.25, 'route.weights': 'uniform', 'route.temperature': 1.0}
     """
     found: dict[str, Any] = {}
     for place, part in parts.items():

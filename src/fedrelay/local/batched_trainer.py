@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from fedrelay.data.samples import Samples
-from fedrelay.local.hop_context import HopContext, TrainingOutcome, batch_contexts, write_back
+from fedrelay.local.hop_context import HopContext, TrainedHop, batch_contexts, write_back
 from fedrelay.local.lane_schedule import StepBlock, schedule
 from fedrelay.local.optimizers.base import HopOptimizer
 from fedrelay.local.optimizers.kept_state import kept_state
@@ -114,7 +114,7 @@ class BatchedTrainer:
         norms = [0.0] * len(hops)
         if context is not None:
             step_column = torch.tensor(steps, dtype=flat.dtype).unsqueeze(1)
-            outcome = TrainingOutcome(flat, flat, step_column, lr, flat, context, optimiser.state)
+            outcome = TrainedHop(flat, flat, step_column, lr, flat, context, optimiser.state)
             norms = run_end_hooks(self.job, hops, context, outcome).flatten().tolist()
             write_back(context, contexts)
         reports = []

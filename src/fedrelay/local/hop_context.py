@@ -33,7 +33,7 @@ class HopContext:
 
     Models, states and payloads are `[size]`, or `[lanes, size]` for batched hops; `max_update_norm` and `relative_size`
     are `[1]`, or `[lanes, 1]`. `size` is that of the trained part of a model; whole models are in
-    `TrainingOutcome.full_context` and in the context of `adjust_received_model` and `LossTerm.loss`.
+    `TrainedHop.full_context` and in the context of `adjust_received_model` and `LossTerm.loss`.
 
     Hooks write to `new_client_state` and `payload` in place; all other tensors are read-only.
     """
@@ -118,7 +118,7 @@ def _not_available(labels: Labels) -> Tensor:
 
 
 @dataclass(frozen=True)
-class TrainingOutcome:
+class TrainedHop:
     """The outcome of a hop; tensors are the trained part of one model or of several batched models."""
 
     trained: Tensor

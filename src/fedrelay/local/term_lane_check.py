@@ -15,7 +15,7 @@ from torch import Tensor
 
 from fedrelay.errors import SpecError
 from fedrelay.local.batched_trainer import batched_model_for
-from fedrelay.local.hop_context import HopContext, TrainingOutcome
+from fedrelay.local.hop_context import HopContext, TrainedHop
 from fedrelay.local.terms.base import Term, overriding
 from fedrelay.local.terms.tensor_declarations import ClientState, Payload, ServerState
 from fedrelay.local.trainer import TrainingJob
@@ -63,7 +63,7 @@ class HookInputs:
 def _write_state_and_payload(term: Term, given: HookInputs) -> None:
     steps: float | Tensor = given.steps if given.theta.dim() > 1 else float(given.steps)
     sent = given.theta.clone()
-    term.write_state_and_payload(given.context, TrainingOutcome(given.theta, sent, steps, 0.1, sent, given.context))
+    term.write_state_and_payload(given.context, TrainedHop(given.theta, sent, steps, 0.1, sent, given.context))
 
 
 HOOKS: dict[str, Callable[[Term, HookInputs], None]] = {

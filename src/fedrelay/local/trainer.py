@@ -23,7 +23,7 @@ from fedrelay.data.samples import SampleSource
 from fedrelay.experiment.spec import GuardSettings, TrainSettings
 from fedrelay.local.fisher_information import fisher_diagonal
 from fedrelay.local.frozen_model_outputs import FrozenModelOutputs
-from fedrelay.local.hop_context import HopContext, Labels, TrainingOutcome, write_back
+from fedrelay.local.hop_context import HopContext, Labels, TrainedHop, write_back
 from fedrelay.local.module_rebuilder import ModuleRebuilder
 from fedrelay.local.optimizers.base import Optimizer
 from fedrelay.local.optimizers.build import build_optimizer
@@ -187,7 +187,7 @@ class EagerTrainer:
         norm = 0.0
         if self.job.uses_context:
             fisher = partial(self._fisher, hop, samples)
-            outcome = TrainingOutcome(theta, theta, steps, lr, full_model, full_context, optimiser.state, fisher)
+            outcome = TrainedHop(theta, theta, steps, lr, full_model, full_context, optimiser.state, fisher)
             norm = float(run_end_hooks(self.job, [hop], trained_context, outcome))
             if full_context.received is not context.received:  # on another device
                 write_back(full_context.map(lambda tensor: tensor.unsqueeze(0)), [context])
@@ -230,7 +230,7 @@ class EagerTrainer:
                     yield rows_of(inputs, rows), targets[rows]
 
 
-def run_end_hooks(job: TrainingJob, hops: Sequence[Hop], context: HopContext, outcome: TrainingOutcome) -> Tensor:
+def run_end_hooks(job: TrainingJob, hops: Sequence[Hop], context: HopContext, outcome: TrainedHop) -> Tensor:
     """Run all hooks at the end of a hop, or of several batched hops.
 
     Args:

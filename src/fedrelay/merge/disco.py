@@ -28,7 +28,7 @@ from fedrelay.merge.base import Merge, MergeInput, MergeResult
 from fedrelay.merge.mean import mean_of_arrivals, route_weights
 
 Floats = NDArray[np.float64]
-Metric = Literal["kl", "cosine", "l1", "l2"]
+DistanceMetric = Literal["kl", "cosine", "l1", "l2"]
 
 
 class Disco(Merge):
@@ -37,7 +37,7 @@ class Disco(Merge):
     needs_class_counts: ClassVar[bool] = True
     a: float = Field(0.5, ge=0, description="weight of the distance from the target")
     b: float = Field(0.1, description="added to the weight of each route")
-    metric: Metric = Field("kl", description="distance measure")
+    metric: DistanceMetric = Field("kl", description="distance measure")
     target: Literal["uniform", "global"] = Field(
         "uniform", description="the target class shares: uniform, or global (those of all clients together)"
     )
@@ -67,7 +67,7 @@ def class_shares(histogram: NDArray[np.int64], if_empty: Floats | None = None) -
     return shares
 
 
-def share_distance(shares: Floats, target: Floats, metric: Metric) -> float:
+def share_distance(shares: Floats, target: Floats, metric: DistanceMetric) -> float:
     """The distance of class shares from the target."""
     if metric == "kl":
         present = shares > 0

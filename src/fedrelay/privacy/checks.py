@@ -9,8 +9,8 @@ from fedrelay.errors import SpecError
 from fedrelay.experiment.spec import Experiment, TrainSettings
 from fedrelay.local.terms.base import Term
 from fedrelay.local.terms.client_level_privacy import ClientLevelPrivacy
+from fedrelay.routes.all_to_all import AllToAll
 from fedrelay.routes.base import Routing
-from fedrelay.routes.star import Star
 from fedrelay.warmup.base import Warmup
 
 
@@ -32,7 +32,7 @@ def check_private(
         )
     if warmup is not None and warmup.shares_samples:
         raise SpecError(f"method {method!r}: 'dp' cannot protect samples that clients share")
-    if isinstance(route, Star) and route.weights == "accuracy":
+    if isinstance(route, AllToAll) and route.weights == "accuracy":
         raise SpecError(
             "route.weights: 'accuracy' reveals how models do on a client's samples, which 'dp' cannot protect; "
             "set route.weights=uniform"

@@ -149,7 +149,7 @@ def _opened(
     """Open each federation once, however many methods share it and however often a page is made."""
     federation = open_federation(data, seed, task)
     if sharing is not None:
-        federation = below_public(federation, partial(sharing.with_shared_samples, seed=seed))
+        federation = below_public(federation, partial(sharing.with_samples_shared_by_clients, seed=seed))
     as_run = below_public(federation, SingleClientFederation) if pooled else federation
     if as_run.fingerprint() != fingerprint:
         return "the data found here are not the data of the run"

@@ -33,7 +33,7 @@ from fedrelay.report.palette import CLASSES, KINDS, class_colours, line_style
 from fedrelay.runtime.comparison import ComparisonResult
 from fedrelay.runtime.result import Result, Row
 from fedrelay.runtime.run_status import FAILURES
-from fedrelay.tasks.base import Metric
+from fedrelay.tasks.base import MetricInfo
 from fedrelay.tasks.task_facts import CLASSIFICATION, TaskFacts, metric_label
 
 Figure = dict[str, Any]
@@ -68,12 +68,12 @@ def shown_metrics(task: TaskFacts) -> dict[str, tuple[str, str]]:
     """The metrics that have curves, the headline first: name → label and number format."""
     known = ("accuracy", "f1") if task.name == "classification" else tuple(task.metrics)
     names = dict.fromkeys(name for name in (task.headline, *known) if name not in LOSSES)
-    found = {name: (_capital(metric_label(name)), _number_format(task.read(name))) for name in names}
+    found = {name: (_capital(metric_label(name)), _number_format(task.metric_info(name))) for name in names}
     first = {task.headline: LOSSES[task.headline]} if task.headline in LOSSES else {}
     return {**first, **found, **LOSSES}
 
 
-def _number_format(metric: Metric) -> str:
+def _number_format(metric: MetricInfo) -> str:
     return "percent" if metric.percent else "number"
 
 
@@ -83,7 +83,7 @@ def _capital(text: str) -> str:
 
 def score_of(data: Data, value: float | None) -> str:
     """A value of the headline as text."""
-    return score(Metric(percent=data["metric"]["format"] == "percent"), value)
+    return score(MetricInfo(percent=data["metric"]["format"] == "percent"), value)
 
 
 def ref(*steps: str | int) -> dict[str, str]:

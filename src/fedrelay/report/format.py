@@ -9,12 +9,12 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fedrelay.experiment.spec import TrainSettings
-from fedrelay.tasks.metric import Metric
+from fedrelay.tasks.metric_info import MetricInfo
 
 if TYPE_CHECKING:
     from fedrelay.tasks.task_facts import TaskFacts
 
-PERCENT = Metric()
+PERCENT = MetricInfo()
 """A share of which more is better, such as accuracy."""
 
 NONE = "–"
@@ -31,7 +31,7 @@ def percent(share: float | None, digits: int = 1) -> str:
     return NONE if share is None or math.isnan(share) else f"{100 * share:.{digits}f} %"
 
 
-def score(metric: Metric, value: float | None) -> str:
+def score(metric: MetricInfo, value: float | None) -> str:
     """A value of a metric: `96.1 %`, or `0.8214` where it is no share."""
     if metric.percent or value is None or math.isnan(value):
         return percent(value)
@@ -40,10 +40,10 @@ def score(metric: Metric, value: float | None) -> str:
 
 def score_name(task: TaskFacts) -> str:
     """The headline with its unit, for the head of a column: `accuracy %`, `RMSE`."""
-    return f"{task.label} %" if task.metric.percent else task.label
+    return f"{task.label} %" if task.headline_info.percent else task.label
 
 
-def spread(level: Level, runs: int, metric: Metric = PERCENT) -> str:
+def spread(level: Level, runs: int, metric: MetricInfo = PERCENT) -> str:
     """Mean and standard deviation, `96.1 ± 0.4` in percent; no deviation for a single run."""
     mean, std = level["mean"], level["std"] or 0
     if mean is None or math.isnan(mean):

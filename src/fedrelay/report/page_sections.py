@@ -17,7 +17,7 @@ from fedrelay.report.figure_specs import COSTS, TRAFFIC, Data, Figure, ref, scor
 from fedrelay.report.format import Level, count, duration, moment, size, spread, tenths
 from fedrelay.report.palette import line_style
 from fedrelay.runtime.run_status import FAILURES
-from fedrelay.tasks.base import Metric
+from fedrelay.tasks.base import MetricInfo
 from fedrelay.tasks.task_facts import metric_label
 
 Card = dict[str, Any]
@@ -280,7 +280,7 @@ def _last(data: Data) -> str:
 
 
 def _level(data: Data, level: Level, seeds: int, *, bold: bool = False) -> dict[str, Any]:
-    read = Metric(percent=data["metric"]["format"] == "percent")
+    read = MetricInfo(percent=data["metric"]["format"] == "percent")
     mean, sign, deviation = spread(level, seeds, read).partition(" ± ")
     return {"text": mean, "small": sign + deviation, "bold": bold}
 

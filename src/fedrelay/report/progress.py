@@ -65,7 +65,7 @@ class ProgressHeading(Callback):
 
 def _labelled(task: TaskFacts, value: float | None) -> str:
     """`accuracy 91.2 %`, `RMSE 0.82`."""
-    return f"{task.label} {score(task.metric, value)}"
+    return f"{task.label} {score(task.headline_info, value)}"
 
 
 class ProgressLines(Callback):
@@ -146,7 +146,7 @@ class ProgressBar(Callback):
 
     def on_round_end(self, context: RoundContext) -> None:
         if context.row is not None:
-            self.score = score(context.task.metric, context.row.get(context.task.headline))
+            self.score = score(context.task.headline_info, context.row.get(context.task.headline))
         if self.task is not None:
             self.progress.update(self.task, completed=context.round, score=self.score)
 
@@ -157,7 +157,8 @@ class ProgressBar(Callback):
             return
         self.started = False
         why = f"   stopped in round {result.rounds}" if result.stopped else ""
-        self._keep(f"{score(result.task.metric, result.score):>7}   {duration(time.monotonic() - self.began):>8}{why}")
+        took = duration(time.monotonic() - self.began)
+        self._keep(f"{score(result.task.headline_info, result.score):>7}   {took:>8}{why}")
 
     def on_interrupt(self) -> None:
         if self.task is not None:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from fedrelay.errors import FedRelayError, SpecError
-from fedrelay.report.report_document import Document, document
+from fedrelay.report.report_content import Document, document
 from fedrelay.report.web_page import as_json, web_page
 from fedrelay.runtime.run_folder import RunFolderReader, beyond_the_first
 

@@ -33,7 +33,7 @@ from fedrelay.routes.plan import AsyncTiming, RoundPlan, Route
 
 
 @dataclass(frozen=True, order=True)
-class LegFinish:
+class GroupLegFinish:
     """The time at which a model has finished a group."""
 
     time: float
@@ -86,14 +86,14 @@ class Asynchronous(PeriodicMergeRouting):
 
     def _finished(
         self, context: PlanningContext, since: int, round: int, *, with_rest: bool
-    ) -> tuple[list[LegFinish], Set[int], float]:
+    ) -> tuple[list[GroupLegFinish], Set[int], float]:
         """The groups finished in a round, the slots that finished one before it, and the time the round takes.
 
         With `with_rest`, the groups under way at its end are included.
         """
         counts: Counter[int] = Counter()
         before: Set[int] = frozenset()
-        found: list[LegFinish] = []
+        found: list[GroupLegFinish] = []
         now, began = since, 0.0
         for batch, under_way in self._batches(context, since):
             found += batch
@@ -105,16 +105,18 @@ class Asynchronous(PeriodicMergeRouting):
                 now, began, found, before = now + 1, batch[0].time, [], frozenset(counts)
         return found, before, max(finish.time for finish in found) - began
 
-    def _batches(self, context: PlanningContext, since: int) -> Iterator[tuple[list[LegFinish], list[LegFinish]]]:
+    def _batches(
+        self, context: PlanningContext, since: int
+    ) -> Iterator[tuple[list[GroupLegFinish], list[GroupLegFinish]]]:
         """Legs that end at the same time by the virtual clock, and those still under way then, for ever."""
         progress = AsyncProgress.after(since, [()] * len(_slots(context)))
-        under_way: list[LegFinish] = []
+        under_way: list[GroupLegFinish] = []
         time = 0.0
         while True:
             legs = self.legs_for_free_models(context, progress)
             progress = progress.started(legs)
             for leg in legs:
-                heapq.heappush(under_way, LegFinish(time + context.route_seconds(leg.clients, self.handover), leg))
+                heapq.heappush(under_way, GroupLegFinish(time + context.route_seconds(leg.clients, self.handover), leg))
             time = under_way[0].time
             batch = []
             while under_way and under_way[0].time == time:

@@ -30,7 +30,7 @@ class SelectionMetric:
 
 def selection_metric(prepared: PreparedExperiment) -> SelectionMetric:
     """The metric that the run is judged by, on validation samples where there are any."""
-    name, metric = prepared.task_facts.headline, prepared.task_facts.metric
+    name, metric = prepared.task_facts.headline, prepared.task_facts.headline_info
     return SelectionMetric(f"validation_{name}" if prepared.has_validation else name, metric.higher_is_better)
 
 

@@ -18,7 +18,7 @@ import yaml
 from torch import nn
 
 from fedrelay.data.data_function import OwnData
-from fedrelay.errors import DivergedError, FedRelayError, NoUsableArrivalError, RunFolderError, SpecError
+from fedrelay.errors import DivergedError, FedRelayError, RunFolderError, SpecError, UntrainedRunError
 from fedrelay.experiment.comparison_runs import experiments
 from fedrelay.experiment.data_and_model import OwnModel
 from fedrelay.experiment.method import build_method
@@ -118,7 +118,7 @@ class ComparisonResult:
     @property
     def targets(self) -> dict[float, float]:
         """Share → target, for every share of `eval.targets`; empty where there is no reference."""
-        better = self.task.metric.higher_is_better
+        better = self.task.headline_info.higher_is_better
         return target_scores(self.reference, self.comparison.eval.targets, higher_is_better=better)
 
     @property
@@ -164,7 +164,7 @@ def run_comparison(
             sofar = replace(sofar, results=(*sofar.results, result))
         except DivergedError as error:
             sofar = replace(sofar, diverged=(*sofar.diverged, f"seed {experiment.seed}: {error}"))
-        except NoUsableArrivalError as error:
+        except UntrainedRunError as error:
             sofar = replace(sofar, untrained=(*sofar.untrained, f"seed {experiment.seed}: {error}"))
         except FedRelayError as error:
             raise type(error)(f"{entry.name}, seed {experiment.seed}: {error}") from error.__cause__

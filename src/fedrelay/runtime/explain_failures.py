@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from fedrelay.errors import DataError, DivergedError, EngineError, NoUsableArrivalError, SpecError
+from fedrelay.errors import DataError, DivergedError, EngineError, SpecError, UntrainedRunError
 from fedrelay.robustness.fault_events import DIVERGED, server_event
 from fedrelay.runtime.recorder import Recorder
 from fedrelay.user_code import errors_in_own_part
@@ -27,8 +27,8 @@ def explain_failures(run: RoundLoop) -> Iterator[None]:
         if not run.finished:
             run.recorder.add_events([server_event(run.state.round + 1, DIVERGED, str(error))])
         raise DivergedError(f"{method}: {error}{_where(run)}") from None
-    except NoUsableArrivalError as error:
-        raise NoUsableArrivalError(f"{method}: {error}{_where(run)}") from None
+    except UntrainedRunError as error:
+        raise UntrainedRunError(f"{method}: {error}{_where(run)}") from None
     except (EngineError, DataError, SpecError) as error:  # a SpecError or a DataError: code of the user's own failed
         # The last checkpoint stays: client state may belong to a round that was not finished.
         how = "continue from the last checkpoint with" if run.state.round else "no round was done; try again with"
@@ -41,7 +41,7 @@ def check_anything_learned(recorder: Recorder, rounds: int) -> None:
     if recorder.given_up < rounds:
         return
     reasons = ", ".join(f"{what} {times}×" for what, times in sorted(recorder.fault_events.items()))
-    kind = DivergedError if recorder.refused else NoUsableArrivalError
+    kind = DivergedError if recorder.refused else UntrainedRunError
     raise kind(f"no client update was accepted in any of the {rounds} rounds ({reasons}); the model is untrained")
 
 

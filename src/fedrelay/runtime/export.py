@@ -239,7 +239,7 @@ def _table_interface(table: TableFederation) -> dict[str, Any]:
     return {
         "features": encoding.feature_names,
         **asdict(encoding),
-        "scaled_per_client": table.shared.own_numbers,
+        "scaled_per_client": table.shared.scaled_per_client,
         "clients": [asdict(each) for each in table.own],
     }
 
@@ -318,7 +318,7 @@ def _usage(prepared: PreparedExperiment, format: Format) -> str:
     inputs = "raw values" if table is None else "encoded rows"
     note = ""
     if table is not None:
-        note = _TABLE_NOTE + (_OWN_NUMBERS_NOTE if table.shared.own_numbers else "") + "\n"
+        note = _TABLE_NOTE + (_OWN_NUMBERS_NOTE if table.shared.scaled_per_client else "") + "\n"
     elif _scaling(prepared.federation) is not None and format in ("safetensors", "state-dict"):
         note = "Inputs must be scaled: `(x - shift) * scale`, see `model.json`.\n\n"
     code = {

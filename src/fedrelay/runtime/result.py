@@ -213,7 +213,7 @@ class Result:
     def rounds_to(self, target: float) -> int | None:
         """The first evaluated round that is at least as good: at least this accuracy, or at most this error."""
         rounds, scores = [row["round"] for row in self.history], [row.get(self.metric) for row in self.history]
-        return rounds_to_target(rounds, scores, target, higher_is_better=self.task.metric.higher_is_better)
+        return rounds_to_target(rounds, scores, target, higher_is_better=self.task.headline_info.higher_is_better)
 
     def costs_to(self, target: float) -> Row | None:
         """The costs up to the first evaluated round that is at least as good; None if there is none."""
@@ -225,7 +225,7 @@ class Result:
         """Rounds to each share of `eval.targets` of the reference; None for all where there is no reference."""
         settings = self.experiment.eval
         reference = reference or settings.reference or self.task.best_possible
-        goals = target_scores(reference, settings.targets, higher_is_better=self.task.metric.higher_is_better)
+        goals = target_scores(reference, settings.targets, higher_is_better=self.task.headline_info.higher_is_better)
         return {share: self.rounds_to(goals[share]) if goals else None for share in settings.targets}
 
     def _scores(self) -> dict[str, Any]:

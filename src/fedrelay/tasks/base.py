@@ -18,8 +18,8 @@ from torch import Tensor
 from fedrelay.errors import DataError, SpecError
 from fedrelay.experiment.sections import Section
 from fedrelay.models.inputs_and_outputs import logits_of
-from fedrelay.tasks.metric import LOSS as LOSS
-from fedrelay.tasks.metric import Metric as Metric
+from fedrelay.tasks.metric_info import LOSS as LOSS
+from fedrelay.tasks.metric_info import MetricInfo as MetricInfo
 from fedrelay.tasks.score_histogram import ScoreHistogram
 
 Summable = NDArray[Any] | ScoreHistogram
@@ -81,7 +81,7 @@ class Task(Section, ABC):
     """
 
     name: ClassVar[str]
-    metrics: ClassVar[Mapping[str, Metric]]
+    metrics: ClassVar[Mapping[str, MetricInfo]]
     """The metrics, the most important one first. `loss` is always there as well."""
 
     uses_classes: ClassVar[bool] = False
@@ -92,8 +92,8 @@ class Task(Section, ABC):
         """The metric that tables, targets and curves show."""
         return next(iter(self.metrics))
 
-    def metric(self, name: str) -> Metric:
-        """How a metric is read."""
+    def metric_info(self, name: str) -> MetricInfo:
+        """Whether higher is better, and how the metric is shown."""
         return self.metrics.get(name, LOSS)
 
     @property

@@ -14,7 +14,7 @@ from fedrelay.errors import DataError
 from fedrelay.tasks.base import (
     LOSS,
     EvaluationSums,
-    Metric,
+    MetricInfo,
     Scores,
     Summable,
     TargetInfo,
@@ -31,13 +31,13 @@ class Binary(ClassWeightedTask):
     """Binary cross-entropy on one logit; a probability of at least 0.5 predicts the positive class."""
 
     name: ClassVar[str] = "binary"
-    metrics: ClassVar[Mapping[str, Metric]] = {
-        "auroc": Metric(),
-        "accuracy": Metric(),
-        "sensitivity": Metric(),
-        "specificity": Metric(),
-        "average_precision": Metric(),
-        "calibration_error": Metric(higher_is_better=False),
+    metrics: ClassVar[Mapping[str, MetricInfo]] = {
+        "auroc": MetricInfo(),
+        "accuracy": MetricInfo(),
+        "sensitivity": MetricInfo(),
+        "specificity": MetricInfo(),
+        "average_precision": MetricInfo(),
+        "calibration_error": MetricInfo(higher_is_better=False),
         "brier": LOSS,
     }
     uses_classes: ClassVar[bool] = True

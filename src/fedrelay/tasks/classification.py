@@ -16,7 +16,7 @@ from fedrelay.data.dataset import IGNORED_LABEL
 from fedrelay.metrics.classification import scores_from_counts
 from fedrelay.tasks.base import (
     EvaluationSums,
-    Metric,
+    MetricInfo,
     Scores,
     Summable,
     TargetInfo,
@@ -35,7 +35,7 @@ class Classification(ClassWeightedTask):
     """Cross-entropy; accuracy, and precision, recall and F1 as means over classes."""
 
     name: ClassVar[str] = "classification"
-    metrics: ClassVar[Mapping[str, Metric]] = dict.fromkeys(("accuracy", "precision", "recall", "f1"), Metric())
+    metrics: ClassVar[Mapping[str, MetricInfo]] = dict.fromkeys(("accuracy", "precision", "recall", "f1"), MetricInfo())
     uses_classes: ClassVar[bool] = True
 
     class_weights: ClassWeights = Field(

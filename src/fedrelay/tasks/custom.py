@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fedrelay.errors import SpecError
 from fedrelay.experiment.error_messages import unknown
-from fedrelay.tasks.base import LOSS, EvaluationSums, Metric, Scores, Summable, TargetInfo, Task
+from fedrelay.tasks.base import LOSS, EvaluationSums, MetricInfo, Scores, Summable, TargetInfo, Task
 
 Function = Callable[[Any, Tensor], Tensor]
 
@@ -58,14 +58,14 @@ class CustomTask(Task):
         return self
 
     @property
-    def metrics(self) -> Mapping[str, Metric]:  # type: ignore[override]
-        return {name: Metric(name in self.higher_is_better, percent=False) for name in self.metrics_of}
+    def metrics(self) -> Mapping[str, MetricInfo]:  # type: ignore[override]
+        return {name: MetricInfo(name in self.higher_is_better, percent=False) for name in self.metrics_of}
 
     @property
     def headline(self) -> str:
         return self.headline_metric or next(iter(self.metrics_of), "loss")
 
-    def metric(self, name: str) -> Metric:
+    def metric_info(self, name: str) -> MetricInfo:
         return self.metrics.get(name, LOSS)
 
     def check_targets(self, targets: TargetInfo) -> None:

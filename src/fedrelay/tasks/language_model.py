@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fedrelay.data.dataset import IGNORED_LABEL
 from fedrelay.errors import DataError
-from fedrelay.tasks.base import Metric, Scores, Summable, TargetInfo, Task, check_class_labels
+from fedrelay.tasks.base import MetricInfo, Scores, Summable, TargetInfo, Task, check_class_labels
 
 MAX_LOG_PERPLEXITY = 700.0
 """exp() of more is no finite number."""
@@ -22,9 +22,9 @@ class LanguageModel(Task):
     """Cross-entropy of tokens; perplexity and accuracy over all positions that are not padding."""
 
     name: ClassVar[str] = "language-model"
-    metrics: ClassVar[Mapping[str, Metric]] = {
-        "perplexity": Metric(higher_is_better=False, percent=False),
-        "token_accuracy": Metric(),
+    metrics: ClassVar[Mapping[str, MetricInfo]] = {
+        "perplexity": MetricInfo(higher_is_better=False, percent=False),
+        "token_accuracy": MetricInfo(),
     }
     uses_classes: ClassVar[bool] = True
 

@@ -10,14 +10,16 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
 from fedrelay.errors import DataError
-from fedrelay.tasks.base import Metric, Scores, Summable, TargetInfo, Task
+from fedrelay.tasks.base import MetricInfo, Scores, Summable, TargetInfo, Task
 
 
 class MultiLabel(Task):
     """Binary cross-entropy on every output; a probability of at least 0.5 predicts a label."""
 
     name: ClassVar[str] = "multilabel"
-    metrics: ClassVar[Mapping[str, Metric]] = dict.fromkeys(("f1_macro", "f1_micro", "label_accuracy"), Metric())
+    metrics: ClassVar[Mapping[str, MetricInfo]] = dict.fromkeys(
+        ("f1_macro", "f1_micro", "label_accuracy"), MetricInfo()
+    )
 
     def check_targets(self, targets: TargetInfo) -> None:
         if targets.class_count:

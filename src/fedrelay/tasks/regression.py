@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 from torch import Tensor
 
 from fedrelay.errors import DataError
-from fedrelay.tasks.base import LOSS, Metric, Scores, Summable, TargetInfo, Task
+from fedrelay.tasks.base import LOSS, MetricInfo, Scores, Summable, TargetInfo, Task
 
 ROUNDING = 1e-13
 """Targets whose squares differ relatively by less are all equal, up to rounding."""
@@ -21,7 +21,7 @@ class Regression(Task):
     """Squared, absolute or Huber error; RMSE, MAE and R² over all numbers together."""
 
     name: ClassVar[str] = "regression"
-    metrics: ClassVar[Mapping[str, Metric]] = {"rmse": LOSS, "mae": LOSS, "r2": Metric(percent=False)}
+    metrics: ClassVar[Mapping[str, MetricInfo]] = {"rmse": LOSS, "mae": LOSS, "r2": MetricInfo(percent=False)}
 
     loss: Literal["mse", "mae", "huber"] = Field("mse", description="squared, absolute or Huber error")
     delta: float = Field(1.0, gt=0, description="huber: errors above this count linearly")

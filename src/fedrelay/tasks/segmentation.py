@@ -12,14 +12,14 @@ from torch import Tensor
 
 from fedrelay.data.dataset import IGNORED_LABEL
 from fedrelay.errors import DataError
-from fedrelay.tasks.base import Metric, Scores, Summable, TargetInfo, Task, check_class_labels
+from fedrelay.tasks.base import MetricInfo, Scores, Summable, TargetInfo, Task, check_class_labels
 
 
 class Segmentation(Task):
     """Cross-entropy plus the soft Dice loss; Dice and IoU as means over the classes that occur."""
 
     name: ClassVar[str] = "segmentation"
-    metrics: ClassVar[Mapping[str, Metric]] = dict.fromkeys(("dice", "iou", "pixel_accuracy"), Metric())
+    metrics: ClassVar[Mapping[str, MetricInfo]] = dict.fromkeys(("dice", "iou", "pixel_accuracy"), MetricInfo())
     uses_classes: ClassVar[bool] = True
 
     dice_weight: float = Field(1.0, ge=0, description="weight of the Dice loss beside the cross-entropy")

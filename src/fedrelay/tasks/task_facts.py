@@ -11,7 +11,7 @@ from typing import Any, Self
 
 from fedrelay.errors import SpecError
 from fedrelay.experiment.error_messages import unknown
-from fedrelay.tasks.base import LOSS, Metric, Task
+from fedrelay.tasks.base import LOSS, MetricInfo, Task
 from fedrelay.tasks.classification import Classification
 
 LABELS = {
@@ -35,7 +35,7 @@ class TaskFacts:
 
     name: str
     headline: str
-    metrics: Mapping[str, Metric]
+    metrics: Mapping[str, MetricInfo]
     """All metrics, the task's own headline first; without the loss."""
 
     @classmethod
@@ -52,16 +52,16 @@ class TaskFacts:
         known = (*task.metrics, "loss")
         if wanted is not None and wanted not in known:
             raise SpecError(f"eval.metric: {unknown('metric', wanted, known)} for the task {task.name!r}")
-        first = {task.headline: task.metric(task.headline)} if task.headline in task.metrics else {}
+        first = {task.headline: task.metric_info(task.headline)} if task.headline in task.metrics else {}
         return cls(task.name, wanted or task.headline, {**first, **task.metrics})
 
     @property
-    def metric(self) -> Metric:
-        """How the headline is read."""
-        return self.read(self.headline)
+    def headline_info(self) -> MetricInfo:
+        """Whether a higher headline is better, and how it is shown."""
+        return self.metric_info(self.headline)
 
-    def read(self, name: str) -> Metric:
-        """How a metric is read; any other number counts as a loss."""
+    def metric_info(self, name: str) -> MetricInfo:
+        """Whether higher is better, and how the metric is shown; any other number counts as a loss."""
         return self.metrics.get(name, LOSS)
 
     @property
@@ -77,7 +77,7 @@ class TaskFacts:
     @property
     def best_possible(self) -> float | None:
         """The best value of the headline, 1 for shares; None where there is none, or where it can be 0."""
-        return 1.0 if self.metric.percent and self.metric.higher_is_better else None
+        return 1.0 if self.headline_info.percent and self.headline_info.higher_is_better else None
 
     def as_dict(self) -> dict[str, Any]:
         """These facts as plain values."""
@@ -94,7 +94,7 @@ class TaskFacts:
         try:
             name, headline = facts["name"], facts["headline"]
             metrics = {
-                str(each): Metric(found["higher_is_better"] is True, found["percent"] is True)
+                str(each): MetricInfo(found["higher_is_better"] is True, found["percent"] is True)
                 for each, found in facts["metrics"].items()
             }
         except (KeyError, TypeError, AttributeError):

@@ -83,7 +83,7 @@ class Warmup(Section, ABC):
     def phases(self) -> tuple[Phase, ...]:
         """The phases of the warm-up, in order."""
 
-    def with_shared_samples(self, federation: Federation, seed: int) -> Federation:
+    def with_samples_shared_by_clients(self, federation: Federation, seed: int) -> Federation:
         """The federation with the samples that clients share, if they do."""
         return federation
 

@@ -42,7 +42,7 @@ class SharedRaw(Warmup):
     def phases(self) -> tuple[Phase, ...]:
         return (Phase(self.pretrain, ServerOnly(), (), LastRoute()),) if self.pretrain and self.ratio else ()
 
-    def with_shared_samples(self, federation: Federation, seed: int) -> Federation:
+    def with_samples_shared_by_clients(self, federation: Federation, seed: int) -> Federation:
         return FederationWithSharedSamples(federation, self.ratio, seed) if self.ratio else federation
 
     def setup_costs(self, federation: Federation) -> tuple[SetupCost, ...]:

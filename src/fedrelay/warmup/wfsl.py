@@ -20,7 +20,7 @@ from pydantic import Field
 
 from fedrelay.local.terms.blend_with_received import BlendWithReceived
 from fedrelay.merge.base import Merge
-from fedrelay.merge.cycle_average import CycleAverage
+from fedrelay.merge.hop_average import HopAverage
 from fedrelay.merge.last_route import LastRoute
 from fedrelay.routes.warmup_cycle import WarmupCycle
 from fedrelay.selection.warmup_selector import WarmupSelector
@@ -39,7 +39,7 @@ class Wfsl(Warmup):
     plain_last_cycle: bool = Field(False, description="switch off the regulator in the last cycle")
 
     def phases(self) -> tuple[Phase, ...]:
-        merge: Merge = LastRoute() if self.final == "last" else CycleAverage(of=self.final)
+        merge: Merge = LastRoute() if self.final == "last" else HopAverage(of=self.final)
         last = Phase(1, WarmupCycle(), (BlendWithReceived(alpha=self.alpha, plain=self.plain_last_cycle),), merge)
         if self.cycles == 1:
             return (last,)

@@ -138,13 +138,13 @@ def use_nodes(monkeypatch) -> Callable[[InProcessNodes], None]:
     """Run experiments on these nodes, without a SuperLink."""
 
     def install(nodes: InProcessNodes) -> None:
-        from fedrelay.engines.flower import start
+        from fedrelay.engines.flower import connect
         from fedrelay.engines.flower.server import dispatcher
 
         monkeypatch.setattr(dispatcher, "SENDING", math.inf)  # what is sent in one poll must not depend on the load
-        monkeypatch.setattr(start, "open_remote", lambda experiment, plugins=(): nodes.remote)
+        monkeypatch.setattr(connect, "open_remote", lambda experiment, plugins=(): nodes.remote)
         monkeypatch.setattr(
-            start,
+            connect,
             "start_flower",
             lambda job, experiment, client_states: FlowerEngine(
                 job, nodes.connection, experiment.recovery, client_states, wait=0.2, poll=0.001

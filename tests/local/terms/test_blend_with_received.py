@@ -7,7 +7,7 @@ import torch
 from tests.local.terms.conftest import Problem, four_rows
 
 from fedrelay.engines.base import RoundInputs
-from fedrelay.local.hop_context import HopContext, TrainingOutcome
+from fedrelay.local.hop_context import HopContext, TrainedHop
 from fedrelay.local.terms.blend_with_received import BlendWithReceived
 from fedrelay.routes.execution_overlay import AS_PLANNED
 from fedrelay.routes.plan import RoundPlan, Route
@@ -21,7 +21,7 @@ def test_the_fold_by_hand():
         context = HopContext(torch.zeros(1), torch.zeros(1), payload=payload)
         handed_on = torch.tensor([model])
         BlendWithReceived(alpha=0.25).write_state_and_payload(
-            context, TrainingOutcome(handed_on, handed_on, 1, 0.1, handed_on, context)
+            context, TrainedHop(handed_on, handed_on, 1, 0.1, handed_on, context)
         )
         folds.append(payload["fold"].item())
     assert folds == [1.0, 1.75, 3.4375]

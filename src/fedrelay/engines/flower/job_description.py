@@ -149,7 +149,7 @@ def encoding_from_plain(plain: Any) -> SharedEncoding:
         {"numbers": dict(plain["numbers"]), "categories": dict(plain["categories"])}
     )
     labels = TypeAdapter(tuple[str, ...]).validate_python(plain["labels"])
-    return SharedEncoding(encoding, labels, (), own_numbers=plain["own_numbers"] is True)
+    return SharedEncoding(encoding, labels, (), scaled_per_client=plain["scaled_per_client"] is True)
 
 
 def _plain_encoding(federation: Federation) -> dict[str, Any] | None:
@@ -161,7 +161,7 @@ def _plain_encoding(federation: Federation) -> dict[str, Any] | None:
         "numbers": [(name, asdict(each)) for name, each in shared.encoding.numbers.items()],
         "categories": [(name, asdict(each)) for name, each in shared.encoding.categories.items()],
         "labels": shared.labels,
-        "own_numbers": shared.own_numbers,
+        "scaled_per_client": shared.scaled_per_client,
     }
 
 

@@ -42,7 +42,7 @@ class TensorRows(Protocol):
     def __getitem__(self, row: int, /) -> Tensor: ...
 
 
-class WritableTensorRows(TensorRows, Protocol):
+class AssignableTensorRows(TensorRows, Protocol):
     """Rows that the engine may set between work items."""
 
     def __setitem__(self, row: int, value: Tensor | float, /) -> None: ...
@@ -83,7 +83,7 @@ class WorkItemExecutor(Protocol):
     parallelism: int
     """How many items run at the same time."""
 
-    def allocate(self, rows: int) -> WritableTensorRows:
+    def allocate(self, rows: int) -> AssignableTensorRows:
         """At least this many rows that every worker sees; valid until more rows are requested."""
 
     def run_all(self, items: Sequence[WorkItem[T]]) -> list[T]:

@@ -15,12 +15,12 @@ from torch import Tensor
 from fedrelay.data.evaluation_samples import EvaluationSet, evaluation_samples
 from fedrelay.engines.base import Engine, EngineEvent, RoundInputs
 from fedrelay.engines.local.executor import (
+    AssignableTensorRows,
     ForkedExecutor,
     InlineExecutor,
     TensorRows,
     WorkerContext,
     WorkItemExecutor,
-    WritableTensorRows,
 )
 from fedrelay.engines.local.round_row_layout import HopTensorRows, RoundRowLayout
 from fedrelay.engines.local.route_batches import RouteBatch, batch_routes
@@ -158,7 +158,7 @@ class SimulationEngine:
             waves = [[layout.of_hop(hop) for hop in batch.hops_at(hops)] for batch in batches]
             yield [TrainRoutes((wave,), server_state, typical) for wave in waves if wave]
 
-    def _write_inputs(self, layout: RoundRowLayout, rows: WritableTensorRows, inputs: RoundInputs) -> None:
+    def _write_inputs(self, layout: RoundRowLayout, rows: AssignableTensorRows, inputs: RoundInputs) -> None:
         """Write everything that first hops read."""
         rows[layout.row("round")] = inputs.weights
         for route in layout.started:
@@ -177,7 +177,7 @@ class SimulationEngine:
                     rows[layout.row(f"state {name}", client)] = state.get(name, 0.0)
 
     def _update_client_state(
-        self, layout: RoundRowLayout, rows: WritableTensorRows, hops: Sequence[tuple[int, int]], reports: Reports
+        self, layout: RoundRowLayout, rows: AssignableTensorRows, hops: Sequence[tuple[int, int]], reports: Reports
     ) -> None:
         """After a step, clients take over their new state; if two routes reached a client, changes may add up."""
         routes = layout.plan.routes
@@ -191,7 +191,7 @@ class SimulationEngine:
                 add = routes_at[client] > 1 and name in self.job.additive_state
                 rows[row] = rows[row][:size] + (new - before[client]) if add else new
 
-    def _read_client_states(self, layout: RoundRowLayout, rows: WritableTensorRows) -> dict[int, dict[str, Tensor]]:
+    def _read_client_states(self, layout: RoundRowLayout, rows: AssignableTensorRows) -> dict[int, dict[str, Tensor]]:
         sizes, kind = self.job.tensor_sizes(ClientState), "state" if layout.waves else "new state"
         return {
             client: {name: rows[layout.row(f"{kind} {name}", client)][:size].clone() for name, size in sizes.items()}

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from fedrelay.errors import SpecError
 from fedrelay.experiment.spec import TrainSettings
-from fedrelay.local.hop_context import HopContext, TrainingOutcome
+from fedrelay.local.hop_context import HopContext, TrainedHop
 from fedrelay.local.optimizers.base import State, StateTensor
 from fedrelay.local.optimizers.build import build_optimizer
 from fedrelay.local.terms.base import Term, mean_of_payloads
@@ -44,7 +44,7 @@ class OptimizerStateTerm(Term):
     def written_to(self, context: HopContext) -> Mapping[str, Tensor]:
         """The tensors that take the state after the hop."""
 
-    def write_state_and_payload(self, context: HopContext, outcome: TrainingOutcome) -> None:
+    def write_state_and_payload(self, context: HopContext, outcome: TrainedHop) -> None:
         targets = self.written_to(context)
         for each in self.state:
             targets[tensor_name(each)].copy_(outcome.optimizer_state[each.name])

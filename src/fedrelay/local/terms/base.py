@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from fedrelay.data.dataset import IGNORED_LABEL
 from fedrelay.errors import SpecError
 from fedrelay.experiment.spec import Section, TrainSettings
-from fedrelay.local.hop_context import HopContext, TrainingOutcome
+from fedrelay.local.hop_context import HopContext, TrainedHop
 from fedrelay.local.terms.tensor_declarations import TermTensor
 from fedrelay.models.feature_recorder import last_linear
 from fedrelay.models.flat_layout import FlatLayout, FlatModule
@@ -147,7 +147,7 @@ class Term(Section, ABC):
     def adjust_sent_model(self, theta: Tensor, context: HopContext, noise: Noise) -> None:
         """Change the model in place, as the last step before it leaves the client."""
 
-    def write_state_and_payload(self, context: HopContext, outcome: TrainingOutcome) -> None:
+    def write_state_and_payload(self, context: HopContext, outcome: TrainedHop) -> None:
         """Write `context.new_client_state` (initially a copy of `context.client_state`) and `context.payload`."""
 
     def update_server_state(

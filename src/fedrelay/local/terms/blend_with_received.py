@@ -19,7 +19,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fedrelay.local.hop_context import HopContext, TrainingOutcome
+from fedrelay.local.hop_context import HopContext, TrainedHop
 from fedrelay.local.terms.base import Term
 from fedrelay.local.terms.tensor_declarations import Payload, TermTensor
 
@@ -35,7 +35,7 @@ class BlendWithReceived(Term):
         if not self.plain:
             theta.lerp_(context.received, self._alpha(context, theta))
 
-    def write_state_and_payload(self, context: HopContext, outcome: TrainingOutcome) -> None:
+    def write_state_and_payload(self, context: HopContext, outcome: TrainedHop) -> None:
         sent, fold, total = outcome.sent, context.payload["fold"], context.payload["sum"]
         fold.copy_(torch.lerp(sent, fold, self._alpha(context, sent)))
         total.add_(sent)

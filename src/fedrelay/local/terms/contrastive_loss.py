@@ -20,7 +20,7 @@ import torch.nn.functional as F  # noqa: N812
 from pydantic import Field
 from torch import Tensor, nn
 
-from fedrelay.local.hop_context import HopContext, TrainingOutcome
+from fedrelay.local.hop_context import HopContext, TrainedHop
 from fedrelay.local.terms.base import AnchoredTerm, Batch, LossTerm
 from fedrelay.local.terms.tensor_declarations import ClientState, TermTensor
 from fedrelay.models.projection_head import add_projection_head
@@ -49,7 +49,7 @@ class ContrastiveLoss(LossTerm, AnchoredTerm):
         own, anchor, before = (batch.without_padding(each.features) for each in (batch.outputs, *others))
         return self.mu * contrastive_loss(own, anchor, before, self.temperature)
 
-    def write_state_and_payload(self, context: HopContext, outcome: TrainingOutcome) -> None:
+    def write_state_and_payload(self, context: HopContext, outcome: TrainedHop) -> None:
         # The whole model, because its outputs will be needed.
         outcome.full_context.new_client_state["previous"].copy_(outcome.full_model)
 

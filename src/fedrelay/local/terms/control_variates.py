@@ -25,7 +25,7 @@ from torch import Tensor
 
 from fedrelay.errors import SpecError
 from fedrelay.experiment.spec import TrainSettings
-from fedrelay.local.hop_context import HopContext, TrainingOutcome
+from fedrelay.local.hop_context import HopContext, TrainedHop
 from fedrelay.local.terms.base import Term
 from fedrelay.local.terms.tensor_declarations import ClientState, Payload, ServerState, TermTensor
 from fedrelay.routes.arrival import Arrival
@@ -56,7 +56,7 @@ class ControlVariates(Term):
     def add_gradient(self, gradient: Tensor, theta: Tensor, context: HopContext) -> None:
         gradient.add_(context.server_state["control"] - context.client_state["control"])
 
-    def write_state_and_payload(self, context: HopContext, outcome: TrainingOutcome) -> None:
+    def write_state_and_payload(self, context: HopContext, outcome: TrainedHop) -> None:
         theta = outcome.trained
         distance = torch.as_tensor(outcome.steps * outcome.lr, dtype=theta.dtype, device=theta.device)
         change = (context.received - theta) / distance - context.server_state["control"]

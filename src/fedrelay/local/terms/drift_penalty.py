@@ -19,7 +19,7 @@ from typing import ClassVar
 from pydantic import Field
 from torch import Tensor
 
-from fedrelay.local.hop_context import HopContext, TrainingOutcome
+from fedrelay.local.hop_context import HopContext, TrainedHop
 from fedrelay.local.terms.base import AnchoredTerm
 from fedrelay.local.terms.tensor_declarations import ClientState, TermTensor
 
@@ -35,5 +35,5 @@ class DriftPenalty(AnchoredTerm):
         penalty = theta - self.anchor_model(context) + context.client_state["drift"]
         gradient.add_(penalty.div_(context.relative_size) if self.alpha_by_size else penalty, alpha=self.alpha)
 
-    def write_state_and_payload(self, context: HopContext, outcome: TrainingOutcome) -> None:
+    def write_state_and_payload(self, context: HopContext, outcome: TrainedHop) -> None:
         context.new_client_state["drift"].add_(outcome.sent - self.anchor_model(context))

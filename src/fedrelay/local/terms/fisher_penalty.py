@@ -21,7 +21,7 @@ from typing import ClassVar
 from pydantic import Field
 from torch import Tensor
 
-from fedrelay.local.hop_context import HopContext, Labels, TrainingOutcome
+from fedrelay.local.hop_context import HopContext, Labels, TrainedHop
 from fedrelay.local.terms.base import TASKS_WITH_LOGITS, Term, mean_of_payloads
 from fedrelay.local.terms.tensor_declarations import Payload, TermTensor
 from fedrelay.routes.arrival import Arrival
@@ -46,7 +46,7 @@ class FisherPenalty(Term):
     def add_gradient(self, gradient: Tensor, theta: Tensor, context: HopContext) -> None:
         gradient.addcmul_(context.payload["fisher"], theta - context.received, value=self.strength)
 
-    def write_state_and_payload(self, context: HopContext, outcome: TrainingOutcome) -> None:
+    def write_state_and_payload(self, context: HopContext, outcome: TrainedHop) -> None:
         context.payload["fisher"].mul_(self.memory).add_(outcome.fisher(self.labels))
 
     def update_server_state(

@@ -99,7 +99,7 @@ def result_table(result: Result) -> RenderableType:
     settings = result.experiment.eval
     last = result.history[-1] if result.history else {}
     reached = result.rounds_to_targets()
-    task, read = result.task, result.task.metric
+    task, read = result.task, result.task.headline_info
     reference = settings.reference or task.best_possible
     of = f" of {score(read, reference)}" if reference not in (1, None) else ""
     rows: dict[str, RenderableType] = {}
@@ -140,7 +140,7 @@ def _other_scores(task: TaskFacts, row: Row) -> dict[str, str]:
     """The metrics beside the headline; of classification, the macro F1 alone."""
     names = ("f1",) if task == CLASSIFICATION else tuple(task.metrics)
     others = (name for name in names if name != task.headline)
-    return {metric_label(name): score(task.read(name), row.get(name)) for name in others}
+    return {metric_label(name): score(task.metric_info(name), row.get(name)) for name in others}
 
 
 def progress_table(
@@ -159,7 +159,7 @@ def progress_table(
     last = history[-1]
     rows = {
         "rounds": f"{count(last['round'])} of {count(experiment.rounds)}",
-        task.label: score(task.metric, last.get(task.headline)),
+        task.label: score(task.headline_info, last.get(task.headline)),
         **_other_scores(task, last),
         "client updates": count(last.get("client_updates")),
         "traffic": size(last.get("bytes")),
@@ -238,7 +238,7 @@ def comparison_advice(outcome: ComparisonResult) -> RenderableType:
         rows["privacy"] = f"{out}/privacy.png"
     federated = [each for each in outcome.methods if each.results and each.method != "centralized"]
     if federated:
-        gain = outcome.task.metric.gain
+        gain = outcome.task.headline_info.gain
         best = max(federated, key=lambda each: gain(fmean(result.score_last for result in each.results)))
         rows["next"] = f"look at the curves; fedrelay methods show {best.method}"
     if len(outcome.comparison.seeds) == 1:
@@ -262,7 +262,7 @@ def _quality(outcome: ComparisonResult, summaries: Mapping[str, Row]) -> Table:
     evaluations = max((len(result.history) for entry in outcome.methods for result in entry.results), default=0)
     last = min(outcome.comparison.eval.last, max(1, evaluations))
     goals, task, name_of_score = outcome.targets, outcome.task, score_name(outcome.task)
-    heads = [f"rounds to\n{score(task.metric, goal)}" for goal in goals.values()]
+    heads = [f"rounds to\n{score(task.headline_info, goal)}" for goal in goals.values()]
     table = plain_table("\nmethod", f"{name_of_score}\nlast {last}", f"{name_of_score}\nfinal", *heads, numeric=True)
     for column in table.columns[3:]:
         column.justify = "left"  # cells of two numbers are aligned by themselves
@@ -270,9 +270,10 @@ def _quality(outcome: ComparisonResult, summaries: Mapping[str, Row]) -> Table:
     for number, (name, summary) in enumerate(summaries.items()):
         runs, failed = len(summary["runs"]), summary["diverged"] or summary["untrained"]
         ended = "diverged" if summary["diverged"] else "failed"
-        mean = spread(summary[f"{task.headline}_last"], runs, task.metric)
+        mean = spread(summary[f"{task.headline}_last"], runs, task.headline_info)
         level = Text(mean, style="bold") if runs else Text(ended, style="red")
-        marked, final = f"{name}*" if failed and runs else name, spread(summary[task.headline], runs, task.metric)
+        marked = f"{name}*" if failed and runs else name
+        final = spread(summary[task.headline], runs, task.headline_info)
         table.add_row(marked, level, final, *(column[number] for column in reached))
     return table
 
@@ -294,7 +295,7 @@ def _effort(outcome: ComparisonResult, summaries: Mapping[str, Row]) -> Table:
     goals = outcome.targets
     share = sorted(goals)[len(goals) // 2]
     heads = ("rounds", "client updates", "traffic", "virtual time")
-    table = plain_table(f"to reach {score(outcome.task.metric, goals[share])}", *heads, numeric=True)
+    table = plain_table(f"to reach {score(outcome.task.headline_info, goals[share])}", *heads, numeric=True)
     for name, summary in summaries.items():
         costs = summary["costs_to"][share_name(share)]
         work = (tenths(costs["round"]), whole(costs["client_updates"]), size(costs["bytes"]))
@@ -318,7 +319,7 @@ def _notes(outcome: ComparisonResult, summaries: Mapping[str, Row]) -> Iterator[
     if any(factor is not None for name in others for factor in summaries[name]["speed_up"].values()):
         yield Text(f"  ×: times fewer rounds than {first}", style="dim")
     if outcome.reference not in (1, None):
-        level = score(outcome.task.metric, outcome.reference)
+        level = score(outcome.task.headline_info, outcome.reference)
         yield Text(f"  rounds to: shares of the reference {outcome.task.label}, {level}", style="dim")
     yield from (Text(f"  {note}", style="dim") for note in outcome.notes)
     for entry in outcome.methods:

@@ -12,13 +12,13 @@ import torch
 
 import fedrelay as fr
 from fedrelay.data.table_encoding import NumberSums
+from fedrelay.engines.flower.connect import _check_data, remote_federation
 from fedrelay.engines.flower.job_description import encoding_from_plain
 from fedrelay.engines.flower.node.node_table import MIN_ROWS, NodeTable
 from fedrelay.engines.flower.node.service import NodeService
 from fedrelay.engines.flower.node_facts import parse_facts
 from fedrelay.engines.flower.server.node_registration import RosterEntry
-from fedrelay.engines.flower.server.table_encoding_agreement import agree
-from fedrelay.engines.flower.start import _check_data, remote_federation
+from fedrelay.engines.flower.server.table_encoding_agreement import agree_on_encoding
 from fedrelay.errors import DataError, SpecError
 from fedrelay.experiment.spec import DataSettings, TableSettings
 
@@ -46,7 +46,7 @@ def node_table(folder: Path, name: str, lines: list[str], header: str = HEADER, 
 
 def service(folder: Path, name: str, table: NodeTable, **options: Any) -> NodeService:
     (folder / name).mkdir(exist_ok=True)
-    return NodeService(table.alone(), folder / name, table=table, **options)
+    return NodeService(table.encoded_by_itself(), folder / name, table=table, **options)
 
 
 def facts_of(folder: Path, tables: dict[str, NodeTable], **options: Any) -> dict[str, Any]:
@@ -150,7 +150,7 @@ def test_held_out_cells_are_not_in_the_sums(tmp_path):
 
 def test_the_histogram_of_a_node_is_in_the_order_of_all_labels(tmp_path):
     tables = {name: node_table(tmp_path, name, lines) for name, lines in SITES.items()}
-    agreed = agree(facts_of(tmp_path, tables, share_histogram=True), TableSettings())
+    agreed = agree_on_encoding(facts_of(tmp_path, tables, share_histogram=True), TableSettings())
     assert agreed is not None
     facts, shared = agreed
     assert shared.labels == ("maybe", "no", "yes")
@@ -160,7 +160,7 @@ def test_the_histogram_of_a_node_is_in_the_order_of_all_labels(tmp_path):
 def test_a_column_without_values_fits_text_and_numbers(tmp_path):
     empty = node_table(tmp_path, "empty", ["e,,,no", "e,,,yes"])
     full = node_table(tmp_path, "full", SITES["n00"])
-    agreed = agree(facts_of(tmp_path, {"empty": empty, "full": full}), TableSettings())
+    agreed = agree_on_encoding(facts_of(tmp_path, {"empty": empty, "full": full}), TableSettings())
     assert agreed is not None
     _, shared = agreed
     assert (list(shared.encoding.numbers), list(shared.encoding.categories)) == (["age"], ["town"])
@@ -193,7 +193,7 @@ def test_tables_that_do_not_fit_each_other(tmp_path, lines, header, options, pro
         "b": NodeTable.read(write(tmp_path / "b.csv", lines, header), settings, min_rows=1),
     }
     with pytest.raises(DataError, match=problem):
-        agree(facts_of(tmp_path, tables), TableSettings())
+        agree_on_encoding(facts_of(tmp_path, tables), TableSettings())
 
 
 def agreed_on(folder: Path, **nodes: tuple[list[str], str | None]) -> Any:
@@ -202,7 +202,7 @@ def agreed_on(folder: Path, **nodes: tuple[list[str], str | None]) -> Any:
     for name, (labels, task) in nodes.items():
         rows = [f"x,{row},oslo,{label}" for row, label in enumerate(labels)]
         tables[name] = node_table(folder, name, rows, task=task)
-    found = agree(facts_of(folder, tables), TableSettings())
+    found = agree_on_encoding(facts_of(folder, tables), TableSettings())
     assert found is not None
     return found[0]
 
@@ -255,8 +255,8 @@ def test_nodes_with_and_without_tables(tmp_path):
     facts = facts_of(tmp_path, {"a": node_table(tmp_path, "a", SITES["n00"])})
     mixed = {**facts, "b": facts["a"].model_copy(update={"table": None})}
     with pytest.raises(DataError, match="node 'a' serves a table, node 'b' does not; start all nodes with --target"):
-        agree(mixed, TableSettings())
-    assert agree({"b": mixed["b"]}, TableSettings()) is None
+        agree_on_encoding(mixed, TableSettings())
+    assert agree_on_encoding({"b": mixed["b"]}, TableSettings()) is None
     with pytest.raises(SpecError, match=r"data\.table: has no effect, because the nodes serve no tables"):
         remote_federation(DataSettings(table=TableSettings(scaling="client")), {"b": mixed["b"]}, None)
 

@@ -77,10 +77,10 @@ class NodeTable:
         """All labels of this node, also those of held-out rows; none where targets are numbers."""
         return self.table.labels(np.arange(len(self.table)))
 
-    def alone(self) -> ArrayFederation:
+    def encoded_by_itself(self) -> ArrayFederation:
         """The rows as this node would encode them by itself: enough to count samples and to see data change."""
         encoding = self.statistics.encoding()
-        return self.encoded(SharedEncoding(encoding, self.labels, (), own_numbers=False))
+        return self.encoded(SharedEncoding(encoding, self.labels, (), scaled_per_client=False))
 
     def encoded(self, shared: SharedEncoding) -> ArrayFederation:
         """The rows as all nodes encode them, as a federation with one client.
@@ -89,7 +89,7 @@ class NodeTable:
             DataError: The encoding does not fit the columns of this table.
         """
         table = self.table.matching(shared.encoding)
-        encoding = shared.encoding.with_numbers_of(self.statistics) if shared.own_numbers else shared.encoding
+        encoding = shared.encoding.with_numbers_of(self.statistics) if shared.scaled_per_client else shared.encoding
         x, y = encode_rows(encoding, table), table.encoded_targets(shared.labels)
         dataset = Dataset(
             name=self.table.source,

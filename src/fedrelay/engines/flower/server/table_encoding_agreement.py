@@ -17,7 +17,7 @@ from fedrelay.experiment.spec import TableSettings
 log = logging.getLogger(__name__)
 
 
-def agree(
+def agree_on_encoding(
     facts: Mapping[str, NodeFacts], settings: TableSettings
 ) -> tuple[dict[str, NodeFacts], SharedEncoding] | None:
     """One encoding for the tables of all nodes, and the facts of nodes whose rows are encoded that way.

@@ -14,11 +14,11 @@ from fedrelay.experiment.prepare import prepare
 from fedrelay.experiment.spec import experiment, validate
 from fedrelay.local.evaluation import headline_score
 from fedrelay.models.flat_layout import FlatLayout, FlatModule
+from fedrelay.routes.all_to_all import AllToAll
 from fedrelay.routes.arrival import Arrival, HopReport
 from fedrelay.routes.base import PlanningContext
 from fedrelay.routes.mixing import accuracy_weights, mix_models
 from fedrelay.routes.plan import Mixing
-from fedrelay.routes.star import Star
 from fedrelay.runtime.run_folder import RunState
 from fedrelay.runtime.server import Server
 from fedrelay.tasks.classification import Classification
@@ -86,10 +86,10 @@ def test_who_is_away_neither_mixes_nor_is_mixed_with(weights):
 
 def test_the_plan_says_how():
     context = PlanningContext(4, 1.0, 1)
-    assert Star().plan(context, 1).mixing == Mixing(0.5, None)
-    assert Star(beta=0.2, weights="accuracy", temperature=0.4).plan(context, 1).mixing == Mixing(0.2, 0.4)
+    assert AllToAll().plan(context, 1).mixing == Mixing(0.5, None)
+    assert AllToAll(beta=0.2, weights="accuracy", temperature=0.4).plan(context, 1).mixing == Mixing(0.2, 0.4)
     with pytest.raises(SpecError, match=r"route\.temperature: has no effect with weights 'uniform'"):
-        validate(Star, {"temperature": 0.5}, "route.")
+        validate(AllToAll, {"temperature": 0.5}, "route.")
 
 
 def server_of(run):

@@ -11,7 +11,7 @@ from tests.report.folders import add_event, ran, stopped
 import fedrelay as fr
 from fedrelay.report import client_class_counts
 from fedrelay.report.page_limits import EVERYTHING, PageLimits
-from fedrelay.report.report_document import DIFFERS, document
+from fedrelay.report.report_content import DIFFERS, document
 from fedrelay.report.web_page import as_json
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from fedrelay.merge.cycle_average import CycleAverage
+from fedrelay.merge.hop_average import HopAverage
 
 
 @pytest.mark.parametrize(("of", "trained"), [("ema", [5.0, 6.0]), ("mean", [1.5, 2.5])])
@@ -17,5 +17,5 @@ def test_the_trained_part_is_the_fold_or_the_mean_of_the_route_and_buffers_are_t
     )
     payload = {"fold": torch.tensor([5.0, 6.0, 0.0, 0.0, 0.0]), "sum": torch.tensor([3.0, 5.0, 0.0, 0.0, 0.0])}
     inputs = replace(inputs, arrivals=[replace(inputs.arrivals[0], payload=payload)])
-    assert CycleAverage(of=of).apply(inputs).weights.tolist() == [*trained, 3.0, 4.0, 5.0]
+    assert HopAverage(of=of).apply(inputs).weights.tolist() == [*trained, 3.0, 4.0, 5.0]
     assert inputs.arrivals[0].weights.tolist() == [1.0, 2.0, 3.0, 4.0, 5.0]

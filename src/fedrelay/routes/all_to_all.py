@@ -20,7 +20,7 @@ from fedrelay.routes.base import PlanningContext, Routing, sample
 from fedrelay.routes.plan import Mixing, RoundPlan, Route
 
 
-class Star(Routing):
+class AllToAll(Routing):
     """One route for each participating client, with one hop, starting from its mixed model."""
 
     model_per_client: ClassVar[bool] = True

@@ -24,7 +24,7 @@ from fedrelay.engines.flower.node_facts import NodeFacts
 from fedrelay.engines.flower.server.connection_interface import Connection
 from fedrelay.engines.flower.server.node_registration import RosterEntry, privacy_warnings, read_roster, register_nodes
 from fedrelay.engines.flower.server.remote_federation import RemoteFederation, only_public_above, remote_part
-from fedrelay.engines.flower.server.table_encoding_agreement import agree
+from fedrelay.engines.flower.server.table_encoding_agreement import agree_on_encoding
 from fedrelay.errors import EngineError, SpecError
 from fedrelay.experiment.spec import DataSettings, EngineSettings, Experiment, TableSettings
 from fedrelay.files import expand_home
@@ -77,7 +77,7 @@ def remote_federation(data: DataSettings, facts: Mapping[str, NodeFacts], test: 
     Raises:
         DataError: The data of the nodes, or the test samples, do not fit each other.
     """
-    agreed = agree(facts, data.table)
+    agreed = agree_on_encoding(facts, data.table)
     if agreed is None:
         if data.table != TableSettings():
             raise SpecError("data.table: has no effect, because the nodes serve no tables (fedrelay node --target)")

@@ -149,7 +149,7 @@ def _targets(loaded: ReportRuns) -> dict[str, Any]:
     return {
         "metric": {
             **about,
-            "higher_is_better": task.metric.higher_is_better,
+            "higher_is_better": task.headline_info.higher_is_better,
             "on_clients": task.measured_on_clients,
         },
         "metrics": {each: list(shown) for each, shown in metrics.items()},

@@ -1,4 +1,4 @@
-"""How a metric is read. Nothing here needs PyTorch, so tables and `--help` can use it."""
+"""What a reader must know of a metric. Nothing here needs PyTorch, so tables and `--help` can use it."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Metric:
-    """How a metric is read."""
+class MetricInfo:
+    """What a reader must know of a metric: which direction is better, and how it is shown."""
 
     higher_is_better: bool = True
     percent: bool = True
@@ -18,4 +18,4 @@ class Metric:
         return value if self.higher_is_better else -value
 
 
-LOSS = Metric(higher_is_better=False, percent=False)
+LOSS = MetricInfo(higher_is_better=False, percent=False)

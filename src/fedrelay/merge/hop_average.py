@@ -17,7 +17,7 @@ from pydantic import Field
 from fedrelay.merge.base import Merge, MergeInput, MergeResult
 
 
-class CycleAverage(Merge):
+class HopAverage(Merge):
     """Combines the models that one route produced, hop by hop; of several routes it takes the last."""
 
     of: Literal["ema", "mean"] = Field("ema", description="the moving average, or the plain mean")
