@@ -47,6 +47,7 @@ def prepared(program, tmp_path, monkeypatch):
     assert program("certificates", "server", "-q").code == 0
     assert program("key", "a.key", "-q").code == 0
     (tmp_path / "server" / "nodes" / "a.pub").write_bytes((tmp_path / "a.key.pub").read_bytes())
+    (tmp_path / "a.csv").write_text("age,ill\n50,yes\n")
     np.savez(tmp_path / "a.npz", x=np.zeros((4, 2), np.float32), y=np.array([0, 1, 0, 1]))
     return program
 
@@ -80,7 +81,7 @@ NODE = ("node", "--key", "a.key", "--ca", "server/ca.pem", "--superlink", "127.0
         ((*NODE, "--data", "a.npz", "--model", "own:three"), 2, "--model own:three: must return an nn.Module, got int"),
         ((*NODE, "--data", "a.npz", "--model", "own:nothing"), 2, "must return an nn.Module, got NoneType"),
         ((*NODE, "--data", "a.npz", "--plugin", "nobody_has_this"), 2, "nobody_has_this"),
-        ((*NODE, "--data", "a.npz", "--hold-out", "0.2"), 2, "--holdout"),
+        ((*NODE, "--data", "a.npz", "--hold-out", "0.2"), 2, "--hold-out: is now --holdout"),
         ((*NODE, "--data", "own:broken"), 3, "own:broken: ValueError: no disk at all"),
         ((*NODE, "--data", "own:leaves"), 3, "own:leaves: SystemExit: 0"),
         ((*NODE, "--data", "own:three"), 3, "own:three: must return (x, y) or (x, y, x_test, y_test), got int"),
@@ -123,11 +124,19 @@ NODE = ("node", "--key", "a.key", "--ca", "server/ca.pem", "--superlink", "127.0
         ((*NODE, "--data", "a.npz", "--largest-message", "0 GB"), 2, "such as 500 MB or 2 GB; got '0 GB'"),
         ((*NODE, "--data", "a.npz", "--classes", "100001"), 2, "--classes: must be an integer from 1 to 100,000"),
         ((*NODE, "--data", "a.npz", "--holdout", "nan"), 2, "--holdout: must be at least 0 and less than 1, got nan"),
-        ((*NODE, "--data", "a.npz", "--no-header"), 2, "--no-header: has an effect only with a .csv file"),
-        ((*NODE, "--data", "a.csv", "--min-rows", "5"), 2, "--min-rows: has no effect without --target; remove it"),
-        ((*NODE, "--data", "a.csv", "--drop", "id"), 2, "--drop: has no effect without --target; remove it"),
-        ((*NODE, "--data", "a.csv", "--target", "y", "--label", "y"), 2, "--label: has no effect with --target"),
-        ((*NODE, "--data", "a.parquet"), 2, "--target: is required with a .parquet file"),
+        ((*NODE, "--data", "a.csv", "--no-header"), 2, "--no-header: is gone: write the names of the columns into"),
+        ((*NODE, "--data", "a.csv", "--label", "y"), 2, "--label: is now --target, the column to predict"),
+        ((*NODE, "--data", "a.npz", "--min-rows", "5"), 2, "--min-rows: has an effect only with a table, a .csv or"),
+        ((*NODE, "--data", "a.npz", "--drop", "id"), 2, "--drop: has an effect only with a table"),
+        ((*NODE, "--data", "a.npz", "--target", ""), 2, "--target: has an effect only with a table"),
+        ((*NODE, "--data", "a.csv", "--classes", "3"), 2, "--classes: has no effect with a table, whose labels are"),
+        ((*NODE, "--data", "a.csv"), 2, "--target: is required: the column to predict; columns are age, ill"),
+        (
+            (*NODE, "--data", "a.csv", "--target", "ill", "--require-dp", "1"),
+            2,
+            "--data a.csv: shares sums of its columns without noise, which --require-dp excludes",
+        ),
+        ((*NODE, "--data", "a.npz", "--budget", "0"), 2, "--budget: needs --require-dp"),
         ((*NODE, "--data", "gone.csv", "--target", "y"), 3, "gone.csv: file not found"),
         (("nodes", "nowhere"), 2, "engine.folder: no such folder: nowhere"),
         (

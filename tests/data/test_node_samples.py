@@ -1,4 +1,4 @@
-"""An owner's samples: files, tables, functions, and what is kept apart."""
+"""An owner's samples: files, functions, and what is kept apart."""
 
 from __future__ import annotations
 
@@ -57,18 +57,16 @@ def test_a_function_of_ones_own(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("source", "label", "error", "message"),
+    ("source", "error", "message"),
     [
-        ("own.txt", None, SpecError, "must be a .npz file, a .csv or .parquet table, or MODULE:FUNCTION"),
-        ("own.npz", None, DataError, "file not found"),
-        ("own.csv", None, DataError, "file not found"),
-        ("own.npz", "sick", SpecError, "--label: has an effect only with a .csv file"),
+        ("own.txt", SpecError, "must be a .npz file, a .csv or .parquet table, or MODULE:FUNCTION"),
+        ("own.npz", DataError, "file not found"),
     ],
 )
-def test_sources_that_cannot_be(source, label, error, message, tmp_path, monkeypatch):
+def test_sources_that_cannot_be(source, error, message, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(error, match=message):
-        read_samples(source, label)
+        read_samples(source)
 
 
 @pytest.mark.parametrize(

@@ -43,6 +43,13 @@ PANELS = {
 }
 """The modules of the commands, by panel of the help."""
 
+REPLACED_OPTIONS = {
+    "fedrelay node --hold-out": "is now --holdout",
+    "fedrelay node --label": "is now --target, the column to predict; see --categorical, --drop and --min-rows too",
+    "fedrelay node --no-header": "is gone: write the names of the columns into the first line of the file",
+}
+"""Options of earlier versions, by command, and what to use instead."""
+
 for _panel, _modules in PANELS.items():
     for _module in _modules:
         if _module.app.info.name:
@@ -107,6 +114,9 @@ def _usage(error: BaseException) -> str:
     """A usage error in one line, and where to find help."""
     context = getattr(error, "ctx", None)
     path = context.command_path if context else "fedrelay"
+    option = getattr(error, "option_name", "")
+    if replaced := REPLACED_OPTIONS.get(f"{path} {option}"):
+        return f"{option}: {replaced}"
     message = error.format_message() if hasattr(error, "format_message") else str(error)
     message = message.split(" (Did you mean")[0] if message.count("Did you mean") > 1 else message  # click and typer
     return f"{message}\nTry '{path} --help'"

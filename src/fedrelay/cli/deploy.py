@@ -114,11 +114,16 @@ def superlink(
         "fedrelay node --data patients.npz --key a.key --ca ca.pem --superlink relay.example:9092 --holdout 0.2",
         "fedrelay node --data mydata:load --key b.key --ca ca.pem --share-histogram",
         "fedrelay node --data patients.csv --target ill --drop patient --key c.key --ca ca.pem",
+        "fedrelay node --data flats.parquet --target rent --categorical area --task regression --key d.key --ca ca.pem",
     )
 )
 def node(
     data: Annotated[
-        str, Option(metavar="FILE|MODULE:FUNCTION", help="samples: .npz (x, y), .csv, .parquet, or a function of yours")
+        str,
+        Option(
+            metavar="FILE|MODULE:FUNCTION",
+            help="samples: .npz (x, y), a table (.csv, .parquet), or a function of yours",
+        ),
     ],
     key: Annotated[Path, Option(help="private key of this node")],
     ca: Annotated[Path, Option(help="certificate of the authority that signed the server's")],
@@ -131,20 +136,18 @@ def node(
         Option(metavar="COLUMN", help="table: the column to predict; the node shares sums of the other columns"),
     ] = None,
     categorical: Annotated[
-        list[str] | None, Option(metavar="COLUMN", help="with --target: a column of numbers that are categories")
+        list[str] | None, Option(metavar="COLUMN", help="table: a column of numbers that are categories; repeatable")
     ] = None,
-    drop: Annotated[list[str] | None, Option(metavar="COLUMN", help="with --target: a column to leave out")] = None,
+    drop: Annotated[list[str] | None, Option(metavar="COLUMN", help="table: a column to leave out; repeatable")] = None,
     task: Annotated[
-        str | None, Option(help="with --target: classification, binary or regression; default: follows from the target")
+        str | None, Option(help="table: classification, binary or regression; default: follows from the target")
     ] = None,
     min_rows: Annotated[
-        int | None, Option(min=1, help="with --target: refuse to share sums of fewer rows or numbers; default: 10")
+        int | None, Option(min=1, help="table: refuse to share sums of fewer rows or numbers; default: 10")
     ] = None,
-    label: Annotated[str | None, Option(help=".csv of numbers: column of the labels; default: the last")] = None,
-    no_header: Annotated[
-        bool, Option("--no-header", help=".csv: the first line has no names; columns are 1, 2, …")
-    ] = False,
-    classes: Annotated[int | None, Option(min=1, help="number of classes, if higher labels exist elsewhere")] = None,
+    classes: Annotated[
+        int | None, Option(min=1, help="no table: number of classes, if higher labels exist elsewhere")
+    ] = None,
     holdout: Annotated[float, Option(min=0.0, max=0.9, help="share of the samples kept to evaluate models")] = 0.0,
     validation: Annotated[
         float, Option(min=0.0, max=0.9, help="share of the train samples kept to choose the best model and to stop")
@@ -181,6 +184,7 @@ def node(
     from torch import nn
 
     from fedrelay.data.node_samples import open_owner_data
+    from fedrelay.data.table_columns import is_table_file
     from fedrelay.engines.flower.credentials import authority, private_key
     from fedrelay.engines.flower.node.node_table import MIN_ROWS, NodeTable
     from fedrelay.engines.flower.node.owner_privacy_policy import OwnerPrivacyPolicy, PrivacyBudget
@@ -195,14 +199,20 @@ def node(
     largest = _bytes("--largest-message", largest_message)
     validate(EngineSettings, {"name": "flower", "superlink": superlink}, "--")
     revealing = {"--holdout": holdout, "--validation": validation, "--share-histogram": share_histogram}
-    revealing["--target"] = target is not None
-    _check_table(
-        target,
-        {"--categorical": categorical, "--drop": drop, "--task": task, "--min-rows": min_rows},
-        {"--label": label, "--no-header": no_header, "--classes": classes},
-    )
+    has_table = is_table_file(Path(data))
+    if has_table:
+        _refuse({"--classes": classes}, "has no effect with a table, whose labels are its classes; remove it")
+    else:
+        columns_of_tables = {"--target": target is not None, "--categorical": categorical, "--drop": drop}
+        of_tables = {**columns_of_tables, "--task": task is not None, "--min-rows": min_rows}
+        _refuse(of_tables, "has an effect only with a table, a .csv or .parquet file; remove it")
     trusted, secret = authority(ca), private_key(key)  # before samples are read, which may take long
-    _check_policy(require_dp, {"--require-clip": require_clip, "--budget": budget}, revealing)
+    if require_dp is None:
+        _refuse({"--require-clip": require_clip is not None, "--budget": budget is not None}, "needs --require-dp")
+    else:
+        of_table = "shares sums of its columns without noise, which --require-dp excludes; serve encoded rows as .npz"
+        _refuse({f"--data {data}": has_table}, of_table)
+        _refuse(revealing, "reveals something about samples without noise; it cannot be used with --require-dp")
     policy = None if require_dp is None else OwnerPrivacyPolicy(require_dp, require_clip)
     if not 0 <= validation < 1:  # such as nan
         raise SpecError(f"--validation: must be at least 0 and less than 1, got {validation:g}")
@@ -213,8 +223,8 @@ def node(
     if model is not None and not isinstance(own, nn.Module):
         raise SpecError(f"--model {model}: must return an nn.Module, got {type(own).__name__}")
     table = None
-    if target is None:
-        samples = open_owner_data(data, label, header=not no_header, hold_out=holdout, classes=classes)
+    if not has_table:
+        samples = open_owner_data(data, hold_out=holdout, classes=classes)
     else:
         columns = TableSettings(target=target, categorical=tuple(categorical or ()), drop=tuple(drop or ()))
         least = MIN_ROWS if min_rows is None else min_rows
@@ -282,35 +292,11 @@ def nodes(
     output.print_json({"nodes": [entry.to_json() for entry in roster], "warnings": warnings})
 
 
-def _check_table(target: str | None, belonging: Mapping[str, object], excluded: Mapping[str, object]) -> None:
-    """Check that options of a table have --target, and that none contradicts it.
-
-    Args:
-        target: --target.
-        belonging: Options that need it.
-        excluded: Options that it excludes.
-    """
-    for option, value in (belonging if target is None else excluded).items():
+def _refuse(options: Mapping[str, object], why: str) -> None:
+    """Refuse the first of these options that is set."""
+    for option, value in options.items():
         if value:
-            raise SpecError(f"{option}: has no effect {'without' if target is None else 'with'} --target; remove it")
-
-
-def _check_policy(noise: float | None, belonging: Mapping[str, float | None], revealing: Mapping[str, float]) -> None:
-    """Check that options of the owner's policy have --require-dp, and that none contradicts it.
-
-    Args:
-        noise: --require-dp.
-        belonging: Options that need it.
-        revealing: Options that it excludes.
-    """
-    for option, value in belonging.items():
-        if noise is None and value is not None:
-            raise SpecError(f"{option}: needs --require-dp")
-    for option, wanted in revealing.items():
-        if noise is not None and wanted:
-            raise SpecError(
-                f"{option}: reveals something about samples without noise; it cannot be used with --require-dp"
-            )
+            raise SpecError(f"{option}: {why}")
 
 
 def _bytes(option: str, words: str) -> int:

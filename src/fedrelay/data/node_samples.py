@@ -1,6 +1,7 @@
-"""A data owner's own samples, from an `.npz` file, a CSV table or a function, with some held out for evaluation.
+"""A data owner's own samples, from an `.npz` file or a function, with some held out for evaluation.
 
-Numbers are used as they are, because no owner knows the statistics of the others. 8-bit images are scaled to 0 … 1.
+Numbers are used as they are, because no owner knows the statistics of the others; tables, for which nodes share them,
+are read by `engines/flower/node/node_table.py`. 8-bit images are scaled to 0 … 1.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 from torch.utils.data import Dataset
 
-from fedrelay.data.csv_table import read_csv_samples
 from fedrelay.data.dataset import IGNORED_LABEL
 from fedrelay.data.federation import ArrayFederation, Federation, federate
 from fedrelay.data.held_out_rows import held_out_rows
@@ -110,18 +110,14 @@ def _classes(*labels: NDArray[Any]) -> int | None:
 
 def open_owner_data(
     source: str,
-    label: str | None = None,
     *,
-    header: bool = True,
     hold_out: float = 0.0,
     classes: int | None = None,
 ) -> Federation:
     """A federation with one client: the data owner whose samples `fedrelay node --data` names.
 
     Args:
-        source: An `.npz` file, a CSV table, or a function `MODULE:FUNCTION`, which may also return a torch `Dataset`.
-        label: The name of the label column, for a CSV table.
-        header: Whether a CSV table starts with column names.
+        source: An `.npz` file, or a function `MODULE:FUNCTION`, which may also return a torch `Dataset`.
         hold_out: Share of the samples to hold out as test samples, if there are no test samples.
         classes: The number of classes; default: as many as the labels need.
 
@@ -130,40 +126,26 @@ def open_owner_data(
         SpecError: A setting is not valid.
     """
     _check_options(hold_out, classes)
-    found = _read(source, label, header=header)
+    found = _read(source)
     if (datasets := as_datasets(found)) is not None:
         return owner_datasets(*datasets, hold_out=hold_out, classes=classes)
     return owner_federation(_named_arrays(source, found), hold_out=hold_out, classes=classes)
 
 
-def read_samples(source: str, label: str | None = None, *, header: bool = True) -> dict[str, NDArray[Any]]:
-    """Read samples as arrays from an `.npz` file, a CSV table, or a function `MODULE:FUNCTION`.
-
-    Args:
-        source: The file or function.
-        label: The name of the label column, for a CSV table.
-        header: Whether a CSV table starts with column names.
-    """
-    return _named_arrays(source, _read(source, label, header=header))
+def read_samples(source: str) -> dict[str, NDArray[Any]]:
+    """Read samples as arrays from an `.npz` file or a function `MODULE:FUNCTION`."""
+    return _named_arrays(source, _read(source))
 
 
-def _read(source: str, label: str | None, *, header: bool) -> Any:
+def _read(source: str) -> Any:
     """What a file holds, or what a function returned."""
     path = expand_home(Path(source))
-    if label is not None and path.suffix.lower() != ".csv":
-        raise SpecError("--label: has an effect only with a .csv file")
-    if not header and path.suffix.lower() != ".csv":
-        raise SpecError("--no-header: has an effect only with a .csv file")
     if path.suffix.lower() == ".npz":
         if not path.is_file():
             raise DataError(f"{path}: file not found")
         return read_arrays(path, ("x", "y"), optional=("x_test", "y_test"))
-    if path.suffix.lower() == ".csv":
-        return read_csv_samples(path, label, MAX_CLASSES, header=header)
     if ":" in source and os.sep not in source:
         return call_function(source, failure=DataError)
-    if path.suffix.lower() == ".parquet":
-        raise SpecError("--target: is required with a .parquet file: the column to predict")
     raise SpecError(f"{source}: must be a .npz file, a .csv or .parquet table, or MODULE:FUNCTION")
 
 

@@ -57,13 +57,18 @@ class Column:
         return as_text(self.cells)
 
 
+def is_table_file(path: Path) -> bool:
+    """Whether the ending of a file says that it is a table."""
+    return path.suffix.lower() in TABLE_FILES
+
+
 def read_table_columns(path: Path) -> dict[str, Column]:
     """The columns of a `.csv` or `.parquet` file.
 
     Raises:
         DataError: The file is missing, damaged or empty.
     """
-    if path.suffix.lower() not in TABLE_FILES:
+    if not is_table_file(path):
         raise damaged(path, f"is no table; tables are {' and '.join(TABLE_FILES)} files")
     if not path.is_file():
         raise damaged(path, "file not found")

@@ -13,7 +13,7 @@ from fedrelay.data.federation import Federation
 from fedrelay.data.node_samples import owner_federation, read_samples
 from fedrelay.data.samples import Samples
 from fedrelay.data.table import table_of
-from fedrelay.data.table_columns import read_table_columns
+from fedrelay.data.table_columns import is_table_file, read_table_columns
 from fedrelay.data.table_federation import SharedEncoding, TableFederation, encode_rows
 from fedrelay.engines.base import Engine, RouteNeeds
 from fedrelay.engines.flower import check_installed
@@ -80,7 +80,14 @@ def remote_federation(data: DataSettings, facts: Mapping[str, NodeFacts], test: 
     agreed = agree_on_encoding(facts, data.table)
     if agreed is None:
         if data.table != TableSettings():
-            raise SpecError("data.table: has no effect, because the nodes serve no tables (fedrelay node --target)")
+            raise SpecError(
+                "data.table: has no effect, because the nodes serve no tables (fedrelay node --data FILE.csv)"
+            )
+        if test is not None and is_table_file(test):
+            raise SpecError(
+                f"engine.test: {test} is a table, but the nodes serve none; use an .npz file, or serve tables "
+                "(fedrelay node --data FILE.csv --target COLUMN)"
+            )
         samples = None if test is None else server_test(test)
         return RemoteFederation(data.name, tuple(facts), tuple(facts.values()), samples)
     encoded, shared = agreed

@@ -254,11 +254,13 @@ def test_a_table_that_cannot_be_shared_is_refused_in_one_line(tmp_path):
 def test_nodes_with_and_without_tables(tmp_path):
     facts = facts_of(tmp_path, {"a": node_table(tmp_path, "a", SITES["n00"])})
     mixed = {**facts, "b": facts["a"].model_copy(update={"table": None})}
-    with pytest.raises(DataError, match="node 'a' serves a table, node 'b' does not; start all nodes with --target"):
+    with pytest.raises(DataError, match="node 'a' serves a table, node 'b' does not; serve one at all nodes"):
         agree_on_encoding(mixed, TableSettings())
     assert agree_on_encoding({"b": mixed["b"]}, TableSettings()) is None
     with pytest.raises(SpecError, match=r"data\.table: has no effect, because the nodes serve no tables"):
         remote_federation(DataSettings(table=TableSettings(scaling="client")), {"b": mixed["b"]}, None)
+    with pytest.raises(SpecError, match=r"engine\.test: test\.csv is a table, but the nodes serve none"):
+        remote_federation(DataSettings(), {"b": mixed["b"]}, Path("test.csv"))
 
 
 def test_columns_are_chosen_at_the_nodes():

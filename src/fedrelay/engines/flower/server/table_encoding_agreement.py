@@ -37,7 +37,7 @@ def agree_on_encoding(
         return None
     if without := sorted(facts.keys() - tables.keys()):
         raise DataError(
-            f"node {next(iter(tables))!r} serves a table, node {without[0]!r} does not; start all nodes with --target"
+            f"node {next(iter(tables))!r} serves a table, node {without[0]!r} does not; serve one at all nodes"
         )
     statistics = _with_same_columns(tables)
     labels = sorted_names(label for table in tables.values() for label in table.labels)
