@@ -20,7 +20,7 @@ ROOMS = """
     errors files rng user_code experiment.error_messages experiment.yaml_files experiment.sections experiment.spec
     experiment.part_serialization runtime.versions
     routes.plan routes.execution_overlay routes.arrival routes.async_progress
-    grouping.groups_in_round
+    grouping.group_count_growth
     data models metrics tasks privacy.accountant
     local routes cost robustness.guard robustness.tampering
     robustness

@@ -7,7 +7,7 @@ from tests.cost import closed_forms as cost
 from tests.cost.closed_forms import FedGspCosts, RoundShape, equal_chains
 
 from fedrelay.cost.ledger import transfer_totals
-from fedrelay.grouping.groups_in_round import groups_in_round
+from fedrelay.grouping.group_count_growth import group_count_in_round
 from fedrelay.models.zoo import build_model
 from fedrelay.routes.plan import RoundPlan, Route
 
@@ -50,7 +50,7 @@ def test_computing_time_by_hand():
 
 
 def test_500_rounds_of_fedgsp():
-    groups = [groups_in_round(number, 368, growth="log", alpha=2, beta=10) for number in range(1, 501)]
+    groups = [group_count_in_round(number, 368, growth="log", alpha=2, beta=10) for number in range(1, 501)]
     seconds = PAPER.computing_seconds(equal_chains(groups, 368, 226))
     by_hand = sum(96e6 / 567e9 * 226 * 368 / each + 6.3e6 / 567e9 * (0.3 * each - 1) for each in groups)
     assert seconds == pytest.approx(by_hand)

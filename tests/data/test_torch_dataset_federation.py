@@ -14,10 +14,10 @@ import torch
 from torch.utils.data import Dataset, IterableDataset, Subset, TensorDataset
 
 import fedrelay as fr
+from fedrelay.data.lazy_dataset_samples import LazyDatasetSamples, join, seeded
 from fedrelay.data.public_samples import with_public
 from fedrelay.data.samples import Samples
 from fedrelay.data.shared_samples import FederationWithSharedSamples
-from fedrelay.data.torch_dataset_samples import LazyDatasetSamples, join, seeded
 from fedrelay.robustness.label_flip import LabelFlippedFederation, swap_table
 
 SETTINGS = {"rounds": 2, "fraction": 1.0, "batch_size": 4, "model": "logistic"}

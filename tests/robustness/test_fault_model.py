@@ -21,7 +21,7 @@ from fedrelay.robustness.fault_events import events_of_arrivals
 from fedrelay.robustness.fault_model import SILENT, TAMPERINGS, UNANSWERED, FaultModel, RoundAfterFaults
 from fedrelay.routes.arrival import Arrival, HopReport
 from fedrelay.routes.execution_overlay import AS_PLANNED, NO_FAULT_COSTS, FaultCosts, TamperedHop
-from fedrelay.routes.plan import AsyncTiming, RoundPlan, Route
+from fedrelay.routes.plan import AsyncRoundInfo, RoundPlan, Route
 
 TIMES = TimeModel(lambda client: Device(1.0, 8.0, 8.0, 0.0), lambda client: 10, 1.0, 1, {"model": 1})
 """Ten seconds at every client and one on every way."""
@@ -319,11 +319,11 @@ def test_in_simulation_the_plan_is_executed_as_it_is():
 
 
 def test_where_real_arrivals_decide_the_real_clock_counts():
-    plan = RoundPlan(1, (Route((5, 6), 0),), "server", asynchronous=AsyncTiming(1, 9.0, real=True))
+    plan = RoundPlan(1, (Route((5, 6), 0),), "server", asynchronous=AsyncRoundInfo(1, 9.0, real=True))
     reached, lost = executed(plan, [arrived(0, (5, ("silent", "answered")))])
     assert reached.routes == (Route((5,), 0),)
     assert lost.delays == ()
     costs = prepare(experiment("fedasyncseq", clients=8, workers=1)).costs
     assert costs.virtual_time(reached, lost, measured=1.0).virtual_seconds == 1.0
-    simulated = replace(reached, asynchronous=AsyncTiming(1, 9.0))
+    simulated = replace(reached, asynchronous=AsyncRoundInfo(1, 9.0))
     assert costs.virtual_time(simulated, lost, measured=1.0).virtual_seconds == 9.0

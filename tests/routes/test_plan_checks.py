@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from fedrelay.routes.plan import AsyncTiming, RoundPlan, Route
+from fedrelay.routes.plan import AsyncRoundInfo, RoundPlan, Route
 from fedrelay.routes.plan_checks import checked_plan
 
 
@@ -42,4 +42,4 @@ def test_what_cannot_be_executed_is_refused(plan, message):
 
 def test_a_route_may_be_empty_beside_others_and_all_may_where_arrivals_are_real():
     checked_plan(RoundPlan(1, (Route(()), Route((1,)))), 1)
-    checked_plan(RoundPlan(1, (Route((), 0),), asynchronous=AsyncTiming(1, 0.0, real=True)), 1)
+    checked_plan(RoundPlan(1, (Route((), 0),), asynchronous=AsyncRoundInfo(1, 0.0, real=True)), 1)

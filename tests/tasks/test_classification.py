@@ -64,7 +64,7 @@ def test_ignored_labels_count_nowhere(generator):
 
 def test_the_labels_of_one_sequence_are_one_event(generator):
     outputs, targets = torch.randn(1, 5, 4, generator=generator), torch.randint(0, 4, (1, 5), generator=generator)
-    mean, total = Classification().batch_loss(outputs, targets), Classification().sample_loss(outputs, targets)
+    mean, total = Classification().batch_loss(outputs, targets), Classification().single_sample_loss(outputs, targets)
     assert float(total) == pytest.approx(5 * float(mean), rel=1e-6)
 
 

@@ -26,7 +26,9 @@ def test_perplexity_is_that_of_torchmetrics(sample):
 def test_the_loss_of_a_sequence_adds_up(sample):
     outputs, targets = sample[0][:1], sample[1][:1]
     task = LanguageModel()
-    assert float(task.sample_loss(outputs, targets)) == pytest.approx(7 * float(task.batch_loss(outputs, targets)))
+    assert float(task.single_sample_loss(outputs, targets)) == pytest.approx(
+        7 * float(task.batch_loss(outputs, targets))
+    )
 
 
 def test_a_perplexity_beyond_all_numbers_is_unknown():

@@ -9,9 +9,9 @@ import numpy as np
 
 from fedrelay.data.federation import digest
 from fedrelay.data.federation_wrapper import FederationWrapper
+from fedrelay.data.lazy_dataset_samples import join
 from fedrelay.data.partition import Ints
 from fedrelay.data.samples import SampleSource
-from fedrelay.data.torch_dataset_samples import join
 
 
 @dataclass(frozen=True, repr=False)

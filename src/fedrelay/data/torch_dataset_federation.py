@@ -13,9 +13,9 @@ from torch import Tensor
 from torch.utils.data import Dataset, IterableDataset, default_collate
 
 from fedrelay.data.federation import Kind, SampleKind, ShortRepr, class_counts, digest, own_kind, task_of_targets
+from fedrelay.data.lazy_dataset_samples import Collate, DatasetWithErrorContext, LazyDatasetSamples, offered_targets
 from fedrelay.data.partition import Ints
 from fedrelay.data.samples import Samples
-from fedrelay.data.torch_dataset_samples import Collate, DatasetWithErrorContext, LazyDatasetSamples, offered_targets
 from fedrelay.errors import DataError
 from fedrelay.models.inputs_and_outputs import Inputs, InputShapes, map_inputs, shapes_of
 

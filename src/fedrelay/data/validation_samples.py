@@ -14,10 +14,10 @@ import numpy as np
 
 from fedrelay.data.federation import Federation, class_counts, digest
 from fedrelay.data.federation_wrapper import FederationWrapper
+from fedrelay.data.lazy_dataset_samples import join
 from fedrelay.data.partition import Ints
 from fedrelay.data.samples import SampleSource
 from fedrelay.data.stratified_subset import stratified_indices
-from fedrelay.data.torch_dataset_samples import join
 from fedrelay.errors import DataError
 from fedrelay.rng import generator
 

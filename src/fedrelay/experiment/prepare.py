@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from fedrelay.cost.cost_model import CostModel
-from fedrelay.data.data_function import DataFunction, OwnData
+from fedrelay.data.data_per_seed import DataPerSeed, OwnData
 from fedrelay.data.single_client_federation import SingleClientFederation
 from fedrelay.data.table_federation import shared_encoding
 from fedrelay.engines.start import check_engine, start_engine
@@ -186,7 +186,7 @@ def prepare_without_groups(
     [experiment] = with_watched_classes(with_public_samples([experiment]))
     if experiment.guard.tolerance is not None and not experiment.data.public:
         raise SpecError("guard.tolerance: needs public samples; data.public must be at least 1")
-    if isinstance(federation, DataFunction):
+    if isinstance(federation, DataPerSeed):
         federation = federation.federation(experiment.seed)
         experiment = with_own_data(experiment, federation)
     task_reference = own_task_reference(experiment, task)

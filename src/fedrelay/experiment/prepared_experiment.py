@@ -16,7 +16,7 @@ from fedrelay.grouping.profiles import ProfilingResult
 from fedrelay.local.module_rebuilder import ModuleRebuilder
 from fedrelay.local.trainer import TrainingJob
 from fedrelay.models.flat_layout import FlatLayout
-from fedrelay.models.frozen_parameter_bytes import frozen_bytes, frozen_sha256
+from fedrelay.models.frozen_parameter_serialization import frozen_bytes, frozen_sha256
 from fedrelay.routes.base import Groups
 from fedrelay.tasks.base import Task
 from fedrelay.tasks.task_facts import TaskFacts

@@ -154,7 +154,7 @@ class ModelSettings(Section):
     )
 
 
-class ScheduleSettings(Section):
+class LearningRateScheduleSettings(Section):
     """The learning rate over the rounds of a run, warm-ups of the method included."""
 
     name: str = Field(
@@ -290,8 +290,9 @@ class TrainSettings(Section):
         "next hop; payload: it travels with the model, and the server averages it",
     )
     lr: float = Field(0.05, gt=0, description="learning rate")
-    schedule: ScheduleSettings = Field(
-        ScheduleSettings(), description="learning rate over rounds: constant, step, cosine, warmup, or your own"
+    schedule: LearningRateScheduleSettings = Field(
+        LearningRateScheduleSettings(),
+        description="learning rate over rounds: constant, step, cosine, warmup, or your own",
     )
     chain_schedule: ChainScheduleSettings = Field(
         ChainScheduleSettings(), description="learning rate along a chain: constant, linear, cosine"
@@ -354,7 +355,7 @@ class TrainSettings(Section):
         if self.schedule.name == "constant":
             return self
         lr = self.lr * self.schedule.at_round(round, rounds)
-        return self.model_copy(update={"lr": lr, "schedule": ScheduleSettings()})
+        return self.model_copy(update={"lr": lr, "schedule": LearningRateScheduleSettings()})
 
     def learning_rate(self, round: int, rounds: int, hop: int = 0, hops: int = 1) -> float:
         """The learning rate of a hop.

@@ -34,9 +34,9 @@ from fedrelay.experiment.sections import EvalSettings as EvalSettings
 from fedrelay.experiment.sections import FaultKind as FaultKind
 from fedrelay.experiment.sections import FaultSettings as FaultSettings
 from fedrelay.experiment.sections import GuardSettings as GuardSettings
+from fedrelay.experiment.sections import LearningRateScheduleSettings as LearningRateScheduleSettings
 from fedrelay.experiment.sections import ModelSettings as ModelSettings
 from fedrelay.experiment.sections import RecoverySettings as RecoverySettings
-from fedrelay.experiment.sections import ScheduleSettings as ScheduleSettings
 from fedrelay.experiment.sections import Section as Section
 from fedrelay.experiment.sections import StopSettings as StopSettings
 from fedrelay.experiment.sections import TableSettings as TableSettings

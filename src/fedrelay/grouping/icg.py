@@ -9,8 +9,8 @@ assignment repeats or `iterations` are done. Each group then gets one random cli
 clients are left out (`leftovers: drop`) or join one group each (`spread`), so that some groups have one client more.
 
 Deviations: the paper clusters L·⌊K/L⌋ clients, which can be more than the groups need. It does not specify the start or
-the solver (see `assignment_solver`). With more groups than clients, there are as many groups as clients. The paper
-uses the profile `counts`; any other profile works too.
+the solver (see `balanced_assignment_solver`). With more groups than clients, there are as many groups as clients. The
+paper uses the profile `counts`; any other profile works too.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ def sample_gradients(flat_module: FlatModule, task: Task, inputs: Inputs, target
     for sample in range(len(targets)):
         one = slice(sample, sample + 1)
         outputs = task.outputs_for_loss(flat_module.outputs(rows_of(inputs, one)), targets[one])
-        likelihood = task.sample_loss(outputs, targets[one])
+        likelihood = task.single_sample_loss(outputs, targets[one])
         flat_module.gradient.zero_()
         likelihood.backward()  # type: ignore[no-untyped-call]
         yield flat_module.gradient

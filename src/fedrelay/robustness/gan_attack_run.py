@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 
 from fedrelay.data.federation import Federation
+from fedrelay.data.lazy_dataset_samples import join
 from fedrelay.data.samples import Samples
-from fedrelay.data.torch_dataset_samples import join
 from fedrelay.engines.start import data_at_nodes
 from fedrelay.errors import DataError, SpecError
 from fedrelay.experiment.prepare import prepare

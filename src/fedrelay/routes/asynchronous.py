@@ -29,7 +29,7 @@ from pydantic import Field, model_validator
 from fedrelay.routes.async_progress import AsyncProgress, GroupLeg
 from fedrelay.routes.base import PlanningContext, sampled_count
 from fedrelay.routes.group_to_group import PeriodicMergeRouting, next_groups
-from fedrelay.routes.plan import AsyncTiming, RoundPlan, Route
+from fedrelay.routes.plan import AsyncRoundInfo, RoundPlan, Route
 
 
 @dataclass(frozen=True, order=True)
@@ -74,15 +74,15 @@ class Asynchronous(PeriodicMergeRouting):
             order[leg.slot] = order.get(leg.slot, ()) + (number,) * len(leg.clients)
         if context.real_time:
             slots: Iterable[int] = _slots(context)
-            timing = AsyncTiming(since, seconds, True, overlaps=not merges and round < context.rounds, waits=self.wait)
+            info = AsyncRoundInfo(since, seconds, True, overlaps=not merges and round < context.rounds, waits=self.wait)
             order = {}
         else:
-            slots, timing = sorted(clients), AsyncTiming(since, seconds)
+            slots, info = sorted(clients), AsyncRoundInfo(since, seconds)
             # A group trains one model at a time, so a group that finished two did so one after the other.
             if len({finish.leg.group for finish in finished}) == len(finished):
                 order = {}
         routes = (Route(clients.get(slot, ()), slot, order.get(slot, ()), slot in waiting) for slot in slots)
-        return RoundPlan(round, tuple(routes), self.handover, merges, asynchronous=timing)
+        return RoundPlan(round, tuple(routes), self.handover, merges, asynchronous=info)
 
     def _finished(
         self, context: PlanningContext, since: int, round: int, *, with_rest: bool

@@ -19,7 +19,7 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from fedrelay.grouping.groups_in_round import Growth, alpha_for_full_parallel, groups_in_round
+from fedrelay.grouping.group_count_growth import Growth, alpha_for_full_parallel, group_count_in_round
 from fedrelay.routes.base import PlanningContext, sample
 from fedrelay.routes.group_routing import GroupRouting
 from fedrelay.routes.plan import RoundPlan, Route
@@ -70,7 +70,7 @@ class GrowingGroupCount(GroupRouting):
         )
 
     def count(self, context: PlanningContext, round: int) -> int:
-        return groups_in_round(
+        return group_count_in_round(
             round, context.client_count, growth=self.growth, alpha=self._alpha(context), beta=self.beta
         )
 
@@ -92,7 +92,7 @@ def last_regrouping(
     count = key = 0
     by_round: list[tuple[int, int]] = []
     for round in range(1, rounds + 1):
-        wanted = groups_in_round(round, clients, growth=growth, alpha=alpha, beta=beta)
+        wanted = group_count_in_round(round, clients, growth=growth, alpha=alpha, beta=beta)
         if wanted > count and (wanted >= (1 + step) * count or wanted == clients):
             count, key = wanted, round
         by_round.append((count, key))

@@ -73,7 +73,7 @@ class Mixing:
 
 
 @dataclass(frozen=True)
-class AsyncTiming:
+class AsyncRoundInfo:
     """A round whose models do not wait for each other. It ends when the fastest model has finished one more group."""
 
     since: int
@@ -105,7 +105,7 @@ class RoundPlan:
     mixing: Mixing | None = None
     """How models are mixed with those of the other routes before the first hop, if they are."""
 
-    asynchronous: AsyncTiming | None = None
+    asynchronous: AsyncRoundInfo | None = None
     """Set where models do not wait for each other."""
 
     @property

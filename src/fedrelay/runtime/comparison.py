@@ -17,7 +17,7 @@ from pathlib import Path
 import yaml
 from torch import nn
 
-from fedrelay.data.data_function import OwnData
+from fedrelay.data.data_per_seed import OwnData
 from fedrelay.errors import DivergedError, FedRelayError, RunFolderError, SpecError, UntrainedRunError
 from fedrelay.experiment.comparison_runs import experiments
 from fedrelay.experiment.data_and_model import OwnModel

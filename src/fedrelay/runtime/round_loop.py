@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from fedrelay.data.data_function import OwnData
+from fedrelay.data.data_per_seed import OwnData
 from fedrelay.engines.base import Engine
 from fedrelay.engines.start import check_within_reach, start_engine
 from fedrelay.errors import RunFolderError, SpecError

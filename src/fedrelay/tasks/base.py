@@ -151,7 +151,7 @@ class Task(Section, ABC):
         """The loss of a batch, from a model's outputs as they are."""
         return self.batch_loss(self.outputs_for_loss(outputs, targets), targets)
 
-    def sample_loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+    def single_sample_loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """The loss of a single sample, a batch of one: its negative log-likelihood, where the loss is one."""
         return self.batch_loss(outputs, targets)
 

@@ -58,7 +58,7 @@ class Classification(ClassWeightedTask):
     def batch_loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         return self._cross_entropy(outputs, targets, "mean")
 
-    def sample_loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+    def single_sample_loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """The labels of a sequence are one event, so their log-likelihoods add up."""
         return self._cross_entropy(outputs, targets, "sum")
 

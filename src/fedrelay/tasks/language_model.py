@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch.nn.functional as F  # noqa: N812
@@ -43,15 +43,14 @@ class LanguageModel(Task):
         return (*targets.target_shape, targets.class_count)
 
     def batch_loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        return F.cross_entropy(outputs.flatten(0, -2), targets.flatten(), ignore_index=IGNORED_LABEL)
+        return _cross_entropy(outputs, targets, "mean")
 
-    def sample_loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+    def single_sample_loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """The tokens of a sequence are one event, so their log-likelihoods add up."""
-        flat = outputs.flatten(0, -2)
-        return F.cross_entropy(flat, targets.flatten(), ignore_index=IGNORED_LABEL, reduction="sum")
+        return _cross_entropy(outputs, targets, "sum")
 
     def loss_sum(self, outputs: Tensor, targets: Tensor) -> tuple[float, float]:
-        return float(self.sample_loss(outputs, targets)), int((targets != IGNORED_LABEL).sum())
+        return float(_cross_entropy(outputs, targets, "sum")), int((targets != IGNORED_LABEL).sum())
 
     def metric_sums(self, outputs: Tensor, targets: Tensor) -> dict[str, Summable]:
         kept = targets != IGNORED_LABEL
@@ -65,3 +64,7 @@ class LanguageModel(Task):
             return dict.fromkeys(self.metrics)
         finite = math.isfinite(loss) and loss / tokens < MAX_LOG_PERPLEXITY
         return {"perplexity": math.exp(loss / tokens) if finite else None, "token_accuracy": correct / tokens}
+
+
+def _cross_entropy(outputs: Tensor, targets: Tensor, reduction: Literal["mean", "sum"]) -> Tensor:
+    return F.cross_entropy(outputs.flatten(0, -2), targets.flatten(), ignore_index=IGNORED_LABEL, reduction=reduction)

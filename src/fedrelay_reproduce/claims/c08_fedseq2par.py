@@ -22,7 +22,7 @@ virtual time, because its first chains are long.
 
 from typing import Any
 
-from fedrelay.grouping.groups_in_round import alpha_for_full_parallel, mean_parallelism
+from fedrelay.grouping.group_count_growth import alpha_for_full_parallel, mean_parallelism
 from fedrelay_reproduce import Check, Claim, Condition, Results
 from fedrelay_reproduce.claims.c01_fedseq_against_fedavg import ALPHA_0
 

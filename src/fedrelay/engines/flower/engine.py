@@ -38,7 +38,7 @@ from fedrelay.local.evaluation import evaluate
 from fedrelay.local.model_checks import example_batch
 from fedrelay.local.terms.tensor_declarations import ClientState
 from fedrelay.local.trainer import TrainingJob
-from fedrelay.models.frozen_parameter_bytes import frozen_bytes
+from fedrelay.models.frozen_parameter_serialization import frozen_bytes
 from fedrelay.routes.arrival import Arrival
 from fedrelay.routes.execution_overlay import ExecutionOverlay
 from fedrelay.routes.plan import RoundPlan

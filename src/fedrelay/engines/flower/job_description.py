@@ -25,7 +25,7 @@ from fedrelay.local.module_rebuilder import ModuleRebuilder
 from fedrelay.local.terms.base import Term
 from fedrelay.local.trainer import TrainingJob
 from fedrelay.models.flat_layout import FlatLayout
-from fedrelay.models.frozen_parameter_bytes import Bytes, frozen_bytes, frozen_sha256, load_frozen_bytes
+from fedrelay.models.frozen_parameter_serialization import Bytes, frozen_bytes, frozen_sha256, load_frozen_bytes
 from fedrelay.tasks.base import Task
 from fedrelay.tasks.custom import CustomTask
 from fedrelay.tasks.registry import build_task

@@ -10,7 +10,7 @@ import pytest
 from fedrelay.engines.flower.messages import FROZEN, BadMessage, Message
 from fedrelay.engines.flower.node.frozen_parameter_files import KEPT, FrozenParameterFiles, MissingFrozenParameters
 from fedrelay.errors import EngineError
-from fedrelay.models.frozen_parameter_bytes import frozen_sha256
+from fedrelay.models.frozen_parameter_serialization import frozen_sha256
 
 
 @pytest.fixture

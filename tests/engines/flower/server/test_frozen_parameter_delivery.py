@@ -7,7 +7,7 @@ import pytest
 
 from fedrelay.engines.flower.messages import FROZEN, BadMessage, Message
 from fedrelay.engines.flower.server.frozen_parameter_delivery import FrozenParameterDelivery
-from fedrelay.models.frozen_parameter_bytes import frozen_sha256
+from fedrelay.models.frozen_parameter_serialization import frozen_sha256
 
 BYTES = np.arange(5, dtype=np.uint8)
 HOP = Message({"kind": "hop"})

@@ -11,7 +11,7 @@ import numpy as np
 from fedrelay.engines.flower.messages import Array, BadMessage
 from fedrelay.errors import EngineError
 from fedrelay.files import write_atomically
-from fedrelay.models.frozen_parameter_bytes import Bytes, frozen_sha256
+from fedrelay.models.frozen_parameter_serialization import Bytes, frozen_sha256
 
 KEPT = 3
 """Models whose frozen parameters are kept; those used last stay."""

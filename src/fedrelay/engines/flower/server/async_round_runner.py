@@ -20,7 +20,7 @@ from fedrelay.robustness.fault_events import LATE
 from fedrelay.routes.arrival import Arrival, HopReport
 from fedrelay.routes.async_progress import AsyncProgress, GroupLeg
 from fedrelay.routes.execution_overlay import AS_PLANNED
-from fedrelay.routes.plan import AsyncTiming, RoundPlan
+from fedrelay.routes.plan import AsyncRoundInfo, RoundPlan
 
 Arrived = list[tuple[GroupLeg, ActiveRoute]]
 
@@ -64,7 +64,7 @@ class AsyncRoundRunner:
             self.dispatcher.poll_once()
         return self._arrivals(arrived, inputs)
 
-    def _progress(self, settings: AsyncTiming, inputs: RoundInputs, slots: int) -> tuple[AsyncProgress, Arrived]:
+    def _progress(self, settings: AsyncRoundInfo, inputs: RoundInputs, slots: int) -> tuple[AsyncProgress, Arrived]:
         """The progress that the last round left; a fresh one at the start, after a merge or after a resume.
 
         Also returns routes that are given up now, because their models were merged in a round that did not finish.

@@ -7,7 +7,7 @@ lost them says so in its reply to any request; then they are sent again.
 from __future__ import annotations
 
 from fedrelay.engines.flower.messages import FROZEN, BadMessage, Message
-from fedrelay.models.frozen_parameter_bytes import Bytes, frozen_sha256
+from fedrelay.models.frozen_parameter_serialization import Bytes, frozen_sha256
 
 
 class FrozenParameterDelivery:

@@ -23,7 +23,7 @@ from typing import Literal
 Growth = Literal["constant", "linear", "log", "exp"]
 
 
-def groups_in_round(round: int, clients: int, *, growth: Growth, alpha: float, beta: int) -> int:
+def group_count_in_round(round: int, clients: int, *, growth: Growth, alpha: float, beta: int) -> int:
     """M_t, the number of groups in round 1, 2, …; at most the number of clients."""
     return min(clients, beta * _factor(round, growth, alpha, limit=-(-clients // beta)))
 
@@ -41,7 +41,7 @@ def alpha_for_full_parallel(clients: int, rounds: int, *, beta: int) -> float:
 def mean_parallelism(rounds: int, clients: int, *, growth: Growth, alpha: float, beta: int) -> float:
     """The mean number of groups over all rounds."""
     total = sum(
-        groups_in_round(round, clients, growth=growth, alpha=alpha, beta=beta) for round in range(1, rounds + 1)
+        group_count_in_round(round, clients, growth=growth, alpha=alpha, beta=beta) for round in range(1, rounds + 1)
     )
     return total / rounds
 

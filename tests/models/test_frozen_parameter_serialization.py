@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from fedrelay.models.flat_layout import frozen_parameters
-from fedrelay.models.frozen_parameter_bytes import frozen_bytes, frozen_sha256, load_frozen_bytes
+from fedrelay.models.frozen_parameter_serialization import frozen_bytes, frozen_sha256, load_frozen_bytes
 
 
 def network(seed: int) -> nn.Module:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedrelay.grouping.groups_in_round import alpha_for_full_parallel, groups_in_round, mean_parallelism
+from fedrelay.grouping.group_count_growth import alpha_for_full_parallel, group_count_in_round, mean_parallelism
 
 
 @pytest.mark.parametrize(
@@ -18,7 +18,7 @@ from fedrelay.grouping.groups_in_round import alpha_for_full_parallel, groups_in
     ],
 )
 def test_golden_numbers(growth, alpha, beta, expected):
-    found = {round: groups_in_round(round, 10**6, growth=growth, alpha=alpha, beta=beta) for round in expected}
+    found = {round: group_count_in_round(round, 10**6, growth=growth, alpha=alpha, beta=beta) for round in expected}
     assert found == expected
 
 
@@ -27,8 +27,8 @@ def test_alpha_for_full_parallel():
     assert alpha == pytest.approx(4.6067e-4, rel=1e-4)
     growing = {"growth": "exp", "alpha": alpha, "beta": 5}
     assert mean_parallelism(10_000, 500, **growing) == pytest.approx(105.09, abs=0.005)
-    assert groups_in_round(1, 500, **growing) == 5
-    assert groups_in_round(10_000, 500, **growing) == 495
+    assert group_count_in_round(1, 500, **growing) == 5
+    assert group_count_in_round(10_000, 500, **growing) == 495
 
 
 def test_mean_parallelism_of_forty_thousand_clients():
@@ -49,5 +49,5 @@ def test_nothing_to_grow(clients, rounds, beta):
     st.integers(1, 10**6),
 )
 def test_growth_never_shrinks_nor_exceeds_the_clients(growth, alpha, beta, clients, round):
-    now, then = (groups_in_round(t, clients, growth=growth, alpha=alpha, beta=beta) for t in (round, round + 1))
+    now, then = (group_count_in_round(t, clients, growth=growth, alpha=alpha, beta=beta) for t in (round, round + 1))
     assert min(beta, clients) <= now <= then <= clients
