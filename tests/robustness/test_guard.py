@@ -12,13 +12,14 @@ from fedrelay.local.hop_context import HopContext
 from fedrelay.robustness.guard import (
     HopSnapshot,
     TypicalHop,
+    cap_shares,
     check_not_zeroed,
     check_others,
     check_weights,
     clip_updates,
     max_abs_weights,
 )
-from fedrelay.routes.arrival import HopReport
+from fedrelay.routes.arrival import Arrival, HopReport
 
 NAN, INF = math.nan, math.inf
 
@@ -96,3 +97,32 @@ def test_a_hop_is_rolled_back_even_where_it_overwrote_its_inputs():
         tensor.fill_(NAN)
     before.restore(context, row)
     assert (row.tolist(), state.tolist(), payload.tolist()) == ([1.0, 2.0], [3.0], [4.0])
+
+
+@pytest.mark.parametrize(
+    ("claimed", "share", "counted"),
+    [
+        ([30, 30, 40], 0.5, [30, 30, 40]),
+        ([10**11, 30, 30], 0.5, [60, 30, 30]),
+        ([30, 10**11, 30], 0.4, [30, 40, 30]),
+        ([10**11, 10**12, 30, 30], 0.4, [120, 120, 30, 30]),
+        ([100, 20, 20, 20], 0.4, [40, 20, 20, 20]),
+        ([10**11, 30, 40, 50], 0.2, [30, 30, 30, 30]),  # five routes are needed
+        ([10**11, 0, 0], 0.5, [10**11, 0, 0]),  # routes without samples count for nothing in any case
+        ([7], 0.5, [7]),
+        ([0, 0], 0.5, [0, 0]),
+    ],
+)
+def test_no_route_counts_for_more_than_its_share_of_all_samples(claimed, share, counted):
+    arrivals = [
+        Arrival(route, (route,), torch.zeros(1), (HopReport(samples, 1, 0.0),)) for route, samples in enumerate(claimed)
+    ]
+    assert [arrival.samples for arrival in cap_shares(arrivals, share)] == counted
+
+
+def test_the_hops_of_a_capped_chain_keep_their_proportions():
+    chain = Arrival(0, (0, 1, 2, 3), torch.zeros(1), tuple(HopReport(n, 1, 0.0) for n in (30, 60, 0, 10)))
+    other = Arrival(1, (4,), torch.zeros(1), (HopReport(20, 1, 0.0),))
+    capped, same = cap_shares([chain, other], 0.5)
+    assert [hop.samples for hop in capped.hops] == [6, 12, 0, 2]
+    assert same is other

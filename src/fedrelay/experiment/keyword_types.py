@@ -91,6 +91,7 @@ class KeywordSettings(KeywordDataSettings, total=False):
     largest: float
     norm: float | None
     tolerance: float | None
+    largest_share: float | None
     policy: Literal["skip", "retry", "later", "backup"]
     retries: int
     timeout: float

@@ -526,6 +526,12 @@ class GuardSettings(Section):
     tolerance: float | None = Field(
         None, ge=0, description="refuse a model if its loss on the public set rose by this much more than usual"
     )
+    largest_share: float | None = Field(
+        None,
+        gt=0,
+        le=1,
+        description="largest share of one route in a merge that weights by samples; routes that claim more are capped",
+    )
 
     @property
     def refuses(self) -> bool:

@@ -8,13 +8,17 @@ the client keeps its old state.
 Typical means the median of the last round. An honest client that holds few classes unlearns some of the others, so an
 acceptable increase can only be told from other clients' increases. The median includes refused models; otherwise the
 bound would sink with every honest model that it refuses.
+
+Before a merge, the samples of a route can be capped: clients report their own number of samples, and a merge that
+weights by samples would otherwise follow whoever reports the most.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate, pairwise
 from statistics import median
 from typing import NamedTuple
 
@@ -27,7 +31,7 @@ from fedrelay.experiment.spec import GuardSettings
 from fedrelay.local.evaluation import evaluate
 from fedrelay.local.hop_context import HopContext
 from fedrelay.models.flat_layout import FlatModule
-from fedrelay.routes.arrival import HopReport
+from fedrelay.routes.arrival import Arrival, HopReport
 from fedrelay.tasks.base import Task
 
 WORSE = "a higher loss on the public set"
@@ -118,6 +122,38 @@ def guard_forward_passes(guard: GuardSettings, federation: Federation) -> int:
     if guard.tolerance is None or not isinstance(federation, FederationWithPublicSamples):
         return 0
     return 2 * len(federation.public.y)
+
+
+def cap_shares(arrivals: Sequence[Arrival], largest_share: float) -> list[Arrival]:
+    """Arrivals of which none counts for more than this share of all samples; where that is impossible, all are equal.
+
+    Only routes above the cap count for fewer samples, rounded down to whole ones. Routes without samples stay so.
+    """
+    claimed = sorted((arrival.samples for arrival in arrivals if arrival.samples), reverse=True)
+    most = _most_samples(claimed, largest_share) if claimed else 0
+    return [_counting(arrival, most) if arrival.samples > most else arrival for arrival in arrivals]
+
+
+def _most_samples(claimed: Sequence[int], largest_share: float) -> int:
+    """How many samples one route may count for. `claimed` is in descending order, without zeros."""
+    uncapped = sum(claimed)
+    for capped, samples in enumerate(claimed):
+        left = 1 - capped * largest_share  # the share of all routes that are not capped
+        if left <= 0:
+            break
+        most = largest_share * uncapped / left * (1 + 1e-12)  # a product that is whole must not be rounded down
+        if samples <= most:
+            return int(most) if capped else samples
+        uncapped -= samples
+    return claimed[-1]
+
+
+def _counting(arrival: Arrival, samples: int) -> Arrival:
+    """The arrival as if its hops had this many samples together, each in proportion to what it reported."""
+    ends = [samples * end // arrival.samples for end in accumulate(hop.samples for hop in arrival.hops)]
+    counts = (end - begin for begin, end in pairwise((0, *ends)))
+    hops = (replace(hop, samples=count) for hop, count in zip(arrival.hops, counts, strict=True))
+    return replace(arrival, hops=tuple(hops))
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from fedrelay.merge.base import MergeInput, checked_result
 from fedrelay.merge.mean import Mean
 from fedrelay.models.flat_layout import FlatModule
 from fedrelay.rng import torch_seed
-from fedrelay.robustness.guard import max_abs_weights
+from fedrelay.robustness.guard import cap_shares, max_abs_weights
 from fedrelay.routes.arrival import Arrival, HopReport
 from fedrelay.routes.mixing import mix_models
 from fedrelay.routes.plan import RoundPlan
@@ -136,6 +136,9 @@ class Server:
     def merge_input(self, phase: Phase, state: RunState, arrivals: Sequence[Arrival]) -> MergeInput:
         """What a merge may look at."""
         memory = {name.removeprefix(_MERGE): t for name, t in state.server.items() if name.startswith(_MERGE)}
+        largest_share = self.prepared.experiment.guard.largest_share
+        if largest_share is not None:
+            arrivals = cap_shares(arrivals, largest_share)
         return MergeInput(
             state.weights,
             arrivals,

@@ -43,7 +43,7 @@ def describe_job(job: TrainingJob) -> str:
         "rounds": job.rounds,
         "classes": job.federation.class_count,
         "mean_size": float(job.federation.sample_counts().mean()),
-        "guard": guard.model_dump(mode="json"),
+        "guard": guard.model_dump(mode="json", exclude={"largest_share"}),  # nodes do not merge
         "model": to_plain(job.module_rebuilder) if job.module_rebuilder is not None else None,
         "layout": layout_digest(job.layout),
         "table": _plain_encoding(job.federation),

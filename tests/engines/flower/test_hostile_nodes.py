@@ -1,0 +1,57 @@
+"""Nodes that lie about themselves: what they can gain by it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+import fedrelay as fr
+from fedrelay.data.open_federation import open_federation
+from fedrelay.experiment.spec import DataSettings
+
+pytest.importorskip("cryptography", reason="the extra 'flower' is not installed")
+
+CLAIMED = 10**6
+
+
+@pytest.fixture
+def six(make_nodes, use_nodes):
+    """Six nodes of equal size."""
+    found = make_nodes(open_federation(DataSettings(name="digits", clients=6, alpha=100), 3))
+    use_nodes(found)
+    return found
+
+
+def run(method="fedavg", **settings):
+    usual = {"rounds": 1, "epochs": 1, "batch_size": 64, "seed": 3, "fraction": 1.0}
+    return fr.run(method, engine="flower", data="nodes", **{**usual, **settings})
+
+
+def claim(nodes, name, samples):
+    """The node says that it has this many samples, and sends a model of nothing but ones."""
+    number = nodes.names.index(name)
+    facts = list(nodes.remote.facts)
+    facts[number] = facts[number].model_copy(update={"samples": samples})
+    nodes.remote = replace(nodes.remote, facts=tuple(facts))
+
+    def lie(request, reply):
+        header = {**reply.header, "samples": samples, "steps": -(-samples // 64)}
+        return replace(reply, header=header, arrays={"models": np.ones_like(reply.arrays["models"])})
+
+    nodes.connection.reply_faults[name] = lie
+
+
+def test_a_node_that_claims_many_samples_counts_for_its_largest_share_at_most(six):
+    honest = [samples for client, samples in enumerate(six.remote.sample_counts().tolist()) if client != 2]
+    six.connection.offline = {"n02"}
+    mean = run().weights  # of the five others
+    six.connection.offline = set()
+    claim(six, "n02", CLAIMED)
+    owned = run().weights
+    share = CLAIMED / (CLAIMED + sum(honest))
+    assert torch.allclose(owned, share + (1 - share) * mean, atol=1e-5)  # without the guard it owns the model
+    capped = run(**{"guard.largest_share": 0.25}).weights
+    assert torch.allclose(capped, 0.25 + 0.75 * mean, atol=1e-3)
